@@ -1,11 +1,16 @@
-"""Hypothesis strategies for clusters small enough to reason about."""
+"""Hypothesis profiles, and strategies for clusters small enough to reason about.
+
+A landing draws the same small sample every time, so a red test is red again. A nightly run
+(`HYPOTHESIS_PROFILE=nightly`) draws many new cases and prints how to draw a failing one again.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from extender.model.gang import Gang
 from extender.model.memo import Memo
@@ -15,6 +20,24 @@ from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
 from extender.plan.queues.waterfill import Bounds
 from tests.builders import amounts, cluster, gang, node, pod, queue, shape
+
+#: Profile -> its share of the number of cases that a test names.
+SHARES = {"landing": 0.2, "nightly": 5.0}
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "landing")
+_common: dict[str, Any] = {
+    "deadline": None,  # a busy machine is no fault
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow],
+}
+settings.register_profile("landing", max_examples=20, derandomize=True, database=None, **_common)
+settings.register_profile("nightly", max_examples=500, **_common)
+settings.load_profile(PROFILE)
+
+
+def examples(full: int) -> int:
+    """Scale a number of generated cases: 150 is 30 at a landing and 750 in a nightly run."""
+    return max(5, round(full * SHARES[PROFILE]))
+
 
 QUEUES = ("default", "q1", "q2", "q3")
 

@@ -13,8 +13,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Self
 
+from tests.cluster.applied import AppliedPod
+
 from .api import ApiError, Object
-from .applied import AppliedPod
 from .control_plane import ControlPlane
 from .lookout import Lookout
 from .processes import NeverReady

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import urllib3
 
-from tests.faults.proxy import ROUND_S, let_nobody_in
+from tests.cluster.proxy import ROUND_S, let_nobody_in
 
 from .components import answers
 from .extender_process import Extender

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.stories.stage import Look
+from tests.unit.stories.stage import Look
 
 from . import objects
 from .api import Object, resource_of

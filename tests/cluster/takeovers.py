@@ -1,6 +1,7 @@
 """One side after the other loses the lead, again and again: how long, and at what price.
 
-`python -m tests.cluster takeovers` plays rounds on a control plane of its own and prints a table;
+`python -m tests.nightly.cluster takeovers` plays rounds on its own control plane and prints a
+table;
 the tests play one round of each kind.
 """
 

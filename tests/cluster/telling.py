@@ -84,7 +84,7 @@ def wait_until_said(
     """Wait for a reason over HTTP, then demand it soon wherever else it is told.
 
     That the reporter writes it within a second is told by a clock that nobody stops
-    (tests/reporting/test_reporter.py); here the API server and a shared machine take their time.
+    (tests/unit/status/test_reporter.py); here the API server and a shared machine take their time.
     """
     told = wait_for(
         lambda: _if(over_http(extender, namespace, gang), reason),

@@ -1,6 +1,7 @@
 """The same stories on the real control plane and the embedded cluster: who starts, who waits, why.
 
-What is compared after each step of a story is in `tests/stories`. Nothing is compared that hangs
+What is compared after each step of a story is in `tests/unit/stories`. Nothing is compared that
+hangs
 on time, on the node that was chosen, or on which of several gangs that are alike was first.
 """
 
@@ -13,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from extender.plan.policy import policies
-from tests.stories.comparing import EMBEDDED, REAL, WRITTEN, differences, written
-from tests.stories.embedded import EmbeddedStage, policy_of
-from tests.stories.stage import SCHEDULER
-from tests.stories.story import Outcome, Story, stories
-from tests.stories.telling import tell
+from tests.unit.stories.comparing import EMBEDDED, REAL, WRITTEN, differences, written
+from tests.unit.stories.embedded import EmbeddedStage, policy_of
+from tests.unit.stories.stage import SCHEDULER
+from tests.unit.stories.story import Outcome, Story, stories
+from tests.unit.stories.telling import tell
 
 from .conftest import GangScheduler
 from .control_plane import ControlPlane

@@ -21,8 +21,8 @@ from extender.kube.watch.follow import Watches
 from extender.kube.watch.progress import Signal
 from extender.model.gang import GangKey
 from extender.timing.clock import SystemClock
+from tests.unit.cache.test_convergence import as_figures
 
-from ..cache.test_convergence import as_figures
 from . import objects
 from .api import Api, ApiError
 from .control_plane import ControlPlane

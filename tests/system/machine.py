@@ -358,7 +358,6 @@ def play(
     machine: type[SystemMachine],
     stories: int,
     *,
-    derandomize: bool = False,
     phases: tuple[Phase, ...] = ALL_PHASES,
 ) -> None:
     """Play so many stories of any order of events."""
@@ -367,9 +366,6 @@ def play(
         settings=settings(
             max_examples=stories,
             stateful_step_count=STEPS,
-            deadline=None,
-            database=None,
-            derandomize=derandomize,
             phases=phases,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),

@@ -44,7 +44,7 @@ from extender.promises.summons import LOOK_S as SUMMONS_LOOK_S, Summons
 from extender.promises.tickets import Tickets
 from extender.sim.world.api_server import ApiServer
 from extender.sim.world.virtual_time import VirtualTime
-from tests.holds.doubles import Notebook
+from tests.unit.permit.doubles import Notebook
 
 from .stepwise import Stepwise
 

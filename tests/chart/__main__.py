@@ -1,7 +1,0 @@
-"""`python -m tests.chart` writes what of the chart follows from other files."""
-
-from __future__ import annotations
-
-from .generated import write
-
-write()

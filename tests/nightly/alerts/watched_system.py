@@ -1,0 +1,135 @@
+"""The extender of a story with all its series: the real reporter, evictions and scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from prometheus_client import generate_latest
+
+from extender.audit.everything import Audit
+from extender.evictions.dispatch import Dispatch
+from extender.gate import Filtered
+from extender.holds.barrier import Observer
+from extender.kube.api.tally import ApiTally
+from extender.model.gang import Membership
+from extender.model.pod import Pod
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.policyfile import PolicyFile
+from extender.ports import BindOrder, EvictOrder, EvictOutcome, EvictResult
+from extender.reporting.callers import CallerNews
+from extender.reporting.findings import Findings
+from extender.reporting.holdnews import HoldNews
+from extender.reporting.journal import Journal
+from extender.reporting.reporter import Reporter
+from extender.sim.world.api_server import ApiServer
+from extender.sim.world.virtual_time import VirtualTime
+from extender.web.app import create_app
+from tests.system.system import HOLD_S, System
+from tests.unit.evictions.scene import RecordingAnnouncer, RecordingWriter, settled
+
+
+class WatchedSystem(System):
+    """A `System` that may be scraped."""
+
+    def __init__(
+        self, time: VirtualTime, api: ApiServer, policy: Policy = policies.DEFAULT
+    ) -> None:
+        self._announcer = RecordingAnnouncer()
+        self._is_broken = False
+        super().__init__(time, api, policy)
+        journal = Journal()
+        findings = Findings(Audit(), self._announcer, time)
+        self._dispatch = Dispatch(
+            evictor=_Evictor(api),
+            announcer=self._announcer,
+            journal=journal,
+            metrics=self.metrics,
+            clock=time,
+            goodbyes=self._cluster.goodbyes,
+        )
+        self._dispatch.on_objection(self.ask_for_a_pass)
+        self._reporter = Reporter(
+            writer=RecordingWriter(),
+            announcer=self._announcer,
+            journal=journal,
+            findings=findings,
+            metrics=self.metrics,
+            clock=time,
+        )
+        self._tally = ApiTally(self.metrics)
+        CallerNews(self._cluster.hearing, self.metrics, time)
+        create_app(
+            journal=journal,
+            findings=lambda: findings.current,
+            policies=PolicyFile(),
+            metrics=self.metrics,
+            readiness=self._published.readiness,
+            warmth=list,
+            standby=list,
+            notes=list,
+            silence=dict,
+        )
+
+    def _observer(self) -> Observer:
+        # The mirror that it would announce from is made a line later.
+        return HoldNews(self.metrics, self._cluster, self._announcer, self._time, HOLD_S + 15)
+
+    def scrape(self) -> str:
+        """Give what `/metrics` would."""
+        return generate_latest(self.metrics.registry).decode()
+
+    def break_cycles(self) -> None:
+        """Let no cycle come to its end any more, as a mistake in it would."""
+        self._is_broken = True
+
+    # What happens.
+
+    def tick(self) -> None:
+        if not self._is_broken:
+            super().tick()
+        self._reporter.work()
+
+    def filter(
+        self,
+        pod: Pod,
+        member: Membership,
+        offered: Sequence[str],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Filtered:
+        answer = super().filter(pod, member, offered, meanwhile)
+        self.metrics.hook_answers.labels("filter", "passed").inc()
+        return answer
+
+    def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
+        def count(error: str) -> None:
+            self._tally.asked("create", "pods/binding", 409 if error else 201, 0.02)
+            self.metrics.hook_answers.labels("bind", "refused" if error else "bound").inc()
+            answer(error)
+
+        return super().bind(order, count)
+
+    def protect(self, snapshot: Snapshot) -> Snapshot:
+        return self._dispatch.protect(snapshot)
+
+    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._dispatch.carry_out(snapshot, plan)
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._reporter.report(snapshot, plan)
+
+
+class _Evictor:
+    """Pods that are asked to leave are gone at once."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        for order in orders:
+            if order.uid in self._api.pods:
+                self._api.delete_pod(order.uid)
+        return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]

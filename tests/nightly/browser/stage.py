@@ -1,0 +1,113 @@
+"""An operations port to look at: pages over a journal that tests write, on a real socket."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from extender.forecast.experience import Experience
+from extender.metrics import Metrics
+from extender.model.gang import Gang
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures, Verdict
+from extender.policyfile import PolicyFile
+from extender.reporting.journal import Journal
+from extender.settings import Settings
+from extender.web.app import create_app
+from extender.web.pageport import PagePort
+from extender.whatif.on_page import supposing
+from tests.unit.evictions.scene import gang, node_table, plan, snapshot, verdict
+
+NO_ROOM = Reason.NOT_ENOUGH_ROOM
+QUEUES = {
+    name: QueueFigures(
+        name=name,
+        weight=weight,
+        deserved=Resources({"cpu": due, "memory": due << 20}),
+        allocated=Resources({"cpu": used, "memory": used << 20}),
+        requested=Resources({"cpu": wanted, "memory": wanted << 20}),
+        borrowed=Resources({"cpu": max(0, used - due)}),
+        share=used / due,
+        overused=used > due,
+    )
+    for name, weight, due, used, wanted in (
+        ("left", 3, 12_000, 9_000, 20_000),
+        ("right", 1, 4_000, 6_000, 6_000),
+    )
+}
+
+
+class Stage:
+    """What a browser sees; *port* stays the same when the server is begun anew."""
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+        self.trouble: list[str] = []
+        self.pages = create_app(
+            journal=self.journal,
+            findings=list,
+            policies=PolicyFile(),
+            metrics=Metrics(),
+            readiness=lambda: self.trouble,
+            warmth=list,
+            standby=list,
+            notes=list,
+            silence=lambda: {"pods": 0.4},
+            suppose=supposing(Settings(), Experience()),
+        )
+        self._gangs: dict[str, tuple[Gang, Verdict]] = {}
+        self._cycle = 0
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = listening.getsockname()[1]
+        self._serving: PagePort | None = None
+        self._serve(listening)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def add(self, name: str, reason: Reason = NO_ROOM, count: int = 2, message: str = "") -> None:
+        """Let there be a gang; seen with the next plan."""
+        is_running = reason is Reason.RUNNING
+        status = Status.RUNNING if is_running else Status.PENDING
+        queue = "left" if len(self._gangs) % 2 else "right"
+        made = gang(name, count, status=status, queue=queue, created=time.time() - 90)
+        said = message or f"needs {count} x 1 cpu; 0 slots free"
+        told = verdict(
+            f"a/{name}", reason, message=said, queue=queue, min_member=count, members=count
+        )
+        self._gangs[name] = made, told
+
+    def plan(self) -> None:
+        """Make a plan of all there is."""
+        self._cycle += 1
+        seen = snapshot(
+            *(made for made, _ in self._gangs.values()),
+            now=time.time(),
+            generation=self._cycle,
+            nodes=node_table([8, 8, 4]),
+        )
+        decided = plan(
+            *(told for _, told in self._gangs.values()),
+            generation=self._cycle,
+            queues=QUEUES,
+            total=Resources({"cpu": 20_000, "memory": 192 << 30}),
+            idle=Resources({"cpu": 5_000, "memory": 90 << 30}),
+        )
+        self.journal.note(seen, decided)
+
+    def begin_again(self) -> None:
+        """Serve at the same address, after `end`."""
+        self._serve(socket.create_server(("127.0.0.1", self.port)))
+
+    def end(self) -> None:
+        """Serve no more."""
+        if self._serving is not None:
+            self._serving.stop(grace_s=0)
+            self._serving = None
+
+    def _serve(self, listening: socket.socket) -> None:
+        self._serving = PagePort(self.pages)
+        self._serving.start(listening)

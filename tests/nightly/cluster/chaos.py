@@ -1,0 +1,395 @@
+"""Everything at once, by chance, on the real thing: what survives is judged from outside.
+
+`python -m tests.nightly.cluster chaos` plays a script drawn from a seed (`chaos_script.py`) on a
+control plane of its own, with two extenders and a lease. Every few minutes all comes to rest, so
+that nobody's waiting and no leak is wiped out by what comes next. In the end it mends everything,
+waits until all is quiet, and lets the verdict of `tests/nightly/faults` read the record; the tests
+play
+half a minute.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from compileall import compile_dir
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from traceback import format_exception
+
+from tests.cluster.api import Object
+from tests.cluster.calm import MUCH, Calm
+from tests.cluster.components import http_json
+from tests.cluster.control_plane import API_SERVER, SCHEDULER, ControlPlane
+from tests.cluster.extender_process import REPOSITORY
+from tests.cluster.proxy import Proxy, Switchboard
+from tests.cluster.replicas import Service
+from tests.cluster.rivals import Rivals, behind_a_service
+from tests.cluster.waiting import wait_for
+from tests.nightly.faults.breaches import Bounds
+from tests.nightly.faults.observer import Observer
+from tests.nightly.faults.record import RESTED, Change, Line, Promised, Record
+from tests.nightly.faults.sightings import amounts
+from tests.nightly.faults.spans import Spans
+from tests.nightly.faults.stepped_clock import PLANTED
+from tests.nightly.faults.verdict import Verdict, judge
+from tests.nightly.faults.waits import waiting
+from tests.nightly.faults.witness import HookWitness, name_hook
+from tests.nightly.faults.world import World, added
+
+from .chaos_administrators import Administrators
+from .chaos_lane import Playing
+from .chaos_machines import Machines, SteppedReplica
+from .chaos_script import LANES, NAMESPACES, NODES, Turn, rounds
+from .chaos_tenants import Gang, Tenants
+
+PROGRAMS = ("etcd", API_SERVER, "kwok", "kubectl", SCHEDULER)
+#: What must hold of an extender that was killed, at this size.
+READY_S = 5.0
+#: How long the end may take, and how long nothing may have happened by then.
+_END_S = 180.0
+_QUIET_S = 5.0
+#: After so long all comes to rest once.
+_ROUND_S = 240.0
+_BOUNDS = Bounds(patience_s=30.0)
+#: Words of the record: all was mended so that all may come to rest, and it did not get quiet.
+_REST = "rest"
+_NO_REST = "it never got quiet"
+_NO_END = "it never got quiet in the end"
+_UNTOLD = "{} said nothing of what it promises when all was quiet"
+#: Nobody's turn before a breach is older than this when it is told.
+_BEFORE_S = 10.0
+LANE_NAMES = tuple(lane.name for lane in LANES)
+_LAST = Gang(NAMESPACES[0], "last", 3, 3, 1, "default", "", 3600.0)
+_LAST_KEY = f"{_LAST.namespace}/{_LAST.name}"
+
+
+@dataclass
+class Run:
+    """What one run was like."""
+
+    seed: int
+    seconds: float
+    record: Record
+    verdict: Verdict
+    played: list[Turn] = field(default_factory=list)
+    takeovers_s: list[float] = field(default_factory=list)
+    #: What part of all processors the host took between two moments.
+    taken: Callable[[float, float], float] = lambda since, until: 0.0
+    #: What did not hold besides the verdict.
+    complaints: list[str] = field(default_factory=list)
+    #: The check of ours that was taken out, if any.
+    planted: str = field(default_factory=lambda: os.environ.get(PLANTED, ""))
+    lanes: Collection[str] = LANE_NAMES
+    #: Turns of `played` that could not be done.
+    undone: list[Turn] = field(default_factory=list)
+
+    @property
+    def broken(self) -> list[str]:
+        """What did not hold on any machine."""
+        return [*map(str, self.verdict.breaches), *self.complaints]
+
+    @property
+    def slow(self) -> list[str]:
+        """What a busy machine may be the reason for."""
+        late = [
+            f"{who} was ready again after {took_s:.1f} s{self.host(at, at + took_s)}"
+            for who, at, took_s in self.verdict.returns
+            if took_s > READY_S
+        ]
+        return [*late, *([_NO_END] if _lines(self.record, _NO_END) else [])]
+
+    def host(self, since: float, until: float) -> str:
+        """Say what the host took of the machine if that is much."""
+        taken = self.taken(since, until)
+        return f", while the host took {taken:.0%} of the processors" if taken > MUCH else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where kube-scheduler asks, and is heard."""
+
+    url: str
+
+
+@contextmanager
+def overheard(service: Service, record: Record) -> Iterator[Asked]:
+    """A proxy before the Service that notes every call of a hook, and what came of it."""
+    with Switchboard() as board:
+        # Whom it reached it cannot say: the leader of that moment.
+        witness = HookWitness(record, who="")
+        proxy = Proxy(name_hook, lambda: service.choose() or 1, witness=witness)
+        board.run(proxy.listen())
+        yield Asked(f"http://127.0.0.1:{proxy.port}")
+        board.run(proxy.close())
+
+
+@contextmanager
+def staged(folder: Path, record: Record) -> Iterator[Rivals]:
+    """A control plane with two extenders whose clocks can be set, and nodes for them."""
+    # As in the image: whoever is started again does not compile its modules first.
+    compile_dir(REPOSITORY / "extender", quiet=1)
+    with ControlPlane(folder) as plane:
+        plane.install()
+        Administrators(plane.api, plane.etcd, lambda *_: None).set_up(NAMESPACES)
+        plane.wait_until_nodes_are_ready(list(NODES), 60)
+        before = partial(overheard, record=record)
+        with behind_a_service(plane, kind=SteppedReplica, before=before) as rivals:
+            yield rivals
+
+
+def play(
+    rivals: Rivals,
+    record: Record,
+    seed: int,
+    seconds: float,
+    wanted: Collection[str] = LANE_NAMES,
+    each_s: float = _ROUND_S,
+) -> Run:
+    """Play the script of *seed* in the *wanted* lanes, calm everything down, and judge."""
+    since = datetime.now(UTC)
+    plane = rivals.plane
+    rivals.leader()
+    with Calm() as machine, Observer(plane.api, record, rivals.scheduler_name):
+        tenants, administrators, machines = (Playing(lane.name, record) for lane in LANES)
+        lanes = (tenants, administrators, machines)
+        actors = (
+            Tenants(plane.api, rivals.scheduler_name, tenants.later),
+            Administrators(plane.api, plane.etcd, administrators.later),
+            Machines(rivals, record),
+        )
+        scripts = (lane.script(seed, seconds) if lane.name in wanted else [] for lane in LANES)
+        parts = zip(*(rounds(script, seconds, each_s) for script in scripts), strict=True)
+        complaints: list[str] = []
+        for number, part in enumerate(parts):
+            if number:
+                complaints += _rest(rivals, record, *actors[1:])
+            left_s = min(each_s, seconds - number * each_s)
+            for turns, playing, actor in zip(part, lanes, actors, strict=True):
+                playing.start(turns, actor.acts, left_s)
+            for playing in lanes:
+                playing.join()
+            if any(playing.error for playing in lanes):
+                break
+        record.line("calm")
+        complaints += _calm(rivals, record, *actors)
+    # What was recorded is worth its verdict, even if a lane was not played to its end.
+    complaints += [
+        f"the turns of {playing.name} ended: {''.join(format_exception(playing.error))}"
+        for playing in lanes
+        if playing.error is not None
+    ]
+    strays = [f"without leading: {stray}" for stray in rivals.referee.strays(since)]
+    return Run(
+        seed,
+        seconds,
+        record,
+        judge(record, _BOUNDS),
+        [turn for playing in lanes for turn in playing.played],
+        actors[2].takeovers_s,
+        machine.taken,
+        [*actors[2].complaints, *complaints, *strays, *_by_itself(plane)],
+        lanes=wanted,
+        undone=[turn for playing in lanes for turn in playing.undone],
+    )
+
+
+def _rest(
+    rivals: Rivals, record: Record, administrators: Administrators, machines: Machines
+) -> Iterator[str]:
+    """Mend everything, let all come to rest, and tell what cannot be judged then."""
+    record.line(_REST)
+    machines.calm()
+    wait_for(administrators.calm, 60, "nodes and queues are as they were")
+    if not _let_everybody_end(record):
+        record.line(_NO_REST)
+        return
+    leader = rivals.leader()
+    if _see_promises(leader.pod, leader.extender.ops_url, record):
+        record.line(RESTED)
+    else:
+        yield _UNTOLD.format(leader.pod)
+
+
+def _calm(
+    rivals: Rivals,
+    record: Record,
+    tenants: Tenants,
+    administrators: Administrators,
+    machines: Machines,
+) -> Iterator[str]:
+    """Mend everything, and tell what is not as it should be then."""
+    machines.calm()
+    wait_for(administrators.calm, 60, "nodes and queues are as they were")
+    tenants.start_last(_LAST)
+    try:
+        wait_for(lambda: _standing(record, _LAST_KEY) == _LAST.size, 60, "the last gang starts")
+    except AssertionError as why:
+        yield str(why)
+    leader = rivals.leader()
+    try:
+        wait_for(lambda: leader.extender.held == 0, 60, "no bind is held", every_s=0.5)
+    except AssertionError as why:
+        yield str(why)
+    if not _let_everybody_end(record):
+        record.line(_NO_END)
+    if not _see_promises(leader.pod, leader.extender.ops_url, record):
+        yield _UNTOLD.format(leader.pod)
+    record.line("over")
+
+
+def _let_everybody_end(record: Record) -> bool:
+    """Wait until nobody waits who could start, nor runs who will end, and for a while after that.
+
+    What an extender counts can be held against what there is only while that stays as it is:
+    gives whether it got so quiet.
+    """
+
+    def is_quiet() -> bool:
+        latest = max((change.at for change in record.of(Change)), default=0.0)
+        idle_s = record.now() - latest
+        return idle_s > (_BOUNDS.patience_s if _is_moving(_world(record)) else _QUIET_S)
+
+    try:
+        wait_for(is_quiet, _END_S, "all is quiet", every_s=1.0)
+    except AssertionError:
+        return False
+    return True
+
+
+def _is_moving(world: World) -> bool:
+    runs = any(pod.stands and pod.made.gang != _LAST_KEY for pod in world.pods.values())
+    return runs or bool(waiting(world))
+
+
+def _see_promises(who: str, ops_url: str, record: Record) -> bool:
+    """Note what it believes to be taken, once that is what there is or it had time enough.
+
+    Gives whether it said anything: of whom nothing is noted the verdict has nothing to judge.
+    """
+    told = False
+
+    def agrees() -> bool:
+        nonlocal told
+        listed = http_json("GET", f"{ops_url}/api/v1/snapshot")
+        if listed is None:
+            return False
+        taken = taken_by_node(listed["items"])
+        record.note(Promised(at=record.now(), who=who, taken=taken))
+        told = True
+        world = _world(record)
+        return all(_cpu(taken.get(node, {})) == _cpu(world.taken_on(node)) for node in NODES)
+
+    with suppress(AssertionError):
+        wait_for(agrees, 30, "what is promised is what is taken", every_s=1.0)
+    return told
+
+
+def taken_by_node(items: list[Object]) -> dict[str, dict[str, int]]:
+    """Add up what the pods of a snapshot take of each node."""
+    taken: dict[str, dict[str, int]] = {}
+    for pod in items:
+        node = pod["spec"].get("nodeName") if pod["kind"] == "Pod" else None
+        if node and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            requests = [
+                amounts(each["resources"]["requests"]) for each in pod["spec"]["containers"]
+            ]
+            taken[node] = added([taken.get(node, {}), *requests])
+    return taken
+
+
+def _cpu(taken: dict[str, int]) -> int:
+    return taken.get("cpu", 0)
+
+
+def _world(record: Record) -> World:
+    world = World()
+    for change in record.changes():
+        world.take(change)
+    return world
+
+
+def _standing(record: Record, gang: str) -> int:
+    return sum(pod.stands for pod in _world(record).gangs[gang])
+
+
+def _by_itself(plane: ControlPlane) -> Iterator[str]:
+    """Tell what extenders wrote that no turn is the reason for."""
+    for program in plane.programs:
+        if isinstance(program, SteppedReplica):
+            found = re.findall(r"^.*Traceback \(most recent.*$", program.log(), re.M)
+            yield from (f"{program.name} wrote: {line[:300]}" for line in found)
+            if program.restarted:
+                yield f"the worker of {program.name} ended by itself {program.restarted} times"
+
+
+def told(run: Run) -> str:
+    """Tell a run so that somebody who was not there can read it."""
+    verdict, record = run.verdict, run.record
+    kinds = Counter(turn.kind for turn in run.played)
+    kinds.subtract(turn.kind for turn in run.undone)
+    again = [each.took_s for each in verdict.returns]
+    lines = [
+        f"seed {run.seed}, {run.seconds:g} s: {_turns(run)}; {verdict.figures()}",
+        "done: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+        f"{_lines(record, RESTED)} of {_lines(record, _REST)} rests before the end judged",
+        f"the API server was away for {Spans.of(record).total_s:.1f} s",
+        f"for gangs in part {_excused(record)} did not count",
+        f"the host took {run.taken(-math.inf, math.inf):.0%} of the processors",
+        f"ready again after SIGKILL: {_times(again)}",
+        f"another leads after the leader's fall: {_times(run.takeovers_s)}",
+        "",
+        verdict.table(),
+    ]
+    for breach in verdict.breaches:
+        host = run.host(breach.at - _BEFORE_S, breach.at)
+        lines += ["", f"before {breach}{host}:", *_turns_before(record, breach.at)]
+    broken = [*run.broken, *run.slow]
+    lines += ["", *(broken or ["all held"])]
+    if broken:
+        lines.append(
+            f"again: python -m tests.nightly.cluster chaos"
+            f" --seconds {run.seconds:g} --seed {run.seed}"
+            + (f" --planted {run.planted}" if run.planted else "")
+            + (f" --lanes {' '.join(run.lanes)}" if len(run.lanes) < len(LANES) else "")
+        )
+    return "\n".join(lines)
+
+
+def _turns(run: Run) -> str:
+    undone = f", {len(run.undone)} of them could not be done" if run.undone else ""
+    return f"{len(run.played)} turns{undone}"
+
+
+def _lines(record: Record, text: str) -> int:
+    return sum(line.text == text for line in record.of(Line))
+
+
+def _excused(record: Record) -> str:
+    """Say how much of the run nobody is held to who has made no gang whole."""
+    carried = Spans.of(record, _BOUNDS.carrying, _BOUNDS.settle_s)
+    lasted_s = record.ended_at - record.began_at
+    counted_s = carried.counted_s(record.began_at, record.ended_at)
+    return f"{lasted_s - counted_s:.1f} s of {lasted_s:.1f} s"
+
+
+def _times(seconds: list[float]) -> str:
+    if not seconds:
+        return "not seen"
+    middle = statistics.median(seconds)
+    return f"{len(seconds)} times, median {middle:.1f} s, longest {max(seconds):.1f} s"
+
+
+def _turns_before(record: Record, at: float) -> list[str]:
+    return [
+        f"  {line.at - at:+6.1f} s {line.text}"
+        for line in record.of(Line)
+        if -_BEFORE_S <= line.at - at <= 1.0
+    ]

@@ -1,0 +1,187 @@
+"""What happens to machines in a run of chaos: programs killed, frozen, cut off, and clocks set."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Timer
+
+from tests.cluster.components import Scheduler
+from tests.cluster.processes import NeverReady, Program
+from tests.cluster.replicas import Replica
+from tests.cluster.rivals import Rivals, Side
+from tests.cluster.waiting import wait_for
+from tests.nightly.faults.record import LEADERS_CABLE, Away, Back, Killed, Ready, Record
+
+from .chaos_script import Facts
+
+#: So that more leaders fall in a minute than with the usual 15 s.
+_LEASE_S = 6.0
+_SHORT_LEASE = (f"--lease-duration-s={_LEASE_S:g}", "--lease-renew-s=4", "--lease-retry-s=1")
+
+
+class SteppedReplica(Replica):
+    """An extender whose wall clock can be set wrong while it runs."""
+
+    @property
+    def offset(self) -> Path:
+        return self.log_file.with_suffix(".offset")
+
+    def command(self) -> list[str | Path]:
+        python, _, _, *rest = super().command()
+        return [
+            python,
+            "-m",
+            "tests.nightly.faults.stepped_clock",
+            self.offset,
+            *rest,
+            *_SHORT_LEASE,
+        ]
+
+
+class Machines:
+    """Carries out the turns of machines."""
+
+    def __init__(self, rivals: Rivals, record: Record) -> None:
+        self._rivals = rivals
+        self._record = record
+        self._plane = rivals.plane
+        self._scheduler = next(p for p in self._plane.programs if isinstance(p, Scheduler))
+        #: How long it took until another led, and who was not ready again.
+        self.takeovers_s: list[float] = []
+        self.complaints: list[str] = []
+        self.acts: dict[str, Callable[[Facts], None]] = {
+            "leader killed": lambda facts: self._kill(self._leader()),
+            "standby killed": lambda facts: self._kill(self._rivals.other(self._leader())),
+            "leader ended": self._end_leader,
+            "leader frozen": self._freeze_leader,
+            "leader cut off": self._cut_off_leader,
+            "both killed": lambda facts: self._kill(*self._rivals.sides),
+            "kube-scheduler killed": self._kill_scheduler,
+            "API server restarted": lambda facts: self._plane.apiserver.restart(),
+            "API server killed": self._kill_api_server,
+            "API server frozen": self._freeze_api_server,
+            "clock stepped": self._step,
+        }
+
+    def calm(self) -> None:
+        """Let everything run, with clocks that are right."""
+        self._miss(*self._rivals.sides)
+        for side in self._rivals.sides:
+            self._set_clock(side, 0)
+            if side.extender.is_running:
+                side.tell(signal.SIGCONT)
+        for program in (self._plane.apiserver, self._scheduler):
+            if not program.is_running:
+                program.start()
+        for side in self._rivals.sides:
+            if not side.extender.is_running:
+                self._start(side.extender)
+        self._leader()
+
+    def _miss(self, *sides: Side) -> None:
+        """Complain about who is down by itself: every turn starts again whom it has ended."""
+        self.complaints += [
+            f"{side.extender.name} had ended by itself" for side in sides if side.extender.fell
+        ]
+
+    def _leader(self) -> Side:
+        try:
+            return self._rivals.leader()
+        except AssertionError:
+            self.complaints.append("nobody led for a minute")
+            return self._rivals.sides[0]
+
+    def _kill(self, *sides: Side) -> None:
+        self._miss(*sides)
+        was_leading = [side for side in sides if side.leads]
+        if was_leading:
+            self._nobody_acts(_LEASE_S)
+        for side in sides:
+            self._record.note(Killed(at=self._record.now(), who=side.pod))
+            side.kill()
+        killed_at = self._record.now()
+        for side in sides:
+            # Two that start at once share this machine: only one alone shows how long it takes.
+            if self._start(side.extender) and len(sides) == 1:
+                self._record.note(Ready(at=self._record.now(), who=side.pod))
+        if was_leading:
+            self._see_takeover(killed_at)
+
+    def _start(self, program: Program) -> bool:
+        try:
+            program.start()
+        except NeverReady as why:
+            self.complaints.append(f"not ready again: {str(why).splitlines()[0]}")
+            return False
+        return True
+
+    def _see_takeover(self, since: float) -> None:
+        self._leader()
+        self.takeovers_s.append(self._record.now() - since)
+
+    def _end_leader(self, facts: Facts) -> None:
+        leader, began_at = self._leader(), self._record.now()
+        leader.extender.terminate()
+        self._see_takeover(began_at)
+        self._start(leader.extender)
+
+    def _freeze_leader(self, facts: Facts) -> None:
+        leader = self._leader()
+        self._nobody_acts(min(facts["for_s"], _LEASE_S))
+        leader.tell(signal.SIGSTOP)
+        try:
+            Event().wait(facts["for_s"])
+        finally:
+            leader.tell(signal.SIGCONT)
+
+    def _cut_off_leader(self, facts: Facts) -> None:
+        leader = self._leader()
+        self._nobody_acts(min(facts["for_s"], _LEASE_S))
+        leader.cable.cut()
+        try:
+            Event().wait(facts["for_s"])
+        finally:
+            leader.cable.mend()
+
+    def _nobody_acts(self, for_s: float) -> None:
+        """Note that whoever leads reaches nobody for so long.
+
+        No longer than its lease: then another may lead, by which gangs are judged again.
+        """
+        record = self._record
+        record.note(Away(at=record.now(), who=LEADERS_CABLE))
+        back = Timer(for_s, lambda: record.note(Back(at=record.now(), who=LEADERS_CABLE)))
+        back.daemon = True
+        back.start()
+
+    def _kill_scheduler(self, facts: Facts) -> None:
+        self._scheduler.kill()
+        self._scheduler.start()
+
+    def _kill_api_server(self, facts: Facts) -> None:
+        self._plane.apiserver.kill()
+        self._plane.apiserver.start()
+
+    def _freeze_api_server(self, facts: Facts) -> None:
+        os.killpg(self._plane.apiserver.pid, signal.SIGSTOP)
+        since = datetime.now(UTC)
+        try:
+            Event().wait(facts["for_s"])
+        finally:
+            os.killpg(self._plane.apiserver.pid, signal.SIGCONT)
+            # On a busy machine it takes a while until it reads on.
+            with suppress(AssertionError):
+                wait_for(self._plane.apiserver.is_ready, 20, "the API server goes on")
+            self._rivals.referee.stood_still(since, datetime.now(UTC))
+
+    def _step(self, facts: Facts) -> None:
+        self._set_clock(self._rivals.sides[facts["side"]], facts["by_s"])
+
+    def _set_clock(self, side: Side, by_s: float) -> None:
+        assert isinstance(side.extender, SteppedReplica)
+        side.extender.offset.write_text(str(by_s))

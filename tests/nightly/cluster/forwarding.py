@@ -1,0 +1,66 @@
+"""A kubelet that forwards ports: kwok's, for pods whose programs run on this machine.
+
+The API server reaches it as it would reach any kubelet: by the address and the port that the Node
+tells, over TLS.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.api import Object
+from tests.cluster.components import STAGES, answers
+from tests.cluster.objects import node
+from tests.cluster.processes import Program
+
+
+class ForwardingKubelet(Program):
+    """Leads *forwards*, ports by pod of `gang-system`, to ports of this machine."""
+
+    port_count = 1
+
+    def __init__(
+        self, binary: Path, folder: Path, logs: Path, *, kubeconfig: Path, forwards: dict[str, int]
+    ) -> None:
+        super().__init__("forwarding-kubelet", logs)
+        self._binary = binary
+        self._folder = folder
+        self._kubeconfig = kubeconfig
+        rules = [_rule(pod, port) for pod, port in forwards.items()]
+        (folder / "forwards.yaml").write_text(yaml.safe_dump_all(rules))
+
+    def command(self) -> list[str | Path]:
+        return [
+            self._binary,
+            f"--kubeconfig={self._kubeconfig}",
+            "--manage-nodes-with-label-selector=gang-extender.test/nobody=true",
+            f"--server-address=127.0.0.1:{self.ports[0]}",
+            f"--config={self._folder / 'forwards.yaml'}",
+            # It has no nodes to play by these rules, and does not start without any.
+            *(f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))),
+        ]
+
+    def is_ready(self) -> bool:
+        return answers(f"http://127.0.0.1:{self.ports[0]}/healthz")
+
+    def node(self, name: str) -> Object:
+        """The Node of it, for the API server to know where it is."""
+        made = node(name)
+        made["status"] |= {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.ports[0]}},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        return made
+
+
+def _rule(pod: str, port: int) -> Object:
+    target = {"address": "127.0.0.1", "port": port}
+    return {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "PortForward",
+        "metadata": {"name": pod, "namespace": "gang-system"},
+        "spec": {"forwards": [{"ports": [8889], "target": target}]},
+    }

@@ -1,0 +1,511 @@
+"""Every alert fires on a real Prometheus when its fault is made on the real control plane.
+
+The rules are the shipped ones with all times divided by sixty (`rules.hastened`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender.plan.policy import policies
+from extender.tls.issuing import Authority
+from tests.cluster import objects
+from tests.cluster.api import Api, Object
+from tests.cluster.conftest import POOL, GangScheduler, Pool, _ensure
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.doorman import Doorman
+from tests.cluster.extender_process import REPOSITORY, Extender
+from tests.cluster.replicas import Cable, Replica
+from tests.cluster.rivals import _by_cable
+from tests.cluster.stage import OURS, SCHEDULER, Stage
+from tests.cluster.test_make_room import budget, set_budget
+from tests.cluster.test_status import gang
+from tests.cluster.test_tls import calling, make_certificates, serving
+from tests.cluster.users import EXTENDER_NAMESPACE
+from tests.cluster.waiting import wait_for
+from tests.unit.monitoring import rules, test_dashboard as dashboard
+
+from .prometheus import Prometheus, promtool
+
+Nodes = Callable[..., Pool]
+Create = Callable[..., list[Object]]
+NAME = f"--scheduler-name={SCHEDULER}"
+
+#: Which test makes the fault of which alert.
+CASES: dict[str, str] = {}
+
+
+def fires(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Say which alerts a test makes fire."""
+
+    def note(test: Callable[..., None]) -> Callable[..., None]:
+        CASES.update(dict.fromkeys(names, test.__name__))
+        return test
+
+    return note
+
+
+@pytest.fixture(scope="module", autouse=True)
+def binaries(request: pytest.FixtureRequest) -> None:
+    _ensure(request.config, "prometheus", "promtool")
+
+
+@pytest.fixture
+def watching(tmp_path: Path, plane: ControlPlane) -> Callable[..., Prometheus]:
+    def watch(*extenders: Extender) -> Prometheus:
+        folder = tmp_path / f"prometheus-{secrets.token_hex(2)}"
+        folder.mkdir()
+        prometheus = Prometheus("prometheus", folder, extenders)
+        plane.programs.append(prometheus)
+        return prometheus
+
+    return watch
+
+
+def test_every_alert_has_its_case() -> None:
+    assert {each.name for each in rules.alerts()} == set(CASES)
+
+
+def test_promtool_takes_the_rules_and_every_series(
+    tmp_path: Path, gang_scheduler: GangScheduler
+) -> None:
+    shipped = tmp_path / "rules.yaml"
+    shipped.write_text(yaml.safe_dump(rules.shipped()))
+    assert f"{len(rules.alerts())} rules found" in promtool("check", "rules", shipped)
+
+    scraped = gang_scheduler.extender.page("/metrics")
+    # volcano_queue_… have Volcano's names, which promtool's taste is not ours to apply to.
+    ours = "".join(
+        line
+        for line in scraped.splitlines(keepends=True)
+        if not line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith("volcano_")
+    )
+    promtool("check", "metrics", stdin=ours)
+
+
+def test_every_panel_of_the_dashboard_is_answered(
+    plane: ControlPlane,
+    api: Api,
+    namespace: str,
+    nodes: Nodes,
+    tmp_path: Path,
+    watching: Callable[..., Prometheus],
+) -> None:
+    """With a gang that runs, one that waits, and certificates."""
+    make_certificates(tmp_path, "--days=1")
+    pool = nodes(1, cpu="2")
+    with (
+        plane.extender(NAME, *serving(tmp_path)) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(tmp_path))),
+        watching(extender) as prometheus,
+        plane.binds(namespace) as binds,
+    ):
+        prometheus.wait_until_scraped()
+        gang(api, "runs", namespace, 2, pool, scheduler=SCHEDULER)
+        gang(api, "waits", namespace, 2, pool, scheduler=SCHEDULER)
+        binds.wait_for(2, 60)
+        filled = {
+            "$__rate_interval": "10m",
+            "$job": "gang-extender",
+            "$queue": ".*",
+            "$resource": "cpu",
+        }
+        for expression in dashboard.panel_expressions():
+            for variable, value in filled.items():
+                expression = expression.replace(variable, value)
+            wait_for(partial(prometheus.ask, expression), 60, f"{expression} has an answer")
+
+
+# Who is there
+
+
+@fires("GangExtenderAbsent")
+def test_when_the_extender_is_gone_that_is_told_until_it_is_back(
+    plane: ControlPlane, watching: Callable[..., Prometheus]
+) -> None:
+    with plane.extender(NAME) as extender, watching(extender) as prometheus:
+        prometheus.wait_until_scraped()
+
+        extender.kill()
+        prometheus.wait_until_firing("GangExtenderAbsent")
+
+        extender.start()
+        prometheus.wait_until_quiet()
+
+
+@fires("GangExtenderTwoLeaders")
+def test_two_extenders_that_act_at_once_are_told(
+    plane: ControlPlane, watching: Callable[..., Prometheus]
+) -> None:
+    other = plane.extender("--scheduler-name=other-scheduler")
+    with (
+        plane.extender("--scheduler-name=some-scheduler") as extender,
+        other,
+        watching(extender, other) as prometheus,
+    ):
+        prometheus.wait_until_firing("GangExtenderTwoLeaders")
+
+        other.terminate()
+        prometheus.look_again()
+        prometheus.wait_until_quiet()
+
+
+class Drawbridge(Cable):
+    """A cable that refuses whoever comes while it is up, and may be slow while it is down."""
+
+    is_up = False
+    delay_s = 0.0
+
+    def choose(self) -> int:
+        return 1 if self.is_up else super().choose()
+
+    def raise_it(self) -> None:
+        self.is_up = True
+        self._do(self._hang_up())
+
+    async def _pour(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            try:
+                while data := await source.read(65536):
+                    await asyncio.sleep(self.delay_s)
+                    sink.write(data)
+                    await sink.drain()
+            finally:
+                sink.close()
+
+
+@contextmanager
+def beyond_a_bridge(plane: ControlPlane, *arguments: str) -> Iterator[tuple[Replica, Drawbridge]]:
+    """Run an extender with a lease that reaches the API server over a bridge."""
+    name = f"bridge-{secrets.token_hex(2)}"
+    with Drawbridge(plane.apiserver.ports[0]) as bridge:
+        extender = Replica(
+            f"gang-extender-{name}",
+            plane.logs,
+            kubeconfig=_by_cable(plane, "extender", name, bridge),
+            arguments=(NAME, *arguments),
+        )
+        plane.programs.append(extender)
+        with extender:
+            yield extender, bridge
+
+
+@pytest.fixture
+def lease(api: Api, create: Create) -> list[str]:
+    """Flags of a lease of the test's own, which the extender may have."""
+    name = f"watched-{secrets.token_hex(2)}"
+    rights = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    about = {"name": name, "namespace": EXTENDER_NAMESPACE}
+    group = "rbac.authorization.k8s.io"
+    create(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "Role",
+            "metadata": about,
+            "rules": [{**rights, "verbs": ["get", "create", "patch"]}],
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": about,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [
+                {
+                    "kind": "ServiceAccount",
+                    "name": "gang-extender",
+                    "namespace": EXTENDER_NAMESPACE,
+                }
+            ],
+        },
+    )
+    return [
+        "--lease=own",
+        f"--lease-name={name}",
+        f"--lease-namespace={EXTENDER_NAMESPACE}",
+        f"--lease-identity={name}",
+    ]
+
+
+@fires("GangExtenderNoLeader", "GangExtenderNotReady", "GangExtenderApiErrors")
+def test_an_extender_that_does_not_reach_the_api_server_is_told_until_it_does(
+    plane: ControlPlane, watching: Callable[..., Prometheus], lease: list[str]
+) -> None:
+    with (
+        beyond_a_bridge(plane, *lease) as (extender, bridge),
+        watching(extender) as prometheus,
+    ):
+        wait_for(lambda: extender.leads, 60, "it leads")
+        prometheus.wait_until_scraped()
+        bridge.raise_it()
+        seen: set[str] = set()
+
+        def all_fired() -> bool:
+            seen.update(prometheus.alerts())
+            return seen >= {"GangExtenderNoLeader", "GangExtenderNotReady", "GangExtenderApiErrors"}
+
+        wait_for(all_fired, 240, "all three fire", seeing=lambda: seen, every_s=0.3)
+
+        bridge.is_up = False
+        prometheus.wait_until_quiet()
+
+
+@fires("GangExtenderApiSlow")
+def test_an_api_server_that_answers_slowly_is_told(
+    plane: ControlPlane, watching: Callable[..., Prometheus], lease: list[str]
+) -> None:
+    with (
+        beyond_a_bridge(plane, *lease) as (extender, bridge),
+        watching(extender) as prometheus,
+    ):
+        wait_for(lambda: extender.leads, 60, "it leads")
+        bridge.delay_s = 1.0
+        prometheus.wait_until_firing("GangExtenderApiSlow")
+
+        bridge.delay_s = 0.0
+        prometheus.wait_until_quiet("GangExtenderApiSlow")
+
+
+# Whether it works
+
+BROKEN = """
+from pathlib import Path
+from extender.plan.plugin import Plugin
+
+class Broken(Plugin):
+    def open(self, session):
+        if Path({mark!r}).exists():
+            raise RuntimeError("a plugin with a mistake")
+"""
+
+
+@fires("GangExtenderCycleStuck")
+def test_cycles_that_all_fail_are_told(
+    plane: ControlPlane, tmp_path: Path, watching: Callable[..., Prometheus]
+) -> None:
+    mark, about = tmp_path / "mark", tmp_path / "broken-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[gang_extender.plugins]\nbroken = broken:Broken\n")
+    (tmp_path / "broken.py").write_text(BROKEN.format(mark=str(mark)))
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(policies.DEFAULT_TEXT + "- plugins:\n  - name: broken\n")
+    path = {"PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
+    with (
+        plane.extender(NAME, f"--config={policy}", environment=path) as extender,
+        watching(extender) as prometheus,
+    ):
+        mark.write_text("")
+        prometheus.wait_until_firing("GangExtenderCycleStuck")
+
+        mark.unlink()
+        prometheus.wait_until_quiet()
+
+
+@fires("GangExtenderPolicyRefused")
+def test_a_policy_that_cannot_be_used_is_told_until_it_is_mended(
+    plane: ControlPlane, tmp_path: Path, watching: Callable[..., Prometheus]
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("actions: allocate")
+    with (
+        plane.extender(NAME, f"--config={policy}") as extender,
+        watching(extender) as prometheus,
+    ):
+        policy.write_text("actions: alocate")
+        prometheus.wait_until_firing("GangExtenderPolicyRefused")
+
+        policy.write_text("actions: allocate")
+        prometheus.wait_until_quiet("GangExtenderPolicyRefused")
+
+
+@fires("GangExtenderFindings")
+def test_a_queue_that_makes_no_sense_is_told_by_its_reason(
+    plane: ControlPlane, api: Api, watching: Callable[..., Prometheus], namespace: str
+) -> None:
+    name = f"lost-{namespace}"
+    with plane.extender(NAME) as extender, watching(extender) as prometheus:
+        api.create(objects.queue(name, parent="nobody"))
+        try:
+            fired = prometheus.wait_until_firing("GangExtenderFindings")
+            assert fired["GangExtenderFindings"]["kind"] == "Queue"
+        finally:
+            api.delete(objects.QUEUES, name)
+        prometheus.wait_until_quiet("GangExtenderFindings")
+
+
+# Whether gangs start
+
+
+@fires("GangExtenderGangStarved", "GangExtenderEvictionsRefused")
+def test_a_gang_that_waits_for_its_due_because_nobody_may_leave_is_told_until_somebody_may(
+    plane: ControlPlane,
+    api: Api,
+    watching: Callable[..., Prometheus],
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    # A cpu of each node stays idle: kube-scheduler asks about pods that some node would take.
+    pool = nodes(2, cpu="5")
+    theirs, ours = f"a-{namespace}", f"b-{namespace}"
+    create(objects.queue(theirs), objects.queue(ours))
+    flags = (NAME, f"--node-selector={POOL}:{pool.selector[POOL]}")
+    with (
+        plane.extender(*flags) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME)),
+        plane.binds(namespace) as binds,
+        watching(extender) as prometheus,
+    ):
+        facts = {"scheduler": SCHEDULER, "labels": {"app": "borrower"}, "queue": theirs}
+        for name in ("first", "second", "third", "fourth"):
+            gang(api, name, namespace, 2, pool, **facts)
+        binds.wait_for(8, 60)
+        # The API server lets nobody go whose budget was not looked at lately; a plan would.
+        api.create(budget("keep", namespace, {"app": "borrower"}, minimum=0))
+        set_budget(api, "keep", namespace, allowed=4, lag=-1)
+
+        gang(api, "owed", namespace, 4, pool, scheduler=SCHEDULER, queue=ours)
+        fired = prometheus.wait_until_firing(
+            "GangExtenderGangStarved", "GangExtenderEvictionsRefused", seconds=240
+        )
+        assert fired["GangExtenderGangStarved"]["queue"] == ours
+
+        set_budget(api, "keep", namespace, allowed=4)
+        binds.wait_for(12, 120)
+        prometheus.wait_until_quiet("GangExtenderGangStarved", "GangExtenderEvictionsRefused")
+
+
+@fires("GangExtenderSchedulerSilent")
+def test_a_kube_scheduler_that_died_while_pods_wait_is_told_until_it_is_back(
+    plane: ControlPlane,
+    api: Api,
+    namespace: str,
+    nodes: Nodes,
+    watching: Callable[..., Prometheus],
+) -> None:
+    pool = nodes(1)
+    with (
+        plane.extender(NAME, "--ticket-s=5") as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME)) as scheduler,
+        watching(extender) as prometheus,
+        plane.binds(namespace) as binds,
+    ):
+        gang(api, "early", namespace, 2, pool, scheduler=SCHEDULER)
+        binds.wait_for(2, 60)
+
+        scheduler.kill()
+        gang(api, "late", namespace, 2, pool, scheduler=SCHEDULER)
+        fired = prometheus.wait_until_firing("GangExtenderSchedulerSilent")
+        assert fired["GangExtenderSchedulerSilent"]["scheduler"] == SCHEDULER
+
+        scheduler.start()
+        binds.wait_for(4, 120)
+        prometheus.wait_until_quiet("GangExtenderSchedulerSilent")
+
+
+@fires("GangExtenderPartialCommit")
+def test_a_gang_bound_in_part_is_told(
+    plane: ControlPlane,
+    api: Api,
+    namespace: str,
+    nodes: Nodes,
+    watching: Callable[..., Prometheus],
+) -> None:
+    with (
+        plane.extender(*OURS) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME)) as scheduler,
+        watching(extender) as prometheus,
+        Doorman(api, plane.apiserver, namespace) as doorman,
+        plane.binds(namespace) as binds,
+    ):
+        prometheus.wait_until_scraped()
+        stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(2))
+        doorman.deny("train-1")
+        stage.hold(2, minimum=3)
+        stage.add(2)
+        binds.wait_for(2, 60)
+        prometheus.wait_until_firing("GangExtenderPartialCommit")
+
+        doorman.let_all_in()
+        binds.wait_for(3, 120)
+        prometheus.wait_until_quiet("GangExtenderPartialCommit")
+
+
+@fires("GangExtenderTimeoutsDiffer")
+def test_a_kube_scheduler_that_gives_up_first_is_told(
+    plane: ControlPlane,
+    api: Api,
+    namespace: str,
+    nodes: Nodes,
+    watching: Callable[..., Prometheus],
+) -> None:
+    with (
+        plane.extender(*OURS) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, "--bind-timeout-s=2")) as scheduler,
+        watching(extender) as prometheus,
+    ):
+        stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
+        stage.hold(1, minimum=2)
+        prometheus.wait_until_firing("GangExtenderTimeoutsDiffer")
+
+
+# Certificates
+
+
+@fires("GangExtenderCertificateExpires", "GangExtenderCertificateRefused")
+def test_certificates_that_end_soon_or_cannot_be_used_are_told_until_they_are_renewed(
+    plane: ControlPlane, tmp_path: Path, watching: Callable[..., Prometheus]
+) -> None:
+    folder = tmp_path / "tls"
+    make_certificates(folder, "--days=1")
+    certificate, key = folder / "server.crt", folder / "server.key"
+    good = certificate.read_bytes(), key.read_bytes()
+    with (
+        plane.extender(NAME, *serving(folder)) as extender,
+        watching(extender) as prometheus,
+    ):
+        prometheus.wait_until_scraped()
+        short = Authority.new("for an hour", 1 / 24).for_server(["127.0.0.1"], 1 / 24)
+        key.write_bytes(short.key)
+        certificate.write_bytes(short.certificate)
+        fired = prometheus.wait_until_firing("GangExtenderCertificateExpires")
+        assert fired["GangExtenderCertificateExpires"]["setting"] == "tls-cert-file"
+
+        key.write_text("no key")
+        prometheus.wait_until_firing("GangExtenderCertificateRefused")
+
+        key.write_bytes(good[1])
+        certificate.write_bytes(good[0])
+        prometheus.wait_until_quiet()
+
+
+@fires("GangExtenderCallersRefused")
+def test_a_kube_scheduler_that_is_not_let_in_is_told_by_the_reason(
+    plane: ControlPlane,
+    api: Api,
+    namespace: str,
+    nodes: Nodes,
+    tmp_path: Path,
+    watching: Callable[..., Prometheus],
+) -> None:
+    make_certificates(tmp_path, "--client-name=system:node:somewhere")
+    with (
+        plane.extender(NAME, *serving(tmp_path)) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(tmp_path))),
+        watching(extender) as prometheus,
+    ):
+        # The handshakes that count come after the first scrape, and go on.
+        prometheus.wait_until_scraped()
+        facts = {"scheduler": SCHEDULER, "node_selector": nodes(1).selector}
+        api.create(*objects.pods(9, "plain", namespace, **facts))
+
+        fired = prometheus.wait_until_firing("GangExtenderCallersRefused")
+        assert fired["GangExtenderCallersRefused"]["reason"] == "name"

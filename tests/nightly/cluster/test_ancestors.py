@@ -1,0 +1,306 @@
+"""Ways of kube-batch and Volcano on the real control plane: budgets as gangs, nodes, quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import objects, telling
+from tests.cluster.api import Api, Object
+from tests.cluster.components import ControllerManager, http_json
+from tests.cluster.conftest import GangScheduler, Pool
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.test_making_room import running_pair
+from tests.cluster.test_nobody_escapes import wait_until_used
+from tests.cluster.test_promises import wait_until_waiting
+from tests.cluster.test_status import gang, status, wait_until_running
+from tests.cluster.waiting import wait_for
+
+Nodes = Callable[..., Pool]
+Create = Callable[..., list[Object]]
+
+SCHEDULER = "ancestral-scheduler"
+#: After the last change everything that can start has started within this.
+SOON_S = 10
+WEB = "poddisruptionbudget:web"
+
+BY_NAMESPACE = """
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: gang
+  - name: drf
+    enableNamespaceOrder: true
+  - name: proportion
+  - name: predicates
+"""
+
+
+def budget(namespace: str, **spec: Any) -> Object:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
+    }
+
+
+def wait_until_budget_is_known(pair: GangScheduler, namespace: str) -> None:
+    """Wait until a plan saw it: nothing on a pod says that a budget selects it."""
+
+    def seen() -> bool:
+        listed = http_json("GET", f"{pair.extender.ops_url}/api/v1/snapshot") or {"items": []}
+        return any(
+            each["kind"] == "PodDisruptionBudget" and each["metadata"]["namespace"] == namespace
+            for each in listed["items"]
+        )
+
+    wait_for(seen, 15, f"the extender has seen the budget of {namespace}")
+
+
+def quota(namespace: str, **hard: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "compute", "namespace": namespace},
+        "spec": {"hard": hard},
+    }
+
+
+def to_come(name: str, namespace: str, size: int) -> Object:
+    """A PodGroup whose pods are created only when it has been let in."""
+    least = {"cpu": str(size), "limits.cpu": str(size)}
+    return objects.pod_group(name, namespace, size, minResources=least)
+
+
+def wait_until_told(pair: GangScheduler, namespace: str, name: str, words: str) -> None:
+    """Wait until the extender says *words* of a gang."""
+    where = f"{pair.extender.ops_url}/api/v1/gangs/{namespace}/{name}"
+
+    def said() -> str:
+        return str((http_json("GET", where) or {}).get("message"))
+
+    wait_for(lambda: words in said(), 20, f"{name} hears: {words}", seeing=said)
+
+
+def wait_until_let_in(api: Api, name: str, namespace: str) -> None:
+    wait_for(
+        lambda: status(api, name, namespace).get("phase") == "Inqueue",
+        20,
+        f"{name} is let in",
+        seeing=lambda: status(api, name, namespace),
+    )
+
+
+# ── budgets are gangs ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def budgeted(plane: ControlPlane) -> Iterator[GangScheduler]:
+    with running_pair(plane, "--budgets-are-gangs", scheduler_name=SCHEDULER) as made:
+        yield made
+
+
+def webs(count: int, namespace: str, pool: Pool, first: int = 0, **rest: Any) -> list[Object]:
+    about = {"labels": {"app": "web"}, "scheduler": SCHEDULER, "node_selector": pool.selector}
+    names = [f"web-{first + index}" for index in range(count)]
+    return [objects.pod(name, namespace, **about, **rest) for name in names]
+
+
+def test_pods_without_a_group_start_together_as_their_budget_says(
+    plane: ControlPlane,
+    api: Api,
+    budgeted: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="4")
+    create(budget(namespace, minAvailable=3))
+    wait_until_budget_is_known(budgeted, namespace)
+    with plane.binds(namespace) as binds:
+        api.create(*webs(2, namespace, pool))
+        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
+        wait_until_told(budgeted, namespace, WEB, "minAvailable of PodDisruptionBudget web")
+        assert binds.of("web") == []
+
+        api.create(*webs(1, namespace, pool, first=2))
+        binds.wait_for(3, SOON_S, prefix="web")
+
+
+def test_a_budget_that_goes_lets_pods_start_that_waited_for_more(
+    plane: ControlPlane,
+    api: Api,
+    budgeted: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="4")
+    create(budget(namespace, minAvailable=3))
+    wait_until_budget_is_known(budgeted, namespace)
+    with plane.binds(namespace) as binds:
+        api.create(*webs(2, namespace, pool))
+        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
+
+        api.delete("poddisruptionbudgets.policy/v1", "web", namespace)
+        binds.wait_for(2, SOON_S, prefix="web")
+
+
+def test_no_trick_with_its_budget_frees_what_a_gang_uses(
+    plane: ControlPlane,
+    api: Api,
+    budgeted: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="4")
+    small, other = f"small-{namespace}", f"other-{namespace}"
+    create(objects.queue(small, capability={"cpu": "2"}), objects.queue(other))
+    telling.wait_until_queue_is_known(budgeted.extender, other)
+    create(budget(namespace, minAvailable=2))
+    wait_until_budget_is_known(budgeted, namespace)
+    with plane.binds(namespace) as binds:
+        api.create(*webs(2, namespace, pool, queue=small))
+        binds.wait_for(2, 20, prefix="web")
+        wait_until_used(budgeted, small, "2")
+        budgets = "poddisruptionbudgets.policy/v1"
+        api.patch(budgets, "web", {"spec": {"minAvailable": 9}}, namespace)
+        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
+        wait_until_used(budgeted, small, "2")
+        api.patch(budgets, "web", {"spec": {"minAvailable": "50%"}}, namespace)
+        wait_until_told(budgeted, namespace, "pod:web-0", "its minAvailable is 50%")
+        wait_until_used(budgeted, small, "2")
+        api.delete(budgets, "web", namespace)
+        api.create(*webs(1, namespace, pool, first=2, queue=small))
+        wait_until_waiting(budgeted, namespace, "pod:web-2", "QueueAtCapability")
+        wait_until_used(budgeted, small, "2")
+
+    assert binds.of("web-2") == []
+
+
+# ── only some nodes are ours ──────────────────────────────────────────────────────────────
+
+
+def test_a_gang_uses_the_nodes_of_ours_alone_and_others_as_soon_as_they_are_ours(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
+) -> None:
+    ours = nodes(1, cpu="2", labels={"team": namespace})
+    other = nodes(1, cpu="4")
+    (late,) = other.names
+    queue = f"team-{namespace}"
+    create(objects.queue(queue))
+    selector = f"--node-selector=team:{namespace}"
+    about = {"scheduler": SCHEDULER + "-2", "queue": queue}
+    with (
+        running_pair(plane, selector, scheduler_name=SCHEDULER + "-2") as pair,
+        plane.binds(namespace) as binds,
+    ):
+        gang(api, "small", namespace, 2, ours, **about)
+        binds.wait_for(2, SOON_S, prefix="small")
+        assert {each.node for each in binds.of("small")} == set(ours.names)
+        gang(api, "large", namespace, 4, ours, **about)
+        wait_until_waiting(pair, namespace, "large", "NodeNotOurs")
+        wait_until_told(pair, namespace, "large", "1 node outside --node-selector")
+
+        api.patch("nodes", late, {"metadata": {"labels": {"team": namespace}}})
+        binds.wait_for(4, SOON_S, prefix="large")
+        wait_until_used(pair, queue, "6")
+
+        api.patch("nodes", late, {"metadata": {"labels": {"team": None}}})
+        api.delete("pods", "large-0", namespace, grace_seconds=0)
+        gang(api, "next", namespace, 1, ours, **about)
+        wait_until_told(pair, namespace, "next", "1 node outside --node-selector")
+        # Three of `large` run on a node that is not ours any more, and count all the same.
+        wait_until_used(pair, queue, "5")
+
+    assert binds.of("next") == []
+
+
+# ── quotas ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gang_that_its_quota_would_not_admit_waits_outside_until_it_would(
+    plane: ControlPlane,
+    api: Api,
+    gang_scheduler: GangScheduler,
+    controllers: ControllerManager,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+) -> None:
+    pool = nodes(1, cpu="8")
+    create(quota(namespace, **{"requests.cpu": "4", "volcano.sh/namespace.weight": "3"}))
+    wait_for(
+        lambda: api.get("resourcequotas", "compute", namespace).get("status", {}).get("used"),
+        20,
+        "the quota counts",
+    )
+    with plane.binds(namespace) as binds:
+        api.create(to_come("one", namespace, 3))
+        wait_until_let_in(api, "one", namespace)
+        api.create(to_come("two", namespace, 3))
+        wait_until_waiting(gang_scheduler, namespace, "two", "NotEnqueued")
+        wait_until_told(
+            gang_scheduler, namespace, "two", f"ResourceQuota {namespace}/compute allows 4"
+        )
+        about = {"node_selector": pool.selector}
+        api.create(*objects.pods(3, "one", namespace, gang="one", **about))
+        binds.wait_for(3, SOON_S, prefix="one")
+        wait_until_running(api, "one", namespace, 3)
+        wait_until_told(gang_scheduler, namespace, "two", "of which 3 in use")
+        assert status(api, "two", namespace).get("phase") == "Pending"
+
+        # With its PodGroup left behind it would be let in again before the other one.
+        api.delete(objects.POD_GROUPS, "one", namespace)
+        api.delete_all("pods", namespace, grace_seconds=0)
+        wait_until_let_in(api, "two", namespace)
+        api.create(*objects.pods(3, "two", namespace, gang="two", **about))
+        binds.wait_for(3, SOON_S, prefix="two")
+
+
+def test_namespaces_share_by_the_weight_that_their_quotas_name(
+    plane: ControlPlane,
+    api: Api,
+    controllers: ControllerManager,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+    tmp_path: Path,
+) -> None:
+    pool = nodes(1, cpu="8")
+    heavy = f"{namespace}-b"
+    create(objects.namespace(heavy))
+    create(quota(heavy, **{"volcano.sh/namespace.weight": "3"}))
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(BY_NAMESPACE)
+    about = {"scheduler": SCHEDULER + "-3", "node_selector": pool.selector}
+    with running_pair(
+        plane,
+        f"--config={policy}",
+        f"--node-selector=gang-extender.test/pool:{pool.selector['gang-extender.test/pool']}",
+        scheduler_name=SCHEDULER + "-3",
+    ) as pair:
+        with plane.binds(namespace) as binds:
+            api.create(objects.pod("before", namespace, cpu="8", **about))
+            binds.wait_for(1, 20, prefix="before")
+        for place in (namespace, heavy):
+            api.create(*objects.pods(8, "single", place, **about))
+        for place in (namespace, heavy):
+            for index in range(8):
+                wait_until_told(pair, place, f"pod:single-{index}", "needs 1 x 1 cpu")
+
+        with plane.binds() as binds:
+            api.delete("pods", "before", namespace, grace_seconds=0)
+            binds.wait_for(8, 2 * SOON_S, prefix="single")
+
+    started = [
+        sum(bool(objects.node_of(pod)) for pod in api.list("pods", place))
+        for place in (namespace, heavy)
+    ]
+    api.delete_all("pods", heavy, grace_seconds=0)
+    assert started == [2, 6]

@@ -1,0 +1,162 @@
+"""The cluster's own kube-scheduler asks us, over mutual TLS, through the Service that was applied.
+
+Installed word by word as docs/install.md says (`behind.py`). Every pod of this cluster is ours,
+those of our own Deployment among them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+
+from tests.cluster import objects
+from tests.cluster.conftest import planes
+from tests.cluster.users import EXTENDER_NAMESPACE
+from tests.cluster.waiting import wait_for
+
+from .behind import DEPLOYMENT, Behind, install_commands, installed
+from .installation import empty_cluster
+
+NAMES = ("default-scheduler", "gang-scheduler", "volcano", "kube-batch")
+
+
+@pytest.fixture(scope="module")
+def behind(
+    control_plane_binaries: None,
+    controllers_binary: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Behind]:
+    with empty_cluster(tmp_path_factory.mktemp("behind")) as made:
+        request.config.stash[planes].append(made.plane)
+        with installed(made, install_commands()) as running:
+            yield running
+
+
+def test_the_applied_extender_serves_the_names_that_the_scheduler_has(behind: Behind) -> None:
+    (container,) = behind.made.plane.api.get(
+        "deployments.apps/v1", "gang-extender", EXTENDER_NAMESPACE
+    )["spec"]["template"]["spec"]["containers"]
+    profiles = [each["schedulerName"] for each in yaml.safe_load(behind.config)["profiles"]]
+
+    assert [w for w in container["args"] if w.startswith("--scheduler-name=")] == [
+        f"--scheduler-name={name}" for name in profiles
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gang_of_every_scheduler_name_starts(behind: Behind, name: str) -> None:
+    assert behind.made.start_gang(f"for-{name}", name)
+
+
+def test_ordinary_and_critical_pods_start_while_a_gang_waits(behind: Behind) -> None:
+    api, ours = behind.made.plane.api, {"scheduler": "default-scheduler", "cpu": "10m"}
+    members = objects.pods(3, "waiting", "default", gang="waiting", **ours)
+    api.create(objects.pod_group("waiting", "default", 3), *members[:2])
+
+    assert behind.bind(objects.pod("ordinary", "default", **ours))
+    assert behind.bind(objects.pod("of-the-system", "kube-system", **ours))
+    critical = "system-cluster-critical"
+    assert behind.bind(objects.pod("critical", "default", priority=critical, **ours))
+    assert behind.bind(objects.pod("of-a-node", "kube-system", priority=critical, **ours))
+    assert not any(
+        objects.node_of(api.get("pods", each["metadata"]["name"], "default"))
+        for each in members[:2]
+    )
+
+    api.create(members[2])
+    assert behind.made.nodes([each["metadata"]["name"] for each in members])
+
+
+def test_the_service_leads_to_the_leader_alone_and_kube_scheduler_asks_there(
+    behind: Behind,
+) -> None:
+    leader, standby = behind.made.leader_and_standby()
+    wait_for(
+        lambda: behind.address.endpoints == [leader.name],
+        60,
+        "the leader is the only endpoint",
+        seeing=lambda: behind.address.endpoints,
+    )
+    asked = 'gang_extender_hook_seconds_count{verb="bind"}'
+    before, by_standby = behind.metric(leader, asked), behind.metric(standby, asked)
+    behind.made.start_gang("asks-the-leader", "default-scheduler")
+
+    # A page of metrics may be given again for a moment.
+    wait_for(lambda: behind.metric(leader, asked) >= before + 3, 30, "the leader was asked")
+    assert behind.metric(standby, asked) == by_standby
+
+
+def test_a_standby_changes_nothing_while_a_gang_starts(behind: Behind) -> None:
+    leader, standby = behind.made.leader_and_standby()
+    since = datetime.now(UTC)
+    behind.made.start_gang("while-one-stands-by", "default-scheduler")
+
+    assert behind.made.acts_of(leader, since)
+    assert behind.made.asked_by(standby)
+    assert behind.made.acts_of(standby, since) == []
+
+
+def test_kube_scheduler_without_its_certificate_gets_nowhere(behind: Behind) -> None:
+    leader, _ = behind.made.leader_and_standby()
+    refused = 'gang_extender_tls_refused_total{reason="no_certificate"}'
+    nameless = yaml.safe_load(behind.config)
+    for entry in nameless["extenders"]:
+        kept = ("caFile", "serverName")
+        entry["tlsConfig"] = {name: entry["tlsConfig"][name] for name in kept}
+    behind.scheduler.terminate()
+    try:
+        with behind.made.plane.scheduler(yaml.safe_dump(nameless)):
+            pod = objects.pod("nobodys", "default", cpu="10m", scheduler="default-scheduler")
+            behind.made.plane.api.create(pod)
+            wait_for(lambda: behind.metric(leader, refused) >= 1, 60, "it is refused")
+            assert not objects.node_of(behind.made.plane.api.get("pods", "nobodys", "default"))
+    finally:
+        behind.scheduler.start()
+
+    assert behind.made.nodes(["nobodys"])
+
+
+def test_the_other_replica_takes_over_when_the_leading_pod_is_deleted(behind: Behind) -> None:
+    leader, standby = behind.made.leader_and_standby()
+    behind.made.end(leader)
+    behind.made.start_gang("after-the-leader", "default-scheduler")
+
+    # The pod in its place was scheduled by the scheduler that asks us.
+    pods = {pod.name for pod in behind.made.leader_and_standby()}
+    assert standby.name in pods
+    assert leader.name not in pods
+
+
+def test_replicas_that_crashed_together_come_back_in_place(behind: Behind) -> None:
+    pods = behind.made.pods()
+    for pod in pods:
+        os.killpg(pod.container("extender").pid, signal.SIGKILL)
+    behind.made.start_gang("after-a-crash-of-both", "default-scheduler")
+
+    assert {pod.name for pod in behind.made.pods()} == {pod.name for pod in pods}
+
+
+def test_a_rolling_update_comes_through_and_gangs_start_after_it(behind: Behind) -> None:
+    before = {pod.name for pod in behind.made.pods()}
+    behind.made.shell.type(f"kubectl rollout restart {DEPLOYMENT}")
+    behind.made.shell.type(f"kubectl rollout status --timeout=240s {DEPLOYMENT}")
+
+    assert before.isdisjoint(pod.name for pod in behind.made.pods())
+    assert behind.made.start_gang("after-the-update", "default-scheduler")
+
+
+def test_the_extender_has_every_right_that_it_asks_for(behind: Behind) -> None:
+    behind.made.start_gang("told-of", "default-scheduler")
+
+    def phase() -> str:
+        group = behind.made.plane.api.get(objects.POD_GROUPS, "told-of", "default")
+        return str(group.get("status", {}).get("phase"))
+
+    wait_for(lambda: phase() == "Running", 60, "the gang is said to run", seeing=phase)
+    assert behind.made.refused() == []

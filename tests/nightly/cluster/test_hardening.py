@@ -1,0 +1,297 @@
+"""How the pods of both deployments are locked up, and who could reach them.
+
+What the API server enforces is tried on it. Who a NetworkPolicy keeps away is up to the network of
+a cluster, of which there is none here: those tests read what the policies say, and no more.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.kube.act import signs
+from tests.cluster.api import Object
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.extender_process import REPOSITORY
+from tests.cluster.test_manifests import (
+    MANIFESTS,
+    OVERLAYS,
+    SECOND_SCHEDULER,
+    of_kind,
+    place,
+    rendered,
+)
+
+from .garrison import template
+
+INSTALL = REPOSITORY / "docs" / "install.md"
+MONITORING = {"namespaceSelector": {"matchLabels": {"gang-extender.io/monitoring": "true"}}}
+
+
+@pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
+def overlay(plane: ControlPlane, request: pytest.FixtureRequest) -> list[Object]:
+    return rendered(plane, request.param)
+
+
+@pytest.fixture
+def deployment(overlay: list[Object]) -> Object:
+    (only,) = of_kind(overlay, "Deployment")
+    return only
+
+
+@pytest.fixture
+def pod(deployment: Object) -> Object:
+    """A pod as its ReplicaSet would make it."""
+    template = deployment["spec"]["template"]
+    namespace = deployment["metadata"]["namespace"]
+    about = {**template["metadata"], "name": "one", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]}
+
+
+@pytest.fixture
+def extender(pod: Object) -> Object:
+    container: Object
+    (container,) = (each for each in pod["spec"]["containers"] if each["name"] == "extender")
+    return container
+
+
+def selects(selector: Object, labels: dict[str, str]) -> bool:
+    assert set(selector) <= {"matchLabels"}, selector
+    return bool(selector.get("matchLabels", {}).items() <= labels.items())
+
+
+def create(plane: ControlPlane, thing: Object) -> str:
+    stdin = yaml.safe_dump(thing)
+    return plane.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=stdin)
+
+
+def test_the_namespace_enforces_the_restricted_standard(overlay: list[Object]) -> None:
+    (namespace,) = of_kind(overlay, "Namespace")
+
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_a_pod_passes_the_admission_of_its_namespace(plane: ControlPlane, pod: Object) -> None:
+    assert create(plane, pod)
+
+
+@pytest.mark.parametrize(
+    ("what", "less"),
+    [
+        ("runAsNonRoot", {"runAsNonRoot": False, "runAsUser": 0}),
+        ("seccomp", {"seccompProfile": {"type": "Unconfined"}}),
+    ],
+)
+def test_a_pod_that_was_locked_up_less_would_be_refused(
+    plane: ControlPlane, pod: Object, what: str, less: dict[str, Any]
+) -> None:
+    spec = pod["spec"]
+    looser = {**spec, "securityContext": {**spec["securityContext"], **less}}
+
+    with pytest.raises(AssertionError, match=f'violates PodSecurity "restricted.*{what}'):
+        create(plane, {**pod, "spec": looser})
+
+
+def test_every_container_is_locked_up_beyond_the_standard(pod: Object) -> None:
+    spec = pod["spec"]
+    assert spec["securityContext"]["runAsUser"] == 10001
+    assert spec["enableServiceLinks"] is False
+    assert spec["priorityClassName"] == "system-cluster-critical"
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        writable = [m for m in container["volumeMounts"] if not m.get("readOnly")]
+        pair = {"/run/gang-pair"} if container["name"] == "pair" else set()
+        assert {mount["mountPath"] for mount in writable} <= {"/tmp", *pair}  # noqa: S108
+        assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+
+
+def in_memory(spec: Object) -> dict[str, bool]:
+    """Give the containers that have the folder of the pair, and whether it is in memory."""
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    return {
+        container["name"]: volumes[mount["name"]]["emptyDir"].get("medium") == "Memory"
+        for container in (*spec["containers"], *spec.get("initContainers", ()))
+        for mount in container["volumeMounts"]
+        if mount["mountPath"] == "/run/gang-pair"
+    }
+
+
+PAIR = {"extender": True, "kube-scheduler": True, "pair": True}
+
+
+def test_the_secret_of_a_pair_is_kept_in_memory(
+    deployment: Object, request: pytest.FixtureRequest
+) -> None:
+    """The chart makes the same of it: `test_the_chart_makes_what_the_overlay_makes`."""
+    is_pair = request.node.callspec.params["overlay"] == SECOND_SCHEDULER
+
+    assert in_memory(deployment["spec"]["template"]["spec"]) == (PAIR if is_pair else {})
+
+
+def test_the_overlay_of_a_pair_mounts_its_secret_in_memory_before_anybody_renders_it() -> None:
+    assert in_memory(template()["spec"]) == PAIR
+
+
+def test_a_secret_is_read_by_our_group_alone(pod: Object) -> None:
+    secrets = [each["secret"] for each in pod["spec"]["volumes"] if "secret" in each]
+
+    for secret in secrets:
+        assert secret["defaultMode"] == 0o440
+        assert pod["spec"]["securityContext"]["fsGroup"] == 10001
+
+
+def test_the_image_runs_as_the_user_that_the_pods_name() -> None:
+    said = re.findall(r"^USER (\d+)", (REPOSITORY / "Dockerfile").read_text(), re.MULTILINE)
+
+    assert said[-1] == "10001"
+
+
+def test_every_container_has_time_to_start_and_is_watched_afterwards(pod: Object) -> None:
+    for container in pod["spec"]["containers"]:
+        named = {port["name"] for port in container["ports"]}
+        startup, liveness = container["startupProbe"], container["livenessProbe"]
+        assert startup["periodSeconds"] * startup["failureThreshold"] >= 60
+        assert {startup["httpGet"]["port"], liveness["httpGet"]["port"]} <= named
+
+
+def test_a_replica_is_ready_when_it_is_warm_so_that_updates_come_through(
+    deployment: Object, extender: Object
+) -> None:
+    assert extender["readinessProbe"]["httpGet"] == {"path": "/warmz", "port": "ops"}
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {
+        "maxUnavailable": 0,
+        "maxSurge": 1,
+    }
+
+
+def test_a_budget_keeps_one_of_two_replicas(overlay: list[Object], deployment: Object) -> None:
+    (budget,) = of_kind(overlay, "PodDisruptionBudget")
+    spec = deployment["spec"]
+
+    assert spec["replicas"] == 2
+    assert budget["spec"]["minAvailable"] == 1
+    assert place(budget)[0] == place(deployment)[0]
+    assert budget["spec"]["selector"] == spec["selector"]
+
+
+def test_replicas_spread_over_nodes_where_there_are_any(deployment: Object) -> None:
+    (spread,) = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert spread["labelSelector"] == deployment["spec"]["selector"]
+
+
+def test_a_quota_has_room_for_an_update_of_all_replicas(
+    overlay: list[Object], deployment: Object
+) -> None:
+    (quota,) = of_kind(overlay, "ResourceQuota")
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+
+    assert scope["values"] == [deployment["spec"]["template"]["spec"]["priorityClassName"]]
+    assert int(quota["spec"]["hard"]["pods"]) > 2 * deployment["spec"]["replicas"]
+
+
+def let_in(overlay: list[Object], pod: Object) -> dict[int, list[Object]]:
+    """Whom the policies of an overlay let through to a pod, by port."""
+    allowed: dict[int, list[Object]] = {}
+    for policy in of_kind(overlay, "NetworkPolicy"):
+        assert place(policy)[0] == pod["metadata"]["namespace"]
+        if selects(policy["spec"]["podSelector"], pod["metadata"]["labels"]):
+            for rule in policy["spec"].get("ingress", []):
+                for port in rule["ports"]:
+                    allowed.setdefault(port["port"], []).extend(rule["from"])
+    return allowed
+
+
+def test_policies_choose_every_pod_of_ours_and_say_no_unless_another_says_yes(
+    overlay: list[Object], pod: Object
+) -> None:
+    closed = [
+        policy["spec"]
+        for policy in of_kind(overlay, "NetworkPolicy")
+        if not policy["spec"].get("ingress")
+    ]
+
+    (deny,) = closed
+    assert deny["policyTypes"] == ["Ingress"]
+    assert selects(deny["podSelector"], pod["metadata"]["labels"])
+
+
+def test_policies_speak_of_the_ports_that_containers_have(
+    overlay: list[Object], pod: Object
+) -> None:
+    declared = {p["containerPort"] for each in pod["spec"]["containers"] for p in each["ports"]}
+
+    assert set(let_in(overlay, pod)) == declared
+
+
+def test_policies_let_monitoring_and_nobody_else_to_the_operations_ports(
+    overlay: list[Object], pod: Object
+) -> None:
+    allowed = let_in(overlay, pod)
+
+    assert allowed.pop(8889) == [MONITORING]
+    assert allowed.pop(10259, [MONITORING]) == [MONITORING]
+    assert set(allowed) <= {8888}
+
+
+def test_policies_let_nobody_to_hooks_that_are_on_loopback(plane: ControlPlane) -> None:
+    for path in OVERLAYS:
+        things = rendered(plane, path)
+        (deployment,) = of_kind(things, "Deployment")
+        template = deployment["spec"]["template"]
+        about = {**template["metadata"], "namespace": deployment["metadata"]["namespace"]}
+        words = [word for each in template["spec"]["containers"] for word in each.get("args", [])]
+        is_outside = "--listen=0.0.0.0:8888" in words
+
+        assert (8888 in let_in(things, {"metadata": about})) == is_outside
+        assert is_outside == (path.name == "default-scheduler")
+
+
+def test_the_patch_of_the_manual_lets_only_the_control_plane_to_the_hooks(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    (patch,) = re.findall(r"^```yaml\n(.*?)^```$", INSTALL.read_text(), re.MULTILINE | re.DOTALL)
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    mine = tmp_path / "manifests" / "overlays" / "mine"
+    mine.mkdir()
+    (mine / "kustomization.yaml").write_text(patch)
+
+    things = rendered(plane, mine)
+    (deployment,) = of_kind(things, "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    pod = {"metadata": {"labels": labels, "namespace": "gang-system"}}
+    assert let_in(things, pod)[8888] == [
+        {"ipBlock": {"cidr": "192.0.2.10/32"}},
+        {"ipBlock": {"cidr": "192.0.2.11/32"}},
+    ]
+
+
+def test_the_service_leads_to_the_leader_among_the_pods_of_its_deployment(
+    overlay: list[Object], pod: Object, extender: Object
+) -> None:
+    service, metrics = sorted(of_kind(overlay, "Service"), key=place)
+
+    assert metrics["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    beyond = dict(service["spec"]["selector"].items() - pod["metadata"]["labels"].items())
+    assert beyond == {signs.LABEL: "true"}
+    declared = {port["name"]: port["containerPort"] for port in extender["ports"]}
+    for port in (*service["spec"]["ports"], *metrics["spec"]["ports"]):
+        assert declared[port["targetPort"]] == port["port"]
+
+
+def test_the_requests_are_those_that_the_manual_gives_figures_for(extender: Object) -> None:
+    told = re.findall(r"^\| (cpu|memory|memory limit) (\w+) \|", INSTALL.read_text(), re.MULTILINE)
+    asked = extender["resources"]
+
+    assert dict(told) == {**asked["requests"], "memory limit": asked["limits"]["memory"]}

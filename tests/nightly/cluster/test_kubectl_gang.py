@@ -1,0 +1,221 @@
+"""`kubectl gang`: found by kubectl, and finding the leading pod through the API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import objects
+from tests.cluster.api import Object
+from tests.cluster.binaries import ensure
+from tests.cluster.conftest import planes
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.extender_process import REPOSITORY, Extender
+from tests.cluster.users import EXTENDER_NAMESPACE
+from tests.cluster.waiting import wait_for
+
+from .forwarding import ForwardingKubelet
+
+STANDBY, LEADER = "gang-extender-0", "gang-extender-1"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where an operator sits: kubectl, our commands and a kubeconfig."""
+
+    plane: ControlPlane
+    extender: Extender
+    environment: dict[str, str]
+
+    def type(self, *words: str, role: str = "admin") -> subprocess.CompletedProcess[str]:
+        environment = {**self.environment, "KUBECONFIG": str(self.plane.kubeconfig(role))}
+        return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def desk(
+    control_plane_binaries: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Desk]:
+    folder = tmp_path_factory.mktemp("desk")
+    tools = scripts(folder / "bin")
+    found = ensure("kubectl", "kwok")
+    with ControlPlane(folder / "plane") as plane:
+        request.config.stash[planes].append(plane)
+        plane.install()
+        with plane.extender() as extender:
+            kubelet = ForwardingKubelet(
+                found["kwok"],
+                folder,
+                plane.logs,
+                kubeconfig=plane.kubeconfig("kwok"),
+                # Whoever asks the standby is led nowhere.
+                forwards={LEADER: extender.ports[1]},
+            )
+            plane.programs.append(kubelet)
+            with kubelet:
+                plane.api.create(
+                    kubelet.node("kubelet"), pod(STANDBY), pod(LEADER, leads=True), gang("train")
+                )
+                for name in (STANDBY, LEADER):
+                    status = {
+                        "phase": "Running",
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                    }
+                    plane.api.patch(
+                        "pods", name, {"status": status}, EXTENDER_NAMESPACE, subresource="status"
+                    )
+                yield Desk(
+                    plane,
+                    extender,
+                    {
+                        "HOME": str(folder),
+                        "PATH": f"{tools}:{found['kubectl'].parent}:{os.environ['PATH']}",
+                        "PYTHONPATH": str(REPOSITORY),
+                    },
+                )
+
+
+def scripts(folder: Path) -> Path:
+    """Make the commands of the package as an installation does, by what it says of itself."""
+    folder.mkdir()
+    about = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    for name, entry in about["project"]["scripts"].items():
+        module, _, function = entry.partition(":")
+        command = folder / name
+        command.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+        command.chmod(0o755)
+    return folder
+
+
+def pod(name: str, *, leads: bool = False) -> Object:
+    labels = {"app.kubernetes.io/name": "gang-extender"}
+    if leads:
+        labels["gang-extender.io/leader"] = "true"
+    made = objects.pod(name, EXTENDER_NAMESPACE, nodeName="kubelet")
+    made["metadata"]["labels"] = labels
+    # As our manifests have it, for the namespace takes no others.
+    made["spec"]["securityContext"] = {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    made["spec"]["containers"][0] |= {
+        "ports": [{"name": "ops", "containerPort": 8889}],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    return made
+
+
+def gang(name: str) -> Object:
+    return objects.pod_group(name, "default", min_member=3)
+
+
+def test_kubectl_finds_the_command_on_the_path(desk: Desk) -> None:
+    listed = desk.type("kubectl", "plugin", "list").stdout
+    helped = desk.type("kubectl", "gang", "explain", "--help").stdout
+
+    assert "/kubectl-gang\n" in listed
+    assert helped.startswith("Usage: kubectl gang explain [OPTIONS] GANG\n")
+
+
+def test_a_gang_is_explained_through_the_api_server_without_any_flag(desk: Desk) -> None:
+    wait_for(
+        lambda: desk.type("kubectl", "gang", "explain", "train").returncode == 0,
+        120,
+        "the gang is known",
+        seeing=lambda: desk.type("kubectl", "gang", "explain", "train").stderr,
+    )
+    ran = desk.type("kubectl", "gang", "explain", "podgroup/train")
+
+    assert ran.stdout.startswith("default/train  waiting")
+    assert "NotEnoughMembers: has 0 of at least 3 members" in ran.stdout
+    assert ran.stderr == ""
+
+
+def test_gangs_are_listed_for_programs_too(desk: Desk) -> None:
+    ran = desk.type("kubectl", "gang", "gangs", "-A", "-o", "json")
+
+    assert ran.returncode == 0, ran.stderr
+    assert "train" in [each["name"] for each in json.loads(ran.stdout)["items"]]
+
+
+def test_who_may_not_look_hears_which_right_is_missing_and_is_helped_by_three(desk: Desk) -> None:
+    ran = desk.type("gang-extender", "queues", role="deaf-extender")
+
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert 'cannot list resource "pods"' in ran.stderr
+    desk.plane.api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": "asks", "namespace": EXTENDER_NAMESPACE},
+            "rules": [
+                {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+                {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
+            ],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "asks", "namespace": EXTENDER_NAMESPACE},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": "asks",
+            },
+            "subjects": [
+                {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "User",
+                    "name": "deaf-extender",
+                }
+            ],
+        },
+    )
+
+    wait_for(
+        lambda: desk.type("gang-extender", "queues", role="deaf-extender").returncode == 0,
+        60,
+        "the rights are enough",
+        seeing=lambda: desk.type("gang-extender", "queues", role="deaf-extender").stderr,
+    )
+
+
+def test_a_context_that_does_not_exist_is_one_sentence(desk: Desk) -> None:
+    ran = desk.type("kubectl", "gang", "queues", "--context", "nowhere")
+
+    assert ran.returncode == 2
+    assert ran.stderr == 'gang-extender: kubectl: context "nowhere" does not exist\n'
+
+
+def test_an_api_server_that_is_not_there_is_one_sentence(desk: Desk, tmp_path: Path) -> None:
+    text = (
+        desk.plane.kubeconfig().read_text().replace(desk.plane.apiserver.url, "https://127.0.0.1:1")
+    )
+    (tmp_path / "config").write_text(text)
+    ran = desk.type("kubectl", "gang", "queues", f"--kubeconfig={tmp_path / 'config'}")
+
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "The connection to the server 127.0.0.1:1 was refused" in ran.stderr
+
+
+def test_kubectl_completes_words_and_names(desk: Desk) -> None:
+    words = desk.type("kubectl", "__complete", "gang", "ex").stdout.splitlines()
+    names = desk.type("kubectl", "__complete", "gang", "explain", "tr").stdout.splitlines()
+
+    assert words[0].partition("\t")[0] == "explain"
+    assert (names[0], names[-1]) == ("train", ":4")

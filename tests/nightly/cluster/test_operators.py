@@ -1,0 +1,230 @@
+"""What the controllers of other projects write starts as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from tests.cluster import objects
+from tests.cluster.api import Api, Object, resource_of
+from tests.cluster.conftest import planes
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.nightly.cluster import operators
+
+from .operators import Written
+
+WRITERS = (
+    operators.volcano_job,
+    operators.volcano_statefulset,
+    operators.training_operator_with_volcano,
+    operators.training_operator_with_coscheduling,
+    operators.trainer_with_coscheduling,
+    operators.spark_with_its_volcano_step,
+    operators.spark_operator_with_volcano,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster with our pair, where the CRDs of other projects are installed."""
+
+    plane: ControlPlane
+
+    @property
+    def api(self) -> Api:
+        return self.plane.api
+
+    def phase(self, group: Object) -> str:
+        about = group["metadata"]
+        seen = self.api.get(resource_of(group), about["name"], about["namespace"])
+        return str(seen.get("status", {}).get("phase", ""))
+
+    def install(self, group: str, version: str, kind: str, plural: str) -> None:
+        """Have the API server serve a kind of another project."""
+        self.api.create(foreign_kind(group, version, kind, plural))
+        resource = f"{plural}.{group}/{version}"
+        wait_for(lambda: self.api.listing(resource), 20, f"{resource} is served")
+
+    def wait_for_phase(self, group: Object, phase: str) -> None:
+        def seen() -> str:
+            return self.phase(group)
+
+        wait_for(lambda: seen() == phase, 20, f"the group is {phase}", seeing=seen)
+
+    def wait_until_bound(self, pods: list[Object]) -> None:
+        def nodes() -> list[str | None]:
+            return self.nodes(pods)
+
+        wait_for(lambda: all(nodes()), 20, "all are bound", seeing=nodes)
+
+    def nodes(self, pods: list[Object]) -> list[str | None]:
+        named = [(pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in pods]
+        return [objects.node_of(self.api.get("pods", *name)) for name in named]
+
+
+@pytest.fixture(scope="module")
+def site(
+    control_plane_binaries: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Site]:
+    with ExitStack() as running:
+        plane = running.enter_context(ControlPlane(tmp_path_factory.mktemp("site")))
+        request.config.stash[planes].append(plane)
+        plane.install()
+        Site(plane).install("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+        names = [f"node-{index}" for index in range(8)]
+        plane.api.create(*map(objects.node, names))
+        plane.wait_until_nodes_are_ready(names)
+        extender = running.enter_context(plane.extender())
+        running.enter_context(plane.scheduler(plane.scheduler_config(extender)))
+        yield Site(plane)
+
+
+def foreign_kind(group: str, version: str, kind: str, plural: str) -> Object:
+    """A kind of another project, without any rules about its fields."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [served],
+        },
+    }
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_a_job_starts_as_its_controller_writes_it(
+    site: Site, write: Callable[[str], Written]
+) -> None:
+    namespace = write.__name__.replace("_", "-")
+    site.api.create(objects.namespace(namespace))
+    written = write(namespace)
+    site.api.create(written.group)
+    if written.awaits:
+        site.wait_for_phase(written.group, written.awaits)
+    for wave in written.waves:
+        site.api.create(*wave)
+        site.wait_until_bound(wave)
+    site.wait_for_phase(written.group, "Running")
+
+
+@pytest.fixture(scope="module")
+def volcano(site: Site, volcano_binary: None) -> Iterator[None]:
+    """Volcano's own controllers, and what they need beside our CRDs."""
+    for group, kind, plural in (("batch", "Job", "jobs"), ("bus", "Command", "commands")):
+        site.install(f"{group}.volcano.sh", "v1alpha1", kind, plural)
+    site.api.create(objects.queue("default"))
+    with site.plane.volcano_controllers():
+        yield
+
+
+def test_a_job_of_volcano_starts_whole_behind_its_own_controllers(
+    site: Site, volcano: None
+) -> None:
+    site.api.create(objects.namespace("for-real"), volcano_job("train", "for-real", workers=3))
+
+    def members() -> list[Object]:
+        return site.api.list("pods", "for-real", labels="volcano.sh/job-name=train")
+
+    wait_for(
+        lambda: len(members()) == 4 and all(map(objects.node_of, members())),
+        30,
+        "a master and 3 workers are bound",
+        seeing=lambda: [
+            (group["spec"], group.get("status"))
+            for group in site.api.list(objects.POD_GROUPS, "for-real")
+        ],
+    )
+    (group,) = site.api.list(objects.POD_GROUPS, "for-real")
+    # What made them wait for ever: names that only a quota knows.
+    assert {"count/pods", "limits.cpu", "requests.cpu"} <= group["spec"]["minResources"].keys()
+    wait_for(lambda: state_of(site, "train", "for-real") == "Running", 30, "the Job runs")
+
+
+def test_a_job_of_volcano_that_is_not_let_in_is_told_why_in_our_words(
+    site: Site, volcano: None
+) -> None:
+    site.api.create(
+        objects.queue("small", capability={"cpu": "2"}),
+        objects.namespace("must-wait"),
+        volcano_job("big", "must-wait", workers=3, queue="small"),
+    )
+
+    def told() -> list[str]:
+        events = site.api.list("events", "must-wait")
+        return [each["message"] for each in events if each["involvedObject"]["kind"] == "Job"]
+
+    wait_for(
+        lambda: any("queue small uses 0 of at most 2 cpu" in each for each in told()),
+        30,
+        "an event on the Job says why",
+        seeing=lambda: (told(), site.api.list(objects.POD_GROUPS, "must-wait")),
+    )
+
+
+def test_plain_pods_of_volcanos_scheduler_start_in_the_groups_that_its_controllers_make(
+    site: Site, volcano: None
+) -> None:
+    pods = objects.pods(3, "web", "plain", scheduler="volcano")
+    site.api.create(objects.namespace("plain"), *pods)
+    site.wait_until_bound(pods)
+    wait_for(
+        lambda: len(site.api.list(objects.POD_GROUPS, "plain")) == 3,
+        30,
+        "every pod has a group of its own",
+    )
+
+
+def state_of(site: Site, job: str, namespace: str) -> str:
+    found = site.api.get("jobs.batch.volcano.sh/v1alpha1", job, namespace)
+    return str(found.get("status", {}).get("state", {}).get("phase", ""))
+
+
+def volcano_job(name: str, namespace: str, *, workers: int, queue: str = "default") -> Object:
+    """A Job of Volcano, with the defaults that its webhook would fill in."""
+
+    def task(role: str, replicas: int) -> Object:
+        container = {
+            "name": "main",
+            "image": "registry.k8s.io/pause",
+            "resources": operators.RESOURCES,
+        }
+        template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+        return {
+            "name": role,
+            "replicas": replicas,
+            "minAvailable": replicas,
+            "template": {"metadata": {"name": role}, **template},
+        }
+
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "schedulerName": "volcano",
+            "queue": queue,
+            "minAvailable": workers + 1,
+            "maxRetry": 3,
+            "tasks": [task("master", 1), task("worker", workers)],
+        },
+    }

@@ -1,0 +1,404 @@
+"""The operations port for those whom the API server knows: asked of the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import urllib3
+import yaml
+
+from tests.cluster.api import Object
+from tests.cluster.binaries import ensure
+from tests.cluster.conftest import planes
+from tests.cluster.control_plane import MANIFESTS, ControlPlane
+from tests.cluster.extender_process import REPOSITORY, Extender
+from tests.cluster.rights import ASKS_WHO, EVERYWHERE, RBAC, Account
+from tests.cluster.users import EXTENDER_NAMESPACE
+from tests.cluster.waiting import wait_for
+from tests.nightly.attacks.attackers import ADDRESS
+
+from .forwarding import ForwardingKubelet
+from .prometheus import Prometheus
+from .test_kubectl_gang import LEADER, pod, scripts
+
+#: For what is not good any longer at us, and then at the API server, which remembers for ten
+#: seconds as well; and for a slow machine.
+FORGOTTEN_S = 60
+LONG_S = 60
+PAGES = ("/", "/metrics", "/api/v1/plan", "/api/v1/gangs", "/api/v1/snapshot", "/nothing")
+PROBES = ("/healthz", "/readyz", "/warmz")
+METRICS, EVERYTHING = "gang-extender-reads-metrics", "gang-extender-reads-pages"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """An extender that asks who reads, and those who want to."""
+
+    plane: ControlPlane
+    account: Account
+    extender: Extender
+
+    def ask(self, path: str, token: str = "", of: Extender | None = None) -> tuple[int, str]:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        with urllib3.PoolManager(retries=False, timeout=30) as http:
+            url = (of or self.extender).ops_url + path
+            told = http.request("GET", url, headers=headers, redirect=False)
+            return told.status, told.data.decode()
+
+    def stranger_status(self, path: str, token: str) -> int:
+        """Ask from where strangers are, and give the status; 0 for none at all."""
+        headers = {"authorization": f"Bearer {token}"}
+        with urllib3.PoolManager(retries=False, timeout=30, source_address=(ADDRESS, 0)) as http:
+            try:
+                return http.request("GET", self.extender.ops_url + path, headers=headers).status
+            except urllib3.exceptions.ProtocolError:
+                return 0
+
+    def status(self, path: str, token: str = "", of: Extender | None = None) -> int:
+        return self.ask(path, token, of)[0]
+
+    def reader(self, name: str, role: str = "") -> str:
+        """Make an account of the namespace default, and give its name."""
+        about = {"name": name, "namespace": "default"}
+        self.plane.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about})
+        if role:
+            self.plane.api.create(
+                {
+                    "apiVersion": f"{RBAC}/v1",
+                    "kind": "ClusterRoleBinding",
+                    "metadata": {"name": name},
+                    "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+                    "subjects": [{"kind": "ServiceAccount", **about}],
+                }
+            )
+        return name
+
+    def token(self, name: str, *audiences: str) -> str:
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 7200, "audiences": [*audiences]},
+        }
+        path = f"/api/v1/namespaces/default/serviceaccounts/{name}/token"
+        told: str = self.plane.api.request("POST", path, request)["status"]["token"]
+        return told
+
+    def until(self, path: str, token: str, status: int, of: Extender | None = None) -> None:
+        wait_for(
+            lambda: self.status(path, token, of) == status,
+            FORGOTTEN_S,
+            f"{path} is answered with {status}",
+            seeing=lambda: self.ask(path, token, of)[1][:300],
+        )
+
+    def reviews(self) -> int:
+        """Count what the API server was asked about tokens, by its own record."""
+        events = self.plane.audited(self.account.user)
+        return sum(each["objectRef"]["resource"] == "tokenreviews" for each in events)
+
+
+@pytest.fixture(scope="module")
+def lab(
+    control_plane_binaries: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Lab]:
+    with ControlPlane(tmp_path_factory.mktemp("readers")) as plane:
+        request.config.stash[planes].append(plane)
+        plane.install()
+        plane.kubectl("apply", "-k", MANIFESTS / "ops-auth")
+        account = Account(plane, "asking", (*EVERYWHERE, *ASKS_WHO))
+        with extender(plane, account) as made:
+            yield Lab(plane, account, made)
+
+
+@contextmanager
+def extender(plane: ControlPlane, account: Account, *arguments: str) -> Iterator[Extender]:
+    made = Extender(
+        f"asking-{len(plane.programs)}",
+        plane.logs,
+        kubeconfig=account.kubeconfig,
+        arguments=("--ops-auth=tokenreview", *arguments),
+    )
+    plane.programs.append(made)
+    with made:
+        yield made
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nobody_reads_without_saying_who_they_are(lab: Lab, path: str) -> None:
+    status, told = lab.ask(path)
+
+    assert status == 401
+    assert json.loads(told).keys() == {"error"}
+
+
+@pytest.mark.parametrize("path", PROBES)
+def test_probes_are_answered_to_everybody(lab: Lab, path: str) -> None:
+    assert lab.status(path) == 200
+    assert lab.status(path, "made-up") == 200
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_token_that_the_api_server_does_not_know_opens_nothing(lab: Lab, path: str) -> None:
+    assert lab.status(path, "made-up") == 401
+
+
+def test_an_account_without_a_right_reads_nothing_not_even_what_everybody_may_of_the_api_server(
+    lab: Lab,
+) -> None:
+    token = lab.token(lab.reader("nobody-in-particular"))
+    asks = lab.plane.api.as_another(token)
+    # The API server lets every account it knows get such a path, and says so of ours.
+    assert asks.request("GET", "/api/v1")["kind"] == "APIResourceList"
+    user = "system:serviceaccount:default:nobody-in-particular"
+    for path, is_allowed in (("/api/v1/plan", True), ("/gang-extender/plan", False)):
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user,
+                "groups": ["system:authenticated"],
+                "nonResourceAttributes": {"path": path, "verb": "get"},
+            },
+        }
+        where = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        told = lab.plane.api.request("POST", where, review)["status"]["allowed"]
+        assert told is is_allowed, path
+
+    for path in PAGES:
+        status, told = lab.ask(path, token)
+        assert status == 403, path
+        assert f"{user} may not get" in told
+
+
+def test_a_right_to_metrics_is_a_right_to_metrics_alone(lab: Lab) -> None:
+    token = lab.token(lab.reader("scraper", METRICS))
+
+    lab.until("/metrics", token, 200)
+    assert "gang_extender_ready" in lab.ask("/metrics", token)[1]
+    for path in PAGES:
+        assert lab.status(path, token) == (200 if path == "/metrics" else 403), path
+
+
+def test_a_right_to_all_pages_opens_all_pages(lab: Lab) -> None:
+    token = lab.token(lab.reader("operator", EVERYTHING))
+
+    lab.until("/api/v1/plan", token, 200)
+    for path in PAGES:
+        assert lab.status(path, token) == (404 if path == "/nothing" else 200), path
+    assert lab.status("/api/v1/gangs/default/none", token) == 404
+
+
+def test_a_token_of_an_account_that_is_deleted_is_out_soon(lab: Lab) -> None:
+    token = lab.token(lab.reader("leaving", EVERYTHING))
+    lab.until("/metrics", token, 200)
+    lab.plane.api.delete("serviceaccounts", "leaving", "default")
+
+    lab.until("/metrics", token, 401)
+
+
+def test_a_right_that_is_taken_is_gone_soon(lab: Lab) -> None:
+    token = lab.token(lab.reader("fallen", EVERYTHING))
+    lab.until("/metrics", token, 200)
+    lab.plane.api.delete(f"clusterrolebindings.{RBAC}/v1", "fallen")
+
+    lab.until("/metrics", token, 403)
+
+
+def test_with_an_audience_tokens_of_the_api_server_open_nothing(lab: Lab) -> None:
+    name = lab.reader("bound", EVERYTHING)
+    usual, bound = lab.token(name), lab.token(name, "gang-extender")
+    with extender(lab.plane, lab.account, "--ops-audience=gang-extender") as other:
+        lab.until("/metrics", bound, 200, other)
+        assert lab.status("/metrics", usual, other) == 401
+    # And the other way round: what opens these pages opens nothing else.
+    assert lab.status("/metrics", bound) == 401
+    with pytest.raises(Exception, match="401"):
+        lab.plane.api.as_another(bound).request("GET", "/api/v1")
+
+
+def test_a_crowd_with_made_up_tokens_is_none_at_the_api_server_and_others_read_on(
+    lab: Lab,
+) -> None:
+    token = lab.token(lab.reader("patient", METRICS))
+    lab.until("/metrics", token, 200)
+    before, began = lab.reviews(), time.monotonic()
+    with ThreadPoolExecutor(40) as crowd:
+        told = crowd.map(lambda n: lab.stranger_status("/metrics", f"made-up-{n}"), range(2000))
+        served = [lab.status("/metrics", token) for _ in range(50)]
+        statuses = [*told]
+    took_s = time.monotonic() - began
+
+    assert served == [200] * 50
+    assert {401, 429} <= set(statuses) <= {401, 429, 0}
+    # Twenty at once, then five in a second, and those of whoever reads on.
+    assert lab.reviews() - before <= 20 + 5 * took_s + took_s / 10 + 2
+
+
+def test_while_the_api_server_does_not_answer_pages_are_closed_and_probes_are_not(
+    lab: Lab,
+) -> None:
+    token = lab.token(lab.reader("unlucky", METRICS))
+    lab.until("/metrics", token, 200)
+    os.kill(lab.plane.apiserver.pid, signal.SIGSTOP)
+    try:
+        lab.until("/metrics", token, 503)
+        assert "the API server does not say who asks" in lab.ask("/metrics", token)[1]
+        assert lab.status("/healthz") == 200
+    finally:
+        os.kill(lab.plane.apiserver.pid, signal.SIGCONT)
+
+    lab.until("/metrics", token, 200)
+
+
+def test_no_token_is_in_the_log(lab: Lab) -> None:
+    token = lab.token(lab.reader("secretive"))
+    lab.status("/metrics", token)
+    lab.status("/metrics", "tell-nobody-of-me")
+    logs = "".join(path.read_text() for path in lab.plane.logs.glob("asking-*"))
+
+    assert "a caller was turned away" in logs
+    assert token not in logs
+    assert "tell-nobody-of-me" not in logs
+
+
+def test_prometheus_scrapes_with_the_token_of_its_account_as_the_manual_says(
+    lab: Lab, tmp_path: Path
+) -> None:
+    page = (REPOSITORY / "docs" / "operations.md").read_text()
+    shown = page.partition("<!-- scrape-authorization -->\n```yaml\n")[2].partition("```")[0]
+    (tmp_path / "token").write_text(lab.token(lab.reader("prometheus", METRICS)))
+    where = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert where in shown
+    scrapes = yaml.safe_load(shown.replace(where, str(tmp_path / "token")))
+    with Prometheus("scraping", tmp_path, [lab.extender], scrapes) as scraping:
+        lab.plane.programs.append(scraping)
+        wait_for(
+            lambda: [each["value"][1] for each in scraping.ask("gang_extender_ready")] == ["1"],
+            LONG_S,
+            "it is scraped",
+            seeing=lambda: scraping.ask("up"),
+        )
+        # An account that loses its right is seen to.
+        lab.plane.api.delete(f"clusterrolebindings.{RBAC}/v1", "prometheus")
+        wait_for(
+            lambda: [each["value"][1] for each in scraping.ask("up")] == ["0"],
+            FORGOTTEN_S,
+            "it is not scraped any more",
+            every_s=0.3,
+        )
+
+
+# The command line
+
+
+Types = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def types(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Types]:
+    """Type a command of ours, where the way to the extender leads through the API server."""
+    folder = tmp_path_factory.mktemp("typing")
+    found = ensure("kubectl", "kwok")
+    tools = scripts(folder / "bin")
+    kubelet = ForwardingKubelet(
+        found["kwok"],
+        folder,
+        lab.plane.logs,
+        kubeconfig=lab.plane.kubeconfig("kwok"),
+        forwards={LEADER: lab.extender.ports[1]},
+    )
+    lab.plane.programs.append(kubelet)
+    with ExitStack() as running:
+        running.enter_context(kubelet)
+        lab.plane.api.create(kubelet.node("kubelet"), pod(LEADER, leads=True))
+        status: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        change = {"status": status}
+        lab.plane.api.patch("pods", LEADER, change, EXTENDER_NAMESPACE, subresource="status")
+        path = f"{tools}:{found['kubectl'].parent}:{os.environ['PATH']}"
+        environment = {
+            "HOME": str(folder),
+            "PATH": path,
+            "PYTHONPATH": str(REPOSITORY),
+            "KUBECONFIG": str(lab.plane.kubeconfig()),
+        }
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                words, capture_output=True, text=True, env=environment, timeout=120
+            )
+
+        yield run
+
+
+def test_the_command_line_says_that_a_token_is_wanted_and_sends_that_of_the_kubeconfig(
+    types: Types,
+) -> None:
+    def without() -> subprocess.CompletedProcess[str]:
+        return types("kubectl", "gang", "queues")
+
+    wait_for(
+        lambda: "wants to know who reads (--ops-auth)" in without().stderr,
+        120,
+        "it is told that a token is wanted",
+        seeing=lambda: without().stderr,
+    )
+    ran = types("kubectl", "gang", "queues", "-o", "json", "--token-from=kubeconfig")
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["kind"] == "QueueList"
+
+
+def test_the_command_line_sends_the_token_of_a_file(lab: Lab, types: Types, tmp_path: Path) -> None:
+    good, poor = tmp_path / "good", tmp_path / "poor"
+    good.write_text(lab.token(lab.reader("typist", EVERYTHING)))
+    poor.write_text(lab.token(lab.reader("guest")))
+    lab.until("/api/v1/plan", good.read_text(), 200)
+
+    ran = types("gang-extender", "gangs", "-A", f"--token-from={good}")
+    refused = types("gang-extender", "gangs", "-A", f"--token-from={poor}")
+
+    assert ran.returncode == 0, ran.stderr
+    assert refused.returncode == 2
+    assert "system:serviceaccount:default:guest may not get /gang-extender/plan" in refused.stderr
+
+
+def test_the_command_line_reads_over_tls_what_listens_for_others(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [sys.executable, "-m", "extender", "certificates", f"--directory={tmp_path}/tls"]
+    subprocess.run(made, cwd=REPOSITORY, check=True, timeout=60)
+    # Of all that looks here, the waiting for its first answer as well.
+    monkeypatch.setenv("SSL_CERT_FILE", f"{tmp_path}/tls/ca.crt")
+    pair = (
+        f"--ops-tls-cert-file={tmp_path}/tls/server.crt",
+        f"--ops-tls-private-key-file={tmp_path}/tls/server.key",
+    )
+    (tmp_path / "token").write_text(lab.token(lab.reader("afar", EVERYTHING)))
+    with extender(lab.plane, lab.account, *pair) as other:
+        command = [sys.executable, "-m", "extender", "queues", f"--ops-url={other.ops_url}"]
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [*command, *words],
+                cwd=REPOSITORY,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+
+        bears = f"--token-from={tmp_path}/token"
+        wait_for(lambda: run(bears).returncode == 0, LONG_S, "it reads", seeing=lambda: run(bears))
+        assert run().returncode == 2

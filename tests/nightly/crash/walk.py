@@ -1,0 +1,302 @@
+"""Walks the points: each is one fault at one call of one scene, and the record is the judge."""
+
+from __future__ import annotations
+
+import math
+import queue
+import random
+import re
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import count, zip_longest
+from pathlib import Path
+
+import urllib3
+
+from tests.cluster.api import ApiError
+from tests.cluster.calm import taken_by_the_host
+from tests.cluster.faults import KILLS, Fault, Point, Script, faults_of
+from tests.cluster.proxy import Switchboard
+from tests.nightly.faults import wholeness
+from tests.nightly.faults.breaches import Bounds
+from tests.nightly.faults.planted import QUICK_EARS
+from tests.nightly.faults.record import Asked, CutOff, Record
+from tests.nightly.faults.verdict import Verdict, judge
+
+from .excuses import GIVEN_UP, NO_END, NOT_JUDGED, SLOW, TRACEBACK, WRONG_END, are_all_of_time
+from .lane import BIND_TIMEOUT_S, Lane
+from .scenes import Scene
+from .stage import PATIENCE_S, Stage, WrongEnd
+
+#: Nothing may take longer than kube-scheduler waits for a bind.
+BOUNDS = Bounds(answer_s=BIND_TIMEOUT_S + 1.0, told_s={**Bounds().told_s, "bind": BIND_TIMEOUT_S})
+#: More of the same call in one scene are more of the same.
+_MOST_OCCURRENCES = 12
+#: A plant that shows shows soon.
+PLANTED_PATIENCE_S = 25.0
+#: Of all processors: what time alone can break while the host takes more is played again, so often.
+TOO_MUCH = 0.25
+_AGAIN = 2
+_NO_ENDS = (AssertionError, ApiError, urllib3.exceptions.HTTPError, OSError)
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One point of one scene; without a point, the scene as it is."""
+
+    scene: Scene
+    point: Point | None = None
+    #: What was taken out of the extender.
+    plant: str = ""
+
+    @property
+    def is_only_killed(self) -> bool:
+        """Whether nothing else went wrong: one fault is tried at a time."""
+        return self.point is None or self.point.fault in KILLS
+
+    def __str__(self) -> str:
+        without = f" ({self.plant})" if self.plant else ""
+        return f"{self.scene.name}: {self.point or 'no fault'}{without}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of it."""
+
+    tried: Try
+    #: Whether the call came at all.
+    was_met: bool
+    took_s: float
+    breaches: list[str] = field(default_factory=list)
+    calls: dict[str, int] = field(default_factory=dict)
+    partial_s: float = 0.0
+    ready_again_s: list[float] = field(default_factory=list)
+    #: Of all processors, what the host took meanwhile.
+    taken: float = 0.0
+    #: What broke before, while the host took too much.
+    disturbed: list[str] = field(default_factory=list)
+
+
+def play_calmly(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
+    """Play one scene, and again if it was too slow while the machine was not ours."""
+    disturbed: list[str] = []
+    while True:
+        outcome = play(lane, tried, keep)
+        is_excused = outcome.taken > TOO_MUCH and are_all_of_time(outcome.breaches)
+        if not outcome.breaches or not is_excused or len(disturbed) == _AGAIN:
+            outcome.disturbed = disturbed
+            return outcome
+        disturbed.append(f"the host took {outcome.taken:.0%}: {'; '.join(outcome.breaches)}")
+
+
+def play(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
+    """Play one scene with its fault, and judge what was seen; *keep* is for records of breaches."""
+    is_silent = tried.point is not None and tried.point.fault is Fault.SILENT
+    lane.become(QUICK_EARS if is_silent else tried.plant)
+    began, stolen = time.monotonic(), taken_by_the_host()
+    lane.begin(str(tried))
+    written = lane.written()
+    script = Script([tried.point] if tried.point else [])
+    lane.arm(script)
+    words: list[str] = []
+    try:
+        patience_s = PLANTED_PATIENCE_S if tried.plant else PATIENCE_S
+        tried.scene.play(Stage(lane, f"p{next(_numbers)}", script, patience_s))
+        lane.clean()
+        lane.wait_until_quiet()
+    except _NO_ENDS as why:
+        words.append(f"{WRONG_END if isinstance(why, WrongEnd) else NO_END}: {why}")
+        if tried.plant:
+            # What it has leaked is seen though the scene has no end.
+            with suppress(*_NO_ENDS):
+                lane.clean()
+                lane.wait_until_quiet()
+    lane.disarm()
+    record = lane.record.page()
+    verdict = judge(record, BOUNDS)
+    if not words:
+        words += not_judged(verdict)
+    words += given_up(record)
+    if tried.is_only_killed:
+        words += slow(verdict)
+    words += [f"{TRACEBACK}: {line[:300]}" for line in lane.tracebacks(written)]
+    words += [
+        str(each)
+        for each in verdict.breaches
+        if not (tried.scene.is_torn and each.rule == wholeness.RULE)
+    ]
+    outcome = Outcome(
+        tried,
+        not tried.point or tried.point in script.met,
+        time.monotonic() - began,
+        words,
+        script.counts(),
+        verdict.longest_partial_s,
+        [each.took_s for each in verdict.returns],
+        _share(stolen, taken_by_the_host()),
+    )
+    if words:
+        if keep is not None:
+            record.save(keep / f"{re.sub(r'[^a-z0-9]+', '-', str(tried))}.jsonl")
+        lane.tolerate()
+    return outcome
+
+
+def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
+    return (after[0] - before[0]) / max(1, after[1] - before[1])
+
+
+def not_judged(verdict: Verdict) -> list[str]:
+    """Give the rules that had nothing to judge: every scene that comes to its end has some."""
+    return [f"{NOT_JUDGED}: {rule}" for rule in sorted(verdict.unjudged)]
+
+
+def slow(verdict: Verdict) -> list[str]:
+    """Those who were ended with SIGKILL and were not soon ready again."""
+    return [
+        f"{SLOW}: {each.who} after {each.took_s:.1f} s"
+        for each in verdict.returns
+        if each.took_s > BOUNDS.ready_s
+    ]
+
+
+def given_up(record: Record) -> list[str]:
+    """The binds that kube-scheduler gave up: whoever holds one has to answer before that."""
+    asked = {each.call: each for each in record.of(Asked) if each.hook == "bind"}
+    return [
+        f"{GIVEN_UP}: {asked[end.call].uid} after {waited_s:.1f} s"
+        for end in record.of(CutOff)
+        if end.by_caller
+        and end.call in asked
+        and (waited_s := end.at - asked[end.call].at) > BIND_TIMEOUT_S - 0.5
+    ]
+
+
+def points_of(probed: Iterable[Outcome]) -> list[Try]:
+    """Every fault at every call that a clean run of each scene showed."""
+    return [
+        Try(outcome.tried.scene, Point(site, occurrence, fault))
+        for outcome in probed
+        for site, calls in sorted(outcome.calls.items())
+        if site not in ("pulse", "hook-other")
+        for occurrence in range(1, min(calls, _MOST_OCCURRENCES) + 1)
+        for fault in faults_of(site)
+    ]
+
+
+def choose(
+    found: Sequence[Try],
+    *,
+    sites: Sequence[str] = (),
+    faults: Sequence[str] = (),
+    limit: int = 0,
+    seed: int = 0,
+) -> list[Try]:
+    """Take *limit* of them by chance, from every kind of point as evenly as there are."""
+    kinds: dict[tuple[str, Fault], list[Try]] = defaultdict(list)
+    for each in found:
+        assert each.point is not None
+        if _is_named(each.point.site, sites) and _is_named(each.point.fault, faults):
+            kinds[each.point.site, each.point.fault].append(each)
+    chance = random.Random(seed)
+    for these in kinds.values():
+        chance.shuffle(these)
+    columns = list(kinds.values())
+    chance.shuffle(columns)
+    evenly = [each for row in zip_longest(*columns) for each in row if each is not None]
+    chosen = evenly[: limit or len(evenly)]
+    chance.shuffle(chosen)
+    # Those last that need an extender with other spans: it is then started anew only once.
+    return sorted(chosen, key=lambda each: bool(each.point and each.point.fault is Fault.SILENT))
+
+
+def _is_named(name: str, wanted: Sequence[str]) -> bool:
+    return not wanted or any(each in name for each in wanted)
+
+
+Tell = Callable[[Outcome, int, int], None]
+
+
+class Lanes:
+    """Several lanes side by side, for a `with` block."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._folder = folder
+        self._number = number
+        self._running = ExitStack()
+        self.lanes: list[Lane] = []
+
+    def __enter__(self) -> Lanes:
+        try:
+            board = self._running.enter_context(Switchboard())
+            made = [Lane(self._folder / f"lane-{index}", board) for index in range(self._number)]
+            with ThreadPoolExecutor(self._number) as starting:
+                begun = [starting.submit(lane.__enter__) for lane in made]
+            for each in begun:
+                if each.exception() is None:
+                    self._running.push(each.result().__exit__)
+            self.lanes = [each.result() for each in begun]
+        except BaseException:
+            self._running.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._running.close()
+
+    def run(
+        self,
+        tries: Sequence[Try],
+        tell: Tell,
+        *,
+        keep: Path | None = None,
+        until: float = math.inf,
+    ) -> list[Outcome]:
+        """Play all that can begin before *until*, whichever lane is free; *tell* hears of each."""
+        waiting: queue.SimpleQueue[Try] = queue.SimpleQueue()
+        for each in tries:
+            waiting.put(each)
+        done: list[Outcome] = []
+        lock = threading.Lock()
+
+        def work(lane: Lane) -> None:
+            while time.monotonic() < until:
+                try:
+                    tried = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                outcome = play_calmly(lane, tried, keep)
+                with lock:
+                    done.append(outcome)
+                    tell(outcome, len(done), len(tries))
+
+        with ThreadPoolExecutor(len(self.lanes)) as workers:
+            try:
+                for each in [workers.submit(work, lane) for lane in self.lanes]:
+                    each.result()
+            except BaseException:
+                # Whoever ends us does not wait for the rest.
+                with suppress(queue.Empty):
+                    while True:
+                        waiting.get_nowait()
+                raise
+        return done
+
+
+def say(outcome: Outcome, number: int, total: int) -> None:
+    """Print what is worth a line."""
+    for words in outcome.disturbed:
+        print(f"[{number}/{total}] played again: {outcome.tried}: {words}", flush=True)
+    if outcome.breaches:
+        print(f"[{number}/{total}] BREACH {outcome.tried}", flush=True)
+        for words in outcome.breaches:
+            print(f"    {words}", flush=True)
+    elif number % 50 == 0 or number == total:
+        print(f"[{number}/{total}]", file=sys.stderr, flush=True)

@@ -1,0 +1,191 @@
+"""The cluster as a record tells it, change by change, with what was true a moment before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tests.nightly.faults import record as seen
+
+from .record import Amounts, Change, PodCreated
+
+T = TypeVar("T")
+
+
+class History(Generic[T]):
+    """What something was, and from when on; None while it is not there."""
+
+    def __init__(self) -> None:
+        self._words: list[tuple[float, T | None]] = []
+
+    def say(self, at: float, value: T | None) -> None:
+        self._words.append((at, value))
+
+    @property
+    def now(self) -> T | None:
+        return self._words[-1][1] if self._words else None
+
+    def since(self, at: float) -> list[T | None]:
+        """Give all it was from *at* to now, that of *at* first."""
+        later = [value for moment, value in self._words if moment > at]
+        before = [value for moment, value in self._words if moment <= at]
+        return [before[-1] if before else None, *later]
+
+
+@dataclass
+class Pod:
+    """One pod, by its uid."""
+
+    made: PodCreated
+    node: str = ""
+    bound_at: float = 0.0
+    #: The queue that was its gang's then, and pays for it to its end, wherever the gang is moved.
+    started_in: str | None = None
+    leaving_at: float | None = None
+    by_scheduler: bool = False
+    ended_at: float | None = None
+    #: Whether it did what it was for, and can still be seen; and until when it could be.
+    is_done: bool = False
+    done_until: float | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.made.namespace}/{self.made.name}"
+
+    @property
+    def has_room(self) -> bool:
+        return bool(self.node) and self.ended_at is None
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is on a node and was not asked to go."""
+        return self.has_room and self.leaving_at is None
+
+    @property
+    def waits(self) -> bool:
+        return not self.node and self.ended_at is None and self.leaving_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What a PodGroup says."""
+
+    minimum: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a node has."""
+
+    room: Amounts
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What a queue may have."""
+
+    ceiling: Amounts
+    open: bool
+
+
+class World:
+    """Everything there is after the changes taken so far."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        #: Those that have room on a node now.
+        self.placed: dict[str, Pod] = {}
+        self.gangs: dict[str, list[Pod]] = defaultdict(list)
+        self.groups: dict[str, History[Group]] = defaultdict(History)
+        self.nodes: dict[str, History[Node]] = defaultdict(History)
+        self.queues: dict[str, History[Queue]] = defaultdict(History)
+
+    def take(self, change: Change) -> None:
+        """Let one change happen."""
+        _TAKES[type(change)](self, change)
+
+    def queue_of(self, pod: PodCreated) -> str | None:
+        """Name the queue that pays for a pod; None while its PodGroup is not there."""
+        if not pod.gang:
+            return pod.queue or "default"
+        group = self.groups[pod.gang].now
+        return group.queue if group else None
+
+    def taken_on(self, node: str) -> dict[str, int]:
+        """Add up what pods have taken of a node."""
+        return added(pod.made.request for pod in self.placed.values() if pod.node == node)
+
+    def taken_in(self, queue: str) -> dict[str, int]:
+        """Add up what a queue pays for."""
+        placed = (pod for pod in self.placed.values() if pod.made.ours)
+        return added(pod.made.request for pod in placed if pod.started_in == queue)
+
+    def _made(self, change: PodCreated) -> None:
+        pod = self.pods[change.uid] = Pod(change)
+        if change.gang:
+            self.gangs[change.gang].append(pod)
+
+    def _bound(self, change: seen.PodBound) -> None:
+        pod = self.pods[change.uid]
+        if not pod.node:
+            pod.node, pod.bound_at = change.node, change.at
+            pod.started_in = self.queue_of(pod.made)
+            self.placed[change.uid] = pod
+
+    def _leaving(self, change: seen.PodLeaving) -> None:
+        pod = self.pods[change.uid]
+        pod.leaving_at, pod.by_scheduler = change.at, change.by_scheduler
+
+    def _ended(self, change: seen.PodEnded) -> None:
+        pod = self.pods[change.uid]
+        if pod.is_done and change.how == "gone":
+            pod.done_until = change.at
+        pod.is_done = change.how == "Succeeded"
+        if pod.ended_at is None:
+            pod.ended_at = change.at
+            self.placed.pop(change.uid, None)
+
+    def _group(self, change: seen.GroupSet) -> None:
+        self.groups[change.gang].say(change.at, Group(change.minimum, change.queue))
+
+    def _group_gone(self, change: seen.GroupGone) -> None:
+        self.groups[change.gang].say(change.at, None)
+
+    def _node(self, change: seen.NodeSet) -> None:
+        self.nodes[change.name].say(change.at, Node(change.room, change.closed))
+
+    def _node_gone(self, change: seen.NodeGone) -> None:
+        self.nodes[change.name].say(change.at, None)
+
+    def _queue(self, change: seen.QueueSet) -> None:
+        self.queues[change.name].say(change.at, Queue(change.ceiling, change.open))
+
+    def _queue_gone(self, change: seen.QueueGone) -> None:
+        self.queues[change.name].say(change.at, None)
+
+
+_TAKES: Mapping[type[Change], Callable[[World, Any], None]] = {
+    seen.PodCreated: World._made,
+    seen.PodBound: World._bound,
+    seen.PodLeaving: World._leaving,
+    seen.PodEnded: World._ended,
+    seen.GroupSet: World._group,
+    seen.GroupGone: World._group_gone,
+    seen.NodeSet: World._node,
+    seen.NodeGone: World._node_gone,
+    seen.QueueSet: World._queue,
+    seen.QueueGone: World._queue_gone,
+}
+
+
+def added(amounts: Iterable[Amounts]) -> dict[str, int]:
+    """Add amounts up, resource by resource."""
+    total: dict[str, int] = defaultdict(int)
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] += amount
+    return dict(total)

@@ -1,0 +1,29 @@
+"""The edges, one module each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tests.nightly.fuzz.edge import Edge
+
+#: Each is imported when it is asked for, with whatever it brings along.
+EDGES = {
+    "quantities": "Quantities",
+    "policy": "PolicyFiles",
+    "watch": "WatchEvents",
+    "hooks": "HookBodies",
+    "hook-port": "HookStreams",
+    "page-port": "PageStreams",
+    "plan": "PlanInput",
+    "terminal": "Terminals",
+    "scenario": "Scenarios",
+    "recording": "Recordings",
+    "handshakes": "Handshakes",
+}
+
+
+def new(name: str) -> Edge:
+    """Make an edge; it has to be entered."""
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    made: Edge = getattr(module, EDGES[name])()
+    return made

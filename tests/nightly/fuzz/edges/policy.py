@@ -1,0 +1,106 @@
+"""Policy files: taken or refused in one sentence; what was refused leaves the old one in force."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Self
+
+import msgspec
+import yaml
+
+from extender.cli.saved import objects
+from extender.errors import BadConfiguration
+from extender.plan.planner import make_plan
+from extender.plan.policy import plugin_register, policies
+from extender.plan.policy.options import ACTIONS
+from extender.policyfile import PolicyFile
+from extender.web import api
+from tests.nightly.fuzz.edge import Edge, must, must_be_sentence
+from tests.nightly.fuzz.mutations import changed, odd, respelt
+from tests.unit.text.bombs import BOMBS
+
+ROOT = Path(__file__).parents[4]
+_WHAT_IF = ROOT / "manifests" / "examples" / "what-if.yaml"
+#: One that is easily told from the usual one.
+_GOOD = 'actions: "enqueue, allocate"\n'
+_KEYS = (
+    "actions", "tiers", "configurations", "metrics", "compatibility", "starvation", "plugins",
+    "name", "arguments", "after", "hold", "gangs", "enableHierarchy", "enablePreemptable",
+)  # fmt: skip
+#: What means something in YAML, or looks like it.
+SIGNS = (
+    "&a ", "*a", "[", "]", "{", "}", ": ", "- ", "? ", "!!binary ", "!!set ", "<<: *a", "'", '"',
+    "|\n", "---\n", "...\n", "# ", "%YAML 9.9\n", "\t", "\ufeff", "0x" + "f" * 4000, ".inf",
+    ".nan", "2026-13-45", "1:2:3", "!!python/object:os.x ", "~", "=", "\x85",
+)  # fmt: skip
+
+
+class PolicyFiles(Edge):
+    """A file that changes while we run."""
+
+    name = "policy"
+    count = 500
+    suffix = ".yaml"
+    longest = 20_000
+    words = tuple(each.encode() for each in (*SIGNS, *_KEYS, *ACTIONS, *plugin_register.names()))
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory()
+        self._file = Path(self._folder.name) / "policy.yaml"
+        self._file.write_text(_GOOD)
+        self._policies = PolicyFile(str(self._file))
+        self._good = self._policies.current()
+        found = objects.read([str(_WHAT_IF)], frozenset({"gang-scheduler"}))
+        self._snapshot = found.snapshot()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._folder.cleanup()
+
+    def real(self) -> list[bytes]:
+        small = [bomb for bomb in BOMBS.values() if len(bomb) < self.longest]
+        return [each.encode() for each in (policies.DEFAULT_TEXT, _GOOD, *small)]
+
+    def made(self, chance: Random) -> bytes:
+        document = yaml.safe_load(policies.DEFAULT_TEXT)
+        document["starvation"] = {"after": "10m", "hold": "1h", "gangs": 1}
+        document["configurations"] = [{"name": "preempt", "arguments": {"x": 1}}]
+        names = plugin_register.names()
+        document["tiers"][0]["plugins"].append({"name": chance.choice(names), "arguments": {}})
+        for tier in document["tiers"]:
+            for plugin in tier["plugins"]:
+                known, _ = plugin_register.declared(plugin["name"])
+                if known and chance.random() < 0.5:
+                    plugin["arguments"] = {chance.choice(sorted(known)): odd(chance)}
+        document = changed(document, chance, chance.randrange(4))
+        text = yaml.safe_dump(document, allow_unicode=chance.random() < 0.5)
+        return respelt(text, SIGNS, chance).encode(errors="surrogatepass")
+
+    def judge(self, data: bytes) -> None:
+        self._file.write_bytes(data)
+        taken = self._policies.current()
+        problem = self._policies.problem
+        if problem:
+            must_be_sentence(problem, "the refusal")
+            must("cannot be understood" not in problem, "nobody knows what is wrong with it")
+            must(taken is self._good, "a file that was refused changed the policy")
+            must(self._policies.current() is self._good, "a second look changed the policy")
+            must(self._policies.problem == problem, "the problem is told another way later")
+            self._must_not_start()
+        else:
+            decided = make_plan(self._snapshot, taken)
+            msgspec.json.encode(api.plan(decided, self._snapshot))
+        self._file.write_text(_GOOD)
+        self._good = self._policies.current()
+        must(not self._policies.problem, "a good file is refused after a bad one")
+        must(self._good.actions == ("enqueue", "allocate"), "a good file has no effect")
+
+    def _must_not_start(self) -> None:
+        try:
+            PolicyFile(str(self._file))
+        except BadConfiguration as error:
+            must_be_sentence(str(error), "the refusal to start")
+            return
+        must(False, "one that is refused while we run is good enough to start with")

@@ -1,0 +1,107 @@
+"""Amounts as strangers write them: an exact number or a clear no, the same each time."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from math import ceil
+from random import Random
+
+from extender.errors import BadQuantity
+from extender.model import quantity
+from extender.model.resources import Resources, write_amount
+from tests.nightly.fuzz.edge import Edge, must, must_be_sentence
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_REAL = (
+    "1",
+    "500m",
+    "1.5Gi",
+    "3e6",
+    "0",
+    "-1",
+    "+2",
+    ".5",
+    "128974848",
+    "1E3",
+    "1e-3",
+    "12E",
+    "5.",
+)
+_NAMES = ("cpu", "memory", "pods", "example.com/card")
+
+
+class Quantities(Edge):
+    """What is accepted is what Kubernetes would read; what is not is told in one sentence."""
+
+    name = "quantities"
+    count = 6000
+    suffix = ".txt"
+    longest = 6000
+    words = tuple(
+        each.encode()
+        for each in (*_DECIMAL, *_BINARY, "e", "E", ".", "+", "-", "_", "\u0663", " ", "e99", "inf")
+    )
+
+    def real(self) -> list[bytes]:
+        return [each.encode() for each in _REAL]
+
+    def made(self, chance: Random) -> bytes:
+        digits = "".join(chance.choices("0123456789", k=chance.choice((0, 1, 3, 17, 40, 70, 5000))))
+        sign, dot = (
+            chance.choice(("", "", "+", "-", "--")),
+            chance.choice(("", "", ".", ".5", "..")),
+        )
+        ends = ("", *_DECIMAL, *_BINARY, "e3", "E-3", "e", "e9999", "Kii", "K", "ki", "\n", " ")
+        return f"{sign}{digits}{dot}{chance.choice(ends)}".encode()
+
+    def judge(self, data: bytes) -> None:
+        text = data.decode(errors="surrogateescape")
+        self._judge(text)
+        try:
+            number = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            self._judge(number)
+
+    def _judge(self, text: str | int | float) -> None:
+        try:
+            read = quantity.parse(text)
+        except BadQuantity as error:
+            must_be_sentence(str(error), "the refusal")
+            must(_refused_again(text), "what was refused is accepted the second time")
+            return
+        must(read == _independently(str(text)), "it is read as another amount")
+        for name in _NAMES:
+            amount = Resources.parse({name: text})[name]
+            must(isinstance(amount, int), "an amount is no whole number")
+            exact = ceil(read * 1000 if name == "cpu" else read)
+            bounds = -quantity.LARGEST, quantity.LARGEST
+            must(amount == max(bounds[0], min(bounds[1], exact)), "an amount is not what was read")
+            again = Resources.parse({name: write_amount(name, amount)})[name]
+            must(again == amount, "what we write is not what we read")
+        quantity.parse(float(1))
+        must(_refused_again(True), "true is taken for an amount")
+
+
+def _refused_again(text: str | int | float) -> bool:
+    try:
+        quantity.parse(text)
+    except BadQuantity:
+        return True
+    return False
+
+
+def _independently(text: str) -> Fraction | None:
+    for suffix, power in (*_BINARY.items(), *_DECIMAL.items()):
+        number = text.removesuffix(suffix)
+        if number != text:
+            factor = Fraction(1024) ** power if suffix in _BINARY else Fraction(10) ** power
+            return Fraction(Decimal(number)) * factor
+    try:
+        return Fraction(Decimal(text))
+    except InvalidOperation:
+        return None

@@ -1,0 +1,87 @@
+"""Nothing that strangers say is left out: every field that is read and every command is fuzzed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import inspect
+
+from extender.cli.main import main
+from extender.kube.decode.watched import Resource, resources
+from tests.nightly.fuzz.edges.plan import saved
+from tests.nightly.fuzz.edges.terminal import COMMANDS
+from tests.nightly.fuzz.objects import OBJECTS, Object
+
+FOLLOWED = resources(frozenset({"gang-scheduler"}))
+EACH = pytest.mark.parametrize("resource", FOLLOWED, ids=lambda each: each.name)
+
+
+def plural(resource: Resource) -> str:
+    """Give the name of a resource without its dialect."""
+    return resource.name.partition(".")[0]
+
+
+def read(kind: inspect.Type, place: str = "") -> Iterator[str]:
+    """Give the place of every field that a decoder looks for, as it is spelt on the wire."""
+    match kind:
+        case inspect.StructType(fields=fields):
+            for field in fields:
+                yield f"{place}.{field.encode_name}"
+                yield from read(field.type, f"{place}.{field.encode_name}")
+        case inspect.UnionType(types=types):
+            for each in types:
+                yield from read(each, place)
+        case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
+            yield from read(item, f"{place}[]")
+
+
+def said(thing: Any, place: str = "") -> Iterator[str]:
+    """Give every place of a document at which something stands; null is nothing, and so is []."""
+    if place and thing not in (None, [], {}):
+        yield place
+    if isinstance(thing, dict):
+        for key, each in thing.items():
+            yield from said(each, f"{place}.{key}")
+    elif isinstance(thing, list):
+        for each in thing:
+            yield from said(each, f"{place}[]")
+
+
+def missing(resource: Resource, objects: Iterable[Object]) -> set[str]:
+    """Give the fields that are read of a resource and are in none of *objects*."""
+    looked_for = {*read(inspect.type_info(resource.codec._object.type))}
+    return looked_for - {place for each in objects for place in said(each)}
+
+
+@EACH
+def test_every_field_that_is_read_is_in_one_of_our_objects(resource: Resource) -> None:
+    assert missing(resource, OBJECTS[plural(resource)]) == set()
+
+
+@EACH
+def test_our_objects_can_be_read_before_they_are_changed(resource: Resource) -> None:
+    for each in OBJECTS[plural(resource)]:
+        resource.codec.read(msgspec.json.encode(each))
+
+
+def test_a_field_that_is_in_none_of_them_is_noticed() -> None:
+    pods = next(each for each in FOLLOWED if each.name == "pods")
+
+    assert missing(pods, OBJECTS["pods"][:1]) >= {
+        ".metadata.deletionTimestamp",
+        ".metadata.annotations.pod-group.scheduling.sigs.k8s.io/name",
+        ".spec.schedulingGates",
+        ".spec.schedulingGroup.podGroupName",
+        ".status.containerStatuses[].state.terminated.finishedAt",
+    }
+
+
+def test_all_of_our_objects_are_saved_for_plan() -> None:
+    assert len(saved()) == sum(map(len, OBJECTS.values()))
+
+
+def test_every_command_is_typed() -> None:
+    assert {words[0] for words in COMMANDS.values()} >= {*main.commands}

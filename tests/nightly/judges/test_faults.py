@@ -1,0 +1,91 @@
+"""Calls have names, and a script names some of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.faults import (
+    Call,
+    Fault,
+    Point,
+    Script,
+    faults_of,
+    hook_site,
+    pod_in,
+    site_of,
+)
+
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/gang-system/leases"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "site"),
+    [
+        ("POST", "/api/v1/namespaces/a/pods/b/binding", {}, "bind"),
+        ("POST", "/api/v1/namespaces/a/pods/b/eviction", {}, "eviction"),
+        ("PATCH", "/api/v1/namespaces/a/pods/b/status", {}, "pod-status"),
+        ("GET", "/api/v1/namespaces/a/pods/b", {}, "look-pods"),
+        ("GET", "/api/v1/nodes", {"fieldSelector": "metadata.name=x"}, "look-nodes"),
+        ("PATCH", f"{GROUPS}/namespaces/a/podgroups/b/status", {}, "podgroup-status"),
+        ("PATCH", f"{GROUPS}/namespaces/a/podgroups/b", {}, "podgroup-patch"),
+        ("GET", f"{GROUPS}/namespaces/a/podgroups/b", {}, "look-podgroups"),
+        ("PATCH", f"{GROUPS}/queues/b/status", {}, "queue-status"),
+        ("POST", "/api/v1/namespaces/a/events", {}, "event"),
+        ("PATCH", "/api/v1/namespaces/a/events/b", {}, "event"),
+        ("GET", "/api/v1/pods", {"watch": "1", "sendInitialEvents": "true"}, "list-pods"),
+        ("GET", "/api/v1/pods", {"limit": "500"}, "list-pods"),
+        ("GET", "/api/v1/namespaces", {"watch": "1"}, "watch-namespaces"),
+        ("GET", f"{LEASES}/gang-extender", {}, "lease-read"),
+        ("PATCH", f"{LEASES}/gang-extender", {}, "lease-write"),
+        ("POST", LEASES, {}, "lease-write"),
+        ("GET", "/readyz", {}, "pulse"),
+        ("DELETE", "/api/v1/namespaces/a/pods/b", {}, "delete-pods"),
+    ],
+)
+def test_every_call_has_a_name(method: str, path: str, query: dict[str, str], site: str) -> None:
+    assert site_of(method, path, query) == site
+
+
+def test_hooks_and_pods_are_named_by_their_paths() -> None:
+    assert hook_site("/filter") == "hook-filter"
+    assert hook_site("/healthz") == "hook-other"
+    assert pod_in("/api/v1/namespaces/a/pods/b/binding") == "b"
+    assert pod_in("/api/v1/pods") == ""
+
+
+def test_each_site_has_the_faults_that_can_happen_to_it() -> None:
+    assert Fault.CONFLICT in faults_of("bind")
+    assert Fault.SWAPPED not in faults_of("bind")
+    assert Fault.SWAPPED in faults_of("heard-pods")
+    assert Fault.MISSING not in faults_of("hook-bind")
+    assert all(Fault.KILL_BEFORE in faults_of(each) for each in ("bind", "heard-pods", "hook-bind"))
+    assert not any(Fault.REFUSED in faults_of(each) for each in ("bind", "heard-pods", "hook-bind"))
+
+
+def test_a_script_counts_each_site_by_itself_and_remembers_what_it_did() -> None:
+    point = Point("bind", 2, Fault.LOST)
+    script = Script([point])
+
+    assert [script.take(each) for each in ("bind", "event", "bind", "bind")] == [
+        (1, None),
+        (1, None),
+        (2, Fault.LOST),
+        (3, None),
+    ]
+    script.note(Call("bind", 1, "", 0.0, 0.0, 201))
+    assert script.met == [point]
+    assert script.counts() == {"bind": 3, "event": 1}
+    assert str(point) == "bind#2 answer-lost"
+
+
+def test_a_standing_fault_concerns_one_pod_until_it_is_ended() -> None:
+    script = Script([Point("bind", 1, Fault.AWAY)])
+    script.stand("bind", "train-2", Fault.REFUSED)
+
+    assert script.take("bind", "train-2") == (1, Fault.AWAY)
+    assert script.take("bind", "train-2") == (2, Fault.REFUSED)
+    assert script.take("bind", "train-1") == (3, None)
+    script.stand("bind", "train-2", None)
+    assert script.take("bind", "train-2") == (4, None)
+    assert script.met == [Point("bind", 1, Fault.AWAY)]

@@ -1,0 +1,413 @@
+"""The judges object: each edge with a fault that is put in, and the words it is found by."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender import policyfile, settings
+from extender.cache.cluster import Cluster
+from extender.cli.foreseen import replay
+from extender.cli.printed import terminal
+from extender.doctor.looking.eyes import Eyes
+from extender.errors import BadConfiguration, BadQuantity, MalformedCall
+from extender.kube.decode.codec import Codec
+from extender.model import quantity
+from extender.plan.policy import policies
+from extender.recording import reading
+from extender.recording.layout import BEGINNING, parcel
+from extender.sim import scenario
+from extender.tls import contexts, rotation
+from extender.tls.guard import Guard
+from extender.web import hookport, wire
+from extender.web.hooks import Hooks
+from extender.web.http import connection, writing
+from extender.web.http.callers import Callers
+from extender.web.http.connection import BoundedConnection
+from extender.web.http.port import BoundedPort
+from extender.whatif import objects
+from tests.nightly.fuzz import bounds
+from tests.nightly.fuzz.bounds import Ears, bounded
+from tests.nightly.fuzz.edge import Objection, must_be_sentence, must_be_text
+from tests.nightly.fuzz.edges import EDGES, handshakes, new, watch
+from tests.nightly.fuzz.edges.recording import Recordings
+from tests.nightly.fuzz.edges.scenario import Scenarios
+from tests.nightly.fuzz.mutations import EVIL
+from tests.nightly.fuzz.running import judged
+
+Patch = pytest.MonkeyPatch
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail
+
+
+def a_decoder_that_raises(patch: Patch) -> bytes:
+    patch.setattr(Codec, "line", raising(KeyError("x")))
+    return b'pods\n{"type":"ADDED","object":{"metadata":{"name":"x"}}}\n'
+
+
+def an_event_that_is_lost_when_it_is_cut(patch: Patch) -> bytes:
+    def lines(chunks: Any) -> Iterator[bytes]:
+        return (line for chunk in chunks for line in chunk.split(b"\n") if line.endswith(b"}"))
+
+    patch.setattr(watch, "lines", lines)
+    return b'pods\n{"type":"ADDED","object":{"metadata":{"name":"x"}}}\n'
+
+
+def a_mirror_that_breaks(patch: Patch) -> bytes:
+    patch.setattr(Cluster, "snapshot", raising(RecursionError()))
+    return b"nodes\n{}\n"
+
+
+def an_amount_that_is_another(patch: Patch) -> bytes:
+    right = quantity.parse
+    patch.setattr(quantity, "parse", lambda text: right(text) * 2)
+    return b"500m"
+
+
+def a_refusal_without_an_end(patch: Patch) -> bytes:
+    def refuse(self: BadQuantity, text: object) -> None:
+        Exception.__init__(self, f"{text}" * 2000)
+
+    patch.setattr(BadQuantity, "__init__", refuse)
+    return b"1Kii"
+
+
+def a_policy_that_raises(patch: Patch) -> bytes:
+    patch.setattr(policies, "_parse", raising(KeyError("tiers")))
+    return b"tiers: []\n"
+
+
+def a_bad_file_that_changes_the_policy(patch: Patch) -> bytes:
+    def keep(self: policyfile.PolicyFile, problem: str) -> None:
+        self.problem, self._policy = problem, policies.DEFAULT
+
+    patch.setattr(policyfile.PolicyFile, "_keep", keep)
+    return b"tiers: 1\n"
+
+
+def a_hook_that_fails(patch: Patch) -> bytes:
+    patch.setattr(wire, "read_preempt", raising(TypeError("x")))
+    return b"preempt\n{}"
+
+
+def an_error_that_steers(patch: Patch) -> bytes:
+    patch.setattr(wire, "clean", str)
+    patch.setattr(wire, "read_preempt", raising(MalformedCall(EVIL.replace("\n", ""))))
+    return b"preempt\n{}"
+
+
+def a_bind_that_is_held_for_ever(patch: Patch) -> bytes:
+    patch.setattr(Hooks, "bind", lambda self, body, answer: answer("no") or answer("no"))
+    return b"bind\n{}"
+
+
+def a_reader_that_counts_wrong(patch: Patch) -> bytes:
+    right = BoundedConnection.on_body
+
+    def on_body(self: BoundedConnection, body: bytes) -> None:
+        right(self, body[:5])
+
+    patch.setattr(BoundedConnection, "on_body", on_body)
+    return watch_out(b"/filter")
+
+
+def a_caller_whose_end_nobody_hears(patch: Patch) -> bytes:
+    patch.setattr(hookport.HookConnection, "connection_lost", BoundedConnection.connection_lost)
+    return watch_out(b"/bind")
+
+
+def a_connection_that_is_never_forgotten(patch: Patch) -> bytes:
+    patch.setattr(BoundedPort, "left", lambda self, guest: None)
+    return watch_out(b"/filter")
+
+
+def an_error_that_is_no_json(patch: Patch) -> bytes:
+    patch.setattr(hookport, "_JSON", b"content-length: 1\r\n")
+    return watch_out(b"/nowhere")
+
+
+def a_call_that_only_we_take(patch: Patch) -> bytes:
+    # Without a look at Host, of which there has to be one.
+    patch.setattr(Callers, "judge", lambda self, headers, reached: None)
+    return watch_out(b"/filter").replace(b"Host: localhost\r\n", b"")
+
+
+def a_coding_that_only_we_read(patch: Patch) -> bytes:
+    patch.setitem(connection._CODINGS, "1.1", ([], [b"gzip, chunked"]))
+    chunks = b'Transfer-Encoding: gzip, chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\n\r\n'
+    return watch_out(b"/filter").partition(b"Content-Length")[0] + chunks
+
+
+def watch_out(path: bytes) -> bytes:
+    return (
+        b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b'Content-Length: 7\r\n\r\n{"a":1}'
+    )
+
+
+def a_page_that_steers(patch: Patch) -> bytes:
+    patch.setattr(writing, "_plain", bytes)
+    return b"GET /api/v1/pods/a/%C2%9B HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def a_page_that_fails(patch: Patch) -> bytes:
+    patch.setattr("extender.web.api.plan", raising(KeyError("x")))
+    return b"GET /api/v1/plan HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def saved_objects_that_raise(patch: Patch) -> bytes:
+    patch.setattr(objects, "_check_amounts", raising(ValueError("x")))
+    return b"table\nkind: Pod\nmetadata: {name: x}\n"
+
+
+def a_complaint_that_steers(patch: Patch) -> bytes:
+    patch.setattr(terminal, "clean", str)
+    return f"table\nkind: {json.dumps(EVIL)}\nmetadata: {{name: x}}\n".encode()
+
+
+def a_command_that_steers(patch: Patch) -> bytes:
+    patch.setattr(terminal, "clean", str)
+    texts = ("namespace", "name", "queue", "phase", "verdict", "reason", "message")
+    gang = {**dict.fromkeys(texts, "\x9b31m"), "members": 1, "min_member": 1, "share": 0.5}
+    return gangs([{**gang, "placements": {}, "pipelined": {}}])
+
+
+def a_command_that_raises(patch: Patch) -> bytes:
+    patch.setattr("extender.cli.live.answers.is_said", raising(TypeError("x")))
+    return gangs([])
+
+
+def a_setting_that_is_quoted_as_it_is(patch: Patch) -> bytes:
+    def address(text: str, flag: str) -> tuple[str, int]:
+        raise BadConfiguration(f"{flag} {text} is not HOST:PORT")
+
+    patch.setattr(terminal, "clean", str)
+    patch.setattr(settings, "address", address)
+    return json.dumps({"command": "serve", "text": "\x9b31m"}).encode()
+
+
+def a_doctor_who_raises_at_a_cluster(patch: Patch) -> bytes:
+    patch.setattr(Eyes, "text", raising(LookupError("x")))
+    return b'{"command": "doctor of"}'
+
+
+def gangs(found: list[Any]) -> bytes:
+    told: dict[str, Any] = {key: [] for key in ("queues", "shares", "evictions", "kept")}
+    told |= {"generation": 1, "idle": {}, "binds": {}, "gangs": found}
+    return json.dumps({"command": "gangs", "told": told}).encode()
+
+
+def a_handshake_that_leaves_something_behind(patch: Patch) -> bytes:
+    right = hookport.HookConnection.connection_lost
+
+    def lost(self: Any, exc: Exception | None) -> None:
+        right(self, exc)
+        raise KeyError("x")
+
+    patch.setattr(hookport.HookConnection, "connection_lost", lost)
+    return b'{"at": "call", "from": 9, "drop": 1, "put": "00", "cut": 0}'
+
+
+def a_call_that_is_forged(patch: Patch) -> bytes:
+    def plain(self: BoundedPort, name: str, loop: Any, metrics: Any, limits: Any, tls: Any) -> None:
+        right(self, name, loop, metrics, limits, None)
+
+    right = BoundedPort.__init__
+    patch.setattr(BoundedPort, "__init__", plain)
+    put = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".hex()
+    return json.dumps({"at": "raw", "from": 0, "drop": 0, "put": put, "cut": 0}).encode()
+
+
+def a_call_that_is_answered_whatever_was_forged(patch: Patch) -> bytes:
+    def say(caller: Any, words: bytes, given: dict[str, Any]) -> bool:
+        caller.sendall(words)
+        return False
+
+    patch.setattr(handshakes, "_say", say)
+    return b'{"at": "call", "from": 9, "drop": 1, "put": "00", "cut": 0}'
+
+
+def a_guard_who_lets_everybody_in(patch: Patch) -> bytes:
+    patch.setattr(Guard, "admit", lambda self, certificate: None)
+    return b'{"at": "another", "from": 0, "drop": 0, "put": "", "cut": 0}'
+
+
+def a_port_that_asks_for_no_certificate(patch: Patch) -> bytes:
+    right = contexts.build
+
+    def build(*arguments: Any) -> ssl.SSLContext:
+        context = right(*arguments)
+        context.verify_mode = ssl.CERT_NONE
+        return context
+
+    patch.setattr(rotation, "build", build)
+    return b'{"at": "unnamed", "from": 0, "drop": 0, "put": "", "cut": 0}'
+
+
+def a_scenario_that_raises(patch: Patch) -> bytes:
+    patch.setattr(scenario, "_size", raising(ZeroDivisionError()))
+    return Scenarios().real()[0]
+
+
+def a_scenario_that_is_quoted_as_it_is(patch: Patch) -> bytes:
+    patch.setattr(terminal, "clean", str)
+    return b'"\\e[2J": 1\n'
+
+
+def a_recording_that_raises(patch: Patch) -> bytes:
+    patch.setattr(replay, "_judge", raising(KeyError("x")))
+    return Recordings().real()[0]
+
+
+def a_recording_that_is_unpacked_whole(patch: Patch) -> bytes:
+    patch.setattr(
+        reading, "_unpacked", lambda unpacking, content, at: unpacking.decompress(content)
+    )
+    packing = zlib.compressobj()
+    bomb = [packing.compress(bytes(1 << 20)) for _ in range((bounds.MOST_BYTES >> 20) + 64)]
+    return b"bytes\n" + BEGINNING + parcel(b"".join([*bomb, packing.flush()]))
+
+
+#: By edge: what is put in, and what must be objected to.
+FAULTS = {
+    "quantities": {
+        an_amount_that_is_another: "read as another amount",
+        a_refusal_without_an_end: "far too long",
+    },
+    "policy": {
+        a_policy_that_raises: "nobody knows what is wrong",
+        a_bad_file_that_changes_the_policy: "changed the policy",
+    },
+    "watch": {
+        a_decoder_that_raises: "KeyError is raised",
+        an_event_that_is_lost_when_it_is_cut: "another way when it is cut",
+        a_mirror_that_breaks: "RecursionError is raised",
+    },
+    "hooks": {
+        a_hook_that_fails: "the hook fails",
+        an_error_that_steers: "steers the terminal by U+001B",
+        a_bind_that_is_held_for_ever: "answered twice",
+    },
+    "hook-port": {
+        a_reader_that_counts_wrong: "when it is cut",
+        a_caller_whose_end_nobody_hears: "held for somebody who has left",
+        a_connection_that_is_never_forgotten: "still counted",
+        an_error_that_is_no_json: "ProtocolError is raised",
+        a_call_that_only_we_take: "another reader does not see",
+        a_coding_that_only_we_read: "another reader does not see",
+    },
+    "page-port": {
+        a_page_that_steers: "steers the terminal by U+009B",
+        a_page_that_fails: "a page fails",
+        a_connection_that_is_never_forgotten: "still counted",
+    },
+    "plan": {
+        saved_objects_that_raise: "ValueError is raised",
+        a_complaint_that_steers: "steers the terminal by U+001B",
+    },
+    "terminal": {
+        a_command_that_steers: "steers the terminal by U+009B",
+        a_command_that_raises: "TypeError is raised",
+        a_setting_that_is_quoted_as_it_is: "steers the terminal by U+009B",
+        a_doctor_who_raises_at_a_cluster: "LookupError is raised",
+    },
+    "scenario": {
+        a_scenario_that_raises: "ZeroDivisionError is raised",
+        a_scenario_that_is_quoted_as_it_is: "steers the terminal by U+001B",
+    },
+    "recording": {
+        a_recording_that_raises: "KeyError is raised",
+        a_recording_that_is_unpacked_whole: "too much memory",
+    },
+    "handshakes": {
+        a_handshake_that_leaves_something_behind: "KeyError",
+        a_call_that_is_forged: "without TLS",
+        a_call_that_is_answered_whatever_was_forged: "a call that was forged is answered",
+        a_guard_who_lets_everybody_in: "a stranger is answered",
+        a_port_that_asks_for_no_certificate: "a stranger is answered",
+    },
+}
+#: Faults of what an edge is made of.
+WITHIN = (a_call_that_is_forged, a_port_that_asks_for_no_certificate)
+
+
+def test_every_edge_has_faults() -> None:
+    assert {*FAULTS} == {*EDGES}
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [(name, fault) for name, faults in FAULTS.items() for fault in faults],
+    ids=lambda it: it if isinstance(it, str) else it.__name__,
+)
+def test_a_fault_that_is_put_in_is_objected_to(
+    name: str, fault: Callable[[Patch], bytes], monkeypatch: Patch
+) -> None:
+    with ExitStack() as stack:
+        if fault in WITHIN:
+            data = fault(monkeypatch)
+        edge = stack.enter_context(new(name))
+        if fault not in WITHIN:
+            data = fault(monkeypatch)
+        objection = judged(edge, data, stack.enter_context(Ears()))
+        monkeypatch.undo()
+
+    assert FAULTS[name][fault] in objection
+
+
+def test_what_hangs_is_torn_away_and_told() -> None:
+    def hang() -> None:
+        while True:
+            with suppress(Exception):
+                sum(range(1000))
+
+    with pytest.raises(Objection, match="too long"), bounded(seconds=0.05):
+        hang()
+
+
+def test_what_takes_too_much_memory_is_told() -> None:
+    # Once more: that so much was in use before must not hide it.
+    for _ in range(2):
+        with pytest.raises(Objection, match="too much memory"), bounded(size=1 << 20):
+            bytearray(64 << 20)
+
+
+def test_a_traceback_that_only_the_loop_tells_is_heard() -> None:
+    async def scene() -> None:
+        asyncio.get_running_loop().call_soon(raising(KeyError("x")))
+        await asyncio.sleep(0)
+
+    with Ears() as ears:
+        asyncio.run(scene())
+        with pytest.raises(Objection, match="KeyError"):
+            ears.check()
+
+
+@pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\r", "\x00", "\u202e", "\u2066", "\u2028"])
+def test_nothing_that_steers_is_taken_for_text(sign: str) -> None:
+    with pytest.raises(Objection, match="steers"):
+        must_be_text(f"a{sign}b", "it")
+
+
+@pytest.mark.parametrize("told", ["", "a\nb", "x" * 5000, "Traceback (most recent call last):"])
+def test_what_is_no_sentence_is_told(told: str) -> None:
+    with pytest.raises(Objection):
+        must_be_sentence(told, "it")
+
+
+def test_what_people_write_is_no_objection() -> None:
+    must_be_text("größer als ½\n研究 👩\u200d🔬", "it")
+    must_be_sentence(msgspec.json.encode({"a": 1}).decode(), "it")

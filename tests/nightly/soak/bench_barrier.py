@@ -1,0 +1,132 @@
+"""Our CPU per held and bound pod: barrier, pipelined TLS connections and all.
+
+    python -m tests.nightly.soak.bench_barrier [pods] [gang size]
+
+The API server is a process of its own that answers 201 as fast as it can; only our own CPU counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import random
+from typing import cast
+
+import uvloop
+
+from extender.holds.barrier import Barrier
+from extender.holds.looptimer import LoopTimer
+from extender.holds.machine.book import Book
+from extender.holds.machine.limits import Limits
+from extender.kube.act.bind import PipelinedBinder
+from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.api.pipeline import Pipeline
+from extender.model.gang import GangKey
+from tests.unit.permit.doubles import Call, Notebook, SpokenReader, SpokenUndo
+from tests.unit.permit.world import World
+
+_ANSWER = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 85\r\n\r\n"
+_ANSWER += (
+    b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201      }\n'
+)
+_CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
+_CERTIFICATE += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+_CERTIFICATE += ["-keyout", "server.key", "-out", "server.crt"]
+
+
+class _Echo(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(_ANSWER * data.count(b"POST /"))
+
+
+def _serve(folder: str, port: multiprocessing.Queue[int]) -> None:
+    async def main() -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(f"{folder}/server.crt", f"{folder}/server.key")
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(_Echo, "127.0.0.1", 0, ssl=context)
+        port.put(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    uvloop.run(main())
+
+
+class _Clock:
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+
+
+async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, float]:
+    loop = asyncio.get_running_loop()
+    tls = ssl.create_default_context(cafile=str(ca))
+    access = Access(
+        Endpoint(host="127.0.0.1", port=port, tls=tls, token=lambda: "Bearer " + "x" * 900)
+    )
+    pipeline = Pipeline(access, loop)
+    world = World()
+    world.add_node("n-1")
+    reader = SpokenReader()
+    reader.at_once = True
+    barrier = Barrier(
+        Book(world, Limits(), chance=random),
+        binder=PipelinedBinder(pipeline),
+        groups=reader,
+        inflight=world,
+        undo=SpokenUndo(),
+        timer=LoopTimer(loop),
+        clock=_Clock(),
+        observer=Notebook(),
+    )
+    best = (float("inf"), 0.0)
+    for round_ in range(5):
+        world.pods.clear()
+        world.gangs.clear()
+        names = []
+        for number in range(pods // size):
+            gang = GangKey(f"team/g-{round_}-{number}")
+            world.add_group(size, gang)
+            names.append([world.add_pod(f"{round_}-{number}-{i}", gang) for i in range(size)])
+        world.pods_of = lambda key: ()  # type: ignore[method-assign]
+        world.seated = lambda key: 0  # type: ignore[method-assign]
+        cpu, started = time.process_time(), time.monotonic()
+        for uids in names:
+            waiting = [Call(barrier, uid) for uid in uids]
+            answers = await asyncio.gather(*map(asyncio.wrap_future, waiting))
+            assert not any(answers), set(answers)
+        spent = time.process_time() - cpu
+        best = min(best, (spent / pods * 1e6, pods / (time.monotonic() - started)))
+    await pipeline.aclose()
+    return best
+
+
+def main() -> None:
+    pods, size = (int(each) for each in (*sys.argv[1:], "2000", "20")[:2])
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            _CERTIFICATE,
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+        port: multiprocessing.Queue[int] = multiprocessing.Queue()
+        server = multiprocessing.Process(target=_serve, args=(folder, port), daemon=True)
+        server.start()
+        ca = Path(folder) / "server.crt"
+        micros, rate = uvloop.run(_measure(port.get(timeout=10), ca, pods, size))
+        print(f"{pods} pods in gangs of {size}: {micros:.0f} us CPU per pod, {rate:.0f} pods/s")
+        server.terminate()
+        server.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,516 @@
+"""Mends that can be taken out again, to see that somebody notices.
+
+    python -m tests.nightly.soak.mends [how many stories]
+
+prints, for every mend, which story fails without it, and after how many stories drawn at random
+the machine stumbles over its absence by itself. A check that cannot fail checks nothing.
+
+A mend is taken out by replacing the few lines it consists of in the running classes, for as long
+as the context lasts; the rest of the system stays as it is. So a mend whose old place is gone
+altogether (a promise made in five rooms) is taken out where its rule lives now.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from hypothesis import Phase, seed
+
+from extender.cache import cluster as cluster_module, gangs
+from extender.cache.cluster import Cluster
+from extender.cache.inflight import Inflight, Stage
+from extender.cache.misfits import PASSED_OVER_S, Misfits
+from extender.cycle import QUIET_S, Cycle
+from extender.holds.machine import standing
+from extender.holds.mirror import MirrorFacts
+from extender.model.resources import NOTHING
+from extender.plan.queues.quota import Quota
+from extender.promises import tickets
+from extender.promises.allowance import Allowance
+from extender.promises.ledger import Ledger
+from extender.promises.tickets import Tickets
+from extender.promises.wakeups import WakeUps
+from tests.system import test_stories
+from tests.system.machine import SystemMachine, Theme, play
+from tests.system.referee import Breach
+from tests.system.world import worlds
+from tests.unit.reservations import test_ledger
+
+#: The same stories every time; what one seed finds late another may find soon.
+SEED = 12
+STORIES = 1_000
+
+TakenOut = Callable[[], AbstractContextManager[Any]]
+
+
+class Mend(NamedTuple):
+    """Something that was wrong once."""
+
+    #: The probe that showed it first; empty for what the machine or a reader found later.
+    probe: str
+    #: What the system does again without the mend.
+    without: str
+    taken_out: TakenOut
+    #: Fails without the mend: a story of the whole system, or of the ledger alone.
+    story: Callable[..., None]
+    #: What the story is told with, besides a maker of worlds.
+    told_with: dict[str, Any] = {}
+    #: What the machine's stories are about while it is looked for; empty for stories of all kinds.
+    theme: Theme = Theme()
+    #: Why the machine is not likely to find it by itself; empty where nothing speaks against it.
+    unfound: str = ""
+
+    def tell(self) -> None:
+        """Tell the story; it raises what it finds."""
+        if self.story.__module__ == test_stories.__name__:
+            with worlds() as make_world:
+                self.story(make_world, **self.told_with)
+        else:
+            self.story(**self.told_with)
+
+
+def instead(owner: Any, name: str, new: Any) -> TakenOut:
+    """Replace one attribute."""
+    return lambda: patch.object(owner, name, new)
+
+
+# ── waking and passes ─────────────────────────────────────────────────────────────────────────
+
+
+def _look_without_waking(self: Ledger, promise: Any, now: float) -> None:
+    if promise.stage >= Stage.HELD:
+        self._table.drop_unsettled(promise, now)
+    elif now - promise.since_monotonic >= self._patience_s:
+        self._lapse(promise)
+
+
+def _heard_without_stepping_back(self: Ledger, uid: Any, pod: Any) -> None:
+    self.answers.seen(uid, pod)
+
+
+def _is_due_by_changes_alone(self: Cycle) -> bool:
+    moved = self._cluster.generation != self._published.plan.generation
+    is_over = self._cluster.inflight.is_backoff_over()
+    return is_over or moved or self._clock.monotonic() - self._passed_at > QUIET_S
+
+
+# ── offers ────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _an_offer_that_misses_costs_the_ticket() -> Iterator[None]:
+    def missed(self: Ledger, pod: Any, promise: Any, offered: Any) -> None:
+        self._cluster.misfits.note(promise.gang, promise.node, PASSED_OVER_S)
+        self.give_back(promise.gang)
+
+    with (
+        patch.object(Ledger, "_another", lambda self, pod, promise, offered: ""),
+        patch.object(Ledger, "_missed", missed),
+    ):
+        yield
+
+
+# ── binding ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _commit_only_what_is_promised(self: Ledger, uid: Any, node: str) -> None:
+    self._table.advance(uid, Stage.COMMITTING, node)
+
+
+def _lapse_whoever_is_held(usual: Callable[..., None]) -> Callable[..., None]:
+    def lapse(self: Ledger, promise: Any) -> None:
+        members = self._table.of_gang(promise.gang)
+        waiting = tuple(each for each in members if each.stage <= Stage.PASSED)
+        with patch.object(self._table, "of_gang", lambda key: waiting):
+            usual(self, promise)
+
+    return lapse
+
+
+def _while_the_ticket_is_issued(usual: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Ledger, *given: Any) -> Any:
+        opening, self.opening = self.opening, set()
+        try:
+            return usual(self, *given)
+        finally:
+            self.opening = opening
+
+    return called
+
+
+# ── queues ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _quota_without_guarantee(usual: Callable[..., None]) -> Callable[..., None]:
+    def make(self: Quota, name: str, most: Any, least: Any, *rest: Any) -> None:
+        usual(self, name, most, NOTHING, *rest)
+
+    return make
+
+
+def _stands_whatever_the_queue_has(usual: Callable[..., bool]) -> Callable[..., bool]:
+    def stands(self: Tickets, snapshot: Any, part: Any) -> bool:
+        with patch.object(Allowance, "objection", lambda self, queue, namespace, needs: None):
+            return usual(self, snapshot, part)
+
+    return stands
+
+
+def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[..., bool]:
+    def may_start(self: Allowance, queue: str, namespace: str, needs: Any) -> bool:
+        left = self._open[queue].left if queue in self._open else None
+        spent, quota = self._spent.get(queue, NOTHING), self._quotas.get(queue)
+        if left is not None and any(left[name] <= spent.amount(name) for name in left):
+            return False
+        if quota is not None and any(quota.held.get(each, 0) >= quota.most[each]
+                                     for each in quota.most):  # fmt: skip
+            return False
+        return usual(self, queue, namespace, needs)
+
+    return may_start
+
+
+# ── time ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _backoff_hangs_on_the_wall_clock() -> Iterator[None]:
+    def make(self: Cluster, clock: Any, *rest: Any, **named: Any) -> None:
+        usual_init(self, clock, *rest, **named)
+        self.inflight.wall_clock = clock.now
+
+    def by_wall_clock(usual: Callable[..., Any]) -> Callable[..., Any]:
+        def called(self: Inflight, *given: Any) -> Any:
+            monotonic, self._monotonic = self._monotonic, self.wall_clock
+            try:
+                return usual(self, *given)
+            finally:
+                self._monotonic = monotonic
+
+        return called
+
+    usual_init = Cluster.__init__
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(Cluster, "__init__", make))
+        for name in ("back_off", "backs_off_for", "is_backoff_over", "turn"):
+            patched = by_wall_clock(getattr(Inflight, name))
+            patches.enter_context(patch.object(Inflight, name, patched))
+        yield
+
+
+# ── the plan ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _assemble_what_the_watch_has_shown(key: Any, written: Any, roster: Any, *rest: Any) -> Any:
+    if written is None and roster is None:
+        return None
+    return gangs.assemble(key, written, roster, *rest)
+
+
+def _is_parked_by_its_snapshot(self: Tickets, pod: Any) -> bool:
+    was_refused = self._ledger.answers.refused_at(pod.uid) is not None
+    return was_refused or bool(pod.refusal) or pod.created <= self._started
+
+
+def _needs_no_ticket_whoever_waits(usual: Callable[..., bool]) -> Callable[..., bool]:
+    def needs_no_ticket(self: Tickets, gang: Any, plan: Any) -> bool:
+        open_queues = {name: each._replace(left=None) for name, each in plan.open_queues.items()}
+        return usual(self, gang, replace(plan, open_queues=open_queues))
+
+    return needs_no_ticket
+
+
+@contextmanager
+def _tickets_are_issued_whoever_left() -> Iterator[None]:
+    with (
+        patch.object(Tickets, "_is_same", lambda self, gang: True),
+        patch.object(Tickets, "_still_waits", lambda self, pod: True),
+    ):
+        yield
+
+
+# ── the table ─────────────────────────────────────────────────────────────────────────────────
+
+MENDS = (
+    Mend(
+        "p03",
+        "nobody is woken but who was parked when the ticket was issued",
+        instead(Ledger, "_look", _look_without_waking),
+        test_stories.test_a_member_of_whose_refusal_we_hear_after_its_ticket_was_made_is_woken,
+    ),
+    Mend(
+        "p04",
+        "a stale nomination costs the gang its ticket",
+        _an_offer_that_misses_costs_the_ticket,
+        test_stories.test_a_stale_nomination_costs_no_gang_its_places,
+    ),
+    Mend(
+        "p20",
+        "a sample without the promised node costs the gang its ticket",
+        _an_offer_that_misses_costs_the_ticket,
+        test_stories.test_offers_of_a_few_nodes_at_a_time_cost_no_gang_its_places,
+    ),
+    Mend(
+        "p05",
+        "an ordinary pod is bound whatever was promised on the node since it passed",
+        instead(Ledger, "may_bind", lambda self, uid, node: True),
+        test_ledger.test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind,
+    ),
+    Mend(
+        "p06",
+        "asking for a pass brings none while nothing has changed",
+        instead(Cycle, "is_due", _is_due_by_changes_alone),
+        test_stories.test_whoever_asks_for_a_pass_gets_one,
+        theme=Theme(("ask_for_a_pass",)),
+    ),
+    Mend(
+        "p10",
+        "a gang waits as long as the wall clock says",
+        _backoff_hangs_on_the_wall_clock,
+        test_stories.test_a_wall_clock_set_back_keeps_no_gang_waiting_whose_ticket_lapsed,
+        theme=Theme(("set_the_wall_clock",), "one"),
+        unfound="kube-scheduler must be away for all of a ticket's life, and the clock be set back "
+        "in the few seconds after",
+    ),
+    Mend(
+        "p11",
+        "a ticket lapses although members are held",
+        instead(Ledger, "_lapse", _lapse_whoever_is_held(Ledger._lapse)),
+        test_ledger.test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_held,
+        theme=Theme(("slow_volumes",)),
+    ),
+    Mend(
+        "p12",
+        "taints are not looked at before the bindings go out",
+        instead(standing, "_will_take", lambda node, pod: node is not None),
+        test_stories.test_a_taint_is_seen_before_the_bindings_go_out,
+        theme=Theme(("slow_volumes", "taint_a_node"), "one"),
+    ),
+    Mend(
+        "p12",
+        "a node that shrank is not looked at before the bindings go out",
+        instead(MirrorFacts, "fits", lambda self, node, pods: True),
+        test_stories.test_a_node_that_shrank_is_seen_before_the_bindings_go_out,
+    ),
+    Mend(
+        "p13",
+        "quotas ignore guarantees, in the plan and in the ledger",
+        instead(Quota, "__init__", _quota_without_guarantee(Quota.__init__)),
+        test_stories.test_ordinary_pods_of_two_queues_leave_a_third_what_it_is_guaranteed,
+    ),
+    Mend(
+        "p16",
+        "what is wrong with one gang bars its nodes to all pods of the shape",
+        instead(gangs, "_in_own_shapes", lambda pods, roster, misfits: pods),
+        test_stories.test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size,
+        {"clears": True},
+    ),
+    Mend(
+        "p18",
+        "tickets are issued without asking what the queue has left",
+        instead(Tickets, "_stands", _stands_whatever_the_queue_has(Tickets._stands)),
+        test_stories.test_filter_and_plan_do_not_spend_the_same_rest_of_a_ceiling,
+        {"only": "n2"},
+    ),
+    Mend(
+        "p24",
+        "a queue that has used up one resource is closed to all",
+        instead(Allowance, "may_start", _may_start_while_nothing_is_used_up(Allowance.may_start)),
+        test_stories.test_ordinary_pods_pass_in_a_queue_that_may_have_no_gpu,
+    ),
+    Mend(
+        "",
+        "a pass does not count pods that only filter has seen",
+        instead(cluster_module, "assemble", _assemble_what_the_watch_has_shown),
+        test_stories.test_a_pass_counts_pods_that_only_filter_has_seen,
+    ),
+    Mend(
+        "",
+        "the room of a binding without an answer is given back",
+        instead(Ledger, "doubt", lambda self, uid, node: self.release(uid)),
+        test_stories.test_room_of_a_binding_without_an_answer_is_given_to_nobody,
+    ),
+    Mend(
+        "",
+        "ordinary pods get no ticket where somebody waits",
+        instead(
+            Tickets, "_needs_no_ticket", _needs_no_ticket_whoever_waits(Tickets._needs_no_ticket)
+        ),
+        test_stories.test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look,
+    ),
+    Mend(
+        "",
+        "what kube-scheduler says of an ordinary pod is believed as the snapshot had it",
+        instead(Tickets, "_is_parked", _is_parked_by_its_snapshot),
+        test_stories.test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else,
+    ),
+    Mend(
+        "",
+        "where all nodes are full kube-scheduler is called like anywhere else",
+        instead(Cluster, "any_node", lambda self: ""),
+        test_stories.test_a_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_heard_when_it_is_called,
+        {"ways": test_stories.FULL},
+    ),
+    Mend(
+        "",
+        "a nomination outlives its ticket",
+        instead(WakeUps, "take_back", lambda self, promises: None),
+        test_stories.test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size,
+        {"clears": False},
+    ),
+    Mend(
+        "",
+        "somebody is traded to a node that shrank",
+        instead(Ledger, "_still_stands", lambda self, promise: True),
+        test_ledger.test_nobody_is_traded_to_a_node_that_got_worse_since_it_was_promised,
+        {"worse": {"cpu": 1}},
+    ),
+    Mend(
+        "",
+        "room to which a binding is on its way is given to others",
+        instead(Inflight, "committed_nodes", lambda self: {}.keys()),
+        test_ledger.test_nobody_gets_room_to_which_a_binding_is_on_its_way,
+        theme=Theme(("restart_the_scheduler",)),
+    ),
+    Mend(
+        "",
+        "a node that shrank is believed to be as large as kube-scheduler thinks",
+        instead(Cluster, "recently_shrunk", lambda self: {}.keys()),
+        test_ledger.test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promised_there,
+        theme=Theme(("shrink_a_node",)),
+    ),
+    Mend(
+        "",
+        "an ordinary pod is bound to the node it was promised, however small by now",
+        instead(Ledger, "may_bind", lambda self, uid, node: True),
+        test_ledger.test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile,
+    ),
+    Mend(
+        "",
+        "a member that passed and was found no node is taken to be on its way",
+        instead(Ledger, "heard", _heard_without_stepping_back),
+        test_stories.test_a_member_that_passed_and_was_found_no_node_after_all_is_woken,
+    ),
+    Mend(
+        "",
+        "a bind after its promise lapsed is not judged by its queue",
+        instead(Ledger, "_is_allowed", lambda self, pod, uid: True),
+        test_ledger.test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes,
+    ),
+    Mend(
+        "",
+        "a bind after its promise lapsed counts nowhere until it is seen",
+        instead(Ledger, "committing", _commit_only_what_is_promised),
+        test_stories.test_a_bind_after_its_promise_lapsed_counts_in_its_queue_at_once,
+    ),
+    Mend(
+        "",
+        "a ticket is issued to a gang that is gone",
+        _tickets_are_issued_whoever_left,
+        test_stories.test_a_gang_that_is_deleted_while_its_ticket_is_made_gets_no_room,
+    ),
+    Mend(
+        "",
+        "a ticket is issued for a node that was tainted meanwhile",
+        instead(tickets, "_is_as_good", lambda node, seen: node is not None),
+        test_ledger.test_a_ticket_is_not_issued_when_its_node_was_tainted_meanwhile,
+    ),
+    Mend(
+        "",
+        "members of a large gang pass before all of it has a place",
+        instead(Ledger, "steer", _while_the_ticket_is_issued(Ledger.steer)),
+        test_ledger.test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place,
+        unfound="who passes too early is held at the barrier, which breaks no rule",
+    ),
+    Mend(
+        "",
+        "members of a large gang are woken before all of it has a place",
+        instead(Ledger, "_look", _while_the_ticket_is_issued(Ledger._look)),
+        test_ledger.test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place,
+        unfound="who is woken too early is refused and woken once more, which breaks no rule",
+    ),
+    Mend(
+        "",
+        "a gang whose ticket never stands is planned for ever",
+        instead(tickets, "MOST_REFUSALS", 10**9),
+        test_ledger.test_a_gang_whose_ticket_never_stands_waits_instead_of_being_planned_for_ever,
+        unfound="the watch always catches up there, and no rule forbids planning often",
+    ),
+    Mend(
+        "p16",
+        "what was wrong with a gang is remembered beyond its end",
+        instead(Misfits, "forget", lambda self, gang: None),
+        test_ledger.test_what_kube_scheduler_finds_wrong_with_one_gang_bars_its_nodes_to_no_other,
+        unfound="no name is used twice there, so nobody inherits what was remembered",
+    ),
+)
+
+
+# ── the machine ───────────────────────────────────────────────────────────────────────────────
+
+
+class Found(NamedTuple):
+    """What the machine stumbled over, in which story."""
+
+    story: int
+    rule: str
+
+
+def search(mend: Mend, stories: int, number: int = SEED) -> Found | None:
+    """Play at random without a mend; None when nothing breaks in so many stories."""
+    begun, found = 0, []
+
+    @seed(number)
+    class Counting(SystemMachine):
+        theme = mend.theme
+
+        def __init__(self) -> None:
+            nonlocal begun
+            super().__init__()
+            begun += 1
+
+        def teardown(self) -> None:
+            try:
+                super().teardown()
+            finally:
+                if self.world.referee.has_found_something:
+                    found.append(begun)
+
+    with mend.taken_out():
+        try:
+            play(Counting, stories, phases=(Phase.generate,))
+        except Breach as breach:
+            return Found(found[0], breach.rule)
+    return None
+
+
+def is_noticed(mend: Mend) -> bool:
+    """Ask whether the mend's story fails without it."""
+    with mend.taken_out():
+        try:
+            mend.tell()
+        except AssertionError:
+            return True
+    return False
+
+
+def main(stories: int) -> None:
+    for mend in MENDS:
+        name = mend.story.__name__.removeprefix("test_").replace("_", " ")
+        print(f"\n{mend.probe or 'later'}: {mend.without}")
+        print(f"    {'fails' if is_noticed(mend) else 'DOES NOT FAIL'}: {name}")
+        found = search(mend, stories)
+        if found is not None:
+            print(f"    the machine breaks the rule of {found.rule!r} in story {found.story:,}")
+        else:
+            why = f": {mend.unfound}" if mend.unfound else ""
+            print(f"    not found in {stories:,} stories{why}", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else STORIES)

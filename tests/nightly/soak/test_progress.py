@@ -1,0 +1,92 @@
+"""I7: whatever the order in which kube-scheduler brings them, gangs that fit alone all start.
+
+The worst case on purpose: every pod holds a ticket, so nothing but the barrier keeps gangs that
+together do not fit from taking the room from each other.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from extender.holds.machine.limits import Limits
+from extender.holds.machine.messages import Answer, BackOff, Bind, Instruction, Verify
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid, Status
+from tests.unit.permit.world import Desk, World
+
+ROOM = 6
+SIZES = (4, 5, 6, 3)
+RETRY_S = 1.0
+RUN_S = 60.0
+
+
+class GreedyScheduler:
+    """Gives every pod the first free place, in random order; gangs run for a while and leave."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.world = World()
+        self.world.add_node("n-1")
+        for number, size in enumerate(SIZES):
+            gang = GangKey(f"team/g-{number}")
+            self.world.add_group(size, gang, uid=gang)
+            for index in range(size):
+                self.world.add_pod(f"{number}-{index}", gang)
+        self.desk = Desk(self.world, Limits(hold_s=5))
+        self.desk.book._table.backoff._chance = self.random.random
+        self.placed: dict[PodUid, int] = {}
+        self.not_before: dict[GangKey, float] = {}
+        self.ends: dict[GangKey, float] = {}
+
+    def run(self) -> float:
+        """Give the time it took until every gang had its run."""
+        started = self.desk.now
+        while len(self.ends) < len(SIZES):
+            assert self.desk.now - started < 3600, "livelock"
+            self.take_in(self.desk.passes(RETRY_S))
+            self.let_finished_gangs_leave()
+            self.place_pods()
+        return self.desk.now - started
+
+    def place_pods(self) -> None:
+        waiting = [uid for uid in self.world.pods if self.may_come(uid)]
+        self.random.shuffle(waiting)
+        for uid in waiting:
+            if len(self.placed) < ROOM:
+                self.world.flight.setdefault(uid, ("passed", ""))
+                instructions = self.desk.arrives(uid)
+                self.placed[uid] = self.desk.last_call
+                self.take_in(instructions)
+
+    def may_come(self, uid: PodUid) -> bool:
+        gang = self.world.gangs[uid]
+        return uid not in self.placed and self.desk.now >= self.not_before.get(gang, 0.0)
+
+    def take_in(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Verify():
+                    self.take_in(self.desk.verified(instruction))
+                case Bind(orders):
+                    for order in orders:
+                        self.take_in(self.desk.settled(order.uid))
+                        self.world.change_pod(order.uid, status=Status.RUNNING, node=order.node)
+                        self.ends[self.world.gangs[order.uid]] = self.desk.now + RUN_S
+                case BackOff(gang, span_s):
+                    self.not_before[gang] = self.desk.now + span_s
+                case Answer(id, error) if error:
+                    self.placed = {uid: call for uid, call in self.placed.items() if call != id}
+
+    def let_finished_gangs_leave(self) -> None:
+        for gang, end in self.ends.items():
+            if end <= self.desk.now:
+                for pod in list(self.world.pods_of(gang)):
+                    self.world.remove_pod(pod.uid)
+                    self.placed.pop(pod.uid, None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_gangs_that_block_each_other_all_start_in_the_end(seed):
+    assert GreedyScheduler(seed).run() < 3600

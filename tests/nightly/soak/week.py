@@ -1,0 +1,206 @@
+"""A week of churn in virtual time: everything comes, runs and goes, each time under another name.
+
+Six times a day all of it happens within a minute; then the clock stands four hours later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from extender.audit.everything import Audit
+from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
+from extender.evictions.dispatch import Dispatch
+from extender.evictions.reprieves import Reprieves
+from extender.holds.barrier import Observer
+from extender.model.gang import GangKey, Membership, PodGroup
+from extender.model.pod import HostPort, Pod, PodUid, Requirement, Shape, Status
+from extender.model.queue import Namespace, PriorityClass, Queue, Share
+from extender.model.resources import Resources
+from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
+from extender.plan.decision import Plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.reporting.callers import CallerNews
+from extender.reporting.findings import Findings
+from extender.reporting.holdnews import HoldNews
+from extender.reporting.journal import Journal
+from extender.reporting.reporter import Reporter
+from extender.sim.world.api_server import ApiServer
+from extender.sim.world.kube_scheduler import KubeScheduler
+from extender.sim.world.virtual_time import VirtualTime
+from tests.system.referee import Referee
+from tests.system.system import SCHEDULER, System
+from tests.system.world import VOLCANO, World, amounts, key
+from tests.unit.evictions.scene import RecordingAnnouncer, RecordingEvictor, RecordingWriter
+
+from .containers import sizes
+
+SHIFT_S = 4 * 3600.0
+SHIFTS = 6
+#: Longer than anything is remembered that is remembered for a time.
+QUIET_S = 3600.0
+#: Is not ours, and remembers the whole story.
+NOT_OURS = (
+    ApiServer, Referee, KubeScheduler, VirtualTime, World,
+    RecordingAnnouncer, RecordingEvictor, RecordingWriter,
+)  # fmt: skip
+
+
+class WholeSystem(System):
+    """With those who tell and those who make room, which the stories do without."""
+
+    def __init__(
+        self, time: VirtualTime, api: ApiServer, policy: Policy = policies.DEFAULT
+    ) -> None:
+        self._announcer, self._writer = RecordingAnnouncer(), RecordingWriter()
+        super().__init__(time, api, policy)
+        self.journal = Journal()
+        self._findings = Findings(Audit(), self._announcer, time)
+        self._reporter = Reporter(
+            writer=self._writer,
+            announcer=self._announcer,
+            journal=self.journal,
+            findings=self._findings,
+            metrics=self.metrics,
+            clock=time,
+        )
+        self._dispatch = Dispatch(
+            evictor=RecordingEvictor(),
+            announcer=self._announcer,
+            journal=self.journal,
+            metrics=self.metrics,
+            clock=time,
+            reprieves=Reprieves(min_run_s=60.0),
+            goodbyes=self._cluster.goodbyes,
+        )
+        self._callers = CallerNews(self._cluster.hearing, self.metrics, time)
+
+    def _observer(self) -> Observer:
+        return HoldNews(self.metrics, self._cluster, self._announcer, self._time, 45.0)
+
+    def protect(self, snapshot: Snapshot) -> Snapshot:
+        return self._dispatch.protect(snapshot)
+
+    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._dispatch.carry_out(snapshot, plan)
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._reporter.report(snapshot, plan)
+        self._reporter.work()
+
+    def kept(self) -> Counter[str]:
+        """Count what everything of ours keeps."""
+        self._reporter.work()
+        return sizes(self, besides=NOT_OURS)
+
+
+class Week:
+    """One cluster of two nodes that stay; all else comes and goes."""
+
+    def __init__(self) -> None:
+        self.world = World(kind=WholeSystem)
+        self.world.referee.check = lambda: None  # type: ignore[method-assign]
+        self.world.create_node("n1")
+        self.world.create_node("n2")
+        self.world.pass_by(1)
+        self._shifts = 0
+
+    @property
+    def system(self) -> WholeSystem:
+        assert isinstance(self.world.system, WholeSystem)
+        return self.world.system
+
+    def close(self) -> None:
+        self.world.close()
+
+    def days(self, number: int) -> Counter[str]:
+        """Live so many days; count what is kept when all is quiet after them."""
+        for _ in range(number * SHIFTS):
+            self._shift()
+            self._jump(SHIFT_S)
+        self._jump(QUIET_S)
+        return self.system.kept()
+
+    def _jump(self, seconds: float) -> None:
+        self.world.time.seconds += seconds
+        self.world.pass_by(6)
+
+    def _shift(self) -> None:
+        self._shifts += 1
+        world, name = self.world, f"s{self._shifts}"
+        self._policy_comes(name)
+        world.create_node(f"node-{name}", cpu=4)
+        world.create_gang(f"gang-{name}", 3, queue=f"queue-{name}")
+        world.create_gang(f"large-{name}", 12)
+        world.create_gang(f"surplus-{name}", 3, least=2)
+        world.create_gang(f"short-{name}", 1, least=2)
+        world.create_pod(f"pod-{name}", queue=f"queue-{name}")
+        self._odd_pods(name)
+        world.pass_by(3)
+        world.shrink(f"node-{name}", cpu=1)
+        world.pass_by(1)
+        world.create_pod(f"woken-{name}", cpu=4)
+        world.pass_by(21)
+        world.remove_node(f"node-{name}")
+        for gang in ("gang", "large", "surplus", "short"):
+            world.delete_gang(f"{gang}-{name}")
+        for pod in list(world.api.pods.values()):
+            world.delete_pod(pod.pod.name)
+        world.pass_by(2)
+        self._policy_goes(name)
+        world.pass_by(5)
+
+    def _odd_pods(self, name: str) -> None:
+        """Pods of shapes, ports, roles and namespaces of their own; some finish, some are gone."""
+        shape = Shape(
+            requests=Resources({**amounts(1, memory=1, pods=1), f"example.com/{name}": 1}),
+            selector=((f"label-{name}", "x"),),
+            host_ports=(HostPort(1000 + self._shifts, "TCP", "0.0.0.0"),),
+        )
+        about = {
+            "namespace": f"ns-{name}",
+            "scheduler": SCHEDULER,
+            "created": self.world.time.now(),
+        }
+        picky = Pod(uid=PodUid(f"uid-picky-{name}"), name=f"picky-{name}", shape=shape, **about)
+        member = Membership(key=GangKey(f"ns-{name}/pod:picky-{name}"))
+        self._hear(Upsert(SeenPod(picky, member)))
+        self._hear(Upsert(SeenPod(replace(picky, role=f"role-{name}"), member)))
+        done = replace(picky, status=Status.SUCCEEDED, node="n1")
+        self._hear(Upsert(SeenPod(done, member)))
+        self._hear(Delete(Kind.POD, picky.uid))
+        # Woken, and gone before anybody heard of it.
+        self.system._cluster.hearing.woken(picky.uid, "n1")
+        stranger = Pod(
+            uid=PodUid(f"uid-stranger-{name}"), name="s", shape=shape, node=f"node-{name}",
+            status=Status.RUNNING, ours=False, **{**about, "scheduler": "default-scheduler"},
+        )  # fmt: skip
+        self._hear(Upsert(SeenPod(stranger, Membership(key=key(f"s-{name}"), named=True))))
+        self._hear(Delete(Kind.POD, stranger.uid))
+
+    def _policy_comes(self, name: str) -> None:
+        namespace = f"ns-{name}"
+        share = Share(queue=f"queue-{name}", namespace=namespace, most=amounts(cpu=3))
+        need = Requirement("app", "In", (name,))
+        for item in (
+            Queue(name=f"queue-{name}", uid=f"queue-{name}", capability=amounts(cpu=8)),
+            Namespace(name=namespace, shares=(share,)),
+            PriorityClass(name=f"class-{name}", value=1),
+            ResourceQuota(namespace=namespace, name="quota"),
+            DisruptionBudget(namespace=namespace, name="budget", selector=(need,), least=2),
+            PodGroup(namespace=namespace, name="idle", min_member=2, dialect=VOLCANO, uid=name),
+        ):
+            self._hear(Upsert(item, VOLCANO if isinstance(item, Queue) else ""))
+
+    def _policy_goes(self, name: str) -> None:
+        namespace = f"ns-{name}"
+        self._hear(Delete(Kind.QUEUE, f"queue-{name}", VOLCANO))
+        self._hear(Delete(Kind.NAMESPACE, namespace))
+        self._hear(Delete(Kind.PRIORITY_CLASS, f"class-{name}"))
+        self._hear(Delete(Kind.QUOTA, f"{namespace}/quota"))
+        self._hear(Delete(Kind.BUDGET, f"{namespace}/budget"))
+        self._hear(Delete(Kind.GROUP, f"{namespace}/idle", VOLCANO))
+
+    def _hear(self, change: Change) -> None:
+        self.system.hear(change)

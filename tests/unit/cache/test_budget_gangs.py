@@ -1,0 +1,349 @@
+"""PodDisruptionBudgets as gangs of pods that name no group, by the setting of that name."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.cache import budget_gangs
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+from extender.cache.cluster import Cluster
+from extender.model.gang import Gang, GangKey, Membership
+from extender.model.pod import Requirement, Status
+from extender.model.queue import Namespace, Queue
+from extender.model.reason import Reason
+from extender.model.snapshot import DisruptionBudget
+from extender.plan.budgets import selects
+from extender.plan.decision import Standing
+from extender.plan.planner import make_plan
+from tests.unit.cache.building import NOW, StoppedClock, bare_pod, group, node, pod, uid
+
+WEB = GangKey("a/poddisruptionbudget:web")
+SAYS = "its minimum is minAvailable of PodDisruptionBudget web"
+
+
+def budget(name: str = "web", least: int | None = 3, **rest: Any) -> DisruptionBudget:
+    selector = (Requirement("app", "In", ("web",)),)
+    return DisruptionBudget(
+        **{"namespace": "a", "name": name, "least": least, "selector": selector} | rest
+    )
+
+
+def single(name: str, app: str = "web", queue: str = "", **rest: Any) -> SeenPod:
+    """A pod that names no gang."""
+    said = Membership(key=GangKey(f"{rest.get('namespace', 'a')}/pod:{name}"), queue=queue)
+    return SeenPod(bare_pod(name, labels={"app": app}, **rest), said)
+
+
+def cluster(*items: Any, budgets_are_gangs: bool = True) -> Cluster:
+    made = Cluster(StoppedClock(), budgets_are_gangs=budgets_are_gangs)
+    for item in items:
+        made.apply(Upsert(item))
+    return made
+
+
+def gangs(made: Cluster) -> dict[GangKey, Gang]:
+    return dict(made.snapshot(NOW).gangs)
+
+
+WEBS = [single("w0"), single("w1"), single("w2")]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["the budget first", "the pods first"])
+def test_the_pods_a_budget_selects_are_a_gang_of_its_size(order: int) -> None:
+    found = gangs(cluster(*[budget(), *WEBS, single("db", "db")][::order]))
+
+    assert set(found) == {WEB, "a/pod:db"}
+    assert (len(found[WEB].pods), found[WEB].group.min_member) == (3, 3)
+    assert found[WEB].remark == SAYS
+
+
+def test_without_the_setting_a_budget_is_a_budget() -> None:
+    found = gangs(cluster(budget(), *WEBS, budgets_are_gangs=False))
+
+    assert set(found) == {"a/pod:w0", "a/pod:w1", "a/pod:w2"}
+
+
+def test_pods_that_name_a_group_or_are_others_stay_what_they_are() -> None:
+    named = pod("p0", labels={"app": "web"})
+    native = SeenPod(
+        bare_pod("n0", labels={"app": "web"}, on="n1"),
+        Membership(key=GangKey("a/native:x"), named=True, native=True),
+    )
+    foreign = single("f0", ours=False)
+    elsewhere = single("e0", namespace="b")
+    found = gangs(cluster(budget(), group(), named, native, foreign, elsewhere))
+
+    assert set(found) == {"a/train", "a/native:x", "b/pod:e0"}
+
+
+def test_a_gang_of_a_budget_starts_whole_or_not_at_all() -> None:
+    made = cluster(budget(), node("n1"), *WEBS[:2])
+    short = make_plan(made.snapshot(NOW))
+    made.apply(Upsert(WEBS[2]))
+    whole = make_plan(made.snapshot(NOW))
+
+    assert short.verdicts[WEB].reason is Reason.NOT_ENOUGH_MEMBERS
+    assert short.verdicts[WEB].message.endswith(f"; {SAYS}")
+    assert not short.tickets
+    assert set(whole.tickets[WEB].placements) == {uid("w0"), uid("w1"), uid("w2")}
+
+
+def test_a_percentage_makes_no_gang_and_says_so() -> None:
+    found = gangs(cluster(budget(least=None, part="50%"), WEBS[0]))
+
+    assert found[GangKey("a/pod:w0")].remark == (
+        "PodDisruptionBudget web makes no gang of it: its minAvailable is 50%,"
+        " and only a whole number makes one"
+    )
+
+
+def test_a_budget_of_max_unavailable_says_nothing_of_gangs() -> None:
+    found = gangs(cluster(budget(least=None), WEBS[0]))
+
+    assert found[GangKey("a/pod:w0")].remark == ""
+
+
+def test_of_two_budgets_the_larger_counts_and_of_two_alike_the_first_by_name() -> None:
+    larger = budget("api", 4)
+    unequal, equal = (
+        gangs(cluster(*budgets, *WEBS))
+        for budgets in ([budget(), larger], [budget(), budget("all", 3)])
+    )
+
+    assert set(unequal) == {"a/poddisruptionbudget:api"}
+    assert unequal[GangKey("a/poddisruptionbudget:api")].remark == (
+        "its minimum is minAvailable of PodDisruptionBudget api,"
+        " the largest that selects its pods beside web"
+    )
+    assert set(equal) == {"a/poddisruptionbudget:all"}
+
+
+def test_a_budget_that_goes_while_its_gang_waits_leaves_ordinary_pods() -> None:
+    made = cluster(budget(), *WEBS)
+    made.apply(Delete(Kind.BUDGET, "a/web"))
+
+    assert set(gangs(made)) == {"a/pod:w0", "a/pod:w1", "a/pod:w2"}
+
+
+def test_places_promised_to_the_gang_of_a_budget_fall_with_it() -> None:
+    made = cluster(budget(), node("n1"), *WEBS)
+    made.inflight.reserve(WEBS[0].pod, WEB, "n1", 0.0)
+    made.apply(Delete(Kind.BUDGET, "a/web"))
+
+    assert made.inflight.of(uid("w0")) is None
+
+
+def test_a_place_filter_gave_a_single_pod_falls_when_the_watch_shows_a_budget_first() -> None:
+    made = cluster(node("n1"), budget())
+    made.inflight.reserve(WEBS[0].pod, GangKey("a/pod:w0"), "n1", 0.0)
+    made.apply(Upsert(WEBS[0]))
+
+    assert made.inflight.of(uid("w0")) is None
+
+
+def test_a_budget_that_asks_for_more_while_its_gang_waits_is_heard() -> None:
+    made = cluster(budget(), *WEBS)
+    made.apply(Upsert(budget(least=5)))
+
+    assert gangs(made)[WEB].group.min_member == 5
+
+
+def test_a_budget_that_selects_others_lets_the_first_go() -> None:
+    made = cluster(budget(), *WEBS, single("d0", "db"))
+    made.apply(Upsert(budget(selector=(Requirement("app", "In", ("db",)),))))
+
+    assert set(gangs(made)) == {WEB, "a/pod:w0", "a/pod:w1", "a/pod:w2"}
+    assert [each.name for each in gangs(made)[WEB].pods] == ["d0"]
+
+
+def test_how_many_may_leave_now_moves_nobody() -> None:
+    made = cluster(budget(), *WEBS)
+    before = gangs(made)[WEB]
+    made.apply(Upsert(budget(allowed=1)))
+
+    assert gangs(made)[WEB] is before
+
+
+def test_a_pod_that_changes_its_labels_leaves_the_gang() -> None:
+    made = cluster(budget(), *WEBS)
+    made.apply(Upsert(single("w0", "other")))
+
+    assert set(gangs(made)) == {WEB, "a/pod:w0"}
+
+
+def test_a_gang_whose_pods_are_gone_is_gone() -> None:
+    made = cluster(budget(), *WEBS)
+    for seen in WEBS:
+        made.apply(Delete(Kind.POD, seen.pod.uid))
+    made.apply(Upsert(budget(least=5)))
+
+    assert gangs(made) == {}
+
+
+def test_no_trick_with_its_budget_frees_what_a_gang_uses() -> None:
+    """Whoever runs counts in the queue in which it was started, whatever becomes of its budget."""
+    running = [single(f"w{n}", on="n1", queue="small", started_in="small") for n in range(3)]
+    made = cluster(node("n1"), Namespace(name="a"), Queue(name="small"), budget(), *running)
+
+    def used() -> int:
+        return make_plan(made.snapshot(NOW)).queues["small"].allocated["cpu"]
+
+    assert make_plan(made.snapshot(NOW)).verdicts[WEB].standing is Standing.RUNNING
+    tricks = [
+        Upsert(budget(least=100)),
+        Upsert(budget(least=None, part="100%")),
+        Upsert(budget(selector=())),
+        Delete(Kind.BUDGET, "a/web"),
+        Upsert(budget()),
+    ]
+    for trick in tricks:
+        made.apply(trick)
+        assert used() == 3000, trick
+
+
+def test_a_pod_that_the_watch_has_not_shown_yet_is_in_the_gang_for_filter_too() -> None:
+    made = cluster(budget())
+    seen = WEBS[0]
+
+    assert made.membership(seen.pod, seen.membership).key == WEB
+    assert cluster(budget(), budgets_are_gangs=False).membership(seen.pod, seen.membership) is (
+        seen.membership
+    )
+
+
+def test_members_that_are_done_count_no_more_than_in_any_gang() -> None:
+    done = [single(f"w{n}", status=Status.FAILED) for n in range(2)]
+    made = cluster(budget(), node("n1"), *done, single("w2"))
+
+    assert make_plan(made.snapshot(NOW)).verdicts[WEB].reason is Reason.NOT_ENOUGH_MEMBERS
+
+
+def of_app(name: str, app: str = "web", **rest: Any) -> DisruptionBudget:
+    return budget(name, selector=(Requirement("app", "In", (app,)), *rest.pop("also", ())), **rest)
+
+
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every time a budget is held against a pod."""
+    seen: list[str] = []
+
+    def look(*asked: Any) -> bool:
+        seen.append("looked")
+        return selects(*asked)
+
+    monkeypatch.setattr(budget_gangs, "selects", look)
+    return seen
+
+
+def test_a_budget_is_held_only_against_pods_that_it_may_select(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each held all pods of the namespace against all its budgets, under the lock."""
+    made, seen = cluster(*(single(f"p{n}", f"app{n}") for n in range(60))), looks(monkeypatch)
+    for number in range(60):
+        made.apply(Upsert(of_app(f"b{number}", f"app{number}")))
+
+    assert len(seen) == 60
+    assert len(gangs(made)) == 60
+    assert all(f"a/poddisruptionbudget:b{n}" in gangs(made) for n in range(60))
+
+
+@pytest.mark.parametrize("label", [Requirement("app", "In", ("web",)), Requirement("x", "Exists")])
+def test_however_many_may_select_a_pod_a_bounded_number_is_held_against_it(
+    monkeypatch: pytest.MonkeyPatch, label: Requirement
+) -> None:
+    made, seen = cluster(*(single(f"p{n}") for n in range(5))), looks(monkeypatch)
+    for number in range(200):
+        selector = (label, Requirement("y", "Exists"))
+        made.apply(Upsert(budget(f"b{number}", selector=selector)))
+
+    assert len(seen) <= 5 * 64 * 65 / 2
+
+
+def test_a_pod_that_more_may_select_than_are_looked_at_waits_until_they_are_fewer() -> None:
+    web, other = single("w0"), single("d0", "db")
+    budgets = [of_app(f"b{n:02}", least=n + 1) for n in range(64)]
+    made = cluster(web, other, *budgets)
+    before = gangs(made)
+    assert set(before) == {"a/poddisruptionbudget:b63", "a/pod:d0"}
+
+    # It selects nobody: that it has to be looked at is enough, whoever came first.
+    one_more = of_app("more", also=(Requirement("x", "Exists"),))
+    made.apply(Upsert(one_more))
+    crowded, afresh = gangs(made), gangs(cluster(one_more, *budgets, web, other))
+    made.apply(Delete(Kind.BUDGET, "a/more"))
+
+    for found in (crowded, afresh):
+        assert set(found) == {"a/pod:w0", "a/pod:d0"}
+        problem = found[GangKey("a/pod:w0")].problem
+        assert problem is not None
+        assert problem.message == (
+            "more PodDisruptionBudgets may select a pod of it than are looked at (64, with 1,000"
+            " words); write fewer, or selectors that name different labels"
+        )
+        assert found[GangKey("a/pod:d0")].problem is None
+    assert set(gangs(made)) == set(before)
+
+
+def test_so_does_one_that_budgets_of_too_many_words_may_select() -> None:
+    wordy = (Requirement("x", "NotIn", tuple(f"v{n}" for n in range(400))),)
+    made = cluster(single("w0"), *(of_app(f"b{n}", also=wordy) for n in range(2)))
+    assert set(gangs(made)) == {"a/poddisruptionbudget:b0"}
+
+    made.apply(Upsert(of_app("b2", also=wordy)))
+
+    assert gangs(made)[GangKey("a/pod:w0")].problem is not None
+
+
+def test_of_many_budgets_that_select_a_pod_a_few_are_named_and_the_others_counted() -> None:
+    found = gangs(cluster(single("w0"), *(of_app(f"b{n:02}") for n in range(20))))
+
+    assert found[GangKey("a/poddisruptionbudget:b00")].remark == (
+        "its minimum is minAvailable of PodDisruptionBudget b00,"
+        " the largest that selects its pods beside b01, b02, b03 and 16 more"
+    )
+
+
+SELECTORS = (
+    (),
+    (Requirement("app", "In", ("web",)),),
+    (Requirement("app", "In", ("web", "db")),),
+    (Requirement("app", "In", ()),),
+    (Requirement("app", "NotIn", ("db",)), Requirement("app", "In", ("api", "web"))),
+    (Requirement("tier", "DoesNotExist"),),
+)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_any_changes_all_is_as_if_it_had_always_been_so(seed: int) -> None:
+    random, made = Random(seed), cluster()
+    there: dict[str, Any] = {}
+    for turn in range(200):
+        name, is_pod = f"n{random.randrange(8)}", random.random() < 0.5
+        key = f"{'pod' if is_pod else 'budget'}/{name}"
+        if key in there and random.random() < 0.3:
+            del there[key]
+            gone = (Kind.POD, uid(name)) if is_pod else (Kind.BUDGET, f"a/{name}")
+            made.apply(Delete(*gone))
+            continue
+        if is_pod:
+            there[key] = single(name, random.choice(["web", "db", "api"]))
+        else:
+            least, part = random.choice([(1, ""), (2, ""), (3, ""), (None, "50%"), (None, "")])
+            chosen = random.choice(SELECTORS)
+            there[key] = budget(name, least, part=part, selector=chosen)
+        made.apply(Upsert(there[key]))
+        if turn % 5:
+            continue
+        told, heard = gangs(made), gangs(cluster(*random.sample([*there.values()], len(there))))
+
+        assert told.keys() == heard.keys()
+        for gang, other in zip(told.values(), heard.values(), strict=True):
+            assert (gang.group, gang.remark, gang.problem) == (
+                other.group,
+                other.remark,
+                other.problem,
+            )
+            assert {each.name for each in gang.pods} == {each.name for each in other.pods}

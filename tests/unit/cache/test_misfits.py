@@ -1,0 +1,162 @@
+"""What kube-scheduler would not have is left alone for a while, and then tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.misfits import Misfits
+from extender.model.gang import GangKey
+from tests.unit.cache.building import (
+    GANG,
+    NOW,
+    VOLCANO,
+    StoppedClock,
+    cluster,
+    group,
+    node,
+    pod,
+    uid,
+)
+
+OTHER = GangKey("a/other")
+
+
+def test_a_misfit_is_forgotten_when_its_time_is_over() -> None:
+    clock = StoppedClock()
+    misfits = Misfits(clock.monotonic)
+    misfits.note(GANG, "n1", 30.0)
+    misfits.note(GANG, "n2", 300.0)
+    assert misfits.by_gang() == {GANG: {"n1", "n2"}}
+
+    clock.time += 31
+    assert misfits.by_gang() == {GANG: {"n2"}}
+
+    clock.time += 300
+    assert misfits.by_gang() == {}
+
+
+def test_a_whole_gang_is_noted_without_looking_at_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It happens in the event loop: with some gangs of a thousand it took seconds each time."""
+    misfits, nodes = Misfits(StoppedClock().monotonic), [f"n{number}" for number in range(1000)]
+    looks: list[int] = []
+    expire = Misfits._expire
+    monkeypatch.setattr(Misfits, "_expire", lambda self: (looks.append(1), expire(self)))
+    misfits.note(OTHER, "n1", 30.0)
+
+    misfits.note_all(GANG, nodes, 300.0)
+
+    assert misfits.of(GANG) == set(nodes)
+    assert misfits.of(OTHER) == {"n1"}
+    assert not looks
+    assert misfits.by_gang() == {OTHER: {"n1"}, GANG: set(nodes)}
+
+
+class Asked(str):
+    """The key of a gang that counts how often it is held against another."""
+
+    __slots__ = ("times",)
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        self.times = getattr(self, "times", 0) + 1
+        return str.__eq__(self, other)
+
+
+def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
+    """It happens under the lock of the mirror, whenever a gang ends."""
+    misfits = Misfits(StoppedClock().monotonic)
+    for number in range(1000):
+        misfits.note(GangKey(f"a/g{number}"), "n1", 30.0)
+    gone = Asked("a/g500")
+
+    misfits.forget(GangKey(gone))
+
+    assert len(misfits.by_gang()) == 999
+    assert gone.times < 10
+
+
+def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cache.misfits.MOST", 100)
+    misfits, theirs = Misfits(StoppedClock().monotonic), GangKey("b/victim")
+    misfits.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
+    for number in range(200):
+        misfits.note(GangKey(f"a/g{number}"), f"n{number}", 300.0)
+    misfits.note_all(GangKey("a/large"), [f"n{number}" for number in range(40)], 300.0)
+
+    found = misfits.by_gang()
+
+    assert len(found.pop(theirs)) == 30
+    assert sum(map(len, found.values())) == 70
+    assert list(found) == [*(f"a/g{number}" for number in range(170, 200)), "a/large"]
+
+
+def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cache.misfits.MOST", 100)
+    misfits = Misfits(StoppedClock().monotonic)
+    misfits.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
+
+    assert misfits.of(GANG) == {f"n{number}" for number in range(50, 150)}
+
+
+def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.cache.misfits.MOST", 2)
+    clock = StoppedClock()
+    misfits = Misfits(clock.monotonic)
+    misfits.note(GANG, "n1", 30.0)
+    misfits.note(OTHER, "n1", 300.0)
+    misfits.forget(OTHER)
+    misfits.note(OTHER, "n2", 300.0)
+    clock.time += 31
+    assert misfits.by_gang() == {OTHER: {"n2"}}
+
+    misfits.note(OTHER, "n3", 300.0)
+
+    assert misfits.by_gang() == {OTHER: {"n2", "n3"}}
+
+
+def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
+    mirror = cluster(node("n1"), group(), pod("p0"), group("other"), pod("q0", "other"))
+    mirror.misfits.note(GANG, "n1", 30.0)
+
+    seen = mirror.snapshot(NOW)
+
+    (mine,), (theirs,) = seen.gangs[GANG].pods, seen.gangs[OTHER].pods
+    assert seen.misfits == {mine.shape: {"n1"}}
+    assert theirs.shape not in seen.misfits
+    assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is mine.shape
+
+
+def test_when_it_is_over_its_pods_are_like_all_others_again() -> None:
+    clock = StoppedClock()
+    mirror = cluster(node("n1"), group(), pod("p0"), clock=clock)
+    before = mirror.snapshot(NOW).gangs[GANG].pods[0].shape
+    mirror.misfits.note(GANG, "n1", 30.0)
+    assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is not before
+
+    clock.time += 31
+
+    seen = mirror.snapshot(NOW)
+    assert seen.misfits == {}
+    assert seen.gangs[GANG].pods[0].shape is before
+
+
+def test_a_gang_that_is_gone_takes_its_misfits_along() -> None:
+    for gone in (Delete(Kind.POD, uid("p0")), Delete(Kind.GROUP, GANG, VOLCANO)):
+        mirror = cluster(node("n1"), group(), pod("p0"))
+        mirror.misfits.note(GANG, "n1", 30.0)
+
+        mirror.apply(gone)
+
+        assert mirror.misfits.by_gang() == {}
+
+
+def test_a_group_made_anew_under_the_same_name_begins_without_any() -> None:
+    mirror = cluster(node("n1"), group(uid="first"), pod("p0"))
+    mirror.misfits.note(GANG, "n1", 30.0)
+
+    mirror.apply(Upsert(group(uid="second")))
+
+    assert mirror.misfits.by_gang() == {}

@@ -1,0 +1,317 @@
+"""Nobody gets a priority by writing its name: which classes count for a namespace's gangs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from extender.cache.assignment import QueueAssignment, QueuePolicy
+from extender.cache.catalog import Catalog
+from extender.cache.changes import Upsert
+from extender.cache.cluster import Cluster
+from extender.model.gang import Gang, GangKey, PodGroup
+from extender.model.pod import Pod, Status
+from extender.model.queue import Namespace, PriorityClass
+from tests.unit.cache.building import (
+    COSCHEDULING,
+    GANG,
+    NOW,
+    SMALL,
+    VOLCANO,
+    cluster,
+    group,
+    lone,
+    pod,
+    uid,
+)
+
+CLASSES = (
+    PriorityClass(name="system-cluster-critical", value=2_000_000_000),
+    PriorityClass(name="high", value=900),
+    PriorityClass(name="low", value=-5),
+    PriorityClass(name="usual", value=10, is_default=True),
+)
+
+
+def gang_of(made: Cluster) -> Gang:
+    return made.snapshot(NOW).gangs[GANG]
+
+
+def limited(*names: str) -> Namespace:
+    return Namespace(name="a", classes=frozenset(names))
+
+
+def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_it_is_told_why() -> None:
+    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="system-cluster-critical"))
+
+    assert gang_of(made).priority == 10
+    assert gang_of(made).remark == (
+        "priority class system-cluster-critical does not count in namespace a;"
+        " its annotation gang-extender.io/priority-classes would have to list it"
+    )
+
+
+def test_what_has_no_effect_in_its_group_is_told_beside_it() -> None:
+    made = cluster(
+        *CLASSES,
+        Namespace(name="a"),
+        group(priority_class="system-cluster-critical", remark="it does nothing here"),
+    )
+
+    assert gang_of(made).remark.endswith("would have to list it; it does nothing here")
+
+
+def test_without_a_default_class_it_has_no_priority_at_all() -> None:
+    made = cluster(CLASSES[0], group(priority_class="system-cluster-critical"))
+
+    assert gang_of(made).priority == 0
+
+
+def test_a_system_class_counts_in_the_namespace_of_the_system() -> None:
+    ours = PodGroup(
+        namespace="kube-system", name="dns", priority_class=CLASSES[0].name, dialect=VOLCANO
+    )
+    made = cluster(*CLASSES, Namespace(name="kube-system"), ours)
+    found = made.snapshot(NOW).gangs[GangKey("kube-system/dns")]
+
+    assert (found.priority, found.remark) == (2_000_000_000, "")
+
+
+def test_a_system_class_counts_where_administrators_list_it() -> None:
+    made = cluster(
+        *CLASSES,
+        limited("system-cluster-critical"),
+        group(priority_class="system-cluster-critical"),
+    )
+
+    assert (gang_of(made).priority, gang_of(made).remark) == (2_000_000_000, "")
+
+
+def test_a_class_counts_no_further_than_the_pods_have_it_where_nobody_lists_it() -> None:
+    made = cluster(
+        *CLASSES, Namespace(name="a"), group(priority_class="high"), pod("w-0"), pod("w-1")
+    )
+
+    assert gang_of(made).priority == 10
+    assert gang_of(made).remark == (
+        "priority class high counts as 10, which is what the pods have together, and not as 900;"
+        " give it to all of them, or have the annotation gang-extender.io/priority-classes of"
+        " namespace a list it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("priorities", "counts"),
+    [
+        pytest.param((900, 900), 900, id="all have it"),
+        pytest.param((0, 900), 10, id="one has it, and the gang needs two"),
+        pytest.param((0, 900, 0, 900), 900, id="as many as it needs have it"),
+        pytest.param((500, 40), 40, id="they have less"),
+        pytest.param((5000, 5000), 900, id="they have more, and the group asks for less"),
+        pytest.param((-5, -7), 10, id="less than those have who ask for nothing"),
+        pytest.param((), 900, id="there is none yet, and nobody to make leave for"),
+    ],
+)
+def test_pods_lend_their_gang_what_the_api_server_admitted(
+    priorities: tuple[int, ...], counts: int
+) -> None:
+    members = [pod(f"w-{n}", priority=each) for n, each in enumerate(priorities)]
+    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="high"), *members)
+
+    assert gang_of(made).priority == counts
+    assert bool(gang_of(made).remark) is (counts < 900)
+
+
+def test_a_pod_that_is_over_lends_nothing_to_those_that_wait() -> None:
+    made = cluster(
+        *CLASSES,
+        group(priority_class="high"),
+        pod("w-0", priority=900, status=Status.SUCCEEDED),
+        pod("w-1"),
+    )
+
+    assert gang_of(made).priority == 10
+
+
+def test_a_low_class_counts_whatever_the_pods_have() -> None:
+    made = cluster(*CLASSES, group(priority_class="low"), pod("w-0", priority=900))
+
+    assert (gang_of(made).priority, gang_of(made).remark) == (-5, "")
+
+
+def test_a_class_that_is_listed_counts_whatever_the_pods_have() -> None:
+    made = cluster(*CLASSES, limited("high"), group(priority_class="high"), pod("w-0"))
+
+    assert (gang_of(made).priority, gang_of(made).remark) == (900, "")
+
+
+def test_what_its_pods_have_counts_as_soon_as_they_have_it() -> None:
+    first = pod("w-0", priority=900)
+    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="high"), first, pod("w-1"))
+    assert gang_of(made).priority == 10
+
+    made.apply(Upsert(pod("w-2", priority=900)))
+
+    assert gang_of(made).priority == 900
+
+
+def test_a_namespace_may_be_limited_to_a_list_of_classes() -> None:
+    made = cluster(*CLASSES, limited("low", "usual"), group(priority_class="high"))
+
+    assert gang_of(made).priority == 10
+    assert gang_of(made).remark == (
+        "priority class high does not count in namespace a;"
+        " its annotation gang-extender.io/priority-classes allows low, usual"
+    )
+
+
+def test_an_empty_list_allows_none() -> None:
+    made = cluster(*CLASSES, limited(), group(priority_class="high"))
+
+    assert gang_of(made).remark.endswith("allows none")
+
+
+def test_a_namespace_not_seen_yet_has_no_class() -> None:
+    made = cluster(*CLASSES, group(priority_class="high"))
+    made.require_namespaces()
+
+    assert gang_of(made).priority == 10
+    assert "has not been seen yet" in gang_of(made).remark
+
+
+@pytest.mark.parametrize("written", ["", "unknown"])
+def test_who_names_no_class_or_none_that_exists_hears_nothing(written: str) -> None:
+    made = cluster(*CLASSES, limited("low"), group(priority_class=written))
+
+    assert (gang_of(made).priority, gang_of(made).remark) == (10, "")
+
+
+def test_the_list_holds_for_pods_that_speak_for_their_gang_too() -> None:
+    made = cluster(
+        *CLASSES,
+        limited("low"),
+        group(dialect=COSCHEDULING),
+        pod("w-0", priority=900, priority_class="high"),
+        pod("w-1", priority=900, priority_class="high"),
+        pod("w-2", priority=-5, priority_class="low"),
+    )
+
+    assert gang_of(made).priority == 10
+    assert "priority class high does not count" in gang_of(made).remark
+
+
+@pytest.mark.parametrize("dialect", [COSCHEDULING, VOLCANO, ""])
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param({"gated": True}, id="a gate keeps it"),
+        pytest.param({"priority_class": "system-cluster-critical"}, id="it waits for nobody"),
+        pytest.param({"exempt": True}, id="its namespace waits for nobody"),
+        pytest.param({"status": Status.SUCCEEDED, "on": "n1"}, id="it has succeeded"),
+        pytest.param({"status": Status.FAILED}, id="it has failed"),
+        pytest.param({"status": Status.RELEASING, "on": "n1"}, id="it is leaving"),
+        pytest.param({"status": Status.UNKNOWN, "on": "n1"}, id="nobody hears of it"),
+    ],
+)
+def test_who_will_not_start_lends_its_gang_no_priority(one: dict[str, Any], dialect: str) -> None:
+    made = cluster(
+        *CLASSES,
+        group(min_member=1, dialect=dialect, priority_class="high"),
+        pod("w-0", priority=3),
+        pod("w-1", **({"priority": 2_000_000_000} | one)),
+    )
+
+    assert gang_of(made).priority == (10 if dialect == VOLCANO else 3)
+
+
+def test_members_that_run_lend_theirs_to_those_that_wait() -> None:
+    running = [pod(f"w-{n}", on="n1", priority=900) for n in range(2)]
+    made = cluster(*CLASSES, group(dialect=COSCHEDULING), *running, pod("w-2", priority=3))
+
+    assert gang_of(made).priority == 900
+
+
+@pytest.mark.parametrize(
+    ("needed", "counts"), [(0, 900), (1, 900), (2, 40), (3, 7), (4, 7), (9, 7)]
+)
+def test_a_gang_has_the_priority_that_as_many_members_have_as_it_needs(
+    needed: int, counts: int
+) -> None:
+    members = [pod(f"w-{n}", priority=each) for n, each in enumerate((7, 900, 40))]
+    made = cluster(group(min_member=needed, dialect=COSCHEDULING), *members)
+
+    assert gang_of(made).priority == counts
+
+
+def test_gates_of_all_members_change_nothing_of_what_they_will_have() -> None:
+    members = [pod(f"w-{n}", priority=900, gated=True) for n in range(2)]
+    made = cluster(group(dialect=COSCHEDULING), *members, pod("w-2", gated=True))
+
+    assert gang_of(made).priority == 900
+
+
+@pytest.mark.parametrize(
+    ("namespace", "counts"), [(Namespace(name="a"), 10), (limited(CLASSES[0].name), 2_000_000_000)]
+)
+def test_a_system_class_of_the_pods_counts_where_administrators_list_it_alone(
+    namespace: Namespace, counts: int
+) -> None:
+    one = pod("w-0", priority=2_000_000_000, priority_class=CLASSES[0].name)
+    made = cluster(*CLASSES, namespace, group(dialect=COSCHEDULING), one)
+
+    # It waits for nobody in both, so nobody has to hear why it counts for less.
+    assert (gang_of(made).priority, gang_of(made).remark) == (counts, "")
+
+
+class Watched(Pod):
+    """Counts how often anybody asks for anything of it."""
+
+    __slots__ = ()
+    looks: ClassVar[int] = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        Watched.looks += 1
+        return super().__getattribute__(name)
+
+
+def looks_at(size: int) -> int:
+    members = [
+        Watched(uid=uid(f"w-{n}"), namespace="a", name=f"w-{n}", shape=SMALL, priority=n % 7)
+        for n in range(size)
+    ]
+    policy = QueueAssignment(
+        QueuePolicy(), *(Catalog[Any](lambda *_: None) for _ in ("queues", "namespaces", "classes"))
+    )
+    before = Watched.looks
+    assert policy.rank(group(min_member=size, dialect=COSCHEDULING), members).value == 0
+    return Watched.looks - before
+
+
+def test_twice_the_members_are_twice_the_looks_at_what_they_have() -> None:
+    assert looks_at(400) <= 2 * looks_at(200)
+
+
+def test_what_the_api_server_gave_a_pod_counts_where_there_is_no_list() -> None:
+    made = cluster(*CLASSES, lone("x", priority=900, priority_class="high"))
+
+    assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 900
+
+
+def test_a_pod_gives_its_gang_no_priority_by_an_annotation() -> None:
+    made = cluster(lone("x", priority=3, task_priority=2_000_000_000))
+
+    assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 3
+
+
+def test_a_class_that_makes_nobody_leave_lets_its_gangs_make_nobody_leave() -> None:
+    patient = PriorityClass(name="patient", value=900, may_preempt=False)
+    made = cluster(
+        patient,
+        group(priority_class="patient"),
+        pod("w-0", priority=900),
+        pod("w-1", on="n1", priority=900),
+    )
+
+    assert gang_of(made).priority == 900
+    assert [each.may_preempt for each in gang_of(made).pods] == [False, True]

@@ -1,0 +1,177 @@
+"""Room of a pod that does not go although its time is up is nobody's to wait for."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.cluster import Cluster
+from extender.cache.pods import LONGEST_GRACE_S, STUCK_S
+from extender.model.pod import Shape, Status
+from extender.model.reason import Reason
+from extender.plan.planner import make_plan
+from tests.unit.cache.building import (
+    NOW,
+    SeenPod,
+    StoppedClock,
+    amounts,
+    cluster,
+    group,
+    lone,
+    node,
+    pod,
+    uid,
+)
+
+BIG = Shape(requests=amounts(cpu=4))
+
+
+def leaving(clock: StoppedClock, grace_s: float = 30, name: str = "x") -> SeenPod:
+    """A pod that was just deleted."""
+    return lone(name, on="n1", shape=BIG, status=Status.RELEASING, leaves_by=clock.now() + grace_s)
+
+
+class World:
+    """One node, and a pod on it that was deleted a moment ago."""
+
+    def __init__(self, grace_s: float = 30) -> None:
+        self.clock = StoppedClock()
+        self.cluster = cluster(node("n1"), leaving(self.clock, grace_s), clock=self.clock)
+
+    def coming(self, after_s: float = 0) -> int:
+        """Give the cpus that are on their way so much later."""
+        self.clock.time += after_s
+        table = self.cluster.snapshot(self.clock.now()).nodes
+        assert table.used[0, 0] == 4000, "it takes up its room as long as it is there"
+        return int(table.releasing[0, 0]) // 1000
+
+    def stuck(self) -> set[str]:
+        return set(self.cluster.snapshot(self.clock.now()).stuck)
+
+
+def test_room_is_on_its_way_for_the_grace_of_its_pod_and_a_while_longer() -> None:
+    world = World(grace_s=30)
+
+    assert world.coming() == 4
+    assert world.coming(after_s=30 + STUCK_S - 1) == 4
+    assert world.stuck() == set()
+    assert world.coming(after_s=2) == 0
+    assert world.stuck() == {"uid-x"}
+
+
+def test_nobody_waits_for_ever_for_a_pod_with_an_absurd_grace() -> None:
+    world = World(grace_s=365 * 86400)
+
+    assert world.coming(after_s=LONGEST_GRACE_S + STUCK_S - 1) == 4
+    assert world.coming(after_s=2) == 0
+
+
+@pytest.mark.parametrize("wrong_by", [3600, -3600])
+def test_a_clock_that_steps_calls_nobody_stuck(wrong_by: float) -> None:
+    world = World(grace_s=0)
+    later = world.clock.now
+    world.clock.now = lambda: later() + wrong_by  # type: ignore[method-assign]
+
+    assert world.coming(after_s=STUCK_S - 1) == 4
+    assert world.coming(after_s=2) == 0
+
+
+def test_a_pod_from_before_our_time_is_given_a_while_too() -> None:
+    """After a restart all we know is the clock on the wall, and that may be wrong."""
+    clock = StoppedClock()
+    made = cluster(node("n1"), leaving(clock, grace_s=-86400), clock=clock)
+
+    assert not made.snapshot(clock.now()).stuck
+    clock.time += STUCK_S + 1
+    assert made.snapshot(clock.now()).stuck == {uid("x")}
+
+
+def test_saved_objects_are_judged_by_their_own_time() -> None:
+    clock = StoppedClock()
+    made = Cluster(clock, seen_s=0)
+    for item in (node("n1"), leaving(clock, -STUCK_S - 1), leaving(clock, -STUCK_S + 1, "y")):
+        made.apply(Upsert(item))
+
+    assert made.snapshot(clock.now()).stuck == {uid("x")}
+
+
+def test_a_pod_that_was_given_up_is_forgotten_when_it_goes_after_all() -> None:
+    world = World()
+    world.coming(after_s=3600)
+    world.cluster.apply(Upsert(leaving(world.clock, grace_s=-3570)))
+    assert world.coming() == 0, "another word about it changes nothing"
+    world.cluster.apply(Delete(Kind.POD, "uid-x"))
+
+    table = world.cluster.snapshot(NOW).nodes
+
+    assert not table.used.any()
+    assert not table.releasing.any()
+    assert world.stuck() == set()
+
+
+@pytest.mark.parametrize("ends_after_s", [5, 3600], ids=["in time", "when it was given up"])
+@pytest.mark.parametrize("status", [Status.FAILED, Status.SUCCEEDED])
+def test_a_pod_that_has_ended_gives_its_room_back_once_though_a_finalizer_keeps_it(
+    status: Status, ends_after_s: float
+) -> None:
+    world = World()
+    world.coming(after_s=ends_after_s)
+    ended = lone("x", on="n1", shape=BIG, status=status, leaves_by=NOW)
+    world.cluster.apply(Upsert(ended))
+    world.clock.time += 3600
+
+    for gone in (False, True):
+        if gone:
+            world.cluster.apply(Delete(Kind.POD, "uid-x"))
+        table = world.cluster.snapshot(world.clock.now()).nodes
+        assert not table.used.any()
+        assert not table.releasing.any()
+        assert world.stuck() == set()
+
+
+def test_room_on_its_way_is_waited_for_whoever_ended_there_before() -> None:
+    """What a finalizer kept for long is not taken off the room of those who come after it."""
+    clock = StoppedClock()
+    big = group("big", 2)
+    made = cluster(node("n1"), node("n2"), leaving(clock), clock=clock)
+    made.apply(Upsert(lone("x", on="n1", shape=BIG, status=Status.FAILED)))
+    clock.time += 3600
+    made.snapshot(clock.now())
+    for item in (leaving(clock, name="y"), big, *(pod(f"b{n}", "big", shape=BIG) for n in "01")):
+        made.apply(Upsert(item))
+
+    plan = make_plan(made.snapshot(clock.now()))
+
+    assert plan.verdicts[big.key].reason is Reason.WAITING_FOR_VICTIMS
+
+
+def test_a_pod_that_is_killed_after_all_is_given_no_more_time_than_before() -> None:
+    world = World(grace_s=600)
+    assert world.coming(after_s=300) == 4
+    world.cluster.apply(Upsert(leaving(world.clock, grace_s=0)))
+
+    assert world.coming(after_s=STUCK_S - 1) == 4
+    assert world.coming(after_s=2) == 0
+
+
+def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room() -> None:
+    clock = StoppedClock()
+    big, small = group("big", 3), group("small", 1, created=2.0)
+    made = cluster(
+        *(node(name) for name in ("n1", "n2", "n3")),
+        big,
+        *(pod(f"b{number}", "big", shape=BIG) for number in range(3)),
+        small,
+        pod("s0", "small", shape=BIG),
+        leaving(clock),
+        clock=clock,
+    )
+    waited_for = make_plan(made.snapshot(clock.now()))
+    assert small.key not in waited_for.tickets
+    assert waited_for.verdicts[big.key].reason is Reason.WAITING_FOR_VICTIMS
+
+    clock.time += 30 + STUCK_S + 1
+    plan = make_plan(made.snapshot(clock.now()))
+
+    assert set(plan.tickets[small.key].placements) == {uid("s0")}
+    assert plan.verdicts[big.key].reason is Reason.NOT_ENOUGH_ROOM

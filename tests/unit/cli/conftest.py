@@ -1,0 +1,43 @@
+"""An extender's operations port for the commands that read it, on a real socket."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+from flask import Flask
+from werkzeug.serving import make_server
+
+from extender.audit.finding import Finding
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
+from extender.web.ops import Ops
+from tests.unit.evictions.scene import NOW
+
+
+@pytest.fixture
+def journal() -> Journal:
+    """Note a pass here and the commands show it."""
+    return Journal()
+
+
+@pytest.fixture
+def findings() -> list[Sequence[Finding] | None]:
+    """Put what was found in the first place; None when nobody has looked."""
+    return [None]
+
+
+@pytest.fixture
+def ops_url(journal: Journal, findings: list[Sequence[Finding] | None]) -> Iterator[str]:
+    app = Flask(__name__)
+    ops = Ops(journal, lambda: policies.DEFAULT, lambda: NOW, lambda: findings[0])
+    app.register_blueprint(ops.blueprint())
+    app.add_url_rule("/readyz", view_func=lambda: "ok\n")
+    server = make_server("127.0.0.1", 0, app)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -1,0 +1,58 @@
+"""Asking an operations port that speaks TLS."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from extender.cli.ask import ask
+from extender.errors import BadInput
+from extender.settings import Settings
+from extender.tls.rotation import of_operations
+from tests.unit.tls.wallet import Wallet
+
+
+class Pages(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"asked": "%b"}' % self.path.encode())
+
+    def log_message(self, *_: object) -> None: ...
+
+
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of callers that do not trust us."""
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    wallet = Wallet(tmp_path)
+    pair = {f"ops_{name}": path for name, path in wallet.options.items() if "tls" in name}
+    certificates = of_operations(Settings(**pair))
+    assert certificates is not None
+    with Server(("127.0.0.1", 0), Pages) as server:
+        server.socket = certificates.in_force().wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"https://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_an_authority_that_is_not_trusted_here_is_told_with_the_mend(url: str) -> None:
+    with pytest.raises(BadInput, match=r"shows no certificate that is trusted.* SSL_CERT_FILE"):
+        ask(url, "plan")
+
+
+def test_the_file_that_the_variable_names_is_trusted(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
+
+    assert ask(url, "plan") == (200, {"asked": "/api/v1/plan"})

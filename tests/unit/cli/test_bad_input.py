@@ -1,0 +1,404 @@
+"""Every command with every kind of bad input: one sentence, the right exit code, no traceback.
+
+The commands, their flags and the kinds of those are read from the command line itself: a new
+command is here from its first day, and fails until it has what only its author knows.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from extender.cli import ask as asking
+from extender.cli.main import main
+from extender.cli.saved import objects
+from tests.unit.cli.strangers import SLOW, STRANGERS, listening
+
+ROOT = Path(__file__).parents[3]
+NOBODY = "http://127.0.0.1:1"
+WHAT_IF = str(ROOT / "manifests" / "examples" / "what-if.yaml")
+SHIPPED = str(ROOT / "manifests" / "overlays" / "second-scheduler" / "scheduler-config.yaml")
+
+#: What each command needs to come as far as what is wrong.
+NEEDED: dict[str, list[str]] = {
+    "serve": [],
+    "demo": [],
+    "plan": ["-f", WHAT_IF],
+    "simulate": ["-f", "deadlock"],
+    "replay": ["DIRECTORY"],
+    "explain": ["a/train"],
+    "gangs": [],
+    "queues": [],
+    "top": ["--once"],
+    "doctor": [],
+    "scheduler-config": [],
+    "certificates": ["--directory", "DIRECTORY"],
+    "pair": ["--scheduler-config", SHIPPED, "--directory", "DIRECTORY"],
+    "completion": ["bash"],
+}
+#: It tells of everything that it could not look at, a line each.
+TALKATIVE = ("doctor",)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What is typed, with which variables, and a word of what is said of it."""
+
+    words: tuple[str, ...]
+    told: str
+    code: int = 2
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep this machine's clusters and extenders out of it."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-such-kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for name in [*os.environ]:
+        if name.startswith("GANG_EXTENDER_"):
+            monkeypatch.delenv(name)
+
+
+def run(word: str, *words: str, **variables: str) -> Result:
+    return CliRunner().invoke(main, [word, *words], env=variables)
+
+
+def must_say(result: Result, told: str, word: str = "", code: int = 2) -> None:
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code, result.output
+    assert told in result.stderr
+    if word not in TALKATIVE:
+        assert result.stdout == ""
+        assert result.stderr.count("\n") == 1
+        assert result.stderr.startswith("gang-extender: ")
+
+
+def params(word: str) -> list[click.Parameter]:
+    return main.commands[word].params
+
+
+def flags(*kinds: type[click.ParamType]) -> list[tuple[str, str]]:
+    return [
+        (word, max(each.opts, key=len))
+        for word in main.commands
+        for each in params(word)
+        if isinstance(each, click.Option) and isinstance(each.type, kinds)
+    ]
+
+
+def asks() -> list[str]:
+    """Give the commands that ask a running extender."""
+    return [word for word in main.commands if any(each.name == "ops_url" for each in params(word))]
+
+
+def asking_words(word: str) -> list[str]:
+    """Give what a command has to be told to ask a running extender."""
+    return ["--live"] if word == "plan" else NEEDED[word]
+
+
+def needed(word: str, tmp_path: Path) -> list[str]:
+    return [str(tmp_path / "made") if each == "DIRECTORY" else each for each in NEEDED[word]]
+
+
+def test_every_command_is_tried() -> None:
+    assert {*NEEDED} == {*main.commands}
+    assert {*asks()} >= {"explain", "gangs", "queues", "top", "doctor"}
+
+
+def test_a_word_that_is_none_is_told() -> None:
+    must_say(run("explian"), "No such command 'explian'")
+
+
+def test_a_flag_before_the_word_that_is_none_is_told() -> None:
+    must_say(run("--no-such-flag"), "No such option '--no-such-flag'")
+
+
+@pytest.mark.parametrize("word", main.commands)
+def test_a_flag_that_is_none_is_told_with_where_to_look(word: str) -> None:
+    result = run(word, "--no-such-flag")
+
+    must_say(result, "No such option '--no-such-flag'")
+    assert f"{word} --help" in result.stderr
+
+
+@pytest.mark.parametrize("word", main.commands)
+def test_a_word_too_many_is_told(word: str, tmp_path: Path) -> None:
+    must_say(run(word, *needed(word, tmp_path), "one", "too-many"), "nexpected extra argument")
+
+
+@pytest.mark.parametrize(
+    "word", [word for word in main.commands if any(each.required for each in params(word))]
+)
+def test_what_must_be_said_and_was_not_is_told(word: str) -> None:
+    must_say(run(word), "Missing ")
+
+
+@pytest.mark.parametrize(("word", "flag"), flags(click.Choice))
+def test_a_choice_that_is_none_is_told(word: str, flag: str, tmp_path: Path) -> None:
+    must_say(run(word, *needed(word, tmp_path), flag, "no-such-choice"), "'no-such-choice'")
+
+
+@pytest.mark.parametrize("number", ["x", "", "1e", "--"])
+@pytest.mark.parametrize(
+    ("word", "flag"), flags(click.types.IntParamType, click.types.FloatParamType)
+)
+def test_a_number_that_is_none_is_told(word: str, flag: str, number: str, tmp_path: Path) -> None:
+    must_say(run(word, *needed(word, tmp_path), f"{flag}={number}"), "is not a valid")
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1"])
+@pytest.mark.parametrize(
+    ("word", "flag"),
+    [each for each in flags(click.types.FloatParamType) if each[0] != "serve"],
+)
+def test_seconds_that_no_clock_counts_are_told(
+    word: str, flag: str, number: str, tmp_path: Path
+) -> None:
+    must_say(run(word, *needed(word, tmp_path), flag, number), f"Invalid value for '{flag}'")
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.parametrize("word", asks())
+def test_what_is_no_extender_is_named(
+    word: str, stranger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_WAIT_S", 2.0 if stranger == "silence" else 20.0)
+    monkeypatch.setattr(asking, "_ANSWER_S", 0.3 if stranger in SLOW else 20.0)
+    monkeypatch.setattr(asking, "_MOST_BYTES", 1 << 21)
+    speaks, told = STRANGERS[stranger]
+    with listening(speaks) as port:
+        result = run(word, *asking_words(word), "--ops-url", f"http://127.0.0.1:{port}")
+
+    if word in TALKATIVE:
+        assert isinstance(result.exception, SystemExit), result.exception
+        assert result.exit_code in (1, 2)
+        return
+    must_say(result, told, word)
+    assert f"127.0.0.1:{port}" in result.stderr or stranger == "one that stands by"
+
+
+@pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
+@pytest.mark.parametrize(
+    ("scheme", "has_tls", "told"),
+    [
+        ("http", True, "if it speaks TLS, write https"),
+        ("https", False, "is it plain http?"),
+        ("https", True, "SSL_CERT_FILE"),
+    ],
+)
+def test_tls_where_there_is_none_and_none_where_there_is_are_named(
+    word: str, scheme: str, has_tls: bool, told: str, tmp_path: Path
+) -> None:
+    speaks, _ = STRANGERS["a page"]
+    with listening(speaks, tmp_path if has_tls else None) as port:
+        result = run(word, *asking_words(word), "--ops-url", f"{scheme}://127.0.0.1:{port}")
+
+    must_say(result, told)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["somewhere", "http://", "http://[::1", "http://h:port", "ftp://h", "http://h:99999", "//h"],
+)
+@pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
+def test_an_address_that_is_none_is_named(word: str, url: str) -> None:
+    must_say(run(word, *asking_words(word), "--ops-url", url), f"--ops-url {url!r} is not a URL")
+    must_say(run(word, *asking_words(word), GANG_EXTENDER_OPS_URL=url), f"{url!r} is not a URL")
+
+
+@pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
+def test_nobody_at_an_address_is_named(word: str) -> None:
+    must_say(
+        run(word, *asking_words(word), "--ops-url", NOBODY), f"no extender answers at {NOBODY}"
+    )
+
+
+@pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
+@pytest.mark.parametrize("kind", ["missing", "directory", "binary", "list", "brackets"])
+def test_a_kubeconfig_that_is_none_is_named(word: str, kind: str, tmp_path: Path) -> None:
+    path = bad_file(kind, tmp_path)
+
+    must_say(run(word, *asking_words(word), "--kubeconfig", path), "kubeconfig")
+
+
+@pytest.mark.parametrize("word", [*asks(), "serve"])
+def test_a_variable_that_nobody_reads_is_named(word: str) -> None:
+    result = run(word, *asking_words(word), GANG_EXTENDER_OPS_URI="x")
+
+    must_say(result, "the variable GANG_EXTENDER_OPS_URI is not a setting")
+
+
+def bad_file(kind: str, folder: Path) -> str:
+    path = folder / "given"
+    content = {
+        "binary": bytes(range(256)),
+        "not UTF-8": "kind: Grüße".encode("latin-1"),
+        "bad YAML": b"a: b: c: [",
+        "list": b"- 1\n- 2\n",
+        "text": b"hello",
+        "brackets": b"[" * 100_000,
+        "JSON brackets": b'{"a":' * 100_000,
+        "a day that is none": b"kind: Pod\nmetadata: {name: x, at: 2026-13-45}\n",
+        "huge": b"# a comment\n" * 1000,
+    }
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "below a file":
+        path.write_text("")
+        return str(path / "x")
+    elif kind == "circle":
+        path.symlink_to(path)
+    elif kind != "missing":
+        path.write_bytes(content[kind])
+    return str(path)
+
+
+FILES = [
+    *("missing", "directory", "below a file", "circle", "binary", "not UTF-8", "bad YAML"),
+    *("list", "text", "brackets", "JSON brackets", "a day that is none", "huge"),
+]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_saved_objects_that_are_none_are_named(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_MOST_BYTES", 10_000 if kind == "huge" else 4 << 30)
+    path = bad_file(kind, tmp_path)
+
+    must_say(run("plan", "-f", path), f"gang-extender: {path}: ")
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom"])
+def test_a_file_that_never_ends_is_no_text(path: str) -> None:
+    must_say(run("plan", "-f", path), f"{path}: is not text in UTF-8")
+
+
+@pytest.mark.parametrize("text", ["a: b: c: [", "- 1", "\x00", "[" * 100_000])
+def test_standard_input_that_is_no_objects_is_named(text: str) -> None:
+    result = CliRunner().invoke(main, ["plan", "-f", "-"], input=text)
+
+    must_say(result, "gang-extender: -: ")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FILES if kind != "huge"])
+def test_a_policy_file_that_is_none_is_named(kind: str, tmp_path: Path) -> None:
+    path = bad_file(kind, tmp_path)
+
+    must_say(run("plan", "-f", WHAT_IF, "--config", path), f"{path}: ")
+
+
+WRONG = {
+    "plan": [
+        Wrong(("-f", WHAT_IF, "--now", "yesterday"), "--now: 'yesterday' is not a time"),
+        Wrong(("-f", WHAT_IF, "--context", "prod"), "--context names a cluster, and only --live"),
+        Wrong(("-f", WHAT_IF, "--node-selector", "x"), "x"),
+    ],
+    "explain": [
+        Wrong(("",), "'' is not a gang"),
+        Wrong(("a/b/c",), "'a/b/c' is not a gang"),
+        Wrong(("train", "-n", "A B"), "--namespace 'A B' cannot be the name"),
+        Wrong(("a/train", "-n", "b"), "--namespace says b"),
+    ],
+    "gangs": [
+        Wrong(("--reason", "Tired"), "'Tired' is not a reason"),
+        Wrong(("-n", "../x"), "cannot be the name of a namespace"),
+    ],
+    "top": [
+        Wrong(("--reason", "Tired"), "'Tired' is not a reason"),
+        Wrong(("--gangs", "-1"), "Invalid value for '--gangs'"),
+        Wrong(("--every-s", "0"), "Invalid value for '--every-s'"),
+    ],
+    "scheduler-config": [
+        Wrong(("--url", "here"), "--url 'here' is not a URL"),
+        Wrong(("--url", "https://h"), "needs --ca-file, --cert-file, --key-file"),
+        Wrong(("--ca-file", "x"), "--ca-file is for an https URL"),
+        Wrong(("--deployment", "default-scheduler"), "needs --url"),
+        Wrong(("--scheduler-name", ""), "a name is made of"),
+        Wrong(("--scheduler-name", "a b"), "a name is made of"),
+        Wrong(("--url", "http://hooks:hush@127.0.0.1:1"), "--url has a secret in it"),
+        Wrong(("--hook-secret-file", "/nowhere"), "--hook-secret-file /nowhere cannot be read"),
+        Wrong(("--hook-secret-file", "/dev/null"), "holds no secret that can be used"),
+        Wrong(("--hook-secret-file", "/dev/zero"), "holds no secret that can be used"),
+    ],
+    "pair": [
+        Wrong(("--scheduler-config", "/no", "--directory", "/proc/x"), "/no cannot be read"),
+        Wrong(("--scheduler-config", sys.executable, "--directory", "/proc/x"), "is not text"),
+        Wrong(("--scheduler-config", WHAT_IF, "--directory", "/proc/x"), "is not a Kube"),
+        Wrong(("--scheduler-config", SHIPPED, "--directory", WHAT_IF), "is a file"),
+        Wrong(("--scheduler-config", SHIPPED, "--directory", "/proc/x"), "cannot be written"),
+    ],
+    "certificates": [
+        Wrong(("--directory", WHAT_IF), "is a file"),
+        Wrong(("--directory", "/proc/nowhere"), "cannot be written"),
+        Wrong(("--directory", "/proc/nowhere", "--renew"), "--renew needs the CA's pair"),
+        Wrong(("--directory", "/proc/nowhere", "--host", "a b"), "neither a DNS name nor"),
+        Wrong(("--directory", "/proc/nowhere", "--client-name", ""), "no name for a certificate"),
+        Wrong(("--directory", "/proc/nowhere", "--days", "0"), "Invalid value for '--days'"),
+    ],
+    "completion": [Wrong(("powershell",), "'powershell' is not one of")],
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "wrong"),
+    [(word, wrong) for word, all_ in WRONG.items() for wrong in all_],
+    ids=lambda each: " ".join(each.words) if isinstance(each, Wrong) else each,
+)
+def test_what_only_this_command_can_be_told_wrongly(word: str, wrong: Wrong) -> None:
+    must_say(run(word, *wrong.words), wrong.told, code=wrong.code)
+
+
+def process(*words: str, **variables: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "extender", *words],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **variables},
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "-f", WHAT_IF],
+        ["plan", "-f", WHAT_IF, "-o", "json"],
+        ["scheduler-config"],
+        ["completion", "bash"],
+        ["serve", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_a_pipe_that_is_closed_ends_it_without_a_word(words: list[str]) -> None:
+    with process(*words) as ran:
+        assert ran.stdout is not None
+        ran.stdout.close()
+        assert ran.stderr is not None
+        told = ran.stderr.read()
+
+    assert told == b""
+    assert ran.returncode == 141
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}],
+    ids=str,
+)
+def test_a_terminal_without_letters_of_ours_shows_others(variables: dict[str, str]) -> None:
+    with process("plan", "-f", WHAT_IF, **variables) as ran:
+        out, told = ran.communicate()
+
+    assert (ran.returncode, told) == (0, b"")
+    assert b"lab/train" in out
+    if "PYTHONIOENCODING" in variables:
+        assert b"############ 100%" in out

@@ -1,0 +1,147 @@
+"""What a shell and kubectl complete: words, flags, and names of those who are there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from extender.cli.live import completion
+from extender.cli.live.completion import SHELLS
+from extender.cli.main import main
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.plan.decision import QueueFigures
+from extender.reporting.journal import Journal
+from tests.unit.cli.strangers import STRANGERS, listening
+from tests.unit.evictions.scene import gang, plan, snapshot, verdict
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def two_gangs(journal: Journal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    gangs = [gang(name, status=Status.PENDING) for name in ("train", "tune")]
+    said = [verdict(f"a/{name}", Reason.NOT_ENOUGH_ROOM) for name in ("train", "tune")]
+    queues = {name: QueueFigures(name=name, weight=1) for name in ("left", "right")}
+    journal.note(snapshot(*gangs), plan(*said, queues=queues))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that others use too, two seconds may be too few."""
+    monkeypatch.setattr(completion, "_PATIENCE_S", 60.0)
+
+
+def completed(*words: str) -> list[str]:
+    *before, typed = words
+    found = ShellComplete(main, {}, "gang-extender", "_X").get_completions(before, typed)
+    return [item.value for item in found]
+
+
+def test_words_are_completed() -> None:
+    assert completed("ex") == ["explain"]
+    assert completed("") == [*main.commands]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["explain", "-n", "a", "t"], ["train", "tune"]),
+        (["explain", "-n", "a", "tr"], ["train"]),
+        (["explain", "a/tu"], ["a/tune"]),
+        (["explain", "t"], []),
+        (["gangs", "--queue", ""], ["left", "right"]),
+        (["top", "--queue", "r"], ["right"]),
+    ],
+)
+@pytest.mark.usefixtures("patient")
+def test_names_come_from_the_live_extender(
+    ops_url: str, monkeypatch: pytest.MonkeyPatch, words: list[str], names: list[str]
+) -> None:
+    monkeypatch.setenv("GANG_EXTENDER_OPS_URL", ops_url)
+
+    assert completed(*words) == names
+
+
+def test_reasons_and_verdicts_need_nobody() -> None:
+    assert completed("gangs", "--reason", "notenoughm") == ["NotEnoughMembers"]
+    assert "waiting" in completed("gangs", "--verdict", "w")
+
+
+@pytest.mark.parametrize("stranger", ["a page", "silence", "an endless answer"])
+def test_whoever_cannot_answer_completes_nothing_and_says_nothing(
+    stranger: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(completion, "_PATIENCE_S", 0.5)
+    with listening(STRANGERS[stranger][0]) as port:
+        monkeypatch.setenv("GANG_EXTENDER_OPS_URL", f"http://127.0.0.1:{port}")
+
+        assert completed("explain", "t") == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_any_cluster_nothing_is_completed_and_nothing_is_said(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANG_EXTENDER_OPS_URL", "http://127.0.0.1:1")
+
+    assert completed("explain", "t") == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_gets_what_it_sources(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+
+    assert result.exit_code == 0
+    assert f"_GANG_EXTENDER_COMPLETE={shell}_complete" in result.stdout
+
+
+def test_bash_completes_with_what_it_sourced(tmp_path: Path) -> None:
+    command = tmp_path / "gang-extender"
+    command.write_text(f"#!{sys.executable}\nfrom extender.cli.main import main\nmain()\n")
+    command.chmod(0o755)
+    typed = (
+        "source <(gang-extender completion bash)\n"
+        "COMP_WORDS=(gang-extender ex) COMP_CWORD=1\n"
+        "_gang_extender_completion gang-extender\n"
+        'echo "${COMPREPLY[@]}"\n'
+    )
+    ran = subprocess.run(
+        ["bash", "-c", typed],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+    )
+
+    assert (ran.stdout, ran.stderr) == ("explain\n", "")
+
+
+def test_kubectl_is_told_words_with_what_they_mean_and_that_no_file_is_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-gang", "expl"])
+    completion.for_kubectl()
+
+    assert capsys.readouterr().out.splitlines() == [
+        "explain\tSay why a gang waits, and what would let...",
+        ":4",
+    ]
+
+
+def test_kubectl_that_asks_nonsense_is_told_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-gang", "no-such-word", "--x", "y"])
+    completion.for_kubectl()
+
+    assert capsys.readouterr() == (":4\n", "")

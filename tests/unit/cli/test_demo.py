@@ -1,0 +1,249 @@
+"""`gang-extender demo`: acts, lines, the picture, the form, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from extender.cli.staged import picture
+from extender.cli.staged.picture import Head, Picture
+from extender.cli.staged.sight import Brick, SeenGang, SeenNode, SeenQueue, Sight
+from extender.embedded import form as forms
+from extender.embedded.form import GangForm
+from extender.embedded.formport import MOST_BYTES, with_form
+from extender.embedded.running import Embedded
+from extender.errors import BadInput
+from extender.sim.story.acts import ACTS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "demo.md").read_text()
+HOSTILE = "\x1b[31m<script>\u202e"
+SIGHT = Sight(
+    nodes=tuple(
+        SeenNode(f"node-{n}", 9, 18, (Brick("red", 3, 2, False), Brick("blue", 3, 2, True)))
+        for n in range(4)
+    ),
+    queues=(SeenQueue("lab", 0.7, 0.5, 1.0), SeenQueue("ops", 0.0, 0.5, 0.0)),
+    gangs=tuple(
+        SeenGang(name, "lab", 8, runs, 0, 8 - runs, "NotEnoughRoom: needs 8 x 3 cpu")
+        for name, runs in (("red", 8), ("blue", 0), *((f"g{n}", 0) for n in range(30)))
+    ),
+)
+
+
+def drawn(width: int, height: int, sight: Sight = SIGHT, **console: object) -> list[str]:
+    out = io.StringIO()
+    on = Console(width=width, height=height, file=out, force_terminal=True, **console)  # type: ignore[arg-type]
+    told = [Text(f"sentence {n} " + "of many words " * 9) for n in range(9)]
+    on.print(Picture(on).draw(Head("title", 2, 4, "http://127.0.0.1:1/", 3.0), sight, told), end="")
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)])
+def test_the_picture_fills_the_terminal_and_not_a_line_more(size: tuple[int, int]) -> None:
+    lines = drawn(*size, color_system=None)
+
+    assert len(lines) <= size[1]
+    assert max(map(len, lines)) <= size[0]
+    assert any("sentence 8" in line for line in lines)
+    assert any(line.startswith("blue") and "waits" in line for line in lines)
+
+
+def test_without_colours_names_stand_in_brackets() -> None:
+    lines = drawn(80, 24, no_color=True)
+
+    assert any("[red" in line and "(blue" in line for line in lines)
+    assert not any(re.search(r"\x1b\[[0-9;]*[34][0-9]", line) for line in lines)
+
+
+def test_a_hostile_name_steers_no_terminal() -> None:
+    gang = SeenGang(HOSTILE, HOSTILE, 8, 0, 0, 8, HOSTILE)
+    node = SeenNode(HOSTILE, 9, 18, (Brick(HOSTILE, 9, 18, False),))
+    lines = drawn(
+        80, 24, Sight((node,), (SeenQueue(HOSTILE, 0, 0, 0),), (gang,)), color_system=None
+    )
+
+    assert not {"\x1b", "\u202e"} & set("".join(lines))
+
+
+def run(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "extender", "demo", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def test_one_act_is_told_alone_in_lines_without_colours() -> None:
+    with run("--story", "deadlock", "--speed", "50") as ran:
+        out, err = ran.communicate(timeout=120)
+
+    assert (ran.returncode, err) == (0, "")
+    assert "act 1 of 1: two gangs that would block each other" in out
+    assert "1 act came out as told" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("words", [(), ("--keep", "--story", "deadlock", "--speed", "100")])
+def test_ctrl_c_ends_it_at_once(words: tuple[str, ...]) -> None:
+    with run(*words) as ran:
+        assert ran.stdout is not None
+        until = "Submit gangs" if words else "0.0s|0.[1-9]s|[1-9].[0-9]s"
+        while not re.search(until, ran.stdout.readline()):
+            assert ran.poll() is None
+        ran.send_signal(signal.SIGINT)
+        _, err = ran.communicate(timeout=30)
+
+    assert (ran.returncode, err) == (130, "")
+
+
+GOOD = {
+    "name": "mine",
+    "queue": "lab",
+    **{key: str(field.usual) for key, field in forms.FIELDS.items()},
+}
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[tuple[Embedded, GangForm]]:
+    form = GangForm()
+    with Embedded(with_form(form)) as embedded:
+        yield embedded, form
+
+
+def post(
+    embedded: Embedded, body: str, path: str = "/submit", **changed: str | None
+) -> tuple[int, str]:
+    place = urlsplit(embedded.address).netloc
+    headers = {
+        "Host": place,
+        "Origin": f"http://{place}",
+        "Content-Type": "application/x-www-form-urlencoded",
+        **{name.replace("_", "-"): value for name, value in changed.items()},
+    }
+    connection = http.client.HTTPConnection(place, timeout=30)
+    try:
+        connection.request(
+            "POST", path, body, {name: value for name, value in headers.items() if value}
+        )
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        connection.close()
+
+
+def test_a_form_is_taken_when_the_story_is_over(kept: tuple[Embedded, GangForm]) -> None:
+    embedded, form = kept
+    form._tenants = None
+    status, page = post(embedded, urlencode(GOOD))
+    assert (status, "still being told" in page) == (422, True)
+
+    form.open(embedded.tenants)
+
+    assert post(embedded, urlencode(GOOD))[0] == 303
+    assert "mine" in [each.name for each in embedded.tenants.gangs]
+    assert "already" in post(embedded, urlencode(GOOD))[1]
+    embedded.tenants.end("mine")
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": None}, 403),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Content_Type": "text/plain"}, 415),
+    ],
+    ids=str,
+)
+def test_a_form_from_elsewhere_is_not_taken(
+    kept: tuple[Embedded, GangForm], changed: dict[str, str | None], status: int
+) -> None:
+    embedded, form = kept
+    form.open(embedded.tenants)
+
+    assert post(embedded, urlencode(GOOD), **changed)[0] == status
+    assert embedded.tenants.gangs == []
+
+
+def test_a_form_that_is_too_long_is_not_taken(kept: tuple[Embedded, GangForm]) -> None:
+    assert post(kept[0], urlencode({**GOOD, "x": "y" * MOST_BYTES}))[0] == 413
+
+
+def test_a_hostile_name_is_text_on_the_page(kept: tuple[Embedded, GangForm]) -> None:
+    embedded, form = kept
+    form.open(embedded.tenants)
+
+    status, page = post(embedded, urlencode({**GOOD, "name": HOSTILE}))
+
+    assert status == 422
+    assert "cannot be the name of a gang" in page
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"name": ""}, "cannot be the name"),
+        ({"name": "-x"}, "cannot be the name"),
+        ({"queue": "none"}, "there is no queue 'none'; choose lab or ops"),
+        ({"pods": "37"}, "is not a number from 1 to 36"),
+        ({"pods": "-1"}, "is not a number from 1 to 36"),
+        ({"cpus": "1e1"}, "is not a number from 1 to 9"),
+        ({"least": "7"}, "at least 7 of 6 pods cannot be"),
+    ],
+    ids=str,
+)
+def test_what_is_filled_in_wrongly_is_named(changed: dict[str, str], told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        forms.read({**GOOD, **changed}, GangForm.QUEUES)
+
+
+def test_without_keep_nothing_can_be_posted() -> None:
+    with Embedded() as embedded:
+        status, _ = post(embedded, urlencode(GOOD))
+        place = urlsplit(embedded.address).netloc
+        connection = http.client.HTTPConnection(place, timeout=30)
+        connection.request("GET", "/")
+        page = connection.getresponse().read().decode()
+        connection.close()
+        assert embedded.tenants.gangs == []
+
+    assert status in (404, 405)
+    assert "Submit a gang" not in page
+
+
+def test_serve_knows_nothing_of_the_form() -> None:
+    seen = (
+        "import sys, extender.server, extender.wiring, extender.cli.serve;"
+        "sys.exit(any(name.startswith('extender.embedded') for name in sys.modules))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", seen]).returncode == 0
+
+
+def test_the_page_of_the_manual_says_what_is_there() -> None:
+    table = re.findall(r"^\| `(\w[\w-]*)` \| (.+) \|$", PAGE, re.MULTILINE)
+
+    assert table == [(act.name, act.title) for act in ACTS.values()]
+    assert f"{picture.LEAST_WIDTH} columns and {picture.LEAST_HEIGHT} lines" in PAGE
+    assert f"at most {MOST_BYTES} bytes" in PAGE
+    assert f"At most {forms._MOST_GANGS} gangs and {forms._MOST_PODS} pods" in PAGE
+    assert f"up to {forms.FIELDS['pods'].most} pods" in PAGE
+    assert f"*{GangForm.TITLE}*" in PAGE

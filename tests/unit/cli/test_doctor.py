@@ -1,0 +1,187 @@
+"""`gang-extender doctor`: a paragraph for every trap, and what could not be looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.audit.finding import Finding
+from extender.cli.main import main
+
+FOUND = Finding("Queue", "team", "ParentMissing", "queue team is below queue x; create it")
+Findings = list[Sequence[Finding] | None]
+GOOD = Path(__file__).parents[3] / "manifests/overlays/second-scheduler/scheduler-config.yaml"
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever runs the tests may have a cluster of their own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+def doctor(*words: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *words], env={"COLUMNS": "160"})
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    """A configuration with two traps and a hint."""
+    document = yaml.safe_load(GOOD.read_text())
+    document["extenders"][1]["ignorable"] = True
+    del document["extenders"][1]["httpTimeout"]
+    document["extenders"][0]["ignorable"] = True
+    file = tmp_path / "scheduler-config.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def test_a_finding_of_the_extender_is_told_with_its_mend(ops_url: str, findings: Findings) -> None:
+    findings[0] = [FOUND]
+
+    result = doctor("--offline", "--ops-url", ops_url)
+
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [
+        "ParentMissing  Queue/team",
+        "    seen   queue team is below queue x",
+        "    means  something is written that makes no sense",
+        "    mend   create it",
+        "1 trap",
+    ]
+
+
+def test_a_trap_of_a_file_is_told_without_any_cluster(bad: Path) -> None:
+    result = doctor("--scheduler-config", str(bad))
+
+    assert result.exit_code == 1
+    lines = result.output.splitlines()
+    assert lines[0] == f"IgnorableBind  {bad}, extenders[1]"
+    assert "    mend   write `httpTimeout: 45s` into extenders[1]" in lines
+    assert f"IgnorableFilter  hint, {bad}, extenders[0]" in lines
+    assert lines[-1] == "2 traps, 1 hint"
+
+
+def test_nothing_that_a_tenant_wrote_steers_the_terminal(ops_url: str, findings: Findings) -> None:
+    findings[0] = [Finding("Queue", "a\x1b[2J", "ParentMissing", "no [b]x[/b]\nqueue; mend \x07")]
+
+    result = doctor("--offline", "--ops-url", ops_url)
+
+    assert not {"\x1b", "\x07"} & {*result.output}
+    assert len(result.output.splitlines()) == 5
+    assert "no [b]x[/b]" in result.output
+
+
+def test_programs_read_the_same_as_json(bad: Path) -> None:
+    result = doctor("--offline", "--scheduler-config", str(bad), "-o", "json")
+
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert (told["apiVersion"], told["kind"]) == ("gang-extender.io/v1", "Diagnosis")
+    assert told["not_looked_at"] == []
+    assert [(each["name"], each["severity"]) for each in told["found"]] == [
+        ("IgnorableBind", "trap"),
+        ("BindTimeoutMissing", "trap"),
+        ("IgnorableFilter", "hint"),
+    ]
+    assert {*told["found"][0]} == {"name", "severity", "where", "seen", "meaning", "mend"}
+
+
+def test_programs_read_the_same_as_yaml(bad: Path) -> None:
+    as_json = doctor("--offline", "--scheduler-config", str(bad), "-o", "json").stdout
+    as_yaml = doctor("--offline", "--scheduler-config", str(bad), "-o", "yaml").stdout
+
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+
+
+def test_hints_alone_are_exit_code_zero(tmp_path: Path) -> None:
+    document = yaml.safe_load(GOOD.read_text())
+    document["extenders"][0]["ignorable"] = True
+    (tmp_path / "file").write_text(yaml.safe_dump(document))
+
+    result = doctor("--scheduler-config", str(tmp_path / "file"))
+
+    assert result.exit_code == 0
+    assert result.output.splitlines()[-1] == "1 hint"
+
+
+def test_nothing_wrong_is_exit_code_zero(ops_url: str, findings: Findings) -> None:
+    findings[0] = []
+
+    result = doctor("--offline", "--ops-url", ops_url, "--scheduler-config", str(GOOD))
+
+    assert (result.exit_code, result.output) == (0, "nothing found: no trap that we know is set\n")
+
+
+def test_what_we_print_for_the_clusters_own_scheduler_is_well(tmp_path: Path) -> None:
+    words = ["scheduler-config", "--deployment", "default-scheduler", "--url", "https://10.0.0.7:1"]
+    (tmp_path / "file").write_text(CliRunner().invoke(main, words).output)
+
+    assert doctor("--offline", "--scheduler-config", str(tmp_path / "file")).exit_code == 0
+
+
+def test_a_look_that_is_not_complete_is_not_called_well(ops_url: str, findings: Findings) -> None:
+    findings[0] = []
+
+    result = doctor("--ops-url", ops_url)
+
+    assert result.exit_code == 2
+    assert result.output.splitlines() == [
+        "not looked at  the cluster: kubeconfig ~/.kube/config does not exist; name one with"
+        " --kubeconfig or KUBECONFIG",
+        "nothing found, but not everything could be looked at",
+    ]
+
+
+def test_a_trap_counts_more_than_what_was_not_looked_at(bad: Path, tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text("")
+    words = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--ops-url", NOBODY)
+
+    result = doctor("--scheduler-config", str(bad), *words)
+
+    assert result.exit_code == 1
+    assert "not looked at  the cluster: kubeconfig " in result.output
+    assert (
+        f"not looked at  what the extender says: no extender answers at {NOBODY}" in result.output
+    )
+    assert result.output.endswith("2 traps, 1 hint, but not everything could be looked at\n")
+
+
+def test_before_anybody_has_looked_nothing_is_called_well(ops_url: str) -> None:
+    result = doctor("--offline", "--ops-url", ops_url)
+
+    assert result.exit_code == 2
+    assert "the first plan is being made" in result.output
+
+
+def test_when_nobody_can_be_asked_that_is_one_sentence_and_exit_code_two() -> None:
+    result = doctor("--ops-url", NOBODY)
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert "the cluster: kubeconfig ~/.kube/config does not exist" in result.stderr
+    assert f"no extender answers at {NOBODY}" in result.stderr
+
+
+def test_to_look_at_nothing_is_refused() -> None:
+    result = doctor("--offline")
+
+    assert result.exit_code == 2
+    assert "name --scheduler-config or --ops-url" in result.output
+
+
+def test_a_file_that_is_not_there_is_bad_input() -> None:
+    result = doctor("--scheduler-config", "/nowhere")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "gang-extender: --scheduler-config /nowhere cannot be read: No such file or directory\n"
+    )

@@ -1,0 +1,102 @@
+"""What programs read is what the manual says, field by field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from extender.audit.finding import Finding
+from extender.cli.main import main
+from extender.cli.printed.documents import ADDED_LATER, KINDS, PARTS, VERSION
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
+from tests.unit.cli.test_bad_input import asks
+from tests.unit.docs.tables.commandline import DOCUMENTS, EXITS
+from tests.unit.planner.reason_cases import SENTENCES
+from tests.unit.replay.runs import recorded
+
+ROOT = Path(__file__).parents[3]
+CROWDED = str(ROOT / "manifests" / "examples" / "namespace-policy")
+WORDS = {"plan": ["-f", CROWDED, "--unlisted-namespaces", "deny"], "explain": ["a/train"]}
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("recording")
+    recorded(folder, seconds=100)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def with_a_recording(recording: str) -> None:
+    WORDS["replay"] = [recording]
+
+
+@pytest.fixture(autouse=True)
+def a_full_cluster(journal: Journal, findings: list[Any]) -> None:
+    for told in SENTENCES[:1]:
+        before = told.before()
+        journal.note(before, make_plan(before, policies.DEFAULT))
+    findings[0] = [Finding("Queue", "team", "ParentMissing", "x")]
+
+
+def printed(word: str, ops_url: str) -> dict[str, Any]:
+    where = ["--ops-url", ops_url] if word in asks() else []
+    listing = ["-A"] if word == "gangs" else []
+    result = CliRunner().invoke(
+        main, [word, *WORDS.get(word, []), *where, *listing, "-o", "json"], env={"KUBECONFIG": "x"}
+    )
+    # One finds something: the finding above, and that there is no cluster.
+    assert result.exit_code == (1 if word == "doctor" else 0), result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def must_be_documented(found: dict[str, Any], fields: Any) -> None:
+    assert {*found} - {*fields} == set()
+    assert {*fields} - {*found} <= ADDED_LATER
+
+
+@pytest.mark.parametrize(("word", "kind"), DOCUMENTS.items())
+def test_a_document_has_the_fields_of_the_manual_and_no_others(
+    word: str, kind: str, ops_url: str
+) -> None:
+    found = printed(word, ops_url)
+
+    assert (found.pop("apiVersion"), found.pop("kind")) == (VERSION, kind)
+    must_be_documented(found, KINDS[kind])
+
+
+PLACES = [
+    ("plan", "gangs", "gang"),
+    ("gangs", "items", "gang"),
+    ("top", "gangs", "gang"),
+    ("plan", "queues", "queue"),
+    ("queues", "items", "queue of a QueueList"),
+    ("top", "queues", "queue of a QueueList"),
+    ("plan", "shares", "share"),
+    ("plan", "findings", "finding"),
+    ("doctor", "found", "trap"),
+    ("doctor", "not_looked_at", "thing not looked at"),
+]
+
+
+@pytest.mark.parametrize(("word", "key", "part"), PLACES)
+def test_what_lies_in_a_list_has_the_fields_of_the_manual(
+    word: str, key: str, part: str, ops_url: str
+) -> None:
+    found = printed(word, ops_url)[key]
+
+    assert found
+    for each in found:
+        must_be_documented(each, PARTS[part])
+
+
+def test_every_word_has_its_exit_codes_and_every_document_its_word() -> None:
+    assert {*EXITS} == {*main.commands}
+    assert {*DOCUMENTS.values()} == {*KINDS}

@@ -1,0 +1,210 @@
+"""`gang-extender explain`: the same words as everywhere else, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli.explain import explain
+from extender.errors import BadInput
+from extender.model.caller import Caller, Voice
+from extender.model.gang import GangKey
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures
+from extender.plan.verdict.explain import explain as told_with
+from extender.reporting.journal import Journal
+from extender.web import ops
+from extender.web.whatif.remedied import TRYING
+from tests.unit.evictions.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
+
+TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 90)
+FIRST = gang("first", 2, status=Status.PENDING, created=NOW - 200)
+MESSAGE = "needs 4 x 1 cpu; 2 slots free"
+
+
+@pytest.fixture(autouse=True)
+def story(journal: Journal) -> None:
+    said = [
+        verdict("a/train", Reason.NOT_ENOUGH_ROOM, message=MESSAGE, min_member=4),
+        verdict("a/first", Reason.NOT_ENOUGH_ROOM),
+    ]
+    figures = QueueFigures(name="left", weight=3, deserved=Resources({"cpu": 2000}))
+    leaving = tuple(evictions(gang("old", 1), beneficiary="a/train"))
+    journal.note(
+        snapshot(TRAIN, FIRST, nodes=node_table([2, 0])),
+        plan(*said, queues={"left": figures}, evictions=leaving),
+    )
+    journal.tell(GangKey("a/train"), NOW, 3, "VictimStays", "a/old-0 stays: a budget forbids it")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(explain, list(arguments), standalone_mode=False)
+
+
+def test_who_has_to_bring_its_members_is_said_and_when_it_last_asked(
+    ops_url: str, journal: Journal
+) -> None:
+    pods = tuple(replace(pod, scheduler="volcano") for pod in TRAIN.pods)
+    heard = Caller(name="volcano", voice=Voice.HEARD, asked_at=NOW - 45)
+    seen = snapshot(replace(TRAIN, pods=pods), nodes=node_table([2, 0]))
+    others = {"volcano": heard, "kube-batch": Caller(name="kube-batch", voice=Voice.UNHEARD)}
+    said = verdict("a/train", Reason.NOT_ENOUGH_ROOM, message=MESSAGE)
+    journal.note(replace(seen, now=NOW, callers=others), plan(said))
+
+    told = run("a/train", "--ops-url", ops_url).output
+
+    assert "volcano, heard, asked 40 s ago" in told
+    assert "kube-batch" not in told
+
+
+def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> None:
+    said = run("a/train", "--ops-url", ops_url).output
+
+    for words in (
+        "a/train  waiting for 90 s",
+        f"NotEnoughRoom: {MESSAGE}",
+        "4 Pending; 4 needed at once",
+        "left, weight 3",
+        "needs nodes for 4 members of 1 cpu each; 2 fit now, 2 on an empty cluster",
+        "1 node short of cpu",
+        "n1 lacks 1 cpu",
+        "a/first (left): it is 110 s older",
+        "a/old-0 on n",
+        "room for 2 more members of 1 cpu each",
+        "VictimStays: a/old-0 stays: a budget forbids it",
+    ):
+        assert words in said
+
+
+def test_a_wait_and_its_present_reason_have_times_of_their_own(
+    ops_url: str, journal: Journal
+) -> None:
+    behind = verdict("a/train", Reason.BEHIND_IN_ORDER, message="others go first", min_member=4)
+    journal.note(snapshot(TRAIN, now=NOW + 7), plan(behind))
+    told = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
+    said = run("a/train", "--ops-url", ops_url).output
+
+    assert told["lasted_s"] > told["reason_lasted_s"]
+    assert "a/train  waiting for 90 s" in said
+    assert f"BehindInOrder for {told['reason_lasted_s']:.0f} s: others go first" in said
+
+
+def test_programs_read_the_same_as_json_or_yaml(ops_url: str) -> None:
+    as_json = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
+    as_yaml = yaml.safe_load(run("a/train", "--ops-url", ops_url, "-o", "yaml").output)
+
+    assert as_json == as_yaml
+    assert as_json["message"] == MESSAGE
+
+
+def test_a_gang_that_is_not_there_is_a_no(ops_url: str) -> None:
+    result = CliRunner().invoke(explain, ["a/none", "--ops-url", ops_url])
+
+    assert result.exit_code == 1
+    assert "there is no gang and no pod of ours by the name a/none" in result.output
+
+
+@pytest.mark.parametrize("name", ["", "a/", "/train", "a/b/c", "pod/", "a b", "A/train", "a/-"])
+def test_what_is_no_gang_is_bad_input(name: str) -> None:
+    assert "write it like train, podgroup/train or team-a/train" in str(run(name).exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "-n", "a"],
+        ["a/train", "-n", "a"],
+        ["podgroup/train", "-n", "a"],
+        ["pg/a/train"],
+        ["train-3", "--namespace=a"],
+        ["pod/train-0", "-n", "a"],
+        ["pods/a/train-0"],
+    ],
+)
+def test_a_gang_is_named_as_kubectl_names_things(ops_url: str, words: list[str]) -> None:
+    assert run(*words, "--ops-url", ops_url).output.startswith("a/train  waiting for 90 s\n")
+
+
+def test_the_namespace_is_that_of_the_context(
+    ops_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config"
+    path.write_text("{current-context: c, contexts: [{name: c, context: {namespace: a}}]}")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+
+    assert run("train", "--ops-url", ops_url).output.startswith("a/train  waiting")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("pod/train", "there is no pod of ours a/train"),
+        ("podgroup/train-0", "there is no gang a/train-0"),
+    ],
+)
+def test_a_kind_that_is_named_is_meant(ops_url: str, name: str, told: str) -> None:
+    result = CliRunner().invoke(explain, [name, "-n", "a", "--ops-url", ops_url])
+
+    assert result.exit_code == 1
+    assert told in result.output
+
+
+def test_two_namespaces_contradict_each_other(ops_url: str) -> None:
+    error = run("a/train", "-n", "b", "--ops-url", ops_url).exception
+
+    assert str(error) == "a/train is in namespace a, and --namespace says b"
+
+
+def test_an_extender_that_does_not_answer_is_named() -> None:
+    error = run("a/train", "--ops-url", "http://127.0.0.1:1").exception
+
+    assert isinstance(error, BadInput)
+    assert "no extender answers at http://127.0.0.1:1" in str(error)
+
+
+def test_what_is_no_url_is_bad_input() -> None:
+    error = run("a/train", "--ops-url", "somewhere").exception
+
+    assert "write it like http://127.0.0.1:8889" in str(error)
+
+
+def test_the_help_says_where_it_looks() -> None:
+    context = click.Context(explain)
+
+    assert "http://127.0.0.1:8889" in explain.get_help(context)
+
+
+def test_what_is_still_worked_out_is_asked_for_again(
+    ops_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [TRYING, TRYING, ("nodes",)]
+    monkeypatch.setattr(
+        ops, "explain", lambda *case: told_with(*case[:4], lambda *_: answers.pop(0))
+    )
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+
+    told = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
+
+    assert (told["would_start_with"], told["is_trying"], answers) == (["nodes"], False, [])
+
+
+def test_what_takes_longer_than_anybody_waits_is_said_to_be_on_its_way(
+    ops_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ops, "explain", lambda *case: told_with(*case[:4], lambda *_: TRYING))
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+
+    result = run("a/train", "--ops-url", ops_url)
+
+    assert f"would start with\n  {TRYING[0]}" in result.output
+    assert len(pauses) == 30

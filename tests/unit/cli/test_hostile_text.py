@@ -1,0 +1,181 @@
+"""Whatever strangers call their things, what we print is text: nothing steers the terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from flask import Flask, Response
+from werkzeug.serving import make_server
+
+from extender import logs
+from extender.cli.live.completion import _matching
+from extender.cli.main import main
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
+from extender.text.plain import clean
+from extender.web.ops import Ops
+from tests.unit.evictions.scene import NOW, gang, plan, snapshot, verdict
+
+EVIL = "[/][link=http://x]y\x1b[2J\x9b31m\x1b]0;t\x07\r\u202e\u2066\u2028\x85\ufeff\nz"
+AMOUNTS = ("deserved", "allocated", "requested", "borrowed", "own", "idle", "amounts", "each")
+OUTPUTS = pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+
+
+def is_text(told: str) -> bool:
+    return all(clean(line) == line for line in told.split("\n"))
+
+
+def evil(thing: Any, key: str = "") -> Any:
+    """Put it behind every text of a document, and into the names of resources."""
+    if isinstance(thing, dict):
+        named = key in AMOUNTS
+        return {name + EVIL * named: evil(each, name) for name, each in thing.items()}
+    if isinstance(thing, list):
+        return [evil(each) for each in thing]
+    return thing + EVIL if isinstance(thing, str) and key not in ("at", "voice") else thing
+
+
+def texts(thing: Any) -> Iterator[str]:
+    """Give every text of a document."""
+    if isinstance(thing, str):
+        yield thing
+    for each in thing.values() if isinstance(thing, dict) else ():
+        yield from texts(each)
+    for each in thing if isinstance(thing, list) else ():
+        yield from texts(each)
+
+
+@pytest.fixture
+def evil_url(journal: Journal) -> Iterator[str]:
+    figures = QueueFigures(
+        name="left",
+        weight=2,
+        deserved=Resources({"cpu": 4000, "x.io/card": 3}),
+        allocated=Resources({"cpu": 2500, "pods": 2}),
+        requested=Resources({"cpu": 6000}),
+        share=0.625,
+    )
+    said = [verdict("a/runs"), verdict("a/waits", Reason.NOT_ENOUGH_ROOM, message="needs 2")]
+    gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
+    journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
+    app = Flask(__name__)
+    app.register_blueprint(Ops(journal, lambda: policies.DEFAULT, lambda: NOW).blueprint())
+
+    @app.after_request
+    def spoil(answer: Response) -> Response:
+        answer.set_data(json.dumps(evil(json.loads(answer.get_data()))))
+        return answer
+
+    server = make_server("127.0.0.1", 0, app)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@OUTPUTS
+@pytest.mark.parametrize(
+    "words", [["top", "--once"], ["gangs", "-A"], ["queues"], ["explain", "a/waits"]], ids=str
+)
+def test_what_an_extender_says_is_printed_as_text(
+    evil_url: str, words: list[str], output: str
+) -> None:
+    result = CliRunner().invoke(main, [*words, "-o", output, "--ops-url", evil_url])
+
+    assert result.exit_code == 0, result.output
+    assert is_text(result.output)
+    if output in ("json", "yaml"):
+        assert any(each.endswith(EVIL) for each in texts(yaml.safe_load(result.stdout)))
+
+
+def test_a_live_picture_is_text_too(evil_url: str) -> None:
+    """On a terminal, where rich writes its own sequences and nobody else may."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "extender", "gangs", "-A", "--ops-url", evil_url]
+    child = subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    told = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            told += part
+    except OSError:  # Linux says so when the other end is gone
+        pass
+    finally:
+        os.close(ours)
+        child.wait()
+
+    assert b"a/waits"[2:] in told
+    assert b"\x1b[2J" not in told
+    assert b"\x1b]0" not in told
+    assert b"\x07" not in told
+    assert "\x9b".encode() not in told
+    assert "\u202e".encode() not in told
+
+
+OBJECTS = [
+    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{EVIL}"},
+     "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10", f"x{EVIL}": "1"}}},
+    {"apiVersion": "v1", "kind": f"Strange{EVIL}", "metadata": {"name": "s"}},
+    {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue",
+     "metadata": {"name": f"q{EVIL}"}, "spec": {"parent": f"p{EVIL}"}},
+    {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+     "metadata": {"name": f"g{EVIL}", "namespace": f"ns{EVIL}"},
+     "spec": {"queue": f"gone{EVIL}", "minMember": 2, "priorityClassName": f"class{EVIL}"}},
+    {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+     "metadata": {"name": "starts", "namespace": "a"}, "spec": {"minMember": 1}},
+    {"apiVersion": "v1", "kind": "Pod",
+     "metadata": {"name": f"pod{EVIL}", "namespace": "a", "uid": "u1",
+                  "annotations": {"scheduling.k8s.io/group-name": "starts"}},
+     "spec": {"schedulerName": "gang-scheduler",
+              "containers": [{"resources": {"requests": {"cpu": "1"}}}]}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml"])
+def test_what_saved_objects_are_called_is_printed_as_text(tmp_path: Path, output: str) -> None:
+    file = tmp_path / "saved.yaml"
+    file.write_text(yaml.safe_dump_all(OBJECTS))
+    result = CliRunner().invoke(main, ["plan", "-f", str(file), "-o", output])
+
+    assert result.exit_code == 0, result.output
+    assert "[/][link=http://x]y" in result.stdout
+    assert "passed over: 1 Strange[/][link" in result.stderr
+    assert "not in the input: " in result.stderr
+    assert "ParentMissing: queue q[/]" in result.stderr
+    assert is_text(result.output)
+
+
+def test_a_line_of_the_log_is_one_line_of_plain_json() -> None:
+    record = logging.LogRecord("x", logging.INFO, "x.py", 1, "sentence", (), None)
+    record.facts = {"gang": EVIL, "half": "\ud800"}
+    line = logs._JsonLines().format(record)
+
+    assert is_text(line)
+    assert "\n" not in line
+    assert json.loads(line)["gang"] == EVIL
+
+
+def test_a_name_that_is_none_is_never_completed() -> None:
+    names = ["train", "pod:x", "a/train", "x; rm -rf ~", "$(x)", "a\tb", EVIL]
+
+    assert [item.value for item in _matching("", names)] == ["a/train", "pod:x", "train"]

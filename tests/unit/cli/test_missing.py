@@ -1,0 +1,208 @@
+"""`gang-extender plan` names what its input lacks, where that could change the answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cache.changes import Kind
+from extender.cli.main import main
+
+ROOT = Path(__file__).parents[3]
+SCHEDULING = "scheduling.volcano.sh/v1beta1"
+
+
+def thing(kind: str, name: str, version: str = "v1", **rest: Any) -> dict[str, Any]:
+    namespace = (
+        {} if kind in ("Node", "Namespace", "Queue", "PriorityClass") else {"namespace": "a"}
+    )
+    metadata = {"name": name, **namespace, **rest.pop("metadata", {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **rest}
+
+
+def node(cpus: int = 4) -> dict[str, Any]:
+    return thing("Node", "n0", status={"allocatable": {"cpu": str(cpus), "pods": "110"}})
+
+
+def group(name: str, queue: str = "", **spec: Any) -> dict[str, Any]:
+    named = {"queue": queue} if queue else {}
+    return thing("PodGroup", name, SCHEDULING, spec={"minMember": 1, **named, **spec})
+
+
+def pod(name: str, gang: str, cpus: int = 4, on: str = "") -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "schedulerName": "gang-scheduler",
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpus)}}}],
+    }
+    if on:
+        spec["nodeName"] = on
+    about = {"uid": name, "annotations": {"scheduling.k8s.io/group-name": gang}}
+    phase = "Running" if on else "Pending"
+    return thing("Pod", name, metadata=about, spec=spec, status={"phase": phase})
+
+
+NAMESPACE = thing("Namespace", "a")
+TRAIN = [node(), group("train"), pod("train-0", "train")]
+#: One of `poor` has to leave for `rich`, whose queue deserves the node.
+CROWDED = [
+    node(),
+    NAMESPACE,
+    thing("Queue", "poor", SCHEDULING, spec={"weight": 1, "reclaimable": True}),
+    thing("Queue", "rich", SCHEDULING, spec={"weight": 3}),
+    group("old", queue="poor"),
+    pod("old-0", "old", on="n0"),
+    group("new", queue="rich"),
+    pod("new-0", "new", cpus=3),
+]
+BUDGET = thing(
+    "PodDisruptionBudget",
+    "old",
+    "policy/v1",
+    spec={"selector": {"matchLabels": {"app": "else"}}},
+    status={"disruptionsAllowed": 1},
+)
+
+
+def plan(*items: dict[str, Any], flags: tuple[str, ...] = ()) -> Result:
+    text = yaml.safe_dump_all(items)
+    return CliRunner().invoke(main, ["plan", "-f", "-", "-o", "json", *flags], input=text)
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        pytest.param(
+            TRAIN, "Namespaces (a): they say which queues their gangs use", id="namespaces"
+        ),
+        pytest.param(
+            [*TRAIN[:1], NAMESPACE, group("train", priorityClassName="vip"), TRAIN[2]],
+            "PriorityClasses (vip): PodGroups name them and count as without one",
+            id="priority classes",
+        ),
+        pytest.param(
+            CROWDED,
+            "PodDisruptionBudgets: 1 pod is asked to leave, and a budget could forbid it",
+            id="budgets",
+        ),
+        pytest.param(
+            [node(), NAMESPACE, group("big", minMember=2, minResources={"cpu": "8"})],
+            "ResourceQuotas (a): gangs there create pods that a quota might not admit",
+            id="quotas",
+        ),
+        pytest.param([NAMESPACE, *TRAIN[1:]], "Nodes: without them nothing can start", id="nodes"),
+    ],
+)
+def test_a_kind_that_could_change_the_answer_is_named(
+    items: list[dict[str, Any]], words: str
+) -> None:
+    result = plan(*items)
+
+    assert result.exit_code == 0, result.output
+    assert f"not in the input: {words}\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pytest.param([*TRAIN, NAMESPACE], id="nobody leaves, nobody names a class"),
+        pytest.param([*CROWDED, BUDGET], id="budgets were given"),
+        pytest.param([node()], id="there are no gangs"),
+        pytest.param(
+            [
+                node(),
+                NAMESPACE,
+                thing("PriorityClass", "vip", "scheduling.k8s.io/v1", value=7),
+                group("train", priorityClassName="vip"),
+                TRAIN[2],
+            ],
+            id="the class was given",
+        ),
+        pytest.param(
+            [node(), NAMESPACE, group("train", minResources={"cpu": "4"}), TRAIN[2]],
+            id="its pods were admitted already",
+        ),
+        pytest.param(
+            [
+                node(),
+                NAMESPACE,
+                group("big", minMember=2, minResources={"cpu": "8"}),
+                thing("ResourceQuota", "compute", spec={"hard": {"cpu": "1"}}),
+            ],
+            id="quotas were given",
+        ),
+    ],
+)
+def test_what_would_change_nothing_is_not_asked_for(items: list[dict[str, Any]]) -> None:
+    assert plan(*items).stderr == ""
+
+
+def test_the_queue_of_last_resort_can_be_named() -> None:
+    found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--default-queue", "common")).stdout)
+
+    assert "common" in [queue["name"] for queue in found["queues"]]
+    assert found["gangs"][0]["queue"] == "common"
+
+
+def test_namespaces_can_be_queues() -> None:
+    found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--namespaces-are-queues",)).stdout)
+
+    assert found["gangs"][0]["queue"] == "a"
+    assert [queue["name"] for queue in found["queues"]] == ["a", "default"]
+
+
+def test_unlisted_namespaces_can_be_denied() -> None:
+    found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--unlisted-namespaces", "deny")).stdout)
+
+    assert found["gangs"][0]["reason"] == "QueueNotAllowed"
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--default-queue",
+        "--namespaces-are-queues",
+        "--unlisted-namespaces",
+        "--node-selector",
+        "--budgets-are-gangs",
+    ],
+)
+def test_the_flags_say_what_those_of_serve_say(flag: str) -> None:
+    plans, serves = (
+        next(each for each in main.commands[word].params if flag in each.opts)
+        for word in ("plan", "serve")
+    )
+
+    assert isinstance(plans, click.Option)
+    assert isinstance(serves, click.Option)
+    assert (plans.help, plans.default) == (serves.help, serves.default)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param((ROOT / "README.md").read_text(), id="README"),
+        pytest.param(main.commands["plan"].help or "", id="help"),
+    ],
+)
+def test_the_command_that_saves_a_cluster_saves_every_kind_the_plan_reads(text: str) -> None:
+    saved = re.findall(r"kubectl get (?:-A -o yaml > \S+[\s\\]+)?(nodes,\S+)", text)
+
+    assert [set(kinds.split(",")) for kinds in saved] == [{kind.value for kind in Kind}]
+
+
+def test_budgets_are_asked_for_where_they_make_gangs() -> None:
+    single = pod("single", "")
+    del single["metadata"]["annotations"]
+    items = [node(), NAMESPACE, single]
+    words = "PodDisruptionBudgets (a): they make gangs of pods without a group"
+
+    assert plan(*items, flags=("--budgets-are-gangs",)).stderr == f"not in the input: {words}\n"
+    assert plan(*items).stderr == ""
+    assert plan(*items, BUDGET, flags=("--budgets-are-gangs",)).stderr == ""

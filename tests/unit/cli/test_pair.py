@@ -1,0 +1,104 @@
+"""A secret between the two containers of a pod, made before they start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from extender.cli.main import main
+from extender.tls import secret
+from tests.unit.cli.test_bad_input import SHIPPED
+
+
+def paired(folder: Path, written: Path | str = SHIPPED, code: int = 0) -> str:
+    words = ["pair", f"--scheduler-config={written}", f"--directory={folder}"]
+    ran = CliRunner().invoke(main, words)
+    assert ran.exit_code == code, ran.output
+    return str(ran.output)
+
+
+def configuration(folder: Path) -> Any:
+    return yaml.safe_load((folder / "scheduler-config.yaml").read_text())
+
+
+def test_both_are_told_the_same_and_nobody_else(tmp_path: Path) -> None:
+    said = paired(tmp_path)
+    told = secret.read(str(tmp_path / "hook-secret"))
+
+    urls = [each["urlPrefix"] for each in configuration(tmp_path)["extenders"]]
+    assert urls == [f"http://hooks:{told.decode()}@127.0.0.1:8888"] * 2
+    assert said == ""
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+
+
+def test_but_for_the_urls_the_configuration_is_as_it_was(tmp_path: Path) -> None:
+    paired(tmp_path)
+    made, shipped = configuration(tmp_path), yaml.safe_load(Path(SHIPPED).read_text())
+    for each in made["extenders"]:
+        each["urlPrefix"] = secret.masked(each["urlPrefix"])
+
+    assert made == shipped
+
+
+def test_a_second_run_keeps_what_those_who_have_started_know(tmp_path: Path) -> None:
+    paired(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    paired(tmp_path)
+
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_half_a_secret_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "hook-secret").write_text("short")
+    paired(tmp_path)
+
+    assert len(secret.read(str(tmp_path / "hook-secret"))) > 40
+
+
+def test_two_pods_have_two_secrets(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        paired(tmp_path / name)
+
+    one, other = (secret.read(str(tmp_path / name / "hook-secret")) for name in ("one", "other"))
+    assert one != other
+
+
+@pytest.mark.parametrize("elsewhere", ["http://10.0.0.9:8888", "https://127.0.0.1:8888"])
+def test_it_stands_in_no_url_that_leads_away_or_knows_its_caller_otherwise(
+    tmp_path: Path, elsewhere: str
+) -> None:
+    written = yaml.safe_load(Path(SHIPPED).read_text())
+    written["extenders"][0]["urlPrefix"] = elsewhere
+    file = tmp_path / "written.yaml"
+    file.write_text(yaml.safe_dump(written))
+    paired(tmp_path / "pair", file)
+
+    first, second = configuration(tmp_path / "pair")["extenders"]
+    assert first["urlPrefix"] == elsewhere
+    assert urlsplit(second["urlPrefix"]).password
+
+
+def test_a_configuration_that_asks_nobody_beside_it_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "written.yaml"
+    file.write_text("kind: KubeSchedulerConfiguration\nextenders: [{urlPrefix: 'http://['}, 7]\n")
+
+    assert "has no extender at http://127.0.0.1" in paired(tmp_path / "pair", file, code=2)
+
+
+def test_a_configuration_that_unfolds_without_end_is_refused_before_it_is_written_out(
+    tmp_path: Path,
+) -> None:
+    lines = ["a0: &a0 [" + ", ".join(["x"] * 10) + "]"]
+    lines += [f"a{n}: &a{n} [" + ", ".join([f"*a{n - 1}"] * 10) + "]" for n in range(1, 9)]
+    bomb = tmp_path / "bomb.yaml"
+    bomb.write_text("kind: KubeSchedulerConfiguration\n" + "\n".join(lines))
+
+    said = paired(tmp_path / "shared", bomb, code=2)
+
+    assert "its aliases (*name) repeat so much" in said
+    assert not (tmp_path / "shared").exists()

@@ -1,0 +1,285 @@
+"""`gang-extender plan`: saved objects in, a plan out; bad input gets one line and exit code 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli.main import main
+from tests.unit.text.bombs import BOMBS
+
+POLICY = Path(__file__).parents[3] / "manifests" / "examples" / "namespace-policy"
+EXAMPLE = Path(__file__).parents[3] / "manifests" / "examples" / "what-if.yaml"
+
+
+def plan(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["plan", *arguments], input=stdin)
+
+
+def told(result: Result) -> dict:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_json_says_who_may_start_and_why_the_rest_waits() -> None:
+    found = told(plan("-f", str(EXAMPLE), "-o", "json"))
+
+    train, report = found["gangs"]
+    assert (train["namespace"], train["name"], train["queue"]) == ("lab", "train", "research")
+    assert (train["verdict"], train["reason"]) == ("admitted", "Admitted")
+    assert set(train["placements"]) == {"train-0", "train-1", "train-2"}
+    assert set(found["binds"]) == {f"lab/train-{index}" for index in range(3)}
+    assert (report["verdict"], report["placements"]) == ("waiting", {})
+    assert found["evictions"] == []
+    deserved = {queue["name"]: queue["deserved"] for queue in found["queues"]}
+    assert deserved["research"]["cpu"] == "12"
+    assert deserved["nightly"]["cpu"] == "4"
+
+
+def test_what_one_queue_leaves_the_others_share_as_the_manual_says(tmp_path: Path) -> None:
+    things = yaml.safe_load(EXAMPLE.read_text())["items"]
+    (train,) = [thing for thing in things if thing["metadata"]["name"] == "train"]
+    train["spec"]["minMember"] = 2
+    fewer = tmp_path / "fewer.yaml"
+    kept = [thing for thing in things if thing["metadata"]["name"] != "train-2"]
+    fewer.write_text(yaml.safe_dump({"kind": "List", "items": kept}))
+    found = told(plan("-f", str(fewer), "-o", "json"))
+
+    deserved = {queue["name"]: queue["deserved"] for queue in found["queues"]}
+    assert (deserved["research"]["cpu"], deserved["nightly"]["cpu"]) == ("8", "8")
+
+
+def test_yaml_and_json_say_the_same() -> None:
+    as_yaml = plan("-f", str(EXAMPLE), "-o", "yaml").output
+
+    assert yaml.safe_load(as_yaml) == told(plan("-f", str(EXAMPLE), "-o", "json"))
+
+
+def test_several_files_and_stdin_are_one_cluster(tmp_path: Path) -> None:
+    items = yaml.safe_load(EXAMPLE.read_text())["items"]
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(json.dumps({"kind": "List", "items": items[:2]}))
+    rest = yaml.safe_dump_all(items[2:])
+
+    split = told(plan("-f", str(nodes), "-f", "-", "-o", "json", stdin=rest))
+
+    assert split == told(plan("-f", str(EXAMPLE), "-o", "json"))
+
+
+def test_the_order_of_the_objects_does_not_matter(tmp_path: Path) -> None:
+    items = yaml.safe_load(EXAMPLE.read_text())["items"]
+    backwards = tmp_path / "backwards.yaml"
+    backwards.write_text(yaml.safe_dump_all(reversed(items)))
+
+    assert plan("-f", str(backwards), "-o", "json").output == (
+        plan("-f", str(EXAMPLE), "-o", "json").output
+    )
+
+
+NODE = "{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: %s}}"
+KIND = "{apiVersion: v1, kind: %s"
+QUEUES = """
+{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: a}, spec: {parent: b}}
+---
+{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: b}, spec: {parent: a}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(": : [", ["neither YAML nor JSON"], id="not YAML"),
+        pytest.param("hello: world", ["no Kubernetes object"], id="no object"),
+        pytest.param(NODE % "{memory: 1.5.3Gi}", ["Node n1", "memory", "1.5.3Gi"], id="quantity"),
+        *(
+            pytest.param(text, ["neither YAML nor JSON"], id=name)
+            for name, text in BOMBS.items()
+            if name != "stairs"
+        ),
+        pytest.param(
+            NODE % f"{{cpu: 0x{'f' * 5000}}}", ["Node n1", "cpu", "thousands"], id="a long number"
+        ),
+        pytest.param(NODE % "{cpu: [1]}", ["Node n1", "cpu", "[1]"], id="a list for an amount"),
+        pytest.param(
+            f"{KIND % 'Pod'}, metadata: {{name: p}}, spec: {{priority: 0x{'f' * 5000}}}}}",
+            ["Pod p"],
+            id="a priority of a thousand digits",
+        ),
+        pytest.param("[1, 2]", ["no Kubernetes object"], id="a list of numbers"),
+        pytest.param('{"kind": "Pod"', ["neither YAML nor JSON"], id="half of JSON"),
+        pytest.param(f"{KIND % 'Pod'}, metadata: [1]}}", ["Pod", "metadata"], id="odd metadata"),
+        pytest.param(f"{KIND % 'Pod'}, metadata: {{}}}}", ["metadata.name"], id="no name"),
+        pytest.param(NODE % "[1]", ["Node n1", "status.allocatable"], id="a list for amounts"),
+        pytest.param(
+            f"{KIND % 'Node'}, metadata: {{name: n1}}, status: 3}}", ["Node n1", "status"], id="3"
+        ),
+        pytest.param(
+            "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: top},"
+            " value: high}",
+            ["PriorityClass top", "value", "int"],
+            id="a word for a number",
+        ),
+        pytest.param(
+            "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: q},"
+            " spec: {weight: heavy}}",
+            ["Queue q", "spec.weight", "int"],
+            id="a word for a weight",
+        ),
+    ],
+)
+def test_a_bad_object_is_named_with_file_and_field(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+
+    result = plan("-f", str(file))
+
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert all(word in result.output for word in ["bad.yaml", *words])
+
+
+def test_queues_that_make_no_sense_are_named_and_planned_as_they_are_live(tmp_path: Path) -> None:
+    file = tmp_path / "queues.yaml"
+    file.write_text(QUEUES)
+
+    result = plan("-f", str(file), "-o", "json")
+
+    said = json.loads(result.stdout)["findings"]
+    assert [(each["kind"], each["name"], each["reason"]) for each in said] == [
+        ("Queue", "a", "ParentCircle"),
+        ("Queue", "b", "ParentCircle"),
+    ]
+    assert "ParentCircle: queue a is below itself (a below b below a)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("policy", "word"),
+    [
+        ('actions: "alocate"', "allocate"),
+        ("tiers: [{plugins: [{name: gangg}]}]", "gang"),
+        ("teirs: []", "tiers"),
+    ],
+)
+def test_a_bad_policy_is_answered_with_the_nearest_word(
+    tmp_path: Path, policy: str, word: str
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy)
+
+    result = plan("-f", str(EXAMPLE), "--config", str(file))
+
+    assert result.exit_code == 2
+    assert f"did you mean '{word}'" in result.output
+
+
+def test_a_bad_argument_of_an_action_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    written = "{name: preempt, arguments: {enableTopologyAwarePreemption: maybe}}"
+    file.write_text(f"configurations: [{written}]")
+
+    result = plan("-f", str(EXAMPLE), "--config", str(file))
+
+    assert result.exit_code == 2
+    assert "preempt: enableTopologyAwarePreemption is 'maybe'" in result.output
+
+
+def test_an_empty_list_is_an_empty_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "nothing.yaml"
+    file.write_text("{apiVersion: v1, kind: List, items: null}")
+
+    assert told(plan("-f", str(file), "-o", "json"))["gangs"] == []
+
+
+def test_a_missing_file_is_named() -> None:
+    result = plan("-f", "nowhere.yaml")
+
+    assert result.exit_code == 2
+    assert "nowhere.yaml" in result.output
+
+
+def test_the_files_of_a_folder_are_read_together(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["plan", "-f", str(POLICY), "-o", "json"]).stdout
+
+    assert [share["namespace"] for share in json.loads(told)["shares"]] == ["team-b"]
+    empty = CliRunner().invoke(main, ["plan", "-f", str(tmp_path)])
+    assert empty.exit_code == 2
+    assert "holds no file that ends in .json, .yaml, .yml" in empty.stderr
+
+
+def test_a_plan_is_made_of_the_nodes_that_are_ours() -> None:
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"pool": name}},
+            "status": {"allocatable": {"cpu": "4", "pods": "110"}},
+        }
+        for name in ("a", "b", "c")
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": nodes})
+    several = ("--node-selector", "pool:a", "--node-selector", "pool:b")
+
+    found = told(plan("-f", "-", "-o", "json", *several, stdin=saved))
+
+    assert found["queues"][0]["name"] == "default"
+    assert found["idle"]["cpu"] == "8"
+
+
+def test_a_label_of_nodes_that_is_none_is_refused_in_one_line() -> None:
+    refused = plan("-f", str(EXAMPLE), "--node-selector", "pool")
+
+    assert refused.exit_code == 2
+    assert "--node-selector 'pool' is not key:value" in refused.output
+
+
+def test_a_budget_is_the_gang_of_pods_without_a_group() -> None:
+    things = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "n0"},
+            "status": {"allocatable": {"cpu": "4", "pods": "110"}},
+        },
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "web", "namespace": "a"},
+            "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}},
+        },
+        *(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"web-{n}",
+                    "namespace": "a",
+                    "uid": str(n),
+                    "labels": {"app": "web"},
+                },
+                "spec": {"schedulerName": "gang-scheduler", "containers": [{"name": "c"}]},
+            }
+            for n in range(2)
+        ),
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": things})
+
+    (gang,) = told(plan("-f", "-", "-o", "json", "--budgets-are-gangs", stdin=saved))["gangs"]
+
+    assert (gang["name"], gang["reason"]) == ("poddisruptionbudget:web", "NotEnoughMembers")
+    assert "minAvailable of PodDisruptionBudget web" in gang["message"]
+
+
+def test_the_head_of_the_page_counts_the_nodes_that_are_ours() -> None:
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": n, "labels": {"pool": n}}}
+        for n in ("a", "b")
+    ]
+    saved = yaml.safe_dump({"kind": "List", "items": nodes})
+
+    assert "on 1 node:" in plan("-f", "-", "--node-selector", "pool:a", stdin=saved).output

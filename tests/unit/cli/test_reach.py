@@ -1,0 +1,386 @@
+"""The extender is found as kubectl would find it, and nobody needs to say where it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli import ask as asking
+from extender.cli.main import main
+from extender.cli.reach import kubeconfig, kubectl as kubectl_module, way
+from extender.cli.reach.leader import choose
+from extender.cli.reach.way import reached
+from extender.cli.reach.whereabouts import Whereabouts
+from extender.errors import BadInput
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.reporting.journal import Journal
+from extender.settings import check_environment
+from tests.cluster.waiting import wait_for
+from tests.unit.cli.fake_kubectl import FakeKubectl, pod
+from tests.unit.evictions.scene import gang, plan, snapshot, verdict
+
+ROOT = Path(__file__).parents[3]
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def train(journal: Journal) -> None:
+    journal.note(
+        snapshot(gang("train", status=Status.PENDING)),
+        plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)),
+    )
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ops_url: str) -> FakeKubectl:
+    fake = FakeKubectl(tmp_path)
+    fake.lead_to(ops_url)
+    monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", str(_kubeconfig(tmp_path / "config")))
+    return fake
+
+
+@pytest.fixture(autouse=True)
+def nobody_on_loopback(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Keep what may run on this machine out of it; give a way to put somebody there."""
+
+    def put(url: str) -> None:
+        monkeypatch.setattr(way, "DEFAULT_URL", url)
+        monkeypatch.setattr(way, "_LOOPBACK", asking.Address(url))
+
+    put(NOBODY)
+    return put
+
+
+def _kubeconfig(path: Path, **contexts: str) -> Path:
+    about = [{"name": n, "context": {"namespace": s}} for n, s in contexts.items()]
+    path.write_text(yaml.safe_dump({"current-context": "b", "contexts": about}))
+    return path
+
+
+def explain(*words: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(main, ["explain", "a/train", *words], env=env)
+
+
+def test_the_leading_pod_is_asked_without_any_flag(kubectl: FakeKubectl) -> None:
+    kubectl.list(pod("first"), pod("second", leads=True))
+
+    result = explain()
+
+    assert result.exit_code == 0, result.output
+    assert "a/train  waiting" in result.output
+    listing, forward = kubectl.asked()
+    assert "get --raw /api/v1/namespaces/gang-system/pods?labelSelector=" in listing
+    assert "port-forward --namespace=gang-system --address=127.0.0.1 pod/second :8889" in forward
+
+
+def test_kubeconfig_context_and_namespace_are_handed_to_kubectl(
+    kubectl: FakeKubectl, tmp_path: Path
+) -> None:
+    kubectl.list(pod("one", leads=True, namespace="elsewhere"))
+    explain(f"--kubeconfig={tmp_path}/config", "--context=prod", "--extender-namespace=elsewhere")
+
+    for asked in kubectl.asked():
+        assert asked.startswith(f"--kubeconfig={tmp_path}/config --context=prod ")
+    assert "namespaces/elsewhere/pods" in kubectl.asked()[0]
+    assert "--namespace=elsewhere" in kubectl.asked()[1]
+
+
+def test_an_address_that_is_given_is_asked_and_kubectl_is_not(
+    kubectl: FakeKubectl, ops_url: str
+) -> None:
+    assert explain("--ops-url", ops_url).exit_code == 0
+    assert explain(env={"GANG_EXTENDER_OPS_URL": ops_url}).exit_code == 0
+    assert kubectl.asked() == []
+
+
+def test_the_forward_ends_with_the_command(kubectl: FakeKubectl) -> None:
+    kubectl.list(pod("one", leads=True))
+    explain()
+
+    (child,) = kubectl.forwards()
+    assert not _runs(child)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
+def test_the_forward_ends_with_a_command_that_is_ended(kubectl: FakeKubectl, name: str) -> None:
+    kubectl.list(pod("one", leads=True))
+    code = (
+        "from extender.cli.reach.way import reached\n"
+        "from extender.cli.reach.whereabouts import Whereabouts\n"
+        "with reached(Whereabouts()):\n"
+        "    print('here', flush=True)\n"
+        "    input()\n"
+    )
+    command = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"here\n"
+        command.send_signal(signal.Signals[name])
+        command.wait()
+        assert command.stderr is not None
+        assert command.stderr.read() == b""
+
+    (child,) = kubectl.forwards()
+    wait_for(lambda: not _runs(child), 30, "kubectl has ended")
+
+
+def _runs(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_namespace_without_our_pods_is_named_with_the_mend(kubectl: FakeKubectl) -> None:
+    result = explain()
+
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert "namespace gang-system has no pod with the label" in result.output
+    assert "say --extender-namespace NAMESPACE" in result.output
+
+
+def test_pods_of_another_namespace_are_told_of_and_not_believed(kubectl: FakeKubectl) -> None:
+    kubectl.list_everywhere(pod("mine", leads=True, namespace="tenant"))
+
+    result = explain()
+
+    assert result.exit_code == 2
+    assert "they are in tenant, so say --extender-namespace tenant" in result.output
+    assert kubectl.forwards() == []
+
+
+def test_pods_that_do_not_run_are_named(kubectl: FakeKubectl) -> None:
+    kubectl.list(pod("one", phase="Pending"))
+
+    assert "no extender runs in namespace gang-system: one Pending; see kubectl describe" in (
+        explain().output
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "told"),
+    [
+        ("get", 'Error from server (Forbidden): pods is forbidden: User "u"', "pods is forbidden"),
+        ("get", 'error: context "x" does not exist\n', 'context "x" does not exist'),
+        ("get", "E1 log\nE2 log\nThe connection was refused\n", "kubectl: The connection was"),
+        ("get", "", "kubectl: it does not say why"),
+        ("port-forward", "error: unable to forward port", "kubectl: unable to forward port"),
+    ],
+)
+def test_what_kubectl_complains_of_is_one_line(
+    kubectl: FakeKubectl, kind: str, said: str, told: str
+) -> None:
+    kubectl.list(pod("one", leads=True))
+    kubectl.refuse(kind, said)
+
+    result = explain()
+
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert told in result.output
+    assert "E1" not in result.output
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    result = explain(f"--kubeconfig={tmp_path}/none")
+
+    assert result.exit_code == 2
+    assert result.output == f"gang-extender: kubeconfig {tmp_path}/none does not exist\n"
+
+
+def test_an_api_server_that_is_none_is_named(kubectl: FakeKubectl) -> None:
+    kubectl.answer("<html>")
+
+    assert "something that is no API server" in explain().output
+
+
+def test_a_kubectl_that_waits_for_somebody_is_not_waited_for_without_end(
+    kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubectl_module, "_COMMAND_S", 0.2)
+    kubectl.be_silent()
+
+    result = explain()
+
+    assert result.exit_code == 2
+    assert "kubectl did not answer within 0.2 s; if it wants you to log in, do so" in result.output
+
+
+def test_without_kubectl_the_sentence_says_what_it_is_for(
+    kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert "kubectl is not on the PATH" in explain().output
+
+
+def test_loopback_is_asked_where_there_is_no_kubeconfig(
+    nobody_on_loopback: Callable[[str], None],
+    ops_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    nobody_on_loopback(ops_url)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    result = explain()
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
+def test_loopback_is_asked_where_the_cluster_has_none_and_that_is_said(
+    nobody_on_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
+) -> None:
+    nobody_on_loopback(ops_url)
+
+    result = explain()
+
+    assert result.exit_code == 0
+    assert result.stderr.endswith(f"; asking {ops_url} instead\n")
+
+
+def test_in_the_pod_of_the_extender_loopback_is_asked_without_a_word(
+    nobody_on_loopback: Callable[[str], None],
+    ops_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    nobody_on_loopback(ops_url)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    result = explain()
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
+def test_whoever_names_a_cluster_hears_of_no_other(
+    nobody_on_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
+) -> None:
+    nobody_on_loopback(ops_url)
+
+    assert explain("--context", "prod").exit_code == 2
+
+
+def test_nothing_anywhere_is_one_sentence_with_the_mend(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    result = explain()
+
+    assert result.exit_code == 2
+    assert result.output == (
+        "gang-extender: no extender was found: there is no kubeconfig by $KUBECONFIG or at"
+        f" ~/.kube/config; and nobody listens at {NOBODY}; name the cluster with --kubeconfig or"
+        " --context, or the port with --ops-url\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "chosen"),
+    [
+        ([pod("a"), pod("b", leads=True)], "b"),
+        ([pod("a", ready=False), pod("b")], "b"),
+        ([pod("a", leads=True, deletionTimestamp="t"), pod("b", leads=True)], "b"),
+        ([pod("a", leads=True, ready=False), pod("b")], "a"),
+        ([pod("a", phase="Succeeded", leads=True), pod("b")], "b"),
+    ],
+)
+def test_the_leader_goes_before_the_ready_and_both_before_those_about_to_go(
+    pods: list[dict[str, Any]], chosen: str
+) -> None:
+    found = choose(pods)
+
+    assert found is not None
+    assert found.name == chosen
+
+
+def test_port_and_scheme_are_read_from_the_pod() -> None:
+    one = pod("one")
+    one["spec"]["containers"][1] |= {
+        "ports": [{"name": "ops", "containerPort": 9999}],
+        "livenessProbe": {"httpGet": {"scheme": "HTTPS"}},
+    }
+    found = choose([one])
+
+    assert found is not None
+    assert (found.port, found.scheme) == (9999, "https")
+
+
+def test_a_command_that_reaches_again_finds_the_next_leader(kubectl: FakeKubectl) -> None:
+    for name in ("first", "second"):
+        kubectl.list(pod(name, leads=True))
+        with reached(Whereabouts()) as address:
+            assert str(address) == f"pod gang-system/{name}"
+
+
+def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    path = str(_kubeconfig(tmp_path / "config", a="team-a", b="team-b", c=""))
+
+    assert kubeconfig.namespace(path) == "team-b"
+    assert kubeconfig.namespace(path, "a") == "team-a"
+    assert kubeconfig.namespace(path, "c") == "default"
+    assert kubeconfig.namespace(path, "unknown") == "default"
+    assert kubeconfig.contexts(path) == ["a", "b", "c"]
+
+
+def test_of_several_kubeconfigs_the_first_to_speak_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = _kubeconfig(tmp_path / "first", b="mine")
+    second = _kubeconfig(tmp_path / "second", b="other", z="zed")
+    missing = tmp_path / "missing"
+    monkeypatch.setenv("KUBECONFIG", f"{missing}:{first}:{second}")
+
+    assert kubeconfig.namespace() == "mine"
+    assert kubeconfig.namespace(context="z") == "zed"
+
+
+@pytest.mark.parametrize("text", ["- a list", "{", "a: b: c", "\x00"])
+def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+
+    with pytest.raises(BadInput, match=f"kubeconfig {path} is not"):
+        kubeconfig.namespace(str(path))
+
+
+def test_serve_does_not_mind_the_variables_of_the_command_line() -> None:
+    check_environment({"GANG_EXTENDER_OPS_URL": "x", "GANG_EXTENDER_NAMESPACE": "y"})
+
+
+def test_a_variable_with_a_slip_of_the_pen_is_not_passed_over(ops_url: str) -> None:
+    result = explain("--ops-url", ops_url, env={"GANG_EXTENDER_OPS_URI": "x"})
+
+    assert result.exit_code == 2
+    assert "GANG_EXTENDER_OPS_URI is not a setting; did you mean GANG_EXTENDER_OPS_URL" in (
+        result.output
+    )

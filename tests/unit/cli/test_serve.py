@@ -1,0 +1,87 @@
+"""What `serve` refuses before it begins, in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cli.main import main
+from extender.settings import Settings
+from tests.bench.bench_hooks import write_kubeconfig
+from tests.unit.tls.wallet import HOSTS, Wallet, days_ago
+
+
+def refusal(*arguments: str) -> str:
+    result = CliRunner().invoke(main, ["serve", *arguments])
+    assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
+    return result.output
+
+
+def test_plain_hooks_that_others_can_reach_are_refused() -> None:
+    assert "--listen 0.0.0.0:8888 is open to others" in refusal("--listen=0.0.0.0:8888")
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--log-level=foo", "--log-level 'foo' is not one of debug, info, warning, error"),
+        ("--ticket-s=-3", "--ticket-s -3 is not a number of seconds; it must be more than 0"),
+        ("--hold-s=nan", "--hold-s nan is not a number of seconds; it must be more than 0"),
+        ("--hold-s=60", "--bind-timeout-s 45 leaves no time to bind after --hold-s 60"),
+        ("--listen=http://127.0.0.1:8888", "is not HOST:PORT; write it like 127.0.0.1:8888"),
+        ("--max-holds=0", "--max-holds 0 would refuse every bind of a gang"),
+    ],
+)
+def test_bad_values_are_refused_in_a_sentence_that_names_flag_value_and_mend(
+    argument: str, said: str
+) -> None:
+    told = refusal(argument)
+
+    assert told.startswith("gang-extender: --")
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [
+        (["--scheduler-name=one", "--scheduler-name=two"], {}),
+        ([], {"GANG_EXTENDER_SCHEDULER_NAME": "one two"}),
+    ],
+    ids=["flags", "variable"],
+)
+def test_every_scheduler_name_that_is_given_counts(
+    arguments: list[str], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    given = main.commands["serve"].make_context("serve", arguments).params
+
+    assert Settings(**given).scheduler_name == ("one", "two")
+
+
+def test_a_secret_that_cannot_be_used_is_refused_unquoted(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hush hush hush hush")
+
+    told = refusal(f"--kubeconfig={write_kubeconfig(tmp_path, 9)}", f"--hook-secret-file={file}")
+
+    assert f"--hook-secret-file {file} holds no secret that can be used" in told
+    assert "hush" not in told
+
+
+@pytest.mark.parametrize("prefix", ["", "ops-"])
+def test_certificates_that_cannot_be_used_are_refused(tmp_path: Path, prefix: str) -> None:
+    wallet = Wallet(tmp_path)
+    wallet.show(wallet.authority.for_server(HOSTS, 1, days_ago(3)))
+    files = [
+        f"--{prefix}tls-cert-file={tmp_path}/tls.crt",
+        f"--{prefix}tls-private-key-file={tmp_path}/tls.key",
+        *([] if prefix else [f"--client-ca-file={tmp_path}/ca.crt"]),
+    ]
+
+    told = refusal(f"--kubeconfig={write_kubeconfig(tmp_path, 9)}", *files)
+
+    assert f"--{prefix}tls-cert-file {tmp_path}/tls.crt: expired at " in told

@@ -1,0 +1,192 @@
+"""Whoever is asked who reads sends a token, but only one that was named, and never in the clear."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli.ask import Address
+from extender.cli.live import completion
+from extender.cli.main import main
+from extender.cli.reach import token
+from extender.cli.reach.whereabouts import Whereabouts
+from extender.errors import BadInput, Unreachable
+from extender.tls.issuing import Authority
+from extender.web.pageport import PagePort
+from tests.unit.cli.fake_kubectl import FakeKubectl, pod
+from tests.unit.web.conftest import World
+from tests.unit.web.test_readers import Registrar
+
+
+@pytest.fixture
+def registrar() -> Registrar:
+    return Registrar()
+
+
+@pytest.fixture
+def url(registrar: Registrar) -> Iterator[str]:
+    """An extender that wants to know who reads."""
+    with World() as world:
+        port = PagePort(world.runtime.pages, reviewer=registrar)
+        port.start(world.ops_socket)
+        yield f"http://127.0.0.1:{world.ops_port}"
+        port.stop()
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    """A file with a token that is good."""
+    file = tmp_path / "token"
+    file.write_text("good\n")
+    return str(file)
+
+
+def kubeconfig(path: Path, **user: object) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def run(*words: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, [*words], env=environment)
+
+
+@pytest.mark.parametrize("command", [("queues",), ("gangs", "-A"), ("explain", "a/b"), ("top",)])
+def test_whoever_sends_none_is_told_that_one_is_wanted_and_how(
+    url: str, command: tuple[str, ...], registrar: Registrar
+) -> None:
+    ran = run(*command, f"--ops-url={url}")
+
+    assert ran.exit_code == 2
+    assert ran.output.count("\n") == 1
+    assert "wants to know who reads (--ops-auth)" in ran.output
+    assert "--token-from kubeconfig" in ran.output
+    assert registrar.asked == []
+
+
+def test_the_token_of_a_file_is_sent(url: str, good: str) -> None:
+    by_flag = run("queues", "-o", "json", f"--ops-url={url}", f"--token-from={good}")
+    by_variable = run("queues", "-o", "json", f"--ops-url={url}", GANG_EXTENDER_TOKEN_FROM=good)
+
+    for ran in (by_flag, by_variable):
+        assert ran.exit_code == 0, ran.output
+        assert json.loads(ran.stdout)["kind"] == "QueueList"
+
+
+def test_the_token_of_the_kubeconfig_is_sent_through_the_forwarded_port(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeKubectl(tmp_path)
+    fake.lead_to(url)
+    fake.list(pod("one", leads=True))
+    monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
+    config = kubeconfig(tmp_path / "config", token="good")
+
+    without = run("queues", KUBECONFIG=str(config))
+    ran = run("queues", "--token-from=kubeconfig", KUBECONFIG=str(config))
+
+    assert without.exit_code == 2
+    assert "pod gang-system/one wants to know who reads" in without.output
+    assert ran.exit_code == 0, ran.output
+
+
+def test_a_token_that_is_nobodys_or_may_not_read_is_told_with_the_mend(
+    url: str, tmp_path: Path, registrar: Registrar
+) -> None:
+    (tmp_path / "bad").write_text("made-up")
+    (tmp_path / "poor").write_text("poor")
+    bad, poor = (
+        run("queues", f"--ops-url={url}", f"--token-from={tmp_path / name}")
+        for name in ("bad", "poor")
+    )
+    registrar.error = Unreachable("gone")
+    (tmp_path / "other").write_text("other")
+    unanswered = run("queues", f"--ops-url={url}", f"--token-from={tmp_path / 'other'}")
+
+    assert "does not let us in: the API server does not know this token" in bad.output
+    assert "does not let us in: tenant may not get /gang-extender/plan" in poor.output
+    assert "cannot tell: the API server does not say who asks" in unanswered.output
+    for ran in (bad, poor, unanswered):
+        assert (ran.exit_code, ran.output.count("\n")) == (2, 1)
+
+
+def test_doctor_still_hears_what_everybody_may_and_says_what_it_did_not(url: str) -> None:
+    ran = run("doctor", "--offline", f"--ops-url={url}", "-o", "json")
+
+    told = json.loads(ran.stdout)
+    assert ran.exit_code != 0
+    assert [each["what"] for each in told["not_looked_at"]] == ["what the extender finds"]
+    assert "wants to know who reads" in told["not_looked_at"][0]["why"]
+
+
+def test_a_client_certificate_is_no_token_and_the_mend_is_said(tmp_path: Path) -> None:
+    pair = Authority.new("some CA", days=1).for_client("somebody", days=1)
+    config = kubeconfig(
+        tmp_path / "config",
+        **{
+            "client-certificate-data": base64.b64encode(pair.certificate).decode(),
+            "client-key-data": base64.b64encode(pair.key).decode(),
+        },
+    )
+
+    with pytest.raises(BadInput, match="the kubeconfig has no token: a client certificate") as told:
+        token.read(Whereabouts(kubeconfig=str(config), token_from="kubeconfig"))
+    assert "kubectl create token ACCOUNT" in str(told.value)
+
+
+def test_no_token_is_sent_in_the_clear_to_another_machine(good: str) -> None:
+    where = Whereabouts(token_from=good)
+
+    with pytest.raises(BadInput, match=r"over plain http to example\.com:8889"):
+        token.read(where, "http://somebody:secret@example.com:8889")
+    for url in ("http://127.0.0.1:8889", "http://localhost:8889", "http://[::1]:1", "https://a"):
+        assert token.read(where, url) == "good"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"two words", b"hush\nhush", b"\xff\xfe", b"x" * 20_000], ids=repr
+)
+def test_a_file_that_holds_no_token_is_told_without_a_word_of_it(
+    tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+
+    with pytest.raises(BadInput, match="holds no token") as told:
+        token.read(Whereabouts(token_from=str(file)))
+    assert "hush" not in str(told.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="missing cannot be read: No such file"):
+        token.read(Whereabouts(token_from=str(tmp_path / "missing")))
+
+
+def test_an_address_is_printed_without_its_token() -> None:
+    assert "hush" not in f"{Address('http://x', token='hush')!r}"
+
+
+def test_names_are_completed_with_the_token_that_was_named(url: str, good: str) -> None:
+    command = main.commands["explain"]
+    for words, environment in (
+        ([f"--token-from={good}"], {}),
+        ([], {"GANG_EXTENDER_TOKEN_FROM": good}),
+    ):
+        with CliRunner().isolation(env=environment):
+            told = [*words, f"--ops-url={url}"]
+            context = command.make_context("explain", told, resilient_parsing=True)
+            assert completion._whereabouts(context).token_from == good

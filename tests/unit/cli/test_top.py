@@ -1,0 +1,160 @@
+"""`gang-extender top`: queues and gangs at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console, RenderableType
+
+from extender.cli.printed.terminal import Terminal
+from extender.cli.reach.whereabouts import Whereabouts
+from extender.cli.top import frames, top
+from extender.cli.typed.filters import Filter
+from extender.model.caller import Caller, Voice
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import Kept, QueueFigures, ShareFigures, Why
+from extender.reporting.journal import Journal
+from tests.unit.evictions.scene import NOW, gang, plan, snapshot, verdict
+
+WIDE = {"COLUMNS": "160"}
+
+
+@pytest.fixture(autouse=True)
+def pass_(journal: Journal) -> None:
+    gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
+    figures = QueueFigures(
+        name="left",
+        weight=2,
+        deserved=Resources({"cpu": 4000, "memory": 1 << 30}),
+        allocated=Resources({"cpu": 2500, "pods": 2}),
+        requested=Resources({"cpu": 6000}),
+        share=0.625,
+    )
+    said = [
+        verdict("a/runs"),
+        verdict("a/waits", Reason.NOT_ENOUGH_ROOM, message="needs 2", min_member=2, members=2),
+    ]
+    journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
+
+
+def test_one_picture_shows_what_queues_deserve_use_and_want(ops_url: str) -> None:
+    said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
+
+    assert "queues, cycle 9" in said
+    row = next(line for line in said.splitlines() if line.strip().startswith("left"))
+    assert row.split() == [
+        "left",
+        "2",
+        "4",
+        "cpu",
+        "1Gi",
+        "memory",
+        "2500m",
+        "cpu",
+        "-",
+        "6",
+        "cpu",
+        "62%",
+        "1",
+        "1",
+    ]
+
+
+def test_those_that_wait_come_first_with_their_reason(ops_url: str) -> None:
+    said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
+
+    assert "NotEnoughRoom: needs 2" in said
+    assert said.index("a/waits") < said.index("a/runs")
+
+
+def test_a_kube_scheduler_that_does_not_come_is_named_and_one_that_nobody_misses_is_not(
+    ops_url: str, journal: Journal
+) -> None:
+    silent = Caller(name="dead", voice=Voice.SILENT, asked_at=NOW - 90, quiet_since=NOW - 90)
+    never = Caller(name="unused", voice=Voice.UNHEARD)
+    seen = replace(snapshot(gang("runs")), now=NOW, callers={"dead": silent, "unused": never})
+    journal.note(seen, plan(verdict("a/runs")))
+
+    said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env={"COLUMNS": "200"}).output
+
+    assert (
+        "scheduler dead: no kube-scheduler has asked for pods of scheduler name dead for 90 s"
+        in (said)
+    )
+    assert "unused" not in said
+
+
+def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: Journal) -> None:
+    room = Resources({"cpu": 3000})
+    kept = (
+        Kept(Why.GUARANTEED, "gold", Resources({"cpu": 2000})),
+        *(Kept(Why.COMING, f"a/g{number}", Resources({"cpu": 100})) for number in range(5)),
+    )
+    journal.note(snapshot(), plan(idle=room, kept=kept))
+
+    said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
+
+    assert "idle: 3 cpu" in said
+    assert "2 cpu guaranteed to queue gold, which does not lend it" in said
+    assert "100m cpu given to members of gang a/g0 that are on their way" in said
+    assert "and 1 more" in said
+    wide = CliRunner().invoke(top, ["-o", "wide", "--ops-url", ops_url], env=WIDE).output
+    assert "100m cpu given to members of gang a/g4" in wide
+
+
+def test_what_namespaces_have_of_queues_is_a_line_each(ops_url: str, journal: Journal) -> None:
+    share = ShareFigures(
+        queue="left",
+        namespace="b",
+        at_most=Resources({"cpu": 4000}),
+        at_least=Resources({"cpu": 1000}),
+        allocated=Resources({"cpu": 3000}),
+        requested=Resources({"cpu": 5000}),
+    )
+    once = ["--once", "--ops-url", ops_url]
+    assert "namespaces in queues" not in CliRunner().invoke(top, once, env=WIDE).output
+
+    journal.note(snapshot(), plan(shares={"left/b": share}))
+    said = CliRunner().invoke(top, once, env=WIDE).output
+
+    rows = [line.split() for line in said.splitlines()]
+    assert ["left", "b", "1", "cpu", "3", "cpu", "4", "cpu", "5", "cpu"] in rows
+
+
+def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:
+    said = (
+        CliRunner().invoke(top, ["--once", "--gangs", "1", "--ops-url", ops_url], env=WIDE).output
+    )
+
+    assert "and 1 more gangs" in said
+    assert "a/runs" not in said
+
+
+def test_the_live_picture_follows_the_plan(ops_url: str, journal: Journal) -> None:
+    pictures = frames(Whereabouts(ops_url=ops_url), Filter(), 10, Terminal())
+    before = seen(next(pictures))
+    journal.note(snapshot(), plan(generation=10))
+    after = seen(next(pictures))
+
+    assert "queues, cycle 9" in before
+    assert "queues, cycle 10" in after
+
+
+def test_the_live_picture_survives_a_restart_of_the_extender() -> None:
+    pictures = frames(Whereabouts(ops_url="http://127.0.0.1:1"), Filter(), 10, Terminal())
+
+    assert [seen(next(pictures)).strip() for _ in range(2)] == [
+        "no extender answers at http://127.0.0.1:1; forward its port, or name another with"
+        " --ops-url"
+    ] * 2
+
+
+def seen(picture: RenderableType) -> str:
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(picture)
+    return console.export_text()

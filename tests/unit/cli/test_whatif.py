@@ -1,0 +1,406 @@
+"""`gang-extender plan --live`, `--with`, `--without`: what would start, and what would change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli.main import main
+from extender.model.pod import Status
+from extender.model.queue import Namespace, Queue
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
+from tests.unit.evictions.scene import gang, node_table, pod, snapshot
+
+EXAMPLE = Path(__file__).parents[3] / "manifests" / "examples" / "what-if.yaml"
+#: The journal's time, so that nobody has waited for fifty years.
+WHEN = ["--now", "1970-01-12T13:46:40Z"]
+
+
+def pods_on(node: str, name: str, number: int, status: Status = Status.RUNNING) -> list[Any]:
+    return [pod(f"{name}-{each}", status, node=node) for each in range(number)]
+
+
+def seen(*gangs: Any, queues: Any = (), cpus: tuple[int, ...] = (4, 4)) -> Snapshot:
+    table = node_table(cpus)
+    for each in gangs:
+        for member in each.pods:
+            if member.node:
+                table.used[table.facts.index[member.node]] += (1000, 0, 1)
+    there = queues or (Queue(name="left", weight=1), Queue(name="right", weight=1))
+    found = snapshot(*gangs, nodes=table, queues=there)
+    return replace(
+        found, namespaces={"a": Namespace(name="a"), "b": Namespace(name="b", queue="right")}
+    )
+
+
+@pytest.fixture(autouse=True)
+def running(journal: Journal) -> None:
+    """Six of eight cpus are used, all by queue left."""
+    note(
+        journal,
+        seen(gang("old", pods_on("n0", "old", 3) + pods_on("n1", "older", 3), min_member=6)),
+    )
+
+
+def note(journal: Journal, now: Snapshot) -> None:
+    journal.note(now, make_plan(now, policies.DEFAULT))
+
+
+def job(
+    tmp_path: Path, members: int, *, namespace: str = "a", queue: str = "right", **spec: Any
+) -> str:
+    """Write a PodGroup `new` and its Job of pods of one cpu."""
+    container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    marks = {"annotations": {"scheduling.k8s.io/group-name": "new"}}
+    template = {
+        "metadata": marks,
+        "spec": {"schedulerName": "gang-scheduler", "containers": [container], **spec},
+    }
+    about = {"name": "new"} | ({"namespace": namespace} if namespace else {})
+    things = [
+        {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": about,
+            "spec": {"minMember": members} | ({"queue": queue} if queue else {}),
+        },
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": about,
+            "spec": {"parallelism": members, "template": template},
+        },
+    ]
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump_all(things))
+    return str(file)
+
+
+def plan(*arguments: str, **variables: str) -> Result:
+    env = {"KUBECONFIG": "none", **variables}
+    return CliRunner().invoke(main, ["plan", *arguments], env=env)
+
+
+def live(ops_url: str, *arguments: str) -> Result:
+    return plan("--live", "--ops-url", ops_url, *WHEN, *arguments)
+
+
+def told(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def changes(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {each["about"]: (each["was"], each["now"]) for each in found["differences"]}
+
+
+def test_a_job_that_fits_would_start_now_and_changes_nothing_for_others(
+    ops_url: str, tmp_path: Path
+) -> None:
+    file = job(tmp_path, 2, queue="left")
+    result = live(ops_url, "-f", file)
+
+    assert result.exit_code == 0, result.output
+    first, *_ = result.stdout.splitlines()
+    assert first.startswith("a/new would start now: Admitted: ")
+    assert result.stderr == ""
+    assert {*changes(told(live(ops_url, "-f", file, "-o", "json")))} == {"queue left"}
+
+
+def test_that_nothing_changes_is_said(ops_url: str) -> None:
+    assert live(ops_url, "--with", "queue/right.priority=5").stdout.startswith("nothing changes\n")
+
+
+def test_a_job_that_takes_back_a_due_says_who_would_be_asked_to_leave(
+    ops_url: str, tmp_path: Path
+) -> None:
+    file = job(tmp_path, 4)
+    said = live(ops_url, "-f", file).stdout
+    found = told(live(ops_url, "-f", file, "-o", "json"))
+
+    assert found["asked"] == ["a/new"]
+    leaving = {each["pod"] for each in found["evictions"] if each["for"] == "a/new"}
+    assert leaving
+    assert {f"pod {each}" for each in leaving} <= {*changes(found)}
+    assert "asked to leave for it" in said
+    for each in leaving:
+        assert changes(found)[f"pod {each}"] == ("stays", "must leave for a/new (reclaim)")
+    assert sum(f"    {each} on n" in said for each in leaving) == min(5, len(leaving))
+
+
+def test_a_job_that_must_wait_says_for_what(ops_url: str, tmp_path: Path) -> None:
+    said = live(ops_url, "-f", job(tmp_path, 9)).stdout
+
+    assert said.startswith("a/new would wait: ExceedsCluster: ")
+    assert "would start with" in said
+
+
+def test_a_new_weight_is_planned_and_the_plan_comes_after_what_changes(
+    ops_url: str, tmp_path: Path
+) -> None:
+    result = live(ops_url, "-f", job(tmp_path, 4), "--with", "queue/right.weight=3")
+    said = result.stdout
+
+    assert said.index("what changes") < said.index("MUST LEAVE")
+    assert changes(
+        told(live(ops_url, "--with", "queue/left.guarantee.cpu=8", "-o", "json"))
+    ).keys() <= {"queue left", "queue right"}
+
+
+def test_pods_of_a_node_that_is_gone_wait_again(ops_url: str) -> None:
+    found = told(live(ops_url, "--without", "node/n1", "-o", "json"))
+
+    assert changes(found)["gang a/old"][0].startswith("running")
+    (old,) = found["gangs"]
+    assert (old["verdict"], old["members"]) == ("waiting", 6)
+
+
+@pytest.mark.parametrize("gone", ["gang/a/old", "pod/a/old-0", "queue/right"])
+def test_whatever_has_a_name_can_be_supposed_gone(ops_url: str, gone: str) -> None:
+    found = told(live(ops_url, "--without", gone, "-o", "json"))
+
+    if gone.startswith("gang"):
+        assert changes(found)["gang a/old"] == (changes(found)["gang a/old"][0], "not there")
+    if gone.startswith("pod"):
+        assert [each["members"] for each in found["gangs"]] == [5]
+    if gone.startswith("queue"):
+        assert "right" not in {each["name"] for each in found["queues"]}
+
+
+def test_without_anything_supposed_it_is_the_plan_of_the_extender(
+    ops_url: str, journal: Journal
+) -> None:
+    found = told(live(ops_url, "-o", "json"))
+
+    assert (found["asked"], found["differences"]) == ([], [])
+    (old,) = found["gangs"]
+    assert (old["namespace"], old["name"], old["verdict"]) == ("a", "old", "running")
+    assert "what changes" not in live(ops_url).stdout
+
+
+def test_a_gang_that_names_no_queue_gets_that_of_its_namespace(
+    ops_url: str, tmp_path: Path
+) -> None:
+    found = told(live(ops_url, "-f", job(tmp_path, 1, namespace="b", queue=""), "-o", "json"))
+
+    assert {each["name"]: each["queue"] for each in found["gangs"]}["new"] == "right"
+
+
+def test_who_names_no_namespace_is_in_that_of_the_kubeconfig(ops_url: str, tmp_path: Path) -> None:
+    result = live(ops_url, "-f", job(tmp_path, 1, namespace=""), "-o", "json")
+
+    assert told(result)["asked"] == ["default/new"]
+    assert "there is no namespace default; it counts as one" in result.stderr
+
+
+def test_pods_of_another_scheduler_and_unknown_classes_are_told(
+    ops_url: str, tmp_path: Path
+) -> None:
+    other = live(ops_url, "-f", job(tmp_path, 1, schedulerName="other"))
+    unknown = live(ops_url, "-f", job(tmp_path, 1, priorityClassName="vip"))
+
+    assert "pod a/new-0 is for the scheduler other, so it is not planned" in other.stderr
+    assert "which priority PriorityClass vip has is not known here" in unknown.stderr
+
+
+def test_pods_that_name_no_class_are_admitted_with_the_default_one(
+    ops_url: str, journal: Journal, tmp_path: Path
+) -> None:
+    late = gang("late", pods_on("", "late", 4, Status.PENDING), priority=3)
+    old = gang("old", pods_on("n0", "old", 4) + pods_on("n1", "older", 4), priority=5)
+    note(journal, replace(seen(old, late), usual_priority=5))
+
+    said = live(ops_url, "-f", job(tmp_path, 4, queue="left")).stdout
+
+    assert said.startswith("a/new would wait: ")
+    assert "ahead of it" not in said
+
+
+def test_an_extender_that_decides_otherwise_is_told(ops_url: str, journal: Journal) -> None:
+    now = seen(gang("old", pods_on("n0", "old", 3)), gang("wait", 2, status=Status.PENDING))
+    journal.note(now, make_plan(seen(gang("wait", 9, status=Status.PENDING)), policies.DEFAULT))
+
+    said = live(ops_url).stderr
+
+    assert "the extender itself decides otherwise about 1 of the gangs" in said
+    assert "a/wait is waiting there and admitted here" in said
+
+
+def test_a_volcano_job_and_a_deployment_are_taken_apart(ops_url: str, tmp_path: Path) -> None:
+    spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
+    tasks = [
+        {"name": "head", "replicas": 1, "template": {"spec": spec}},
+        {"name": "work", "replicas": 2, "template": {"spec": spec}},
+    ]
+    things = [
+        {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"name": "mpi", "namespace": "a"},
+            "spec": {"minAvailable": 2, "queue": "right", "tasks": tasks},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "a"},
+            "spec": {"replicas": 2, "template": {"spec": {**spec, "schedulerName": "volcano"}}},
+        },
+    ]
+    file = tmp_path / "both.yaml"
+    file.write_text(yaml.safe_dump_all(things))
+    found = told(live(ops_url, "-f", str(file), "-o", "json"))
+
+    sizes = {each["name"]: (each["members"], each["min_member"]) for each in found["gangs"]}
+    assert sizes["mpi"] == (3, 2)
+    assert "a/mpi" in found["asked"]
+    assert len(found["asked"]) >= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--without", "node/node-9"], "there is no node node-9; the nearest is node-"),
+        (["--without", "queue/reserch"], "there is no queue reserch; the nearest is research"),
+        (["--without", "gang/lab/trian"], "no gang lab/trian; the nearest is lab/train"),
+        (["--without", "pod/lab/train-7"], "no pod lab/train-7; the nearest is lab/train-"),
+        (["--without", "gang/train"], "names nothing; write it like node/n7"),
+        (["--without", ""], "names nothing; write it like node/n7"),
+        (["--with", "queue/nightli.weight=2"], "no queue nightli; the nearest is nightly"),
+        (["--with", "queue/nightly.wait=2"], "a queue has no wait; the nearest is weight"),
+        (["--with", "queue/nightly.weight"], "changes nothing; write it like queue/research"),
+        (["--with", "node/node-3.unschedulable=true"], "the nearest is node-"),
+        (["--with", "node/node-1.unschedulable=yes"], "'yes' is neither true nor false"),
+        (["--with", "queue/nightly.weight=0"], "'0' is not a whole number from 1 on"),
+        (["--with", "queue/nightly.weight=many"], "'many' is not a whole number from 1 on"),
+        (["--with", "queue/nightly.capability.cpu=-1"], "'-1' is not an amount"),
+        (["--with", "queue/nightly.guarantee.memory=lots"], "'lots' is not an amount"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_one_sentence_with_the_nearest_name(
+    arguments: list[str], said: str
+) -> None:
+    result = plan("-f", str(EXAMPLE), *arguments)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+
+
+def test_saved_files_take_what_is_supposed_too() -> None:
+    found = told(plan("-f", str(EXAMPLE), "--with", "queue/research.weight=1", "-o", "json"))
+
+    assert changes(found) == {
+        "gang lab/train": ("admitted: Admitted", "waiting: BehindInOrder"),
+        "gang ops/report": ("waiting: BehindInOrder", "admitted: Admitted"),
+        "queue nightly": ("deserves 4 cpu, 8Gi memory", "deserves 8 cpu, 8Gi memory"),
+        "queue research": ("deserves 12 cpu, 12Gi memory", "deserves 8 cpu, 12Gi memory"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "key", "value"),
+    [
+        ("capability.cpu=3", "lab/train", "waiting"),
+        ("deserved.nvidia.com/gpu=1", "lab/train", "admitted"),
+        ("priority=5", "lab/train", "admitted"),
+        ("reclaimable=false", "lab/train", "admitted"),
+        ("lend=true", "lab/train", "admitted"),
+    ],
+)
+def test_every_field_of_a_queue_can_be_supposed(field: str, key: str, value: str) -> None:
+    found = told(plan("-f", str(EXAMPLE), "--with", f"queue/research.{field}", "-o", "json"))
+
+    assert {f"{e['namespace']}/{e['name']}": e["verdict"] for e in found["gangs"]}[key] == value
+
+
+def test_a_queue_nobody_wrote_and_a_cordoned_node_can_be_supposed() -> None:
+    arguments = ["--with", "queue/default.weight=7", "--with", "node/node-1.unschedulable=true"]
+    found = told(plan("-f", str(EXAMPLE), *arguments, "-o", "json"))
+
+    assert {each["name"]: each["weight"] for each in found["queues"]}["default"] == 7
+    assert {*found["binds"].values()} == {"node-2"}
+
+
+def test_nothing_to_plan_is_told() -> None:
+    result = plan()
+
+    assert result.exit_code == 2
+    assert "plan needs -f FILE with saved objects, or --live" in result.stderr
+
+
+def test_an_extender_that_has_not_planned_is_told(ops_url: str, journal: Journal) -> None:
+    journal.note(replace(snapshot(nodes=node_table([])), queues={}), make_plan(snapshot()))
+
+    result = live(ops_url)
+
+    assert result.exit_code == 2
+    assert "has not planned yet, or sees nothing" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"parallelism": -1, "template": {"spec": {}}}, "spec.parallelism: -1 is not a number"),
+        ({"parallelism": 2}, "Job a/new has no template with a spec"),
+        ({"parallelism": "x" * 500}, "is not a number of pods from 0 to"),
+    ],
+)
+def test_a_job_that_makes_no_sense_is_one_sentence(
+    ops_url: str, tmp_path: Path, spec: dict[str, Any], said: str
+) -> None:
+    file = tmp_path / "bad.json"
+    about = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "new", "namespace": "a"}}
+    file.write_text(json.dumps({**about, "spec": spec}))
+    result = live(ops_url, "-f", str(file))
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_job_that_is_there_already_is_told(
+    ops_url: str, journal: Journal, tmp_path: Path
+) -> None:
+    labels = {"batch.kubernetes.io/job-name": "new"}
+    note(journal, seen(gang("new", [pod("new-x7", node="n0", labels=labels)])))
+
+    result = live(ops_url, "-f", job(tmp_path, 1))
+
+    assert result.exit_code == 2
+    assert "Job a/new is there already, with pod new-x7" in result.stderr
+
+
+def test_names_that_would_steer_a_terminal_are_printed_as_text(
+    ops_url: str, journal: Journal
+) -> None:
+    evil = gang("evil\x1b[2J", pods_on("n0", "e", 1))
+    note(journal, seen(evil))
+
+    said = live(ops_url, "--without", "node/n0", "--without", "gang/a/evil\x1b[2K")
+
+    assert "\x1b" not in said.stdout + said.stderr
+
+
+def test_what_the_manual_shows_of_a_live_cluster_is_what_is_printed(
+    ops_url: str, journal: Journal, tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()
+    _, _, rest = page.partition("$ gang-extender plan --live -f job.yaml\n")
+    shown, _, _ = rest.partition("...\n")
+    note(journal, seen(gang("old", pods_on("n0", "old", 3)), cpus=(4,)))
+
+    said = live(ops_url, "-f", job(tmp_path, 2)).stdout
+
+    assert shown
+    assert said.startswith(shown)

@@ -1,0 +1,84 @@
+"""The command line's page: every word, and every field of every document."""
+
+from __future__ import annotations
+
+import click
+
+from extender.cli.main import main
+from extender.cli.printed import documents
+from tests.unit.docs.tables.parts import table
+
+_FAILS = "2 bad input"
+_NOBODY = "2 bad input, or nobody can be asked"
+#: What each says of itself when it ends, beside 0.
+EXITS = {
+    "serve": _FAILS,
+    "demo": "1 it did not come out as told; 2 bad input",
+    "plan": _NOBODY,
+    "simulate": _FAILS,
+    "replay": "3 a decision differs; 2 bad input",
+    "explain": f"1 there is no such gang; {_NOBODY}",
+    "gangs": _NOBODY,
+    "queues": _NOBODY,
+    "top": _NOBODY,
+    "doctor": "1 a trap is set; 2 bad input, or not everything could be looked at",
+    "scheduler-config": _FAILS,
+    "certificates": _FAILS,
+    "pair": _FAILS,
+    "completion": _FAILS,
+}
+#: Which document `-o json` and `-o yaml` print.
+DOCUMENTS = {
+    "plan": "Plan",
+    "replay": "Replay",
+    "explain": "Explanation",
+    "gangs": "GangList",
+    "queues": "QueueList",
+    "top": "Picture",
+    "doctor": "Diagnosis",
+}
+#: What lies in which list.
+_INSIDE = {
+    "gang": "`items` of a GangList, `gangs` of a Plan or Picture",
+    "queue": "`queues` of a Plan, `queue_figures` of an Explanation",
+    "queue of a QueueList": "`items` of a QueueList, `queues` of a Picture",
+    "share": "`shares`, `share_figures`",
+    "eviction": "`evictions`, `victims`",
+    "kept": "`kept`",
+    "finding": "`findings` of a Plan",
+    "difference": "`differences` of a Replay or a Plan",
+    "trap": "`found` of a Diagnosis",
+    "thing not looked at": "`not_looked_at` of a Diagnosis",
+}
+
+
+def words() -> str:
+    """Write every word with what it does, its document and its exit codes."""
+    return table(
+        ("word", "", "`-o json`", "exit code, beside 0"),
+        (
+            (
+                f"`{name}`",
+                _short(command),
+                f"[{DOCUMENTS[name]}](#documents)" if name in DOCUMENTS else "",
+                EXITS[name],
+            )
+            for name, command in main.commands.items()
+        ),
+    )
+
+
+def _short(command: click.Command) -> str:
+    return (command.help or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def fields() -> str:
+    """Write every field of every document."""
+    whole = [_part(kind, "", about) for kind, about in documents.KINDS.items()]
+    inside = [_part(name, _INSIDE[name], about) for name, about in documents.PARTS.items()]
+    return "\n".join([*whole, *inside])
+
+
+def _part(name: str, where: str, about: documents.Fields) -> str:
+    title = f"### {name}\n\n" + (f"In {where}.\n\n" if where else "")
+    return title + table(("field", ""), ((f"`{each}`", why) for each, why in about.items()))

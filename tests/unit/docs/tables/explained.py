@@ -1,0 +1,54 @@
+"""What `gang-extender explain` prints for every reason, asked of a real operations port."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from click.testing import CliRunner
+from flask import Flask
+from werkzeug.serving import make_server
+
+from extender.cli.explain import explain
+from extender.model.reason import Reason
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
+from extender.web.ops import Ops
+from tests.builders import NOW
+from tests.unit.planner.reason_cases import SENTENCES, Told
+
+#: The gang that the clusters are about.
+GANG = "a/train"
+
+
+def of(reason: Reason) -> str:
+    """Write the command and all it prints, for a gang that stands so for *reason*."""
+    told = next(told for told in SENTENCES if told.reason is reason)
+    with _operations_port(told) as url:
+        ran = CliRunner().invoke(
+            explain, [GANG, "--ops-url", url], standalone_mode=False, env={"COLUMNS": "200"}
+        )
+    if ran.exception is not None:
+        raise ran.exception
+    lines = [line.rstrip() for line in ran.stdout.rstrip().splitlines()]
+    return "\n".join(("```console", f"$ gang-extender explain {GANG}", *lines, "```")) + "\n"
+
+
+@contextmanager
+def _operations_port(told: Told) -> Iterator[str]:
+    """Serve the explanation of the cluster in *told*, as it is ten seconds later."""
+    policy, before, journal = policies.parse(told.policy), told.before(), Journal()
+    journal.note(before, make_plan(before, policy))
+    app = Flask(__name__)
+    app.register_blueprint(Ops(journal, lambda: policy, lambda: NOW + 10).blueprint())
+    server = make_server("127.0.0.1", 0, app)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,70 @@
+"""The table of series, from the registry that `/metrics` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from extender.metrics import Metrics
+from extender.policyfile import PolicyFile
+from extender.reporting.journal import Journal
+from extender.web.app import create_app
+from tests.unit.docs.tables.parts import table
+from tests.unit.evictions.scene import gang, plan, snapshot, verdict
+
+
+class Series(NamedTuple):
+    """One name of `/metrics`."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+def exported() -> tuple[Metrics, list[Series]]:
+    """Give all that an operations port exports once there is a plan, and the registry itself."""
+    metrics, journal = Metrics(), Journal()
+    journal.note(snapshot(gang("runs")), plan(verdict("a/runs")))
+    create_app(
+        journal=journal,
+        findings=list,
+        policies=PolicyFile(),
+        metrics=metrics,
+        readiness=list,
+        warmth=list,
+        standby=list,
+        notes=list,
+        silence=dict,
+    )
+    return metrics, [each for family in _families(metrics) for each in _series(family)]
+
+
+def series() -> str:
+    """Write every series with its type, its labels and its meaning."""
+    return table(
+        ("series", "type", "labels", "meaning"),
+        (
+            (f"`{each.name}`", each.kind, ", ".join(each.labels), each.meaning)
+            for each in exported()[1]
+        ),
+    )
+
+
+def _families(metrics: Metrics) -> Iterator[Any]:
+    """Give what knows its labels: our own series themselves, of others what they collect."""
+    # The library has no public way to ask a registry for its collectors, or a series for labels.
+    for collector in metrics.registry._collector_to_names:
+        if isinstance(collector, MetricWrapperBase):
+            yield collector
+        else:
+            yield from collector.collect()
+
+
+def _series(family: Any) -> Iterator[Series]:
+    labels = tuple(family._labelnames)
+    described = family.describe()[0] if isinstance(family, MetricWrapperBase) else family
+    counts = "_total" if described.type == "counter" else ""
+    yield Series(f"{described.name}{counts}", described.type, labels, described.documentation)

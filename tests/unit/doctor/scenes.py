@@ -1,0 +1,263 @@
+"""A cluster in which nothing is wrong, and for every trap the same with that one set."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from extender.doctor import needs
+from extender.doctor.seen import (
+    CallerFiles,
+    Clocks,
+    Document,
+    FindingSeen,
+    HookFiles,
+    Installed,
+    KindSeen,
+    Lacking,
+    LeaseSeen,
+    Replica,
+    RunningScheduler,
+    Said,
+    SchedulerConfig,
+    Seen,
+    ServiceSeen,
+)
+from extender.doctor.traps.kinds import POLICIES
+from extender.settings import Settings
+from extender.tls.issuing import Authority
+
+OVERLAYS = Path(__file__).parents[3] / "manifests" / "overlays"
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+HERE = NOW.timestamp()
+CONFIG: Document = yaml.safe_load(
+    (OVERLAYS / "second-scheduler" / "scheduler-config.yaml").read_text()
+)
+SETTINGS = Settings(
+    lease="scheduler", lease_name="gang-scheduler", lease_namespace="gang-system", pod_name="x"
+)
+LABELS = {"app.kubernetes.io/name": "gang-extender"}
+LEADER = {**LABELS, "gang-extender.io/leader": "true"}
+SERVER = "gang-extender.gang-system.svc"
+AUTHORITY = Authority.new("ca", 3650, NOW)
+SHOWN = AUTHORITY.for_server([SERVER], 365, NOW).certificate
+CALLER = AUTHORITY.for_client("system:kube-scheduler", 365, NOW).certificate
+ANOTHER = Authority.new("another", 3650, NOW)
+TLS = {"caFile": "/ca.crt", "certFile": "/client.crt", "keyFile": "/k", "serverName": SERVER}
+
+#: What a Queue and a PodGroup of ours have.
+FIELDS = {
+    "podgroups": ["minMember", "queue", "priorityClassName", "minTaskMember", "minResources"],
+    "queues": [
+        "weight", "capability", "deserved", "guarantee", "reclaimable", "parent", "priority",
+    ],
+}  # fmt: skip
+
+
+def kind(plural: str, **changes: Any) -> KindSeen:
+    found = KindSeen("scheduling.volcano.sh", plural, ("v1beta1",), frozenset(FIELDS[plural]))
+    return found._replace(**changes)
+
+
+INSTALLED = Installed(
+    namespace="gang-system",
+    name="gang-scheduler",
+    settings=SETTINGS,
+    replicas=2,
+    account="gang-extender",
+    priority_class="system-cluster-critical",
+    is_pair=True,
+    pods=(Replica("a", True, LEADER), Replica("b", True, LABELS)),
+)
+LEASE = LeaseSeen("gang-system", "gang-scheduler", True, "a_1", HERE - 1)
+HOOKS = HookFiles(where="tls.crt", certificate=SHOWN, client_ca=AUTHORITY.pair.certificate)
+ASKING = CallerFiles(
+    where="extenders[0]",
+    server_name=SERVER,
+    ca=AUTHORITY.pair.certificate,
+    certificate=CALLER,
+    client_names=("system:kube-scheduler",),
+)
+GOOD = Seen(
+    clocks=Clocks(here=HERE, api_server_s=0.0, extender_s=0.4),
+    is_cluster=True,
+    configurations=(SchedulerConfig(where="config", document=CONFIG, settings=SETTINGS),),
+    schedulers=(RunningScheduler("kube-scheduler", {"WatchList": True}),),
+    installed=(INSTALLED,),
+    leases=(LEASE,),
+    services=(ServiceSeen("service/gang-extender in gang-system", LEADER),),
+    kinds=(kind("podgroups"), kind("queues")),
+    admission_policies=POLICIES,
+    hooks=(HOOKS,),
+    callers=(ASKING,),
+    said=Said("http://127.0.0.1:8889", True, ()),
+)
+
+
+def configured(change: Callable[[Document], object], **settings: Any) -> Seen:
+    """The good one with a configuration that *change* was let loose on."""
+    document = copy.deepcopy(CONFIG)
+    change(document)
+    return with_settings(document, replace(SETTINGS, **settings))
+
+
+def with_settings(document: Document, settings: Settings) -> Seen:
+    told = SchedulerConfig(where="config", document=document, settings=settings)
+    return replace(GOOD, configurations=(told,), installed=(replace(INSTALLED, settings=settings),))
+
+
+def entry(index: int, **changes: Any) -> Seen:
+    """The good one with changes in an entry: 0 filters, 1 binds; None takes away."""
+
+    def change(document: Document) -> None:
+        found = document["extenders"][index]
+        found.update(changes)
+        for name in [name for name, value in changes.items() if value is None]:
+            del found[name]
+
+    return configured(change)
+
+
+def secured(**changes: Any) -> Seen:
+    """The good one over https, with changes in what both entries say of TLS."""
+
+    def change(document: Document) -> None:
+        for each in document["extenders"]:
+            told = {**TLS, **changes}
+            each["urlPrefix"] = "https://10.0.0.7:8888"
+            each["enableHTTPS"] = True
+            each["tlsConfig"] = {name: value for name, value in told.items() if value is not None}
+
+    return configured(change)
+
+
+def deployed(**changes: Any) -> Seen:
+    """The good one with changes in its Deployment."""
+    return replace(GOOD, installed=(replace(INSTALLED, **changes),))
+
+
+def _split(document: Document) -> None:
+    document["extenders"][1]["filterVerb"] = "filter"
+
+
+def _two_binders(document: Document) -> None:
+    document["extenders"].append({**document["extenders"][1]})
+
+
+def _no_bind(document: Document) -> None:
+    del document["extenders"][1]
+
+
+def _no_extenders(document: Document) -> None:
+    del document["extenders"]
+
+
+def _another_lease(document: Document) -> None:
+    document["leaderElection"]["resourceName"] = "kube-scheduler"
+
+
+def _one_profile_more(document: Document) -> None:
+    document["profiles"].append({"schedulerName": "nobodys"})
+
+
+def _one_profile_less(document: Document) -> None:
+    document["profiles"].pop()
+
+
+OTHER_DEPLOYMENT = replace(
+    INSTALLED, name="gang-extender", settings=Settings(lease="own"), is_pair=False
+)
+OLD = AUTHORITY.for_server([SERVER], 365, NOW - timedelta(days=360)).certificate
+LENT = AUTHORITY.for_client("somebody", 365, NOW).certificate
+
+#: Name -> the good one with that trap set, and no other.
+SET: dict[str, Seen] = {
+    "NotAsked": configured(_no_extenders),
+    "IgnorableBind": entry(1, ignorable=True),
+    "IgnorableFilter": entry(0, ignorable=True),
+    "BindTimeoutMissing": entry(1, httpTimeout=None),
+    "BindTimeoutShort": entry(1, httpTimeout="30s"),
+    "NodeCacheOff": entry(0, nodeCacheCapable=False),
+    "NoAuthority": secured(caFile=None),
+    "NoClientCertificate": secured(certFile=None),
+    "PlainHttp": configured(
+        lambda told: [e.update(urlPrefix="http://10.0.0.7:8888") for e in told["extenders"]]
+    ),
+    "OneEntry": configured(_split),
+    "TwoBinders": configured(_two_binders),
+    "NoBind": configured(_no_bind),
+    "NoFilter": entry(0, filterVerb=None),
+    "NoPreempt": entry(0, preemptVerb=None),
+    "OnlySomePods": entry(0, managedResources=[{"name": "example.com/gpu"}]),
+    "PreferUnasked": configured(lambda told: None, prefer="pack"),
+    "LeaseMismatch": configured(_another_lease),
+    "ProfileUnserved": configured(_one_profile_more),
+    "NameWithoutProfile": configured(_one_profile_less),
+    "NotInstalled": replace(GOOD, installed=(), said=None),
+    "BadSettings": deployed(settings=None, problem="--hold-s 'x' is not a number"),
+    "ScheduledByItself": deployed(scheduler_name="gang-scheduler"),
+    "NoStandby": deployed(replicas=1, pods=INSTALLED.pods and INSTALLED.pods[:1]),
+    "StandbyNotWarm": deployed(pods=(Replica("a", True, LEADER), Replica("b", False, LABELS))),
+    "ExtenderSilent": deployed(pods=(Replica("a", False, LEADER),)),
+    "TwoLeaders": with_settings(CONFIG, Settings()),
+    "TwoExtenders": replace(GOOD, installed=(INSTALLED, OTHER_DEPLOYMENT)),
+    "ServiceLeadsNowhere": replace(
+        GOOD, services=(ServiceSeen("service/gang-extender", {"app": "another"}),)
+    ),
+    "NobodyLeads": replace(GOOD, leases=(LEASE._replace(renewed=HERE - 60),)),
+    "OperationsClosed": replace(
+        GOOD,
+        lacking=tuple(
+            Lacking(INSTALLED.user, right.verb, right.what, "") for right in needs.ASKS_WHO
+        ),
+    ),
+    "RightMissing": replace(
+        GOOD,
+        lacking=(Lacking(INSTALLED.user, "create", "pods/eviction"),),
+        findings=(
+            # The extender was refused as well, and says so by itself.
+            FindingSeen(
+                "ServiceAccount",
+                INSTALLED.user,
+                "RightMissing",
+                f"{INSTALLED.user} may not create pods/eviction; grant it as our manifests do",
+            ),
+        ),
+    ),
+    "KindMissing": replace(GOOD, kinds=(kind("queues"),)),
+    "KindOfAnotherVersion": replace(
+        GOOD, kinds=(kind("podgroups", versions=("v1alpha1",), fields=None), kind("queues"))
+    ),
+    "KindLacksFields": replace(
+        GOOD,
+        kinds=(kind("podgroups", fields=frozenset(FIELDS["podgroups"][1:])), kind("queues")),
+    ),
+    "KindLacksNewerFields": replace(
+        GOOD,
+        kinds=(kind("podgroups"), kind("queues", fields=frozenset(FIELDS["queues"][:-2]))),
+    ),
+    "NoAdmissionPolicies": replace(GOOD, admission_policies=frozenset()),
+    "CertificateExpires": replace(GOOD, hooks=(replace(HOOKS, certificate=OLD),)),
+    "CertificateUntrusted": replace(GOOD, callers=(replace(ASKING, ca=ANOTHER.pair.certificate),)),
+    "CertificateWrongName": replace(GOOD, callers=(replace(ASKING, server_name="10.0.0.7"),)),
+    "CallerRefused": replace(GOOD, callers=(replace(ASKING, certificate=LENT),)),
+    "CertificateUnreadable": replace(GOOD, hooks=(replace(HOOKS, certificate=b"none"),)),
+    "CredentialsUnprotected": replace(
+        GOOD, unprotected=("kubeconfig k sends its token over http; write https",)
+    ),
+    "ClockSkew": replace(GOOD, clocks=Clocks(here=HERE, api_server_s=0.0, extender_s=-90.0)),
+    "ClockSkewHere": replace(
+        GOOD,
+        clocks=Clocks(here=HERE, api_server_s=90.0, extender_s=90.0),
+        leases=(LEASE._replace(renewed=HERE + 89),),
+    ),
+    "NativeGangs": replace(GOOD, server_gates=frozenset({"GenericWorkload"})),
+    "NotReady": replace(GOOD, said=Said("ops", False, ("pods: first list not complete",))),
+    "Noted": replace(GOOD, said=Said("ops", True, ("binds: kube-scheduler gives up; set it",))),
+}

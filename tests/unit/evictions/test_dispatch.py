@@ -1,0 +1,432 @@
+"""Sets of victims go out whole, one at a time for each gang that needs room."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.evictions.dispatch import BLOCKED, REFUSED, UNSEEN_S
+from extender.evictions.remnants import AGAIN, LET_OFF_S
+from extender.model.gang import GangKey
+from extender.model.pod import Pod, PodUid, Status
+from extender.plan.decision import Plan
+from extender.ports import EvictOutcome, EvictResult
+from tests.unit.evictions.bench import NEEDY, OLD, Bench
+from tests.unit.evictions.scene import (
+    SlowEvictor,
+    budget,
+    evictions,
+    gang,
+    pod,
+    snapshot,
+    verdict,
+)
+
+
+def test_a_set_goes_out_once_although_every_plan_names_it() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+
+    assert bench.evictor.names() == ["old-0", "old-1"]
+    assert bench.counted("reclaim", "evicted") == 2
+
+
+def test_other_victims_are_not_asked_for_while_a_set_is_on_its_way() -> None:
+    bench = Bench()
+    other = gang("other", 2)
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
+    half = gang("old", [pod("old-0", Status.RELEASING), pod("old-1")])
+    bench.carry_out(half, other, NEEDY, wanted=evictions(other))
+
+    assert bench.evictor.names() == ["old-0", "old-1"]
+
+
+def test_the_next_set_may_go_once_the_first_is_gone_and_not_while_it_leaves() -> None:
+    bench = Bench()
+    other = gang("other", 2)
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
+    for _ in range(10):
+        bench.clock.pass_(60)
+        leaving = gang("old", 2, status=Status.RELEASING)
+        bench.carry_out(leaving, other, NEEDY, wanted=evictions(other))
+    assert bench.evictor.names() == ["old-0", "old-1"]
+
+    bench.carry_out(other, NEEDY, wanted=evictions(other))
+    assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
+
+
+def test_a_set_ends_with_a_pod_that_will_never_go() -> None:
+    bench = Bench()
+    other = gang("other", 2)
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
+    leaving = gang("old", 2, status=Status.RELEASING)
+    stuck = frozenset(pod.uid for pod in leaving.pods)
+    bench.carry_out(leaving, other, NEEDY, wanted=evictions(other), stuck=stuck)
+
+    assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
+
+
+def test_victims_that_were_let_go_and_do_not_leave_are_left_alone_and_others_chosen() -> None:
+    bench = Bench()
+    other = gang("other", 2)
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
+    bench.clock.pass_(UNSEEN_S + 1)
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
+
+    assert bench.evictor.names() == ["old-0", "old-1"], "not again at once"
+    assert bench.protected() == {"old-0", "old-1"}
+    assert bench.pokes == 1
+
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(other))
+    assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
+
+
+def test_nobody_is_asked_to_leave_for_two_gangs_at_once() -> None:
+    bench = Bench()
+    third = gang("third", 1, status=Status.PENDING, queue="right")
+    twice = evictions(OLD) + evictions(OLD, beneficiary="a/third")
+    bench.carry_out(OLD, NEEDY, third, wanted=twice)
+
+    assert bench.evictor.names() == ["old-0", "old-1"]
+
+
+def test_a_gang_may_leave_whole_for_two_others_together() -> None:
+    bench = Bench()
+    third = gang("third", 1, status=Status.PENDING, queue="right")
+    large = gang("old", 3, min_member=2)
+    surplus = evictions(large, only=1)
+    rest = [each for each in evictions(large, beneficiary="a/third") if each.name != "old-0"]
+    bench.carry_out(large, NEEDY, third, wanted=surplus + rest)
+
+    assert bench.evictor.names() == ["old-0", "old-1", "old-2"]
+
+
+def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_hears_why() -> None:
+    bench = Bench()
+    guarded = gang("guarded", [pod("guarded-0", labels={"app": "db"})])
+    wanted = evictions(OLD, guarded)
+    seen = bench.carry_out(OLD, guarded, NEEDY, wanted=wanted, budgets=[budget("db", 0, app="db")])
+
+    assert bench.evictor.orders == []
+    assert bench.pokes == 1, "at once, not when something happens to change"
+    assert bench.counted("reclaim", "refused") == 1
+    assert bench.dispatch.protect(seen).protected == {
+        PodUid("uid-guarded-0"): "PodDisruptionBudget a/db allows 0 disruptions, not 1"
+    }
+    bench.clock.pass_(REFUSED.first_s)
+    assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
+
+
+def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
+    bench = Bench()
+    bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.BLOCKED, "the budget says no")
+    seen = bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+
+    assert bench.pokes == 1
+    assert bench.dispatch.protect(seen).protected == {PodUid("uid-old-1"): "the budget says no"}
+    assert bench.counted("reclaim", "blocked") == 1
+    bench.clock.pass_(BLOCKED.first_s)
+    assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
+
+
+def test_after_a_refusal_others_are_chosen_as_soon_as_the_rest_is_seen_to_leave() -> None:
+    bench = Bench()
+    other = gang("other", 2)
+    bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.BLOCKED, "no")
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
+    bench.carry_out(OLD, other, NEEDY, wanted=evictions(other))
+    half = gang("old", [pod("old-0", Status.RELEASING), pod("old-1")])
+    bench.carry_out(half, other, NEEDY, wanted=evictions(other))
+
+    assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
+
+
+def torn(bench: Bench, outcome: EvictOutcome) -> None:
+    """Let one of two go, and *outcome* be said of the other."""
+    bench.evictor.outcomes["old-1"] = outcome
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    bench.carry_out(gang("old", [pod("old-0", Status.RELEASING), pod("old-1")]), NEEDY, wanted=[])
+
+
+@pytest.mark.parametrize("result", [EvictResult.FAILED, EvictResult.BLOCKED])
+def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
+    result: EvictResult,
+) -> None:
+    bench, rest = Bench(), gang("old", [pod("old-1")], min_member=2)
+    torn(bench, EvictOutcome(result, "no answer"))
+    for _ in range(3):
+        bench.clock.pass_(AGAIN.longest_s)
+        bench.carry_out(rest, NEEDY, wanted=[])
+    assert bench.evictor.names()[2:] == ["old-1"] * 3
+    bench.carry_out(rest, NEEDY, wanted=[])
+    assert len(bench.evictor.names()) == 5, "not again at once"
+
+    bench.evictor.outcomes.clear()
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(rest, NEEDY, wanted=[])
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(NEEDY, wanted=[])
+    assert bench.evictor.names()[5:] == ["old-1"]
+    assert bench.counted("reclaim", "evicted") == 1
+    assert bench.counted("follow", "evicted") == 1
+
+
+def test_whoever_leads_next_sees_on_pods_of_a_torn_gang_that_they_were_to_leave() -> None:
+    bench = Bench()
+    marked = pod("old-1", doomed=True)
+    for members in ([pod("old-0", doomed=True), marked], [pod("old-1")]):
+        for _ in range(2):
+            bench.carry_out(gang("old", members, min_member=2), NEEDY, wanted=[])
+            bench.clock.pass_(AGAIN.first_s)
+    assert bench.evictor.names() == [], "it is whole, or its owner has torn it"
+
+    for _ in range(2):
+        bench.carry_out(gang("old", [marked], min_member=2), NEEDY, wanted=[])
+        bench.clock.pass_(AGAIN.first_s)
+    assert bench.evictor.names() == ["old-1"]
+
+
+def test_who_was_marked_and_never_asked_is_not_evicted_when_his_gang_is_torn_much_later() -> None:
+    """A leader that ends between the marks and the evictions leaves marks on pods that stay."""
+    bench = Bench()
+    whole = gang("old", [pod("old-0", doomed=True), pod("old-1", doomed=True)])
+    for _ in range(3):
+        bench.carry_out(whole, NEEDY, wanted=[])
+        bench.clock.pass_(LET_OFF_S / 2)
+
+    for _ in range(3):
+        bench.carry_out(gang("old", [pod("old-1", doomed=True)], min_member=2), NEEDY, wanted=[])
+        bench.clock.pass_(AGAIN.longest_s)
+    assert bench.evictor.names() == [], "its other member failed by itself"
+
+
+def test_who_was_let_off_once_follows_when_his_gang_is_made_to_leave_after_all() -> None:
+    bench = Bench()
+    marked = gang("old", [pod("old-0", doomed=True), pod("old-1", doomed=True)])
+    for _ in range(3):
+        bench.carry_out(marked, NEEDY, wanted=[])
+        bench.clock.pass_(LET_OFF_S)
+    bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
+    bench.carry_out(marked, NEEDY, wanted=evictions(marked))
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(gang("old", [pod("old-1", doomed=True)], min_member=2), NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
+
+
+def test_who_was_called_back_when_a_term_ended_follows_in_the_next() -> None:
+    bench = Bench(evictor=SlowEvictor())
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    assert isinstance(bench.evictor, SlowEvictor)
+    bench.evictor.answer("old-0")
+    bench.evictor.futures["old-1"].cancel()
+    bench.clock.pass_(AGAIN.first_s)
+    rest = gang("old", [pod("old-1")], min_member=2)
+    bench.carry_out(rest, NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
+
+
+def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
+    bench = Bench()
+    large = gang("old", 3, min_member=2)
+    bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
+    bench.carry_out(large, NEEDY, wanted=evictions(large)[:2])
+    bench.clock.pass_(AGAIN.longest_s)
+    rest = gang("old", [pod("old-1"), pod("old-2")], min_member=2)
+    bench.carry_out(rest, NEEDY, wanted=[])
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(gang("old", [pod("old-1")], min_member=2), NEEDY, wanted=[])
+
+    assert "old-1" not in bench.evictor.names()[2:], "what its owner does later is his"
+
+
+def test_nor_is_who_stayed_of_a_gang_that_has_become_whole_while_we_planned() -> None:
+    bench = Bench()
+    torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
+    whole = gang("old", [pod("old-1"), pod("new")])
+    bench.meanwhile = {OLD.key: whole}
+    bench.clock.pass_(AGAIN.longest_s)
+    bench.carry_out(gang("old", [pod("old-1")], min_member=2), NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1"]
+
+
+def test_nobody_counts_on_who_is_asked_to_follow_unless_he_may_stay() -> None:
+    bench = Bench()
+    torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
+    slow, left = SlowEvictor(), gang("old", [pod("old-1")], min_member=2)
+    bench.dispatch._evictor = slow
+    bench.clock.pass_(AGAIN.longest_s)
+    assert bench.going(left) == []
+    bench.carry_out(left, NEEDY, wanted=[])
+    assert bench.going(left) == ["old-1"]
+
+    slow.answer("old-1", result=EvictResult.BLOCKED)
+    assert bench.going(left) == []
+
+
+def test_nobody_counts_on_who_was_asked_to_leave_until_it_is_known_that_he_stays() -> None:
+    slow = SlowEvictor()
+    bench = Bench(evictor=slow)
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    assert bench.going(OLD) == ["old-0", "old-1"]
+
+    half = gang("old", [pod("old-0", Status.RELEASING), pod("old-1")])
+    assert bench.going(half) == ["old-1"], "the other one is seen to leave"
+    slow.answer("old-0")
+    assert bench.going(OLD) == ["old-0", "old-1"]
+    slow.answer("old-1", result=EvictResult.BLOCKED)
+    assert bench.going(OLD) == ["old-0"]
+
+
+def test_in_a_dry_run_everybody_counts() -> None:
+    bench = Bench(dry_run=True)
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+
+    assert bench.going(OLD) == []
+
+
+LATE = pod("late")
+
+
+def test_who_joined_a_gang_before_it_was_made_to_leave_and_unseen_by_the_plan_follows_it() -> None:
+    bench = Bench(sent=frozenset({LATE.uid}))
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    alone = gang("old", [LATE], min_member=2)
+    bench.clock.pass_(AGAIN.first_s)
+    bench.carry_out(alone, NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1", "late"]
+
+
+@pytest.mark.parametrize(
+    ("then", "asked"),
+    [(Status.BINDING, ["old-0", "old-1", "late"]), (Status.PENDING, ["old-0", "old-1"])],
+    ids=["on his way", "not bound after all"],
+)
+def test_he_does_so_though_his_binding_was_settled_after_all_others_had_left(
+    then: Status, asked: list[str]
+) -> None:
+    bench = Bench(sent=frozenset({LATE.uid}))
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    bench.clock.pass_(AGAIN.first_s)
+    for status in (then, Status.RUNNING):
+        alone = gang("old", [pod("late", status)], min_member=2)
+        bench.carry_out(alone, NEEDY, wanted=[])
+
+    assert bench.evictor.names() == asked
+
+
+@pytest.mark.parametrize(
+    ("now", "taken"),
+    [
+        ([pod("old-0"), pod("old-1"), LATE], []),
+        ([pod("old-0"), pod("old-1", Status.RELEASING)], ["old-0", "old-1"]),
+    ],
+    ids=["somebody has joined it", "somebody leaves it anyway"],
+)
+def test_a_gang_leaves_whole_or_not_at_all_as_it_is_when_it_is_asked(
+    now: list[Pod], taken: list[str]
+) -> None:
+    bench = Bench(meanwhile={OLD.key: gang("old", now, min_member=2)})
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+
+    assert bench.evictor.names() == taken
+
+
+def test_nobody_is_taken_whom_a_gang_cannot_spare_any_more_since_the_plan_was_made() -> None:
+    large = gang("old", 3, min_member=2)
+    fewer = gang("old", [*large.pods[:2], pod("old-2", Status.RELEASING)], min_member=2)
+    bench = Bench(meanwhile={OLD.key: fewer})
+    bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
+
+    assert bench.evictor.orders == []
+    assert bench.pokes == 0, "the change itself asks for the next plan"
+
+
+def test_a_set_that_would_tear_a_gang_even_as_the_plan_saw_it_is_told_of_and_chosen_otherwise() -> (
+    None
+):
+    """Pods one by one is how kube-batch takes victims, and plugins of others may."""
+    bench = Bench()
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD, only=1))
+
+    assert bench.evictor.orders == []
+    assert (bench.pokes, bench.counted("reclaim", "refused")) == (1, 1)
+    assert bench.protected(OLD, NEEDY) == {"old-0"}
+
+
+def test_nor_whom_it_cannot_spare_beside_those_kube_scheduler_may_be_evicting() -> None:
+    large = gang("old", 3, min_member=2)
+    bench = Bench()
+    bench.goodbyes.granted = lambda *_: 1
+    bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
+    assert bench.evictor.orders == []
+
+    bench.goodbyes.granted = lambda *_: 0
+    bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
+    assert bench.evictor.names() == ["old-0"]
+
+
+def test_who_joins_it_when_it_starts_over_does_not() -> None:
+    bench = Bench()
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    bench.clock.pass_(AGAIN.first_s)
+    bench.carry_out(gang("old", [LATE], min_member=2), NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0", "old-1"]
+
+
+def test_nor_does_who_joined_one_that_runs_on_without_those_who_leave() -> None:
+    bench = Bench(sent=frozenset({LATE.uid}))
+    large = gang("old", 3, min_member=2)
+    bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
+    bench.clock.pass_(AGAIN.first_s)
+    bench.carry_out(gang("old", [LATE], min_member=2), NEEDY, wanted=[])
+
+    assert bench.evictor.names() == ["old-0"]
+
+
+def test_everybody_concerned_is_told_once_and_not_per_pod() -> None:
+    bench = Bench()
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+
+    assert bench.announcer.said() == [("old", "Evict")]
+    assert bench.announcer.notices[0].message == (
+        "2 of 2 running members leave: queue right takes back its due from queue left for a/needy"
+    )
+    assert [line.text for line in bench.journal.story(GangKey("a/needy"))] == [
+        "reclaim asks 2 pods to leave for it, of a/old"
+    ]
+    assert [line.word for line in bench.journal.story(GangKey("a/old"))] == ["Evict"]
+
+
+def test_the_pod_itself_is_told_for_whom_it_leaves() -> None:
+    bench = Bench()
+    needy = gang("needy", 1, status=Status.PENDING, queue="left", priority=100)
+    bench.carry_out(OLD, needy, wanted=evictions(OLD, action="preempt"))
+
+    assert {order.why for order in bench.evictor.orders} == {"a/needy has priority 100 over 0"}
+
+
+def test_a_dry_run_reports_and_evicts_nobody() -> None:
+    bench = Bench(dry_run=True)
+    for _ in range(3):
+        bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+
+    assert bench.evictor.orders == []
+    assert bench.announcer.said() == [("old", "WouldEvict")]
+    assert bench.counted("reclaim", "dry-run") == 2
+
+
+def test_a_gang_that_came_back_is_left_alone_for_a_while() -> None:
+    bench = Bench()
+    bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
+    back = snapshot(OLD, NEEDY, now=bench.clock.now())
+    bench.journal.note(back, Plan(verdicts={GangKey("a/old"): verdict("a/old")}))
+
+    assert set(bench.dispatch.protect(back).protected) == {"uid-old-0", "uid-old-1"}
+    bench.clock.pass_(61)
+    later = snapshot(OLD, NEEDY, now=bench.clock.now())
+    assert bench.dispatch.protect(later).protected == {}

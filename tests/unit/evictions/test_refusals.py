@@ -1,0 +1,183 @@
+"""A victim that may not leave is not chosen again at once; another is, however quiet it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import pairwise
+
+import pytest
+
+from extender.cache.changes import Upsert
+from extender.evictions.dispatch import Dispatch
+from extender.metrics import Metrics
+from extender.model.pod import Requirement, Shape, Status
+from extender.model.queue import Queue
+from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.ports import EvictOrder, EvictOutcome, EvictResult
+from extender.reporting.journal import Journal
+from tests.unit.cache.building import amounts, group, node, pod
+from tests.unit.evictions.scene import RecordingAnnouncer, settled
+from tests.unit.reservations.world import World
+
+BIG = Shape(requests=amounts(cpu=4))
+#: Volcano's installer leaves the plugin out too; then only our last look knows of budgets.
+WITHOUT_PDB = policies.parse(policies.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
+
+
+def budget(app: str, allowed: int = 0) -> DisruptionBudget:
+    selector = (Requirement("app", "In", (app,)),)
+    return DisruptionBudget(namespace="a", name=app, selector=selector, allowed=allowed)
+
+
+class Quiet:
+    """A cluster in which nothing ever changes by itself, and the real cycle over it."""
+
+    def __init__(self, victims: int, *, guarded: Sequence[int] = ()) -> None:
+        names = [f"n{number}" for number in range(victims)]
+        self.world = world = World(
+            Queue(name="left"),
+            Queue(name="right"),
+            group("need", 1, queue="right"),
+            pod("q0", "need", shape=BIG),
+            nodes=names,
+        )
+        for number, name in enumerate(names):
+            app = f"db{number}" if number in guarded else "free"
+            world.see(
+                group(f"l{number}", 1, queue="left"),
+                pod(f"v{number}", f"l{number}", on=name, shape=BIG, labels={"app": app}),
+            )
+        for number in guarded:
+            world.see(budget(f"db{number}"))
+        #: Pods the API server will not let go.
+        self.blocked: set[str] = set()
+        self.asked: list[tuple[float, str]] = []
+        self.journal = Journal()
+        self.dispatch = Dispatch(
+            evictor=self,
+            announcer=RecordingAnnouncer(),
+            journal=self.journal,
+            metrics=Metrics(),
+            clock=world.clock,
+            goodbyes=world.cluster.goodbyes,
+        )
+        self.dispatch.on_objection(world.cycle.poke)
+        world.make_plan = lambda snapshot: make_plan(snapshot, WITHOUT_PDB)
+        world.protect = self.dispatch.protect  # type: ignore[method-assign]
+        world.carry_out = self.dispatch.carry_out  # type: ignore[method-assign]
+        world.report = self.report  # type: ignore[method-assign]
+        self.began = world.clock.time
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.journal.note(snapshot, plan)
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Play the API server; whoever may go begins to leave."""
+        outcomes = []
+        for order in orders:
+            self.asked.append((self.world.clock.time - self.began, order.name))
+            if order.name in self.blocked:
+                outcomes.append(EvictOutcome(EvictResult.BLOCKED, "the budget says no"))
+                continue
+            outcomes.append(EvictOutcome(EvictResult.LEAVING))
+            seen = self.world.cluster.seen(order.uid)
+            assert seen is not None
+            number = order.name.removeprefix("v")
+            self.world.see(
+                pod(
+                    order.name,
+                    f"l{number}",
+                    on=seen[0].node,
+                    shape=BIG,
+                    status=Status.RELEASING,
+                    labels=seen[0].labels,
+                )
+            )
+        return [settled(each) for each in outcomes]
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time pass as the cycle's own thread does."""
+        until = self.world.clock.time + seconds
+        while self.world.clock.time < until:
+            if self.world.cycle.is_due():
+                self.world.cycle.run_once()
+                self.world.clock.time += 0.005  # a pass takes a moment
+            self.world.clock.time += 0.25
+
+    def names(self) -> list[str]:
+        return [name for _, name in self.asked]
+
+
+@pytest.mark.parametrize("victims", [2, 5, 20])
+def test_when_only_our_last_look_knows_of_the_budgets_somebody_else_leaves_within_five_seconds(
+    victims: int,
+) -> None:
+    quiet = Quiet(victims, guarded=range(1, victims))
+    quiet.pass_seconds(5)
+
+    assert quiet.names() == ["v0"]
+
+
+def test_an_eviction_api_that_says_no_for_ever_does_not_keep_others_from_leaving() -> None:
+    quiet = Quiet(20)
+    quiet.blocked = {f"v{number}" for number in range(1, 20)}
+    quiet.pass_seconds(10)
+
+    assert "v0" in quiet.names()
+    assert len(quiet.names()) == len(set(quiet.names())), "nobody was asked twice"
+
+
+@pytest.mark.parametrize("who", ["our last look", "the API server"])
+def test_a_budget_that_covers_hundreds_is_asked_once_and_not_pod_by_pod(who: str) -> None:
+    quiet = Quiet(200, guarded=())
+    covered = range(1, 200)
+    for number in covered:
+        quiet.world.see(
+            pod(f"v{number}", f"l{number}", on=f"n{number}", shape=BIG, labels={"app": "db"})
+        )
+    if who == "the API server":
+        quiet.blocked = {f"v{number}" for number in covered}
+    quiet.world.see(budget("db", allowed=0 if who == "our last look" else 200))
+    quiet.pass_seconds(5)
+
+    assert "v0" in quiet.names()
+    assert len(quiet.names()) <= 2
+
+
+def test_whoever_may_never_leave_is_asked_ever_more_seldom() -> None:
+    quiet = Quiet(2)
+    quiet.blocked = {"v0", "v1"}
+    quiet.pass_seconds(3600)
+
+    times = [at for at, name in quiet.asked if name == "v0"]
+    gaps = [round(later - at) for at, later in pairwise(times)]
+    assert len(times) == 10
+    for least, gap in zip((30, 60, 120, 240, 480, 600), gaps, strict=False):
+        assert least <= gap <= least + 7
+
+
+def test_a_budget_that_gives_in_is_used_within_five_seconds() -> None:
+    quiet = Quiet(2, guarded=(0, 1))
+    quiet.pass_seconds(600)
+    assert quiet.asked == []
+
+    changed = quiet.world.clock.time - quiet.began
+    quiet.world.see(budget("db1", allowed=1))
+    quiet.pass_seconds(5)
+
+    assert quiet.names() == ["v1"]
+    assert quiet.asked[0][0] - changed < 5
+
+
+def test_a_new_node_is_used_although_everybody_is_left_alone() -> None:
+    quiet = Quiet(2, guarded=(0, 1))
+    quiet.pass_seconds(60)
+    quiet.world.cluster.apply(Upsert(node("new")))
+    quiet.pass_seconds(5)
+
+    assert quiet.asked == []
+    assert quiet.world.of("q0").node == "new"

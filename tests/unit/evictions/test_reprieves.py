@@ -1,0 +1,112 @@
+"""Who is left alone for a while."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.evictions.reprieves import FORGET_S, LONGEST_S, MEMORY_S, Reprieves
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid, Status
+from extender.model.snapshot import DisruptionBudget
+from extender.timing.pause import Pause
+from tests.unit.evictions.scene import NOW, budget, gang, pod, snapshot
+
+OLD = GangKey("a/old")
+
+
+def protected(reprieves: Reprieves, since: float | None, now: float = NOW) -> set[str]:
+    seen = snapshot(gang("old", 2), now=now)
+    return set(reprieves.protected(seen, {OLD: since}.get, now))
+
+
+def test_nobody_is_protected_without_a_reason() -> None:
+    assert protected(Reprieves(), since=NOW) == set()
+
+
+def test_a_pod_is_protected_until_its_reprieve_ends() -> None:
+    reprieves = Reprieves()
+    reprieves.grant(pod("old-0"), "a budget forbids it", Pause(10, 40), NOW)
+
+    seen = snapshot(gang("old", 2))
+    assert reprieves.protected(seen, {}.get, NOW) == {PodUid("uid-old-0"): "a budget forbids it"}
+    assert protected(reprieves, None, now=NOW + 10) == set()
+
+
+def test_a_pod_that_may_not_leave_is_left_alone_longer_each_time() -> None:
+    reprieves, now, lasted = Reprieves(), NOW, []
+    for _ in range(4):
+        reprieves.grant(pod("old-0"), "no", Pause(10, 40), now)
+        until = now
+        while reprieves.spares(pod("old-0"), until):
+            until += 1
+        lasted.append(until - now)
+        now = until
+
+    assert lasted == [10, 20, 40, 40]
+    assert protected(reprieves, None, now=now + FORGET_S) == set()
+    reprieves.grant(pod("old-0"), "no", Pause(10, 40), now + FORGET_S)
+    assert not reprieves.spares(pod("old-0"), now + FORGET_S + 10), "and then forgotten"
+
+
+@pytest.mark.parametrize(
+    ("later", "is_over"),
+    [
+        pytest.param([budget("db", 0, app="db")], False, id="it says the same"),
+        pytest.param([budget("db", 1, app="db")], True, id="it allows more"),
+        pytest.param([], True, id="it is gone"),
+        pytest.param(
+            [budget("db", 0, app="db"), budget("web", 9, app="web")], False, id="another one"
+        ),
+    ],
+)
+def test_a_reprieve_that_rests_on_a_budget_ends_with_it(
+    later: list[DisruptionBudget], is_over: bool
+) -> None:
+    reprieves = Reprieves()
+    guarded = pod("old-0", labels={"app": "db"})
+    reprieves.grant(guarded, "no", Pause(600, 600), NOW, [budget("db", 0, app="db")])
+    seen = snapshot(gang("old", [guarded]), budgets=later)
+
+    assert bool(reprieves.protected(seen, {}.get, NOW + 1)) is not is_over
+
+
+def test_a_clock_that_was_set_back_protects_nobody_for_longer() -> None:
+    reprieves = Reprieves(min_run_s=30)
+
+    assert protected(reprieves, since=NOW + 3600) == set()
+
+
+def test_a_gang_may_run_for_the_minimum_time_before_it_can_be_a_victim() -> None:
+    reprieves = Reprieves(min_run_s=30)
+
+    assert protected(reprieves, since=NOW - 29) == {"uid-old-0", "uid-old-1"}
+    assert protected(reprieves, since=NOW - 30) == set()
+    assert protected(reprieves, since=None) == set()
+
+
+def test_only_members_on_a_node_are_protected() -> None:
+    reprieves = Reprieves(min_run_s=30)
+    seen = snapshot(gang("old", [pod("old-0"), pod("old-1", Status.PENDING)]))
+
+    assert set(reprieves.protected(seen, {OLD: NOW}.get, NOW)) == {"uid-old-0"}
+
+
+def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
+    reprieves = Reprieves(rerun_s=60)
+    allowed = []
+    for _ in range(6):
+        reprieves.made_to_leave(OLD, NOW)
+        allowed.append(reprieves.undisturbed_s(OLD))
+
+    assert allowed == [60, 120, 240, 480, LONGEST_S, LONGEST_S]
+    assert protected(reprieves, since=NOW - 599) == {"uid-old-0", "uid-old-1"}
+    assert protected(reprieves, since=NOW - 600) == set()
+
+
+def test_what_happened_long_ago_is_forgotten() -> None:
+    reprieves = Reprieves(rerun_s=60)
+    reprieves.made_to_leave(OLD, NOW)
+    later = NOW + MEMORY_S + 1
+
+    assert protected(reprieves, since=later, now=later) == set()
+    assert reprieves.undisturbed_s(OLD) == 0

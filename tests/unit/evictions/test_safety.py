@@ -1,0 +1,167 @@
+"""Who may be asked to leave, whatever the plan says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.evictions import safety
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import Pod, PodUid, Status
+from extender.model.queue import Queue, Share
+from extender.model.resources import Resources
+from extender.model.snapshot import DisruptionBudget
+from tests.unit.evictions.scene import budget, evictions, gang, pod, snapshot
+
+NEEDY = gang("needy", 2, status=Status.PENDING, queue="right")
+
+
+def objections(
+    *victims: Gang,
+    action: str = "reclaim",
+    only: int | None = None,
+    queues: tuple[Queue, ...] = (Queue(name="left"), Queue(name="right")),
+    budgets: tuple[DisruptionBudget, ...] = (),
+    needy: Gang = NEEDY,
+) -> set[str]:
+    seen = snapshot(*victims, needy, queues=queues, budgets=budgets)
+    ordered = evictions(*victims, action=action, only=only)
+    return set(safety.objections(safety.find(ordered, seen), seen).values())
+
+
+def test_a_whole_gang_of_another_queue_may_leave() -> None:
+    assert objections(gang("old", 3)) == set()
+
+
+def test_surplus_members_may_leave() -> None:
+    assert objections(gang("old", 3, min_member=2), only=1) == set()
+
+
+def test_a_gang_is_never_left_with_fewer_members_than_it_needs() -> None:
+    assert objections(gang("old", 3, min_member=2), only=2) == {
+        "1 of 2 needed members of a/old would be left"
+    }
+
+
+def test_members_that_have_succeeded_still_count_for_the_rest() -> None:
+    done = [pod("old-0", Status.SUCCEEDED, node=""), pod("old-1"), pod("old-2")]
+
+    assert objections(gang("old", [done[1], done[2], done[0]], min_member=2), only=1) == set()
+
+
+def test_a_role_is_never_left_with_fewer_members_than_it_needs() -> None:
+    members = [pod("old-0", role="chief"), pod("old-1", role="hand"), pod("old-2", role="hand")]
+    torn = gang("old", members, min_member=2, min_by_role={"chief": 1, "hand": 1})
+
+    assert objections(torn, only=1) == {"0 of 1 needed chief members of a/old would be left"}
+
+
+def test_a_promise_does_not_stand_for_a_member_that_leaves() -> None:
+    chiefs = [pod("old-0", role="chief"), pod("old-1", Status.ALLOCATED, role="chief")]
+    torn = gang("old", [*chiefs, pod("old-2")], min_member=2, min_by_role={"chief": 1})
+
+    assert objections(torn, only=1) == {"1 of 2 needed members of a/old would be left"}
+    assert objections(gang("old", [*torn.pods, pod("old-3")], min_member=2,
+                           min_by_role={"chief": 1}), only=1) == {
+        "0 of 1 needed chief members of a/old would be left"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("victim", "why"),
+    [
+        pytest.param(pod("x", ours=False), "it belongs to another scheduler", id="not ours"),
+        pytest.param(
+            pod("x", priority_class="system-node-critical"),
+            "priority class system-node-critical is exempt",
+            id="critical",
+        ),
+        pytest.param(pod("x", exempt=True), "namespace a is exempt", id="exempt namespace"),
+        pytest.param(pod("x", preemptable=False), "it is marked as not preemptable", id="marked"),
+        pytest.param(pod("x", Status.RELEASING), "it is not running", id="leaves already"),
+    ],
+)
+def test_some_pods_never_have_to_leave(victim: Pod, why: str) -> None:
+    assert objections(gang("old", [victim])) == {why}
+
+
+def test_kube_system_is_left_alone() -> None:
+    system = pod("dns", namespace="kube-system")
+    seen = snapshot(NEEDY)
+    asked = evictions(gang("old", [system]))[0]
+    victim = safety.Victim(asked, gang("old", [system]), system)
+
+    assert safety.objections({system.uid: victim}, seen) == {
+        system.uid: "namespace kube-system is exempt"
+    }
+
+
+def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
+    queues = (Queue(name="left", reclaimable=False), Queue(name="right"))
+
+    assert objections(gang("old"), queues=queues) == {"queue left is not reclaimable"}
+
+
+def test_reclaiming_crosses_queues_and_preemption_does_not() -> None:
+    assert objections(gang("old", queue="right")) == {"a queue does not reclaim from itself"}
+    assert objections(gang("old"), action="preempt") == {"preemption stays inside queue right"}
+    assert objections(gang("old", queue="right"), action="preempt") == set()
+
+
+def test_a_queue_gives_back_to_a_namespace_that_has_at_least_so_much_of_it() -> None:
+    shares = {"right/a": Share(queue="right", namespace="a", least=Resources({"cpu": 1000}))}
+    mine = gang("old", queue="right")
+    theirs = replace(mine, group=replace(mine.group, namespace="b"))
+
+    def said(victim: Gang) -> set[str]:
+        seen = replace(snapshot(NEEDY, victim), shares=shares)
+        asked = {
+            each.uid: safety.Victim(order, victim, each)
+            for order, each in zip(evictions(victim), victim.pods, strict=True)
+        }
+        return set(safety.objections(asked, seen).values())
+
+    assert said(theirs) == set()
+    assert said(mine) == {"a queue does not reclaim from itself"}
+
+
+def test_nobody_leaves_for_a_gang_that_is_gone() -> None:
+    other = gang("other", queue="right")
+
+    assert objections(gang("old"), needy=other) == {"the gang that wanted its room is gone"}
+
+
+def test_a_disruption_budget_is_counted_over_the_whole_set() -> None:
+    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+
+    assert objections(gang("old", members), budgets=(budget("web", 3, app="web"),)) == set()
+    assert objections(gang("old", members), budgets=(budget("web", 2, app="web"),)) == {
+        "PodDisruptionBudget a/web allows 2 disruptions, not 3"
+    }
+    assert objections(gang("old", members), budgets=(budget("db", 0, app="db"),)) == set()
+
+
+def test_only_those_beyond_a_budget_are_held_against_it() -> None:
+    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+    seen = snapshot(
+        gang("old", members, min_member=0), NEEDY, budgets=[budget("web", 1, app="web")]
+    )
+    asked = safety.find(evictions(seen.gangs[GangKey("a/old")]), seen)
+
+    assert set(safety.objections(asked, seen)) == {"uid-old-1", "uid-old-2"}
+
+
+def test_those_asked_before_count_against_a_budget_until_it_shows_them() -> None:
+    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+    old = gang("old", members, min_member=0)
+
+    def forbidden(web: DisruptionBudget, leaving: set[str]) -> int:
+        seen = snapshot(old, NEEDY, budgets=[web])
+        asked = safety.find(evictions(old, only=1), seen)
+        return len(safety.objections(asked, seen, {PodUid(f"uid-{name}") for name in leaving}))
+
+    assert forbidden(budget("web", 2, app="web"), {"old-1"}) == 0
+    assert forbidden(budget("web", 2, app="web"), {"old-1", "old-2"}) == 1
+    shown = replace(budget("web", 1, app="web"), disrupted=frozenset({"old-1", "old-2"}))
+    assert forbidden(shown, {"old-1", "old-2"}) == 0

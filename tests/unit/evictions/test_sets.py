@@ -1,0 +1,160 @@
+"""A set of evictions is one set, at any size, until every pod of it is gone or refused."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from extender.evictions.sets import WAVE
+from extender.model.gang import Gang
+from extender.model.pod import Status
+from extender.ports import EvictResult
+from tests.unit.evictions.bench import NEEDY, OLD, Bench, without
+from tests.unit.evictions.scene import SlowEvictor, budget, evictions, gang, pod
+
+OTHER = gang("other", 2)
+
+
+def slow_bench() -> tuple[Bench, SlowEvictor]:
+    evictor = SlowEvictor()
+    return Bench(evictor=evictor), evictor
+
+
+def guarded(name: str, count: int = 2) -> Gang:
+    """A gang that the budget `db` has a say about."""
+    return gang(name, [pod(f"{name}-{index}", labels={"app": "db"}) for index in range(count)])
+
+
+def test_a_set_whose_evictions_wait_their_turn_for_minutes_is_still_one_set() -> None:
+    bench, evictor = slow_bench()
+    bench.carry_out(OLD, OTHER, NEEDY, wanted=evictions(OLD))
+    for _ in range(20):
+        bench.clock.pass_(30)
+        bench.carry_out(OLD, OTHER, NEEDY, wanted=evictions(OTHER))
+
+    assert evictor.names() == ["old-0", "old-1"]
+
+
+def test_a_large_set_goes_out_wave_by_wave_and_whole_gang_by_whole_gang() -> None:
+    bench, evictor = slow_bench()
+    gangs = [gang(f"old{number}", 7) for number in range(20)]
+    bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
+
+    first = evictor.names()
+    assert len(first) == 56, "the fewest whole gangs that are at least a wave"
+    evictor.answer(*first[:-1])
+    assert evictor.names() == first, "one of them has not answered yet"
+    evictor.answer()
+    assert len(evictor.names()) == 112
+    evictor.answer()
+    assert sorted(evictor.names()) == sorted(each.name for old in gangs for each in old.pods)
+
+
+def test_a_set_of_thousands_goes_out_to_the_last_pod() -> None:
+    bench = Bench()
+    gangs = [gang(f"old{number}", 2) for number in range(40 * WAVE)]
+    bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
+
+    assert len(set(bench.evictor.names())) == 80 * WAVE
+
+
+def test_those_a_budget_has_a_say_about_are_asked_first_and_nobody_leaves_in_vain() -> None:
+    bench, evictor = slow_bench()
+    seen = (OLD, guarded("db"), OTHER, NEEDY)
+    wanted = evictions(OLD, guarded("db"), OTHER)
+    budgets = [budget("db", 2, app="db")]
+    bench.carry_out(*seen, wanted=wanted, budgets=budgets)
+    assert evictor.names() == ["db-0", "db-1"]
+
+    evictor.answer("db-0", result=EvictResult.BLOCKED)
+
+    assert evictor.names() == ["db-0", "db-1"], "the others would make no room"
+    assert bench.announcer.said() == [("db", "Evict")]
+    assert evictor.futures["db-1"].cancelled(), "a gang that cannot leave whole stays whole"
+    assert bench.protected(budgets=budgets) == {"db-0"}
+    bench.carry_out(*seen, wanted=evictions(OLD, OTHER), budgets=budgets)
+    assert evictor.names()[2:] == ["old-0", "old-1", "other-0", "other-1"]
+
+
+def test_the_others_follow_when_everybody_a_budget_has_a_say_about_may_go() -> None:
+    bench, evictor = slow_bench()
+    two, wanted = [guarded("db"), guarded("web")], evictions(OLD, guarded("db"), guarded("web"))
+    bench.carry_out(OLD, *two, NEEDY, wanted=wanted, budgets=[budget("db", 4, app="db")])
+    asked = [evictor.names()]
+    for _ in range(2):
+        evictor.answer()
+        asked.append(evictor.names()[sum(map(len, asked)) :])
+
+    assert asked == [["db-0", "db-1"], ["web-0", "web-1"], ["old-0", "old-1"]]
+
+
+def test_nobody_more_is_asked_when_the_gang_that_needed_the_room_is_gone() -> None:
+    bench, evictor = slow_bench()
+    gangs = [gang(f"old{number}", 30) for number in range(4)]
+    bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
+    asked = evictor.names()
+    bench.carry_out(*gangs, wanted=[])
+    evictor.answer()
+
+    assert evictor.names() == asked == [each.name for old in gangs[:2] for each in old.pods]
+
+
+def test_a_victim_that_leaves_by_itself_is_not_asked_any_more() -> None:
+    bench, evictor = slow_bench()
+    gangs = [gang(f"old{number}", 60) for number in range(2)]
+    bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
+    left = without(gangs[1], ["old1-7"])
+    bench.carry_out(gangs[0], left, NEEDY, wanted=[])
+    evictor.answer()
+
+    assert evictor.names()[60:] == [each.name for each in left.pods]
+
+
+def test_two_gangs_that_want_the_same_victims_wait_for_one_set() -> None:
+    bench, evictor = slow_bench()
+    third = gang("third", 1, status=Status.PENDING, queue="right")
+    bench.carry_out(OLD, OTHER, NEEDY, third, wanted=evictions(OLD))
+    both = evictions(OLD, OTHER, beneficiary="a/third")
+    for _ in range(5):
+        bench.clock.pass_(60)
+        bench.carry_out(OLD, OTHER, NEEDY, third, wanted=both)
+    assert evictor.names() == ["old-0", "old-1"]
+
+    evictor.answer()
+    bench.carry_out(OTHER, NEEDY, third, wanted=evictions(OTHER, beneficiary="a/third"))
+    assert evictor.names()[2:] == ["other-0", "other-1"]
+
+
+def test_a_budget_is_not_overdrawn_by_two_sets_before_it_shows_the_first() -> None:
+    bench, evictor = slow_bench()
+    third = gang("third", 1, status=Status.PENDING, queue="right")
+    one, two = guarded("one"), guarded("two")
+    seen, allowed = (one, two, NEEDY, third), [budget("db", 3, app="db")]
+    bench.carry_out(*seen, wanted=evictions(one), budgets=allowed)
+    bench.carry_out(*seen, wanted=evictions(two, beneficiary="a/third"), budgets=allowed)
+
+    assert evictor.names() == ["one-0", "one-1"]
+    assert bench.stories("a/third", "VictimStays") == [
+        "a/two-1 stays: PodDisruptionBudget a/db allows 1 disruptions, not 2"
+    ]
+
+
+def test_a_refusal_that_comes_while_a_plan_is_made_is_heard_by_that_plan() -> None:
+    bench, evictor = slow_bench()
+    seen = bench.carry_out(OLD, OTHER, NEEDY, wanted=evictions(OLD))
+    bench.dispatch.protect(seen)
+    evictor.answer("old-0", result=EvictResult.BLOCKED)
+    bench.carry_out(without(OLD, ["old-1"]), OTHER, NEEDY, wanted=evictions(OLD, only=1))
+
+    assert evictor.names() == ["old-0", "old-1"]
+    assert bench.pokes == 2, "another plan is needed, and at once"
+
+
+def test_answers_from_many_threads_send_every_wave_once() -> None:
+    bench, evictor = slow_bench()
+    gangs = [gang(f"old{number}", 10) for number in range(40)]
+    bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
+    with ThreadPoolExecutor(8) as hands:
+        while waiting := evictor.unanswered():
+            list(hands.map(evictor.answer, waiting))
+
+    assert sorted(evictor.names()) == sorted(each.name for old in gangs for each in old.pods)

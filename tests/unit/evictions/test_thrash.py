@@ -1,0 +1,156 @@
+"""Room changes hands once and then stays: an hour of virtual time with the real planner."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings, strategies as st
+
+from extender.evictions.reprieves import LONGEST_S
+from extender.model.queue import Queue
+from tests.strategies import examples
+from tests.unit.evictions.scene import budget
+from tests.unit.evictions.town import Job, Town
+
+HOUR = 3600
+LEFT, RIGHT = Queue(name="left"), Queue(name="right")
+
+
+def full_town(**rest: object) -> Town:
+    """32 cpus, all used by eight gangs of four in the left queue."""
+    town = Town([8] * 4, [LEFT, RIGHT], **rest)  # type: ignore[arg-type]
+    town.submit(*(Job(f"l{number}", "left", 4) for number in range(8)))
+    town.pass_seconds(5)
+    assert town.used("left") == 32
+    return town
+
+
+def test_a_queue_takes_back_its_due_at_once_exactly_and_for_good() -> None:
+    town = full_town()
+    town.submit(Job("r", "right", 16))
+    town.pass_seconds(10)
+
+    assert (town.used("left"), town.used("right")) == (16, 16)
+    assert len(town.evicted) == 16
+
+    town.pass_seconds(HOUR, every=5)
+
+    assert len(town.evicted) == 16
+    assert town.running()["r"] == 16
+
+
+def test_queues_whose_gangs_do_not_divide_evenly_come_to_rest_too() -> None:
+    town = Town([8] * 4, [LEFT, RIGHT])
+    town.submit(*(Job(f"l{number}", "left", 3) for number in range(10)))
+    town.pass_seconds(5)
+    town.submit(*(Job(f"r{number}", "right", 5) for number in range(6)))
+    town.pass_seconds(60)
+    evicted = len(town.evicted)
+    town.pass_seconds(HOUR, every=10)
+
+    assert len(town.evicted) == evicted
+    assert town.used("left") >= 15
+    assert town.used("right") == 15
+
+
+def test_a_queue_that_comes_and_goes_disturbs_the_same_gangs_ever_more_seldom() -> None:
+    town = full_town()
+    for _ in range(HOUR // 120):
+        town.submit(Job("r", "right", 16))
+        town.pass_seconds(60, every=2)
+        town.cancel("r")
+        town.pass_seconds(60, every=2)
+
+    times: dict[str, list[float]] = {}
+    for at, name in town.evicted:
+        if at not in times.setdefault(name, []):
+            times[name].append(at)
+    gaps = {name: [later - at for at, later in pairwise(each)] for name, each in times.items()}
+    assert any(len(each) > 1 for each in gaps.values())
+    for each in gaps.values():
+        for turn, gap in enumerate(each):
+            assert gap >= min(60 * 2**turn, LONGEST_S)
+
+
+def test_a_budget_that_forbids_it_leaves_everybody_where_they_are() -> None:
+    town = full_town(budgets=[budget(f"keep-{n}", 0, job=f"l{n}") for n in range(8)])
+    town.submit(Job("r", "right", 16))
+    town.pass_seconds(600, every=5)
+
+    assert town.evicted == []
+    assert town.used("left") == 32
+
+
+def test_the_more_important_takes_the_place_of_the_less_important_once() -> None:
+    town = full_town()
+    town.submit(Job("vip", "left", 10, priority=100))
+    town.pass_seconds(10)
+    assert town.running()["vip"] == 10
+    evicted = len(town.evicted)
+    town.pass_seconds(HOUR, every=5)
+
+    assert evicted == len(town.evicted) == 12
+
+
+def test_a_restart_in_the_middle_of_a_set_asks_for_no_more_than_were_needed() -> None:
+    town = full_town()
+    town.submit(Job("r", "right", 16))
+    town.takes = 8  # two of four gangs; then we die
+    town.pass_seconds(1)
+    assert len(town.evicted) == 8
+
+    town.takes = None
+    town.restart()
+    town.pass_seconds(HOUR, every=5)
+
+    assert len(town.evicted) == 16
+    assert (town.used("left"), town.running()["r"]) == (16, 16)
+
+
+def test_a_victim_that_never_goes_is_waited_for_and_then_another_leaves_in_its_place() -> None:
+    town = full_town(finalized={"l7"})
+    town.submit(Job("vip", "left", 10, priority=100))
+    town.pass_seconds(60)
+    assert len(town.evicted) == 12, "one set, and no more while all of it may still go"
+    assert town.running()["vip"] == 0
+
+    town.pass_seconds(30)
+    assert town.running()["vip"] == 10
+    evicted = len(town.evicted)
+    town.pass_seconds(HOUR, every=5)
+
+    assert len(town.evicted) == evicted
+
+
+jobs = st.builds(
+    lambda number, queue, members, surplus, cpu, priority: Job(
+        f"j{number}", queue, members + surplus, members, cpu, priority
+    ),
+    st.integers(0, 9),
+    st.sampled_from(["left", "right"]),
+    st.integers(1, 5),
+    st.integers(0, 2),
+    st.sampled_from([1, 1, 2]),
+    st.sampled_from([0, 0, 10]),
+)
+
+
+@settings(max_examples=examples(8))
+@given(
+    cpus=st.lists(st.integers(2, 8), min_size=1, max_size=3),
+    weights=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    waves=st.lists(st.lists(jobs, min_size=1, max_size=4), min_size=2, max_size=3),
+)
+def test_any_town_comes_to_rest_and_no_gang_is_torn_on_the_way(
+    cpus: list[int], weights: tuple[int, int], waves: list[list[Job]]
+) -> None:
+    left, right = weights
+    town = Town(cpus, [Queue(name="left", weight=left), Queue(name="right", weight=right)])
+    for wave in waves:
+        town.submit(*(job for job in wave if job.name not in town.jobs))
+        town.pass_seconds(20, every=2)
+    town.pass_seconds(60, every=5)
+    evicted = len(town.evicted)
+    town.pass_seconds(HOUR, every=60)
+
+    assert len(town.evicted) == evicted

@@ -1,0 +1,62 @@
+"""How long a gang runs in peace, whoever led when it started."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.model.gang import Gang
+from extender.model.pod import Status
+from tests.unit.evictions.bench import Bench
+from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+
+MINE = {"old-0", "old-1"}
+
+
+def started(*ago_s: float, min_member: int = 2) -> Gang:
+    """A gang that waited for an hour, and whose members began so long ago."""
+    pods = [
+        pod(f"old-{index}", created=NOW - 3600, began=NOW - each)
+        for index, each in enumerate(ago_s)
+    ]
+    return gang("old", pods, min_member=min_member, created=NOW - 3600)
+
+
+def test_a_gang_that_started_just_before_our_beginning_has_its_minimum_time_too() -> None:
+    bench, young = Bench(min_run_s=30), started(20, 10)
+    assert bench.protected(young) == MINE, "at the first look, before anything was noted"
+
+    bench.clock.pass_(19)
+    assert bench.protected(young) == MINE
+    bench.clock.pass_(1)
+    assert bench.protected(young) == set()
+
+
+def test_a_gang_that_started_anew_while_another_led_has_its_minimum_time_too() -> None:
+    bench = Bench(min_run_s=30)
+    before = gang("old", 2)
+    bench.journal.note(snapshot(before, now=NOW - 1800), plan(verdict("a/old")))
+
+    assert bench.protected(started(10, 10)) == MINE
+    assert bench.protected(started(40, 40)) == set()
+
+
+def test_members_that_a_gang_does_not_need_make_it_no_younger() -> None:
+    bench = Bench(min_run_s=30)
+
+    assert bench.protected(started(60, 60, 1)) == set()
+    assert bench.protected(started(60, 10, 1)) == {*MINE, "old-2"}
+
+
+def test_a_gang_of_which_too_few_run_has_not_started() -> None:
+    bench = Bench(min_run_s=30)
+
+    assert bench.protected(started(10, min_member=2)) == set()
+    waits = gang("old", 2, status=Status.PENDING)
+    assert bench.protected(waits) == set()
+
+
+@pytest.mark.parametrize(("ahead_s", "names"), [(5, MINE), (3600, set())])
+def test_a_node_whose_clock_is_ahead_protects_nobody_for_long(
+    ahead_s: float, names: set[str]
+) -> None:
+    assert Bench(min_run_s=30).protected(started(-ahead_s, -ahead_s)) == names

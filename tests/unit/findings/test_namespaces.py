@@ -1,0 +1,252 @@
+"""Policies of namespaces that do not mean what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from extender.audit import finding
+from extender.audit.everything import Audit, audit
+from extender.audit.finding import Finding
+from extender.audit.namespaces import of_namespaces
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+from extender.model.gang import GangKey, Membership
+from extender.model.pod import Requirement
+from extender.model.queue import Namespace, PriorityClass, Queue, Share
+from extender.model.resources import Resources
+from extender.model.snapshot import DisruptionBudget
+from extender.plan.budgets import MOST_BUDGETS
+from tests.unit.cache.building import NOW, VOLCANO, bare_pod, cluster, group, node
+
+QUEUES = [Queue(name="research", capability=Resources({"cpu": 8000})), Queue(name="nightly")]
+
+
+def cpu(number: int) -> Resources:
+    return Resources({"cpu": number * 1000})
+
+
+def share(queue: str, namespace: str = "b", **rest: Any) -> Share:
+    return Share(queue=queue, namespace=namespace, **rest)
+
+
+def found(*namespaces: Namespace, classes: tuple[str, ...] = ()) -> list[Finding]:
+    """Look at *namespaces* as a live cluster shows them."""
+    made = cluster(
+        node("n1", cpu=16), *QUEUES, *namespaces, *(PriorityClass(name=name) for name in classes)
+    )
+    return list(audit(made.snapshot(NOW)))
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """Nothing is remembered of other tests, nor by them."""
+    finding._nearest.cache_clear()
+    yield
+    finding._nearest.cache_clear()
+
+
+def test_a_queue_that_many_namespaces_miss_costs_one_search_and_many_queues_a_bounded_number(
+    monkeypatch: pytest.MonkeyPatch, forgetful: None
+) -> None:
+    """Each takes 40 ms among 1,500 names, and nobody's status is written meanwhile."""
+    searched: list[str] = []
+
+    def search(word: str, names: list[str], n: int) -> list[str]:
+        searched.append(word)
+        return ["research"]
+
+    monkeypatch.setattr("difflib.get_close_matches", search)
+    queues = {each.name: each for each in QUEUES}
+
+    def look(*missing: str) -> list[Finding]:
+        spaces = [Namespace(name=f"n-{at}", queue=name) for at, name in enumerate(missing)]
+        named = {each.name: each for each in spaces}
+        return of_namespaces(named, queues, {}, (), Resources())
+
+    assert len({each.message.partition("; did")[2] for each in look(*["gone"] * 300)}) == 1
+    assert searched == ["gone"]
+    # Whatever else changes, a node for example, the next look knows the answer.
+    look("gone")
+    assert searched == ["gone"]
+    assert len(look(*(f"gone-{at}" for at in range(300)))) == 300
+    assert len(searched) <= 51
+
+
+def test_a_policy_that_means_what_it_says_is_not_mentioned() -> None:
+    policy = Namespace(
+        name="b",
+        queue="research",
+        allowed=frozenset({"research", "nightly", "default"}),
+        classes=frozenset({"high"}),
+        shares=(share("research", most=cpu(4), least=cpu(2)),),
+    )
+
+    assert found(policy, classes=("high", "low")) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason", "message"),
+    [
+        (
+            {"allowed": frozenset({"reserch", "nightly"})},
+            "QueueUnknown",
+            "namespace b may use queue reserch, which nobody wrote; mend the annotation"
+            " gang-extender.io/queues or create what it names; did you mean research?",
+        ),
+        (
+            {"queue": "nightl"},
+            "HomeQueueMissing",
+            "the home queue of namespace b is nightl, which nobody wrote; mend the annotation"
+            " scheduling.volcano.sh/queue-name or create it; did you mean nightly?",
+        ),
+        (
+            {"classes": frozenset({"hgih", "low"})},
+            "PriorityClassUnknown",
+            "namespace b may use priority class hgih, which nobody wrote; mend the annotation"
+            " gang-extender.io/priority-classes or create what it names; did you mean high?",
+        ),
+        (
+            {"problem": "the annotation gang-extender.io/at-most of namespace b cannot be read"},
+            "Unreadable",
+            "nothing of namespace b can start: the annotation gang-extender.io/at-most of"
+            " namespace b cannot be read",
+        ),
+        (
+            {"shares": (share("Research", most=cpu(1)),)},
+            "ShareOfUnknownQueue",
+            "namespace b has a share of queue Research, which nobody wrote; mend its annotation"
+            " gang-extender.io/at-most or gang-extender.io/at-least; did you mean research?",
+        ),
+        (
+            {"allowed": frozenset({"nightly"}), "shares": (share("research", most=cpu(1)),)},
+            "ShareOfForbiddenQueue",
+            "namespace b has a share of queue research, which it may not use; mend its annotation"
+            " gang-extender.io/at-most or gang-extender.io/at-least, or allow the queue by"
+            " gang-extender.io/queues",
+        ),
+        (
+            {"shares": (share("research", most=cpu(1), least=cpu(2)),)},
+            "AtLeastAboveAtMost",
+            "namespace b has at least 2 cpu in queue research, and at most 1; lower its annotation"
+            " gang-extender.io/at-least or raise gang-extender.io/at-most",
+        ),
+    ],
+)
+def test_each_kind_of_mistake_is_said_with_the_mend(
+    policy: dict[str, Any], reason: str, message: str
+) -> None:
+    assert found(Namespace(name="b", **policy), classes=("high", "low")) == [
+        Finding("Namespace", "b", reason, message)
+    ]
+
+
+def test_several_typos_in_one_list_are_one_finding() -> None:
+    (one,) = found(Namespace(name="b", allowed=frozenset({"reserch", "nightli"})))
+
+    assert "queue nightli, reserch" in one.message
+    assert one.message.endswith("; did you mean nightly?; did you mean research?")
+
+
+def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
+    both = [Namespace(name=name, shares=(share("research", name, least=cpu(5)),)) for name in "bc"]
+
+    assert found(*both) == [
+        Finding(
+            "Queue",
+            "research",
+            "AtLeastsAboveQueue",
+            "by gang-extender.io/at-least b, c have at least 10 cpu of queue research together,"
+            " and it may have at most 8; lower that or raise spec.capability",
+        )
+    ]
+
+
+def test_at_leasts_that_the_cluster_could_not_keep_are_said_of_the_queue() -> None:
+    (one,) = found(Namespace(name="b", shares=(share("nightly", least=cpu(17)),)))
+
+    assert (one.kind, one.reason) == ("Queue", "AtLeastsAboveCluster")
+    assert one.message.endswith(
+        "17 cpu of queue nightly together, and the cluster has 16; lower it"
+    )
+
+
+def test_what_nobody_has_seen_yet_is_held_against_nobody() -> None:
+    policy = Namespace(
+        name="b",
+        classes=frozenset({"high"}),
+        shares=(share("nightly", least=cpu(99)),),
+    )
+    queues = {each.name: each for each in QUEUES}
+    shares = {each.name: each for each in policy.shares}
+
+    assert of_namespaces({"b": policy}, queues, shares, (), Resources()) == []
+
+
+def test_a_class_that_comes_ends_the_finding() -> None:
+    made = cluster(PriorityClass(name="low"), Namespace(name="b", classes=frozenset({"high"})))
+    look = Audit()
+
+    assert [each.reason for each in look(made.snapshot(NOW))] == ["PriorityClassUnknown"]
+    made.apply(Upsert(PriorityClass(name="high")))
+    assert look(made.snapshot(NOW)) == ()
+
+
+def test_pod_groups_of_exempt_namespaces_are_named_because_they_promise_nothing() -> None:
+    made = cluster(node("n1"), group("train", exempt=True), group("tune", exempt=True))
+    look = Audit()
+
+    (one,) = look(made.snapshot(NOW))
+    assert (one.kind, one.name, one.reason) == ("Namespace", "a", "ExemptGang")
+    assert one.message == (
+        "namespace a is exempt, so PodGroup train, like 1 more, there makes no gang and its pods"
+        " start one by one; move it to a namespace that is not exempt"
+    )
+    made.apply(Delete(Kind.GROUP, "a/train", VOLCANO))
+    made.apply(Delete(Kind.GROUP, "a/tune", VOLCANO))
+    assert look(made.snapshot(NOW)) == ()
+
+
+def test_namespaces_with_objects_that_are_too_large_are_named_with_one_of_them() -> None:
+    large = Membership(key=GangKey("a/pod:p"), excess="more than 256 host ports")
+    made = cluster(node("n1"), group("wide", excess="more than 256 roles in minTaskMember"))
+    made.apply(Upsert(SeenPod(bare_pod("p"), large)))
+    budget = DisruptionBudget(namespace="b", name="web", excess="more labels than are read")
+    made.apply(Upsert(budget))
+    look = Audit()
+
+    one, other = look(made.snapshot(NOW))
+    assert (one.kind, one.name, one.reason) == ("Namespace", "a", "TooLarge")
+    assert one.message == (
+        "Pod p of namespace a has more than 256 host ports, and 1 more object is too large;"
+        " write fewer"
+    )
+    assert (other.name, other.message) == (
+        "b",
+        "PodDisruptionBudget web of namespace b has more labels than are read; write fewer",
+    )
+    assert made.snapshot(NOW).too_large is made.snapshot(NOW).too_large
+    made.apply(Upsert(group("wide")))
+    made.apply(Delete(Kind.POD, "uid-p"))
+    made.apply(Delete(Kind.BUDGET, "b/web"))
+    assert look(made.snapshot(NOW)) == ()
+
+
+def test_a_namespace_with_more_budgets_for_one_pod_than_are_looked_at_is_named() -> None:
+    made, look = cluster(node("n1")), Audit()
+    every = (Requirement("k", "Exists"),)
+    for number in range(MOST_BUDGETS + 1):
+        own = (Requirement("app", "In", (f"a{number}",)),)
+        made.apply(Upsert(DisruptionBudget(namespace="fine", name=f"b{number}", selector=own)))
+        made.apply(Upsert(DisruptionBudget(namespace="a", name=f"b{number}", selector=every)))
+
+    (found,) = look(made.snapshot(NOW))
+    assert (found.kind, found.name, found.reason) == ("Namespace", "a", "TooManyBudgets")
+    assert found.message == (
+        "namespace a has more PodDisruptionBudgets for one pod than are looked at (64, with 1,000"
+        " words), so that pods which they may cover are not asked to leave; write fewer, or"
+        " selectors that name different labels"
+    )
+    made.apply(Delete(Kind.BUDGET, "a/b0"))
+    assert look(made.snapshot(NOW)) == ()

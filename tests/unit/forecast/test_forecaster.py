@@ -1,0 +1,102 @@
+"""Estimates for pages: one run ahead for all who ask, and rests between runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.forecast.forecaster import REST, Forecaster
+from extender.model.gang import GangKey
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from tests.unit.forecast.test_lookahead import HOUR, NOW, running, seen, waiting
+
+NEXT = GangKey("lab/next")
+
+
+class Times:
+    """A processor on which every look takes a second, and a clock that stands."""
+
+    def __init__(self) -> None:
+        self.worked = self.now = 0.0
+
+    def spent(self) -> float:
+        self.worked += 1.0
+        return self.worked
+
+
+def forecaster(times: Times) -> Forecaster:
+    return Forecaster(
+        lambda: policies.DEFAULT,
+        seconds=10.0,
+        spent=times.spent,
+        monotonic=lambda: times.now,
+    )
+
+
+def passed(lasts_s: float) -> tuple[Snapshot, Plan]:
+    snapshot = seen(running("lab/a", "n1", "n2", lasts_s=lasts_s), waiting("lab/next", 2))
+    return snapshot, make_plan(snapshot, policies.DEFAULT)
+
+
+def at(asked: Forecaster, last: tuple[Snapshot, Plan], key: GangKey = NEXT) -> float | None:
+    told = asked.estimate(*last, key)
+    assert told is not None
+    return told.at
+
+
+def test_another_plan_is_looked_ahead_from_only_after_a_rest() -> None:
+    times = Times()
+    asked, first, second = forecaster(times), passed(HOUR), passed(2 * HOUR)
+
+    assert at(asked, first) == NOW + HOUR
+    times.now = REST - 0.1
+    assert at(asked, second) == NOW + HOUR  # still what the first run said
+    times.now = REST
+    assert at(asked, second) == NOW + 2 * HOUR
+
+
+def test_one_run_answers_for_all_of_a_plan() -> None:
+    times = Times()
+    asked, last = forecaster(times), passed(HOUR)
+    at(asked, last)
+    worked = times.worked
+
+    at(asked, last)
+
+    assert times.worked == worked
+
+
+def test_a_gang_that_came_since_is_looked_at_in_spite_of_the_rest() -> None:
+    times = Times()
+    asked, (snapshot, plan) = forecaster(times), passed(HOUR)
+    at(asked, (snapshot, plan))
+    late = waiting("lab/zlate", 1)
+    newer = replace(snapshot, gangs={**snapshot.gangs, late.key: late})
+
+    assert at(asked, (newer, make_plan(newer, policies.DEFAULT)), GangKey("lab/zlate")) is None
+
+
+def test_gangs_that_come_all_the_time_do_not_have_it_look_ahead_all_the_time() -> None:
+    times = Times()
+    asked, last = forecaster(times), passed(HOUR)
+    at(asked, last)
+    words = []
+    for number in range(20):
+        late = waiting(f"lab/zlate-{number:02}", 1)
+        snapshot = replace(last[0], gangs={**last[0].gangs, late.key: late})
+        last = (snapshot, make_plan(snapshot, policies.DEFAULT))
+        told = asked.estimate(*last, late.key)
+        assert told is not None
+        words.append(told.words)
+
+    assert times.worked <= 2 * 10.0 + 2
+    assert words[-1].startswith(
+        "unknown, because it did not wait yet when it was looked ahead last; that is done again in"
+    )
+
+    times.now = 2 * 10.0 * REST
+    told = asked.estimate(*last, GangKey("lab/zlate-19"))
+    assert told is not None
+    assert "looked ahead last" not in told.words

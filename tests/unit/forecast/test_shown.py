@@ -1,0 +1,119 @@
+"""Where people see estimates: pages, API, `plan`; what tenants write is text there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cli.main import main
+from extender.forecast.expectation import ENOUGH
+from extender.forecast.experience import MOST_NAMES, MOST_OF_A_NAMESPACE, MOST_SAMPLES
+from extender.forecast.lookahead import MOST_STEPS
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from tests.bench.bench_estimates import HEAD, SMALL, row
+from tests.unit.forecast.test_lookahead import HOUR, running, seen, waiting
+from tests.unit.web.pages.conftest import Looker
+
+PAGE = Path(__file__).parents[3] / "docs" / "estimates.md"
+
+SAVED = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status:
+  allocatable: {cpu: "4", memory: 8Gi, pods: "110"}
+  conditions: [{type: Ready, status: "True"}]
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: old
+  namespace: lab
+  uid: old
+  creationTimestamp: "2026-01-31T12:00:00Z"
+  annotations: {gang-extender.io/duration: "DURATION"}
+spec:
+  schedulerName: gang-scheduler
+  nodeName: n1
+  containers: [{name: all, resources: {requests: {cpu: "4"}}}]
+status: {phase: Running, startTime: "2026-01-31T12:00:00Z"}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  {name: new, namespace: lab, uid: new, creationTimestamp: "2026-01-31T12:05:00Z"}
+spec:
+  schedulerName: gang-scheduler
+  containers: [{name: all, resources: {requests: {cpu: "4"}}}]
+status: {phase: Pending}
+"""
+
+
+def planned(tmp_path: Path, duration: str) -> str:
+    file = tmp_path / "saved.yaml"
+    file.write_text(SAVED.replace("DURATION", duration))
+    ran = CliRunner().invoke(
+        main,
+        ["plan", "-f", str(file), "--scheduler-name", "gang-scheduler"],
+        env={"COLUMNS": "240"},
+    )
+    assert ran.exit_code == 0, ran.output
+    return ran.output
+
+
+def test_a_plan_over_saved_objects_says_when_who_waits_will_run(tmp_path: Path) -> None:
+    told = planned(tmp_path, "1h30m")
+
+    assert "WILL RUN" in told
+    assert "about 13:30 UTC (in 1 h 25 min), after lab/pod:old ends" in told
+    assert "it is expected to run 1 h 30 min (from its annotation)" in told
+
+
+def test_a_duration_that_is_none_is_named_with_its_mend(tmp_path: Path) -> None:
+    told = planned(tmp_path, "two hours")
+
+    assert "annotation gang-extender.io/duration is 'two hours', which is no span of time" in told
+    assert "unknown, because lab/pod:old says no duration and none was learnt" in told
+
+
+@pytest.fixture
+def looking() -> Looker:
+    looker = Looker()
+    snapshot = seen(running("lab/<b>a", "n1", "n2", lasts_s=HOUR), waiting("lab/next", 2))
+    looker.sees(snapshot, make_plan(snapshot, policies.DEFAULT))
+    return looker
+
+
+def test_the_page_of_a_gang_says_when_and_why(looking: Looker) -> None:
+    page = looking.page("/gangs/lab/next")
+
+    assert "When it will run" in page
+    assert "about 14:00 UTC (in 1 h), after lab/&lt;b&gt;a ends" in page
+    assert "Not counted: gangs that come later" in page
+    assert "<b>a" not in page
+
+
+def test_the_list_of_gangs_says_when_in_two_words(looking: Looker) -> None:
+    assert ">about 14:00 UTC</span>" in looking.page("/gangs")
+
+
+def test_the_manual_has_the_bounds_that_hold() -> None:
+    page = PAGE.read_text()
+
+    assert f"{MOST_SAMPLES} runs of a name" in page
+    assert f"{MOST_OF_A_NAMESPACE} names of a namespace, {MOST_NAMES} in all" in page
+    assert f"at most {MOST_STEPS} plans and one second" in page
+    assert ENOUGH == 5
+    assert "at least five earlier gangs" in page
+
+
+@pytest.mark.parametrize("declared", [False, True], ids=["learnt", "declared"])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_table_of_errors_is_what_the_command_prints(name: str, declared: bool) -> None:
+    lines = PAGE.read_text().splitlines()
+
+    assert HEAD.splitlines()[0] in lines
+    assert row(name, declared=declared) in lines

@@ -1,0 +1,606 @@
+"""Bindings over real sockets, with everything an API server can do to us."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvloop
+
+from extender.kube.act import bind
+from extender.kube.act.bind import PipelinedBinder
+from extender.kube.act.line import WIDEST
+from extender.model.pod import PodUid
+from extender.ports import BindOrder, BindOutcome, BindResult
+from tests.unit.kube.loopback import (
+    DO_AND_HANG_UP,
+    HANG_UP,
+    NEVER,
+    LoopbackServer,
+    Request,
+    connected,
+    loopback_server,
+    play,
+)
+
+
+def order(name: str, node: str = "n-1") -> BindOrder:
+    return BindOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name, node=node)
+
+
+def run(
+    story: Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]],
+    *,
+    size: int = 4,
+    silence_s: float = 5.0,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+) -> None:
+    async def scene() -> None:
+        async with (
+            loopback_server() as server,
+            connected(server, size=size, silence_s=silence_s) as pipeline,
+        ):
+            binder = PipelinedBinder(pipeline, chance=lambda: 0.0)
+            await story(server, binder)
+
+    play(scene(), new_loop)
+
+
+async def outcomes(
+    binder: PipelinedBinder, *orders: BindOrder, within_s: float = 10.0
+) -> list[BindOutcome]:
+    waiting = {order.uid: asyncio.get_running_loop().create_future() for order in orders}
+    until = time.monotonic() + within_s
+    binder.bind(orders, lambda order, outcome: waiting[order.uid].set_result(outcome), until)
+    return list(await asyncio.gather(*waiting.values()))
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_a_gang_is_bound_with_its_uids_and_nodes(new_loop):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        for index in range(40):
+            server.add_pod(f"w-{index}")
+        orders = [order(f"w-{index}", node=f"n-{index % 7}") for index in range(40)]
+
+        assert await outcomes(binder, *orders) == [bind.BOUND] * 40
+        assert all(server.node_of(each.name) == each.node for each in orders)
+        assert len(server.requests) == 40
+
+    run(story, new_loop=new_loop)
+
+
+def test_a_gang_is_spread_over_the_connections_in_runs():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        for index in range(8):
+            server.add_pod(f"w-{index}")
+        await outcomes(binder, *(order(f"w-{index}") for index in range(8)))
+
+        on_connection: dict[int, list[str]] = {}
+        for request in server.requests:
+            on_connection.setdefault(request.connection, []).append(request.path.split("/")[6])
+        assert sorted(on_connection.values()) == [
+            ["w-0", "w-1"],
+            ["w-2", "w-3"],
+            ["w-4", "w-5"],
+            ["w-6", "w-7"],
+        ]
+
+    run(story)
+
+
+def test_lone_pods_one_after_the_other_share_one_connection():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        for index in range(5):
+            server.add_pod(f"w-{index}")
+            await outcomes(binder, order(f"w-{index}"))
+
+        assert server.connections == 1
+
+    run(story)
+
+
+def test_every_request_carries_the_token():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        await outcomes(binder, order("w-0"))
+
+        assert server.requests[0].headers["authorization"] == "Bearer secret"
+
+    run(story)
+
+
+def test_a_name_cannot_leave_its_place_in_the_path():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        (outcome,) = await outcomes(binder, order("../../nodes"))
+
+        assert outcome.result is BindResult.LOST
+        assert server.requests[0].path.endswith("/pods/..%2F..%2Fnodes/binding")
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("facts", "outcome"),
+    [
+        ({"node": "n-1"}, bind.BOUND),
+        ({"node": "n-2"}, bind.ELSEWHERE),
+        ({"deleting": True}, bind.DELETING),
+        ({"gates": [{"name": "wait"}]}, bind.GATED),
+    ],
+    ids=["on our node", "on another node", "being deleted", "gated"],
+)
+def test_a_conflict_is_settled_by_reading_the_pod(facts, outcome):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0", **facts)
+
+        assert await outcomes(binder, order("w-0")) == [outcome]
+        assert [request.method for request in server.requests] == ["POST", "GET"]
+
+    run(story)
+
+
+def test_a_pod_recreated_under_its_name_is_lost():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0").uid = "uid-of-another"
+
+        assert await outcomes(binder, order("w-0")) == [bind.GONE]
+
+    run(story)
+
+
+def test_a_pod_that_is_gone_is_lost():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        assert await outcomes(binder, order("w-0")) == [bind.GONE]
+
+    run(story)
+
+
+@pytest.mark.parametrize("status", [401, 408, 429, 500, 502, 503, 504])
+def test_a_passing_trouble_is_tried_again(status):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.extend([status, status])
+
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+        assert len(server.asked("POST")) == 3
+
+    run(story)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_asks_to_be_left_alone_is_left_alone_so_long(status):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(status)
+        server.retry_after = "1"
+        before = time.monotonic()
+
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+        assert time.monotonic() - before >= 1.0
+
+    run(story)
+
+
+@pytest.mark.parametrize("asked", ["3600", "999999999999", "Wed, 21 Oct 2015 07:28:00 GMT", "-1"])
+def test_a_server_that_asks_for_more_than_is_left_is_tried_before_time_is_up(asked):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(429)
+        server.retry_after = asked
+
+        assert await outcomes(binder, order("w-0"), within_s=3.0) == [bind.BOUND]
+
+    run(story)
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_a_refusal_for_good_is_not_tried_again(status):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(status)
+
+        assert await outcomes(binder, order("w-0")) == [bind.REFUSED]
+        assert len(server.requests) == 1
+
+    run(story)
+
+
+def test_a_right_that_we_lack_is_named_to_whoever_waits_and_remembered():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.words = 'User "us" cannot create resource "pods/binding" in API group ""'
+        server.script.append(403)
+        (outcome,) = await outcomes(binder, order("w-0"))
+
+        assert outcome.result is BindResult.FAILED
+        assert outcome.message.startswith("us may not create pods/binding; grant it")
+        (refused,) = server.access.missing_rights.lately()
+        assert refused.account == "us"
+
+    run(story)
+
+
+def test_a_namespace_that_is_being_deleted_takes_no_binding_and_that_is_no_warning(caplog):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.cause = "NamespaceTerminating"
+        server.script.append(403)
+
+        assert await outcomes(binder, order("w-0")) == [bind.NAMESPACE_GOES]
+
+    run(story)
+    assert caplog.records == []
+
+
+def test_a_conflict_in_passing_is_tried_again():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(409)
+
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+
+    run(story)
+
+
+def test_a_connection_that_breaks_midway_is_settled_pod_by_pod():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        for index in range(4):
+            server.add_pod(f"w-{index}")
+        server.script.extend([0, DO_AND_HANG_UP])
+
+        assert await outcomes(binder, *(order(f"w-{i}") for i in range(4))) == [bind.BOUND] * 4
+        # w-1 took effect unseen and is only read; w-2 and w-3 are read and then bound.
+        posts = [request.path.split("/")[6] for request in server.asked("POST")]
+        assert sorted(posts) == ["w-0", "w-1", "w-2", "w-3"]
+        assert len(server.asked("GET")) == 3
+
+    run(story, size=1)
+
+
+def test_an_idle_connection_the_server_closed_is_opened_again():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1")
+        await outcomes(binder, order("w-0"))
+        server.drop_connections()
+
+        assert await outcomes(binder, order("w-1")) == [bind.BOUND]
+
+    run(story)
+
+
+def test_a_server_that_hangs_up_every_time_ends_as_unknown():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.extend([HANG_UP] * 1000)
+
+        assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.UNKNOWN]
+
+    run(story)
+
+
+def test_a_silent_server_is_given_up_and_asked_again():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(NEVER)
+
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+
+    run(story, silence_s=0.05)
+
+
+def test_silence_until_the_end_of_its_time_is_unknown():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(NEVER)
+
+        assert await outcomes(binder, order("w-0"), within_s=0.05) == [bind.UNKNOWN]
+
+    run(story)
+
+
+def test_nobody_is_looked_up_any_more_once_its_time_is_up():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1")
+        server.script.append(HANG_UP)
+        server.refused = {"w-0": 500, "w-1": 500}
+
+        assert await outcomes(binder, order("w-0"), within_s=0.3) != [bind.BOUND]
+        asked = len(server.requests)
+        assert await outcomes(binder, order("w-1"), within_s=1.0) != [bind.BOUND]
+
+        late = [each for each in server.requests[asked:] if each.path.endswith("/w-0")]
+        assert len(late) <= 1, "the one that was under way"
+
+    run(story)
+
+
+def test_overload_until_the_end_of_its_time_is_a_certain_failure():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.extend([429] * 1000)
+
+        # Long enough that it ends in a pause: of a call under way at the end nobody could say.
+        assert await outcomes(binder, order("w-0"), within_s=2.0) == [bind.TIMED_OUT]
+        assert server.node_of("w-0") == ""
+
+    run(story)
+
+
+def test_an_unreachable_server_is_a_certain_failure():
+    async def scene() -> None:
+        async with loopback_server() as server:
+            pass
+        async with connected(server) as pipeline:
+            binder = PipelinedBinder(pipeline, chance=lambda: 0.0)
+
+            assert await outcomes(binder, order("w-0"), within_s=0.2) == [bind.TIMED_OUT]
+
+    play(scene())
+
+
+def test_binds_may_be_ordered_from_another_thread():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        results: list[BindOutcome] = []
+
+        def elsewhere() -> None:
+            settled = threading.Event()
+            until = time.monotonic() + 10
+            binder.bind([order("w-0")], lambda _, it: (results.append(it), settled.set()), until)
+            settled.wait(timeout=5)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+
+        assert results == [bind.BOUND]
+
+    run(story)
+
+
+def test_a_gang_that_would_be_torn_by_the_end_of_its_time_is_not_sent_at_all():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        gang = [order(f"w-{index}") for index in range(300)]
+        for each in gang:
+            server.add_pod(each.name)
+
+        assert await outcomes(binder, *gang, within_s=1.0) == [bind.TIMED_OUT] * 300
+        assert not server.requests
+
+    run(story)
+
+
+def test_only_so_many_bindings_are_under_way_and_the_rest_follows_in_order():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        gang = [order(f"w-{index}") for index in range(3 * WIDEST)]
+        for each in gang:
+            server.add_pod(each.name)
+        server.script.append(NEVER)  # its connection is silent from the first request on
+        bound = asyncio.ensure_future(outcomes(binder, *gang))
+        await server.has_heard(WIDEST // 4)
+        assert len(server.requests) <= WIDEST
+
+        assert await bound == [bind.BOUND] * len(gang)
+
+    run(story, silence_s=0.2)
+
+
+def test_places_come_back_when_time_is_up_or_nobody_waits_any_more():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.script.extend([NEVER] * 4)
+        stuck = [order(f"w-{index}") for index in range(2 * WIDEST)]
+        for each in [*stuck, order("next-0"), order("next-1")]:
+            server.add_pod(each.name)
+        results = await outcomes(binder, *stuck, within_s=0.6)
+        assert set(results) == {bind.UNKNOWN, bind.TIMED_OUT}
+        assert binder._line.under_way == 0
+
+        assert await outcomes(binder, order("next-0"), order("next-1")) == [bind.BOUND] * 2
+        assert binder._line.under_way == 0
+
+    run(story, silence_s=1.0)
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_whoever_is_refused_for_now_keeps_nobody_else_waiting(status):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.refused = {f"w-{index}": status for index in range(WIDEST)}
+        for index in range(WIDEST):
+            server.add_pod(f"w-{index}")
+        server.add_pod("other")
+        crowd = (order(f"w-{index}") for index in range(WIDEST))
+        waiting = asyncio.ensure_future(outcomes(binder, *crowd))
+
+        assert await outcomes(binder, order("other"), within_s=2.0) == [bind.BOUND]
+        server.refused = {}
+        assert await waiting == [bind.BOUND] * WIDEST
+
+    run(story)
+
+
+def test_whoever_takes_its_outcome_badly_costs_the_others_nothing(caplog):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        heard: list[str] = []
+        all_heard = asyncio.Event()
+
+        def settle(order: BindOrder, outcome: BindOutcome) -> None:
+            heard.append(order.name)
+            if len(heard) == 3:
+                all_heard.set()
+            if order.name == "w-0":
+                raise RuntimeError("stumbled")
+
+        server.script.extend([NEVER] * 3)
+        gang = [order(f"w-{index}") for index in range(3)]
+        binder.bind(gang, settle, time.monotonic() + 0.1)
+        await all_heard.wait()
+
+        assert heard == ["w-0", "w-1", "w-2"]
+
+    run(story)
+    assert "stumbled" in caplog.text
+
+
+def test_a_binding_is_looked_after_for_as_long_as_somebody_waits():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        for name in ("w-0", "w-1"):
+            server.add_pod(name)
+        server.script.extend([DO_AND_HANG_UP, HANG_UP, *[503] * 6])
+
+        assert await outcomes(binder, order("w-0"), order("w-1")) == [bind.BOUND] * 2
+
+    run(story, size=1)
+
+
+def test_gangs_outlast_a_server_that_stands_still_longer_than_a_connection_may_be_silent():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        gangs = [[order(f"g{gang}-{index}") for index in range(20)] for gang in range(10)]
+        for each in (each for gang in gangs for each in gang):
+            server.add_pod(each.name)
+        server.goes_on.clear()
+        waiting = [asyncio.ensure_future(outcomes(binder, *gang)) for gang in gangs]
+        # Every connection is given up once, and those under way are looked up on new ones.
+        await server.has_heard(2 * 4 + 1)
+        server.goes_on.set()
+
+        assert await asyncio.gather(*waiting) == [[bind.BOUND] * 20] * 10
+        assert all(server.node_of(each.name) for gang in gangs for each in gang)
+        assert binder._line.under_way == 0
+
+    run(story, silence_s=0.3)
+
+
+def test_no_message_has_counters_or_percent_signs():
+    messages = [bind.GONE, bind.DELETING, bind.ELSEWHERE, bind.GATED, bind.REFUSED]
+
+    for outcome in [*messages, bind.TIMED_OUT, bind.UNKNOWN]:
+        assert outcome.message
+        assert not any(character in "%0123456789" for character in outcome.message)
+
+
+def test_a_binding_says_in_which_queue_its_pod_is_started():
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+            queues = {"uid-w-0": "gold"}
+            binder = PipelinedBinder(pipeline, started_in=lambda uid: queues.get(uid, ""))
+            server.add_pod("w-0")
+            server.add_pod("stranger")
+            await outcomes(binder, order("w-0"), order("stranger"))
+
+            said = {each.path.split("/")[6]: each.body["metadata"] for each in server.requests}
+            marks = said["w-0"]["annotations"]
+            assert marks == {"gang-extender.io/started-in": "gold"}
+            assert "annotations" not in said["stranger"]
+
+    play(scene())
+
+
+def test_a_binding_that_still_waits_for_a_connection_has_certainly_failed():
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+
+            async def never(protocol: asyncio.Protocol) -> None:
+                await asyncio.Event().wait()
+
+            for each in pipeline._connections:
+                each._connect = never
+            binder = PipelinedBinder(pipeline)
+
+            assert await outcomes(binder, order("w-0"), within_s=0.1) == [bind.TIMED_OUT]
+
+    play(scene())
+
+
+def test_an_informational_answer_shifts_nobodys_outcome():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1", node="n-2")
+        answer = server._answer
+
+        def hint_first(request: Request) -> tuple[int, object]:
+            (writer,) = server._writers
+            writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n")
+            return answer(request)
+
+        server._answer = hint_first
+        gang = [order("w-0"), order("w-1")]
+        assert await outcomes(binder, *gang) == [bind.BOUND, bind.ELSEWHERE]
+
+    run(story, size=1)
+
+
+@pytest.mark.parametrize("status", [202, 206, 300, 307])
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_what_is_no_answer_to_a_binding_is_no_refusal_either(status, took_effect, caplog):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        answer, strange = server._answer, [status]
+
+        def say_strangely(request: Request) -> tuple[int, object]:
+            if request.method != "POST" or not strange:
+                return answer(request)
+            return strange.pop(), answer(request) if took_effect else {}
+
+        server._answer = say_strangely
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+        assert len(server.asked("POST")) == (1 if took_effect else 2)
+
+    run(story)
+    (told,) = caplog.records
+    assert told.getMessage() == "strange answer to a binding"
+
+
+def test_strange_answers_until_the_end_of_its_time_are_unknown():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.extend([307] * 1000)
+
+        assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.UNKNOWN]
+
+    run(story)
+
+
+NO_OBJECT = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]
+
+
+@pytest.mark.parametrize("said", NO_OBJECT)
+def test_what_is_no_pod_is_asked_for_again(said):
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(DO_AND_HANG_UP)
+        says_once(server, "GET", said)
+
+        assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+
+    run(story)
+
+
+@pytest.mark.parametrize("said", NO_OBJECT)
+def test_what_is_no_list_of_nodes_is_asked_for_again(said):
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+            server.add_pod("w-0")
+            server.nodes.append("n-1")
+            says_once(server, "GET", said)
+            binder = PipelinedBinder(pipeline, chance=lambda: 0.0, knows_node=lambda name: False)
+
+            assert await outcomes(binder, order("w-0")) == [bind.BOUND]
+
+    play(scene())
+
+
+def says_once(server: LoopbackServer, method: str, said: object) -> None:
+    """Let the first of the requests by *method* be answered 200 with what is not asked for."""
+    answer, strange = server._answer, [said]
+
+    def say(request: Request) -> tuple[int, object]:
+        if request.method == method and strange:
+            return 200, strange.pop()
+        return answer(request)
+
+    server._answer = say

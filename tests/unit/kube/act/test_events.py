@@ -1,0 +1,169 @@
+"""Events: one line where people look, a count where it is said again, and never a stream."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from extender.kube.act.events import TALKATIVE, ApiAnnouncer
+from extender.kube.api.client import Access, ActingAccess
+from extender.leadership.term import Term
+from extender.metrics import Metrics
+from extender.model.dialect import VOLCANO
+from extender.ports import Notice, Subject
+from tests.unit.evictions.scene import NOW
+from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble
+
+EVENTS = "/api/v1/namespaces/a/events"
+TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
+NOTICE = Notice(subject=TRAIN, reason="NotEnoughRoom", message="needs 4 x 1 cpu", at=NOW)
+
+
+def announcer(api: ApiDouble, metrics: Metrics | None = None) -> ApiAnnouncer:
+    return ApiAnnouncer(cast(Access, api), metrics or Metrics(), wait=lambda seconds: None)
+
+
+def test_an_event_names_its_object_the_reason_and_the_sentence() -> None:
+    api = ApiDouble()
+    announcer(api).say(replace(NOTICE, warning=True))
+
+    event = api.asked[0].body
+    assert api.requests() == [f"POST {EVENTS}"]
+    assert event["involvedObject"] == {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "namespace": "a",
+        "name": "train",
+        "uid": "u1",
+    }
+    assert (event["reason"], event["type"]) == ("NotEnoughRoom", "Warning")
+    assert event["message"] == "needs 4 x 1 cpu"
+    assert event["source"] == {"component": "gang-extender"}
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "1970-01-12T13:46:40Z"
+
+
+def test_the_same_word_again_raises_a_count() -> None:
+    api = ApiDouble()
+    speaker = announcer(api)
+    for message in ("needs 4", "needs 3", "needs 2"):
+        speaker.say(replace(NOTICE, message=message))
+
+    assert [asked.method for asked in api.asked] == ["POST", "PATCH", "PATCH"]
+    assert [asked.body["count"] for asked in api.asked] == [1, 2, 3]
+    assert api.asked[2].body["message"] == "needs 2"
+    assert api.asked[1].path == f"{EVENTS}/{api.asked[0].body['metadata']['name']}"
+
+
+def test_another_word_or_another_object_is_another_event() -> None:
+    api = ApiDouble()
+    speaker = announcer(api)
+    speaker.say(NOTICE)
+    speaker.say(replace(NOTICE, reason="BehindInOrder"))
+    speaker.say(replace(NOTICE, subject=replace(TRAIN, uid="u2")))
+
+    assert [asked.method for asked in api.asked] == ["POST"] * 3
+
+
+def test_an_event_the_api_server_has_forgotten_is_written_anew() -> None:
+    api = ApiDouble()
+    speaker = announcer(api)
+    speaker.say(NOTICE)
+    name = api.asked[0].body["metadata"]["name"]
+    api.answers[f"PATCH {EVENTS}/{name}"] = [(404, {"message": "gone"})]
+    speaker.say(NOTICE)
+
+    assert [asked.method for asked in api.asked] == ["POST", "PATCH", "POST"]
+
+
+def test_an_object_that_is_talked_about_too_much_falls_silent() -> None:
+    api, metrics = ApiDouble(), Metrics()
+    speaker = announcer(api, metrics)
+    for number in range(TALKATIVE * 3):
+        speaker.say(replace(NOTICE, reason=f"Reason{number}"))
+
+    assert len(api.asked) == TALKATIVE
+    assert metrics.status_writes.labels("Event", "dropped")._value.get() == TALKATIVE * 2
+
+
+def test_an_event_about_what_has_no_namespace_lives_in_the_default_one() -> None:
+    api = ApiDouble()
+    queue = Subject(kind="Queue", dialect=VOLCANO, name="left", uid="q")
+    announcer(api).say(replace(NOTICE, subject=queue))
+
+    assert api.requests() == ["POST /api/v1/namespaces/default/events"]
+    assert "namespace" not in api.asked[0].body["involvedObject"]
+
+
+def test_announcing_does_not_wait_and_a_refusal_does_not_end_the_thread() -> None:
+    api = ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"}), (201, {})]})
+    metrics = Metrics()
+    speaker = announcer(api, metrics)
+    speaker.announce(NOTICE)
+    speaker.announce(NOTICE)
+    speaker.start()
+    speaker.finish()
+
+    outcomes = [
+        metrics.status_writes.labels("Event", word)._value.get() for word in ("failed", "written")
+    ]
+    assert outcomes == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "answer", [TERMINATING, (404, {"message": 'namespaces "a" not found'})], ids=["going", "gone"]
+)
+def test_what_cannot_be_said_in_a_namespace_that_goes_away_is_counted_and_no_warning(
+    answer: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    speaker = announcer(ApiDouble({f"POST {EVENTS}": [answer]}), metrics)
+    speaker.announce(NOTICE)
+    speaker.start()
+    speaker.finish()
+
+    assert metrics.status_writes.labels("Event", "gone")._value.get() == 1
+    assert caplog.records == []
+
+
+def test_a_hundred_events_refused_for_one_reason_are_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    speaker = announcer(ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"})]}), metrics)
+    for number in range(100):
+        speaker.announce(replace(NOTICE, subject=replace(TRAIN, uid=f"u{number}")))
+    speaker.start()
+    speaker.finish()
+
+    assert metrics.status_writes.labels("Event", "failed")._value.get() == 100
+    assert [record.message for record in caplog.records] == ["event not written"]
+
+
+def test_the_name_of_an_event_about_a_long_name_is_one_that_the_api_server_takes() -> None:
+    api = ApiDouble()
+    for mark in "-.":
+        long = replace(TRAIN, name="x" * 199 + mark + "y" * 30, uid=f"u{mark}")
+        announcer(api).say(replace(NOTICE, subject=long))
+
+    label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    names = [asked.body["metadata"]["name"] for asked in api.asked]
+    assert [name for name in names if not re.fullmatch(rf"{label}(\.{label})*", name)] == []
+
+
+def test_what_was_to_be_said_in_a_term_that_is_over_is_not_said_in_the_next() -> None:
+    api, metrics, term = ApiDouble(), Metrics(), Term(lambda: 0.0)
+    acting = ActingAccess(cast(Access, api), term)
+    speaker = ApiAnnouncer(acting, metrics, wait=lambda seconds: None, mandate=term)
+    term.begin(until=1)
+    speaker.announce(NOTICE)
+    term.end()
+    term.begin(until=1)
+    speaker.announce(replace(NOTICE, reason="BehindInOrder"))
+    speaker.start()
+    speaker.finish()
+
+    assert [asked.body["reason"] for asked in api.asked] == ["BehindInOrder"]
+    assert metrics.status_writes.labels("Event", "dropped")._value.get() == 1

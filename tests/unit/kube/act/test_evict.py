@@ -1,0 +1,256 @@
+"""What the Eviction API is asked, and what becomes of its answers."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+from extender.kube.act.evict import FIRST_S, LATER_S, ApiEvictor
+from extender.kube.api.client import Access
+from extender.model.pod import PodUid
+from extender.ports import EvictOrder, EvictOutcome, EvictResult
+from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble
+
+POD = "/api/v1/namespaces/a/pods/old-0"
+ORDER = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/needy")
+NO_BUDGET: Answer = (429, {"message": "Cannot evict pod as it would violate the budget."})
+
+
+def evict(**answers: list[Answer]) -> tuple[EvictOutcome, ApiDouble, list[float]]:
+    """Evict one pod; the keywords script the answers to mark, evict and look."""
+    paths = {"mark": f"PATCH {POD}/status", "evict": f"POST {POD}/eviction", "look": f"GET {POD}"}
+    api = ApiDouble({paths[word]: script for word, script in answers.items()})
+    waits: list[float] = []
+    evictor = ApiEvictor(cast(Access, api), wait=waits.append)
+    outcome = evictor.evict([ORDER])[0].result(timeout=10)
+    evictor.stop()
+    return outcome, api, [wait for wait in waits if wait]
+
+
+def conditions(api: ApiDouble) -> list[dict[str, Any]]:
+    return [asked.body["status"]["conditions"][0] for asked in api.asked if asked.method == "PATCH"]
+
+
+def test_the_pod_is_marked_first_and_evicted_then_both_by_uid() -> None:
+    outcome, api, _ = evict()
+
+    assert outcome.result is EvictResult.LEAVING
+    assert api.requests() == [f"PATCH {POD}/status", f"POST {POD}/eviction"]
+    mark, eviction = api.asked[0].body, api.asked[1].body
+    assert mark["metadata"] == {"uid": "uid-0"}
+    assert conditions(api)[0] | {"lastTransitionTime": ""} == {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "for a/needy",
+        "lastTransitionTime": "",
+    }
+    assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-0"}}
+
+
+def test_all_who_leave_together_are_marked_before_the_first_one_leaves() -> None:
+    names = [f"old-{number}" for number in range(20)]
+    api = ApiDouble({})
+    evictor = ApiEvictor(cast(Access, api), wait=lambda _: None)
+    orders = [
+        EvictOrder(uid=PodUid(name), namespace="a", name=name, why="for a/needy") for name in names
+    ]
+    outcomes = [future.result(timeout=10) for future in evictor.evict(orders)]
+    evictor.stop()
+
+    assert {outcome.result for outcome in outcomes} == {EvictResult.LEAVING}
+    methods = [request.partition(" ")[0] for request in api.requests()]
+    assert methods == ["PATCH"] * 20 + ["POST"] * 20
+    assert evictor.evict([]) == []
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for_long_at_first() -> None:
+    """The others of its gang have left, and it stands alone."""
+    outcome, api, _ = evict(evict=[(0, {}), (0, {}), (201, {})])
+
+    assert outcome.result is EvictResult.LEAVING
+    waited = [asked.wait_s for asked in api.asked if asked.method == "POST"]
+    assert waited == [FIRST_S, LATER_S, LATER_S]
+    assert FIRST_S < 5
+
+
+def test_what_we_stop_with_is_called_back() -> None:
+    begun, may_go_on = Event(), Event()
+
+    def wait(_: float) -> None:
+        begun.set()
+        may_go_on.wait(10)
+
+    evictor = ApiEvictor(cast(Access, ApiDouble({})), wait=wait)
+    many = evictor.evict([ORDER] * 50)
+    assert begun.wait(10)
+    evictor.stop()
+    may_go_on.set()
+
+    for each in many:
+        with pytest.raises(CancelledError):
+            each.result(timeout=10)
+
+
+@pytest.fixture
+def cancelled(monkeypatch: pytest.MonkeyPatch) -> list[Future[Any]]:
+    """Every future that is cancelled, as often as it is."""
+    calls: list[Future[Any]] = []
+    cancel = Future.cancel
+
+    def count(future: Future[Any]) -> bool:
+        calls.append(future)
+        return cancel(future)
+
+    monkeypatch.setattr(Future, "cancel", count)
+    return calls
+
+
+def test_of_many_who_are_to_leave_together_each_is_called_back_once(
+    cancelled: list[Future[Any]],
+) -> None:
+    may_go_on = Event()
+    evictor = ApiEvictor(cast(Access, ApiDouble({})), wait=lambda _: may_go_on.wait(10))
+    many = set(evictor.evict([ORDER] * 200))
+    evictor.stop()
+    may_go_on.set()
+
+    assert all(each.cancelled() for each in many)
+    assert sum(each in many for each in cancelled) == len(many)
+
+
+def test_so_is_each_of_many_who_come_while_we_stop(cancelled: list[Future[Any]]) -> None:
+    evictor = ApiEvictor(cast(Access, ApiDouble({})))
+    evictor._workers.shutdown()
+    many = evictor.evict([ORDER] * 200)
+
+    assert all(each.cancelled() for each in many)
+    assert len(cancelled) == len(many)
+
+
+def test_a_budget_is_asked_again_and_may_give_in() -> None:
+    outcome, api, waits = evict(evict=[NO_BUDGET, NO_BUDGET, (201, {})])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert waits == [0.25, 0.5]
+    assert len(conditions(api)) == 1
+
+
+def test_a_budget_that_does_not_give_in_blocks_the_pod_and_the_mark_is_taken_back() -> None:
+    outcome, api, waits = evict(evict=[NO_BUDGET])
+
+    assert outcome == EvictOutcome(
+        EvictResult.BLOCKED, "Cannot evict pod as it would violate the budget."
+    )
+    assert waits == [0.25, 0.5, 1.0, 1.0]
+    assert [condition["status"] for condition in conditions(api)] == ["True", "False"]
+
+
+@pytest.mark.parametrize("word", ["mark", "evict"])
+def test_a_pod_that_is_gone_is_no_trouble(word: str) -> None:
+    gone: Answer = (404, {"message": "not found"})
+    outcome, _, waits = evict(**{word: [gone], "look": [gone]})
+
+    assert outcome.result is EvictResult.GONE
+    assert waits == []
+
+
+THERE: Answer = (200, {"metadata": {"uid": "uid-0"}})
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_pod_that_is_still_there_is_evicted_although_its_mark_was_called_lost(
+    status: int,
+) -> None:
+    outcome, api, _ = evict(mark=[(status, {"message": "not found"})], look=[THERE])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert api.requests()[-1] == f"POST {POD}/eviction"
+
+
+def test_an_eviction_of_a_pod_that_is_called_gone_and_shown_is_asked_again() -> None:
+    outcome, api, waits = evict(evict=[(404, {"message": "not found"}), (201, {})], look=[THERE])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert api.requests().count(f"POST {POD}/eviction") == 2
+    assert waits == [0.25]
+
+
+def test_another_pod_of_the_same_name_is_left_alone() -> None:
+    outcome, _, waits = evict(
+        evict=[(409, {"message": "uid mismatch"})], look=[(200, {"metadata": {"uid": "uid-1"}})]
+    )
+
+    assert outcome.result is EvictResult.GONE
+    assert waits == []
+
+
+def test_another_pod_of_the_same_name_is_known_by_its_mark_and_not_even_asked() -> None:
+    immutable = 'Pod "old-0" is invalid: metadata.uid: Invalid value: field is immutable'
+    outcome, api, _ = evict(mark=[(422, {"message": immutable})])
+
+    assert outcome.result is EvictResult.GONE
+    assert api.requests() == [f"PATCH {POD}/status"]
+
+
+def test_a_conflict_about_a_budget_is_tried_again() -> None:
+    outcome, _, _ = evict(
+        evict=[(409, {"message": "the budget changed"}), (201, {})],
+        look=[(200, {"metadata": {"uid": "uid-0"}})],
+    )
+
+    assert outcome.result is EvictResult.LEAVING
+
+
+def test_a_refusal_for_good_is_not_asked_again() -> None:
+    outcome, _, waits = evict(evict=[(422, {"message": "you may not"})])
+
+    assert outcome == EvictOutcome(EvictResult.BLOCKED, "you may not")
+    assert waits == []
+
+
+def test_an_api_server_that_has_not_read_its_roles_yet_is_asked_again() -> None:
+    outcome, _, _ = evict(evict=[(403, {"message": "you may not"}), (201, {})])
+
+    assert outcome.result is EvictResult.LEAVING
+
+
+def test_an_api_server_that_does_not_answer_is_a_failure_and_not_a_block() -> None:
+    outcome, _, waits = evict(evict=[(0, {})])
+
+    assert outcome.result is EvictResult.FAILED
+    assert waits == [0.25, 0.5, 1.0, 1.0]
+
+
+def test_an_expired_token_is_no_reason_to_give_up() -> None:
+    outcome, _, _ = evict(evict=[(401, {"message": "Unauthorized"}), (201, {})])
+
+    assert outcome.result is EvictResult.LEAVING
+
+
+def test_a_pod_that_cannot_be_marked_is_evicted_all_the_same() -> None:
+    outcome, _, _ = evict(mark=[(500, {"message": "try later"})])
+
+    assert outcome.result is EvictResult.LEAVING
+
+
+def test_nobody_is_asked_any_more_once_we_are_stopping() -> None:
+    api = ApiDouble({})
+    evictor = ApiEvictor(cast(Access, api))
+    evictor.stop()
+
+    assert evictor.evict([ORDER])[0].cancelled()
+    assert api.asked == []
+
+
+def test_a_pod_whose_namespace_is_being_deleted_leaves_anyway(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcome, api, _ = evict(evict=[TERMINATING])
+
+    assert outcome.result is EvictResult.LEAVING
+    assert len(conditions(api)) == 1
+    assert caplog.records == []

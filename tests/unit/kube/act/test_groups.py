@@ -1,0 +1,140 @@
+"""The live look at a PodGroup, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from extender.errors import ApiError, Unreachable
+from extender.kube.act.groups import LiveGroups
+from extender.model.gang import PodGroup
+from tests.unit.kube.loopback import HANG_UP, LoopbackServer, connected, loopback_server, play
+
+GROUP = PodGroup(
+    namespace="team", name="train", min_member=2, uid="g-1", dialect="scheduling.volcano.sh"
+)
+PATH = "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups/train"
+
+
+def live(min_member: object = 4) -> dict[str, object]:
+    return {
+        "metadata": {
+            "namespace": "team",
+            "name": "train",
+            "uid": "g-1",
+            "creationTimestamp": "2026-11-15T00:00:00Z",
+        },
+        "spec": {"minMember": min_member},
+    }
+
+
+def run(story: Callable[[LoopbackServer, LiveGroups], Awaitable[None]]) -> None:
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+            await story(server, LiveGroups(pipeline))
+
+    play(scene())
+
+
+def test_the_live_group_is_read_whatever_the_mirror_says():
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        server.objects[PATH] = live(min_member=4)
+        group = await asyncio.wrap_future(groups.read(GROUP))
+
+        assert group is not None
+        assert (group.key, group.uid, group.min_member) == ("team/train", "g-1", 4)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "path"),
+    [
+        ("scheduling.volcano.sh", "/apis/scheduling.volcano.sh/v1beta1/"),
+        ("scheduling.x-k8s.io", "/apis/scheduling.x-k8s.io/v1alpha1/"),
+        ("scheduling.sigs.dev", "/apis/scheduling.sigs.dev/v1alpha2/"),
+        ("scheduling.incubator.k8s.io", "/apis/scheduling.incubator.k8s.io/v1alpha1/"),
+    ],
+)
+def test_every_dialect_is_read_where_it_lives(dialect, path):
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        server.objects[f"{path}namespaces/team/podgroups/train"] = live()
+        group = await asyncio.wrap_future(groups.read(replace(GROUP, dialect=dialect)))
+
+        assert group is not None
+        assert group.dialect == dialect
+
+    run(story)
+
+
+def test_a_group_that_does_not_exist_is_none():
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        assert await asyncio.wrap_future(groups.read(GROUP)) is None
+
+    run(story)
+
+
+def test_a_gang_without_a_podgroup_is_not_asked_for():
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        shadow = replace(GROUP, dialect="")
+
+        assert groups.read(shadow).result(0) is shadow
+        assert server.requests == []
+
+    run(story)
+
+
+def test_a_group_that_cannot_be_used_says_so():
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        server.objects[PATH] = live(min_member="four")
+        group = await asyncio.wrap_future(groups.read(GROUP))
+
+        assert group is not None
+        assert "minMember" in group.problem
+
+    run(story)
+
+
+def test_a_connection_closed_under_the_read_is_tried_once_more():
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        server.objects[PATH] = live()
+        server.script.append(HANG_UP)
+
+        assert await asyncio.wrap_future(groups.read(GROUP)) is not None
+
+    run(story)
+
+
+def test_a_server_that_keeps_hanging_up_is_unreachable():
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        server.script.extend([HANG_UP, HANG_UP])
+
+        with pytest.raises(Unreachable, match="no answer"):
+            await asyncio.wrap_future(groups.read(GROUP))
+
+    run(story)
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
+def test_a_refusal_is_an_error_not_an_absence(status):
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        server.script.append(status)
+
+        with pytest.raises(ApiError) as refused:
+            await asyncio.wrap_future(groups.read(GROUP))
+        assert refused.value.status == status
+
+    run(story)
+
+
+def test_an_answer_that_is_no_object_is_an_error():
+    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+        server.objects[PATH] = ["not", "an", "object"]
+
+        with pytest.raises(ApiError, match="no PodGroup"):
+            await asyncio.wrap_future(groups.read(GROUP))
+
+    run(story)

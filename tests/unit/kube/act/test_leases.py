@@ -1,0 +1,111 @@
+"""What a Lease looks like at the API server."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from extender.errors import ApiError
+from extender.kube.act.leases import ApiLeases
+from extender.kube.api.client import Access
+from extender.ports import Lease
+from extender.settings import Settings
+from tests.unit.kube.api_double import Answer, ApiDouble
+
+ALL = "/apis/coordination.k8s.io/v1/namespaces/gang-system/leases"
+ONE = f"{ALL}/gang-extender"
+SPEC = {
+    "holderIdentity": "pod-a_1",
+    "leaseDurationSeconds": 15,
+    "acquireTime": "2026-11-15T00:00:00.000000Z",
+    "renewTime": "2026-11-15T00:00:02.000000Z",
+    "leaseTransitions": 3,
+}
+STORED = {"metadata": {"name": "gang-extender", "resourceVersion": "7"}, "spec": SPEC}
+LEASE = Lease(
+    holder="pod-a_1",
+    duration_s=15,
+    acquired="2026-11-15T00:00:00.000000Z",
+    renewed="2026-11-15T00:00:02.000000Z",
+    transitions=3,
+    version="7",
+)
+
+
+def leases(answers: dict[str, list[Answer]], **settings: Any) -> tuple[ApiLeases, ApiDouble]:
+    api = ApiDouble(answers)
+    settings = {"lease": "own", "lease_namespace": "gang-system", **settings}
+    return ApiLeases(cast(Access, api), Settings(**settings)), api
+
+
+def test_a_lease_is_read() -> None:
+    made, _ = leases({f"GET {ONE}": [(200, STORED)]})
+
+    assert made.read() == LEASE
+
+
+def test_there_may_be_none() -> None:
+    made, _ = leases({f"GET {ONE}": [(404, {"message": "not found"})]})
+
+    assert made.read() is None
+
+
+def test_a_lease_that_says_nothing_is_free() -> None:
+    made, _ = leases({f"GET {ONE}": [(200, {"metadata": {"resourceVersion": "1"}})]})
+
+    assert made.read() == Lease(version="1")
+
+
+def test_one_that_does_not_exist_is_created() -> None:
+    made, api = leases({f"POST {ALL}": [(201, STORED)]})
+    new = Lease(holder="pod-a_1", duration_s=15, acquired="then", renewed="now")
+
+    assert made.write(new) == LEASE
+    (asked,) = api.asked
+    assert asked.body["metadata"] == {"name": "gang-extender", "namespace": "gang-system"}
+    assert asked.body["spec"] == {
+        "holderIdentity": "pod-a_1",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "then",
+        "renewTime": "now",
+        "leaseTransitions": 0,
+    }
+
+
+def test_one_that_exists_is_changed_only_if_nobody_has_written_since() -> None:
+    made, api = leases({f"PATCH {ONE}": [(200, STORED)]})
+
+    assert made.write(LEASE) == LEASE
+    (asked,) = api.asked
+    assert asked.body == {"metadata": {"resourceVersion": "7"}, "spec": SPEC}
+
+
+def test_others_are_never_told_of_a_shorter_lease_than_we_act_upon() -> None:
+    made, api = leases(
+        {f"PATCH {ONE}": [(200, STORED)]},
+        lease_duration_s=15.4,
+        lease_renew_s=15.2,
+    )
+
+    made.write(msgspec.structs.replace(LEASE, duration_s=15.4))
+
+    (asked,) = api.asked
+    assert asked.body["spec"]["leaseDurationSeconds"] == 16
+
+
+def test_somebody_who_wrote_since_is_a_conflict() -> None:
+    made, _ = leases({f"PATCH {ONE}": [(409, {"message": "the object has been modified"})]})
+
+    with pytest.raises(ApiError) as caught:
+        made.write(LEASE)
+    assert caught.value.status == 409
+
+
+def test_a_lease_of_another_name_and_place() -> None:
+    made, api = leases({}, lease="scheduler", lease_name="sched", lease_namespace="kube-system")
+
+    with pytest.raises(ApiError, match="no Lease"):
+        made.read()
+    assert api.asked[0].path.endswith("/namespaces/kube-system/leases/sched")

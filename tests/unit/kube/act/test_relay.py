@@ -1,0 +1,106 @@
+"""What kube-scheduler decided for itself goes out in any term; what we cannot tell is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from extender.kube.act import bind
+from extender.kube.act.bind import PipelinedBinder
+from extender.leadership.term import Term
+from extender.ports import BindOrder, Whose
+from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.loopback import NEVER, LoopbackServer, connected, loopback_server, play
+
+Story = Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]]
+
+
+def whose(whose: Whose, name: str = "w-0") -> BindOrder:
+    return msgspec.structs.replace(order(name), whose=whose)
+
+
+def run(story: Story, exempt: str = "uid-w-0") -> None:
+    """Play *story* with a binder that never had a term."""
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            binder = PipelinedBinder(
+                pipeline,
+                chance=lambda: 0.0,
+                mandate=Term(lambda: 0.0),
+                is_exempt=lambda pod: pod.metadata.uid == exempt,
+                started_in=lambda uid: "",
+            )
+            await story(server, binder)
+
+    play(scene())
+
+
+def test_kube_schedulers_own_decision_is_passed_on_without_a_term():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+
+        assert await outcomes(binder, whose(Whose.SCHEDULERS)) == [bind.BOUND]
+        assert server.node_of("w-0") == "n-1"
+
+    run(story)
+
+
+def test_it_is_tried_again_without_a_term_too():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(503)
+
+        assert await outcomes(binder, whose(Whose.SCHEDULERS)) == [bind.BOUND]
+
+    run(story)
+
+
+def test_our_own_decision_beside_it_is_still_refused():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1")
+
+        both = whose(Whose.SCHEDULERS), order("w-1")
+        assert await outcomes(binder, *both) == [bind.BOUND, bind.OUT_OF_TERM]
+        assert not server.node_of("w-1")
+
+    run(story)
+
+
+def test_a_pod_nobody_has_seen_is_looked_up_and_bound_when_it_is_exempt():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+
+        assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.BOUND]
+        assert [each.method for each in server.requests] == ["GET", "POST"]
+
+    run(story)
+
+
+def test_a_pod_nobody_has_seen_that_is_not_exempt_is_left_alone():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+
+        assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.NOT_EXEMPT]
+        assert [each.method for each in server.requests] == ["GET"]
+
+    run(story, exempt="uid-of-another")
+
+
+def test_a_pod_that_is_gone_is_not_bound():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.GONE]
+
+    run(story)
+
+
+def test_one_that_was_only_looked_up_when_its_time_was_up_is_certainly_not_bound():
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-0")
+        server.script.append(NEVER)
+
+        assert await outcomes(binder, whose(Whose.UNKNOWN), within_s=0.05) == [bind.TIMED_OUT]
+
+    run(story)

@@ -1,0 +1,101 @@
+"""What the leader's label looks like at the API server."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from extender.errors import ApiError, OutOfTerm
+from extender.kube.act.signs import ApiSigns
+from extender.kube.api.client import MERGE, Access
+from extender.leadership.term import Term
+from extender.ports import Mark, Marks
+from extender.settings import Settings
+from tests.unit.kube.api_double import Answer, ApiDouble
+
+PODS = "/api/v1/namespaces/gang-system/pods"
+LIST = f"GET {PODS}?labelSelector=gang-extender.io%2Fleader%3Dtrue"
+LEASE = "gang-system/gang-extender"
+
+
+def labelled(name: str, by: str | None = LEASE) -> dict[str, Any]:
+    about: dict[str, Any] = {"name": name, "resourceVersion": f"of-{name}"}
+    if by is not None:
+        about["annotations"] = {"gang-extender.io/leads-by": by, "other": "thing"}
+    return {"metadata": about}
+
+
+class Scene:
+    def __init__(self, *pods: dict[str, Any], answers: dict[str, list[Answer]] | None = None):
+        self.api = ApiDouble({LIST: [(200, {"items": list(pods)})], **(answers or {})})
+        self.now = 0.0
+        self.term = Term(lambda: self.now)
+        self.term.begin(until=10.0)
+        settings = Settings(
+            lease="own", pod_name="us", pod_namespace="gang-system", lease_namespace="gang-system"
+        )
+        self.signs = ApiSigns(cast(Access, self.api), settings, self.term)
+
+
+def test_nobody_carries_it_at_first() -> None:
+    assert Scene().signs.read() == Marks()
+
+
+def test_those_of_our_lease_and_those_labelled_by_hand_are_seen() -> None:
+    seen = Scene(labelled("us"), labelled("old"), labelled("by-hand", by=None)).signs.read()
+
+    others = (Mark("old", "of-old"), Mark("by-hand", "of-by-hand"))
+    assert seen == Marks(is_ours=True, others=others)
+
+
+def test_the_leader_of_another_lease_in_our_namespace_is_left_alone() -> None:
+    assert Scene(labelled("theirs", by="gang-system/other")).signs.read() == Marks()
+
+
+def test_our_pod_labelled_by_hand_is_not_labelled_by_us() -> None:
+    assert not Scene(labelled("us", by=None)).signs.read().is_ours
+
+
+def test_it_is_put_on_our_pod_with_the_lease_beside_it() -> None:
+    scene = Scene()
+    scene.signs.put_on(scene.term.current())
+
+    (asked,) = scene.api.asked
+    assert (asked.method, asked.path, asked.content_type) == ("PATCH", f"{PODS}/us/status", MERGE)
+    assert asked.body["metadata"] == {
+        "labels": {"gang-extender.io/leader": "true"},
+        "annotations": {"gang-extender.io/leads-by": LEASE},
+    }
+
+
+def test_it_is_taken_off_another_only_as_that_was_seen() -> None:
+    scene = Scene()
+    scene.signs.take_off(Mark("old", "7"), scene.term.current())
+
+    (asked,) = scene.api.asked
+    assert asked.path == f"{PODS}/old/status"
+    assert asked.body["metadata"] == {
+        "labels": {"gang-extender.io/leader": None},
+        "annotations": {"gang-extender.io/leads-by": None},
+        "resourceVersion": "7",
+    }
+
+
+@pytest.mark.parametrize("write", ["put_on", "withdraw"])
+def test_nothing_is_written_in_a_term_that_is_over_though_the_next_is_ours(write: str) -> None:
+    scene = Scene()
+    number = scene.term.current()
+    scene.now = 10.0
+    scene.term.begin(until=20.0)
+
+    with pytest.raises(OutOfTerm):
+        getattr(scene.signs, write)(number)
+    with pytest.raises(OutOfTerm):
+        scene.signs.take_off(Mark("old", "7"), number)
+    assert scene.api.asked == []
+
+
+def test_an_answer_that_is_no_list_is_an_error() -> None:
+    with pytest.raises(ApiError, match="no list of pods"):
+        Scene(answers={LIST: [(200, {"kind": "Status"})]}).signs.read()

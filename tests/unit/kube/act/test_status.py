@@ -1,0 +1,217 @@
+"""How a status reaches the API server, with and without a status subresource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from extender.errors import ApiError, OutOfTerm
+from extender.kube.act.status import ApiStatusWriter
+from extender.kube.api.client import Access, ActingAccess
+from extender.leadership.term import Term
+from extender.model.dialect import COSCHEDULING, VOLCANO
+from extender.ports import Subject
+from extender.reporting import contents
+from tests.unit.kube.api_double import Answer, ApiDouble
+
+TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
+PATH = "/apis/scheduling.volcano.sh/v1beta1/namespaces/a/podgroups/train"
+NOT_FOUND: Answer = (404, {"message": "not found"})
+
+
+def stored(**status: Any) -> Answer:
+    return 200, {"metadata": {"uid": "u1"}, "status": status}
+
+
+def write(api: ApiDouble, *subjects: Subject, writes: int = 1) -> list[Mapping[str, Any] | None]:
+    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    answers = [
+        writer.write(subject, {"phase": "Running"}).result(timeout=10)
+        for subject in subjects or (TRAIN,)
+        for _ in range(writes)
+    ]
+    writer.stop()
+    return answers
+
+
+def test_the_status_subresource_is_patched_and_the_whole_status_comes_back() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [stored(phase="Running", theirs=1)]})
+
+    assert write(api) == [{"phase": "Running", "theirs": 1}]
+    assert api.asked[0].body == {"metadata": {"uid": "u1"}, "status": {"phase": "Running"}}
+    assert api.asked[0].content_type == "application/merge-patch+json"
+
+
+def test_a_kind_without_the_subresource_is_patched_as_a_whole_and_that_is_remembered() -> None:
+    api = ApiDouble(
+        {
+            f"PATCH {PATH}/status": [NOT_FOUND],
+            f"GET {PATH}": [stored()],
+            f"PATCH {PATH}": [stored(phase="Running")],
+        }
+    )
+
+    assert write(api, writes=2) == [{"phase": "Running"}] * 2
+    assert api.requests() == [
+        f"PATCH {PATH}/status",
+        f"GET {PATH}",
+        f"PATCH {PATH}",
+        f"PATCH {PATH}",
+    ]
+
+
+def test_an_object_that_is_gone_is_told_from_a_missing_subresource() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [stored(), NOT_FOUND], f"GET {PATH}": [NOT_FOUND]})
+
+    assert write(api, writes=2) == [{}, None]
+    assert f"PATCH {PATH}" not in api.requests()
+
+
+def test_a_kind_that_loses_its_subresource_while_we_run_is_written_all_the_same() -> None:
+    api = ApiDouble(
+        {
+            f"PATCH {PATH}/status": [stored(phase="Running"), NOT_FOUND],
+            f"GET {PATH}": [stored()],
+            f"PATCH {PATH}": [stored(phase="Running", theirs=1)],
+        }
+    )
+
+    assert write(api, writes=2) == [{"phase": "Running"}, {"phase": "Running", "theirs": 1}]
+
+
+def test_a_kind_that_gets_a_subresource_while_we_run_is_written_all_the_same() -> None:
+    api = ApiDouble(
+        {
+            f"PATCH {PATH}/status": [NOT_FOUND, stored(phase="Running", theirs=1)],
+            f"GET {PATH}": [stored()],
+            # From then on the API server drops a status that comes with the object.
+            f"PATCH {PATH}": [stored(phase="Running"), stored(phase="Pending")],
+        }
+    )
+
+    assert write(api, writes=2) == [{"phase": "Running"}, {"phase": "Running", "theirs": 1}]
+
+
+def test_a_status_that_its_kind_has_no_place_for_is_not_written_without_end() -> None:
+    api = ApiDouble(
+        {
+            f"PATCH {PATH}/status": [NOT_FOUND],
+            f"GET {PATH}": [stored()],
+            f"PATCH {PATH}": [stored()],
+        }
+    )
+
+    assert write(api) == [{}]
+    assert api.requests().count(f"PATCH {PATH}") == 2
+
+
+def test_an_object_that_is_gone_at_once_is_gone() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [NOT_FOUND], f"GET {PATH}": [NOT_FOUND]})
+
+    assert write(api) == [None]
+    # Which we may do of few kinds; the refusal would be taken for a missing right.
+    assert f"PATCH {PATH}" not in api.requests()
+
+
+def test_another_object_of_the_same_name_is_not_written() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [(409, {"message": "uid"})]})
+
+    assert write(api) == [None]
+
+
+def test_the_state_of_a_queue_is_only_written_where_nobody_touched_it_since_it_was_read() -> None:
+    gold = Subject(kind="Queue", dialect=VOLCANO, namespace="", name="gold", uid="u1")
+    path = "/apis/scheduling.volcano.sh/v1beta1/queues/gold"
+    read = (200, {"metadata": {"uid": "u1", "resourceVersion": "7"}, "status": {}})
+    written = (200, {"metadata": {"uid": "u1", "resourceVersion": "8"}, "status": {}})
+    answers = [written, written, (409, {"message": "the object has been modified"})]
+    api = ApiDouble({f"GET {path}": [read], f"PATCH {path}/status": answers})
+    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    writer.read(gold).result(timeout=10)
+    bodies = ({"state": "Open"}, {"pending": 1}, {"state": "Closed"})
+    said = [writer.write(gold, body).result(timeout=10) for body in bodies]
+    writer.stop()
+
+    versions = [asked.body["metadata"].get("resourceVersion") for asked in api.asked[1:]]
+    assert versions == ["7", None, "8"]
+    assert said == [{}, {}, None]
+
+
+def test_a_refusal_reaches_whoever_waits() -> None:
+    api = ApiDouble({f"PATCH {PATH}/status": [(401, {"message": "who are you"})]})
+
+    with pytest.raises(ApiError, match="who are you"):
+        write(api)
+
+
+def test_every_dialect_and_kind_has_its_path() -> None:
+    api = ApiDouble()
+    subjects = [
+        Subject(kind="Queue", dialect=VOLCANO, name="left", uid="u1"),
+        Subject(kind="PodGroup", dialect=COSCHEDULING, namespace="a", name="train", uid="u1"),
+    ]
+    paths = [
+        "/apis/scheduling.volcano.sh/v1beta1/queues/left/status",
+        "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/a/podgroups/train/status",
+    ]
+    for path in paths:
+        api.answers[f"PATCH {path}"] = [stored()]
+
+    assert write(api, *subjects) == [{}, {}]
+    assert [asked.path for asked in api.asked] == paths
+
+
+def test_a_status_can_be_read_but_not_that_of_another_object() -> None:
+    api = ApiDouble({f"GET {PATH}": [stored(phase="Pending"), (200, {"metadata": {"uid": "u2"}})]})
+    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+
+    assert writer.read(TRAIN).result(timeout=10) == {"phase": "Pending"}
+    assert writer.read(TRAIN).result(timeout=10) is None
+    writer.stop()
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "Running",
+        ["Running"],
+        {"conditions": None},
+        {"conditions": "none"},
+        {"conditions": ["x", None, {"type": ["x"]}, {"status": "True"}]},
+    ],
+    ids=str,
+)
+def test_a_status_that_somebody_wrote_without_sense_is_read_as_far_as_it_has_any(
+    status: object,
+) -> None:
+    """Where a CRD has no schema, who may write PodGroups may write anything there."""
+    api = ApiDouble({f"GET {PATH}": [(200, {"metadata": {"uid": "u1"}, "status": status})]})
+    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    read = writer.read(TRAIN).result(timeout=10)
+    writer.stop()
+
+    assert read is not None
+    assert contents.stuck_reason(read) == ""
+    assert contents.content(read).main == (None,)
+    wanted = contents.content({"phase": "Running", "conditions": [{"type": "Scheduled"}]})
+    (condition,) = contents.dated(wanted, read, "now")["conditions"]
+    assert condition["lastTransitionTime"] == "now"
+
+
+def test_what_waited_for_its_turn_is_not_written_in_another_term_than_it_was_ordered_in() -> None:
+    api, term = ApiDouble({f"PATCH {PATH}/status": [stored()]}), Term(lambda: 0.0)
+    term.begin(until=1)
+
+    def another_led_meanwhile(seconds: float) -> None:
+        term.end()
+        term.begin(until=1)
+
+    acting = ActingAccess(cast(Access, api), term)
+    writer = ApiStatusWriter(acting, wait=another_led_meanwhile, mandate=term)
+    with pytest.raises(OutOfTerm):
+        writer.write(TRAIN, {"phase": "Running"}).result(timeout=10)
+    writer.stop()
+
+    assert api.asked == []

@@ -1,0 +1,207 @@
+"""Nothing goes out but in the term in which it was ordered, however long it had to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from extender.kube.act import bind
+from extender.kube.act.bind import PipelinedBinder
+from extender.kube.act.evict import ApiEvictor
+from extender.kube.act.wake import PipelinedWaker
+from extender.kube.api.client import Access
+from extender.leadership.term import Term
+from extender.model.pod import PodUid
+from extender.ports import EvictOrder, EvictResult, WakeOrder
+from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.api_double import ApiDouble
+from tests.unit.kube.loopback import (
+    DO_AND_HANG_UP,
+    HANG_UP,
+    LoopbackServer,
+    connected,
+    loopback_server,
+    play,
+)
+
+
+class Time:
+    """A clock to turn, and a term of ten seconds by it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.term = Term(lambda: self.now)
+        self.term.begin(until=10.0)
+
+    def run_out(self) -> None:
+        self.now = 10.0
+
+    def begin_again(self) -> None:
+        self.run_out()
+        self.term.begin(until=100.0)
+
+
+Story = Callable[[LoopbackServer, PipelinedBinder, Time], Awaitable[None]]
+
+
+def run(story: Story) -> None:
+    async def scene() -> None:
+        time = Time()
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            binder = PipelinedBinder(pipeline, chance=lambda: 0.0, mandate=time.term)
+            await story(server, binder, time)
+
+    play(scene())
+
+
+def test_a_gang_ordered_without_a_term_is_refused_whole_and_nothing_is_sent():
+    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+        time.run_out()
+        for index in range(3):
+            server.add_pod(f"w-{index}")
+
+        got = await outcomes(binder, *(order(f"w-{index}") for index in range(3)))
+        assert got == [bind.OUT_OF_TERM] * 3
+        assert server.requests == []
+
+    run(story)
+
+
+def test_a_term_that_ends_while_a_connection_is_waited_for_stops_the_commit():
+    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+        server.add_pod("w-0")
+        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+        await asyncio.sleep(0)  # it was ordered, and dials
+        time.run_out()
+
+        assert await answer == [bind.OUT_OF_TERM]
+        assert server.requests == []
+
+    run(story)
+
+
+def test_a_commit_does_not_go_on_in_the_next_term():
+    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+        server.add_pod("w-0")
+        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+        await asyncio.sleep(0)
+        time.begin_again()
+
+        assert await answer == [bind.OUT_OF_TERM]
+        assert server.requests == []
+
+    run(story)
+
+
+def test_a_binding_that_is_asked_to_come_again_does_not_without_a_term():
+    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+        server.add_pod("w-0")
+        server.script.append(429)
+        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+        await server.has_heard(1)
+        time.run_out()
+
+        assert await answer == [bind.OUT_OF_TERM]
+        assert len(server.requests) == 1
+
+    run(story)
+
+
+def test_what_was_sent_is_looked_up_after_the_term_and_bound_if_it_is():
+    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+        server.add_pod("w-0")
+        server.script.append(DO_AND_HANG_UP)
+        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+        await server.has_heard(1)
+        time.run_out()
+
+        assert await answer == [bind.BOUND]
+        assert [request.method for request in server.requests] == ["POST", "GET"]
+
+    run(story)
+
+
+def test_what_was_sent_and_is_not_there_yet_is_unknown_and_not_sent_again():
+    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+        server.add_pod("w-0")
+        server.script.append(HANG_UP)
+        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+        await server.has_heard(1)
+        time.run_out()
+
+        assert await answer == [bind.UNKNOWN]
+        assert [request.method for request in server.requests] == ["POST", "GET"]
+
+    run(story)
+
+
+def test_a_wake_up_waits_for_its_turn_but_not_into_the_next_term():
+    async def scene() -> None:
+        time = Time()
+        async with loopback_server() as server, connected(server) as pipeline:
+            waker = PipelinedWaker(pipeline, per_s=50, burst=1, mandate=time.term)
+            for name in ("w-0", "w-1"):
+                server.add_pod(name)
+            orders = [
+                WakeOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name, node="n")
+                for name in ("w-0", "w-1")
+            ]
+            waker.wake(orders)
+            await server.has_heard(1)
+            time.begin_again()
+            waker.wake(orders[:1])
+            await server.has_heard(2)
+
+            assert [request.path.split("/")[6] for request in server.requests] == ["w-0", "w-0"]
+
+    play(scene())
+
+
+EVICT = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/needy")
+
+
+def test_nobody_is_evicted_without_a_term():
+    time, api = Time(), ApiDouble()
+    time.run_out()
+    evictor = ApiEvictor(cast(Access, api), mandate=time.term)
+
+    assert evictor.evict([EVICT])[0].cancelled()
+    assert api.asked == []
+    evictor.stop()
+
+
+def test_an_eviction_that_waits_for_its_turn_is_called_back_with_its_term():
+    time, api, may_go = Time(), ApiDouble(), threading.Event()
+    evictor = ApiEvictor(cast(Access, api), wait=lambda _: may_go.wait(5), mandate=time.term)
+    outcome = evictor.evict([EVICT])[0]
+    time.begin_again()
+    may_go.set()
+
+    assert type(outcome.exception(5)).__name__ == "CancelledError"
+    assert api.asked == []
+    evictor.stop()
+
+
+def test_an_eviction_that_is_asked_to_come_again_does_not_in_another_term():
+    api = ApiDouble({"POST /api/v1/namespaces/a/pods/old-0/eviction": [(429, {"message": "no"})]})
+    time = Time()
+
+    def wait(seconds: float) -> None:
+        if len(api.asked) == 2:
+            time.begin_again()
+
+    evictor = ApiEvictor(cast(Access, api), wait=wait, mandate=time.term)
+
+    assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
+    assert len(api.asked) == 2
+    evictor.stop()
+
+
+def test_under_a_term_pods_are_evicted_as_ever():
+    time, api = Time(), ApiDouble()
+    evictor = ApiEvictor(cast(Access, api), mandate=time.term)
+
+    assert evictor.evict([EVICT])[0].result(5).result is EvictResult.LEAVING
+    evictor.stop()

@@ -1,0 +1,276 @@
+"""Taking back what was bound in part: all of it or nothing, and only what comes again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+
+import pytest
+
+from extender.kube.act.undo import ATTEMPTS, CautiousUndo
+from extender.kube.api.pipeline import Pipeline
+from extender.leadership.term import Term
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid
+from extender.ports import EvictOrder, EvictOutcome, EvictResult
+from tests.unit.kube.loopback import HANG_UP, LoopbackServer, connected, loopback_server, play
+
+GANG = GangKey("team/train")
+JOB = {"kind": "Job", "name": "train", "uid": "j-1", "controller": True}
+BYSTANDER = {"kind": "Node", "name": "n-1", "uid": "n-1"}
+
+
+class Evictions:
+    """Notes who is asked to leave."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.outcomes: list[Future[EvictOutcome]] = []
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        self.asked += [order.name for order in orders]
+        self.outcomes += [Future() for _ in orders]
+        return self.outcomes
+
+
+def order(name: str) -> EvictOrder:
+    return EvictOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name)
+
+
+def has_pod(
+    server: LoopbackServer, name: str, *owners: dict[str, object], uid: str = "", on: str = "n-1"
+) -> None:
+    metadata = {"uid": uid or f"uid-{name}", "ownerReferences": list(owners)}
+    spec = {"nodeName": on} if on else {}
+    server.objects[f"/api/v1/namespaces/team/pods/{name}"] = {"metadata": metadata, "spec": spec}
+
+
+def nobody_hears(gang: str) -> None:
+    """Nobody in this story makes the gang wait."""
+
+
+def taken_back(
+    prepare,
+    *names: str,
+    stayed: list[str] | None = None,
+    left: list[str] | None = None,
+    evictions: Evictions | None = None,
+) -> list[str]:
+    """Give who is asked to leave once the API server has said what it knows of each."""
+    evictions, stayed = evictions or Evictions(), [] if stayed is None else stayed
+    left = [] if left is None else left
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            prepare(server)
+            CautiousUndo(pipeline, evictions).take_back(
+                GANG, [order(name) for name in names], leaves=left.append, stays=stayed.append
+            )
+            # On one connection the answers come in order: after this one, all are there.
+            answered = asyncio.Event()
+            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            await answered.wait()
+
+    play(scene())
+    return evictions.asked
+
+
+def test_pods_of_a_controller_are_asked_to_leave_together():
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", BYSTANDER, JOB)
+
+    stayed: list[str] = []
+    left: list[str] = []
+    assert taken_back(prepare, "w-0", "w-1", stayed=stayed, left=left) == ["w-0", "w-1"]
+    assert (left, stayed) == ([GANG], [])
+
+
+def test_a_pod_that_was_not_bound_after_all_is_left_to_wait():
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", JOB, on="")
+
+    assert taken_back(prepare, "w-0", "w-1") == ["w-0"]
+
+
+@pytest.mark.parametrize("result", [EvictResult.BLOCKED, EvictResult.FAILED, None])
+def test_one_pod_that_cannot_be_evicted_lets_the_others_come_back_at_once(result, caplog):
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", JOB)
+
+    stayed, evictions = [], Evictions()
+    taken_back(prepare, "w-0", "w-1", stayed=stayed, evictions=evictions)
+    gone, kept = evictions.outcomes
+    gone.set_result(EvictOutcome(EvictResult.LEAVING))
+    assert stayed == []
+
+    if result is None:
+        kept.set_exception(OSError("the connection broke"))
+    else:
+        kept.set_result(EvictOutcome(result, "a budget says no"))
+    assert stayed == [GANG]
+    assert "could not be evicted" in caplog.text
+
+
+def test_an_eviction_that_is_called_back_says_nothing_of_who_stays():
+    stayed, evictions = [], Evictions()
+    names = ["w-0", "w-1"]
+    taken_back(
+        lambda server: [has_pod(server, name, JOB) for name in names],
+        *names,
+        stayed=stayed,
+        evictions=evictions,
+    )
+    first, second = evictions.outcomes
+    first.cancel()
+    first.set_running_or_notify_cancel()
+    second.set_exception(CancelledError())
+
+    assert stayed == []
+
+
+@pytest.mark.parametrize("owners", [(), (BYSTANDER,)])
+def test_one_pod_that_would_never_come_again_keeps_them_all(owners, caplog):
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", *owners)
+
+    stayed: list[str] = []
+    left: list[str] = []
+    assert taken_back(prepare, "w-0", "w-1", stayed=stayed, left=left) == []
+    assert "not every pod has a controller" in caplog.text
+    assert (left, stayed) == ([], [GANG]), "whoever makes it wait has to hear of it"
+
+
+def test_a_pod_that_is_gone_or_another_by_now_keeps_nobody():
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        has_pod(server, "w-1", uid="another")
+
+    assert taken_back(prepare, "w-0", "w-1", "w-2") == ["w-0", "w-1", "w-2"]
+
+
+def test_a_gang_of_which_nobody_is_on_a_node_any_more_leaves_at_once():
+    left: list[str] = []
+    assert taken_back(lambda server: None, left=left) == []
+    assert left == [GANG]
+
+
+def test_in_doubt_all_stay(caplog):
+    def prepare(server: LoopbackServer) -> None:
+        has_pod(server, "w-0", JOB)
+        server.script.append(500)
+
+    assert taken_back(prepare, "w-0") == []
+
+
+@pytest.mark.parametrize("trouble", [500, 429, 409, 403, HANG_UP])
+def test_a_question_without_an_answer_is_asked_again_and_keeps_nobody(trouble: int | str):
+    evictions = Evictions()
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            has_pod(server, "w-0", JOB)
+            server.script.append(trouble)
+            CautiousUndo(pipeline, evictions).take_back(
+                GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears
+            )
+            await server.has_heard(2)
+            answered = asyncio.Event()
+            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            await answered.wait()
+
+    play(scene())
+    assert evictions.asked == ["w-0"]
+
+
+def test_an_api_server_that_never_answers_well_keeps_them_all(caplog):
+    evictions = Evictions()
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            has_pod(server, "w-0", JOB)
+            server.script.extend([500] * 10)
+            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
+            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            await server.has_heard(ATTEMPTS)
+            answered = asyncio.Event()
+            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            await answered.wait()
+
+    play(scene())
+    assert evictions.asked == []
+    assert "stays" in caplog.text
+
+
+NO_POD = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]
+
+
+@pytest.mark.parametrize("said", NO_POD)
+def test_what_is_no_pod_is_asked_for_again(said: object):
+    evictions = Evictions()
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            server.objects["/api/v1/namespaces/team/pods/w-0"] = said
+            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
+            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            await server.has_heard(1)
+            await heard_all(pipeline)
+            has_pod(server, "w-0", JOB)
+            async with asyncio.timeout(5):
+                await server.has_heard(3)
+            await heard_all(pipeline)
+
+    play(scene())
+    assert evictions.asked == ["w-0"]
+
+
+def test_what_is_no_pod_to_the_end_keeps_them_all_and_that_is_told(caplog):
+    evictions, left, stayed = Evictions(), [], []
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            has_pod(server, "w-0", JOB)
+            server.objects["/api/v1/namespaces/team/pods/w-1"] = ["<html>"]
+            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
+            orders = [order("w-0"), order("w-1")]
+            undo.take_back(GANG, orders, leaves=left.append, stays=stayed.append)
+            async with asyncio.timeout(10):
+                await server.has_heard(1 + ATTEMPTS)
+            await heard_all(pipeline)
+
+    play(scene())
+    assert (evictions.asked, left, stayed) == ([], [], [GANG])
+    assert "stays" in caplog.text
+
+
+async def heard_all(pipeline: Pipeline) -> None:
+    """On one connection the answers come in order: after this one, all are there."""
+    answered = asyncio.Event()
+    pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+    await answered.wait()
+
+
+def test_nobody_is_asked_to_leave_in_another_term_than_it_was_ordered_in(caplog):
+    """Whoever led in between may have completed the gang: its time begins anew with the term."""
+    evictions, term = Evictions(), Term(lambda: 0.0)
+    term.begin(until=1.0)
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            has_pod(server, "w-0", JOB)
+            undo = CautiousUndo(pipeline, evictions, mandate=term)
+            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            term.end()
+            term.begin(until=1.0)
+            answered = asyncio.Event()
+            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            await answered.wait()
+
+    play(scene())
+    assert evictions.asked == []
+    assert "not taken back" in caplog.text

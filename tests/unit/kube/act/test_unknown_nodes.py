@@ -1,0 +1,141 @@
+"""The API server binds to any name: what the watch has not shown is asked for before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from msgspec.structs import replace
+
+from extender.kube.act import bind
+from extender.kube.act.bind import PipelinedBinder
+from extender.kube.act.line import WIDEST
+from extender.ports import BindOrder, Whose
+from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.loopback import NEVER, LoopbackServer, connected, loopback_server, play
+
+Story = Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]]
+EVERY_KIND = pytest.mark.parametrize("whose", list(Whose))
+
+
+def run(story: Story) -> None:
+    """Play *story* with a binder that knows no node but n-0."""
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            server.add_pod("w-0")
+            binder = PipelinedBinder(
+                pipeline,
+                chance=lambda: 0.0,
+                is_exempt=lambda pod: True,
+                knows_node=lambda name: name == "n-0",
+            )
+            await story(server, binder)
+
+    play(scene())
+
+
+def bound_for(whose: Whose, node: str = "n-1") -> BindOrder:
+    return replace(order("w-0"), whose=whose, node=node)
+
+
+@EVERY_KIND
+def test_nobody_is_bound_to_a_node_that_does_not_exist(whose: Whose) -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        assert await outcomes(binder, bound_for(whose)) == [bind.NO_NODE]
+        assert not server.asked("POST")
+        assert not server.node_of("w-0")
+
+    run(story)
+
+
+@EVERY_KIND
+def test_a_node_that_kube_scheduler_saw_before_us_is_found(whose: Whose) -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.nodes.append("n-1")
+
+        assert await outcomes(binder, bound_for(whose)) == [bind.BOUND]
+        assert server.node_of("w-0") == "n-1"
+
+    run(story)
+
+
+def test_a_node_that_the_watch_has_shown_is_not_asked_for() -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        assert await outcomes(binder, bound_for(Whose.OURS, "n-0")) == [bind.BOUND]
+        assert not server.asked("GET")
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "n-1&limit=500", "n 1", "n\r\nx: y", "N-1", "n/../x", "n%31", "nö", "n" * 254]
+)
+def test_what_can_be_no_nodes_name_is_never_asked_for(name: str) -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        assert await outcomes(binder, bound_for(Whose.SCHEDULERS, name)) == [bind.NO_NODE]
+        assert not server.requests
+
+    run(story)
+
+
+def test_an_api_server_that_stumbles_is_asked_again() -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.nodes.append("n-1")
+        server.script.append(503)
+
+        assert await outcomes(binder, bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
+
+    run(story)
+
+
+def test_whoever_may_not_list_nodes_goes_on() -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.script.append(403)
+
+        assert await outcomes(binder, bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
+
+    run(story)
+
+
+def test_while_the_node_was_only_asked_for_nothing_can_have_been_bound() -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.script.append(NEVER)
+
+        assert await outcomes(binder, bound_for(Whose.OURS), within_s=0.05) == [bind.TIMED_OUT]
+
+    run(story)
+
+
+def test_the_others_of_a_gang_do_not_wait_for_the_question() -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.add_pod("w-1")
+        other = replace(order("w-1"), node="n-0")
+
+        found = await outcomes(binder, bound_for(Whose.OURS), other)
+        assert found == [bind.NO_NODE, bind.BOUND]
+
+    run(story)
+
+
+def test_one_whose_node_was_asked_for_does_not_overtake_those_who_stand_in_line() -> None:
+    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+        server.nodes.append("n-1")
+        binder._line._under_way = WIDEST  # the line stands still
+        gang = [replace(order(f"g-{index}"), node="n-0") for index in range(2)]
+        for each in gang:
+            server.add_pod(each.name)
+        waiting = asyncio.ensure_future(outcomes(binder, *gang))
+        late = asyncio.ensure_future(outcomes(binder, bound_for(Whose.OURS)))
+        await server.has_heard(1)
+        while len(binder._line._parties) < 2:
+            await asyncio.sleep(0)
+        binder._line._under_way = 0
+        binder._line.move_up()
+
+        assert await late + await waiting == [bind.BOUND] * 3
+        posts = [each.path.split("/")[6] for each in server.asked("POST")]
+        assert posts == ["g-0", "g-1", "w-0"]
+
+    run(story)

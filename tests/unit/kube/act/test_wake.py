@@ -1,0 +1,277 @@
+"""Wake-ups over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from extender.kube.act.wake import WOKEN, PipelinedWaker
+from extender.model.pod import PodUid
+from extender.ports import WakeOrder
+from tests.unit.kube.loopback import (
+    HANG_UP,
+    NEVER,
+    LoopbackServer,
+    connected,
+    loopback_server,
+    play,
+)
+
+
+def order(name: str, node: str = "n-1") -> WakeOrder:
+    return WakeOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name, node=node)
+
+
+def run(
+    story: Callable[[LoopbackServer, PipelinedWaker], Awaitable[None]],
+    *,
+    per_s: float = 200.0,
+    burst: int = 400,
+    silence_s: float = 5.0,
+) -> None:
+    async def scene() -> None:
+        moments = count(1)
+        async with (
+            loopback_server() as server,
+            connected(server, silence_s=silence_s) as pipeline,
+        ):
+            waker = PipelinedWaker(
+                pipeline,
+                per_s=per_s,
+                burst=burst,
+                chance=lambda: 0.0,
+                moment=lambda: f"moment {next(moments)}",
+            )
+            await story(server, waker)
+
+    play(scene())
+
+
+def test_a_pod_is_nominated_to_its_reserved_node():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([order("w-0", node="n-7")])
+        await server.has_heard(1)
+
+        (patch,) = server.requests
+        assert (patch.method, patch.path) == ("PATCH", "/api/v1/namespaces/team/pods/w-0/status")
+        assert patch.headers["content-type"] == "application/merge-patch+json"
+        assert patch.body == {
+            "metadata": {"uid": "uid-w-0", "annotations": {WOKEN: "moment 1"}},
+            "status": {"nominatedNodeName": "n-7"},
+        }
+
+    run(story)
+
+
+def test_without_a_node_the_nomination_is_taken_back():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([order("w-0", node="")])
+        await server.has_heard(1)
+
+        (patch,) = server.requests
+        assert patch.path == "/api/v1/namespaces/team/pods/w-0/status"
+        assert patch.body["status"] == {"nominatedNodeName": None}
+
+    run(story)
+
+
+def test_a_nomination_for_a_moment_is_taken_back_as_soon_as_it_stands():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([replace(order("w-0"), briefly=True, refusal="said")])
+        await server.has_heard(2)
+
+        first, second = (patch.body["status"] for patch in server.requests)
+        assert first["nominatedNodeName"] == "n-1"
+        assert second == {"nominatedNodeName": None}
+
+    run(story)
+
+
+def test_a_nomination_for_a_moment_gives_way_to_one_that_is_meant():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([replace(order("w-0"), briefly=True)])
+        waker.wake([order("w-0", node="n-2")])
+        await server.has_heard(2)
+
+        nodes = [patch.body["status"]["nominatedNodeName"] for patch in server.requests]
+        assert nodes == ["n-1", "n-2"]
+
+    run(story)
+
+
+def test_two_that_wake_the_same_pods_can_tell_each_other_apart():
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+            server.add_pod("w-0")
+            waker = PipelinedWaker(pipeline, moment=lambda: "12:00", me="host_1a2b")
+            waker.wake([order("w-0")])
+            await server.has_heard(1)
+
+            (patch,) = server.requests
+            assert patch.body["metadata"]["annotations"] == {WOKEN: "12:00 by host_1a2b"}
+
+    play(scene())
+
+
+def test_a_last_word_is_changed_without_touching_the_other_conditions():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([replace(order("w-0", node=""), refusal="no room (called)")])
+        await server.has_heard(1)
+
+        (patch,) = server.requests
+        assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
+        assert patch.body == {
+            "metadata": {"uid": "uid-w-0", "annotations": {WOKEN: "moment 1"}},
+            "status": {
+                "nominatedNodeName": None,
+                "conditions": [{"type": "PodScheduled", "message": "no room (called)"}],
+            },
+        }
+
+    run(story)
+
+
+def test_a_second_wake_for_the_same_node_is_not_the_same_patch():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        waker.wake([order("w-0")])
+        await server.has_heard(1)
+        waker.wake([order("w-0")])
+        await server.has_heard(2)
+
+        first, second = server.requests
+        assert first.body != second.body
+
+    run(story)
+
+
+def test_the_burst_goes_at_once_and_the_rest_in_turn():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        for index in range(12):
+            server.add_pod(f"w-{index}")
+        started = asyncio.get_running_loop().time()
+        waker.wake([order(f"w-{index}") for index in range(12)])
+        await server.has_heard(12)
+
+        # The loop's clock ticks in milliseconds, so each end may be off by one.
+        assert asyncio.get_running_loop().time() - started >= 2 / 40 - 0.002
+
+    run(story, per_s=40, burst=10)
+
+
+def test_the_latest_order_for_a_pod_wins_while_it_waits_for_its_turn():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1")
+        waker.wake([order("w-0"), order("w-1", node="n-1")])
+        waker.wake([order("w-1", node="n-2")])
+        await server.has_heard(2)
+
+        nominations = [request.body["status"] for request in server.requests]
+        assert nominations == [{"nominatedNodeName": "n-1"}, {"nominatedNodeName": "n-2"}]
+
+    run(story, per_s=50, burst=1)
+
+
+def test_a_newer_order_does_not_overtake_one_that_is_under_way():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        server.script.append(NEVER)
+        waker.wake([order("w-0", node="n-1")])
+        await server.has_heard(1)
+        waker.wake([order("w-0", node="n-2")])
+        waker.wake([order("w-0", node="n-3")])
+        await server.has_heard(2)
+
+        assert server.requests[1].body["status"] == {"nominatedNodeName": "n-3"}
+        assert len(server.requests) == 2
+
+    run(story, silence_s=0.1)
+
+
+@pytest.mark.parametrize("trouble", [401, 429, 500, 503, HANG_UP])
+def test_a_passing_trouble_is_tried_again(trouble):
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        server.script.append(trouble)
+        waker.wake([order("w-0")])
+        await server.has_heard(2)
+
+        assert [request.method for request in server.requests] == ["PATCH", "PATCH"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
+def test_a_refusal_for_good_is_not_tried_again(status):
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1")
+        server.script.append(status)
+        waker.wake([order("w-0")])
+        await server.has_heard(1)
+        waker.wake([order("w-1")])
+        await server.has_heard(2)
+
+        assert server.requests[1].path.endswith("/w-1/status")
+        assert not waker._under_way - {PodUid("uid-w-1")}
+
+    run(story)
+
+
+def test_a_retry_gives_way_to_a_newer_order():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        server.script.append(500)
+        waker.wake([order("w-0", node="n-1")])
+        await server.has_heard(1)
+        waker.wake([order("w-0", node="n-2")])
+        await server.has_heard(2)
+
+        assert server.requests[1].body["status"] == {"nominatedNodeName": "n-2"}
+
+    run(story)
+
+
+def test_a_retry_does_not_undo_a_newer_order_that_went_through_meanwhile():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        server.add_pod("w-1")
+        server.script.append(500)
+        waker.wake([order("w-0", node="n-1")])
+        await server.has_heard(1)
+        waker.wake([order("w-0", node="")])
+        await server.has_heard(2)
+        # A retry that was put off later than the first one comes after it.
+        server.script.append(500)
+        waker.wake([order("w-1")])
+        await server.has_heard(4)
+
+        named = [request.path.split("/")[-2] for request in server.requests]
+        assert named == ["w-0", "w-0", "w-1", "w-1"]
+        assert server.requests[1].body["status"] == {"nominatedNodeName": None}
+
+    run(story)
+
+
+def test_pods_may_be_woken_from_another_thread():
+    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+        server.add_pod("w-0")
+        thread = threading.Thread(target=waker.wake, args=([order("w-0")],))
+        thread.start()
+        await server.has_heard(1)
+        await asyncio.to_thread(thread.join)
+
+        assert server.requests[0].path.endswith("/w-0/status")
+
+    run(story)

@@ -1,0 +1,450 @@
+"""One pipelined connection, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import uvloop
+
+from extender.kube.api import connection as connection_module
+from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
+from tests.unit.kube.loopback import play
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Peer:
+    """The other end: a test says what it writes."""
+
+    def __init__(self) -> None:
+        self.heard = bytearray()
+        self.writers: list[asyncio.StreamWriter] = []
+        self.news = asyncio.Condition()
+        self.may_connect = asyncio.Event()
+        self.may_connect.set()
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        while data := await reader.read(65536):
+            async with self.news:
+                self.heard += data
+                self.news.notify_all()
+        writer.close()
+
+    async def has_heard(self, text: bytes) -> None:
+        async with self.news:
+            await self.news.wait_for(lambda: text in self.heard)
+
+    def say(self, data: bytes) -> None:
+        self.writers[-1].write(data)
+
+    def hang_up(self) -> None:
+        self.writers[-1].close()
+
+    async def connect(self, protocol: asyncio.Protocol) -> None:
+        await self.may_connect.wait()
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: protocol, "127.0.0.1", self.port)
+
+
+@asynccontextmanager
+async def stage(silence_s: float = 5.0) -> AsyncIterator[tuple[Peer, Connection]]:
+    peer = Peer()
+    listener = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    peer.port = listener.sockets[0].getsockname()[1]
+    connection = Connection(asyncio.get_running_loop(), peer.connect, silence_s=silence_s)
+    try:
+        yield peer, connection
+    finally:
+        await connection.aclose()
+        listener.close()
+        for writer in peer.writers:
+            writer.close()
+
+
+class Asker:
+    """Collects replies in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.replies: list[tuple[str, Reply]] = []
+        self._news = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> Exchange:
+        return Exchange(f"{name};".encode(), lambda reply: self._hear(name, reply), is_wanted)
+
+    def _hear(self, name: str, reply: Reply) -> None:
+        self.replies.append((name, reply))
+        task = asyncio.get_running_loop().create_task(self._notify())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _notify(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    async def has(self, replies: int) -> list[tuple[str, Reply]]:
+        async with self._news:
+            await self._news.wait_for(lambda: len(self.replies) >= replies)
+        return self.replies
+
+
+def test_requests_go_out_before_the_first_answer_and_answers_are_matched_in_order():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a"), asker.ask("b")])
+            connection.send([asker.ask("c")])
+            await peer.has_heard(b"a;b;c;")
+            peer.say(OK + OK.replace(b"ok", b"b!") + OK[:20])
+            peer.say(OK[20:])
+
+            assert await asker.has(3) == [
+                ("a", Reply(200, b"ok")),
+                ("b", Reply(200, b"b!")),
+                ("c", Reply(200, b"ok")),
+            ]
+            assert len(peer.writers) == 1
+
+    play(scene())
+
+
+def test_what_is_unanswered_when_the_connection_breaks_may_have_taken_effect():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a"), asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(OK)
+            peer.hang_up()
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", UNANSWERED)]
+
+    play(scene())
+
+
+def test_what_could_not_be_connected_certainly_has_no_effect():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            peer.port = 1  # nobody listens there
+            asker = Asker()
+            connection.send([asker.ask("a")])
+
+            assert await asker.has(1) == [("a", UNSENT)]
+
+    play(scene())
+
+
+def test_a_connection_that_does_not_come_about_is_given_up():
+    async def scene() -> None:
+        async with stage(silence_s=0.02) as (peer, connection):
+            peer.may_connect.clear()
+            asker = Asker()
+            connection.send([asker.ask("a")])
+
+            assert await asker.has(1) == [("a", UNSENT)]
+
+    play(scene())
+
+
+def test_what_nobody_wants_any_more_is_not_sent_when_the_connection_comes_at_last():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            peer.may_connect.clear()
+            asker = Asker()
+            wanted = [True]
+            connection.send([asker.ask("late", lambda: wanted[0]), asker.ask("b")])
+            wanted[0] = False
+            peer.may_connect.set()
+            await peer.has_heard(b"b;")
+
+            assert peer.heard == b"b;"
+            assert ("late", UNSENT) in asker.replies
+
+    play(scene())
+
+
+def test_a_server_that_says_goodbye_is_not_asked_again_on_that_connection():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a"), asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            assert await asker.has(2) == [("a", Reply(200)), ("b", UNANSWERED)]
+            connection.send([asker.ask("c")])
+            await peer.has_heard(b"c;")
+
+            assert len(peer.writers) == 2
+
+    play(scene())
+
+
+def test_gibberish_breaks_the_connection():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            peer.say(b"gibberish\r\n\r\n")
+
+            assert await asker.has(1) == [("a", UNANSWERED)]
+
+    play(scene())
+
+
+def test_a_farewell_to_an_idle_connection_is_nobodys_answer():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            peer.say(OK + b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
+            await asker.has(1)
+            connection.send([asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(OK)
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
+
+    play(scene())
+
+
+def test_a_slow_but_steady_server_is_not_taken_for_silent():
+    async def scene() -> None:
+        async with stage(silence_s=1.5) as (peer, connection):
+            asker = Asker()
+            loop = asyncio.get_running_loop()
+            connection.send([asker.ask(str(index)) for index in range(4)])
+            await peer.has_heard(b"3;")
+            for index in range(4):
+                loop.call_later(0.5 * (index + 1), peer.say, OK)
+            replies = await asker.has(4)
+
+            assert [reply.status for _, reply in replies] == [200] * 4
+
+    play(scene())
+
+
+def test_a_silent_server_is_hung_up_on():
+    async def scene() -> None:
+        async with stage(silence_s=0.02) as (_, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+
+            assert await asker.has(1) == [("a", UNANSWERED)]
+
+    play(scene())
+
+
+def test_one_bad_taker_does_not_cost_the_others_their_reply(caplog: pytest.LogCaptureFixture):
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+
+            def fail(reply: Reply) -> None:
+                raise RuntimeError("bug")
+
+            connection.send([Exchange(b"x;", fail), asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(OK + OK)
+
+            assert await asker.has(1) == [("b", Reply(200, b"ok"))]
+
+    with caplog.at_level(logging.ERROR):
+        play(scene())
+    assert "reply not taken" in caplog.text
+
+
+def test_a_connection_that_must_connect_is_a_little_more_loaded_than_an_open_one():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            assert connection.load == 1
+            connection.send([asker.ask("a")])
+            assert connection.load == 3
+            await peer.has_heard(b"a;")
+            assert connection.load == 2
+            peer.say(OK)
+            await asker.has(1)
+
+            assert connection.load == 0
+
+    play(scene())
+
+
+def test_closing_tells_whoever_waits():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            peer.may_connect.clear()
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await connection.aclose()
+
+            assert await asker.has(1) == [("a", UNSENT)]
+
+    play(scene())
+
+
+@pytest.mark.parametrize("status", [100, 102, 103])
+def test_an_informational_answer_is_nobodys_and_the_real_one_follows(status: int):
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a"), asker.ask("b")])
+            await peer.has_heard(b"b;")
+            hint = b"HTTP/1.1 %d Word\r\nretry-after: 7\r\n\r\n" % status
+            peer.say(hint + hint + OK + hint + OK.replace(b"ok", b"b!"))
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
+
+    play(scene())
+
+
+def test_informational_answers_without_end_are_no_progress():
+    async def scene() -> None:
+        async with stage(silence_s=0.2) as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            while not asker.replies:
+                peer.say(b"HTTP/1.1 100 Continue\r\n\r\n")
+                await asyncio.sleep(0.01)
+
+            assert asker.replies == [("a", UNANSWERED)]
+
+    play(scene())
+
+
+def test_after_an_answer_nobody_asked_for_nothing_more_is_heard_on_that_connection():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            peer.say(OK + OK)
+            await asker.has(1)
+            connection.send([asker.ask("b")])
+            await peer.has_heard(b"b;")
+            peer.say(OK.replace(b"ok", b"b!"))
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
+            assert len(peer.writers) == 2
+
+    play(scene())
+
+
+class _Lost(asyncio.Transport):
+    """What is written to it goes nowhere."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Swallow it."""
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_a_connection_lost_before_we_hear_that_it_is_there_strands_nobody():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+
+            async def reset(protocol: asyncio.Protocol) -> None:
+                connection._connect = peer.connect
+                protocol.connection_made(_Lost())
+                protocol.connection_lost(ConnectionResetError())
+
+            def again(reply: Reply) -> None:
+                asker.replies.append(("a", reply))
+                connection.send([asker.ask("b")])
+
+            connection._connect = reset
+            connection.send([Exchange(b"a;", again)])
+            async with asyncio.timeout(5):
+                assert await asker.has(2) == [("a", UNANSWERED), ("b", UNSENT)]
+            connection.send([asker.ask("c")])
+            await peer.has_heard(b"c;")
+            peer.say(OK)
+
+            assert (await asker.has(3))[2] == ("c", Reply(200, b"ok"))
+
+    play(scene())
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\nx: ", b"y" * 100),
+        (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 20),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", b"y" * 100),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;", b"y" * 100),
+    ],
+    ids=["header", "headers", "informational", "body", "line of a chunk"],
+)
+def test_an_answer_without_end_breaks_the_connection(
+    begin: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connection_module, "LONGEST", 4000)
+    monkeypatch.setattr(connection_module, "LONGEST_HEAD", 2000)
+
+    async def scene() -> None:
+        async with stage(silence_s=60.0) as (peer, connection):
+            asker = Asker()
+            connection.send([asker.ask("a")])
+            await peer.has_heard(b"a;")
+            peer.say(begin)
+            for _ in range(1000):
+                peer.say(more)
+                await asyncio.sleep(0)
+                if asker.replies:
+                    break
+            async with asyncio.timeout(5):
+                assert await asker.has(1) == [("a", UNANSWERED)]
+
+    play(scene())
+
+
+def test_an_object_of_some_megabytes_is_heard_whole_and_so_are_many_in_a_row():
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+            large = b"y" * 3_000_000
+            connection.send([asker.ask(str(index)) for index in range(8)])
+            await peer.has_heard(b"7;")
+            peer.say(8 * (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(large), large)))
+            replies = await asker.has(8)
+
+            assert [len(reply.body) for _, reply in replies] == [len(large)] * 8
+
+    play(scene())
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_who_asks_again_on_a_farewell_waits_for_the_next_connection(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+):
+    async def scene() -> None:
+        async with stage() as (peer, connection):
+            asker = Asker()
+
+            def again(reply: Reply) -> None:
+                asker.replies.append(("a", reply))
+                connection.send([asker.ask("b")])
+
+            connection.send([Exchange(b"a;", again)])
+            await peer.has_heard(b"a;")
+            peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
+            async with asyncio.timeout(5):
+                await peer.has_heard(b"b;")
+            assert len(peer.writers) == 2
+            peer.say(OK)
+
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
+
+    play(scene(), new_loop)

@@ -1,0 +1,96 @@
+"""Requests from the event loop: how they are written, and what closing means."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from extender.kube.api.client import Access
+from extender.kube.api.connection import UNSENT, Exchange, Reply
+from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
+from tests.unit.kube.loopback import NEVER, connected, loopback_server, play
+
+
+def framed(access: Access, *arguments: object) -> str:
+    loop = asyncio.new_event_loop()
+    try:
+        return Pipeline(access, loop).frame(*arguments).decode()  # type: ignore[arg-type]
+    finally:
+        loop.close()
+
+
+def test_a_read_has_no_body_and_no_length():
+    text = framed(Access(Endpoint(host="api", port=6443)), b"GET", "/healthz")
+
+    assert text.startswith("GET /healthz HTTP/1.1\r\nhost: api\r\n")
+    assert text.endswith("\r\n\r\n")
+    assert "content-length" not in text
+
+
+def test_a_write_says_how_long_it_is_and_of_what_kind():
+    text = framed(Access(Endpoint(host="api", port=6443)), b"PATCH", "/x", b'{"a":1}', MERGE_PATCH)
+
+    assert "content-type: application/merge-patch+json\r\ncontent-length: 7\r\n\r\n" in text
+    assert text.endswith('{"a":1}')
+
+
+def test_an_ipv6_host_stands_in_brackets():
+    assert "host: [::1]\r\n" in framed(Access(Endpoint(host="::1", port=6443)), b"GET", "/")
+
+
+def test_a_token_that_was_renewed_is_used_from_the_next_request():
+    loop = asyncio.new_event_loop()
+    access = Access(Endpoint(host="api", port=1, token=lambda: "Bearer old"))
+    pipeline = Pipeline(access, loop)
+    before = pipeline.frame(b"GET", "/")
+    access._authorization = "Bearer new"
+    after = pipeline.frame(b"GET", "/")
+    loop.close()
+
+    assert b"authorization: Bearer old\r\n" in before
+    assert b"authorization: Bearer new\r\n" in after
+
+
+def test_names_stay_in_their_segments_of_the_path():
+    assert pod_path("team", "../x?y", "/binding") == (
+        "/api/v1/namespaces/team/pods/..%2Fx%3Fy/binding"
+    )
+
+
+def test_closing_tells_whoever_waits_for_an_answer():
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server) as pipeline:
+            server.script.append(NEVER)
+            told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            pipeline.ask(pipeline.frame(b"GET", "/slow"), told.set_result)
+            await server.has_heard(1)
+            await pipeline.aclose()
+
+            assert await asyncio.wait_for(told, 5) == Reply(0)
+
+    play(scene())
+
+
+def test_an_unreachable_server_is_told_once_and_again_when_it_is_back(caplog):
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            port, pipeline._access.port = server.port, 1
+            for _ in range(2):
+                assert await reply_of(pipeline) == UNSENT
+            pipeline._access.port = port
+            await reply_of(pipeline)
+
+    play(scene())
+    assert [record.message for record in caplog.records] == [
+        "API server unreachable",
+        "API server reachable again",
+    ]
+
+
+async def reply_of(pipeline: Pipeline) -> Reply:
+    told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    pipeline.send((Exchange(pipeline.frame(b"GET", "/"), told.set_result),))
+    return await told

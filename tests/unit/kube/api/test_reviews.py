@@ -1,0 +1,121 @@
+"""Two questions to the API server: whose token is this, and may that one read a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.errors import ApiError, Forbidden
+from extender.kube.api.reviews import ACCESS, TOKENS, ApiReviewer
+from extender.kube.api.tally import CALLS, call_of
+from extender.ports import Reviewed
+from tests.unit.kube.api_double import Answer, ApiDouble
+
+USER = {"username": "system:serviceaccount:a:b", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]}}
+KNOWN: Answer = (201, {"status": {"authenticated": True, "user": USER}})
+ALLOWED: Answer = (201, {"status": {"allowed": True}})
+SECRET = "very-secret-token"
+
+
+def api(token: Answer = KNOWN, access: Answer = ALLOWED) -> ApiDouble:
+    return ApiDouble({f"POST {TOKENS}": [token], f"POST {ACCESS}": [access]})
+
+
+def review(double: ApiDouble, *audiences: str) -> Reviewed:
+    return ApiReviewer(double, audiences).review(SECRET, "/metrics")
+
+
+def test_all_that_is_known_of_somebody_is_told_to_whoever_decides() -> None:
+    double = api()
+
+    assert review(double) == Reviewed(user="system:serviceaccount:a:b", may_read=True)
+    who, may = (asked.body for asked in double.asked)
+    assert who["spec"] == {"token": SECRET}
+    assert may["spec"] == {
+        "user": "system:serviceaccount:a:b",
+        "uid": "7",
+        "groups": ["g"],
+        "extra": {"k": ["v"]},
+        "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+    }
+    assert SECRET not in str(may)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"authenticated": False},
+        {"authenticated": False, "user": USER},
+        {"authenticated": True},
+        {"authenticated": True, "user": {}},
+        {"authenticated": True, "user": {"username": "x" * 1000}},
+        {"error": f"cannot read {SECRET}"},
+    ],
+    ids=repr,
+)
+def test_whom_the_api_server_does_not_name_is_nobody_and_no_right_is_asked_for(
+    status: dict[str, Any],
+) -> None:
+    double = api(token=(201, {"status": status}))
+
+    assert review(double) == Reviewed()
+    assert double.requests() == [f"POST {TOKENS}"]
+
+
+@pytest.mark.parametrize(
+    "status", [{}, {"allowed": False}, {"allowed": True, "denied": True}], ids=repr
+)
+def test_whoever_is_not_allowed_may_not(status: dict[str, Any]) -> None:
+    assert not review(api(access=(201, {"status": status}))).may_read
+
+
+@pytest.mark.parametrize(
+    ("made_for", "is_known"), [(["pages"], True), (["other"], False), (None, False)], ids=repr
+)
+def test_a_token_for_somebody_else_is_none(made_for: list[str] | None, is_known: bool) -> None:
+    status = {"authenticated": True, "user": USER, "audiences": made_for}
+    double = api(token=(201, {"status": status}))
+
+    assert bool(review(double, "pages").user) is is_known
+    assert double.asked[0].body["spec"]["audiences"] == ["pages"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ((500, {"message": f"what is {SECRET}?"}), ApiError),
+        ((429, {"message": "later"}), ApiError),
+        ((201, {"status": SECRET}), ApiError),
+        ((201, [SECRET]), ApiError),
+        (
+            (
+                403,
+                {
+                    "message": 'tokenreviews is forbidden: User "us" cannot create resource'
+                    ' "tokenreviews" in API group "authentication.k8s.io" at the cluster scope'
+                },
+            ),
+            Forbidden,
+        ),
+    ],
+    ids=repr,
+)
+def test_an_answer_that_is_none_lets_nobody_in_and_its_words_are_kept_from_all(
+    answer: Answer, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind) as caught:
+        review(api(token=answer))
+
+    told = caught.value
+    assert SECRET not in str(told)
+    # Whoever logs it with all that led to it does not tell either.
+    assert told.__suppress_context__
+    with pytest.raises(kind):
+        review(api(access=answer))
+
+
+@pytest.mark.parametrize("path", [TOKENS, ACCESS])
+def test_both_are_counted_by_name(path: str) -> None:
+    assert call_of("POST", path) in CALLS

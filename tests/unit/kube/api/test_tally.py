@@ -1,0 +1,124 @@
+"""What is asked of the API server is counted by closed lists of words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender.errors import Unreachable
+from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.api.pipeline import Pipeline
+from extender.kube.api.tally import CALLS, CODES, PULSE, ApiTally, call_of
+from extender.metrics import Metrics
+
+MANIFESTS = Path(__file__).parents[4] / "manifests"
+POD = "/api/v1/namespaces/a/pods/w-0"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "call"),
+    [
+        ("GET", "/api/v1/pods", {"limit": "250"}, ("list", "pods")),
+        ("GET", "/api/v1/pods", {"watch": "1"}, ("watch", "pods")),
+        ("GET", "/api/v1/namespaces", {"watch": "1"}, ("watch", "namespaces")),
+        ("GET", POD, None, ("get", "pods")),
+        ("PATCH", f"{POD}/status?fieldManager=x", None, ("patch", "pods/status")),
+        ("POST", f"{POD}/binding", None, ("create", "pods/binding")),
+        ("POST", f"{POD}/eviction", None, ("create", "pods/eviction")),
+        ("POST", "/api/v1/namespaces/a/events", None, ("create", "events")),
+        ("GET", f"{GROUPS}/namespaces/a/podgroups/g", None, ("get", "podgroups")),
+        ("PATCH", f"{GROUPS}/queues/q/status", None, ("patch", "queues/status")),
+        (
+            "PATCH",
+            "/apis/coordination.k8s.io/v1/namespaces/n/leases/l",
+            None,
+            ("patch", "leases"),
+        ),
+        ("GET", "/version", None, ("list", "other")),
+        ("BREW", f"{POD}/coffee", None, ("other", "other")),
+        ("GET", "/", None, ("list", "other")),
+        ("GET", "/readyz", None, ("get", "readyz")),
+    ],
+)
+def test_a_call_is_named_as_kubernetes_names_it(
+    method: str, path: str, query: dict[str, str] | None, call: tuple[str, str]
+) -> None:
+    assert call_of(method, path, query) == call
+    assert call in CALLS or "other" in call
+
+
+def counted(metrics: Metrics, verb: str, resource: str, code: str) -> float | None:
+    labels = {"verb": verb, "resource": resource, "code": code}
+    return metrics.registry.get_sample_value("gang_extender_api_requests_total", labels)
+
+
+def test_the_calls_that_are_expected_are_those_that_our_roles_grant() -> None:
+    granted = {
+        (verb, resource)
+        for file in MANIFESTS.glob("**/*rbac.yaml")
+        if "chart" not in file.parts and "scheduler-rbac" not in file.name
+        for role in yaml.safe_load_all(file.read_text())
+        for rule in role.get("rules", ())
+        # Those of readers are for pages of ours, and for others.
+        for resource in rule.get("resources", ())
+        for verb in rule["verbs"]
+    }
+
+    assert set(CALLS) - {PULSE} == granted
+
+
+def test_every_call_we_make_is_there_as_zero() -> None:
+    metrics = Metrics()
+    ApiTally(metrics)
+
+    assert [counted(metrics, *call, code) for call in CALLS for code in CODES] == [0.0] * (
+        len(CALLS) * len(CODES)
+    )
+
+
+def test_no_answer_is_counted_as_none_and_has_no_duration() -> None:
+    metrics = Metrics()
+    access = Access(Endpoint(host="127.0.0.1", port=1))
+    access.tally = ApiTally(metrics)
+
+    with pytest.raises(Unreachable):
+        access.request("GET", POD)
+    assert counted(metrics, "get", "pods", "none") == 1
+    assert "api_seconds_count" not in str(list(metrics.api_seconds.collect()))
+
+
+def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
+    class Loop:
+        def time(self) -> float:
+            return 0.0
+
+    metrics = Metrics()
+    access = Access(Endpoint(host="api", port=6443, prefix="/k8s/clusters/api/7"))
+    access.tally = ApiTally(metrics)
+    pipeline = Pipeline(access, Loop(), size=1)  # type: ignore[arg-type]
+
+    pipeline._asked(pipeline.frame(b"POST", f"{POD}/binding", b"{}"), 201, 0.03)
+    pipeline._asked(pipeline.frame(b"GET", POD), 503, 0.5)
+
+    assert counted(metrics, "create", "pods/binding", "2xx") == 1
+    assert counted(metrics, "get", "pods", "5xx") == 1
+    seconds = {"verb": "create", "resource": "pods/binding"}
+    assert metrics.registry.get_sample_value("gang_extender_api_seconds_sum", seconds) == 0.03
+
+
+def test_a_slow_answer_is_told_once_in_a_while_with_what_was_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tally = ApiTally(Metrics())
+    for took_s in (0.9, 2.04, 2.1):
+        tally.asked("create", "pods/binding", 201, took_s)
+    tally.asked("list", "pods", 200, 9.0)  # there may be much to list
+
+    (record,) = caplog.records
+    assert record.getMessage() == "the API server takes its time"
+    facts = {"verb": "create", "resource": "pods/binding", "took_s": 2.0}
+    assert vars(record)["facts"] == facts

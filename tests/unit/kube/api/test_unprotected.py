@@ -1,0 +1,159 @@
+"""Credentials: who could take them is told, and no key of ours is left in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import ssl
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.cache.cluster import Cluster
+from extender.errors import BadInput
+from extender.kube.api import keyfiles, kubeconfig
+from extender.kube.api.client import Access
+from extender.kube.live import live_cluster
+from extender.metrics import Metrics
+from extender.ports import OpenMandate
+from extender.settings import Settings
+from extender.tls.issuing import Authority
+from tests.unit.cache.building import StoppedClock
+from tests.unit.kube.api.test_kubeconfig import write
+
+AUTHORITY = Authority.new("the cluster's CA", 9)
+ME = AUTHORITY.for_client("me", 9)
+UNCHECKED = {"insecure-skip-tls-verify": True}
+
+
+def coded(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+KEYS = {"client-certificate-data": coded(ME.certificate), "client-key-data": coded(ME.key)}
+CHECKED = {"certificate-authority-data": coded(AUTHORITY.pair.certificate)}
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "told"),
+    [
+        ({"token": "secret"}, {"server": "http://api"}, "sends its token over http"),
+        ({"username": "me", "password": "secret"}, {"server": "http://api"}, "over http"),
+        ({"token": "secret"}, {"server": "https://api", **UNCHECKED}, "insecure-skip-tls-verify"),
+        (KEYS, {"server": "https://api", **UNCHECKED}, "checks no certificate"),
+    ],
+)
+def test_who_could_take_our_credentials_is_told_with_the_mend(
+    tmp_path: Path, user: dict[str, str], cluster: dict[str, Any], told: str
+) -> None:
+    path = write(tmp_path / "k", user, **cluster)
+    (warning,) = Access.load(path).warnings
+
+    assert warning.startswith(f"kubeconfig {path} ")
+    assert told in warning
+    assert "; " in warning
+    assert "secret" not in warning
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [({}, {"server": "http://api"}), ({"token": "secret"}, {"server": "https://api", **CHECKED})],
+)
+def test_where_there_is_nothing_to_take_nothing_is_told(
+    tmp_path: Path, user: dict[str, str], cluster: dict[str, Any]
+) -> None:
+    assert Access.load(write(tmp_path / "k", user, **cluster)).warnings == ()
+
+
+def test_whoever_serves_so_warns_in_the_log_and_in_the_probe(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path / "k", {"token": "secret"}, server="http://127.0.0.1:1")
+    clock = StoppedClock()
+
+    async def notes() -> list[str]:
+        loop = asyncio.get_running_loop()
+        settings = Settings(kubeconfig=path)
+        ports = live_cluster(settings, loop, clock, Cluster(clock), Metrics(), OpenMandate())
+        await ports.aclose()
+        return ports.notes()
+
+    (note,) = asyncio.run(notes())
+    (warned,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+
+    assert warned.getMessage() == "credentials unprotected"
+    assert note.startswith(f"credentials: kubeconfig {path} sends its token over http")
+
+
+@pytest.fixture
+def no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Make a folder the place of temporary files, and every attempt to make one fail."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a key would lie in a file")
+
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    return folder
+
+
+def exec_plugin() -> dict[str, Any]:
+    """A program that gives a certificate and its key."""
+    version = "client.authentication.k8s.io/v1"
+    status = {"clientCertificateData": ME.certificate.decode(), "clientKeyData": ME.key.decode()}
+    credential = {"apiVersion": version, "kind": "ExecCredential", "status": status}
+    script = f"import json; print({json.dumps(json.dumps(credential))})"
+    return {"exec": {"apiVersion": version, "command": sys.executable, "args": ["-c", script]}}
+
+
+@pytest.mark.parametrize("user", [KEYS, exec_plugin()], ids=["data", "a program"])
+def test_keys_of_a_kubeconfig_are_in_no_file_not_even_for_a_moment(
+    tmp_path: Path, no_files: Path, user: dict[str, Any]
+) -> None:
+    path = write(tmp_path / "k", user, server="https://api", **CHECKED)
+    before = os.listdir("/proc/self/fd")
+
+    endpoint = kubeconfig.read(path)
+
+    assert endpoint.tls is not None
+    assert endpoint.tls.verify_mode is ssl.CERT_REQUIRED
+    assert [each["subject"] for each in endpoint.tls.get_ca_certs()] == [
+        ((("commonName", "the cluster's CA"),),)
+    ]
+    assert os.listdir(no_files) == []
+    assert os.listdir("/proc/self/fd") == before, "nothing stays open"
+
+
+def test_keys_that_are_none_leave_nothing_behind_either(tmp_path: Path, no_files: Path) -> None:
+    user = {**KEYS, "client-key-data": coded(b"no key")}
+    before = os.listdir("/proc/self/fd")
+
+    with pytest.raises(BadInput, match="the certificates of kubeconfig"):
+        kubeconfig.read(write(tmp_path / "k", user, server="https://api", **CHECKED))
+
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_without_memory_files_a_key_lies_in_a_file_only_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    seen: list[int] = []
+    kept = keyfiles._keep
+    monkeypatch.setattr(keyfiles, "_keep", lambda *a: seen.append(1) or kept(*a))
+
+    endpoint = kubeconfig.read(write(tmp_path / "k", KEYS, server="https://api", **CHECKED))
+
+    assert endpoint.tls is not None
+    assert len(seen) == 3
+    assert os.listdir(tmp_path / "tmp") == []

@@ -1,0 +1,144 @@
+"""One connection that is silent while the API server is well."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from extender.kube.act import bind
+from extender.kube.act.bind import PipelinedBinder
+from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
+from extender.kube.api.watchman import LONGEST_S, Watchman
+from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.loopback import NEVER, connected, loopback_server, play
+
+FOR_EVER_S = 60.0
+WELL = Reply(200)
+
+
+def test_a_binding_that_was_lost_on_its_way_is_found_out_and_sent_again_within_moments():
+    async def scene() -> None:
+        async with (
+            loopback_server() as server,
+            connected(server, silence_s=FOR_EVER_S, hush_s=0.1) as pipeline,
+        ):
+            binder = PipelinedBinder(pipeline, chance=lambda: 0.0)
+            for index in range(4):
+                server.add_pod(f"w-{index}")
+            server.script.append(NEVER)
+            began = time.monotonic()
+
+            gang = [order(f"w-{index}") for index in range(4)]
+            assert await outcomes(binder, *gang) == [bind.BOUND] * 4
+            assert time.monotonic() - began < FOR_EVER_S / 2
+            assert next(each.path for each in server.asked("GET")) == "/version"
+
+    play(scene())
+
+
+def test_while_the_api_server_itself_is_silent_nothing_is_broken_off():
+    async def scene() -> None:
+        async with (
+            loopback_server() as server,
+            connected(server, silence_s=FOR_EVER_S, hush_s=0.05) as pipeline,
+        ):
+            server.script.extend([NEVER] * 100)
+            replies: list[Reply] = []
+            pipeline.ask(pipeline.frame(b"GET", "/a"), replies.append)
+            await server.has_heard(2)  # the question that goes another way is the second
+
+            assert [each.path for each in server.requests] == ["/a", "/version"]
+            assert not replies
+
+    play(scene())
+
+
+class Clock:
+    """An event loop of which only the time counts."""
+
+    now = 100.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Silent:
+    """A connection on which nothing comes back."""
+
+    def __init__(self) -> None:
+        self.progress_at = 0.0
+        self.broken_off = 0
+
+    def break_off(self) -> None:
+        self.broken_off += 1
+
+
+class Answered:
+    """A way of which every question is answered as a test wants."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+
+    def send(self, exchanges: tuple[Exchange, ...]) -> None:
+        for exchange in exchanges:
+            exchange.done(self.reply)
+
+
+def a_watchman(clock: Clock, reply: Reply = WELL) -> Watchman:
+    watchman = Watchman(clock, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
+    watchman._way = Answered(reply)  # type: ignore[assignment]
+    return watchman
+
+
+def suspect(watchman: Watchman, silent: Silent) -> None:
+    watchman.suspect(silent)  # type: ignore[arg-type]
+
+
+def test_a_connection_is_broken_off_where_only_it_is_silent():
+    silent = Silent()
+    suspect(a_watchman(Clock()), silent)
+    assert silent.broken_off == 1
+
+    for reply in (UNANSWERED, UNSENT):
+        stays = Silent()
+        suspect(a_watchman(Clock(), reply), stays)
+        assert not stays.broken_off
+
+
+def test_a_suspicion_comes_later_than_the_one_before_but_in_time_for_a_gang_in_part():
+    clock = Clock()
+    watchman = a_watchman(clock)
+    assert watchman.patience_s == 2.0
+    suspect(watchman, Silent())
+    suspect(watchman, Silent())  # fell silent together with it
+    assert watchman.patience_s == 4.0
+    for _ in range(3):
+        clock.now += 10
+        suspect(watchman, Silent())
+        assert watchman.patience_s == LONGEST_S < 5.0
+    clock.now += 61
+
+    assert watchman.patience_s == 2.0
+
+
+def test_a_connection_that_does_not_come_about_is_given_up_where_others_do():
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[Reply] = loop.create_future()
+
+        async def never(protocol: asyncio.Protocol) -> None:
+            await asyncio.Event().wait()
+
+        class AtOnce:
+            patience_s = 0.01
+
+            def suspect(self, silent: Connection) -> None:
+                silent.break_off()
+
+        connection = Connection(loop, never, silence_s=FOR_EVER_S, watchman=AtOnce())
+        connection.send([Exchange(b"a", told.set_result)])
+
+        assert await told == UNSENT
+        await connection.aclose()
+
+    play(scene())

@@ -1,0 +1,362 @@
+"""Objects larger than anybody needs: what is read of them, and what is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.cache.changes import SeenPod, Upsert
+from extender.kube.decode import bounds, dialects, objects, pods, watched
+from extender.kube.decode.shapes import Shapes
+from extender.model.dialect import VOLCANO
+from extender.model.gang import Membership, PodGroup
+from extender.model.node import Node
+from extender.model.pod import Pod, Requirement, Shape
+from tests.unit.kube import json_objects as make
+
+SCHEDULERS = frozenset({"gang-scheduler"})
+ASKED = {"cpu": 1000, "pods": 1}
+
+
+def read(thing: dict[str, Any]) -> tuple[Pod, Membership]:
+    written = json.dumps(thing, separators=(",", ":")).encode()  # as Go writes it
+    return pods.to_pod(pods.pod(written), schedulers=SCHEDULERS)
+
+
+def ports(number: int) -> dict[str, Any]:
+    resources = {"requests": {"cpu": "1"}}
+    opened = [{"containerPort": 80, "hostPort": 1000 + each} for each in range(number)]
+    return {"containers": [{"name": "main", "resources": resources, "ports": opened}]}
+
+
+def containers(number: int) -> dict[str, Any]:
+    main = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    return {"containers": [main, *({"name": f"c{each}"} for each in range(number - 1))]}
+
+
+def tolerations(number: int, value: str = "") -> dict[str, Any]:
+    return {"tolerations": [{"key": f"k{each}", "value": value} for each in range(number)]}
+
+
+def selector(number: int) -> dict[str, Any]:
+    return {"nodeSelector": {f"k{each}": "v" for each in range(number)}}
+
+
+def term(values: list[str]) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": "k", "operator": "In", "values": values}]}
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": rule}}
+
+
+def preferred(number: int) -> dict[str, Any]:
+    wishes = [{"weight": 1, "preference": term(["v"])} for _ in range(number)]
+    rule = {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
+    return {"affinity": {"nodeAffinity": rule}}
+
+
+LARGE = [
+    pytest.param(ports(257), "256 host ports", id="ports"),
+    pytest.param(containers(1001), "1000 containers", id="containers"),
+    pytest.param(tolerations(257), "256 tolerations", id="tolerations"),
+    pytest.param(tolerations(9, "x" * 9_999), "256 tolerations", id="long tolerations"),
+    pytest.param(selector(129), "128 labels in its nodeSelector", id="selector"),
+    pytest.param(required(*[term(["v"])] * 20_000), "node affinity", id="many terms"),
+    pytest.param(required(term([str(each) for each in range(1001)])), "affinity", id="values"),
+    pytest.param(required(term(["v" * 200_000])), "node affinity", id="long value"),
+    pytest.param(preferred(1001), "node affinity", id="wishes"),
+]
+
+
+def spec(thing: dict[str, Any], **said: Any) -> dict[str, Any]:
+    thing["spec"] |= said
+    return thing
+
+
+@pytest.mark.parametrize(("said", "complaint"), LARGE)
+def test_a_pod_that_is_too_large_does_not_start_and_says_why(
+    said: dict[str, Any], complaint: str
+) -> None:
+    pod, membership = read(spec(make.pod("p", gang="g"), **said))
+
+    assert membership.problem.startswith("a pod of it has more than ")
+    assert complaint in membership.problem
+    assert membership.problem.endswith("; write fewer")
+    assert dict(pod.requests) == ASKED
+    assert (pod.shape.selector, pod.shape.affinity, pod.shape.tolerations) == ((), None, ())
+    assert len(pod.shape.host_ports) <= 256
+
+
+@pytest.mark.parametrize(("said", "complaint"), LARGE)
+def test_one_that_has_a_node_counts_in_full_and_is_only_named(
+    said: dict[str, Any], complaint: str
+) -> None:
+    pod, membership = read(spec(make.pod("p", node="n", gang="g"), **said))
+
+    assert (membership.problem, complaint in membership.excess) == ("", True)
+    assert dict(pod.requests) == ASKED
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_one_that_is_over_spoils_its_gang_no_more(phase: str) -> None:
+    thing = spec(make.pod("p", gang="g"), **ports(300)) | {"status": {"phase": phase}}
+
+    assert read(thing)[1].problem == ""
+
+
+def test_pods_of_other_schedulers_are_only_cut() -> None:
+    pod, membership = read(spec(make.pod("p"), schedulerName="other", **ports(300)))
+
+    assert (membership.problem, len(pod.shape.host_ports)) == ("", 256)
+
+
+def test_what_is_as_large_as_it_may_be_is_read_as_it_is() -> None:
+    thing = spec(make.pod("p", labels={f"k{each}": "v" for each in range(256)}), **ports(256))
+    spec(thing, **tolerations(256), **selector(128), **required(term(["v"] * 990)))
+    pod, membership = read(thing)
+
+    assert (membership.problem, membership.excess) == ("", "")
+    assert (len(pod.labels), len(pod.shape.host_ports)) == (256, 256)
+    assert (len(pod.shape.selector), len(pod.shape.tolerations)) == (128, 256)
+    assert pod.shape.affinity is not None
+    assert len(pod.shape.affinity[0].labels[0].values) == 990
+
+
+def test_ports_of_containers_alone_are_as_many_as_anybody_likes() -> None:
+    thing = make.pod("p")
+    thing["spec"]["containers"][0]["ports"] = [{"containerPort": 80}] * 2000
+
+    assert read(thing)[1].problem == ""
+
+
+@pytest.mark.parametrize("node", ["", "n"])
+@pytest.mark.parametrize("number", [257, 60_000])
+def test_who_has_too_many_labels_is_named_and_placed_without_them(number: int, node: str) -> None:
+    """Refused, it would cost kube-scheduler a status that takes the API server a second."""
+    many = {f"k{each}": "v" for each in range(number)}
+
+    pod, membership = read(make.pod("p", node=node, labels=many))
+
+    assert (membership.problem, membership.excess) == ("", "more than 256 labels")
+    assert len(pod.labels) == 256
+
+
+@pytest.mark.parametrize("node", ["", "n"])
+@pytest.mark.parametrize(("length", "kept"), [(64, 256), (65, 252), (380, 43)])
+def test_so_is_who_has_too_long_ones(length: int, kept: int, node: str) -> None:
+    """Each may have 380 characters: of a pod with as many as there may be 130 KB were kept."""
+    long = {f"k{each:03}": "v" * (length - 4) for each in range(256)}
+
+    pod, membership = read(make.pod("p", node=node, labels=long))
+
+    excess = "more than 16,384 characters in its labels" if kept < 256 else ""
+    assert (membership.problem, membership.excess) == ("", excess)
+    assert dict(pod.labels) == dict(list(long.items())[:kept])
+
+
+def test_too_many_labels_excuse_nothing_else() -> None:
+    many = {f"k{each}": "v" for each in range(257)}
+
+    _, membership = read(spec(make.pod("p", labels=many), **ports(300)))
+
+    assert "256 host ports" in membership.problem
+
+
+def names(number: int) -> dict[str, str]:
+    return {"cpu": "1", **{f"a.io/r{each}": "1" for each in range(number)}, "nvidia.com/gpu": "8"}
+
+
+def asking(amounts: dict[str, str], node: str = "") -> dict[str, Any]:
+    thing = make.pod("p", node=node)
+    thing["spec"]["containers"][0]["resources"]["requests"] = amounts
+    return thing
+
+
+def test_a_pod_that_asks_for_thousands_of_resources_does_not_start() -> None:
+    pod, membership = read(asking(names(8000)))
+
+    assert "more than 64 kinds of resources" in membership.problem
+    assert (len(pod.requests), pod.requests.amount("cpu")) == (64, 1000)
+
+
+def test_nobody_hides_what_a_running_pod_has_behind_thousands_of_names() -> None:
+    pod, membership = read(asking(names(8000), node="n"))
+
+    assert (membership.problem, pod.requests.amount("nvidia.com/gpu")) == ("", 8)
+    assert membership.excess == "more than 64 kinds of resources"
+
+
+def test_all_pods_that_are_too_large_in_the_same_way_share_one_membership() -> None:
+    one, other = (read(spec(make.pod(n, gang="g"), **ports(300))) for n in ("p", "q"))
+
+    assert one[1] is other[1]
+    assert one[0].shape is other[0].shape
+
+
+@pytest.mark.parametrize(
+    ("said", "excess"),
+    [
+        ({"minMember": 1_000_000_000}, "a minimum of 1,000,000,000 members"),
+        ({"queue": "q" * 254}, "a queue name of 254 characters"),
+        ({"priorityClassName": "p" * 300}, "a priority class name of 300 characters"),
+        ({"minMember": bounds.MOST_MEMBERS, "queue": "q" * 253}, ""),
+    ],
+)
+def test_a_group_that_asks_for_what_cannot_be_is_read_and_named(
+    said: dict[str, Any], excess: str
+) -> None:
+    written = make.group("train", 2)
+    written["spec"] |= said
+    read = dialects.to_group(msgspec.convert(written, dialects.RawGroup), VOLCANO)
+
+    assert (read.excess, read.problem) == (excess, "")
+
+
+@pytest.mark.parametrize(
+    ("marks", "excess"),
+    [
+        ({"gang-extender.io/min-member": "999999999"}, "a minimum of 999,999,999 members"),
+        ({"scheduling.volcano.sh/queue-name": "q" * 254}, "a queue name of 254 characters"),
+        ({"gang-extender.io/gang": "g" * 254}, "a gang name of 254 characters"),
+        ({"gang-extender.io/gang": "g" * 253, "gang-extender.io/min-member": "4"}, ""),
+    ],
+)
+def test_so_is_a_pod_that_does(marks: dict[str, str], excess: str) -> None:
+    assert read(make.pod("p", annotations=marks))[1].excess == excess
+
+
+def test_a_group_with_too_many_roles_or_resources_is_invalid_and_says_why() -> None:
+    def group(**said: Any) -> PodGroup:
+        raw = msgspec.convert(make.group("train", 2, **said), dialects.RawGroup)
+        return dialects.to_group(raw, VOLCANO)
+
+    roles = group(minTaskMember={f"r{each}": 1 for each in range(257)})
+    amounts = group(minResources=names(64))
+    limits = group(minResources={f"limits.a.io/{each}": "1" for each in range(65)})
+    long = group(minResources={"x" * 100_000: "1"}, queue="q" * 100_000)
+
+    assert "it has more than 256 roles in minTaskMember; write fewer" in roles.problem
+    for each in (amounts, limits):
+        assert "more than 64 kinds of resources in minResources" in each.problem
+        assert each.excess
+    assert amounts.min_resources is not None
+    assert (len(amounts.min_resources), len(limits.min_limits)) == (64, 64)
+    assert "whose name has over 317 characters" in long.problem
+    assert len(long.queue) < 253
+    assert group(minTaskMember={f"r{each}": 1 for each in range(256)}).problem == ""
+    assert group(minResources=names(62)).problem == ""
+
+
+def test_a_budget_with_a_large_selector_is_held_to_the_beginning_of_it() -> None:
+    def budget(**said: Any) -> tuple[tuple[Requirement, ...], str]:
+        thing = {"metadata": {"name": "b", "namespace": "a"}, "spec": {"selector": said}}
+        read = objects.to_budget(msgspec.convert(thing, objects.RawBudget))
+        return read.selector, read.excess
+
+    many = {f"k{each:05}": "v" for each in range(10_000)}
+    wide = [{"key": "k", "operator": "In", "values": [str(each) for each in range(999)]}] * 9
+    by_labels, excess = budget(matchLabels=many)
+    by_values, also = budget(matchExpressions=wide)
+
+    assert (len(by_labels), by_labels[0]) == (128, Requirement("k00000", "In", ("v",)))
+    assert len(by_values) == 1
+    assert excess == also == "more labels, expressions and values in its selector than are read"
+    assert budget(matchLabels={"a": "b"})[1] == ""
+
+
+def test_a_node_may_offer_sixty_four_kinds_of_resources_kubernetes_own_first() -> None:
+    thing = make.node("n")
+    thing["status"]["allocatable"] |= {f"a.io/r{each}": "1" for each in range(8000)}
+    read = watched.nodes().item(json.dumps(thing).encode())
+
+    assert isinstance(read, Node)
+    assert len(read.allocatable) == 64
+    assert {"cpu", "memory", "pods"} <= set(read.allocatable)
+
+
+def test_the_watch_reads_a_large_pod_like_any_other() -> None:
+    line = {"type": "ADDED", "object": spec(make.pod("p"), **ports(300))}
+    read = watched.pods(SCHEDULERS).line(json.dumps(line).encode())
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, SeenPod)
+    assert read.change.item.membership.excess == "more than 256 host ports"
+
+
+def words_kept(shapes: Shapes) -> int:
+    kept = {id(shape): shape for shape in shapes._as_written.values()}
+    return sum(map(words_of, kept.values()))
+
+
+def words_of(shape: Shape) -> int:
+    terms = shape.affinity or ()
+    return sum(len(each.values) for one in terms for each in one.labels) + len(shape.requests)
+
+
+def test_shapes_are_remembered_by_their_size_not_by_their_number() -> None:
+    shapes = Shapes(remembered=20_000)
+    for number in range(200):
+        values = [f"{number}-{each}" for each in range(900)]
+        thing = spec(make.pod("p"), **required(term(values)))
+        shapes.of(pods.pod(json.dumps(thing).encode()), ours=True)
+
+        assert words_kept(shapes) <= 20_000
+
+
+def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -> None:
+    shapes = Shapes(remembered=2_000)
+    small = pods.pod(json.dumps(make.pod("p")).encode())
+    large = pods.pod(json.dumps(spec(make.pod("p"), **ports(300))).encode())
+    first, _ = shapes.of(small, ours=True)
+    for _ in range(100):
+        shapes.of(large, ours=True)
+
+    assert shapes.of(small, ours=True)[0] is first
+
+
+def test_what_was_written_to_say_little_counts_too() -> None:
+    shapes = Shapes(remembered=20_000)
+    for number in range(100):
+        thing = make.pod("p")
+        main = {"name": "m", "resources": {"requests": {"cpu": f"{number + 1}m"}}}
+        thing["spec"]["containers"] = [main] * 900
+        shapes.of(pods.pod(json.dumps(thing).encode()), ours=True)
+
+        assert len(shapes._as_written) <= 20_000 / 900
+
+
+def test_pods_that_are_too_large_are_remembered_apart_and_few_of_them() -> None:
+    shapes = Shapes(remembered=2_000)
+    small = pods.pod(json.dumps(make.pod("p")).encode())
+    first, _ = shapes.of(small, ours=True)
+    for number in range(100):
+        large = asking({**names(200), "cpu": str(number + 1)}, node="n")
+        raw = pods.pod(json.dumps(large).encode())
+
+        assert shapes.of(raw, ours=True)[0] is shapes.of(raw, ours=True)[0]
+    assert len(shapes._cut) <= 16
+    assert shapes.of(small, ours=True)[0] is first
+
+
+def test_many_containers_that_ask_for_the_same_are_no_excess() -> None:
+    thing = make.pod("p")
+    thing["spec"]["containers"] = [
+        {"name": f"c{each}", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
+        for each in range(300)
+    ]
+
+    assert read(thing)[1].excess == ""
+
+
+def test_only_sets_of_labels_that_are_small_are_remembered() -> None:
+    few, many = {"app": "x"}, {f"k{each}": "x" * 60 for each in range(200)}
+
+    assert read(make.pod("p", labels=few))[0].labels is read(make.pod("q", labels=few))[0].labels
+    one, other = (read(make.pod(name, labels=many))[0].labels for name in ("p", "q"))
+    assert one == other
+    assert one is not other

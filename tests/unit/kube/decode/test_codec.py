@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert, key_of, kind_of
+from extender.kube.decode import watched
+from extender.kube.decode.codec import WatchLine
+from extender.model.dialect import VOLCANO
+from extender.model.gang import PodGroup
+from extender.model.queue import Queue
+from tests.unit.kube import json_objects as make
+
+PODS = watched.pods(frozenset({"gang-scheduler"}))
+GROUPS = watched.groups(VOLCANO)
+QUEUES = watched.queues(VOLCANO)
+BY_NAME = {each.name: each.codec for each in watched.resources(frozenset())}
+
+
+def line(codec: Any, verb: str, thing: dict[str, Any]) -> WatchLine:
+    thing = {**thing, "metadata": {"resourceVersion": "7", **thing.get("metadata", {})}}
+    read: WatchLine = codec.line(json.dumps({"type": verb, "object": thing}).encode())
+    return read
+
+
+@pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
+def test_an_object_that_is_there_is_an_upsert(verb: str) -> None:
+    read = line(PODS, verb, make.pod("p"))
+
+    assert (read.type, read.version) == (verb, "7")
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, SeenPod)
+    assert read.change.item.pod.key == "a/p"
+
+
+def test_an_object_that_is_gone_is_named_by_its_key() -> None:
+    group, queue = make.group("train"), make.queue("gold")
+
+    assert line(PODS, "DELETED", make.pod("p")).change == Delete(Kind.POD, "uid-p", "")
+    assert line(GROUPS, "DELETED", group).change == Delete(Kind.GROUP, "a/train", VOLCANO)
+    assert line(QUEUES, "DELETED", queue).change == Delete(Kind.QUEUE, "gold", VOLCANO)
+
+
+def test_every_kind_names_what_is_gone_as_it_names_what_is_there() -> None:
+    thing = {"metadata": {"name": "x", "namespace": "a", "uid": "u"}}
+    for codec in BY_NAME.values():
+        there, gone = line(codec, "ADDED", thing).change, line(codec, "DELETED", thing).change
+
+        assert isinstance(there, Upsert)
+        assert isinstance(gone, Delete)
+        assert (kind_of(there.item), key_of(there.item)) == (gone.kind, gone.key)
+        assert there.dialect == gone.dialect
+
+
+def test_a_bookmark_only_says_how_far_we_are() -> None:
+    for codec in BY_NAME.values():
+        read = line(codec, "BOOKMARK", {"metadata": {"creationTimestamp": None}})
+
+        assert read == WatchLine("BOOKMARK", "7")
+
+
+def test_the_bookmark_that_ends_a_streamed_list_is_marked() -> None:
+    for codec in BY_NAME.values():
+        meta = {"annotations": {"k8s.io/initial-events-end": "true"}}
+
+        assert line(codec, "BOOKMARK", {"metadata": meta}).is_end_of_list
+
+
+def test_an_error_carries_its_status() -> None:
+    status = {"kind": "Status", "status": "Failure", "code": 410, "message": "too old"}
+    for codec in BY_NAME.values():
+        read = line(codec, "ERROR", status)
+
+        assert (read.type, read.code, read.change) == ("ERROR", 410, None)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"type":"ADDED"}', b'{"type":"ADDED","obj'])
+def test_what_is_no_event_is_nothing(data: bytes) -> None:
+    assert PODS.line(data) == WatchLine("")
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"minMember": "three"}, "spec.minMember expected int | null, got str"),
+        ({"minMember": 1.5}, "spec.minMember"),
+        ({"minTaskMember": [1]}, "spec.minTaskMember"),
+        ({"queue": 7}, "spec.queue"),
+        ({"minResources": "all"}, "spec.minResources"),
+    ],
+)
+def test_a_group_that_cannot_be_read_stays_with_its_reason(
+    spec: dict[str, Any], complaint: str
+) -> None:
+    read = line(GROUPS, "ADDED", make.group("train", **spec) | {"spec": spec})
+
+    assert read.version == "7"
+    assert isinstance(read.change, Upsert)
+    group = read.change.item
+    assert isinstance(group, PodGroup)
+    assert (group.key, group.uid, group.dialect) == ("a/train", "uid-train", VOLCANO)
+    assert group.problem.startswith("PodGroup a/train cannot be read: ")
+    assert complaint in group.problem
+
+
+#: What stands beside metadata where a CRD keeps fields that nobody knows.
+BESIDE = [{}, {"code": "x"}, {"code": None}, {"code": [1]}, {"type": "ERROR"}]
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=str)
+@pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
+def test_whatever_stands_beside_it_a_group_that_cannot_be_read_stays_with_its_reason(
+    verb: str, beside: dict[str, Any]
+) -> None:
+    odd = make.group("train", "three") | beside
+    read = line(GROUPS, verb, odd)
+
+    assert (read.type, read.version) == (verb, "7")
+    assert isinstance(read.change, Upsert)
+    assert read.change.item == GROUPS.item(json.dumps(odd).encode())
+    assert isinstance(read.change.item, PodGroup)
+    assert "spec.minMember expected int" in read.change.item.problem
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=str)
+def test_whatever_stands_beside_it_a_group_that_cannot_be_read_goes(beside: dict[str, Any]) -> None:
+    thing = make.group("train", "three") | beside
+
+    assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
+
+
+def test_a_group_is_named_however_odd_its_annotations_are() -> None:
+    thing = {"metadata": {"name": "train", "namespace": "a", "annotations": [1]}}
+    read = line(GROUPS, "ADDED", thing)
+
+    assert isinstance(read.change, Upsert)
+    assert key_of(read.change.item) == "a/train"
+    assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
+
+
+@pytest.mark.parametrize("verb", ["ADDED", "MODIFIED", "DELETED"])
+@pytest.mark.parametrize("thing", [3, None, [], {}, {"metadata": 3}, {"metadata": {"name": 3}}])
+def test_an_event_of_an_object_that_cannot_be_named_is_an_event_without_a_change(
+    verb: str, thing: Any
+) -> None:
+    for codec in BY_NAME.values():
+        assert codec.line(json.dumps({"type": verb, "object": thing}).encode()) == WatchLine(verb)
+
+
+@pytest.mark.parametrize("status", [{"code": "x"}, {"code": True}, {"code": 410.5}, {}, [], 3])
+def test_an_error_without_a_status_is_an_error(status: Any) -> None:
+    read = GROUPS.line(json.dumps({"type": "ERROR", "object": status}).encode())
+
+    assert read == WatchLine("ERROR")
+
+
+def test_a_bookmark_that_cannot_be_read_is_nothing() -> None:
+    """It may have been the end of a list, for which somebody would wait."""
+    assert GROUPS.line(b'{"type":"BOOKMARK","object":{"metadata":3}}') == WatchLine("")
+
+
+def test_a_queue_that_cannot_be_read_stays_with_its_reason() -> None:
+    read = line(QUEUES, "ADDED", make.queue("gold", weight="heavy"))
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, Queue)
+    assert "spec.weight expected int" in read.change.item.problem
+
+
+def test_a_pod_that_cannot_be_read_stays_as_a_gang_with_its_reason() -> None:
+    thing = make.pod("p")
+    thing["spec"]["containers"] = "none"
+    read = line(PODS, "ADDED", thing)
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, SeenPod)
+    assert read.change.item.membership.key == "a/pod:p"
+    assert "pod p cannot be read: spec.containers" in read.change.item.membership.problem
+
+
+def test_a_spoilt_object_that_is_deleted_is_gone() -> None:
+    thing = make.group("train", "three")
+
+    assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
+
+
+def test_an_object_nobody_can_use_is_left_out_with_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    read = line(BY_NAME["nodes"], "ADDED", {"metadata": {"name": "n"}, "status": 3})
+
+    assert (read.type, read.change) == ("ADDED", None)
+    assert "an object cannot be read" in caplog.text
+
+
+def test_a_mistake_of_ours_spoils_one_object_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(raw: object) -> Any:
+        raise RuntimeError("bug")
+
+    codec = watched.groups(VOLCANO)
+    monkeypatch.setattr(codec, "_read", fail)
+    read = line(codec, "ADDED", make.group("train"))
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, PodGroup)
+    assert "bug" in read.change.item.problem
+
+
+def test_a_flood_of_objects_that_cannot_be_read_is_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    codec = watched.groups(VOLCANO)
+    with caplog.at_level(logging.WARNING):
+        for number in range(100):
+            line(codec, "ADDED", make.group(f"g{number}", "three"))
+
+    assert len(caplog.records) == 1
+
+
+DEEP = 9_990
+#: Where the API server lets somebody nest, or might one day, and what it is nested of.
+NESTED = [
+    pytest.param(place, opened, closed, id=f"{place} of {opened.decode()}")
+    for place in ("spec", "metadata", "status", "beside")
+    for opened, closed in ((b'{"a":', b"}"), (b"[", b"]"))
+]
+
+
+def nested(verb: str, place: str, opened: bytes, closed: bytes, depth: int = DEEP) -> bytes:
+    """An event whose object has what is asked of every kind, and somewhere an abyss."""
+    meta = b'"name":"x","namespace":"a","uid":"u","resourceVersion":"7"'
+    abyss = b'"networkTopology":' + opened * depth + b"1" + closed * depth
+    parts = {"metadata": meta, "spec": b"", "status": b"", "beside": b""}
+    parts[place] = b",".join(filter(None, (parts[place], abyss)))
+    thing = b",".join(b'"%s":{%s}' % (name.encode(), text) for name, text in parts.items())
+    return b'{"type":"%s","object":{%s}}' % (verb.encode(), thing)
+
+
+@pytest.mark.parametrize(("place", "opened", "closed"), NESTED)
+def test_an_object_of_any_kind_that_is_nested_too_deeply_is_still_there_and_goes(
+    place: str, opened: bytes, closed: bytes
+) -> None:
+    for codec in BY_NAME.values():
+        there = codec.line(nested("ADDED", place, opened, closed))
+        gone = codec.line(nested("DELETED", place, opened, closed))
+
+        assert (there.type, there.version) == ("ADDED", "7")
+        assert isinstance(there.change, Upsert)
+        assert isinstance(gone.change, Delete)
+        assert (kind_of(there.change.item), key_of(there.change.item)) == (
+            gone.change.kind,
+            gone.change.key,
+        )
+        event = json.loads(nested("ADDED", place, b"", b""))
+        thing = nested("ADDED", place, opened, closed)[len('{"type":"ADDED","object":') : -1]
+        assert event["object"]["metadata"]["name"] == "x"
+        assert codec.item(thing) == there.change.item
+
+
+def test_a_bookmark_or_an_error_that_is_nested_too_deeply_is_what_it_is() -> None:
+    mark = nested("BOOKMARK", "beside", b"[", b"]")
+    error = nested("ERROR", "beside", b"[", b"]").replace(b'"beside"', b'"code":410,"beside"')
+    for codec in BY_NAME.values():
+        assert codec.line(mark) == WatchLine("BOOKMARK", "7")
+        assert (codec.line(error).type, codec.line(error).code) == ("ERROR", 410)
+
+
+def test_a_group_that_is_nested_too_deeply_keeps_its_promise_and_is_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    codec = watched.groups(VOLCANO)
+    data = nested("ADDED", "spec", b'{"a":', b"}").replace(
+        b'"networkTopology"', b'"minMember":3,"networkTopology"'
+    )
+    read = codec.line(data)
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, PodGroup)
+    assert read.change.item.min_member == 3
+    assert "networkTopology of mode hard cannot be kept here" in read.change.item.problem
+    assert caplog.records[-1].facts["object"] == "a/x"  # type: ignore[attr-defined]
+
+
+def test_a_pod_that_is_nested_too_deeply_takes_up_what_it_asks_for() -> None:
+    data = json.dumps({"type": "ADDED", "object": make.pod("p", node="n")})
+    abyss = '{"a":' * DEEP + "1" + "}" * DEEP
+    read = PODS.line(data.replace('"spec": {', f'"spec": {{"odd": {abyss}, ').encode())
+
+    assert isinstance(read.change, Upsert)
+    assert isinstance(read.change.item, SeenPod)
+    assert dict(read.change.item.pod.requests) == {"cpu": 1000, "pods": 1}

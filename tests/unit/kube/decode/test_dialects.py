@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.kube.decode import dialects
+from extender.model.dialect import COSCHEDULING, VOLCANO
+from extender.model.gang import Phase, PodGroup
+from extender.model.queue import Queue, QueueState
+from extender.model.resources import Resources
+from tests.unit.kube import json_objects as make
+
+
+def group(min_member: object = 2, *, dialect: str = VOLCANO, **spec: Any) -> PodGroup:
+    raw = msgspec.convert(make.group("train", min_member, **spec), dialects.RawGroup)
+    return dialects.to_group(raw, dialect)
+
+
+def queue(status: dict[str, Any] | None = None, **spec: Any) -> Queue:
+    thing = make.queue("gold", **spec) | {"status": status or {}}
+    return dialects.to_queue(msgspec.convert(thing, dialects.RawQueue))
+
+
+def test_a_group_of_volcano_is_read_whole() -> None:
+    thing = make.group(
+        "train",
+        4,
+        minTaskMember={"worker": 3, "launcher": 1, "ps": 0},
+        minResources={"cpu": "4", "nvidia.com/gpu": "8"},
+        queue="gold",
+        priorityClassName="high",
+    )
+    thing["metadata"] |= {
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "annotations": {
+            "volcano.sh/sla-waiting-time": "1h",
+            "kubectl": "x",
+            "volcano.sh/preemptable": "true",
+            "volcano.sh/revocable-zone": "x" * 999,
+        },
+    }
+    thing["status"] = {"phase": "Inqueue"}
+    read = dialects.to_group(msgspec.convert(thing, dialects.RawGroup), VOLCANO)
+
+    assert (read.key, read.uid, read.min_member) == ("a/train", "uid-train", 4)
+    assert read.min_by_role == {"worker": 3, "launcher": 1}
+    assert read.min_resources == Resources({"cpu": 4000, "nvidia.com/gpu": 8})
+    assert (read.queue, read.priority_class, read.phase) == ("gold", "high", Phase.INQUEUE)
+    assert read.annotations == {"volcano.sh/sla-waiting-time": "1h"}
+    assert (read.created, read.dialect, read.problem) == (1767225600.0, VOLCANO, "")
+
+
+def test_a_minimum_in_the_words_of_a_quota_is_read_in_those_of_a_node() -> None:
+    # Volcano's controllers count a pod as a ResourceQuota would and write every name of it.
+    written = {
+        "count/pods": "2",
+        "pods": "2",
+        "cpu": "2",
+        "requests.cpu": "2",
+        "limits.cpu": "4",
+        "memory": "2Gi",
+        "requests.memory": "2Gi",
+        "limits.memory": "2Gi",
+        "nvidia.com/gpu": "8",
+        "requests.nvidia.com/gpu": "8",
+    }
+    read = group(minResources=written)
+
+    assert read.min_resources == Resources(
+        {"pods": 2, "cpu": 2000, "memory": 2 << 30, "nvidia.com/gpu": 8}
+    )
+    assert read.min_limits == Resources(
+        {"count/pods": 2, "limits.cpu": 4000, "limits.memory": 2 << 30}
+    )
+
+
+def test_a_minimum_that_only_a_quota_would_know_is_what_is_requested() -> None:
+    asked = {"requests.cpu": "500m", "requests.example.com/device": "1", "limits.memory": "1Gi"}
+
+    assert group(minResources=asked).min_resources == Resources(
+        {"cpu": 500, "example.com/device": 1}
+    )
+
+
+def test_a_minimum_that_says_nothing_of_room_is_none() -> None:
+    assert group(minResources={"count/pods": "3", "limits.cpu": "1"}).min_resources is None
+
+
+def test_a_group_may_leave_everything_out() -> None:
+    read = dialects.to_group(
+        msgspec.convert({"metadata": {"name": "x"}}, dialects.RawGroup), COSCHEDULING
+    )
+
+    assert read == PodGroup(namespace="default", name="x", dialect=COSCHEDULING, is_phaseless=True)
+
+
+@pytest.mark.parametrize(
+    ("word", "phase"),
+    [
+        ("Running", Phase.RUNNING),
+        ("Finished", Phase.COMPLETED),
+        ("PreScheduling", Phase.PENDING),
+        ("", Phase.PENDING),
+        ("Nonsense", Phase.PENDING),
+    ],
+)
+def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: Phase) -> None:
+    thing = make.group("train") | {"status": {"phase": word}}
+
+    assert dialects.to_group(msgspec.convert(thing, dialects.RawGroup), COSCHEDULING).phase is phase
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"min_member": -1}, "PodGroup a/train: minMember is -1; write a number from 0"),
+        ({"min_member": 2**40}, "minMember is 1099511627776"),
+        ({"minTaskMember": {"worker": -3}}, "a number in minTaskMember is negative"),
+        (
+            {"minResources": {"cpu": "lots"}},
+            "minResources cannot be read: 'lots' is not a quantity",
+        ),
+        ({"minResources": {"cpu": "-1"}}, "an amount in minResources is negative"),
+        (
+            {"networkTopology": {}},
+            "networkTopology of mode hard cannot be kept here; leave it out or make it soft",
+        ),
+        (
+            {"networkTopology": {"highestTierAllowed": 1}},
+            "networkTopology of mode hard cannot be kept here; leave it out or make it soft",
+        ),
+        (
+            {"subGroupPolicy": [{"name": "pair", "subGroupSize": 2}]},
+            "subGroupPolicy cannot be kept here; leave it out",
+        ),
+    ],
+)
+def test_a_group_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: str) -> None:
+    assert complaint in group(**spec).problem
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"networkTopology": {"mode": "soft", "highestTierAllowed": 1}},
+        {"networkTopology": None, "subGroupPolicy": None},
+        {"subGroupPolicy": []},
+    ],
+)
+def test_what_is_only_wished_for_keeps_no_group_from_starting(wishes: dict[str, Any]) -> None:
+    assert group(**wishes).problem == ""
+
+
+def test_a_wish_without_effect_is_remarked_upon() -> None:
+    assert group(networkTopology={"mode": "soft"}).remark == (
+        "networkTopology of mode soft has no effect here"
+    )
+    assert group().remark == ""
+
+
+def test_what_the_crd_fills_in_is_nobodys_wish() -> None:
+    thing = make.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
+
+    assert dialects.to_queue(msgspec.convert(thing, dialects.RawQueue)).without_effect == ()
+
+
+def test_a_queue_of_volcano_is_read_whole() -> None:
+    thing = make.queue(
+        "gold",
+        weight=3,
+        capability={"cpu": "10"},
+        deserved={"cpu": "5"},
+        guarantee={"resource": {"cpu": "2"}},
+        reclaimable=False,
+        priority=7,
+        parent="root",
+    )
+    thing["metadata"] |= {
+        "uid": "u",
+        "annotations": {"volcano.sh/hierarchy": "root/gold", "other": "x"},
+    }
+    read = dialects.to_queue(msgspec.convert(thing, dialects.RawQueue))
+
+    assert (read.name, read.uid, read.weight, read.priority) == ("gold", "u", 3, 7)
+    amounts = [each.amount("cpu") for each in (read.capability, read.deserved, read.guarantee)]
+    assert amounts == [10_000, 5_000, 2_000]
+    assert (read.reclaimable, read.parent) == (False, "root")
+    assert read.annotations == {"volcano.sh/hierarchy": "root/gold"}
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, QueueState.OPEN),
+        ({"state": ""}, QueueState.OPEN),
+        ({"state": None}, QueueState.OPEN),
+        ({"state": "Open"}, QueueState.OPEN),
+        ({"state": "Closed"}, QueueState.CLOSED),
+        ({"state": "Closing"}, QueueState.CLOSING),
+        ({"state": "Ajar"}, QueueState.UNKNOWN),
+    ],
+)
+def test_a_queue_without_a_state_is_open(status: dict[str, Any], state: QueueState) -> None:
+    assert queue(status).state is state
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"weight": -2}, "its weight is -2; write 1 or more"),
+        ({"capability": {"cpu": "all"}}, "capability cannot be read"),
+        ({"deserved": {"cpu": "-1"}}, "an amount in deserved is negative"),
+        ({"guarantee": {"resource": {"cpu": "x"}}}, "guarantee cannot be read"),
+    ],
+)
+def test_a_queue_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: str) -> None:
+    assert complaint in queue(**spec).problem
+    assert queue(**spec).weight >= 0
+
+
+@pytest.mark.parametrize(
+    ("field", "annotation", "lends"),
+    [
+        (None, None, False),
+        (True, None, True),
+        (None, "true", True),
+        (None, "yes", False),
+        (False, "true", False),
+    ],
+)
+def test_a_queue_lends_its_guarantee_by_field_or_annotation(
+    field: bool | None, annotation: str | None, lends: bool
+) -> None:
+    thing = make.queue("gold", guarantee={"resource": {"cpu": "2"}, "lend": field})
+    if annotation is not None:
+        thing["metadata"]["annotations"] = {"gang-extender.io/lend-guarantee": annotation}
+
+    assert dialects.to_queue(msgspec.convert(thing, dialects.RawQueue)).lends is lends
+
+
+def test_a_queue_may_have_no_weight_at_all() -> None:
+    assert queue(weight=0).weight == 0
+    assert queue(weight=0).problem == ""
+    assert queue().weight == 1

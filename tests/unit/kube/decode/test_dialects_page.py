@@ -1,0 +1,170 @@
+"""docs/dialects.md is a promise: its tables are the code's, and its samples do what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from extender.errors import BadConfiguration
+from extender.kube.decode import bounds, dialects, membership, pods, shallow
+from extender.kube.decode.raw import RawGroupMarks, RawMarks, RawQueueMarks
+from extender.model.dialect import MOST_TRUSTED_FIRST, VOLCANO
+from extender.model.gang import Membership
+from extender.plan.policy import policies
+from tests.unit.kube import json_objects as make
+
+PAGE = (Path(__file__).parents[4] / "docs" / "dialects.md").read_text(encoding="utf-8")
+SAMPLES = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+
+
+def made_from(template: dict[str, Any], **meta: Any) -> Membership:
+    """The membership of a pod that a controller makes from *template*."""
+    about = {"name": "p", "namespace": "a", **template.get("metadata", {}), **meta}
+    pod = {"metadata": about, "spec": template.get("spec", {})}
+    return membership.membership_of(pods.pod(json.dumps(pod).encode()))
+
+
+def test_the_keys_on_the_page_are_those_we_read_in_that_order() -> None:
+    table = PAGE[PAGE.index("| key | who writes it |") : PAGE.index("The group is the PodGroup")]
+
+    assert tuple(re.findall(r"^ +\| `([^`]+)`", table, re.MULTILINE)) == membership._GROUP_KEYS
+    assert all(key in PAGE for key in membership._SIZE_KEYS)
+
+
+def test_the_sizes_on_the_page_are_those_we_hold_objects_to() -> None:
+    _, _, table = PAGE.partition("## How large they may be")
+    told = set(map(int, re.findall(r"\b(\d+)\b", table.partition("\n## ")[0])))
+    held = {getattr(bounds, name) for name in dir(bounds) if name.startswith(("MOST", "LONGEST"))}
+
+    assert told == held | {shallow.DEEPEST}
+
+
+def test_the_dialects_on_the_page_are_those_we_read_in_that_order() -> None:
+    table = PAGE[PAGE.index("| API | PodGroup |") : PAGE.index("If two dialects have")]
+
+    assert re.findall(r"^\| `([^/`]+)/", table, re.MULTILINE) == [
+        name for name in MOST_TRUSTED_FIRST if name
+    ]
+
+
+def test_the_sample_of_a_job_makes_the_job_a_gang() -> None:
+    job = SAMPLES[0]
+    owner = {"kind": job["kind"], "name": job["metadata"]["name"], "uid": "u", "controller": True}
+    made = made_from(job["spec"]["template"], ownerReferences=[owner])
+
+    assert (made.key, made.named, made.min_member) == ("a/job:train", True, 8)
+    assert job["spec"]["parallelism"] == made.min_member
+
+
+def test_the_sample_of_a_jobset_makes_one_gang_of_all_its_jobs() -> None:
+    jobs = [{"kind": "Job", "name": name, "uid": name, "controller": True} for name in ("x", "y")]
+    gangs = [made_from(SAMPLES[1]["template"], ownerReferences=[job]) for job in jobs]
+
+    assert [(made.key, made.min_member) for made in gangs] == [("a/train", 9)] * 2
+
+
+#: The names in Volcano's API types, at 1.16.
+GROUP_FIELDS = {
+    "minMember", "minTaskMember", "minResources", "queue", "priorityClassName", "networkTopology",
+    "subGroupPolicy",
+}  # fmt: skip
+QUEUE_FIELDS = {
+    "weight", "capability", "reclaimable", "extendClusters", "guarantee", "affinity", "type",
+    "parent", "deserved", "priority", "dequeueStrategy",
+}  # fmt: skip
+
+
+def table(head: str) -> dict[str, str]:
+    """What the page says of each field in the table with that head: honoured, refused, ...."""
+    text = PAGE[PAGE.index(f"| {head} | here |") :].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in text.splitlines()[2:]]
+    return {name: here.strip() for names, here in rows for name in re.findall("`([^`]+)`", names)}
+
+
+def honoured(head: str) -> set[str]:
+    return {name for name, here in table(head).items() if here == "honoured"}
+
+
+def warned(head: str) -> set[str]:
+    return {name for name, here in table(head).items() if here == "warned"}
+
+
+def names_of(raw: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(raw)}
+
+
+def test_every_field_of_volcano_has_one_of_four_answers() -> None:
+    assert table("PodGroup `spec`").keys() == GROUP_FIELDS
+    assert table("Queue `spec`").keys() == QUEUE_FIELDS
+    heads = re.findall(r"^\| (.+) \| here \|", PAGE, re.MULTILINE)
+    said = {here for head in heads for here in table(head).values()}
+    assert (len(heads), said) == (6, {"honoured", "refused", "warned", "no meaning"})
+
+
+def test_the_fields_that_the_page_honours_are_those_we_read() -> None:
+    refused = {name for name, here in table("PodGroup `spec`").items() if here == "refused"}
+
+    assert honoured("PodGroup `spec`") | refused == names_of(dialects.RawGroupSpec)
+    assert honoured("Queue `spec`") | warned("Queue `spec`") == names_of(dialects.RawQueueSpec)
+
+
+def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
+    others = {"gang-extender.io", "scheduling.x-k8s.io", "pod-group.scheduling.sigs.k8s.io"}
+    read = {name for name in names_of(RawMarks) if name.partition("/")[0] not in others}
+
+    # kube-batch's, which Volcano does not know.
+    assert honoured("mark on a pod") == read - {"scheduling.k8s.io/group-min-member"}
+
+
+def test_the_annotations_that_the_page_honours_or_warns_about_are_those_we_read() -> None:
+    for head, marks in (
+        ("PodGroup annotation", RawGroupMarks),
+        ("Queue annotation", RawQueueMarks),
+    ):
+        volcanos = {name for name in names_of(marks) if name.startswith("volcano.sh/")}
+        assert honoured(head) | warned(head) == volcanos
+
+
+@pytest.mark.parametrize(
+    ("field", "written"),
+    [("networkTopology", {"highestTierAllowed": 2}), ("subGroupPolicy", [{"subGroupSize": 2}])],
+)
+def test_a_group_with_a_field_that_the_page_refuses_is_invalid(field: str, written: object) -> None:
+    raw = msgspec.convert(make.group("train", 2, **{field: written}), dialects.RawGroup)
+
+    assert table("PodGroup `spec`")[field] == "refused"
+    assert f"{field} " in dialects.to_group(raw, VOLCANO).problem
+
+
+@pytest.mark.parametrize("field", sorted(warned("Queue `spec`")))
+def test_a_queue_with_a_field_that_the_page_warns_about_says_so(field: str) -> None:
+    written = {"extendClusters": [{"name": "far"}], "affinity": {"nodeGroupAffinity": {}}}
+    thing = make.queue("gold", **{field: written.get(field, "fifo")})
+    read = dialects.to_queue(msgspec.convert(thing, dialects.RawQueue))
+
+    assert read.without_effect == (f"spec.{field}",)
+
+
+def test_annotations_that_the_page_warns_about_are_said() -> None:
+    group, queue = make.group("train", 2), make.queue("gold")
+    group["metadata"]["annotations"] = dict.fromkeys(warned("PodGroup annotation"), "x")
+    queue["metadata"]["annotations"] = dict.fromkeys(warned("Queue annotation"), "x")
+    said = dialects.to_group(msgspec.convert(group, dialects.RawGroup), VOLCANO).remark
+    idle = dialects.to_queue(msgspec.convert(queue, dialects.RawQueue)).without_effect
+
+    assert all(f"annotation {name} " in said for name in warned("PodGroup annotation"))
+    assert idle == tuple(f"annotation {name}" for name in warned("Queue annotation"))
+
+
+@pytest.mark.parametrize(
+    "plugin", sorted(set(re.findall(r"\| (?:no meaning|warned) \| plugin `(\w+)`", PAGE)))
+)
+def test_a_policy_that_names_a_plugin_whose_fields_have_no_meaning_is_refused(plugin: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"'{plugin}' is Volcano's"):
+        policies.parse(f"tiers: [{{plugins: [{{name: {plugin}}}]}}]")

@@ -1,0 +1,84 @@
+"""Exempt namespaces: whatever looks like a gang there is read as none."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from extender.kube.decode import dialects
+from extender.kube.decode.membership import NO_GANG
+from extender.kube.decode.pods import pod as read, to_pod
+from extender.model.dialect import VOLCANO
+from extender.model.gang import PodGroup
+from tests.unit.kube.json_objects import group, pod
+
+OURS = frozenset({"gang-scheduler"})
+EXEMPT = frozenset({"a"})
+
+
+def as_group(exempt: frozenset[str] = EXEMPT, **spec: object) -> PodGroup:
+    raw = msgspec.convert(group("train", **{"min_member": 3, **spec}), dialects.RawGroup)
+    return dialects.to_group(raw, VOLCANO, exempt)
+
+
+def test_a_pod_of_an_exempt_namespace_is_exempt_and_says_why() -> None:
+    found, _ = to_pod(read(pod("p")), schedulers=OURS, exempt=EXEMPT)
+
+    assert found.is_exempt
+    assert found.asks_nobody
+    assert found.why_exempt == "namespace a is exempt"
+
+
+def test_a_pod_of_another_namespace_is_not() -> None:
+    found, member = to_pod(read(pod("p", gang="train")), schedulers=OURS, exempt=frozenset({"b"}))
+
+    assert (found.is_exempt, found.asks_nobody, found.why_exempt) == (False, False, "")
+    assert member.named
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"scheduling.k8s.io/group-name": "train"},
+        {"gang-extender.io/gang": "train", "gang-extender.io/min-member": "3"},
+        {"gang-extender.io/gang": "train", "gang-extender.io/min-member": "many"},
+    ],
+    ids=["a PodGroup", "a size", "a size nobody can read"],
+)
+def test_a_member_of_a_gang_is_none_there_but_counts_with_its_group(marks: dict[str, str]) -> None:
+    _, member = to_pod(read(pod("p", annotations=marks)), schedulers=OURS, exempt=EXEMPT)
+
+    assert member.key == "a/train"
+    assert (member.named, member.min_member, member.problem) == (False, None, "")
+    assert member.remark == NO_GANG
+
+
+def test_kube_system_is_exempt_whatever_was_set() -> None:
+    found, member = to_pod(read(pod("p", gang="train", namespace="kube-system")), schedulers=OURS)
+
+    assert found.why_exempt == "namespace kube-system is exempt"
+    assert not member.named
+
+
+def test_members_of_native_groups_stay_kube_schedulers_own() -> None:
+    raw = pod("p")
+    raw["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+
+    assert to_pod(read(raw), schedulers=OURS, exempt=EXEMPT)[1].native
+
+
+def test_a_pod_group_of_an_exempt_namespace_promises_nothing() -> None:
+    found = as_group(
+        minTaskMember={"chief": 1}, minResources={"cpu": "3"}, queue="research",
+        networkTopology={"mode": "hard"},
+    )  # fmt: skip
+
+    assert found.exempt
+    assert (found.min_member, found.role_minima, found.min_resources) == (1, {}, None)
+    assert (found.queue, found.problem, found.remark) == ("research", "", NO_GANG)
+
+
+def test_a_pod_group_elsewhere_is_what_it_says() -> None:
+    found = as_group(frozenset({"b"}))
+
+    assert (found.exempt, found.min_member, found.remark) == (False, 3, "")

@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.errors import MalformedCall
+from extender.kube.decode import pods
+from extender.model.gang import Membership
+from extender.model.pod import (
+    NO_LABELS,
+    HostPort,
+    NodeTerm,
+    Pod,
+    Requirement,
+    Status,
+    Toleration,
+)
+from extender.model.quantity import LARGEST
+from extender.text.spans import MOST_S as YEAR_S
+from tests.unit.kube import json_objects as make
+
+SCHEDULERS = frozenset({"gang-scheduler"})
+
+
+def read(thing: dict[str, Any]) -> Pod:
+    return read_both(thing)[0]
+
+
+def read_both(thing: dict[str, Any]) -> tuple[Pod, Membership]:
+    raw = pods.pod(json.dumps(thing).encode())
+    return pods.to_pod(raw, schedulers=SCHEDULERS)
+
+
+def with_spec(**spec: Any) -> dict[str, Any]:
+    thing = make.pod("p")
+    thing["spec"].update(spec)
+    return thing
+
+
+def container(**resources: Any) -> dict[str, Any]:
+    return {"name": "c", "resources": resources}
+
+
+def test_a_pod_is_read_with_all_the_plan_needs() -> None:
+    thing = make.pod("p", labels={"app": "x", "volcano.sh/task-spec": "worker"})
+    thing["spec"].update(
+        priority=7,
+        priorityClassName="high",
+        preemptionPolicy="Never",
+        schedulingGates=[{"name": "wait"}],
+    )
+    thing["status"]["nominatedNodeName"] = "n"
+    pod = read(thing)
+
+    assert (pod.uid, pod.namespace, pod.name, pod.key) == ("uid-p", "a", "p", "a/p")
+    assert (pod.priority, pod.priority_class, pod.may_preempt) == (7, "high", False)
+    assert (pod.role, pod.gated, pod.nominated, pod.ours) == ("worker", True, "n", True)
+    assert pod.created == 1767225600.0
+    assert pod.labels == {"app": "x", "volcano.sh/task-spec": "worker"}
+
+
+def test_a_pod_of_which_only_the_name_is_known_is_read() -> None:
+    pod, membership = read_both({"metadata": {"name": "p"}})
+
+    assert (pod.uid, pod.key, pod.status, pod.ours) == (
+        "default/p",
+        "default/p",
+        Status.PENDING,
+        False,
+    )
+    assert membership.key == "default/pod:p"
+
+
+def test_fields_may_be_null_wherever_go_writes_null() -> None:
+    thing = {
+        "metadata": {"name": "p", "creationTimestamp": None, "labels": None, "annotations": None},
+        "spec": {"containers": None, "nodeSelector": None, "affinity": None, "tolerations": None},
+        "status": {"phase": None, "conditions": None},
+    }
+
+    assert dict(read(thing).requests) == {"pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "deadline_s", "grace_s"),
+    [
+        ({}, 0.0, 0.0),
+        ({"terminationGracePeriodSeconds": 60}, 0.0, 0.0),
+        ({"activeDeadlineSeconds": 300}, 300.0, 30.0),
+        ({"activeDeadlineSeconds": 300, "terminationGracePeriodSeconds": 60}, 300.0, 60.0),
+        ({"activeDeadlineSeconds": 300, "terminationGracePeriodSeconds": -1}, 300.0, 0.0),
+        ({"activeDeadlineSeconds": 300, "terminationGracePeriodSeconds": 1 << 62}, 300.0, YEAR_S),
+        ({"activeDeadlineSeconds": 1 << 62, "terminationGracePeriodSeconds": 60}, 0.0, 0.0),
+    ],
+)
+def test_a_deadline_is_read_with_how_long_the_pod_may_go_on_after_it(
+    spec: dict[str, Any], deadline_s: float, grace_s: float
+) -> None:
+    pod = read(with_spec(**spec))
+
+    assert (pod.deadline_s, pod.grace_s) == (deadline_s, grace_s)
+    assert pod.most_s == (deadline_s + grace_s if deadline_s else float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("phase", "node", "deleting", "status"),
+    [
+        ("Pending", "", False, Status.PENDING),
+        ("Pending", "n", False, Status.BOUND),
+        ("Pending", "", True, Status.RELEASING),
+        ("Running", "n", False, Status.RUNNING),
+        ("Running", "n", True, Status.RELEASING),
+        ("Unknown", "n", False, Status.UNKNOWN),
+        ("Succeeded", "n", False, Status.SUCCEEDED),
+        ("Succeeded", "n", True, Status.SUCCEEDED),
+        ("Failed", "n", False, Status.FAILED),
+    ],
+)
+def test_how_far_a_pod_is(phase: str, node: str, deleting: bool, status: Status) -> None:
+    thing = make.pod("p", node=node)
+    thing["status"]["phase"] = phase
+    if deleting:
+        thing["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert read(thing).status is status
+
+
+def test_pods_of_other_schedulers_are_foreign_and_keep_only_their_size() -> None:
+    thing = with_spec(schedulerName="default-scheduler", nodeSelector={"zone": "a"})
+    thing["metadata"]["labels"] = {"app": "x"}
+    pod = read(thing)
+
+    assert not pod.ours
+    assert pod.labels is NO_LABELS
+    assert pod.shape.selector == ()
+    assert pod.requests.amount("cpu") == 1000
+
+
+def test_without_a_scheduler_name_the_default_one_is_meant() -> None:
+    thing = make.pod("p")
+    del thing["spec"]["schedulerName"]
+    raw = pods.pod(json.dumps(thing).encode())
+
+    assert pods.to_pod(raw, schedulers=frozenset({"default-scheduler"}))[0].ours
+
+
+def test_identical_pods_share_one_shape_and_their_labels() -> None:
+    one, other = (read(make.pod(name, labels={"app": "x"})) for name in ("one", "other"))
+
+    assert one.shape is other.shape
+    assert one.labels is other.labels
+
+
+def test_the_order_in_which_amounts_are_written_makes_no_other_shape() -> None:
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    reverse = dict(reversed(amounts.items()))
+    one, other = (
+        read(with_spec(containers=[container(requests=each)])) for each in (amounts, reverse)
+    )
+
+    assert one.shape is other.shape
+
+
+def test_what_decides_about_nodes_makes_another_shape() -> None:
+    shapes = {
+        read(with_spec(**spec)).shape
+        for spec in (
+            {},
+            {"nodeSelector": {"zone": "a"}},
+            {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+            {"containers": [container(requests={"cpu": "2"})]},
+            {"overhead": {"cpu": "100m"}},
+        )
+    }
+
+    assert len(shapes) == 5
+
+
+def test_a_pod_needs_what_its_containers_ask_for() -> None:
+    thing = with_spec(
+        containers=[
+            container(requests={"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "2"}),
+            container(requests={"cpu": "1"}),
+        ],
+        initContainers=[container(requests={"cpu": "4"})],
+        overhead={"memory": "1Mi"},
+    )
+
+    assert dict(read(thing).requests) == {
+        "cpu": 4000,
+        "memory": 2**30 + 2**20,
+        "nvidia.com/gpu": 2,
+        "pods": 1,
+    }
+
+
+def test_a_limit_without_a_request_is_a_request() -> None:
+    thing = with_spec(
+        containers=[container(limits={"cpu": "2", "memory": "1Gi"}, requests={"cpu": "1"})]
+    )
+
+    assert dict(read(thing).requests) == {"cpu": 1000, "memory": 2**30, "pods": 1}
+
+
+def test_nothing_asked_for_is_not_zero_asked_for() -> None:
+    thing = with_spec(containers=[container(requests={"cpu": "0", "memory": "0"})])
+
+    assert dict(read(thing).requests) == {"pods": 1}
+
+
+def test_a_container_being_resized_takes_the_most_of_what_it_asks_and_has() -> None:
+    thing = with_spec(nodeName="n", containers=[container(requests={"cpu": "1", "memory": "4Gi"})])
+    thing["status"]["containerStatuses"] = [
+        {
+            "name": "c",
+            "allocatedResources": {"cpu": "3", "memory": "1Gi"},
+            "resources": {"requests": {"cpu": "2", "memory": "1Gi"}},
+        }
+    ]
+
+    assert dict(read(thing).requests) == {"cpu": 3000, "memory": 4 << 30, "pods": 1}
+
+
+def test_a_container_that_has_what_it_asks_for_makes_no_other_shape() -> None:
+    before, after = make.pod("p"), make.pod("p", node="n")
+    after["status"]["containerStatuses"] = [
+        {
+            "name": "main",
+            "resources": {"requests": {"cpu": "1"}},
+            "allocatedResources": {"cpu": "1"},
+        }
+    ]
+
+    assert read(before).shape is read(after).shape
+
+
+def test_an_amount_nobody_can_read_is_a_problem_of_the_gang() -> None:
+    thing = with_spec(containers=[container(requests={"cpu": "a lot"})])
+    pod, membership = read_both(thing)
+
+    assert dict(pod.requests) == {"pods": 1}
+    assert membership.problem.startswith("pod p cannot be read: 'a lot' is not a quantity")
+
+
+@pytest.mark.parametrize("amount", ["-1", "-500m"])
+def test_a_negative_amount_is_a_problem_too(amount: str) -> None:
+    _, membership = read_both(with_spec(containers=[container(requests={"cpu": amount})]))
+
+    assert "cannot be read" in membership.problem
+
+
+def test_an_absurd_amount_is_cut_to_what_arrays_can_hold() -> None:
+    huge = container(requests={"memory": "9223372036854775807"})
+
+    assert read(with_spec(containers=[huge] * 9)).requests.amount("memory") == LARGEST
+
+
+def test_rules_about_nodes_are_read_whole() -> None:
+    term = {
+        "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}],
+    }
+    shape = read(
+        with_spec(
+            nodeSelector={"b": "2", "a": "1"},
+            affinity={
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "weight": 3,
+                            "preference": {
+                                "matchExpressions": [{"key": "x", "operator": "Exists"}]
+                            },
+                        }
+                    ],
+                }
+            },
+            tolerations=[
+                {"operator": "Exists"},
+                {"key": "k", "value": "v", "effect": "NoSchedule"},
+            ],
+        )
+    ).shape
+
+    zone = Requirement("zone", "In", ("a", "b"))
+    name = Requirement("metadata.name", "In", ("n",))
+    assert shape.selector == (("a", "1"), ("b", "2"))
+    assert shape.affinity == (NodeTerm((zone,), (name,)),)
+    assert shape.preferred == ((3, NodeTerm((Requirement("x", "Exists"),))),)
+    assert shape.tolerations == (
+        Toleration("", "Exists"),
+        Toleration("k", "Equal", "v", "NoSchedule"),
+    )
+
+
+def test_ports_of_the_node_are_read_and_others_are_not() -> None:
+    ports = [
+        {"containerPort": 80},
+        {"containerPort": 80, "hostPort": 8080},
+        {"containerPort": 53, "hostPort": 53, "protocol": "UDP", "hostIP": "10.0.0.1"},
+    ]
+    sidecar = {"name": "s", "restartPolicy": "Always", "ports": [{"hostPort": 1}]}
+    plain = {"name": "i", "ports": [{"hostPort": 2}]}
+    thing = with_spec(containers=[{"name": "c", "ports": ports}], initContainers=[sidecar, plain])
+
+    assert read(thing).shape.host_ports == (
+        HostPort(8080),
+        HostPort(53, "UDP", "10.0.0.1"),
+        HostPort(1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("woken", "who"),
+    [("2026-01-31T12:00:00.000+00:00 by host_1a2b", "host_1a2b"), ("2026-01-31", ""), (" by ", "")],
+)
+def test_who_woke_a_pod_is_read_where_it_says_so(woken: str, who: str) -> None:
+    thing = make.pod("p")
+    thing["metadata"]["annotations"] = {"gang-extender.io/woken": woken}
+
+    assert read(thing).woken_by == who
+
+
+def test_the_scheduler_of_a_pod_is_kept_if_it_is_ours() -> None:
+    thing = make.pod("p")
+    mine = read(thing)
+    thing["spec"]["schedulerName"] = "somebody-elses"
+
+    assert (mine.scheduler, read(thing).scheduler) == ("gang-scheduler", "")
+
+
+def test_what_kube_scheduler_said_of_a_waiting_pod_is_kept() -> None:
+    thing = make.pod("p")
+    thing["status"]["conditions"] = [
+        {"type": "Ready", "status": "False"},
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available",
+        },
+    ]
+
+    assert read(thing).refusal == "0/3 nodes are available"
+
+    thing["status"]["conditions"][1]["reason"] = "SchedulerError"
+
+    assert read(thing).refusal == ""
+
+
+def test_a_pod_on_a_node_says_in_which_queue_it_was_started() -> None:
+    thing = make.pod("p", annotations={"gang-extender.io/started-in": "gold"}, node="n1")
+
+    assert read(thing).started_in == "gold"
+
+
+def test_nobody_believes_a_pod_without_a_node_that_it_was_started() -> None:
+    thing = make.pod("p", annotations={"gang-extender.io/started-in": "gold"})
+
+    assert read(thing).started_in == ""
+
+
+def test_a_tasks_own_priority_wins_within_its_gang_alone() -> None:
+    thing = make.pod("p", annotations={"volcano.sh/task-priority": "9"})
+    thing["spec"]["priority"] = 1
+
+    assert (read(thing).rank, read(thing).priority) == (9, 1)
+
+    thing["metadata"]["annotations"] = {"volcano.sh/task-priority": "urgent"}
+
+    assert (read(thing).rank, read(thing).priority) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "preemptable"), [(None, True), ("true", True), ("false", False), ("maybe", False)]
+)
+def test_whether_a_pod_may_be_evicted(written: str | None, preemptable: bool) -> None:
+    annotations = {"volcano.sh/preemptable": written} if written else {}
+
+    assert read(make.pod("p", annotations=annotations)).preemptable is preemptable
+
+
+def test_a_huge_annotation_costs_nothing_but_its_reading() -> None:
+    thing = make.pod("p", annotations={"junk": "x" * 2**20, "gang-extender.io/gang": "train"})
+
+    assert read_both(thing)[1].key == "a/train"
+
+
+def test_a_parsed_file_is_read_like_json() -> None:
+    raw = pods.pod(make.pod("p"))
+
+    assert pods.to_pod(raw, schedulers=SCHEDULERS)[0].key == "a/p"
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"metadata": {"name": 3}}'])
+def test_what_is_no_pod_is_refused_with_a_sentence(data: bytes) -> None:
+    with pytest.raises(MalformedCall, match="this is not a Pod"):
+        pods.pod(data)
+
+
+def test_a_call_about_a_pod_of_any_depth_is_refused_with_a_sentence() -> None:
+    data = b'{"metadata": {}, "odd": ' + b"[" * 10_000 + b"]" * 10_000 + b"}"
+    for read in (pods.pod, pods.uid):
+        with pytest.raises(MalformedCall, match="this is not a Pod"):
+            read(data)

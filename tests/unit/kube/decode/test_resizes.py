@@ -1,0 +1,126 @@
+"""A pod being resized in place takes up what kube-scheduler counts, no more and no less."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.kube.decode import pods
+from extender.model.pod import Pod
+from tests.unit.kube import json_objects as make
+
+INFEASIBLE = {
+    "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+}
+DEFERRED = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]}
+
+
+def read(spec: dict[str, Any], status: dict[str, Any]) -> Pod:
+    thing = make.pod("p", node="n")
+    thing["spec"].update(spec)
+    thing["status"].update(status)
+    raw = pods.pod(json.dumps(thing).encode())
+    return pods.to_pod(raw, schedulers=frozenset({"gang-scheduler"}))[0]
+
+
+def asking(cpu: str, **rest: Any) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **rest}
+
+
+def having(allocated: str, actual: str) -> dict[str, Any]:
+    return {
+        "name": "c",
+        "allocatedResources": {"cpu": allocated},
+        "resources": {"requests": {"cpu": actual}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocated", "actual", "how", "counted"),
+    [
+        pytest.param("2", "1", "1", {}, 2000, id="growing, not looked at yet"),
+        pytest.param("2", "1", "1", DEFERRED, 2000, id="growing, deferred: it keeps its claim"),
+        pytest.param("2", "2", "1", {}, 2000, id="growing, under way"),
+        pytest.param("1000", "1", "1", INFEASIBLE, 1000, id="never possible: it claims nothing"),
+        pytest.param("1000", "1", "2", INFEASIBLE, 2000, id="never possible, still shrinking"),
+        pytest.param("1000", "1", "1", {"resize": "Infeasible"}, 1000, id="as said before 1.33"),
+        pytest.param("1", "4", "4", {}, 4000, id="shrinking, not looked at yet"),
+        pytest.param("1", "1", "4", {}, 4000, id="shrinking, under way"),
+        pytest.param("1", "1", "1", {}, 1000, id="done"),
+    ],
+)
+def test_a_container_and_a_sidecar_count_alike(
+    asked: str, allocated: str, actual: str, how: dict[str, Any], counted: int
+) -> None:
+    plain = read(
+        {"containers": [asking(asked)]},
+        {"containerStatuses": [having(allocated, actual)], **how},
+    )
+    sidecar = read(
+        {"containers": [{"name": "m"}], "initContainers": [asking(asked, restartPolicy="Always")]},
+        {"initContainerStatuses": [having(allocated, actual)], **how},
+    )
+
+    assert dict(plain.requests) == dict(sidecar.requests) == {"cpu": counted, "pods": 1}
+
+
+def test_an_init_container_that_ends_is_not_resized() -> None:
+    pod = read(
+        {"containers": [{"name": "m"}], "initContainers": [asking("1")]},
+        {"initContainerStatuses": [having("4", "4")]},
+    )
+
+    assert pod.requests.amount("cpu") == 1000
+
+
+def test_what_is_allocated_counts_only_beside_what_the_container_actually_has() -> None:
+    allocated = {"name": "c", "allocatedResources": {"cpu": "4"}}
+    pod = read({"containers": [asking("1")]}, {"containerStatuses": [allocated]})
+
+    assert pod.requests.amount("cpu") == 1000
+
+
+def test_a_limit_the_kubelet_reports_is_no_request() -> None:
+    limited = {"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "8Gi"}}}
+    pod = read({"containers": [asking("1")]}, {"containerStatuses": [limited]})
+
+    assert dict(pod.requests) == {"cpu": 1000, "pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("how", "counted"),
+    [({}, 8000), (DEFERRED, 8000), (INFEASIBLE, 3000)],
+    ids=["not looked at yet", "deferred", "never possible"],
+)
+def test_a_pod_resized_as_a_whole_counts_by_the_same_rule(
+    how: dict[str, Any], counted: int
+) -> None:
+    pod = read(
+        {"containers": [asking("1")], "resources": {"requests": {"cpu": "8"}}},
+        {
+            "allocatedResources": {"cpu": "2"},
+            "resources": {"requests": {"cpu": "3"}},
+            **how,
+        },
+    )
+
+    assert pod.requests.amount("cpu") == counted
+
+
+def test_a_resize_that_becomes_impossible_is_seen_at_once() -> None:
+    def after(how: dict[str, Any]) -> int:
+        status = {"containerStatuses": [having("1", "1")], **how}
+        return read({"containers": [asking("2")]}, status).requests.amount("cpu")
+
+    assert [after({}), after(DEFERRED), after(INFEASIBLE), after({})] == [2000, 2000, 1000, 2000]
+
+
+def test_pods_whose_containers_are_called_otherwise_are_not_taken_for_each_other() -> None:
+    def cpus(*names: str) -> int:
+        asked = [{**asking(str(place)), "name": name} for place, name in enumerate(names, 1)]
+        grown = {**having("4", "4"), "name": "a"}
+        return read({"containers": asked}, {"containerStatuses": [grown]}).requests.amount("cpu")
+
+    assert (cpus("a", "b"), cpus("b", "a")) == (6000, 5000)

@@ -1,0 +1,132 @@
+"""What annotations say that a namespace may have of queues."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from extender.cache.changes import Kind, Upsert
+from extender.kube.decode.shares import read_shares
+from extender.kube.decode.watched import resources
+from extender.model.queue import AT_LEAST, AT_MOST, Namespace, Share
+from extender.model.resources import Resources
+from tests.unit.text.bombs import BOMBS
+
+(NAMESPACES,) = (each.codec for each in resources(frozenset()) if each.codec.kind is Kind.NAMESPACE)
+
+
+def changed(name: str, annotations: dict[str, str]) -> bytes:
+    """Give the line of a watch that says so."""
+    metadata = {"name": name, "uid": f"u-{name}", "annotations": annotations}
+    return json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode()
+
+
+def test_a_namespace_without_such_annotations_has_no_shares() -> None:
+    assert read_shares("b", {"other": "x"}) == ((), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{research: {cpu: 8, nvidia.com/gpu: 2}}",
+        '{"research": {"cpu": "8000m", "nvidia.com/gpu": 2}}',
+    ],
+)
+def test_at_most_and_at_least_are_read_from_yaml_and_from_json(text: str) -> None:
+    least = "{research: {cpu: 0.5, memory: 1Gi}}"
+    shares, problem = read_shares("b", {AT_MOST: text, AT_LEAST: least})
+
+    assert problem == ""
+    assert shares == (
+        Share(
+            queue="research",
+            namespace="b",
+            most=Resources({"cpu": 8000, "nvidia.com/gpu": 2}),
+            least=Resources({"cpu": 500, "memory": 2**30}),
+        ),
+    )
+    assert shares[0].name == "research/b"
+
+
+def test_several_queues_are_sorted_whichever_annotation_names_them() -> None:
+    shares, _ = read_shares("b", {AT_MOST: "{z: {cpu: 1}}", AT_LEAST: "{a: {cpu: 1}}"})
+
+    assert [share.queue for share in shares] == ["a", "z"]
+
+
+def test_at_most_nothing_is_nothing_and_at_least_nothing_says_nothing() -> None:
+    shares, problem = read_shares("b", {AT_MOST: "{q: {cpu: 0}}", AT_LEAST: "{q: {cpu: 0}}"})
+
+    assert problem == ""
+    assert (shares[0].most, shares[0].least) == (Resources({"cpu": 0}), Resources())
+
+
+@pytest.mark.parametrize("text", ["", "{}", "null", "{q: }"])
+def test_an_empty_annotation_limits_nothing(text: str) -> None:
+    shares, problem = read_shares("b", {AT_MOST: text})
+
+    assert problem == ""
+    assert not any(share.most for share in shares)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{research: {cpu: 8", "it is neither YAML nor JSON"),
+        ("research", "it is no mapping of queues to amounts"),
+        ("[research]", "it is no mapping of queues to amounts"),
+        ("{research: 8}", "what it says of research is no mapping of names to amounts"),
+        ("{research: {cpu: eight}}", "'eight' is not a quantity; write it like 500m, 2"),
+        ("{research: {cpu: true}}", "True is not a quantity"),
+        ("{research: {cpu: [8]}}", "cpu: [8] is not a quantity"),
+        ("{research: {cpu: -1}}", "cpu is -1, and nothing can be less than 0"),
+    ],
+)  # fmt: skip
+def test_an_annotation_that_cannot_be_read_is_named_with_the_mend(text: str, why: str) -> None:
+    shares, problem = read_shares("b", {AT_MOST: text, AT_LEAST: "{q: {cpu: 1}}"})
+
+    assert problem.startswith("the annotation gang-extender.io/at-most of namespace b cannot be")
+    assert why in problem
+    assert problem.endswith("; write it like '{research: {cpu: 8}}'")
+    assert [share.queue for share in shares] == ["q"], "what can be read counts"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *BOMBS.values(),
+        "{research: {cpu: 2026-13-45}}",
+        f"{{research: {{cpu: {'9' * 5000}}}}}",
+        f"{{research: {{cpu: 0x{'f' * 5000}}}}}",
+        f"{{research: {{{'c' * 100_000}: x}}}}",
+        f"{{{'q' * 100_000}: 1}}",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_an_annotation_that_would_not_end_stops_its_namespace_and_nobody_else(text: str) -> None:
+    heard = NAMESPACES.line(changed("b", {AT_MOST: text}))
+
+    assert isinstance(heard.change, Upsert)
+    assert isinstance(heard.change.item, Namespace)
+    problem = heard.change.item.problem
+    assert problem.startswith("the annotation gang-extender.io/at-most of namespace b cannot be")
+    assert len(problem) < 1000
+
+
+def test_a_namespace_that_cannot_be_read_may_start_nothing_under_what_was_written_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("by nobody")
+
+    monkeypatch.setattr("extender.kube.decode.objects.read_shares", fails)
+    heard = NAMESPACES.line(changed("b", {}))
+
+    assert heard.change == Upsert(
+        Namespace(
+            name="b",
+            uid="u-b",
+            problem="namespace b cannot be read: by nobody; an administrator has to mend it",
+        )
+    )

@@ -1,0 +1,114 @@
+"""Labels beyond all measure are cut out of the JSON of pods, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.cache.changes import SeenPod, Upsert
+from extender.kube.decode import pods, watched
+from extender.kube.decode.bounds import _LONGEST_LABELS as LONGEST_LABELS, thin
+from tests.unit.kube import json_objects as make
+
+SCHEDULERS = frozenset({"gang-scheduler"})
+MANY = {f"k{each}": "" for each in range(60_000)}
+
+
+def written(thing: Any) -> bytes:
+    return json.dumps(thing, separators=(",", ":"), sort_keys=True).encode()
+
+
+def test_what_is_not_large_is_left_as_it_is() -> None:
+    data = written(make.pod("p", labels={"a": "b"}))
+
+    assert thin(data) is data
+
+
+def test_an_object_that_is_large_by_something_else_is_left_as_it_is() -> None:
+    data = written(make.pod("p", labels={"a": "b"}, annotations={"note": "x" * 2 * LONGEST_LABELS}))
+
+    assert thin(data) == data
+
+
+def test_of_many_labels_the_first_are_left_and_all_the_rest_of_the_pod() -> None:
+    whole = make.pod("p", gang="g", labels=MANY)
+
+    left = json.loads(thin(written(whole)))
+
+    assert 256 < len(left["metadata"]["labels"]) < 2000
+    assert left["metadata"].pop("labels").items() <= whole["metadata"].pop("labels").items()
+    assert left == whole
+
+
+@pytest.mark.parametrize(
+    ("label", "value"),
+    [("scheduling.x-k8s.io/pod-group", "g"), ("volcano.sh/task-spec", "worker")],
+)
+def test_labels_that_tell_us_something_are_left_wherever_they_stand(label: str, value: str) -> None:
+    pod = make.pod("p", labels={**MANY, label: value})
+
+    assert json.loads(thin(written(pod)))["metadata"]["labels"][label] == value
+
+
+def test_another_object_that_begins_alike_is_not_taken_for_the_labels() -> None:
+    """Whoever writes the pod could otherwise have us cut where it suits him."""
+    begins = {each: MANY[each] for each in sorted(MANY)[:50]}
+    whole = make.pod("p", annotations=begins, labels=MANY)
+    whole["metadata"]["deeper"] = {"annotations": begins}
+
+    left = json.loads(thin(written(whole)))
+
+    assert left["metadata"]["annotations"] == begins
+    assert left["metadata"]["deeper"] == {"annotations": begins}
+
+
+def test_annotations_that_say_the_same_are_not_taken_for_the_labels() -> None:
+    """They stand before them, and to cut there would leave all labels."""
+    whole = make.pod("p", annotations=MANY, labels=MANY)
+
+    left = json.loads(thin(written(whole)))
+
+    assert left["metadata"]["annotations"] == MANY
+    assert 256 < len(left["metadata"]["labels"]) < 2000
+
+
+def test_the_watch_and_a_hook_read_a_pod_alike() -> None:
+    pod = make.pod("p", gang="g", labels=MANY)
+    line = watched.pods(SCHEDULERS).line(written({"type": "MODIFIED", "object": pod}))
+
+    assert isinstance(line.change, Upsert)
+    assert isinstance(line.change.item, SeenPod)
+    read = pods.to_pod(pods.pod(written(pod)), schedulers=SCHEDULERS)
+    assert (line.change.item.pod, line.change.item.membership) == read
+    assert line.change.item.membership.excess == "more than 256 labels"
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'{"metadata":{"labels":3,"x":"'])
+def test_what_is_no_pod_is_left_for_others_to_complain_about(text: bytes) -> None:
+    data = text + b" " * LONGEST_LABELS * 2
+
+    assert thin(data) == data
+
+
+@pytest.mark.parametrize("labels", [b'"%s"', b"[%s1]", b'{"a":%s1}', b'{"%s":1}'])
+def test_labels_that_are_none_are_left_for_others_to_complain_about(labels: bytes) -> None:
+    filling = b"1" * LONGEST_LABELS if b'"' in labels[:1] else b"1," * LONGEST_LABELS
+    data = b'{"metadata":{"name":"p","labels":%s}}' % (labels % filling)
+
+    assert thin(data) == data
+
+
+def test_labels_that_are_long_and_few_are_left_as_they_are() -> None:
+    data = written(make.pod("p", labels={"k": "v" * 2 * LONGEST_LABELS}))
+
+    assert thin(data) == data
+
+
+def test_of_the_longest_labels_as_many_are_left_as_make_them_too_many() -> None:
+    longest = {f"{each:a>253}/{'n' * 63}": "v" * 63 for each in range(2000)}
+
+    left = json.loads(thin(written(make.pod("p", labels=longest))))
+
+    assert 256 < len(left["metadata"]["labels"]) < 300

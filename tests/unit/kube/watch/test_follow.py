@@ -1,0 +1,798 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from random import Random
+from typing import Any
+
+import pytest
+from urllib3.exceptions import ReadTimeoutError
+
+from extender.cache.cluster import Cluster
+from extender.errors import Unreachable
+from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.decode.watched import Resource, resources
+from extender.kube.watch import follow
+from extender.kube.watch.follow import Watches
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid
+from extender.timing.clock import SystemClock
+from extender.timing.freshness import STALE_S
+from extender.timing.pause import Pause
+from tests.unit.kube import json_objects as make
+from tests.unit.kube.watched_api import (
+    ABYSS,
+    BUILT_IN,
+    GROUPS,
+    NODES,
+    PODS,
+    QUEUES,
+    QUOTAS,
+    WatchedApi,
+)
+
+SCHEDULERS = frozenset({"gang-scheduler"})
+LONG_S = 20.0
+
+
+class Watched:
+    """A mirror of a `WatchedApi`, and a way to wait for what it hears."""
+
+    def __init__(self, api: WatchedApi, **rest: Any) -> None:
+        self.cluster = Cluster(SystemClock())
+        access = rest.pop("access", None) or api.access()
+        rest.setdefault("absent_s", 0.02)
+        self.watches = Watches(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
+        self._heard = threading.Condition()
+        self.cluster.on_change(self._notice)
+
+    def _notice(self) -> None:
+        with self._heard:
+            self._heard.notify_all()
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait until *holds*; changes wake us, what is not a change is looked for now and then."""
+        deadline = time.monotonic() + LONG_S
+        with self._heard:
+            while not holds():
+                assert time.monotonic() < deadline, "it never came to be"
+                self._heard.wait(0.01)
+
+    def ready(self) -> None:
+        self.until(lambda: not self.cluster.readiness())
+
+    def has_pod(self, name: str) -> bool:
+        return self.cluster.pod(PodUid(f"uid-{name}")) is not None
+
+
+@pytest.fixture
+def api() -> Iterator[WatchedApi]:
+    with WatchedApi() as made:
+        yield made
+
+
+@contextmanager
+def watching(api: WatchedApi, **rest: Any) -> Iterator[Watched]:
+    watched = Watched(api, **rest)
+    watched.watches.start()
+    try:
+        yield watched
+    finally:
+        watched.watches.stop()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_what_is_there_is_listed_before_the_mirror_is_ready(api: WatchedApi, streams: bool) -> None:
+    api.streams_lists = streams
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    with watching(api) as watched:
+        watched.ready()
+
+        assert all(watched.has_pod(f"p{number}") for number in range(600))
+
+
+def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api: WatchedApi) -> None:
+    api.streams_lists = False
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    with watching(api) as watched:
+        watched.ready()
+
+    pages = [query.get("continue") for query in api.asked(PODS) if "limit" in query]
+    assert pages == [None, "250", "500"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+def test_nothing_is_forgotten_where_pages_break_off(api: WatchedApi, status: int) -> None:
+    api.streams_lists = False
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    api.refusals[PODS] = [422, 0, status]  # no stream, the first page, and not the second
+    with watching(api) as watched:
+        watched.ready()
+
+        assert [number for number in range(600) if not watched.has_pod(f"p{number}")] == []
+
+
+def test_a_page_that_is_refused_for_a_while_does_not_cost_those_before_it(
+    api: WatchedApi,
+) -> None:
+    api.streams_lists = False
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    api.refusals[PODS] = [422, 0, 429, 503, 429, 0, 500]
+    with watching(api) as watched:
+        watched.ready()
+
+    pages = [query.get("continue") for query in api.asked(PODS) if "limit" in query]
+    assert pages == [None, *["250"] * 4, *["500"] * 2]
+
+
+class SlowAccess(Access):
+    """The way to an API server that takes so long over every list, of which no time passes."""
+
+    def __init__(self, api: WatchedApi, takes_s: float, *, first_page_s: float = inf) -> None:
+        super().__init__(Endpoint(host="127.0.0.1", port=api.port))
+        self.takes_s = takes_s
+        self._first_page_s = first_page_s
+        #: How long it was waited for lists, in vain.
+        self.given_up: dict[str, list[float]] = defaultdict(list)
+
+    def open(self, method: str, path: str, body: object = None, **rest: Any) -> Any:
+        query = rest.get("query") or {}
+        takes_s = self.takes_s if "continue" in query else min(self.takes_s, self._first_page_s)
+        is_list = path in BUILT_IN and "resourceVersion" not in query
+        if is_list and rest["read_s"] <= takes_s:
+            self.given_up[path].append(rest["read_s"])
+            late = ReadTimeoutError(None, path, "Read timed out.")  # type: ignore[arg-type]
+            raise Unreachable(f"{method} {path}: no answer from the API server") from late
+        return super().open(method, path, body, **rest)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_api_server_that_takes_two_seconds_over_every_list_is_asked_for_none_twice(
+    api: WatchedApi, streams: bool
+) -> None:
+    api.streams_lists = streams
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    access = SlowAccess(api, takes_s=2.0)
+    with watching(api, access=access) as watched:
+        watched.ready()
+
+    assert not access.given_up
+    assert len([query for query in api.asked(PODS) if "resourceVersion" not in query]) == (
+        1 if streams else 4  # a stream that is refused, and three pages
+    )
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(
+    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    api.streams_lists = streams
+    for number in range(600):
+        api.put(PODS, make.pod(f"p{number}"))
+    access = SlowAccess(api, takes_s=15.0)
+    with watching(api, access=access) as watched:
+        watched.ready()
+
+        assert all(watched.has_pod(f"p{number}") for number in range(600))
+    # Not once more for every page, of which there may be hundreds.
+    assert access.given_up[PODS] == [2.5, 5.0, 10.0]
+
+
+def test_later_pages_that_take_fifteen_seconds_come_in_the_end(
+    api: WatchedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    api.streams_lists = False
+    for number in range(1100):
+        api.put(PODS, make.pod(f"p{number}"))
+    access = SlowAccess(api, takes_s=15.0, first_page_s=0.0)
+    with watching(api, access=access) as watched:
+        watched.ready()
+
+        assert all(watched.has_pod(f"p{number}") for number in range(1100))
+    assert access.given_up[PODS] == [2.5, 5.0, 10.0]
+    pages = [query.get("continue") for query in api.asked(PODS) if "limit" in query]
+    assert pages == [None, "250", "500", "750", "1000"]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_patience_has_a_bound_and_is_as_short_as_ever_after_a_list(
+    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    api.streams_lists, api.expires_in_stream = streams, False
+    access = SlowAccess(api, takes_s=follow.SILENCE_S)
+    with watching(api, access=access) as watched:
+        watched.until(lambda: len(access.given_up[PODS]) > 5)
+        assert access.given_up[PODS][:6] == [2.5, 5.0, 10.0, 20.0, 20.0, 20.0]
+        access.takes_s = 0.0
+        watched.ready()
+
+        access.given_up.clear()
+        access.takes_s = 3.0
+        with api.changed:  # nobody may resume before all of this has happened
+            api.hang_up()
+            api.put(PODS, make.pod("later"))
+            api.compact()
+        watched.until(lambda: watched.has_pod("later"))
+        assert access.given_up[PODS] == [2.5]
+
+
+@pytest.mark.parametrize("status", [0, 503], ids=["not there", "not ready"])
+def test_an_api_server_that_just_begins_does_not_make_us_patient(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who refuses was not silent; once he is there, an answer may be lost as ever."""
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    with WatchedApi() as api:
+        access = SlowAccess(api, takes_s=0.0)
+        if status:
+            api.refuses_all = status
+            _be_refused(api, access)
+    if not status:
+        _be_refused(api, access)
+
+    assert access.given_up[PODS][0] == 2.5
+
+
+def _be_refused(api: WatchedApi, access: SlowAccess) -> None:
+    """Ask several times, and then once more somebody who lets us wait."""
+    with watching(api, access=access) as watched:
+        watched.until(lambda: min(each._failures for each in watched.watches._followers) > 3)
+        access.takes_s = 2.5
+        watched.until(lambda: access.given_up[PODS])
+
+
+class DeafApi(WatchedApi):
+    """Some requests it never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: One entry for each that comes: whether it is heard.
+        self.hears: list[bool] = []
+        self._over = threading.Event()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        super().__exit__(*error)
+
+    def page(self, path: str, query: dict[str, str]) -> Any:
+        self._take(path)
+        return super().page(path, query)
+
+    def lines(self, path: str, query: dict[str, str]) -> Any:
+        self._take(path)
+        return super().lines(path, query)
+
+    def _take(self, path: str) -> None:
+        if path == PODS and self.hears and not self.hears.pop(0):
+            self._over.wait()
+
+
+@pytest.mark.parametrize(
+    ("streams", "hears"),
+    [
+        pytest.param(True, [False], id="a stream that does not begin"),
+        pytest.param(False, [False], id="the first page"),
+        pytest.param(False, [True, False], id="a later page"),
+        pytest.param(False, [False, False, True, False, False], id="many"),
+    ],
+)
+def test_a_list_that_nobody_answers_is_asked_for_again_soon(
+    streams: bool, hears: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LIST_S", 0.1)
+    monkeypatch.setattr(follow, "OPENING_S", 1000.0)
+    api = DeafApi()
+    with api:
+        api.streams_lists, api.hears = streams, hears
+        for number in range(600):
+            api.put(PODS, make.pod(f"p{number}"))
+        with watching(api, silence_s=1000.0) as watched:
+            watched.ready()
+
+            assert all(watched.has_pod(f"p{number}") for number in range(600))
+
+
+def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not(
+    api: WatchedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "STREAM_S", 0.2)
+    silences: list[tuple[str, float]] = []
+    wait_longer = follow._wait_longer
+
+    def note(response: Any, seconds: float) -> None:
+        silences.append((threading.current_thread().name, seconds))
+        wait_longer(response, seconds)
+
+    monkeypatch.setattr(follow, "_wait_longer", note)
+    api.put(PODS, make.pod("p"))
+    api.hold_lists(PODS)
+    with watching(api, silence_s=1000.0) as watched:
+        watched.until(lambda: api.waiting.count(PODS) == 3)
+        api.end_lists(PODS)
+        watched.ready()
+
+        assert watched.has_pod("p")
+        assert [each for name, each in silences if name == "follow-pods"][:3] == [0.2, 0.4, 0.8]
+        watched.until(lambda: ("follow-pods", 1000.0) in silences)
+        assert [query for query in api.asked(PODS) if "resourceVersion" in query] == []
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_changes_are_heard_as_they_happen(api: WatchedApi, streams: bool) -> None:
+    api.streams_lists = streams
+    with watching(api) as watched:
+        watched.ready()
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+        api.delete(PODS, make.pod("p"))
+        watched.until(lambda: not watched.has_pod("p"))
+
+
+def test_a_broken_watch_goes_on_where_it_was(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        api.put(PODS, make.pod("before"))
+        watched.until(lambda: watched.has_pod("before"))
+        api.hang_up()
+        api.put(PODS, make.pod("meanwhile"))
+        watched.until(lambda: watched.has_pod("meanwhile"))
+
+    lists = [query for query in api.asked(PODS) if "sendInitialEvents" in query]
+    assert len(lists) == 1
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool) -> None:
+    api.expires_in_stream = in_stream
+    api.put(PODS, make.pod("old"))
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:  # nobody may resume before all of this has happened
+            api.hang_up()
+            api.delete(PODS, make.pod("old"))
+            api.put(PODS, make.pod("new"))
+            api.compact()
+        watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+def test_versions_that_expire_at_once_are_not_listed_anew_over_and_over(
+    api: WatchedApi, in_stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.streams_lists, api.expires_in_stream = False, in_stream
+    api.compacted = 10**9  # the list took longer than the API server remembers
+    monkeypatch.setattr(follow, "_PAUSE", Pause(1000.0, 1000.0))
+    pauses: list[float] = []
+    pause = follow.Follower._pause
+
+    def note(self: follow.Follower, seconds: float) -> None:
+        pauses.append(seconds)
+        pause(self, seconds)
+
+    monkeypatch.setattr(follow.Follower, "_pause", note)
+    with watching(api, absent_s=1000.0) as watched:
+        watched.until(lambda: len(pauses) == len(EVERYTHING))
+
+    assert len([query for query in api.asked(PODS) if "limit" in query]) == 2
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_mirror_whose_new_list_never_ends_is_not_trusted(
+    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try is answered, so something is heard all the time; only nothing that is new."""
+    api.streams_lists = streams
+    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+    api.put(PODS, make.pod("old"))
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:
+            api.cut_lists.add(PODS)
+            api.hang_up()
+            api.delete(PODS, make.pod("old"))
+            api.put(PODS, make.pod("new"))
+            api.compact()
+        watched.cluster.freshness._stale_s = 0.5
+        complaint = "pods: new list not complete for"
+        watched.until(
+            lambda: any(each.startswith(complaint) for each in watched.cluster.readiness())
+        )
+
+        watched.cluster.freshness._stale_s = STALE_S
+        api.cut_lists.clear()
+        watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
+        watched.ready()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_backup_that_was_restored_is_found_out(api: WatchedApi, streams: bool) -> None:
+    """A watch from where we were is let in and silent: that version is one of the future."""
+    api.streams_lists = streams
+    for number in range(20):
+        api.put(PODS, make.pod(f"lost-{number}"))
+    with watching(api, silence_s=0.3) as watched:
+        watched.ready()
+        with api.changed:
+            api.restore()
+            api.put(PODS, make.pod("after"))
+        watched.until(lambda: watched.has_pod("after") and not watched.has_pod("lost-7"))
+
+
+def test_a_dialect_installed_later_is_found(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+
+        assert watched.cluster.group(GangKey("a/train")) is None
+
+        api.put(GROUPS, make.group("train"))
+        api.installed.add(GROUPS)
+        watched.until(lambda: watched.cluster.group(GangKey("a/train")))
+
+
+def test_a_dialect_that_is_removed_takes_its_objects_with_it(api: WatchedApi) -> None:
+    api.installed |= {GROUPS, QUEUES}
+    api.put(GROUPS, make.group("train"))
+    with watching(api) as watched:
+        watched.ready()
+
+        assert watched.cluster.group(GangKey("a/train"))
+
+        api.uninstall(GROUPS)
+        watched.until(lambda: watched.cluster.group(GangKey("a/train")) is None)
+
+        assert watched.cluster.readiness() == []
+
+
+def test_what_we_may_not_read_and_is_not_installed_is_not_missed(api: WatchedApi) -> None:
+    api.refusals[GROUPS] = [403] * 1000
+    with watching(api) as watched:
+        watched.ready()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_what_is_installed_and_hidden_from_us_is_named(api: WatchedApi, streams: bool) -> None:
+    api.streams_lists = streams
+    api.installed.add(GROUPS)
+    api.refusals[GROUPS] = [403] * 1000
+    with watching(api) as watched:
+        watched.until(
+            lambda: only(watched, "podgroups.scheduling.volcano.sh: first list not complete (GET")
+        )
+
+
+def test_quotas_that_we_may_not_read_are_decided_without(api: WatchedApi) -> None:
+    api.installed.add(QUOTAS)
+    api.refusals[QUOTAS] = [403] * 1000
+    with watching(api) as watched:
+        watched.ready()
+
+
+def test_quotas_are_read_whole_once_we_may(api: WatchedApi) -> None:
+    api.installed.add(QUOTAS)
+    api.put(QUOTAS, quota("small"))
+    with watching(api) as watched:
+        watched.ready()
+        watched.until(lambda: watched.cluster.snapshot(0.0).quotas)
+        with api.changed:
+            api.refusals[QUOTAS] = [403] * 3
+            api.hang_up()
+        watched.until(lambda: not watched.cluster.snapshot(0.0).quotas)
+        watched.until(lambda: watched.cluster.snapshot(0.0).quotas)
+
+
+def only(watched: Watched, complaint: str) -> bool:
+    """Whether nothing else is missing."""
+    return [each.startswith(complaint) for each in watched.cluster.readiness()] == [True]
+
+
+def quota(name: str) -> dict[str, Any]:
+    spec = {"hard": {"pods": "1"}}
+    about = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
+    return {"metadata": about, "spec": spec, "status": spec}
+
+
+def test_what_we_may_list_but_not_watch_is_named(api: WatchedApi) -> None:
+    api.streams_lists = False
+    api.unwatched.add(PODS)
+    with watching(api) as watched:
+        watched.until(lambda: only(watched, "pods: changes are not heard (GET"))
+
+        # Listing over and over instead would be a burden, and hide what is wrong.
+        assert len([query for query in api.asked(PODS) if "limit" in query]) == 1
+
+        api.unwatched.clear()
+        watched.ready()
+
+
+def test_an_api_server_that_just_began_may_refuse_once_or_twice(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:
+            api.refusals[PODS] = [403, 403]
+            api.hang_up()
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p") or watched.cluster.readiness())
+
+        assert watched.cluster.readiness() == []
+
+
+def test_what_we_must_read_and_may_not_is_named(api: WatchedApi) -> None:
+    api.refusals[PODS] = [403] * 1000
+    with watching(api) as watched:
+        watched.until(lambda: len(watched.cluster.readiness()) == 1)
+        watched.until(lambda: "403" in watched.cluster.readiness()[0])
+
+        assert watched.cluster.readiness()[0].startswith("pods: first list not complete (GET")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 504])
+def test_a_refusal_is_tried_again(api: WatchedApi, status: int) -> None:
+    api.refusals[PODS] = [status, status]
+    with watching(api) as watched:
+        watched.ready()
+
+
+def test_a_version_the_server_cannot_serve_is_given_up(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:
+            api.refusals[PODS] = [504, 504, 504]  # "too large resource version", for ever
+            api.hang_up()
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+
+    assert len([query for query in api.asked(PODS) if "sendInitialEvents" in query]) == 2
+
+
+def test_a_token_that_was_rotated_is_read_again(api: WatchedApi) -> None:
+    tokens = iter(["Bearer old", "Bearer new", "Bearer new"])
+    api.token = "new"
+    port = api.access().port
+
+    def endpoint() -> Endpoint:
+        return Endpoint(host="127.0.0.1", port=port, token=lambda: next(tokens))
+
+    access = api.access(token=lambda: "Bearer old", reload=endpoint)
+    next(tokens)
+    with watching(api, access=access) as watched:
+        watched.ready()
+
+    assert {each.headers["authorization"] for each in api.requests} == {"Bearer old", "Bearer new"}
+
+
+def test_an_odd_object_does_not_stall_the_watch(api: WatchedApi) -> None:
+    api.installed.add(GROUPS)
+    with watching(api) as watched:
+        watched.ready()
+        api.put(GROUPS, make.group("odd", "three"))
+        api.put(GROUPS, make.group("fine"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/fine")))
+
+        odd = watched.cluster.group(GangKey("a/odd"))
+        assert odd is not None
+        assert "spec.minMember expected int" in odd.problem
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_group_of_odd_fields_neither_stops_a_list_nor_a_watch(
+    api: WatchedApi, streams: bool
+) -> None:
+    """Where a CRD keeps what it does not know, such a group is what any tenant may write."""
+    api.streams_lists = streams
+    api.installed.add(GROUPS)
+    api.put(GROUPS, make.group("odd", "three") | {"code": "x"})
+    api.put(GROUPS, make.group("fine"))
+    with watching(api) as watched:
+        watched.ready()
+        assert watched.cluster.group(GangKey("a/fine"))
+        api.put(GROUPS, make.group("odd", "four") | {"code": "x"})
+        api.put(GROUPS, make.group("later"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/later")))
+
+        odd = watched.cluster.group(GangKey("a/odd"))
+        assert odd is not None
+        assert "spec.minMember expected int" in odd.problem
+        api.delete(GROUPS, make.group("odd"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/odd")) is None)
+    assert len([query for query in api.asked(GROUPS) if "resourceVersion" not in query]) == (
+        1 if streams else 2  # a stream that is refused, and a page
+    )
+
+
+def test_what_spoils_a_streamed_list_again_and_again_does_not_keep_us_from_a_list(
+    api: WatchedApi,
+) -> None:
+    lines = api.lines
+
+    def spoilt(path: str, query: dict[str, str]) -> Iterator[Any]:
+        if path == PODS and "sendInitialEvents" in query:
+            yield {"type": "NONSENSE"}
+        yield from lines(path, query)
+
+    api.lines = spoilt  # type: ignore[method-assign]
+    api.put(PODS, make.pod("p"))
+    with watching(api) as watched:
+        watched.ready()
+
+        assert watched.has_pod("p")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "ERROR", "object": {"metadata": {}, "code": 500, "message": "etcd is ill"}},
+        {"type": "NONSENSE"},
+        {},
+    ],
+    ids=["error", "nonsense", "nothing"],
+)
+def test_a_line_nobody_understands_leads_to_a_new_watch(
+    api: WatchedApi, line: dict[str, Any]
+) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        api.say(PODS, line)
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+
+
+def test_a_silent_watch_is_taken_for_dead_and_begun_anew(api: WatchedApi) -> None:
+    with watching(api, silence_s=0.05) as watched:
+        watched.ready()
+        watched.until(lambda: len(api.asked(NODES)) > 3)
+
+        assert watched.cluster.readiness() == []
+
+
+EVERYTHING = resources(SCHEDULERS)
+
+
+@pytest.mark.parametrize("resource", EVERYTHING, ids=lambda each: each.name)
+def test_a_watch_that_falls_silent_without_closing_is_begun_anew(
+    api: WatchedApi, resource: Resource
+) -> None:
+    api.installed.update(each.path for each in EVERYTHING)
+    kind, dialect = resource.codec.kind, resource.codec.dialect
+    with watching(api, silence_s=0.3) as watched:
+        watched.ready()
+        api.mute(resource.path)
+        meanwhile = {"name": "meanwhile", "namespace": "a", "uid": "uid-meanwhile"}
+        api.put(resource.path, {"metadata": meanwhile})
+        told = watched.cluster._stores[kind].told
+        watched.until(lambda: told(dialect))
+
+        assert watched.cluster.readiness() == []
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("are_installed", [True, False], ids=["with CRDs", "without CRDs"])
+def test_an_api_server_that_lets_nobody_in_for_a_while_is_named_and_asked_again(
+    api: WatchedApi, status: int, streams: bool, are_installed: bool
+) -> None:
+    """It has begun anew, and its authorizer does not know yet what anybody may do."""
+    api.streams_lists = streams
+    if are_installed:
+        api.installed.update(each.path for each in EVERYTHING)
+    with watching(api) as watched:
+        watched.ready()
+        with api.changed:
+            api.refuses_all = status
+            api.hang_up()
+        watched.until(lambda: len(watched.cluster.readiness()) >= len(BUILT_IN))
+        assert all(f"{status}" in each for each in watched.cluster.readiness())
+
+        api.refuses_all = 0
+        api.put(PODS, make.pod("p"))
+        watched.ready()
+        watched.until(lambda: watched.has_pod("p"))
+
+
+def test_our_own_mistake_is_mended_by_a_new_list(
+    api: WatchedApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        mistakes = [RuntimeError("bug")]
+        apply = watched.cluster.apply
+
+        def fail_once(change: Any) -> None:
+            if mistakes:
+                raise mistakes.pop()
+            apply(change)
+
+        monkeypatch.setattr(watched.cluster, "apply", fail_once)
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+
+    assert "following failed" in caplog.text
+
+
+def test_stopping_ends_every_thread_at_once(api: WatchedApi) -> None:
+    with watching(api) as watched:
+        watched.ready()
+        began = time.monotonic()
+
+    assert time.monotonic() - began < follow.SILENCE_S / 2
+    assert not [each for each in threading.enumerate() if each.name.startswith("follow-")]
+
+
+def test_a_server_that_is_not_there_is_named_until_it_is() -> None:
+    with WatchedApi() as api:
+        access = api.access()
+    with watching(api, access=access) as watched:
+        watched.until(
+            lambda: any(
+                "no answer from the API server" in each for each in watched.cluster.readiness()
+            )
+        )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_any_trouble_the_mirror_equals_the_server(api: WatchedApi, seed: int) -> None:
+    chance = Random(seed)
+    api.installed.add(GROUPS)
+    api.streams_lists = seed % 2 == 0
+    alive: dict[str, dict[str, Any]] = {}
+    with watching(api) as watched:
+        for _ in range(400):
+            name = f"p{chance.randrange(40)}"
+            if name in alive and chance.random() < 0.4:
+                api.delete(PODS, alive.pop(name))
+            else:
+                alive[name] = make.pod(name, node=chance.choice(["", "n"]), uid=f"uid-{name}")
+                api.put(PODS, alive[name])
+            trouble = chance.random()
+            if trouble < 0.03:
+                api.hang_up()
+            elif trouble < 0.06:
+                api.compact()
+                api.hang_up()
+            elif trouble < 0.08:
+                api.refusals[PODS] = [chance.choice([410, 429, 500])]
+        api.put(PODS, make.pod("last"))
+        watched.until(lambda: watched.has_pod("last") and not watched.cluster.readiness())
+        pods = [f"p{number}" for number in range(40)]
+
+        assert [name for name in pods if watched.has_pod(name)] == [
+            name for name in pods if name in alive
+        ]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_object_that_is_nested_too_deeply_does_not_stop_the_mirror(
+    api: WatchedApi, streams: bool
+) -> None:
+    api.streams_lists = streams
+    api.installed.add(GROUPS)
+    api.put(GROUPS, make.group("deep", networkTopology=ABYSS))
+    api.put(GROUPS, make.group("plain"))
+    with watching(api) as watched:
+        watched.ready()
+        assert watched.cluster.group(GangKey("a/plain")) is not None
+        for name in ("deep", "deeper"):
+            api.put(GROUPS, make.group(name, 3, networkTopology={"mode": ABYSS}))
+        api.put(GROUPS, make.group("later"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/later")))
+
+        deep = watched.cluster.group(GangKey("a/deep"))
+        assert deep is not None
+        assert (deep.min_member, bool(deep.problem)) == (3, True)
+        api.delete(GROUPS, make.group("deep"))
+        watched.until(lambda: watched.cluster.group(GangKey("a/deep")) is None)
+    assert [query for query in api.asked(GROUPS) if "resourceVersion" in query] == (
+        [] if streams else api.asked(GROUPS)[-1:]
+    )

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.cache.changes import Delete, SeenPod, Upsert, key_of
+from extender.errors import Unreachable
+from extender.kube.decode import watched
+from extender.kube.watch.progress import Mode, Progress, Signal, Step
+from tests.unit.kube import json_objects as make
+
+
+def progress(**rest: Any) -> Progress:
+    return Progress(watched.pods(frozenset({"gang-scheduler"})), **rest)
+
+
+def said(verb: str, version: int, name: str = "p", **thing: Any) -> bytes:
+    thing = thing or make.pod(name)
+    thing["metadata"] = {**thing.get("metadata", {}), "resourceVersion": str(version)}
+    return json.dumps({"type": verb, "object": thing}).encode()
+
+
+def end_of_list(version: int) -> bytes:
+    mark = {"k8s.io/initial-events-end": "true"}
+    return said("BOOKMARK", version, metadata={"annotations": mark})
+
+
+def error(code: int) -> bytes:
+    return json.dumps({"type": "ERROR", "object": {"metadata": {}, "code": code}}).encode()
+
+
+def page(*names: str, version: int = 5, more: str = "") -> bytes:
+    meta = {"resourceVersion": str(version)} | ({"continue": more} if more else {})
+    return json.dumps({"metadata": meta, "items": [make.pod(name) for name in names]}).encode()
+
+
+def listed(version: int = 5) -> Progress:
+    """A progress that has listed everything and watches now."""
+    made = progress()
+    made.next_request(60)
+    made.line(end_of_list(version))
+    made.next_request(60)
+    return made
+
+
+def test_first_of_all_a_list_is_asked_for_as_a_stream() -> None:
+    request = progress().next_request(60)
+
+    assert request.mode is Mode.STREAM
+    assert request.query == {
+        "watch": "1",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "60",
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+    }
+
+
+def test_a_streamed_list_ends_in_a_bookmark_and_goes_on_as_a_watch() -> None:
+    made = progress()
+    made.next_request(60)
+
+    assert isinstance(made.line(said("ADDED", 2)), Upsert)
+    assert not made.is_listed
+    assert made.line(end_of_list(9)) is Signal.LISTED
+    assert made.is_listed
+    assert isinstance(made.line(said("DELETED", 10)), Delete)
+    assert made.next_request(60).query["resourceVersion"] == "10"
+
+
+def test_a_streamed_list_that_breaks_off_begins_anew() -> None:
+    made = progress()
+    made.next_request(60)
+    made.line(said("ADDED", 2))
+
+    assert made.next_request(60).mode is Mode.STREAM
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_server_that_does_not_stream_is_asked_for_pages(status: int) -> None:
+    made = progress()
+    made.next_request(60)
+
+    assert made.refused(status) is Step.PAGES
+    request = made.next_request(60)
+    assert request.mode is Mode.PAGE
+    assert request.query == {"limit": "250"}
+
+
+@pytest.mark.parametrize("line", [error(500), b"nonsense"], ids=["error", "nonsense"])
+def test_a_stream_that_a_line_spoils_twice_is_asked_for_in_pages_until_there_is_a_list(
+    line: bytes,
+) -> None:
+    made = progress()
+    for _ in range(2):
+        assert made.next_request(60).mode is Mode.STREAM
+        made.line(said("ADDED", 2))
+        assert made.line(line) is Signal.BROKEN
+
+    assert made.next_request(60).mode is Mode.PAGE
+    made.refused(410)
+    assert made.next_request(60).mode is Mode.PAGE
+
+    list(made.page(page("x")))
+    assert made.next_request(60).mode is Mode.WATCH
+    made.start_over()
+    assert made.next_request(60).mode is Mode.STREAM
+
+
+def test_a_stream_that_breaks_off_without_a_word_is_asked_for_again() -> None:
+    made = progress()
+    for _ in range(10):
+        assert made.next_request(60).mode is Mode.STREAM
+        made.line(said("ADDED", 2))
+        made.fell_silent()
+
+
+def test_a_list_makes_up_for_a_stream_that_was_spoilt() -> None:
+    made = progress()
+    for _ in range(4):
+        made.next_request(60)
+        made.line(error(500))
+        assert made.next_request(60).mode is Mode.STREAM
+        made.line(end_of_list(5))
+        made.start_over()
+
+
+def test_an_object_that_cannot_be_named_does_not_end_a_streamed_list() -> None:
+    made = progress()
+    made.next_request(60)
+
+    assert made.line(b'{"type":"ADDED","object":{"metadata":3}}') is Signal.SKIPPED
+    assert isinstance(made.line(said("ADDED", 2)), Upsert)
+    assert made.line(end_of_list(5)) is Signal.LISTED
+
+
+def test_pages_follow_each_other_until_the_last() -> None:
+    made = progress(streaming=False, page_size=2)
+    made.next_request(60)
+    first = list(made.page(page("x", "y", more="token")))
+
+    assert [key_of(item) for item in first] == ["uid-x", "uid-y"]
+    assert not made.is_listed
+    assert made.next_page().query == {"limit": "2", "continue": "token"}
+
+    last = list(made.page(page("z")))
+
+    assert [key_of(item) for item in last] == ["uid-z"]
+    assert made.is_listed
+    assert made.next_request(60).query["resourceVersion"] == "5"
+
+
+def test_a_page_that_expires_in_the_middle_begins_the_list_anew() -> None:
+    made = progress(streaming=False)
+    made.next_request(60)
+    list(made.page(page("x", more="token")))
+
+    assert made.refused(410) is Step.RELIST
+    assert made.next_request(60).query == {"limit": "250"}
+
+
+def test_pages_that_broke_off_begin_anew() -> None:
+    made = progress(streaming=False)
+    made.next_request(60)
+    list(made.page(page("x", more="token")))
+
+    assert made.next_request(60).query == {"limit": "250"}
+
+
+def test_an_empty_list_is_a_list() -> None:
+    made = progress(streaming=False)
+    made.next_request(60)
+
+    assert list(made.page(b'{"metadata":{"resourceVersion":"3"},"items":null}')) == []
+    assert made.is_listed
+
+
+def test_what_has_no_version_is_no_list() -> None:
+    made = progress(streaming=False)
+    made.next_request(60)
+
+    with pytest.raises(Unreachable, match="no resourceVersion"):
+        list(made.page(b'{"kind":"Status","metadata":{},"status":"Success"}'))
+
+
+def test_a_spoilt_object_of_a_page_does_not_spoil_the_page() -> None:
+    body = json.dumps(
+        {"metadata": {"resourceVersion": "3"}, "items": [{"metadata": 3}, make.pod("p"), 7]}
+    ).encode()
+
+    (item,) = progress(streaming=False).page(body)
+
+    assert isinstance(item, SeenPod)
+
+
+def test_every_line_moves_the_point_from_which_a_watch_is_resumed() -> None:
+    made = listed()
+    made.line(said("MODIFIED", 8))
+
+    assert made.next_request(60).query["resourceVersion"] == "8"
+
+    made.line(said("BOOKMARK", 12, metadata={}))
+
+    assert made.next_request(60).query["resourceVersion"] == "12"
+
+
+def test_a_bookmark_is_a_sign_of_life() -> None:
+    assert listed().line(said("BOOKMARK", 6, metadata={})) is Signal.ALIVE
+
+
+def test_a_version_that_expired_is_forgotten() -> None:
+    made = listed()
+
+    assert made.line(error(410)) is Signal.EXPIRED
+    assert made.next_request(60).mode is Mode.STREAM
+
+
+def test_another_error_is_tried_twice_before_the_version_is_given_up() -> None:
+    made = listed()
+    for _ in range(2):
+        assert made.line(error(500)) is Signal.BROKEN
+        assert made.next_request(60).mode is Mode.WATCH
+
+    made.line(error(500))
+
+    assert made.next_request(60).mode is Mode.STREAM
+
+
+def test_a_good_line_restores_patience() -> None:
+    made = listed()
+    for version in range(6, 12):
+        made.line(error(500))
+        made.line(said("MODIFIED", version))
+
+    assert made.next_request(60).mode is Mode.WATCH
+
+
+def test_a_line_cut_short_moves_nothing() -> None:
+    made = listed()
+
+    assert made.line(said("ADDED", 9)[:40]) is Signal.BROKEN
+    assert made.next_request(60).query["resourceVersion"] == "5"
+
+
+def test_an_object_left_out_still_moves_the_point() -> None:
+    made = Progress(watched.resources(frozenset())[0].codec)
+    made.next_request(60)
+    made.line(end_of_list(5))
+
+    assert made.line(said("ADDED", 9, metadata={"name": "n"}, status=3)) is Signal.SKIPPED
+    assert made.next_request(60).query["resourceVersion"] == "9"
+
+
+@pytest.mark.parametrize(
+    ("status", "step"),
+    [
+        (401, Step.RENEW),
+        (403, Step.RETRY),
+        (404, Step.ABSENT),
+        (410, Step.RELIST),
+        (429, Step.RETRY),
+        (500, Step.RETRY),
+        (504, Step.RETRY),
+    ],
+)
+def test_every_refusal_has_its_step(status: int, step: Step) -> None:
+    assert listed().refused(status) is step
+
+
+@pytest.mark.parametrize("status", [403, 429])
+def test_a_refusal_that_is_not_about_the_version_does_not_cost_us_it(status: int) -> None:
+    made = listed()
+    for _ in range(10):
+        made.refused(status)
+
+    assert made.is_listed
+
+
+def test_a_server_that_cannot_serve_our_version_is_asked_for_a_list() -> None:
+    made = listed()
+    for _ in range(3):
+        made.refused(504)
+
+    assert not made.is_listed
+
+
+def test_a_version_from_which_nothing_is_ever_heard_is_given_up() -> None:
+    made = listed()
+    made.fell_silent()
+    made.fell_silent()
+    made.line(said("BOOKMARK", 6, metadata={}))
+    made.fell_silent()
+    made.fell_silent()
+    assert made.is_listed
+
+    made.fell_silent()
+
+    assert not made.is_listed
+
+
+def test_a_resource_that_went_away_begins_anew_when_it_comes_back() -> None:
+    made = listed()
+    made.refused(404)
+
+    assert made.next_request(60).mode is Mode.STREAM

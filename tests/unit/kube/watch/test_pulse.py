@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from extender.kube.api.client import Access
+from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.watch.pulse import PATH, Pulse
+from extender.timing.clock import SystemClock
+from extender.timing.freshness import Freshness
+from tests.unit.kube import json_objects as make
+from tests.unit.kube.watch.test_follow import LONG_S, watching
+from tests.unit.kube.watched_api import GROUPS, PODS, WatchedApi
+
+
+@pytest.fixture
+def api() -> Iterator[WatchedApi]:
+    with WatchedApi() as made:
+        yield made
+
+
+@contextmanager
+def felt(
+    access: Access, freshness: Freshness, patience_s: float = 0.05
+) -> Iterator[threading.Event]:
+    """A pulse that is taken quickly; gives the word that it came back."""
+    returned = threading.Event()
+    pulse = Pulse(
+        access,
+        freshness,
+        SystemClock(),
+        returned.set,
+        every_s=0.01,
+        again_s=0.01,
+        patience_s=patience_s,
+    )
+    pulse.start()
+    try:
+        yield returned
+    finally:
+        pulse.stop()
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline, pause = time.monotonic() + LONG_S, threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to be"
+        pause.wait(0.005)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+def test_any_answer_is_a_sign_of_life(api: WatchedApi, status: int) -> None:
+    api.refusals[PATH] = [status] * 10_000
+    freshness = Freshness(mute_s=LONG_S)
+    with felt(api.access(), freshness) as returned:
+        until(lambda: len(api.asked(PATH)) > 3)
+
+    assert freshness.complaints(SystemClock().monotonic()) == []
+    assert not returned.is_set()
+
+
+def test_a_server_that_takes_calls_and_answers_none_is_named_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    freshness = Freshness(mute_s=0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
+        access = Access(Endpoint(host="127.0.0.1", port=mute.getsockname()[1]))
+        with felt(access, freshness):
+            until(lambda: "timed out" in " ".join(freshness.complaints(SystemClock.monotonic())))
+            until(lambda: "API server does not answer" in caplog.text)
+
+    assert sum(record.levelno == logging.ERROR for record in caplog.records) == 1
+
+
+def test_one_answer_that_trickles_does_not_end_the_pulse() -> None:
+    asked: list[int] = []
+
+    def serve(line: socket.socket) -> None:
+        with line, suppress(OSError):
+            while line.recv(65536):
+                asked.append(len(asked))
+                length = 100_000 if len(asked) == 3 else 0
+                line.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length)
+                for _ in range(length):
+                    line.sendall(b"o")
+                    time.sleep(0.01)
+
+    def listen(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                line, _ = listener.accept()
+                threading.Thread(target=serve, args=(line,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=listen, args=(listener,), daemon=True).start()
+        access = Access(Endpoint(host="127.0.0.1", port=listener.getsockname()[1]))
+        # Longer than this process may stand still between two pieces, which would end it, too.
+        with felt(access, Freshness(mute_s=LONG_S), patience_s=1.0):
+            until(lambda: len(asked) > 5)
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixture) -> None:
+    freshness = Freshness(mute_s=LONG_S)
+    with felt(api.access(), freshness) as returned:
+        until(lambda: len(api.asked(PATH)) > 1)
+        freshness.expect_pulse(SystemClock.monotonic() - 100)
+        assert returned.wait(LONG_S)
+        asked = len(api.asked(PATH))
+        until(lambda: len(api.asked(PATH)) > asked + 3)
+
+    assert caplog.text.count("API server answers again") == 1
+
+
+def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi) -> None:
+    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+        watched.ready()
+        before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
+        long_ago = SystemClock.monotonic() - 100
+        for name in watched.cluster.freshness.silence(0.0).keys() - {"API server"}:
+            watched.cluster.freshness.heard(name, long_ago)
+        watched.cluster.freshness.expect_pulse(long_ago)
+        # Also what is not installed is asked for again at once, and not after its long pause.
+        watched.until(lambda: all(len(api.asked(path)) > count for path, count in before.items()))
+        watched.ready()
+        api.put(PODS, make.pod("p"))
+        watched.until(lambda: watched.has_pod("p"))
+
+    assert len([query for query in api.asked(PODS) if "sendInitialEvents" in query]) == 1
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+@pytest.mark.parametrize("streams", [True, False])
+def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_the_list(
+    api: WatchedApi, streams: bool, in_stream: bool
+) -> None:
+    api.streams_lists, api.expires_in_stream = streams, in_stream
+    for number in range(300):
+        api.put(PODS, make.pod(f"p{number}"))
+    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+        watched.ready()
+        api.put(PODS, make.pod("last"))
+        watched.until(lambda: watched.has_pod("last"))  # it is watched by now
+        freshness, long_ago = watched.cluster.freshness, SystemClock.monotonic() - 100
+        for name in freshness.silence(0.0).keys() - {"API server"}:
+            freshness.heard(name, long_ago)
+        with api.changed:  # nobody may resume before all of this has happened
+            api.hang_up()
+            api.delete(PODS, make.pod("p0"))
+            api.compact()
+            api.hold_lists(PODS)
+        freshness.expect_pulse(long_ago)
+
+        watched.until(lambda: PODS in api.waiting)
+        watched.until(
+            lambda: all(each.startswith("pods: ") for each in watched.cluster.readiness())
+        )
+        asked = len(api.asked(PATH))
+        watched.until(lambda: len(api.asked(PATH)) > asked + 5)
+        (complaint,) = watched.cluster.readiness()  # p0 is still there for us
+
+        assert complaint.startswith("pods: not heard since the API server fell silent")
+        assert watched.has_pod("p0")
+        api.end_lists(PODS)
+        watched.ready()
+        assert not watched.has_pod("p0")
+
+
+def test_a_watch_that_spoke_just_now_is_left_alone(api: WatchedApi) -> None:
+    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+        watched.ready()
+        before, freshness = len(api.asked(PODS)), watched.cluster.freshness
+        for name in freshness.silence(0.0).keys() - {"API server"}:
+            freshness.heard(name, SystemClock.monotonic() + LONG_S)
+        freshness.expect_pulse(SystemClock.monotonic() - 100)
+        asked = len(api.asked(PATH))
+        watched.until(lambda: len(api.asked(PATH)) > asked + 5)
+
+        assert watched.cluster.readiness() == []
+        assert len(api.asked(PODS)) == before

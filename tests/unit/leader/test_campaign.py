@@ -1,0 +1,84 @@
+"""The thread that keeps the lease: it survives stumbles, and gives the lease back at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from extender.leadership.campaign import Campaign
+from extender.leadership.own import OwnLease
+from extender.leadership.spans import Spans
+from extender.leadership.succession import Succession
+from extender.leadership.term import Term
+from extender.metrics import Metrics
+from extender.ports import Lease
+from extender.timing.clock import SystemClock
+from tests.unit.leader.test_runtime import LeaseDouble
+from tests.unit.web.conftest import eventually
+
+SPANS = Spans(duration_s=2.0, renew_s=1.0, retry_s=0.02)
+
+
+class AtOnce:
+    """An event loop that has always time."""
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        callback()
+
+
+class Office:
+    """A campaign for one lease."""
+
+    def __init__(self, leases: LeaseDouble) -> None:
+        self.term = Term(SystemClock.monotonic)
+        succession = Succession(self.term, AtOnce(), Metrics())
+        keeper = OwnLease(leases, "here_1", SPANS, SystemClock(), succession, is_warm=lambda: True)
+        self.campaign = Campaign(keeper, succession)
+
+
+def test_the_lease_is_given_back_after_the_term_has_ended() -> None:
+    leases = LeaseDouble()
+    office = Office(leases)
+    led_while_given_back: list[bool] = []
+    write = leases.write
+
+    def witness(lease: Lease) -> Lease:
+        if not lease.holder:
+            led_while_given_back.append(bool(office.term.current()))
+        return write(lease)
+
+    leases.write = witness  # type: ignore[method-assign]
+    office.campaign.start()
+    eventually(lambda: bool(office.term.current()))
+    office.campaign.resign()
+
+    assert led_while_given_back == [False]
+    assert leases.lease is not None
+    assert leases.lease.holder == ""
+
+
+def test_resigning_twice_or_before_the_start_is_harmless() -> None:
+    office = Office(LeaseDouble())
+    office.campaign.resign()
+    office.campaign.resign()
+
+    assert not office.term.current()
+
+
+def test_a_step_that_stumbles_is_not_the_last() -> None:
+    leases = LeaseDouble()
+    office = Office(leases)
+    read, stumbled = leases.read, threading.Event()
+
+    def stumble() -> Lease | None:
+        if not stumbled.is_set():
+            stumbled.set()
+            raise RuntimeError("a bug")
+        return read()
+
+    leases.read = stumble  # type: ignore[method-assign]
+    office.campaign.start()
+    eventually(lambda: bool(office.term.current()))
+    office.campaign.resign()
+
+    assert stumbled.is_set()

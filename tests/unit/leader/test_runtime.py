@@ -1,0 +1,279 @@
+"""A whole extender with a lease: what a standby answers, and what changes with a term."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from werkzeug.serving import make_server
+
+from extender.cli.main import main
+from extender.embedded import ports as embedded
+from extender.errors import ApiError
+from extender.ports import ClusterPorts, Lease
+from extender.settings import Settings
+from extender.sim.objects import pod as _pod
+from tests.unit.web.conftest import JSON, World, eventually
+
+FAST = {"lease_duration_s": 6.0, "lease_renew_s": 4.0, "lease_retry_s": 0.1}
+
+
+class LeaseDouble:
+    """The `Leases` of one cluster; a test takes it for somebody else."""
+
+    def __init__(self) -> None:
+        self.lease: Lease | None = None
+        self.is_cut_off = False
+        self.reads = 0
+        self._versions = count(1)
+        self._lock = threading.Lock()
+
+    def read(self) -> Lease | None:
+        if self.is_cut_off:
+            raise ApiError("cut off")
+        self.reads += 1
+        return self.lease
+
+    def write(self, lease: Lease) -> Lease:
+        if self.is_cut_off:
+            raise ApiError("cut off")
+        with self._lock:
+            if lease.version != (self.lease.version if self.lease else ""):
+                raise ApiError("conflict", status=409)
+            self.lease = msgspec.structs.replace(lease, version=str(next(self._versions)))
+            return self.lease
+
+    def give_to(self, holder: str, duration_s: float = 3600.0) -> None:
+        with self._lock:
+            self.lease = Lease(
+                holder=holder, duration_s=duration_s, version=str(next(self._versions))
+            )
+
+
+@pytest.fixture
+def leases(monkeypatch: pytest.MonkeyPatch) -> LeaseDouble:
+    double = LeaseDouble()
+    monkeypatch.setattr(embedded, "ClusterPorts", partial(ClusterPorts, leases=double))
+    monkeypatch.setattr(
+        "tests.unit.web.conftest.Settings",
+        lambda **facts: Settings(**facts, **FAST, lease="own", lease_identity="here"),  # type: ignore[arg-type]
+    )
+    return double
+
+
+@pytest.fixture
+def world(leases: LeaseDouble) -> Iterator[World]:
+    with World() as made:
+        yield made
+
+
+@pytest.fixture
+def standby(world: World, leases: LeaseDouble) -> World:
+    leases.give_to("there_1")
+    eventually(lambda: "standby" in page(world, "/readyz").text)
+    return world
+
+
+def page(world: World, path: str) -> Any:
+    return world.runtime.pages.test_client().get(path)
+
+
+def metric(world: World, name: str) -> float:
+    text = page(world, "/metrics").text
+    return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(name)))
+
+
+def call(world: World, verb: str, body: Any) -> tuple[str | None, Any]:
+    """Give the connection header and the answer."""
+    with closing(http.client.HTTPConnection("127.0.0.1", world.hook_port, timeout=20)) as to:
+        to.request("POST", f"/{verb}", json.dumps(body), JSON)
+        reply = to.getresponse()
+        return reply.headers["connection"], json.loads(reply.read())
+
+
+def test_whoever_holds_the_lease_is_ready_and_answers(world: World) -> None:
+    assert page(world, "/readyz").status_code == 200
+    assert metric(world, "gang_extender_leader ") == 1
+    connection, answer = call(world, "filter", {"Pod": _pod("p", None), "NodeNames": []})
+    assert connection is None
+    assert not answer.get("Error")
+
+
+def test_a_standby_lives_is_warm_and_not_ready_and_says_who_leads(standby: World) -> None:
+    assert page(standby, "/healthz").status_code == 200
+    warm, ready = page(standby, "/warmz"), page(standby, "/readyz")
+    assert (warm.status_code, warm.text) == (200, "ok\nstandby: there_1 leads\n")
+    assert (ready.status_code, ready.text) == (503, "standby: there_1 leads\n")
+    assert metric(standby, "gang_extender_leader ") == 0
+    assert metric(standby, 'gang_extender_leader_changes_total{change="lost"}') == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("filter", {"Pod": _pod("p", None), "NodeNames": []}),
+        ("preempt", {"Pod": _pod("p", None), "NodeNameToMetaVictims": {}}),
+        ("bind", {"PodName": "p", "PodNamespace": "demo", "PodUID": "u", "Node": "n"}),
+    ],
+)
+def test_a_standby_decides_nothing_and_sends_the_caller_elsewhere(
+    standby: World, verb: str, body: Any
+) -> None:
+    connection, answer = call(standby, verb, body)
+
+    assert connection == "close"
+    assert answer["Error"] == "the extender is not ready: standby: there_1 leads"
+
+
+@pytest.mark.parametrize(
+    "path", ["plan", "queues", "gangs", "gangs/demo/x", "findings", "snapshot"]
+)
+def test_a_standby_shows_no_plan(standby: World, path: str) -> None:
+    reply = page(standby, f"/api/v1/{path}")
+
+    assert reply.status_code == 503
+    assert reply.get_json()["error"] == "standby: there_1 leads; ask there"
+
+
+@pytest.mark.parametrize(
+    "command", [["explain", "demo/x"], ["top", "--once"], ["doctor"]], ids=lambda words: words[0]
+)
+def test_the_command_line_says_who_leads(standby: World, command: list[str]) -> None:
+    server = make_server("127.0.0.1", 0, standby.runtime.pages, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        ran = CliRunner().invoke(main, [*command, f"--ops-url={url}"])
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert ran.exit_code == 2
+    assert "standby: there_1 leads; ask there" in ran.output
+
+
+def test_a_bind_that_waits_is_refused_at_once_when_the_term_is_lost(
+    world: World, leases: LeaseDouble
+) -> None:
+    world.node("node-0")
+    world.group("train", 2)
+    pod = world.pod("train-0", "train")
+    world.pod("train-1", "train")
+    filtering = {"Pod": pod, "NodeNames": ["node-0"]}
+    eventually(lambda: call(world, "filter", filtering)[1].get("NodeNames") == ["node-0"])
+    answers: list[Any] = []
+    binding = {
+        "PodName": "train-0",
+        "PodNamespace": "demo",
+        "PodUID": pod["metadata"]["uid"],
+        "Node": "node-0",
+    }
+    caller = threading.Thread(target=lambda: answers.append(call(world, "bind", binding)))
+    caller.start()
+    eventually(lambda: world.runtime.holds == 1)
+
+    leases.give_to("there_1")
+    caller.join(5)
+
+    assert answers == [("close", {"Error": "gang demo/train: this extender is not the leader"})]
+    assert world.runtime.holds == 0
+
+
+def test_a_term_that_runs_out_is_noticed_while_the_api_server_is_silent(
+    world: World, leases: LeaseDouble
+) -> None:
+    leases.is_cut_off = True
+
+    eventually(lambda: page(world, "/readyz").text.startswith("standby: nobody we know of leads "))
+
+
+def test_who_gets_the_lease_again_plans_anew_and_is_ready(
+    standby: World, leases: LeaseDouble
+) -> None:
+    leases.give_to("")
+    standby.node("node-0")
+    standby.group("train", 1)
+    standby.pod("train-0", "train")
+
+    eventually(lambda: page(standby, "/readyz").status_code == 200)
+    eventually(lambda: [each["name"] for each in page(standby, "/api/v1/gangs").json] == ["train"])
+    assert metric(standby, 'gang_extender_leader_changes_total{change="got"}') == 2
+
+
+def test_what_was_told_of_a_gang_in_an_earlier_term_is_not_told_in_this_one(
+    world: World, leases: LeaseDouble
+) -> None:
+    def story() -> list[str]:
+        told = page(world, "/api/v1/gangs/demo/train").get_json().get("story", ())
+        return [each["at"] for each in told]
+
+    world.group("train", 2)
+    world.pod("train-0", "train")
+    eventually(lambda: bool(story()))
+    earlier = story()[0]
+    leases.give_to("there_1")
+    eventually(lambda: page(world, "/api/v1/plan").status_code == 503)
+    leases.give_to("")
+
+    eventually(lambda: page(world, "/api/v1/plan").status_code == 200)
+    eventually(lambda: bool(story()))
+    assert earlier not in story()
+
+
+def test_who_takes_over_has_the_last_good_policy_though_it_was_good_while_another_led(
+    leases: LeaseDouble, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("actions: allocate")
+    with World(config=str(file)) as world:
+        leases.give_to("there_1")
+        eventually(lambda: "standby" in page(world, "/readyz").text)
+
+        file.write_text("actions: alocate")
+        eventually(lambda: metric(world, "gang_extender_policy_refused") == 1)
+        file.write_text("actions: allocate, backfill")
+        eventually(lambda: metric(world, "gang_extender_policy_refused") == 0)
+        file.write_text("actions: alocate")
+        eventually(lambda: metric(world, "gang_extender_policy_refused") == 1)
+        leases.give_to("")
+        eventually(lambda: page(world, "/readyz").status_code == 200)
+
+        assert "alocate" in page(world, "/readyz").text
+        assert "backfill" in page(world, "/policy").text
+
+
+def test_a_standby_that_is_about_to_end_leaves_a_free_lease_to_others(
+    standby: World, leases: LeaseDouble
+) -> None:
+    standby.runtime.drain()
+
+    leases.give_to("")
+    read = leases.reads
+    eventually(lambda: leases.reads > read + 2)
+
+    assert leases.lease is not None
+    assert leases.lease.holder == ""
+
+
+def test_a_leader_that_is_about_to_end_keeps_its_lease_for_what_was_sent(
+    world: World, leases: LeaseDouble
+) -> None:
+    held = leases.lease
+    assert held is not None
+    world.runtime.drain()
+
+    eventually(lambda: leases.lease is not None and leases.lease.version != held.version)
+
+    assert leases.lease is not None
+    assert leases.lease.holder == held.holder
+    assert metric(world, "gang_extender_leader ") == 1

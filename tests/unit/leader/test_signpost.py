@@ -1,0 +1,442 @@
+"""The leader's label: on the pod of whoever leads, on no other, and never written by others.
+
+Two signposts look and write at one API server; between any two of their requests, and on the way
+of each, the other may go on, terms may change, and requests or answers may be lost.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from extender.errors import ApiError, Gone, OutOfTerm, Unreachable
+from extender.leadership.leadership import Leadership
+from extender.leadership.signpost import LOOK_S, Signpost
+from extender.leadership.term import Term
+from extender.metrics import Metrics
+from extender.ports import Lease, Mandate, Mark, Marks, Signs
+from extender.settings import Settings
+from extender.timing.clock import SystemClock
+from tests.strategies import examples
+from tests.unit.leader.test_campaign import AtOnce
+from tests.unit.leader.test_runtime import LeaseDouble
+from tests.unit.web.conftest import eventually
+
+STORIES = examples(300)
+
+
+class WroteOutOfTerm(AssertionError):
+    """Somebody wrote who does not lead."""
+
+
+class Server:
+    """The pods, each with a version, and those that carry the label."""
+
+    def __init__(self, *pods: str) -> None:
+        self._versions = count(1)
+        self.versions = {name: str(next(self._versions)) for name in pods}
+        self.labelled: set[str] = set()
+        self.writes: list[str] = []
+
+    def write(self, pod: str, *, labelled: bool, version: str | None = None) -> None:
+        if pod not in self.versions:
+            raise Gone("no such pod", status=404)
+        if version is not None and version != self.versions[pod]:
+            raise ApiError("somebody has written since", status=409)
+        if labelled != (pod in self.labelled):
+            self.versions[pod] = str(next(self._versions))
+        (self.labelled.add if labelled else self.labelled.discard)(pod)
+        self.writes.append(f"{'+' if labelled else '-'}{pod}")
+
+
+class Replica:
+    """One extender with its term, its way to the server and its signpost."""
+
+    def __init__(self, server: Server, name: str, post: Callable[..., Signpost] = Signpost) -> None:
+        self.server = server
+        self.name = name
+        self.now = 0.0
+        self.term = Term(lambda: self.now)
+        #: Called before and after every request reaches the server.
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.trouble: Callable[[], Exception | None] = lambda: None
+        self.metrics = Metrics()
+        self.post = post(self, self.term, self.metrics)
+
+    def lead(self, for_s: float = 10.0) -> None:
+        self.term.begin(until=self.now + for_s)
+
+    def read(self) -> Marks:
+        def look() -> Marks:
+            others = tuple(
+                Mark(pod, self.server.versions[pod])
+                for pod in sorted(self.server.labelled)
+                if pod != self.name
+            )
+            return Marks(is_ours=self.name in self.server.labelled, others=others)
+
+        self.meanwhile()
+        if (trouble := self.trouble()) is not None:
+            raise trouble
+        seen = look()
+        self.meanwhile()
+        return seen
+
+    def put_on(self, number: int) -> None:
+        self._write(self.name, number, labelled=True)
+
+    def withdraw(self, number: int) -> None:
+        self._write(self.name, number, labelled=False)
+
+    def take_off(self, mark: Mark, number: int) -> None:
+        self._write(mark.pod, number, labelled=False, version=mark.version)
+
+    def _write(self, pod: str, number: int, *, labelled: bool, version: str | None = None) -> None:
+        self.meanwhile()
+        if not self.term.holds(number):
+            raise OutOfTerm("not sent")
+        if (trouble := self.trouble()) is not None:
+            raise trouble
+        self.server.write(pod, labelled=labelled, version=version)
+        self.meanwhile()
+
+    @property
+    def failures(self) -> float:
+        name = "gang_extender_leader_label_failures_total"
+        return self.metrics.registry.get_sample_value(name) or 0.0
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server("a", "b")
+
+
+@pytest.fixture
+def a(server: Server) -> Replica:
+    return Replica(server, "a")
+
+
+@pytest.fixture
+def b(server: Server) -> Replica:
+    return Replica(server, "b")
+
+
+def test_whoever_leads_carries_it_and_a_standby_writes_nothing(
+    server: Server, a: Replica, b: Replica
+) -> None:
+    a.lead()
+    for each in (a, b, a, b):
+        assert each.post.step() == LOOK_S
+
+    assert server.writes == ["+a"]
+
+
+def test_it_is_taken_off_a_leader_that_died_with_it(server: Server, a: Replica, b: Replica) -> None:
+    a.lead()
+    a.post.step()
+    b.lead()
+    b.post.step()
+
+    assert server.labelled == {"b"}
+
+
+def test_a_label_set_by_hand_on_a_standby_is_taken_off_at_the_next_look(
+    server: Server, a: Replica
+) -> None:
+    a.lead()
+    a.post.step()
+    server.write("b", labelled=True)
+    a.post.step()
+
+    assert server.labelled == {"a"}
+
+
+def test_a_label_taken_off_the_leader_by_hand_is_put_on_again(server: Server, a: Replica) -> None:
+    a.lead()
+    a.post.step()
+    server.write("a", labelled=False)
+    a.post.step()
+
+    assert server.labelled == {"a"}
+
+
+def test_a_term_that_ends_between_two_writes_ends_them(
+    server: Server, a: Replica, b: Replica
+) -> None:
+    server.write("b", labelled=True)
+    a.lead()
+    put_on = a.put_on
+
+    def and_freeze(number: int) -> None:
+        put_on(number)
+        a.now += 30  # b leads meanwhile, and carries the label already
+        b.lead()
+        b.post.step()
+
+    a.put_on = and_freeze  # type: ignore[method-assign]
+    assert a.post.step() == 0.0
+    a.post.step()
+
+    assert server.labelled == {"b"}
+
+
+def test_another_term_of_ours_does_not_go_on_with_what_the_last_one_saw(
+    server: Server, a: Replica
+) -> None:
+    server.write("b", labelled=True)
+    a.lead()
+    put_on = a.put_on
+
+    def and_begin_again(number: int) -> None:
+        put_on(number)
+        a.now += 30
+        a.lead()
+
+    a.put_on = and_begin_again  # type: ignore[method-assign]
+    server.writes.clear()
+    a.post.step()
+
+    assert server.writes == ["+a"]
+
+
+def test_a_pod_that_changed_since_it_was_seen_is_looked_at_again_soon(
+    server: Server, a: Replica
+) -> None:
+    server.write("b", labelled=True)
+    a.lead()
+    read = a.read
+
+    def and_change() -> Marks:
+        seen = read()
+        server.versions["b"] = "changed"
+        return seen
+
+    a.read = and_change  # type: ignore[method-assign]
+    assert 0 < a.post.step() < 1
+    assert a.failures == 0
+    a.read = read  # type: ignore[method-assign]
+    a.post.step()
+
+    assert server.labelled == {"a"}
+
+
+def test_a_pod_that_is_gone_needs_no_label_taken_off(server: Server, a: Replica) -> None:
+    server.write("b", labelled=True)
+    a.lead()
+    read = a.read
+
+    def and_delete() -> Marks:
+        seen = read()
+        server.versions.pop("b", None)
+        return seen
+
+    a.read = and_delete  # type: ignore[method-assign]
+    assert a.post.step() == LOOK_S
+    assert a.failures == 0
+
+
+def test_a_failure_is_told_once_counted_always_and_tried_again_ever_less_often(
+    server: Server, a: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    a.lead(for_s=1000)
+    a.trouble = lambda: ApiError("403: pods is forbidden", status=403)
+    pauses = [a.post.step() for _ in range(8)]
+
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 0.5
+    assert pauses[-1] == LOOK_S
+    assert a.failures == 8
+    assert [each.getMessage() for each in caplog.records] == [
+        "a Service may not find the leader, because its label could not be written"
+    ]
+    a.trouble = lambda: None
+    a.post.step()
+    assert server.labelled == {"a"}
+
+
+def test_who_ends_in_order_takes_it_off_and_never_puts_it_on_again(
+    server: Server, a: Replica
+) -> None:
+    a.lead()
+    a.post.step()
+    a.post.retire()
+    a.post.step()
+    a.post.step()
+
+    assert server.writes[:2] == ["+a", "-a"]
+    assert server.labelled == set()
+
+
+def test_an_orderly_end_waits_for_a_stumbling_server_but_not_for_ever(
+    server: Server, a: Replica
+) -> None:
+    a.lead()
+    a.post.start()
+    eventually(lambda: server.labelled == {"a"})
+    tried = threading.Semaphore(0)
+
+    def refuse() -> Exception:
+        tried.release()
+        return Unreachable("nobody there")
+
+    a.trouble = refuse
+    a.post.wait_until_retired()
+
+    assert tried.acquire(timeout=1)
+    assert server.labelled == {"a"}
+    a.term.end()
+    a.post.begun()
+    eventually(lambda: not a.post._thread.is_alive())
+
+
+def test_it_is_put_on_at_once_when_a_term_begins(server: Server, a: Replica) -> None:
+    a.post.start()
+    a.lead()
+    a.post.begun()
+    eventually(lambda: server.labelled == {"a"})
+    a.post.wait_until_retired()
+
+    assert server.labelled == set()
+
+
+def test_a_look_that_stumbles_is_not_the_last(server: Server, a: Replica) -> None:
+    a.lead()
+    stumbles = iter([RuntimeError("a bug")])
+    a.trouble = lambda: next(stumbles, None)
+    a.post.start()
+    eventually(lambda: next(stumbles, None) is None)
+    a.post.begun()
+    eventually(lambda: server.labelled == {"a"})
+    a.post.wait_until_retired()
+
+
+def test_it_is_off_before_the_lease_is_given_back(server: Server, a: Replica) -> None:
+    leases = LeaseDouble()
+    settings = Settings(lease="own", lease_identity="a", lease_retry_s=0.02)
+    leadership = Leadership(settings, SystemClock(), AtOnce(), Metrics())
+    a.term = leadership.mandate  # type: ignore[assignment]
+    leadership.stand(leases, a, is_warm=lambda: True)
+    leadership.start()
+    eventually(lambda: server.labelled == {"a"})
+    labelled_while_given_back: list[set[str]] = []
+    write = leases.write
+
+    def witness(lease: Lease) -> Lease:
+        if not lease.holder:
+            labelled_while_given_back.append(set(server.labelled))
+        return write(lease)
+
+    leases.write = witness  # type: ignore[method-assign]
+    leadership.drain()
+    leadership.resign()
+
+    assert labelled_while_given_back == [set()]
+
+
+class Careless(Signpost):
+    """Writes in whatever term it is by then."""
+
+    def __init__(self, signs: Signs, mandate: Mandate, metrics: Metrics) -> None:
+        super().__init__(signs, mandate, metrics)
+        assert isinstance(signs, Replica)
+        write = signs.server.write
+
+        def anyhow(pod: str, number: int, *, labelled: bool, version: str | None = None) -> None:
+            signs.meanwhile()
+            if not signs.term.current():
+                raise WroteOutOfTerm
+            write(pod, labelled=labelled, version=version)
+            signs.meanwhile()
+
+        signs._write = anyhow  # type: ignore[method-assign]
+
+
+class LooksOnce(Signpost):
+    """Believes that what it wrote stays."""
+
+    def _look(self, number: int) -> None:
+        if getattr(self, "_number", 0) != number:
+            super()._look(number)
+            self._number = number
+
+
+class KeepsQuiet(Signpost):
+    """Puts its own label on, and leaves the others theirs."""
+
+    def _take_off(self, mark: Mark, number: int) -> None:
+        pass
+
+
+class Story:
+    """Two replicas and chance, which decides what happens while a request is on its way."""
+
+    def __init__(self, seed: int, post: Callable[..., Signpost]) -> None:
+        self._chance = random.Random(seed)
+        self.server = Server("a", "b")
+        self.replicas = [Replica(self.server, name, post) for name in ("a", "b")]
+        self._depth = 0
+
+    def unfold(self) -> None:
+        for each in self.replicas:
+            each.meanwhile, each.trouble = self._meanwhile, self._trouble
+        for _ in range(40):
+            self._meanwhile()
+            self._go_on()
+        for each in self.replicas:
+            each.meanwhile, each.trouble = (lambda: None), (lambda: None)
+            each.term.end()
+
+    def _meanwhile(self) -> None:
+        luck = self._chance.random()
+        if luck < 0.3:
+            self._go_on()
+        elif luck < 0.4:
+            for each in self.replicas:
+                each.now += 11.0
+        elif luck < 0.5 and not any(each.term.current() for each in self.replicas):
+            self._chance.choice(self.replicas).lead()
+        elif luck < 0.55:
+            labelled = self._chance.random() < 0.5
+            self.server.write(self._chance.choice("ab"), labelled=labelled)
+
+    def _trouble(self) -> Exception | None:
+        return Unreachable("lost") if self._chance.random() < 0.1 else None
+
+    def _go_on(self) -> None:
+        if self._depth < 3:
+            self._depth += 1
+            self._chance.choice(self.replicas).post.step()
+            self._depth -= 1
+
+
+def play(seed: int, post: Callable[..., Signpost] = Signpost) -> set[str]:
+    """Let chance decide; in the end b leads for a while, undisturbed. Gives who is labelled."""
+    story = Story(seed, post)
+    story.unfold()
+    a, b = story.replicas
+    b.lead(1000)
+    b.post.step()
+    story.server.write("a", labelled=True)
+    for each in (a, b, a, b):
+        each.post.step()
+    return story.server.labelled
+
+
+@pytest.mark.parametrize("seed", range(STORIES))
+def test_whatever_happened_the_next_leader_alone_carries_it_in_the_end(seed: int) -> None:
+    assert play(seed) == {"b"}
+
+
+@pytest.mark.parametrize("post", [LooksOnce, KeepsQuiet, Careless])
+def test_the_referee_sees_a_planted_fault(post: Callable[..., Signpost]) -> None:
+    def is_seen(seed: int) -> bool:
+        try:
+            return play(seed, post) != {"b"}
+        except WroteOutOfTerm:
+            return True
+
+    assert any(map(is_seen, range(300)))

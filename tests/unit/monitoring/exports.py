@@ -1,0 +1,16 @@
+"""What an extender exports, as names of samples with their labels."""
+
+from __future__ import annotations
+
+from tests.unit.docs.tables.series import exported
+
+_PARTS = {"histogram": ("_bucket", "_count", "_sum"), "counter": ("",), "gauge": ("",)}
+
+
+def samples() -> dict[str, set[str]]:
+    """Give the labels of every name that a scrape may show."""
+    return {
+        f"{each.name}{part}": set(each.labels)
+        for each in exported()[1]
+        for part in _PARTS[each.kind]
+    }

@@ -1,0 +1,111 @@
+"""I10: filter, prioritize and preempt leave nothing behind but promises that lapse."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from extender.cache.inflight import Stage
+from tests.strategies import examples
+from tests.unit.cache.building import bare_pod, group, lone, member_of, node, pod
+from tests.unit.reservations.world import OPEN, World
+
+EXAMPLES = examples(100)
+STEPS = 20
+TICKET_S = 20.0
+
+NODES = ("n1", "n2", "n3")
+#: Two gangs of which the second lacks a member, and pods of no gang.
+MEMBERS = [(f"{gang}-{index}", gang) for gang in ("left", "right") for index in range(3)]
+OFFERS = [list(NODES), ["n1"], ["n2", "n3"], []]
+
+
+class FilterMachine(RuleBasedStateMachine):
+    """kube-scheduler asks in any order, and never binds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(
+            *(node(name, cpu=2) for name in NODES),
+            group("left", 3),
+            group("right", 4),
+            *(pod(name, gang) for name, gang in MEMBERS),
+            lone("alone"),
+            nodes=[],
+            plan=OPEN,
+        )
+        self.cluster, self.gate = self.world.cluster, self.world.gate
+        self.at_first = self.what_is_known()
+
+    @rule(call=st.sampled_from(list(product(MEMBERS, OFFERS))))
+    def filter_member(self, call):
+        (name, gang), offered = call
+        answer = self.gate.filter(bare_pod(name), member_of(gang), offered)
+
+        assert set(answer.nodes) <= set(offered)
+
+    @rule(offered=st.sampled_from(OFFERS))
+    def filter_lone(self, offered):
+        alone = lone("alone")
+        self.gate.filter(alone.pod, alone.membership, offered)
+
+    @rule(who=st.sampled_from(MEMBERS))
+    def ask_the_rest(self, who):
+        name, gang = who
+        before = list(self.cluster.inflight.of_gang(member_of(gang).key))
+        self.gate.prioritize(bare_pod(name), NODES)
+        self.gate.preempt(bare_pod(name), member_of(gang), {"n1": ["uid-left-0"]})
+
+        assert list(self.cluster.inflight.of_gang(member_of(gang).key)) == before
+
+    @rule(seconds=st.sampled_from((0.5, 6.0)))
+    def time_passes(self, seconds):
+        self.world.wait(seconds)
+        self.world.arrivals.settle()
+
+    @invariant()
+    def only_promises_were_made(self):
+        assert self.what_is_known() == self.at_first
+        for name, gang in MEMBERS:
+            for each in self.cluster.inflight.of_gang(member_of(gang).key):
+                assert each.stage <= Stage.PASSED, name
+
+    @invariant()
+    def nobody_was_promised_what_is_not_there(self):
+        for name in NODES:
+            assert self.cluster.inflight.reserved_on(name).fits_in(
+                self.cluster.node(name).allocatable
+            )
+
+    def teardown(self):
+        for _ in range(2):
+            self.time_passes(TICKET_S + 1)
+        assert len(self.cluster.inflight) == 0, "a promise outlived its time"
+
+    def what_is_known(self):
+        return [
+            [(each.uid, each.status, each.node) for each in self.cluster.pods_of(key)]
+            for key in (member_of("left").key, member_of("right").key)
+        ]
+
+
+def play(stories: int) -> None:
+    run_state_machine_as_test(
+        FilterMachine,
+        settings=settings(
+            max_examples=stories,
+            stateful_step_count=STEPS,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_asking_leaves_nothing_behind_but_promises_that_lapse():
+    play(EXAMPLES)

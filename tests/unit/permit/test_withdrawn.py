@@ -1,0 +1,88 @@
+"""A gang that must not start with what it was promised: its queue was closed, left, or has less."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.inflight import Stage
+from extender.holds.machine.cause import Cause
+from extender.holds.machine.messages import Withdrawn
+from extender.model.gang import GangKey
+from extender.model.queue import Queue, QueueState
+from extender.model.resources import Resources
+from tests.unit.cache import building
+from tests.unit.reservations.world import World
+
+from .doubles import Call
+from .test_mirror import Scene, pod
+from .world import GANG, a_gang_of, bound_uids
+
+
+def test_those_who_are_held_must_pass_filter_again() -> None:
+    desk = a_gang_of(3)
+    desk.arrives("w-0")
+    desk.arrives("w-1")
+    desk.tell(Withdrawn(GANG))
+
+    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.NO_TICKET] * 2
+    assert desk.world.backoffs == []
+
+
+def test_so_must_those_whose_group_is_being_read() -> None:
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    verify = desk.arrives("w-1")
+    desk.tell(Withdrawn(GANG))
+
+    assert bound_uids(desk.commits(verify)) == []
+
+
+def test_what_was_sent_goes_on() -> None:
+    desk = a_gang_of(2)
+    desk.arrives("w-0")
+    desk.commits(desk.arrives("w-1"))
+    desk.tell(Withdrawn(GANG))
+    for uid in ("w-0", "w-1"):
+        desk.settled(uid)
+
+    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.BOUND] * 2
+
+
+def test_the_barrier_hears_of_it_from_the_ledger() -> None:
+    scene = Scene()
+    scene.show_group(min_member=2)
+    scene.show(pod("w-0"))
+    scene.give_ticket("w-0")
+    call = Call(scene.barrier, "w-0")
+    scene.ledger.withdraw(GangKey("team/train"))
+    scene.clock.turn()
+
+    assert call.result(0) == Cause.NO_TICKET.text(GangKey("team/train"))
+    assert scene.stage("w-0") is None
+
+
+RED = Queue(name="red", capability=Resources({"cpu": 4000}))
+CHANGES = {
+    "closed": Queue(name="red", state=QueueState.CLOSED),
+    "lowered": Queue(name="red", capability=Resources({"cpu": 1000})),
+    "left": building.group(queue="blue"),
+}
+
+
+@pytest.mark.parametrize("stage", [Stage.HELD, Stage.COMMITTING], ids=str)
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_ledger_tells_of_gangs_that_are_held_and_not_of_those_that_were_sent(
+    change: str, stage: Stage
+) -> None:
+    blue = Queue(name="blue")
+    members = [building.pod("w-0"), building.pod("w-1")]
+    world = World(RED, blue, building.group(queue="red"), *members)
+    told: list[GangKey] = []
+    world.ledger.on_withdrawn(told.append)
+    world.turn()
+    for name in ("w-0", "w-1"):
+        assert world.table.advance(building.uid(name), stage)
+    world.see(CHANGES[change])
+    world.turn()
+
+    assert told == ([building.GANG] if stage is Stage.HELD else [])

@@ -1,0 +1,127 @@
+"""The tree of shares is added up where something changed, and is the same as if it were all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.model.queue import Queue
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from extender.plan.plugin import Candidate, Claim
+from extender.plan.plugins import drf
+from extender.plan.policy import policies
+from extender.plan.queues import hierarchy
+from extender.plan.queues.hierarchy import Tree
+from extender.plan.room.state import QueueUse
+from tests.builders import cluster, gang, nodes, queue
+from tests.unit.planner.random_cases import Maker
+from tests.unit.planner.test_cases import decide
+
+POLICY = policies.parse("""
+actions: "allocate, reclaim"
+tiers: [{plugins: [{name: gang}, {name: drf, enableHierarchy: true}, {name: predicates}]}]
+""")
+SEEDS = [seed for seed in range(900) if Maker(seed).policy == "hierarchical drf"]
+
+
+class Doubted(Tree):
+    """Asks a tree that was just made whether it says the same."""
+
+    def __init__(self, session: Any) -> None:
+        super().__init__(session)
+        self.session = session
+        self.asked = {"place": 0, "favours": 0}
+
+    def place(self, queue: QueueUse) -> tuple[Any, ...]:
+        given = super().place(queue)
+        assert given == Tree(self.session).place(queue)
+        self.asked["place"] += 1
+        return given
+
+    def favours(self, claim: Claim, candidate: Candidate) -> bool:
+        given = super().favours(claim, candidate)
+        assert given is Tree(self.session).favours(claim, candidate)
+        self.asked["favours"] += 1
+        return given
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Doubted]:
+    """Every tree of a plan, each of them doubted."""
+    trees: list[Doubted] = []
+
+    def make(session: Any) -> Doubted:
+        trees.append(Doubted(session))
+        return trees[-1]
+
+    monkeypatch.setattr(drf, "Tree", make)
+    return trees
+
+
+def asked(trees: list[Doubted], what: str) -> int:
+    return sum(each.asked[what] for each in trees)
+
+
+def test_whatever_is_placed_and_taken_it_says_what_a_new_tree_would_say(
+    made: list[Doubted], tmp_path: Path
+) -> None:
+    for seed in SEEDS:
+        decide(Maker(seed).case(), tmp_path, "volcano")
+
+    assert len(SEEDS) > 60
+    assert asked(made, "place") > 200
+    assert asked(made, "favours") > 50
+
+
+def branch(name: str, path: str, weights: str) -> Queue:
+    marks = {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": weights}
+    return queue(name, annotations=marks)
+
+
+def test_so_it_does_where_many_take_turns_and_a_full_cluster_changes_hands(
+    made: list[Doubted],
+) -> None:
+    queues = [
+        branch("sci", "root/sci", "1/2"),
+        branch("dev", "root/eng/dev", "1/4/1"),
+        branch("prod", "root/eng/prod", "1/4/3"),
+    ]
+    gangs = [gang(f"a/r{n}", 1, on=["n1"], cpu=1, queue="sci") for n in range(12)]
+    for n, name in enumerate(("dev", "prod", "sci") * 6):
+        gangs.append(gang(f"b/w{n:02}", 1, cpu=1 + n % 2, memory=n % 3, queue=name, created=n))
+    plan = make_plan(cluster(nodes(2, cpu=12, memory=8), gangs, queues), POLICY)
+
+    assert plan.tickets
+    assert plan.evictions
+    assert asked(made, "place") > 20
+    assert asked(made, "favours") > 20
+
+
+def additions(monkeypatch: pytest.MonkeyPatch, running: int) -> int:
+    """How often something is added to a sum while twenty start in a queue beside *running*."""
+    gangs = [gang(f"a/r{n:03}", 1, on=["n1"], cpu=1, queue="theirs") for n in range(running)]
+    gangs += [gang(f"b/w{n:03}", 1, cpu=1, queue="mine", created=9.0) for n in range(20)]
+    room = nodes(1, cpu=2000, memory=1, pods=2000)
+    add, count = hierarchy._add, [0]
+
+    def counted(*given: Any) -> None:
+        count[0] += 1
+        add(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hierarchy, "_add", counted)
+        plan: Plan = make_plan(cluster(room, gangs, [queue("mine"), queue("theirs")]), POLICY)
+    assert len(plan.tickets) == 20
+    return count[0]
+
+
+def test_gangs_of_a_queue_that_nobody_touches_are_added_up_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = additions(monkeypatch, 400) - additions(monkeypatch, 200)
+
+    # Once each into what is used, and into what their queue has.
+    assert more <= 3 * 200

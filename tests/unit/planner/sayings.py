@@ -1,0 +1,108 @@
+"""Small clusters in a few words, planned for real, and what `explain` says of a gang in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from extender.cli.explain import lay_out
+from extender.cli.printed.terminal import Terminal
+from extender.model.gang import Gang, GangKey
+from extender.model.node import NodeFacts, Taint
+from extender.model.pod import Shape, Status
+from extender.model.queue import Queue
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.plan.verdict.explain import explain
+from extender.web import api
+from tests.unit.evictions.scene import gang, node_table, pod, snapshot
+
+
+def cpu(cores: float) -> Resources:
+    return Resources({"cpu": int(cores * 1000)})
+
+
+@cache
+def shape(cores: float) -> Shape:
+    return Shape(requests=Resources({"cpu": int(cores * 1000), "pods": 1}))
+
+
+def waiting(name: str = "train", *cores: float, **rest: Any) -> Gang:
+    members = [pod(f"{name}-{n}", Status.PENDING, shape=shape(c)) for n, c in enumerate(cores)]
+    return gang(name, members, **rest)
+
+
+def running(name: str, nodes: Iterable[str], cores: float = 1, **rest: Any) -> Gang:
+    members = [pod(f"{name}-{n}", node=on, shape=shape(cores)) for n, on in enumerate(nodes)]
+    return gang(name, members, **rest)
+
+
+def queues(**left: Any) -> list[Queue]:
+    return [Queue(name="left", **left), Queue(name="right")]
+
+
+def family(**above: Any) -> list[Queue]:
+    return [Queue(name="above", **above), Queue(name="left", parent="above"), Queue(name="right")]
+
+
+def seen(
+    *gangs: Gang,
+    cpus: Sequence[int] = (8,),
+    among: Sequence[Queue] = (Queue(name="left"), Queue(name="right")),
+    unready: Sequence[str] = (),
+    cordoned: Sequence[str] = (),
+) -> Snapshot:
+    """A cluster in which running members use their nodes."""
+    table = node_table(cpus)
+    for each in gangs:
+        for member in each.pods:
+            if member.node:
+                row = table.facts.index[member.node]
+                table.used[row] += [member.requests.amount(name) for name in table.dimensions]
+    gone = Taint("node.kubernetes.io/unreachable")  # as the node controller has it
+    nodes = tuple(
+        replace(
+            node,
+            ready=node.name not in unready,
+            unschedulable=node.name in cordoned,
+            taints=(gone,) if node.name in unready else (),
+        )
+        for node in table.nodes
+    )
+    table = replace(table, facts=NodeFacts(nodes, table.facts.index))
+    return snapshot(*gangs, queues=among, nodes=table)
+
+
+def shown(before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFAULT) -> list[str]:
+    """Plan *before* and give what `gang-extender explain` prints about a gang, line by line."""
+    decided = make_plan(before, policy)
+    told = explain(before, decided, policy, GangKey(key))
+    assert told is not None
+    document = api.explanation(
+        told, decided, before, now=0.0, since=None, reason_since=None, story=()
+    )
+    terminal = Terminal()
+    with terminal.capture() as printed:
+        lay_out(document, terminal)
+    return [line.rstrip() for line in printed.get().splitlines()]
+
+
+def said(before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFAULT) -> str:
+    """Give the reason and the sentence."""
+    return shown(before, key, policy)[1]
+
+
+def would_start_with(
+    before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFAULT
+) -> list[str]:
+    """Give the lines below that title."""
+    lines = shown(before, key, policy)
+    if "would start with" not in lines:
+        return []
+    below = lines[lines.index("would start with") + 1 :]
+    return [line.strip() for line in below if line.startswith("  ")]

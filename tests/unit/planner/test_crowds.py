@@ -1,0 +1,227 @@
+"""A namespace with thousands of gangs in a queue costs a cycle no more than their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import Shape
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import DisruptionBudget, Snapshot
+from extender.plan import crowds
+from extender.plan.actions.allocate import allocate
+from extender.plan.actions.enqueue import enqueue
+from extender.plan.census import Census
+from extender.plan.decision import Plan, Standing
+from extender.plan.demand import Demand
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.session import Session
+from extender.plan.verdict.explain import explain
+from extender.plan.verdict.verdicts import Verdicts
+from extender.plan.victims.protected import Protected
+from extender.plan.victims.room_maker import MOST_FAILURES, RoomMaker
+from tests.builders import NOW, cluster, gang, nodes, queue
+from tests.steps import opcodes, steps
+from tests.strategies import examples
+
+
+@pytest.fixture
+def few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let four gangs have a turn in every cycle, and two of the others."""
+    monkeypatch.setattr(crowds, "FIRST", 4)
+    monkeypatch.setattr(crowds, "VISITORS", 2)
+    monkeypatch.setattr(crowds, "MOST", 6)
+
+
+def many(count: int, **rest: Any) -> list[Gang]:
+    return [gang(f"a/g{number:03}", 1, **{"cpu": 1} | rest) for number in range(count)]
+
+
+def admitted(plan: Plan) -> list[str]:
+    return [key for key, said in plan.verdicts.items() if said.standing is Standing.ADMITTED]
+
+
+def in_a_crowd(plan: Plan) -> list[str]:
+    return [key for key, said in plan.verdicts.items() if "gangs waiting in" in said.message]
+
+
+def at(now: float, gangs: Iterable[Gang], **rest: Any) -> Snapshot:
+    return cluster(nodes(1, cpu=64), gangs, now=now, **rest)
+
+
+def test_up_to_the_limit_everybody_has_a_turn(few_turns: None) -> None:
+    assert len(admitted(make_plan(at(NOW, many(6))))) == 6
+
+
+def test_beyond_it_the_first_ones_have_a_turn_and_some_of_the_others(few_turns: None) -> None:
+    plan = make_plan(at(NOW, many(20)))
+    started = admitted(plan)
+
+    assert len(started) == 6
+    assert started[:4] == ["a/g000", "a/g001", "a/g002", "a/g003"]
+    assert len(in_a_crowd(plan)) == 14
+    left_out = plan.verdicts[GangKey(in_a_crowd(plan)[0])]
+    assert left_out.reason is Reason.BEHIND_IN_ORDER
+    assert left_out.message == (
+        "namespace a has more than 6 gangs waiting in queue default:"
+        " 4 of them have a turn in every cycle, the others now and then"
+    )
+
+
+def test_a_crowd_keeps_nobody_of_another_namespace_or_queue_waiting(few_turns: None) -> None:
+    others = [gang("b/mine", 1, cpu=1), gang("a/elsewhere", 1, cpu=1, queue="q1")]
+    plan = make_plan(at(NOW, [*many(20), *others], queues=[queue("q1")]))
+
+    assert {"b/mine", "a/elsewhere"} <= set(admitted(plan))
+
+
+def test_nobody_waits_for_ever_behind_gangs_that_find_no_room(few_turns: None) -> None:
+    large = many(10, cpu=99)
+    small = [gang(f"a/small-{number}", 1, cpu=1) for number in range(5)]
+    started: set[str] = set()
+    for second in range(60):
+        started |= set(admitted(make_plan(at(NOW + second, [*large, *small]))))
+
+    assert started == {each.key for each in small}
+
+
+def test_gangs_that_were_cut_short_and_those_of_high_priority_are_among_the_first(
+    few_turns: None,
+) -> None:
+    torn = gang("a/torn", 2, on=["n1"], cpu=1)
+    high = gang("a/vip", 1, cpu=1, priority=9)
+    short = [gang(f"a/a-short-{number}", 1, least=2, cpu=1) for number in range(9)]
+    seen = at(NOW, [*short, *many(20), torn, high])
+    plan = make_plan(replace(seen, cut_short=frozenset({torn.key})))
+
+    assert {"a/torn", "a/vip", "a/g000", "a/g001"} <= set(admitted(plan))
+
+
+def test_nobody_has_to_leave_for_a_gang_that_has_a_turn_only_now(few_turns: None) -> None:
+    old = [gang(f"b/old-{number}", 1, on=["n1"], cpu=32) for number in range(2)]
+    large, wanting = many(4, cpu=99, priority=9), many(20, cpu=32, priority=5)[4:]
+    for second in range(9):
+        plan = make_plan(at(NOW + second, [*old, *large, *wanting]))
+        assert plan.evictions == ()
+
+    assert make_plan(at(NOW, [*old, *large, *wanting[:2]])).evictions
+
+
+def test_what_a_gang_lacks_is_said_though_it_has_no_turn(few_turns: None) -> None:
+    short = [gang(f"a/z-short-{number}", 1, least=2, cpu=1) for number in range(9)]
+    running = gang("a/zz", 2, least=1, on=["n1"], cpu=1)
+    plan = make_plan(at(NOW, [*many(20), *short, running]))
+
+    said = [plan.verdicts[each.key] for each in short]
+    assert {each.reason for each in said} == {Reason.NOT_ENOUGH_MEMBERS}
+    assert plan.verdicts[running.key].reason is Reason.RUNNING
+
+
+def test_a_verdict_is_the_same_before_and_after_a_turn_that_brought_nothing(
+    few_turns: None,
+) -> None:
+    """Else hundreds of conditions would be written in every cycle."""
+    waiting = many(20, cpu=99)
+    plans = [make_plan(at(NOW + second, waiting)) for second in range(9)]
+    behind = [key for key in plans[0].verdicts if key > "a/g003"]
+
+    assert len(behind) == 16
+    for key in behind:
+        assert len({plan.verdicts[key].message for plan in plans}) == 1
+
+
+def test_a_queue_wants_what_its_crowd_wants(few_turns: None) -> None:
+    """Else its due would follow whoever has a turn, and others would lose and regain theirs."""
+    before = at(NOW, many(20), queues=[queue("q1")])
+    session = Session(Census(before), policies.DEFAULT)
+
+    assert session.wishes["default"].amount("cpu") == 20_000
+
+
+def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> None:
+    before = at(NOW, many(20))
+    plan = make_plan(before)
+    key = GangKey(in_a_crowd(plan)[0])
+    told = explain(before, plan, policies.DEFAULT, key)
+
+    assert told is not None
+    assert told.verdict.reason is Reason.BEHIND_IN_ORDER
+    assert told.needs[0].slots == 64 - 6
+
+
+@given(st.integers(1, 40), st.integers(0, 5))
+@settings(max_examples=examples(40))
+def test_everybody_is_first_or_a_visitor_or_behind(count: int, now: int) -> None:
+    behind, visitors = crowds.turns(many(count), float(now))
+    assert (behind, visitors) == (frozenset(), frozenset())
+
+    some, rest = crowds._divide(many(crowds.MOST + count), float(now))
+
+    assert len(some) == crowds.VISITORS
+    assert len(rest) == count
+    assert not set(some) & set(rest)
+
+
+def test_gangs_beyond_the_limit_cost_a_fraction_of_those_with_a_turn(few_turns: None) -> None:
+    def work(count: int) -> int:
+        before = cluster(nodes(3), [gang(f"a/g{n:03}", 1, cpu=1 + n / 100) for n in range(count)])
+        make_plan(before)
+        return steps(lambda: make_plan(before))
+
+    # A turn costs hundreds.
+    assert work(200) - work(100) < 100 * 120
+
+
+def test_whoever_waits_is_told_who_went_first_without_a_list_for_each() -> None:
+    def work(count: int) -> int:
+        started = [gang(f"a/g{n:03}", 1, cpu=1, priority=1) for n in range(count)]
+        waiting = gang("b/w", 1, cpu=1)
+        before = cluster(nodes(1, cpu=count, pods=9999), [*started, waiting])
+        session = Session(Census(before), policies.DEFAULT)
+        enqueue(session)
+        allocate(session)
+        verdicts, state = Verdicts(session), session.census.contenders[waiting.key]
+        said = verdicts._blockers(state)
+        assert said == f": a/g000, a/g001 and {count - 2} more gangs went first"
+        return opcodes(lambda: verdicts._blockers(state))
+
+    assert work(60) == work(30)
+
+
+def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_priority() -> None:
+    keep = [DisruptionBudget(namespace="a", name="keep", allowed=0)]
+    old = [
+        gang(f"a/old-{number}", 1, on=["n1"], cpu=1, priority=-number) for number in range(1, 30)
+    ]
+    new = many(30)
+    session = Session(
+        Census(cluster(nodes(1, cpu=29), [*old, *new], budgets=keep)), policies.DEFAULT
+    )
+    protected = Protected(session)
+    states = list(session.census.contenders.values())
+    first = steps(lambda: protected.note(states[0]))
+
+    assert "29 pods" in protected.note(states[0])
+    assert steps(lambda: [protected.note(each) for each in states[1:]]) < 29 * first / 5
+
+
+def test_those_who_may_not_ask_are_not_remembered_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session(Census(cluster(nodes(1), many(3))), policies.DEFAULT)
+    maker = RoomMaker(session, "reclaim")
+    monkeypatch.setattr(maker, "_may_ask", lambda demand: False)
+    state = next(iter(session.census.contenders.values()))
+    for number in range(MOST_FAILURES + 10):
+        asked = Resources({"cpu": 1 + number, "memory": 1000 - number})
+        mine = replace(state.gang.pods[0], shape=Shape(requests=asked))
+        maker._try(Demand(state, [mine]), lambda _: False)
+
+    assert sum(map(len, maker._hopeless.values())) == MOST_FAILURES

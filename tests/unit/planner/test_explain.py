@@ -1,0 +1,374 @@
+"""Why a gang waits: the arithmetic, who is ahead, what would let it start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.gang import Gang, GangKey
+from extender.model.node import Node, NodeFacts, NodeTable, Taint
+from extender.model.pod import HostPort, PodUid, Shape, Status
+from extender.model.ports import Ports
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, Ticket, Verdict
+from extender.plan.planner import make_plan
+from extender.plan.plugin import Plugin
+from extender.plan.policy import plugin_register, policies
+from extender.plan.policy.options import Policy
+from extender.plan.room.state import GangState, QueueUse
+from extender.plan.verdict.explain import Ahead, Explanation, explain
+from extender.plan.verdict.shortfall import Near
+from tests.unit.evictions.scene import NOW, gang, node_table, plan, pod, snapshot, verdict
+
+NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
+MINE = gang("train", status=Status.PENDING).group
+
+
+def waiting(name: str, members: int = 4, **rest: Any) -> Gang:
+    return gang(name, members, status=Status.PENDING, **rest)
+
+
+def told(
+    seen: Snapshot, decided: Plan, key: str = "a/train", policy: Policy = policies.DEFAULT
+) -> Explanation:
+    explanation = explain(seen, decided, policy, GangKey(key))
+    assert explanation is not None
+    return explanation
+
+
+def changed(table: NodeTable, name: str, **change: Any) -> NodeTable:
+    nodes = tuple(replace(node, **change) if node.name == name else node for node in table.nodes)
+    return replace(table, facts=NodeFacts(nodes, table.facts.index))
+
+
+def test_slots_are_counted_and_every_other_node_says_what_keeps_it_out() -> None:
+    table = node_table([2, 1, 0, 8, 8, 8])
+    table = changed(table, "n3", taints=(Taint("gpu"),))
+    table = changed(table, "n4", unschedulable=True)
+    table = changed(table, "n5", ready=False)
+    need = told(snapshot(waiting("train"), nodes=table), plan(NO_ROOM)).needs[0]
+
+    assert (need.members, need.slots, need.takers) == (4, 3, 2)
+    assert need.obstacles == {"short of cpu": 1, "tainted": 1, "cordoned": 1, "not ready": 1}
+    assert need.nearest == (Near("n2", Resources({"cpu": 1000})),)
+    assert sum(need.obstacles.values()) + need.takers == len(table.nodes)
+
+
+def test_a_node_that_lacks_several_things_says_so() -> None:
+    table = node_table([1, 0])
+    big = Shape(requests=Resources({"cpu": 2000, "memory": 65 << 30, "pods": 1}))
+    members = [pod("train-0", Status.PENDING, shape=big)]
+    need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
+
+    assert need.obstacles == {"short of cpu and memory": 2}
+    assert [near.node for near in need.nearest] == ["n0", "n1"]
+    assert need.nearest[0].lacks == Resources({"cpu": 1000, "memory": 1 << 30})
+
+
+def test_a_resource_no_node_has_is_named() -> None:
+    exotic = Shape(requests=Resources({"example.com/quantum": 1, "pods": 1}))
+    members = [pod("train-0", Status.PENDING, shape=exotic)]
+    need = told(snapshot(gang("train", members)), plan(NO_ROOM)).needs[0]
+
+    assert need.obstacles == {"without any example.com/quantum": 1}
+
+
+def test_a_taken_host_port_keeps_a_node_out() -> None:
+    table = replace(node_table([8, 8]), ports={"n0": Ports([HostPort(80)])})
+    serving = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
+    members = [pod(f"train-{index}", Status.PENDING, shape=serving) for index in range(2)]
+    need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
+
+    assert (need.slots, need.obstacles) == (1, {"with a host port taken": 1})
+
+
+def test_a_node_that_kube_scheduler_refused_keeps_no_place() -> None:
+    mine = waiting("train")
+    seen = replace(
+        snapshot(mine, nodes=node_table([4, 4])), misfits={mine.pods[0].shape: frozenset({"n0"})}
+    )
+    need = told(seen, plan(NO_ROOM)).needs[0]
+
+    assert (need.slots, need.obstacles) == (4, {"refused by kube-scheduler": 1})
+
+
+def test_the_verdict_and_the_explanation_count_nodes_by_the_same_words() -> None:
+    table = changed(node_table([8, 8, 8]), "n2", unschedulable=True)
+    table.used[:2, 0] = 7000, 8000
+    seen = snapshot(waiting("train"), nodes=table)
+    decided = make_plan(seen)
+    said = decided.verdicts[GangKey("a/train")].message
+
+    assert said.endswith("1 slot free: 1 node cordoned, 1 short of cpu")
+    assert list(told(seen, decided).needs[0].obstacles.items()) == [
+        ("cordoned", 1),
+        ("short of cpu", 1),
+    ]
+
+
+def test_room_given_to_others_by_the_same_plan_is_gone() -> None:
+    other = waiting("other", 2)
+    seen = snapshot(waiting("train"), other, nodes=node_table([4]))
+    nodes = {member.uid: "n0" for member in other.pods}
+    decided = plan(
+        NO_ROOM,
+        verdict("a/other", Reason.ADMITTED),
+        tickets={other.key: Ticket(gang=other.key, placements=nodes)},
+    )
+
+    assert told(seen, decided).needs[0].slots == 2
+
+
+def test_every_shape_of_a_gang_is_looked_at() -> None:
+    members = [
+        pod("train-0", Status.PENDING),
+        pod("train-1", Status.PENDING, shape=Shape(requests=Resources({"cpu": 4000, "pods": 1}))),
+    ]
+    needs = told(snapshot(gang("train", members), nodes=node_table([5])), plan(NO_ROOM)).needs
+
+    assert [(need.each["cpu"], need.slots) for need in needs] == [(1000, 5), (4000, 1)]
+
+
+def behind(
+    *others: Gang,
+    mine: Gang,
+    policy: Policy = policies.DEFAULT,
+    cut_short: frozenset[GangKey] = frozenset(),
+    **rest: Any,
+) -> tuple[Ahead, ...]:
+    said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in (*others, mine)]
+    seen = replace(snapshot(*others, mine, **rest), cut_short=cut_short)
+    return told(seen, plan(*said), policy=policy).ahead
+
+
+def test_a_gang_that_was_cut_short_is_ahead_of_all() -> None:
+    torn = gang("torn", [pod("torn-0", node="n0"), pod("torn-1", Status.PENDING)], created=NOW)
+
+    assert behind(torn, mine=waiting("train", priority=5), cut_short=frozenset({torn.key})) == (
+        Ahead(GangKey("a/torn"), "left", "it runs with 1 of at least 2 members"),
+    )
+
+
+def test_in_one_queue_priority_goes_first_then_who_lacks_members_then_the_smaller_share() -> None:
+    members = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+    mine = gang("train", members, min_member=1, created=NOW)
+    others = (
+        waiting("vip", priority=10),
+        waiting("new", created=NOW + 60),
+        waiting("modest", min_member=0, created=NOW + 60),
+        waiting("minor", priority=-1),
+    )
+
+    assert behind(*others, mine=mine) == (
+        Ahead(GangKey("a/vip"), "left", "it has priority 10, this one 0"),
+        Ahead(GangKey("a/new"), "left", "it has yet to start, this one could only grow"),
+        Ahead(GangKey("a/modest"), "left", "it uses 0.0% of the cluster, this one 12.5%"),
+    )
+
+
+def test_between_equals_the_older_goes_first() -> None:
+    ahead = behind(waiting("old", created=NOW - 60), mine=waiting("train"))
+
+    assert [each.why for each in ahead] == ["it is 60 s older"]
+
+
+def policy(*plugins: str) -> Policy:
+    listed = ", ".join(f"{{name: {name}}}" for name in plugins)
+    return policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+
+
+def whys(*others: Gang, mine: Gang, by: Policy, **rest: Any) -> list[str]:
+    return [each.why for each in behind(*others, mine=mine, policy=by, **rest)]
+
+
+def test_priorities_are_no_reason_where_nobody_asks_for_them() -> None:
+    old, mine = waiting("old", created=NOW - 60, priority=-1), waiting("train")
+
+    assert whys(old, mine=mine, by=policy("gang")) == ["it is 60 s older"]
+
+
+def test_where_only_shares_count_only_shares_are_named() -> None:
+    members = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+    mine = gang("train", members, min_member=1, priority=9)
+
+    assert whys(waiting("new", created=NOW + 60), mine=mine, by=policy("drf")) == [
+        "it uses 0.0% of the cluster, this one 12.5%"
+    ]
+    assert whys(waiting("new", created=NOW + 60), mine=mine, by=policy("gang", "drf")) == [
+        "it has yet to start, this one could only grow"
+    ]
+
+
+def test_a_waiting_time_that_ends_earlier_is_the_reason_where_it_decides() -> None:
+    def patient(name: str, time: str) -> Gang:
+        return waiting(name, created=NOW, annotations={"sla-waiting-time": time})
+
+    soon, late, never = patient("soon", "1m"), patient("train", "2m"), waiting("train")
+
+    assert whys(soon, mine=late, by=policy("sla")) == ["its waiting time ends 60 s earlier"]
+    assert whys(soon, mine=never, by=policy("sla")) == ["its waiting time ends, this one has none"]
+
+
+STATED = [
+    Queue(name="left", deserved=Resources({"cpu": 2000}), created=5.0),
+    Queue(name="right", deserved=Resources({"cpu": 4000}), created=1.0),
+]
+
+
+def test_with_stated_dues_a_queue_goes_first_by_share_then_by_age() -> None:
+    by = policy("gang", "capacity")
+    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+
+    assert whys(waiting("other", queue="right"), mine=mine, by=by, queues=STATED) == [
+        "queue right uses 0% of its due, left 50%"
+    ]
+    assert whys(waiting("a", queue="right"), mine=waiting("train"), by=by, queues=STATED) == [
+        "queue right is 4 s older"
+    ]
+
+
+def test_in_a_tree_the_first_level_that_differs_is_named() -> None:
+    tree = [
+        Queue(name="root"),
+        Queue(name="east", parent="root", deserved=Resources({"cpu": 4000})),
+        Queue(name="west", parent="root", deserved=Resources({"cpu": 4000})),
+        Queue(name="e1", parent="east", deserved=Resources({"cpu": 4000})),
+        Queue(name="w1", parent="west", deserved=Resources({"cpu": 4000})),
+    ]
+    listed = "{name: gang}, {name: capacity, enableHierarchy: true}"
+    by = policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+    running = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+
+    mine = gang("train", running, queue="e1")
+    assert whys(waiting("other", queue="w1"), mine=mine, by=by, queues=tree) == [
+        "queue west uses 0% of its due, east 25%"
+    ]
+
+
+def test_in_a_tree_of_shares_the_tree_is_the_reason() -> None:
+    listed = "{name: gang}, {name: drf, enableHierarchy: true}"
+    by = policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+
+    assert whys(waiting("other", queue="right"), mine=mine, by=by) == [
+        "queue right has less than left in the tree of shares"
+    ]
+
+
+class Alphabet(Plugin):
+    """Somebody else's plugin: the shorter name goes first."""
+
+    def gang_order(self, gang: GangState) -> int:
+        return len(gang.gang.group.name)
+
+    def queue_order(self, queue: QueueUse) -> int:
+        return len(queue.name)
+
+
+class Talkative(Alphabet):
+    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+        return f"{ahead.gang.group.name} is a shorter name"
+
+
+def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugin_register._OURS, "alphabet", Alphabet)  # type: ignore[arg-type]
+
+    assert whys(waiting("z"), mine=waiting("train"), by=policy("alphabet")) == [
+        "plugin alphabet puts it first"
+    ]
+    other = waiting("other", queue="left")
+    queues = [Queue(name="left"), Queue(name="right")]
+    mine = waiting("train", queue="right")
+    assert whys(other, mine=mine, by=policy("alphabet"), queues=queues) == [
+        "plugin alphabet puts queue left first"
+    ]
+
+
+def test_a_plugin_may_say_why_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugin_register._OURS, "talk", Talkative)  # type: ignore[arg-type]
+
+    assert whys(waiting("z"), mine=waiting("train"), by=policy("talk")) == ["z is a shorter name"]
+
+
+def test_a_queues_priority_is_the_reason_only_where_a_plugin_asks_for_it() -> None:
+    left, right = Queue(name="left", priority=5, created=9.0), Queue(name="right", created=2.0)
+    here, there = waiting("here", queue="left"), waiting("there", queue="right")
+    both: dict[str, Any] = {"queues": [left, right]}
+
+    assert whys(here, mine=replace(there, group=MINE), by=policy("proportion"), **both) == [
+        "queue left has priority 5, right 0"
+    ]
+    assert whys(there, mine=replace(here, group=MINE), by=policy("gang"), **both) == [
+        "queue right is 7 s older"
+    ]
+
+
+def test_a_queue_that_uses_less_of_its_due_goes_first() -> None:
+    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+    ahead = behind(waiting("other", queue="right"), mine=mine)
+
+    assert [(each.gang, each.queue) for each in ahead] == [("a/other", "right")]
+    assert ahead[0].why.startswith("queue right uses 0% of its due, left ")
+
+
+def test_gangs_that_do_not_wait_are_not_ahead() -> None:
+    old, mine = waiting("old", created=NOW - 60), waiting("train")
+    decided = plan(verdict("a/old", Reason.ADMITTED), NO_ROOM)
+
+    assert told(snapshot(old, mine), decided).ahead == ()
+
+
+def test_only_so_many_are_named_but_all_are_counted() -> None:
+    others = [waiting(f"old-{index}", 1, created=NOW - 60) for index in range(30)]
+    said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in others]
+    explanation = told(snapshot(*others, waiting("train")), plan(NO_ROOM, *said))
+
+    assert (len(explanation.ahead), explanation.ahead_count) == (10, 30)
+
+
+def remedies(said: Verdict, mine: Gang, **rest: Any) -> tuple[str, ...]:
+    decided = plan(said, **rest.pop("decided", {}))
+    return told(snapshot(mine, **rest), decided).remedies
+
+
+def test_a_gang_that_backs_off_says_for_how_long() -> None:
+    mine = Gang(group=waiting("train").group, pods=(), queue="left", backing_off_until=NOW + 7)
+
+    assert remedies(verdict("a/train", Reason.BACKING_OFF), mine) == (
+        "7 s more; then it is tried again",
+    )
+
+
+def test_protected_pods_are_counted_by_reason() -> None:
+    seen = replace(
+        snapshot(waiting("train")),
+        protected={PodUid("x"): "a budget", PodUid("y"): "a budget", PodUid("z"): "too young"},
+    )
+
+    assert told(seen, plan(NO_ROOM)).protected == {"a budget": 2, "too young": 1}
+
+
+def test_a_gang_nobody_knows_has_no_explanation() -> None:
+    assert explain(snapshot(), plan(), policies.DEFAULT, GangKey("a/none")) is None
+
+
+def test_a_running_gang_needs_no_remedy() -> None:
+    explanation = told(snapshot(gang("train")), plan(verdict("a/train")))
+
+    assert (explanation.remedies, explanation.ahead, explanation.missing) == ((), (), 0)
+    assert explanation.members == {"Running": 2}
+
+
+def test_a_member_of_its_own_node_type_is_told_apart() -> None:
+    picky = Shape(requests=Resources({"cpu": 1000, "pods": 1}), selector=(("zone", "a"),))
+    table = changed(node_table([8, 8]), "n1", labels={"zone": "a"})
+    assert isinstance(table.nodes[1], Node)
+    members = [pod("train-0", Status.PENDING, shape=picky)]
+    need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
+
+    assert (need.slots, need.obstacles) == (8, {"not selected": 1})

@@ -1,0 +1,451 @@
+"""No idle room: what nobody else can use is used, and whatever stands idle does so for a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.gang import Gang
+from extender.model.pod import Status
+from extender.model.queue import Queue
+from extender.model.reason import Problem, Reason
+from extender.model.resources import CPU
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, Standing, Verdict
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.plan.verdict.explain import explain
+from tests.builders import (
+    amounts,
+    carried_out,
+    cluster,
+    gang,
+    node,
+    nodes,
+    pod,
+    queue,
+    shape,
+)
+
+STARTED = (Reason.ADMITTED, Reason.RUNNING)
+VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
+
+
+def small(count: int, queue: str, **rest: Any) -> list[Gang]:
+    """Make gangs of one cpu each."""
+    return [gang(f"a/{queue}-{number}", 1, queue=queue, cpu=1, **rest) for number in range(count)]
+
+
+def started(plan: Plan, prefix: str) -> int:
+    return sum(
+        bool(ticket.placements)
+        for key, ticket in plan.tickets.items()
+        if key.startswith(f"a/{prefix}")
+    )
+
+
+def at_rest(state: Snapshot, policy: Policy = policies.DEFAULT) -> tuple[Snapshot, Plan]:
+    """Carry plans out until nothing changes."""
+    for _ in range(40):
+        plan = make_plan(state, policy)
+        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+            return state, plan
+        state = carried_out(state, plan)
+    raise AssertionError("still moving after 40 plans")
+
+
+def gated(key: str) -> Gang:
+    pods = [pod(f"gated-{n}", shape(cpu=1), gated=n > 0) for n in range(8)]
+    return gang(key, pods=pods, queue="stuck")
+
+
+#: Gangs that can never start, or not now, and how their queue is meant to be.
+UNSTARTABLE: dict[str, tuple[Gang, Queue]] = {
+    "larger than the cluster": (gang("a/g", 16, queue="stuck", cpu=1), queue("stuck")),
+    "a member larger than any node": (gang("a/g", 1, queue="stuck", cpu=6), queue("stuck")),
+    "incomplete": (gang("a/g", 4, least=6, queue="stuck", cpu=1), queue("stuck")),
+    "short of a role": (
+        gang("a/g", 4, queue="stuck", cpu=1, group={"min_by_role": {"ps": 1}}),
+        queue("stuck"),
+    ),
+    "gated": (gated("a/g"), queue("stuck")),
+    "backing off": (
+        replace(gang("a/g", 8, queue="stuck", cpu=1), backing_off_until=1e9),
+        queue("stuck"),
+    ),
+    "above its own ceiling": (
+        gang("a/g", 8, queue="stuck", cpu=1),
+        queue("stuck", capability=amounts(cpu=6)),
+    ),
+    "in a closed queue": (gang("a/g", 8, queue="stuck", cpu=1), queue("stuck", state="Closed")),
+    "in an unknown queue": (gang("a/g", 8, queue="nowhere", cpu=1), queue("stuck")),
+    "invalid": (
+        replace(
+            gang("a/g", 8, queue="stuck", cpu=1),
+            problem=Problem(Reason.POD_GROUP_MISSING, "the PodGroup cannot be read"),
+        ),
+        queue("stuck"),
+    ),
+    "its minResources above its ceiling": (
+        gang("a/g", 4, queue="stuck", cpu=1, group={"min_resources": amounts(cpu=7)}),
+        queue("stuck", capability=amounts(cpu=6)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNSTARTABLE)
+def test_a_gang_that_cannot_start_claims_nothing_of_the_division(kind: str) -> None:
+    stuck, its_queue = UNSTARTABLE[kind]
+    before = cluster(nodes(2), [stuck, *small(8, "busy")], [its_queue, queue("busy")])
+
+    plan = make_plan(before)
+
+    assert plan.verdicts[stuck.key].standing in (Standing.WAITING, Standing.INVALID)
+    assert plan.queues["busy"].deserved[CPU] == 8000
+    assert plan.queues["stuck"].deserved.amount(CPU) == 0
+    assert started(plan, "busy") == 8
+
+
+def test_a_gang_above_the_ceiling_of_an_ancestor_claims_nothing() -> None:
+    tree = [
+        queue("family", capability=amounts(cpu=6)),
+        queue("stuck", parent="family"),
+        queue("busy"),
+    ]
+    big = gang("a/g", 8, queue="stuck", cpu=1)
+
+    plan = make_plan(cluster(nodes(2), [big, *small(8, "busy")], tree))
+
+    assert plan.queues["busy"].deserved[CPU] == 8000
+    assert "queue family uses 0 of at most 6 cpu" in plan.verdicts[big.key].message
+
+
+def test_a_gang_above_its_ceiling_is_told_of_the_ceiling_not_of_the_due() -> None:
+    big = gang("a/g", 8, queue="stuck", cpu=1)
+    queues = [queue("stuck", capability=amounts(cpu=6)), queue("busy")]
+
+    _, plan = at_rest(cluster(nodes(2), [big, *small(8, "busy")], queues))
+
+    assert plan.verdicts[big.key].reason is Reason.QUEUE_AT_CAPABILITY
+    assert plan.verdicts[big.key].message == (
+        "queue stuck uses 0 of at most 6 cpu; 8 more would exceed it"
+    )
+
+
+def test_a_member_beyond_the_minimum_that_fits_no_node_claims_nothing() -> None:
+    pods = [
+        pod("w-0", shape(cpu=1), on="n1"),
+        *(pod(f"w-{n}", shape(cpu=6)) for n in range(1, 4)),
+    ]
+    elastic = gang("a/w", pods=pods, least=1, on=["n1"], queue="stuck")
+
+    plan = make_plan(
+        cluster(nodes(2), [elastic, *small(8, "busy")], [queue("stuck"), queue("busy")])
+    )
+
+    assert plan.queues["stuck"].deserved[CPU] == 1000
+    assert started(plan, "busy") == 7
+
+
+def test_what_nobody_below_their_due_can_use_is_lent() -> None:
+    """Half of the cluster is due to a gang that fits no node as they are filled now."""
+    waits = gang("a/waits", 1, queue="left", cpu=4)
+    strangers = {"n1": amounts(cpu=1), "n2": amounts(cpu=1)}
+    before = cluster(
+        nodes(2), [waits, *small(8, "right")], [queue("left"), queue("right")], strangers=strangers
+    )
+
+    plan = make_plan(before)
+
+    assert plan.queues["right"].deserved[CPU] == 4000
+    assert started(plan, "right") == 6
+
+
+def test_volcanos_way_lends_nothing() -> None:
+    stuck = gang("a/g", 16, queue="stuck", cpu=1)
+    before = cluster(nodes(2), [stuck, *small(8, "busy")], [queue("stuck"), queue("busy")])
+
+    plan = make_plan(before, VOLCANO)
+
+    assert plan.queues["busy"].deserved[CPU] == 4000
+    assert started(plan, "busy") == 4
+
+
+def test_what_is_lent_goes_to_the_queue_with_the_smallest_part_of_its_due_first() -> None:
+    """Six cpus are idle; two of three queues can use them, one has twice the weight."""
+    waits = gang("a/waits", 1, queue="left", cpu=8)
+    gangs = [waits, *small(12, "one"), *small(12, "two")]
+    queues = [queue("left", 3), queue("one", 1), queue("two", 2)]
+    members = [node("n1", cpu=6), node("n2", cpu=6), node("n3", cpu=8)]
+    strangers = {"n3": amounts(cpu=8)}
+
+    plan = make_plan(cluster(members, gangs, queues, strangers=strangers))
+
+    assert started(plan, "one") + started(plan, "two") == 12
+    assert started(plan, "one") == 4
+
+
+def test_a_queue_without_weight_borrows_after_all_others() -> None:
+    waits = gang("a/waits", 1, queue="left", cpu=8)
+    members = [node("n1", cpu=6), node("n2", cpu=8)]
+    gangs = [waits, *small(8, "none"), *small(8, "some")]
+    queues = [queue("left", 2), queue("none", 0), queue("some", 1)]
+
+    plan = make_plan(cluster(members, gangs, queues, strangers={"n2": amounts(cpu=8)}))
+
+    assert started(plan, "some") == 6
+    assert started(plan, "none") == 0
+
+
+def crowd(*queues: Queue) -> Snapshot:
+    """Eight of ten cpus are idle; a gang of `left` is due half of them and fits no node now."""
+    pinned = [gang(f"a/pinned-{n}", 1, on=[f"n{n}"], queue="pinned", cpu=1) for n in (1, 2)]
+    waits = gang("a/waits", 1, queue="left", cpu=5)
+    others = [each for q in queues if q.name != "kept" for each in small(8, q.name)]
+    standing = [queue("left", 3), queue("pinned", reclaimable=False)]
+    return cluster(nodes(2, cpu=5), [*pinned, waits, *others], [*standing, *queues])
+
+
+def test_what_is_lent_stays_below_ceilings() -> None:
+    plan = make_plan(crowd(queue("right", capability=amounts(cpu=3)), queue("more")))
+
+    assert started(plan, "right") == 3
+    assert started(plan, "more") == 5
+
+
+def test_what_is_lent_leaves_guarantees_alone() -> None:
+    plan = make_plan(crowd(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
+
+    assert started(plan, "more") == 6
+    waiting = [v for v in plan.verdicts.values() if v.queue == "more" and v.reason not in STARTED]
+    assert {verdict.reason for verdict in waiting} == {Reason.QUEUE_AT_CAPABILITY}
+    assert "guaranteed to others" in waiting[0].message
+
+
+def test_a_queue_that_lends_its_guarantee_lets_others_use_it() -> None:
+    plan = make_plan(crowd(queue("kept", guarantee=amounts(cpu=2), lends=True), queue("more")))
+
+    assert started(plan, "more") == 8
+
+
+def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
+    queues = [queue("kept", guarantee=amounts(cpu=4), lends=True), queue("more", 9)]
+    state, _ = at_rest(cluster(nodes(2), small(8, "more"), queues))
+    wanting = [*state.gangs.values(), *small(4, "kept")]
+
+    state, plan = at_rest(cluster(state.nodes.nodes, wanting, queues))
+
+    assert plan.queues["kept"].allocated[CPU] == 4000
+    assert plan.queues["more"].allocated[CPU] == 4000
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_what_is_guaranteed_to_a_family_is_not_kept_from_its_own_queues(plugin: str) -> None:
+    policy = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}"))
+    tree = [queue("family", guarantee=amounts(cpu=4)), queue("child", parent="family")]
+
+    plan = make_plan(cluster(nodes(1), small(4, "child"), tree), policy)
+
+    assert started(plan, "child") == 4
+
+
+def evicted(plan: Plan) -> set[str]:
+    return {order.name.rpartition("-")[0] for order in plan.evictions}
+
+
+def test_what_was_lent_is_taken_back_before_what_is_due_even_if_more_pods_leave() -> None:
+    own = [gang(f"a/own-{n}", 1, on=["n1"], queue="left", cpu=2, created=n) for n in (0, 1)]
+    young = [
+        gang("a/third", 2, on=["n2"] * 2, queue="left", cpu=1, created=2),
+        gang("a/lent", 2, on=["n2"] * 2, queue="left", cpu=1, created=3),
+    ]
+    claim = gang("a/claim", 1, queue="right", cpu=2)
+
+    plan = make_plan(cluster(nodes(2), [*own, *young, claim], [queue("left"), queue("right")]))
+
+    assert plan.queues["left"].deserved[CPU] == 6000
+    assert evicted(plan) == {"lent"}
+
+
+def test_an_important_gang_of_a_queue_stands_on_its_due_whenever_it_came() -> None:
+    old = gang("a/old", 2, on=["n1"] * 2, queue="left", cpu=2, created=0)
+    important = gang("a/important", 2, on=["n2"] * 2, queue="left", cpu=2, created=5, priority=9)
+    claim = gang("a/claim", 1, queue="right", cpu=4)
+
+    plan = make_plan(cluster(nodes(2), [old, important, claim], [queue("left"), queue("right")]))
+
+    assert evicted(plan) == {"old"}
+
+
+def test_what_is_due_is_taken_where_nothing_lent_would_help() -> None:
+    """Only the older gang of the queue sits where the claimant can go."""
+    members = [node("n1", labels={"disk": "ssd"}), node("n2")]
+    old = gang("a/old", 1, on=["n1"], queue="left", cpu=4, created=0)
+    young = gang("a/young", 1, on=["n2"], queue="left", cpu=4, created=5)
+    claim = gang("a/claim", 1, queue="right", cpu=4, selector=(("disk", "ssd"),))
+
+    plan = make_plan(cluster(members, [old, young, claim], [queue("left"), queue("right")]))
+
+    assert evicted(plan) == {"old"}
+
+
+@pytest.mark.parametrize("kind", UNSTARTABLE)
+def test_a_gang_that_cannot_start_takes_nothing_back(kind: str) -> None:
+    stuck, its_queue = UNSTARTABLE[kind]
+    running = [gang(f"a/busy-{n}", 1, on=[f"n{1 + n % 2}"], queue="busy", cpu=1) for n in range(8)]
+
+    plan = make_plan(cluster(nodes(2), [stuck, *running], [its_queue, queue("busy")]))
+
+    assert plan.evictions == ()
+
+
+def test_lent_room_goes_back_once_and_stays_where_it_went() -> None:
+    queues = [queue("left"), queue("right")]
+    state, _ = at_rest(cluster(nodes(2), small(8, "left"), queues))
+    state = cluster(state.nodes.nodes, [*state.gangs.values(), *small(8, "right")], queues)
+
+    left: list[int] = []
+    for _ in range(4):
+        plan = make_plan(state)
+        left.append(len(plan.evictions))
+        state = carried_out(state, plan)
+
+    assert left == [4, 0, 0, 0]
+    assert {name: f.allocated.amount(CPU) for name, f in plan.queues.items()} == {
+        "default": 0,
+        "left": 4000,
+        "right": 4000,
+    }
+
+
+def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> None:
+    """The room made for one gang was asked for again by the next of its queue, and lent instead."""
+    text = policies.DEFAULT_TEXT.replace(
+        "allocate, backfill, reclaim", "reclaim, allocate, backfill"
+    )
+    members = [
+        node("n0", cpu=1, memory=14),
+        node("n1", cpu=3, memory=5),
+        node("n2", cpu=4, memory=7, pods=3),
+    ]
+    gangs = [
+        gang("a/g0", 5, least=4, cpu=1, memory=3),
+        gang("a/g1", 3, cpu=2, memory=3, priority=5, created=2),
+        gang("a/g2", 5, least=1, on=["n0", "n2", "n1", "n0", "n2"], queue="low", cpu=0.5, memory=2),
+        gang("a/g3", 2, least=1, queue="low", cpu=2, priority=5),
+    ]
+    tree = [queue("family", capability=amounts(cpu=4)), queue("low", 0, parent="family")]
+
+    _, plan = at_rest(cluster(members, gangs, tree), policies.parse(text))
+
+    assert plan.verdicts[gangs[1].key].standing is Standing.RUNNING
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_an_important_gang_replaces_only_as_much_of_what_was_borrowed_as_it_needs(
+    plugin: str,
+) -> None:
+    policy = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}"))
+    state = crowd(queue("more", deserved=amounts(cpu=2)))
+    state, _ = at_rest(state, policy)
+    important = gang("a/important", 1, queue="more", cpu=1, priority=9)
+    state = cluster(state.nodes.nodes, [*state.gangs.values(), important], state.queues.values())
+
+    plan = make_plan(state, policy)
+    _, after = at_rest(state, policy)
+
+    assert len(plan.evictions) == 1
+    assert after.verdicts[important.key].standing is Standing.RUNNING
+    assert after.queues["more"].allocated[CPU] == 8000
+
+
+def test_nobody_leaves_for_an_important_gang_that_can_borrow_idle_room() -> None:
+    """Its queue has its due, nobody else can use what is idle, and the gang needs no more."""
+    pinned = gang("a/pinned", 1, on=["n2"], queue="pinned", cpu=1)
+    waits = gang("a/waits", 1, queue="left", cpu=4, selector=(("b", "2"),))
+    runs = [gang(f"a/runs-{n}", 1, on=["n1"], queue="more", cpu=1) for n in range(3)]
+    important = gang("a/important", 1, queue="more", cpu=1, priority=9)
+    members = [node("n1"), node("n2", labels={"b": "2"})]
+    queues = [queue("left", 9), queue("pinned", reclaimable=False), queue("more")]
+
+    plan = make_plan(cluster(members, [pinned, waits, *runs, important], queues))
+
+    assert plan.evictions == ()
+    assert plan.verdicts[important.key].standing is Standing.ADMITTED
+
+
+def words(plan: Plan) -> list[str]:
+    return [each.words for each in plan.kept]
+
+
+def test_the_plan_says_what_a_queue_has_borrowed() -> None:
+    _, plan = at_rest(crowd(queue("more")))
+
+    assert plan.queues["more"].allocated[CPU] == 8000
+    assert plan.queues["more"].borrowed[CPU] == 8000 - plan.queues["more"].deserved[CPU]
+    assert plan.queues["pinned"].borrowed.amount(CPU) == 0
+
+
+def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> None:
+    state, plan = at_rest(crowd(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
+    waits = next(v.gang for v in plan.verdicts.values() if v.queue == "more" and waiting(v))
+
+    told = explain(state, plan, policies.DEFAULT, waits)
+
+    assert plan.idle[CPU] == 2000
+    assert [(each.words, each.amounts[CPU]) for each in plan.kept] == [
+        ("guaranteed to queue kept, which does not lend it", 2000)
+    ]
+    assert told is not None
+    assert told.kept == plan.kept
+    assert told.remedies == (
+        "queue kept lending its guarantee (`guarantee.lend: true`)",
+        "room for 1 more member of 1 cpu each",
+    )
+
+
+def test_idle_room_kept_for_a_gang_that_has_waited_long_is_named() -> None:
+    runs = gang("a/runs", 1, on=["n1"], cpu=1)
+    large, small_one = gang("a/large", 2, cpu=4), gang("a/small", 1, cpu=1, created=5)
+    plan = make_plan(cluster(nodes(2), [runs, large, small_one], now=1_000.0))
+
+    assert words(plan) == ["kept for gang a/large, which has waited long"]
+    assert "room is kept for a/large" in plan.verdicts[small_one.key].message
+
+
+def test_idle_room_promised_to_a_gang_while_others_leave_is_named() -> None:
+    runs = [gang(f"a/runs-{n}", 1, on=["n1"], queue="left", cpu=1) for n in range(4)]
+    claim = gang("a/claim", 1, queue="right", cpu=2)
+
+    plan = make_plan(cluster(nodes(1), [*runs, claim], [queue("left"), queue("right")]))
+
+    assert len(plan.evictions) == 2
+    assert words(plan) == ["promised to gang a/claim while room is made for it"]
+
+
+def test_room_given_to_members_on_their_way_is_named() -> None:
+    pods = [pod(f"w-{n}", shape(cpu=1), on="n1", status=Status.ALLOCATED) for n in range(2)]
+    plan = make_plan(cluster(nodes(1), [gang("a/w", pods=pods)]))
+
+    assert words(plan) == ["given to members of gang a/w that are on their way"]
+    assert plan.idle[CPU] == 2000
+
+
+def test_room_on_cordoned_nodes_is_named_and_is_no_guarantee() -> None:
+    closed = [node(f"closed-{n}", cpu=4, unschedulable=True) for n in range(2)]
+    runs = gang("a/runs", 1, on=["closed-0"], cpu=1)
+    keeps = queue("left", guarantee=amounts(cpu=8))
+    plan = make_plan(cluster([*nodes(1), *closed], [runs], [keeps, queue("default")]))
+
+    assert plan.idle[CPU] == 11000
+    assert {each.words: each.amounts.amount(CPU) for each in plan.kept} == {
+        "guaranteed to queue left, which does not lend it": 4000,
+        "on 2 cordoned nodes, where nobody may start": 7000,
+    }
+
+
+def waiting(verdict: Verdict) -> bool:
+    return verdict.standing is Standing.WAITING

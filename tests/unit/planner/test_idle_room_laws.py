@@ -1,0 +1,438 @@
+"""Laws of idle room, for any cluster whose plans were carried out until nothing changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from extender.model.gang import Gang
+from extender.model.pod import Shape
+from extender.model.queue import Queue, QueueState, Share, share_name
+from extender.model.reason import Problem, Reason
+from extender.model.resources import CPU, NOTHING, Resources, total
+from extender.model.snapshot import Snapshot
+from extender.plan.census import Census
+from extender.plan.decision import Plan, Why
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from extender.plan.session import Session
+from tests import builders
+from tests.builders import amounts, carried_out, queue
+from tests.strategies import examples, gangs, node_lists, settle
+
+many = settings(max_examples=examples(150))
+
+_CAPACITY = policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
+_TREE = _CAPACITY.replace("name: capacity", "name: capacity\n    enableHierarchy: true")
+POLICIES = {
+    "default": policies.DEFAULT,
+    "allocate alone": policies.parse(
+        policies.DEFAULT_TEXT.replace("enqueue, allocate, backfill, reclaim, preempt", "allocate")
+    ),
+    "reclaim first": policies.parse(
+        policies.DEFAULT_TEXT.replace("allocate, backfill, reclaim", "reclaim, allocate, backfill")
+    ),
+    "capacity": policies.parse(_CAPACITY),
+    "capacity as a tree": policies.parse(_TREE),
+}
+
+VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
+
+#: Reasons that say that a ceiling or somebody's guarantee would be broken.
+PROMISES = {Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_AT_MOST}
+
+#: At most nothing.
+NO_CPU = Resources({CPU: 0})
+
+#: Reasons that have nothing to do with room.
+NOT_STARTABLE = {
+    Reason.NOT_ENOUGH_MEMBERS, Reason.NOT_ENOUGH_ROLES, Reason.GATED, Reason.BACKING_OFF,
+    Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_FOUND, Reason.QUEUE_NOT_ALLOWED,
+    Reason.POD_GROUP_MISSING,
+}  # fmt: skip
+
+
+@st.composite
+def queue_trees(draw: st.DrawFn) -> list[Queue]:
+    """A few queues, some below a family; guarantees never add up to more than a small node has."""
+    family = queue(
+        "family",
+        capability=draw(st.sampled_from([amounts(), amounts(cpu=4)])),
+        guarantee=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=2)])),
+    )
+    leaves = [
+        queue(
+            f"q{number}",
+            weight=draw(st.sampled_from([0, 1, 1, 2, 4])),
+            priority=draw(st.sampled_from([0, 0, 0, 1])),
+            capability=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=3)])),
+            guarantee=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=1)])),
+            deserved=draw(st.sampled_from([amounts(), amounts(cpu=2), amounts(cpu=3, memory=4)])),
+            lends=draw(st.booleans()),
+            reclaimable=draw(st.sampled_from([True, True, False])),
+            parent=draw(st.sampled_from(["", "family"])),
+            state=draw(st.sampled_from(["Open"] * 7 + ["Closed"])),
+        )
+        for number in range(1, draw(st.integers(1, 3)) + 1)
+    ]
+    return [family, *leaves]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Snapshot:
+    """A cluster with all kinds of gangs, some of which can never start."""
+    members = draw(node_lists(3))
+    queues = draw(queue_trees())
+    names = [each.name for each in queues if each.name != "family"]
+    found = [
+        _spoilt(draw, draw(gangs(f"g{number}", members, names)))
+        for number in range(draw(st.integers(1, 7)))
+    ]
+    if draw(st.booleans()):
+        return settle(members, found, queues, now=draw(st.sampled_from([10.0, 1_000.0])))
+    found = [_moved(one, draw(st.sampled_from("abc"))) for one in found]
+    state = settle(members, found, queues, now=draw(st.sampled_from([10.0, 1_000.0])))
+    shares = [draw(_shares(name, namespace)) for name in (*names, "default") for namespace in "ab"]
+    kept = _that_can_be_kept(shares, {each.name: each for each in queues})
+    return replace(state, shares={each.name: each for each in kept if each.most or each.least})
+
+
+@st.composite
+def _shares(draw: st.DrawFn, name: str, namespace: str) -> Share:
+    most = st.sampled_from([amounts()] * 3 + [amounts(cpu=2), amounts(cpu=3, memory=4), NO_CPU])
+    least = st.sampled_from([amounts()] * 4 + [amounts(cpu=1), amounts(cpu=2)])
+    return Share(queue=name, namespace=namespace, most=draw(most), least=draw(least))
+
+
+def _that_can_be_kept(shares: list[Share], queues: Mapping[str, Queue]) -> list[Share]:
+    """Leave out what at least would break a ceiling together: that is a finding, and is cut."""
+    kept: list[Share] = []
+
+    def least(queue: str) -> int:
+        return sum(each.least.amount(CPU) for each in kept if each.queue == queue)
+
+    def needs(queue: Queue) -> int:
+        return max(least(queue.name), queue.guarantee.amount(CPU))
+
+    for share in shares:
+        kept.append(share)
+        own = queues.get(share.queue)
+        family = sum(needs(each) for each in queues.values() if each.parent == "family")
+        ceilings = [(least(share.queue), own), (family, queues["family"])] if own else []
+        if any(q and q.capability and sum_ > q.capability.amount(CPU) for sum_, q in ceilings):
+            kept[-1] = replace(share, least=NOTHING)
+    return kept
+
+
+def _moved(one: Gang, namespace: str) -> Gang:
+    """Let a gang be one of another namespace."""
+    pods = tuple(replace(each, namespace=namespace) for each in one.pods)
+    return replace(one, pods=pods, group=replace(one.group, namespace=namespace))
+
+
+def _spoilt(draw: st.DrawFn, one: Gang) -> Gang:
+    """Let some gangs be such that they cannot start."""
+    if any(pod.node for pod in one.pods):
+        return one
+    kind = draw(
+        st.sampled_from(["", "", "", "", "", "incomplete", "backing off", "nowhere", "bad"])
+    )
+    if kind == "incomplete":
+        return replace(one, group=replace(one.group, min_member=len(one.pods) + 1))
+    if kind == "backing off":
+        return replace(one, backing_off_until=1e9)
+    if kind == "nowhere":
+        return replace(one, queue="nowhere")
+    if kind == "bad":
+        return replace(one, problem=Problem(Reason.POD_GROUP_MISSING, "cannot be read"))
+    return one
+
+
+def at_rest(state: Snapshot, policy: Policy) -> tuple[Snapshot, Plan]:
+    for _ in range(60):
+        plan = make_plan(state, policy)
+        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+            return state, plan
+        state = carried_out(state, plan)
+    raise AssertionError("still moving after 60 plans")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(before=clusters())
+@many
+def test_no_waiting_gang_fits_into_idle_room_without_a_named_reason(
+    policy: str, before: Snapshot
+) -> None:
+    state, plan = at_rest(before, POLICIES[policy])
+
+    for key, gang in state.gangs.items():
+        reason = plan.verdicts[key].reason
+        if not gang.waiting or reason in NOT_STARTABLE or key in plan.tickets:
+            continue
+        if not _is_open(state, gang.queue):
+            continue  # a gang that runs there says so, and grows no more
+        wanted = _smallest_start(gang)
+        if not _fits(state, plan, wanted):
+            continue
+        broken = _breaks(state, gang, wanted)
+        assert broken, f"{key} ({plan.verdicts[key].message}) fits, and no promise is broken"
+        has_room_kept = any(each.why is Why.STARVING and each.whom == key for each in plan.kept)
+        if gang.ready < gang.group.min_member and not has_room_kept:
+            assert reason in PROMISES, plan.verdicts[key].message
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(before=clusters())
+@many
+def test_no_queue_and_no_ancestor_is_lifted_above_its_ceiling(
+    policy: str, before: Snapshot
+) -> None:
+    state, _ = at_rest(before, POLICIES[policy])
+
+    for name, each in state.queues.items():
+        for resource, limit in each.capability.items():
+            was, now = _held(before, name).amount(resource), _held(state, name).amount(resource)
+            assert now <= max(limit, was)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "volcano"])
+@given(before=clusters())
+@many
+def test_no_namespace_is_lifted_above_what_it_may_have_at_most(
+    policy: str, before: Snapshot
+) -> None:
+    state = before
+    for _ in range(4):
+        plan = make_plan(state, {**POLICIES, "volcano": VOLCANO}[policy])
+        promised = _with_promises(state, plan)
+        for name, each in state.shares.items():
+            was = _used(state, name)
+            for resource, limit in each.most.items():
+                now = promised.get(name, NOTHING).amount(resource)
+                assert now <= max(limit, was.amount(resource))
+        state = carried_out(state, plan)
+
+
+#: Found by chance: `a` starts a gang in idle room, and gives another one up for that of `b`.
+MADE_UP_FOR = builders.cluster(
+    [builders.node("n1", cpu=4, pods=2)],
+    [
+        builders.gang("a/coming", cpu=2, priority=5),
+        builders.gang("a/going", on=["n1"], cpu=2, each={"preemptable": True}),
+        builders.gang("b/pushing", cpu=0.5, priority=5),
+    ],
+    shares=[builders.share("default/a", at_least=amounts(cpu=1))],
+)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "volcano"])
+@example(before=MADE_UP_FOR)
+@given(before=clusters())
+@many
+def test_nobody_takes_from_a_namespace_what_it_has_at_least(policy: str, before: Snapshot) -> None:
+    state = before
+    for _ in range(4):
+        plan = make_plan(state, {**POLICIES, "volcano": VOLCANO}[policy])
+        gone, given = _taken_by_others(state, plan), _given_at_once(state, plan)
+        for name, each in state.shares.items():
+            # What the same plan gives it makes up for what others take.
+            has = _used(state, name) + given.get(name, NOTHING)
+            for resource, least in each.least.at_most(each.most).items():
+                lost = gone.get(name, NOTHING).amount(resource)
+                assert not lost or has.amount(resource) - lost >= least
+        state = carried_out(state, plan)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(before=clusters())
+@many
+def test_no_guarantee_is_eaten(policy: str, before: Snapshot) -> None:
+    state, plan = at_rest(before, POLICIES[policy])
+
+    whole = plan.total.amount(CPU)
+    assert _needed(state, _uses(state)) <= max(whole, _needed(before, _uses(before)))
+
+
+@given(before=clusters())
+@many
+def test_deserved_parts_add_up_to_what_there_is_to_divide(before: Snapshot) -> None:
+    session = Session(Census(before), policies.DEFAULT)
+    wishes, whole = session.wishes, session.total.amount(CPU)
+    shares = session.share_wishes
+    kept = _needed(before, {**wishes, **shares}) - total(wishes.values()).amount(CPU)
+
+    least = most = 0
+    for name, wish in wishes.items():
+        each = before.queues.get(name, queue(name))
+        bound = min(wish.amount(CPU), session.ceilings[name][CPU])
+        floor = min(bound, _guaranteed(before, each, shares))
+        least += floor
+        most += bound if each.weight else floor
+    deserved = sum(each.deserved.amount(CPU) for each in make_plan(before).queues.values())
+    assert deserved == max(least, min(most, whole - kept))
+
+
+# ------------------------------------------------------------ an independent view of the cluster
+
+
+def _smallest_start(gang: Gang) -> Counter[Shape]:
+    """What must find room before anything of the gang starts; its members are all alike."""
+    lacking = max(1, gang.group.min_member - gang.ready)
+    return Counter({gang.waiting[0].shape: lacking})
+
+
+def _fits(state: Snapshot, plan: Plan, wanted: Mapping[Shape, int]) -> bool:
+    table = state.nodes
+    idle = table.allocatable - table.used
+    for name, kept in plan.fences.items():
+        idle[table.facts.index[name]] -= [kept.amount(each) for each in table.dimensions]
+    for shape, count in wanted.items():
+        need = np.array([shape.requests.amount(name) for name in table.dimensions])
+        asked = need > 0
+        slots = 0
+        for row, node in enumerate(table.nodes):
+            if node.ready and not node.unschedulable and not node.taints:
+                slots += max(0, int((idle[row][asked] // need[asked]).min()))
+        if slots < count:
+            return False
+    return True
+
+
+def _breaks(state: Snapshot, gang: Gang, wanted: Mapping[Shape, int]) -> bool:
+    """Ask whether a ceiling or somebody's guarantee would be broken by *wanted* for a gang."""
+    more, name = total(shape.requests * count for shape, count in wanted.items()), gang.queue
+    share = share_name(name, gang.group.namespace)
+    if share in state.shares:
+        after = _used(state, share) + more
+        most = state.shares[share].most
+        if any(more.amount(n) > 0 and after.amount(n) > a for n, a in most.items()):
+            return True
+        more_above = after.at_least(_least(state, share)) - _need_of_share(state, share)
+    else:
+        more_above = more
+    each: Queue | None = state.queues.get(name)
+    while each is not None:
+        after = _held(state, each.name) + more_above
+        if any(
+            more_above.amount(n) > 0 and after.amount(n) > a for n, a in each.capability.items()
+        ):
+            return True
+        each = state.queues.get(each.parent)
+    cpus = sum(node.allocatable.amount(CPU) for node in state.nodes.nodes if node.ready)
+    uses = _uses(state)
+    grown = {each: uses.get(each, NOTHING) + more for each in {name, share} & {name, *uses}}
+    after_cpus = _needed(state, {**uses, **grown})
+    return after_cpus > cpus and after_cpus > _needed(state, uses)
+
+
+def _is_open(state: Snapshot, name: str) -> bool:
+    return name not in state.queues or state.queues[name].state is QueueState.OPEN
+
+
+def _uses(state: Snapshot) -> dict[str, Resources]:
+    return {name: _used(state, name) for name in ("default", *state.queues, *state.shares)}
+
+
+def _used(state: Snapshot, name: str) -> Resources:
+    """What a queue uses, or a namespace in it."""
+    return total(gang.allocated for gang in state.gangs.values() if name in _places(gang))
+
+
+def _places(gang: Gang) -> tuple[str, str]:
+    return gang.queue, share_name(gang.queue, gang.group.namespace)
+
+
+def _with_promises(state: Snapshot, plan: Plan) -> dict[str, Resources]:
+    """What namespaces have of queues with everything that *plan* gives and takes."""
+    gone = {each.uid for each in plan.evictions}
+    uses: dict[str, Resources] = {}
+    for key, gang in state.gangs.items():
+        ticket, name = plan.tickets.get(key), _places(gang)[1]
+        coming = {*ticket.placements, *ticket.pipelined} if ticket else set()
+        has = total(
+            p.requests for p in gang.pods if p.uid in coming or (p.node and p.uid not in gone)
+        )
+        uses[name] = uses.get(name, NOTHING) + has
+    return uses
+
+
+def _given_at_once(state: Snapshot, plan: Plan) -> dict[str, Resources]:
+    """What gangs of a namespace and queue get of room that is there, and wait for nobody."""
+    given: dict[str, Resources] = {}
+    for key, ticket in plan.tickets.items():
+        name = _places(state.gangs[key])[1]
+        room = total(p.requests for p in state.gangs[key].pods if p.uid in ticket.placements)
+        given[name] = given.get(name, NOTHING) + room
+    return given
+
+
+def _taken_by_others(state: Snapshot, plan: Plan) -> dict[str, Resources]:
+    """What has to leave for gangs that are not of the same namespace and queue."""
+    gone: dict[str, Resources] = {}
+    pods = {pod.uid: (gang, pod) for gang in state.gangs.values() for pod in gang.pods}
+    for each in plan.evictions:
+        gang, pod = pods[each.uid]
+        name = _places(gang)[1]
+        if _places(state.gangs[each.beneficiary])[1] != name:
+            gone[name] = gone.get(name, NOTHING) + pod.requests
+    return gone
+
+
+def _held(state: Snapshot, name: str) -> Resources:
+    """What a queue and those below it use, or must be able to use."""
+    shares = [each.name for each in state.shares.values() if each.queue == name]
+    return total(
+        [
+            _used(state, name) - total(_used(state, each) for each in shares),
+            *(_need_of_share(state, each) for each in shares),
+            *(_need(state, q) for q in state.queues.values() if q.parent == name),
+        ]
+    )
+
+
+def _need_of_share(state: Snapshot, name: str) -> Resources:
+    return _used(state, name).at_least(_least(state, name))
+
+
+def _least(state: Snapshot, name: str) -> Resources:
+    return state.shares[name].least.at_most(state.shares[name].most)
+
+
+def _guaranteed(state: Snapshot, each: Queue, wishes: Mapping[str, Resources]) -> int:
+    """What is guaranteed to a queue or its namespaces, of theirs only what they want."""
+    least = {s.name: _least(state, s.name) for s in state.shares.values() if s.queue == each.name}
+    own = max(each.guarantee.amount(CPU), total(least.values()).amount(CPU))
+    unused = (max(0, a.amount(CPU) - wishes[name].amount(CPU)) for name, a in least.items())
+    return own - sum(unused)
+
+
+def _need(state: Snapshot, each: Queue) -> Resources:
+    return _held(state, each.name).at_least(_kept(each))
+
+
+def _kept(each: Queue) -> Resources:
+    return NOTHING if each.lends else each.guarantee.at_most(each.capability)
+
+
+def _needed(state: Snapshot, uses: Mapping[str, Resources]) -> int:
+    """Add up the cpus that all families use or are guaranteed."""
+
+    def of(name: str) -> int:
+        shares = [each for each in state.shares.values() if each.queue == name]
+        used = [uses.get(share.name, NOTHING).amount(CPU) for share in shares]
+        least = [_least(state, share.name).amount(CPU) for share in shares]
+        own = uses.get(name, NOTHING).amount(CPU) - sum(used)
+        return own + sum(map(max, used, least))
+
+    def need(each: Queue) -> int:
+        below = sum(need(q) for q in state.queues.values() if q.parent == each.name)
+        return max(of(each.name) + below, _kept(each).amount(CPU))
+
+    tops = [each for each in state.queues.values() if each.parent not in state.queues]
+    return of("default") + sum(map(need, tops))

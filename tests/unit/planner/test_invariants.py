@@ -1,0 +1,165 @@
+"""Laws that hold for the plan of any cluster."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings, strategies as st
+
+from extender.model.gang import Gang
+from extender.model.pod import SEATED_SET
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import OpenQueue, Plan, Standing
+from extender.plan.planner import make_plan
+from extender.plan.policy.options import Starvation
+from extender.plan.queues.quota import TOP, Stake
+from tests.builders import carried_out, cluster
+from tests.strategies import examples, snapshots
+
+many = settings(max_examples=examples(100))
+
+
+def seated(gang: Gang) -> int:
+    return sum(pod.status in SEATED_SET for pod in gang.pods)
+
+
+@given(snapshots())
+@many
+def test_an_admitted_gang_has_nodes_for_its_minimum(before: Snapshot) -> None:
+    plan = make_plan(before)
+
+    for key, verdict in plan.verdicts.items():
+        if verdict.standing is Standing.ADMITTED:
+            given_now = len(plan.tickets[key].placements) if key in plan.tickets else 0
+            assert before.gangs[key].ready + given_now >= verdict.min_member
+
+
+@given(snapshots())
+@many
+def test_nobody_starts_unless_the_whole_minimum_does(before: Snapshot) -> None:
+    plan = make_plan(before)
+
+    for key, ticket in plan.tickets.items():
+        if ticket.placements:
+            gang = before.gangs[key]
+            assert gang.ready + len(ticket.placements) >= gang.group.min_member
+
+
+@given(snapshots())
+@many
+def test_no_node_gets_more_than_it_has_room_for(before: Snapshot) -> None:
+    plan = make_plan(before)
+    table = before.nodes
+    used = table.used.copy()
+    pods = {pod.uid: pod for gang in before.gangs.values() for pod in gang.pods}
+    for ticket in plan.tickets.values():
+        for uid, node in ticket.placements.items():
+            for name, amount in pods[uid].requests.items():
+                used[table.facts.index[node], table.dimensions.index(name)] += amount
+
+    assert (used <= np.maximum(table.allocatable, table.used)).all()
+
+
+@given(snapshots())
+@many
+def test_placements_and_evictions_never_name_the_same_pod(before: Snapshot) -> None:
+    plan = make_plan(before)
+    placed = {uid for ticket in plan.tickets.values() for uid in ticket.placements}
+    promised = {uid for ticket in plan.tickets.values() for uid in ticket.pipelined}
+    leaving = [order.uid for order in plan.evictions]
+
+    assert not placed & set(leaving)
+    assert not placed & promised
+    assert len(leaving) == len(set(leaving))
+
+
+@given(snapshots())
+@many
+def test_no_gang_is_torn_it_keeps_its_minimum_or_leaves_whole(before: Snapshot) -> None:
+    plan = make_plan(before)
+    lost = Counter(gang_of(before, order.uid) for order in plan.evictions)
+
+    for key, count in lost.items():
+        gang = before.gangs[key]
+        assert seated(gang) - count >= gang.group.min_member or seated(gang) == count
+
+
+@given(snapshots())
+@many
+def test_only_pods_that_may_be_asked_have_to_leave(before: Snapshot) -> None:
+    plan = make_plan(before)
+    pods = {pod.uid: pod for gang in before.gangs.values() for pod in gang.pods}
+
+    assert all(pods[order.uid].preemptable for order in plan.evictions)
+
+
+@given(snapshots())
+@many
+def test_whoever_leaves_by_preemption_matters_less(before: Snapshot) -> None:
+    plan = make_plan(before)
+
+    for order in plan.evictions:
+        if order.action == "preempt":
+            victim = before.gangs[gang_of(before, order.uid)]
+            winner = before.gangs[order.beneficiary]
+            same = victim is winner
+            assert same or victim.priority < winner.priority
+
+
+@given(snapshots())
+@many
+def test_every_gang_gets_a_verdict_with_a_sentence(before: Snapshot) -> None:
+    plan = make_plan(before)
+
+    assert list(plan.verdicts) == list(before.gangs)
+    assert all(verdict.message for verdict in plan.verdicts.values())
+
+
+@given(snapshots(), st.randoms(use_true_random=False))
+@many
+def test_the_order_of_the_input_does_not_matter(before: Snapshot, chance: random.Random) -> None:
+    def shuffled(things: object) -> list[object]:
+        listed = list(things)  # type: ignore[call-overload]
+        chance.shuffle(listed)
+        return listed
+
+    again = cluster(
+        shuffled(before.nodes.nodes),  # type: ignore[arg-type]
+        shuffled(before.gangs.values()),  # type: ignore[arg-type]
+        shuffled(before.queues.values()),  # type: ignore[arg-type]
+        now=before.now,
+    )
+
+    assert repr(make_plan(before)) == repr(make_plan(again))
+
+
+@given(snapshots())
+@many
+def test_plans_carried_out_again_and_again_come_to_rest(before: Snapshot) -> None:
+    state = before
+    for _ in range(40):
+        plan = make_plan(state)
+        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+            break
+        state = carried_out(state, plan)
+    else:
+        raise AssertionError("still moving after 40 plans")
+
+
+def gang_of(snapshot: Snapshot, uid: str) -> str:
+    return next(
+        key for key, gang in snapshot.gangs.items() if any(pod.uid == uid for pod in gang.pods)
+    )
+
+
+def test_a_plan_for_nothing_is_empty() -> None:
+    assert make_plan(cluster([])) == Plan(
+        generation=1,
+        queues=make_plan(cluster([])).queues,
+        open_queues={"default": OpenQueue()},
+        stakes=(Stake("default", TOP),),
+        total=make_plan(cluster([])).total,
+        brief_s=Starvation().backfill_s,
+    )

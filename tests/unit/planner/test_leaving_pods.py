@@ -1,0 +1,201 @@
+"""Pods that are being deleted use their queue's room until they are gone.
+
+Their owner may say how long that takes: whoever deletes pods that take a day to end, and has
+others started in their stead, would have twice what the queue may have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.cache.pods import LONGEST_GRACE_S, STUCK_S
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import Shape, Status
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.verdict.explain import explain
+from tests.builders import amounts, cluster, gang, nodes, queue, share
+from tests.unit.cache.building import (
+    StoppedClock,
+    cluster as mirrored,
+    lone,
+    node as mirrored_node,
+)
+
+VOLCANO = policies.parse(policies.DEFAULT_TEXT + "\ncompatibility: volcano\n")
+
+
+def leaving(key: str, size: int, name: str, where: str, **rest: object) -> Gang:
+    """A gang of which all members are being deleted."""
+    return gang(
+        key,
+        size,
+        on=[where] * size,
+        queue=name,
+        cpu=1,
+        each={"status": Status.RELEASING},
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def limited(*gangs: Gang, queues: list[Queue] | None = None) -> Snapshot:
+    return cluster(nodes(2), gangs, queues or [queue("q", capability=amounts(cpu=4))])
+
+
+def test_a_queue_starts_nothing_in_place_of_pods_that_are_still_ending() -> None:
+    plan = make_plan(limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1)))
+
+    assert not plan.tickets
+    verdict = plan.verdicts["a/new"]
+    assert verdict.reason is Reason.QUEUE_AT_CAPABILITY
+    assert verdict.message == (
+        "queue q uses 0 of at most 4 cpu, and pods that are being deleted 4 until they are gone;"
+        " 4 more would exceed it"
+    )
+
+
+def test_what_they_still_use_is_owed_and_only_idle_room_is_kept_for_who_comes_after_them() -> None:
+    gangs = [leaving("a/old", 3, "q", "n1"), gang("a/new", cpu=1), gang("a/next", 3, cpu=1)]
+    plan = make_plan(cluster(nodes(1), gangs, [queue("q"), queue("default")]))
+
+    assert plan.tickets["a/new"].placements
+    assert len(plan.tickets["a/next"].pipelined) == 3
+    assert plan.fences == {"n1": amounts(pods=3)}
+    assert plan.owed == {"n1": amounts(cpu=3)}
+
+
+def test_what_fits_beside_them_starts() -> None:
+    plan = make_plan(limited(leaving("a/old", 2, "q", "n1"), gang("a/new", 2, queue="q", cpu=1)))
+
+    assert set(plan.tickets) == {"a/new"}
+
+
+def test_an_elastic_gang_grows_only_beside_them() -> None:
+    grows = gang("a/new", 4, least=1, queue="q", cpu=1)
+
+    plan = make_plan(limited(leaving("a/old", 2, "q", "n1"), grows))
+
+    assert len(plan.tickets["a/new"].placements) == 2
+
+
+def test_they_count_in_the_queues_above() -> None:
+    family = queue("family", capability=amounts(cpu=4))
+    plan = make_plan(
+        limited(
+            leaving("a/old", 4, "left", "n1"),
+            gang("b/new", 4, queue="right", cpu=1),
+            queues=[family, queue("left", parent="family"), queue("right", parent="family")],
+        )
+    )
+
+    assert not plan.tickets
+    assert "queue family uses 0 of at most 4 cpu" in plan.verdicts["b/new"].message
+
+
+def test_they_count_in_what_their_namespace_may_have() -> None:
+    state = cluster(
+        nodes(2),
+        [leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1)],
+        [queue("q")],
+        shares=[share("q/a", at_most=amounts(cpu=4))],
+    )
+
+    plan = make_plan(state)
+
+    assert not plan.tickets
+    assert plan.verdicts["a/new"].reason is Reason.NAMESPACE_AT_MOST
+
+
+def test_pods_whose_group_is_gone_count_too() -> None:
+    old = leaving("a/old", 4, "q", "n1", group={"dialect": ""})
+
+    plan = make_plan(limited(old, gang("a/new", 4, queue="q", cpu=1)))
+
+    assert not plan.tickets
+
+
+def test_pods_that_should_have_left_long_ago_keep_nobody() -> None:
+    old = leaving("a/old", 4, "q", "n1")
+    state = limited(old, gang("a/new", 4, queue="q", cpu=1))
+
+    plan = make_plan(replace(state, stuck=frozenset(pod.uid for pod in old.pods)))
+
+    assert set(plan.tickets) == {"a/new"}
+
+
+def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> None:
+    """Who deletes pods that take a day to end has no more of its queue half an hour later."""
+    clock = StoppedClock()
+    small = Shape(requests=amounts(cpu=1, pods=1))
+    deleted = {"status": Status.RELEASING, "leaves_by": clock.now() + 86400}
+    mirror = mirrored(
+        mirrored_node("n1", cpu=16),
+        queue("q", capability=amounts(cpu=2)),
+        *(lone(name, "q", on="n1", shape=small, **deleted) for name in ("old-0", "old-1")),
+        lone("new", "q", shape=small),
+        clock=clock,
+    )
+    assert not make_plan(mirror.snapshot(clock.now())).tickets
+    clock.time += LONGEST_GRACE_S + STUCK_S + 1
+    later = mirror.snapshot(clock.now())
+    assert len(later.stuck) == 2
+
+    plan = make_plan(later)
+
+    assert not plan.tickets
+    assert plan.verdicts[GangKey("a/pod:new")].reason is Reason.QUEUE_AT_CAPABILITY
+    clock.time += 86400
+    assert set(make_plan(mirror.snapshot(clock.now())).tickets) == {"a/pod:new"}
+
+
+def test_idle_room_is_not_kept_for_who_waits_for_its_own_to_leave() -> None:
+    plan = make_plan(
+        limited(
+            leaving("a/old", 4, "q", "n1"),
+            gang("a/new", 4, queue="q", cpu=1, priority=9),
+            gang("b/other", 4, queue="other", cpu=1),
+            queues=[queue("q", capability=amounts(cpu=4)), queue("other")],
+        )
+    )
+
+    assert len(plan.tickets["b/other"].placements) == 4
+    assert set(plan.tickets["a/new"].pipelined.values()) == {"n1"}
+
+
+def test_who_waits_for_victims_of_its_own_queue_keeps_their_room_until_they_are_gone() -> None:
+    """Nobody else is promised it, and nobody else has to leave meanwhile."""
+    state = cluster(
+        nodes(1),
+        [leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1, priority=9)],
+        [queue("q", capability=amounts(cpu=4))],
+    )
+
+    plan = make_plan(state)
+
+    assert plan.verdicts["a/new"].reason is Reason.WAITING_FOR_VICTIMS
+    assert not plan.evictions
+
+
+def test_explain_tries_what_more_the_queue_would_have_to_have() -> None:
+    state = limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
+
+    found = explain(state, make_plan(state), policies.DEFAULT, GangKey("a/new"))
+
+    assert found is not None
+    assert "4 cpu more capability of queue q" in found.remedies
+
+
+def test_what_the_ledger_counts_has_them_in_it() -> None:
+    plan = make_plan(limited(leaving("a/old", 4, "q", "n1")))
+
+    (stake,) = [each for each in plan.stakes if each.name == "q"]
+    assert stake.leaving == amounts(cpu=4, pods=4)
+
+
+def test_volcano_does_not_count_them() -> None:
+    state = limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
+
+    assert set(make_plan(state, VOLCANO).tickets) == {"a/new"}

@@ -1,0 +1,458 @@
+"""What a namespace has of a queue: at most so much, at least so much, with every policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.gang import Gang
+from extender.model.queue import Namespace
+from extender.model.reason import Problem, Reason
+from extender.model.resources import CPU
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan, Standing, Verdict
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from tests.builders import amounts, carried_out, cluster, gang, nodes, queue, share
+from tests.unit.planner.sayings import shown, would_start_with
+
+VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
+CAPACITY = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity"))
+UNLIMITED = policies.parse(
+    policies.DEFAULT_TEXT.replace("  - name: proportion\n", "").replace(" reclaim,", "")
+)
+POLICIES = {
+    "default": policies.DEFAULT,
+    "capacity": CAPACITY,
+    "volcano": VOLCANO,
+    "without any limit of queues": UNLIMITED,
+}
+EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+
+
+def small(namespace: str, count: int, on: str = "", **rest: Any) -> list[Gang]:
+    """Make gangs of one cpu each in queue `q`."""
+    places = [on] if on else []
+    return [
+        gang(f"{namespace}/g{number}", 1, on=places, cpu=1, **{"queue": "q", **rest})
+        for number in range(count)
+    ]
+
+
+def at_rest(state: Snapshot, policy: Policy = policies.DEFAULT) -> tuple[Snapshot, Plan]:
+    """Carry plans out until nothing changes."""
+    for _ in range(40):
+        plan = make_plan(state, policy)
+        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+            return state, plan
+        state = carried_out(state, plan)
+    raise AssertionError("still moving after 40 plans")
+
+
+def cpus(state: Snapshot, namespace: str, queue: str = "q") -> int:
+    """Count the cpus that a namespace has of a queue."""
+    gangs = (each for each in state.gangs.values() if each.queue == queue)
+    own = (each for each in gangs if each.group.namespace == namespace)
+    return sum(each.allocated.amount(CPU) for each in own) // 1000
+
+
+def waiting(plan: Plan, namespace: str) -> list[Verdict]:
+    return [
+        verdict
+        for key, verdict in plan.verdicts.items()
+        if key.startswith(f"{namespace}/") and verdict.standing is Standing.WAITING
+    ]
+
+
+@EVERY_POLICY
+def test_a_namespace_gets_no_more_of_a_queue_than_it_may_have_at_most(policy: Policy) -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 8), *small("b", 2)],
+        [queue("q")],
+        shares=[share("q/a", at_most=amounts(cpu=3))],
+    )
+
+    state, plan = at_rest(before, policy)
+
+    assert (cpus(state, "a"), cpus(state, "b")) == (3, 2)
+    assert {verdict.reason for verdict in waiting(plan, "a")} == {Reason.NAMESPACE_AT_MOST}
+    assert waiting(plan, "a")[0].message == (
+        "namespace a uses 3 of at most 3 cpu in queue q; 1 more would exceed it"
+    )
+
+
+@EVERY_POLICY
+def test_one_gang_in_ten_parts_gets_no_more_than_one_in_one(policy: Policy) -> None:
+    shares = [share("q/a", at_most=amounts(cpu=3))]
+    whole = cluster(
+        nodes(2, cpu=8), [gang("a/g", 10, queue="q", cpu=1)], [queue("q")], shares=shares
+    )
+    parts = cluster(nodes(2, cpu=8), small("a", 10), [queue("q")], shares=shares)
+
+    assert cpus(at_rest(whole, policy)[0], "a") == 0
+    assert cpus(at_rest(parts, policy)[0], "a") == 3
+
+
+@EVERY_POLICY
+def test_at_most_nothing_is_nothing(policy: Policy) -> None:
+    shares = [share("q/a", at_most=amounts(cpu=1) * 0)]
+    before = cluster(nodes(1, cpu=8), small("a", 2), [queue("q")], shares=shares)
+
+    assert cpus(at_rest(before, policy)[0], "a") == 0
+
+
+def test_what_a_namespace_may_not_have_is_no_wish_of_its_queue() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 8), *small("b", 8, queue="other")],
+        [queue("q"), queue("other")],
+        shares=[share("q/a", at_most=amounts(cpu=2))],
+    )
+
+    plan = make_plan(before)
+
+    assert plan.queues["q"].deserved[CPU] == 2000
+    assert plan.queues["other"].deserved[CPU] == 6000
+
+
+@EVERY_POLICY
+def test_nobody_eats_what_a_namespace_has_at_least(policy: Policy) -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 8), *small("c", 8, queue="other")],
+        [queue("q"), queue("other")],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    state, plan = at_rest(before, policy)
+
+    assert cpus(state, "a") + cpus(state, "c", "other") == 5
+    assert plan.idle.amount(CPU) == 3000
+
+
+@EVERY_POLICY
+def test_what_is_kept_for_a_namespace_is_there_when_it_comes(policy: Policy) -> None:
+    running = small("a", 5, on="n1")
+    before = cluster(
+        nodes(1, cpu=8),
+        [*running, *small("c", 4, queue="other"), *small("b", 3, created=50.0)],
+        [queue("q", weight=1), queue("other", weight=1)],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    state, _ = at_rest(before, policy)
+
+    assert cpus(state, "b") == 3
+
+
+def test_a_queue_deserves_what_its_namespaces_have_at_least_whatever_its_weight() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("b", 8), *small("c", 8, queue="other")],
+        [queue("q", weight=1), queue("other", weight=7)],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    assert make_plan(before).queues["q"].deserved[CPU] == 3000
+
+
+def test_what_others_of_the_queue_want_is_not_guaranteed_by_it() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 8), *small("c", 8, queue="other")],
+        [queue("q", weight=1), queue("other", weight=4)],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    plan = make_plan(before)
+
+    assert plan.queues["q"].deserved[CPU] == 1000
+    assert plan.queues["other"].deserved[CPU] == 4000
+
+
+@EVERY_POLICY
+def test_reclaim_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [
+            *small("a", 4, on="n1"),
+            *small("b", 4, on="n1", created=50.0),
+            *small("c", 8, queue="other"),
+        ],
+        [queue("q"), queue("other", weight=7)],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    state, _ = at_rest(before, policy)
+
+    assert cpus(state, "b") >= 3
+
+
+@EVERY_POLICY
+def test_preemption_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("b", 8, on="n1"), *small("a", 8, priority=9)],
+        [queue("q")],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    state, _ = at_rest(before, policy)
+
+    assert cpus(state, "b") >= 3
+    if policy is not VOLCANO:
+        assert cpus(state, "a") == 5
+
+
+@EVERY_POLICY
+def test_a_more_important_gang_replaces_one_of_its_own_namespace(policy: Policy) -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [
+            *small("a", 2, on="n1"),
+            *small("b", 2, on="n1"),
+            gang("a/vip", 2, queue="q", cpu=1, priority=9),
+        ],
+        [queue("q")],
+        shares=[share("q/a", at_most=amounts(cpu=2))],
+    )
+
+    state, _ = at_rest(before, policy)
+
+    assert cpus(state, "b") == 2, "others are left alone: what they have is no help"
+    assert cpus(state, "a") == 2
+    if policy is not VOLCANO:
+        assert state.gangs[next(k for k in state.gangs if k == "a/vip")].on_nodes == 2
+
+
+def test_a_full_cluster_takes_back_for_a_namespace_below_what_it_has_at_least() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 8, on="n1"), *small("b", 4)],
+        [queue("q")],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    state, _ = at_rest(before)
+
+    assert (cpus(state, "a"), cpus(state, "b")) == (5, 3)
+
+
+def test_another_queue_gives_back_for_a_namespace_below_what_it_has_at_least() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("c", 8, on="n1", queue="other"), *small("b", 4)],
+        [queue("q", weight=1), queue("other", weight=7)],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    state, _ = at_rest(before)
+
+    assert cpus(state, "b") == 3
+
+
+def test_a_gang_that_its_namespace_keeps_out_keeps_no_room_from_others() -> None:
+    before = cluster(
+        nodes(1, cpu=4),
+        [*small("a", 2, on="n1"), gang("a/old", 2, queue="q", cpu=1), *small("b", 2, created=1e5)],
+        [queue("q")],
+        shares=[share("q/a", at_most=amounts(cpu=2))],
+        now=1e5 + 10,
+    )
+
+    assert cpus(at_rest(before)[0], "b") == 2
+
+
+def test_a_gang_that_its_namespace_keeps_out_keeps_nobody_from_asking() -> None:
+    before = cluster(
+        nodes(1, cpu=4),
+        [
+            *small("a", 2, on="n1"),
+            *small("b", 2, on="n1"),
+            gang("a/old", 2, queue="q", cpu=1, priority=9),
+            gang("c/vip", 2, queue="q", cpu=1, priority=5, created=1e5),
+        ],
+        [queue("q")],
+        shares=[share("q/a", at_most=amounts(cpu=1))],
+        now=1e5 + 10,
+    )
+
+    assert cpus(at_rest(before)[0], "c") == 2
+
+
+def test_gangs_that_wait_for_their_namespace_are_not_let_into_the_queue_before_others() -> None:
+    least = {"min_resources": amounts(cpu=1)}
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 8, group=least), *small("b", 2, group=least, created=50.0)],
+        [queue("q", capability=amounts(cpu=4))],
+        shares=[share("q/a", at_most=amounts(cpu=1))],
+    )
+
+    state, plan = at_rest(before)
+
+    assert (cpus(state, "a"), cpus(state, "b")) == (1, 2)
+    assert {verdict.reason for verdict in waiting(plan, "a")} == {Reason.NAMESPACE_AT_MOST}
+
+
+def test_a_share_of_a_queue_that_nobody_wrote_keeps_nothing() -> None:
+    shares = [share("nowhere/b", at_least=amounts(cpu=3))]
+    before = cluster(nodes(1, cpu=8), small("a", 8), [queue("q")], shares=shares)
+
+    assert cpus(at_rest(before)[0], "a") == 8
+
+
+def test_what_a_lending_queue_lends_is_not_what_its_namespaces_have_at_least() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        small("c", 8, queue="other"),
+        [queue("q", guarantee=amounts(cpu=5), lends=True), queue("other")],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    assert cpus(at_rest(before)[0], "c", "other") == 5
+
+
+def test_explain_tells_what_the_namespace_has_and_what_would_help() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
+        [queue("q")],
+        shares=[share("q/a", at_most=amounts(cpu=4), at_least=amounts(cpu=1))],
+    )
+
+    lines = shown(before, "a/train")
+
+    assert lines[1] == (
+        "NamespaceAtMost: namespace a uses 3 of at most 4 cpu in queue q; 2 more would exceed it"
+    )
+    about = [" ".join(line.split()) for line in lines]
+    assert about[about.index("namespace a, of that queue") + 1 :][:2] == [
+        "at most 4 cpu",
+        "at least 1 cpu",
+    ]
+    assert would_start_with(before) == [
+        "1 cpu more at most for namespace a in queue q",
+        "1 cpu less in use by namespace a in queue q",
+    ]
+
+
+def test_a_gang_kept_out_by_what_others_have_at_least_says_so_and_what_would_help() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
+        [queue("q", capability=amounts(cpu=4))],
+        shares=[share("q/b", at_least=amounts(cpu=2))],
+    )
+
+    lines = shown(before, "a/train")
+
+    assert lines[1] == (
+        "QueueAtCapability: queue q uses 2 cpu, keeps 2 for its namespaces and may have at most 4;"
+        " 2 more would exceed it"
+    )
+    assert "2 cpu less kept for namespace b in queue q, its at-least" in would_start_with(before)
+    assert "2 cpu more capability of queue q" in would_start_with(before)
+
+
+def test_room_that_is_kept_for_a_namespace_is_named() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [gang("a/train", 7, queue="other", cpu=1)],
+        [queue("q"), queue("other")],
+        shares=[share("q/b", at_least=amounts(cpu=2))],
+    )
+
+    lines = shown(before, "a/train")
+
+    assert lines[1] == (
+        "QueueAtCapability: 2 of 8 cpu is in use or guaranteed to others; 7 more for queue other"
+        " would eat their guarantee"
+    )
+    kept = "  2 cpu: kept for namespace b in queue q, which has at least so much there"
+    assert kept in lines
+    assert kept not in shown(
+        cluster(
+            nodes(1, cpu=8),
+            [gang("b/train", 9, queue="q", cpu=1)],
+            [queue("q")],
+            shares=[share("q/b", at_least=amounts(cpu=2))],
+        ),
+        "b/train",
+    )
+
+
+def test_the_figures_of_a_share_count_what_starts_now() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 1, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
+        [queue("q")],
+        shares=[share("q/a", at_most=amounts(cpu=4)), share("q/b", at_least=amounts(cpu=1))],
+    )
+
+    figures = make_plan(before).shares
+
+    assert list(figures) == ["q/a", "q/b"]
+    assert figures["q/a"].allocated.amount(CPU) == 3000
+    assert figures["q/a"].requested.amount(CPU) == 3000
+    assert figures["q/b"].allocated.amount(CPU) == 0
+
+
+def test_a_full_cluster_says_so_and_not_that_a_guarantee_would_be_eaten() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 5, on="n1"), *small("b", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
+        [queue("q")],
+        shares=[share("q/b", at_least=amounts(cpu=3))],
+    )
+
+    assert shown(before, "a/train")[1] == (
+        "NotEnoughRoom: needs 2 x 1 cpu; 0 slots free: 1 node short of cpu"
+    )
+
+
+def test_of_two_ceilings_the_nearest_is_named() -> None:
+    before = cluster(
+        nodes(1, cpu=8),
+        [*small("a", 2, on="n1"), *small("b", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
+        [queue("q", capability=amounts(cpu=4))],
+        shares=[share("q/a", at_most=amounts(cpu=3))],
+    )
+
+    assert shown(before, "a/train")[1] == (
+        "NamespaceAtMost: namespace a uses 2 of at most 3 cpu in queue q; 2 more would exceed it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "helps"),
+    [
+        (
+            {"problem": "the annotation cannot be read"},
+            ["what is written on namespace a mended"],
+        ),
+        (
+            {"allowed": frozenset({"q", "r", "lost"})},
+            [
+                "queue q named as its own, which namespace a may use",
+                "queue default allowed to namespace a",
+            ],
+        ),
+    ],
+)
+def test_what_would_help_a_gang_that_may_use_no_queue(
+    policy: dict[str, Any], helps: list[str]
+) -> None:
+    refused = Problem(Reason.QUEUE_NOT_ALLOWED, "it may not")
+    before = cluster(
+        nodes(1, cpu=8),
+        [replace(gang("a/train", 2, cpu=1), problem=refused)],
+        [queue("q"), queue("r"), queue("default")],
+    )
+    written = replace(before, namespaces={"a": Namespace(name="a", **policy)})
+
+    assert would_start_with(written) == helps

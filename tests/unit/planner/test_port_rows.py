@@ -1,0 +1,74 @@
+"""Nodes on which host ports are in the way: the same as by comparing each with each, for less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import given, strategies as st
+
+from extender.model.pod import HostPort, Shape
+from extender.model.ports import Ports
+from extender.plan.planner import make_plan
+from extender.plan.room.port_rows import PortRows
+from tests.builders import cluster, gang, nodes, pod, shape
+from tests.steps import steps
+from tests.unit.model.test_ports import clash, sets
+
+
+@given(
+    st.lists(sets, min_size=3, max_size=3),
+    st.lists(st.tuples(sets, st.lists(st.integers(0, 2), min_size=1, max_size=3)), max_size=4),
+    st.integers(0, 4),
+    sets,
+)
+def test_rows_clash_where_two_ports_do(taken, promised, given_back, wanted) -> None:  # type: ignore[no-untyped-def]
+    table = cluster(nodes(3)).nodes
+    ports = {each.name: Ports(taken[row]) for row, each in enumerate(table.nodes) if taken[row]}
+    index = PortRows(replace(table, ports=ports))
+    made = [(Shape(host_ports=some), rows) for some, rows in promised]
+    for kind, rows in made:
+        index.promise(kind, rows)
+        index.clashing(Shape(host_ports=wanted))
+    kept = made[: len(made) - given_back] if given_back <= len(made) else []
+    for kind, rows in reversed(made[len(kept) :]):
+        index.give_back(kind, rows)
+
+    assert index.clashing(Shape(host_ports=wanted)).tolist() == [
+        any(
+            clash(one, other)
+            for one in wanted
+            for other in (
+                *taken[row],
+                *(port for kind, rows in kept if row in rows for port in kind.host_ports),
+            )
+        )
+        for row in range(3)
+    ]
+
+
+def crowd(pods: int, ports: int) -> Callable[[], object]:
+    """Plan half of *pods*, each with ports of its own, beside the others on one node."""
+    kinds = [
+        Shape(
+            requests=shape(cpu=0.01).requests,
+            host_ports=tuple(HostPort(1000 + ports * n + each) for each in range(ports)),
+        )
+        for n in range(pods)
+    ]
+    seated = [
+        gang(f"a/run-{n}", pods=[pod(f"run-{n}", kinds[n], on="n1")], on=["n1"])
+        for n in range(pods // 2)
+    ]
+    waiting = [
+        gang(f"a/wait-{n}", pods=[pod(f"wait-{n}", kinds[n])]) for n in range(pods // 2, pods)
+    ]
+    before = cluster(nodes(3, cpu=64), [*seated, *waiting])
+    return lambda: make_plan(before)
+
+
+def test_a_pod_with_more_host_ports_costs_more_by_no_more_than_those() -> None:
+    few, many = (steps(crowd(16, ports)) for ports in (8, 64))
+
+    # Each with each it would be 64 times as much for what has to do with ports.
+    assert many - few < 20 * 16 * 56

@@ -1,0 +1,88 @@
+"""Pods that could make room but are left alone are counted, with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from extender.model.gang import Gang, Phase
+from extender.model.pod import PodUid, Status
+from extender.model.queue import Queue
+from extender.model.snapshot import Snapshot
+from extender.plan.census import Census
+from extender.plan.policy import policies
+from extender.plan.session import Session
+from extender.plan.victims.protected import Protected
+from tests.unit.evictions.scene import budget, gang, node_table, pod, snapshot
+
+VIP = gang("vip", 2, status=Status.PENDING, priority=10, phase=Phase.INQUEUE)
+
+
+def guarded(count: int = 3, **rest: Any) -> Gang:
+    members = [pod(f"old-{index}", node="n0", labels={"app": "db"}) for index in range(count)]
+    return gang("old", members, phase=Phase.RUNNING, **rest)
+
+
+def note(seen: Snapshot, mine: Gang = VIP) -> str:
+    session = Session(Census(seen), policies.DEFAULT)
+    state = session.census.state(mine.key)
+    assert state is not None
+    return Protected(session).note(state)
+
+
+def full(*gangs: Gang, **rest: Any) -> Snapshot:
+    table = node_table([3])
+    table.used[0, 0] = 3000
+    return snapshot(*gangs, nodes=table, **rest)
+
+
+def test_a_budget_that_allows_less_than_is_there_is_named() -> None:
+    seen = full(guarded(), VIP, budgets=[budget("keep", 1, app="db")])
+
+    assert note(seen) == "; left alone: 3 pods (PodDisruptionBudget a/keep allows 1 disruptions)"
+
+
+def test_a_budget_that_allows_enough_is_not() -> None:
+    assert note(full(guarded(), VIP, budgets=[budget("keep", 3, app="db")])) == ""
+
+
+def test_protected_pods_are_named_with_their_reason() -> None:
+    seen = replace(
+        full(guarded(), VIP), protected={PodUid("uid-old-0"): "it has only just started"}
+    )
+
+    assert note(seen) == "; left alone: 1 pod (it has only just started)"
+
+
+def test_those_who_would_not_have_to_leave_anyway_are_not_counted() -> None:
+    keep = [budget("keep", 0, app="db")]
+
+    assert note(full(guarded(priority=10), VIP, budgets=keep)) == ""
+    queues = [Queue(name="left"), Queue(name="right", reclaimable=False)]
+    assert note(full(guarded(queue="right"), VIP, budgets=keep, queues=queues)) == ""
+
+
+def test_in_another_queue_they_are_counted_when_it_can_be_made_to_give_back() -> None:
+    seen = full(guarded(queue="right"), VIP, budgets=[budget("keep", 0, app="db")])
+
+    assert "3 pods (PodDisruptionBudget a/keep" in note(seen)
+
+
+def test_what_a_gang_remembers_of_its_budgets_is_forgotten_when_they_change() -> None:
+    old = guarded()
+    strict = note(full(old, VIP, budgets=[budget("keep", 0, app="db")]))
+    lenient = note(full(old, VIP, budgets=[budget("keep", 3, app="db")]))
+
+    assert "allows 0 disruptions" in strict
+    assert lenient == ""
+
+
+def test_without_budgets_and_reprieves_nothing_is_said() -> None:
+    assert note(full(guarded(), VIP)) == ""
+
+
+def test_pods_that_should_have_left_long_ago_are_named() -> None:
+    stuck = frozenset({PodUid("uid-old-0"), PodUid("uid-of-another-scheduler")})
+    hanging = gang("old", [pod("old-0", Status.RELEASING, node="n0")], phase=Phase.RUNNING)
+
+    assert note(full(hanging, VIP, stuck=stuck)) == "; 2 pods should have left long ago: a/old-0"

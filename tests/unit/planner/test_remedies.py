@@ -1,0 +1,223 @@
+"""What would let a gang start was tried in the planner before it is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from extender.model.gang import GangKey
+from extender.model.pod import NodeTerm, Requirement, Shape, Status
+from extender.model.queue import Queue, QueueState
+from extender.model.reason import Problem, Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.verdict.explain import explain
+from tests.strategies import examples
+from tests.unit.evictions.scene import NOW, gang, pod
+from tests.unit.planner.sayings import cpu, queues, running, seen, waiting, would_start_with
+from tests.unit.planner.test_idle_room_laws import POLICIES, clusters
+
+VOLCANO = policies.parse("compatibility: volcano")
+FULL = running("held", ["n0"] * 7)
+
+
+def test_room_is_asked_for_exactly_as_much_as_is_missing() -> None:
+    assert would_start_with(seen(waiting("train", 1, 1, 1), FULL)) == [
+        "room for 2 more members of 1 cpu each"
+    ]
+
+
+def test_one_missing_member_names_the_node_that_lacks_least() -> None:
+    crowded = seen(waiting("train", 1, 1), FULL, running("more", ["n1"] * 8), cpus=[8, 8])
+
+    assert would_start_with(crowded) == [
+        "room for 1 more member of 1 cpu each",
+        "1 cpu more idle on node n1",
+    ]
+
+
+def test_a_ceiling_is_to_be_raised_and_not_the_weight() -> None:
+    before = seen(waiting("train", *[1] * 8), cpus=[16], among=queues(capability=cpu(4)))
+
+    assert would_start_with(before) == ["4 cpu more capability of queue left"]
+
+
+def test_less_in_use_helps_only_where_enough_is_in_use() -> None:
+    held = running("held", ["n0"] * 2)
+    before = seen(waiting("train", 1, 1, 1), held, cpus=[16], among=queues(capability=cpu(4)))
+
+    assert would_start_with(before) == [
+        "1 cpu more capability of queue left",
+        "1 cpu less in use by queue left",
+    ]
+
+
+def test_what_is_not_enough_by_itself_is_said_with_the_rest() -> None:
+    before = seen(waiting("train", *[1] * 20), cpus=[16], among=queues(capability=cpu(4)))
+
+    assert would_start_with(before) == [
+        "room for 4 more members of 1 cpu each: the cluster, empty, takes 16 of 20,"
+        " and 16 cpu more capability of queue left"
+    ]
+
+
+def test_nodes_that_are_shut_are_to_be_opened() -> None:
+    twelve = waiting("train", *[1] * 12)
+
+    assert would_start_with(seen(twelve, cpus=[8, 8], unready=["n1"]))[0] == "node n1 ready again"
+    assert would_start_with(seen(twelve, cpus=[8, 8], cordoned=["n1"]))[0] == "node n1 uncordoned"
+    assert would_start_with(seen(twelve, cpus=[8, 8], unready=["n0"], cordoned=["n1"]))[0] == (
+        "nodes n0 and n1 ready and uncordoned"
+    )
+
+
+def test_a_weight_is_named_that_is_enough_and_only_where_it_helps() -> None:
+    other = waiting("other", *[1] * 8, queue="right")
+    before = seen(waiting("train", *[1] * 5), other, among=queues(weight=1))
+
+    said = would_start_with(before, policy=VOLCANO)
+
+    assert "weight 2 of queue left instead of 1" in said
+    assert not any(words.startswith("weight 4") for words in said)
+
+
+def test_a_queue_over_its_due_may_use_less_of_it() -> None:
+    held, other = running("held", ["n0"] * 4), waiting("other", *[1] * 8, queue="right")
+
+    said = would_start_with(seen(waiting("train", 1, 1), held, other), policy=VOLCANO)
+
+    assert said[0] == "2 cpu less in use by queue left"
+
+
+def test_an_idle_guarantee_is_to_be_lent() -> None:
+    among = [Queue(name="left"), Queue(name="right", guarantee=cpu(4))]
+
+    assert would_start_with(seen(waiting("train", *[1] * 6), among=among)) == [
+        "queue right lending its guarantee (`guarantee.lend: true`)",
+        "room for 6 more members of 1 cpu each",
+    ]
+
+
+def test_several_guarantees_are_lent_together_where_one_is_not_enough() -> None:
+    among = [Queue(name="left"), *(Queue(name=name, guarantee=cpu(3)) for name in ("r1", "r2"))]
+
+    assert would_start_with(seen(waiting("train", *[1] * 8), among=among)) == [
+        "queues r1 and r2 lending their guarantee (`guarantee.lend: true`)",
+        "room for 8 more members of 1 cpu each",
+    ]
+
+
+def test_others_who_would_take_the_room_first_are_named_only_where_nothing_else_helps() -> None:
+    first = [waiting(f"first-{n}", 1, 1, created=NOW - 60) for n in range(9)]
+
+    assert would_start_with(seen(waiting("train", *[1] * 4), *first, FULL)) == [
+        "room for 3 more members of 1 cpu each, and no other gang waiting"
+    ]
+
+
+def test_whoever_went_first_is_named() -> None:
+    old = waiting("old", *[1] * 6, created=NOW - 60)
+
+    assert would_start_with(seen(waiting("train", *[1] * 6), old)) == [
+        "a/old gone, which went first",
+        "room for 4 more members of 1 cpu each",
+    ]
+
+
+def test_members_that_wait_for_others_to_leave_say_how_many() -> None:
+    held = running("held", ["n0"] * 6, queue="right")
+
+    assert would_start_with(seen(waiting("train", *[1] * 4), held)) == [
+        "6 pods gone, asked to leave for it"
+    ]
+
+
+def test_a_queue_is_opened_and_what_then_is_missing_is_said_too() -> None:
+    closed = queues(state=QueueState.CLOSED)
+
+    assert would_start_with(seen(waiting("train", 1), among=closed)) == ["queue left opened again"]
+    assert would_start_with(seen(waiting("train", *[1] * 9), among=closed)) == [
+        "room for 1 more member of 1 cpu each: the cluster, empty, takes 8 of 9,"
+        " and queue left opened again"
+    ]
+
+
+def test_a_queue_that_does_not_exist_is_created() -> None:
+    assert would_start_with(seen(waiting("train", 1, queue="none"))) == [
+        "a Queue none, or another queue named in its PodGroup"
+    ]
+
+
+def test_a_queue_the_namespace_may_not_use_is_allowed() -> None:
+    barred = replace(
+        waiting("train", 1), problem=Problem(Reason.QUEUE_NOT_ALLOWED, "it may not use it")
+    )
+
+    assert would_start_with(seen(barred)) == ["queue left allowed to namespace a"]
+
+
+def test_missing_members_are_taken_to_be_like_those_there_are() -> None:
+    assert would_start_with(seen(waiting("train", 1, 1, min_member=5))) == [
+        "3 more pods that name a/train; it has 2"
+    ]
+    assert would_start_with(seen(waiting("train", 1, 1, min_member=9))) == [
+        "7 more pods that name a/train; it has 2,"
+        " and room for 1 more member of 1 cpu each: the cluster, empty, takes 8 of 9"
+    ]
+
+
+def test_members_nobody_has_seen_cannot_be_tried() -> None:
+    assert would_start_with(seen(gang("train", [], min_member=2))) == [
+        "2 more pods that name a/train; not tried, for nobody knows yet what they ask for"
+    ]
+
+
+def test_gates_are_to_be_taken_away() -> None:
+    gated = [pod(f"train-{n}", Status.PENDING, gated=True) for n in range(2)]
+
+    assert would_start_with(seen(gang("train", gated))) == [
+        "the scheduling gates of 2 of its pods taken away"
+    ]
+
+
+def test_what_nobody_could_change_is_said() -> None:
+    nowhere = Shape(
+        requests=Resources({"cpu": 1000, "pods": 1}),
+        affinity=(NodeTerm(labels=(Requirement("zone", "In", ("somewhere",)),)),),
+    )
+    before = seen(gang("train", [pod("train-0", Status.PENDING, shape=nowhere)]))
+
+    assert would_start_with(before) == [
+        "nothing was found that an administrator could change; in vain would be:"
+        " room for 1 more member of 1 cpu each: the cluster, empty, takes 0 of 1"
+    ]
+
+
+def test_a_group_that_cannot_be_used_is_for_its_owner_to_mend() -> None:
+    broken = replace(
+        waiting("train", 1), problem=Problem(Reason.POD_GROUP_MISSING, "there is none")
+    )
+
+    assert would_start_with(seen(broken)) == [
+        "nothing an administrator could change: its owner has to create or mend its PodGroup"
+    ]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(before=clusters())
+@settings(max_examples=examples(25))
+def test_every_gang_that_waits_is_told_something_and_nothing_is_changed_by_trying(
+    policy: str, before: Snapshot
+) -> None:
+    decided = make_plan(before, POLICIES[policy])
+
+    for key in before.gangs:
+        told = explain(before, decided, POLICIES[policy], GangKey(key))
+        assert told is not None
+        assert bool(told.remedies) == (told.verdict.standing.value in ("waiting", "invalid"))
+    again = make_plan(before, POLICIES[policy])
+    assert (again.verdicts, again.tickets) == (decided.verdicts, decided.tickets)

@@ -1,0 +1,110 @@
+"""Sentences that are true: what `explain` says of a gang is so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.model.pod import HostPort, Shape, Status
+from extender.model.ports import Ports
+from extender.model.queue import Queue
+from extender.model.resources import Resources
+from extender.plan.policy import policies
+from extender.plan.policy.options import Policy
+from tests.unit.evictions.scene import gang, pod
+from tests.unit.planner.sayings import cpu, family, queues, running, said, seen, waiting
+
+CAPACITY = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity"))
+VOLCANO = policies.parse("compatibility: volcano")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policies.DEFAULT, id="default"),
+        pytest.param(CAPACITY, id="capacity"),
+        pytest.param(VOLCANO, id="volcano"),
+    ],
+)
+@pytest.mark.parametrize("others", [(), (waiting("other", *[1] * 8, queue="right"),)])
+def test_a_gang_above_its_queues_ceiling_says_so_and_names_the_ceiling(
+    policy: Policy, others: tuple[()]
+) -> None:
+    train = waiting("train", *[1] * 8)
+
+    assert said(
+        seen(train, *others, cpus=[16], among=queues(capability=cpu(4))), policy=policy
+    ) == ("QueueAtCapability: queue left uses 0 of at most 4 cpu; 8 more would exceed it")
+
+
+def test_the_ceiling_of_a_queue_above_is_named_as_that_ones() -> None:
+    before = seen(waiting("train", *[1] * 8), cpus=[16], among=family(capability=cpu(4)))
+
+    assert said(before) == (
+        "QueueAtCapability: queue above uses 0 of at most 4 cpu; 8 more would exceed it"
+    )
+
+
+def test_members_that_were_only_tried_are_not_counted_as_used() -> None:
+    before = seen(waiting("train", 1, 1, 1, 2), cpus=[16], among=queues(capability=cpu(4)))
+
+    assert said(before) == (
+        "QueueAtCapability: queue left uses 0 of at most 4 cpu; 5 more would exceed it"
+    )
+
+
+def test_an_empty_cluster_whose_nodes_are_not_ready_says_so() -> None:
+    before = seen(waiting("train", *[1] * 4), cpus=[8, 8], unready=["n0", "n1"])
+
+    assert said(before) == (
+        "NotEnoughRoom: needs 4 x 1 cpu; the empty cluster has 0 such slots: 2 nodes not ready"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shut", "words"), [({"unready": ["n1"]}, "not ready"), ({"cordoned": ["n1"]}, "cordoned")]
+)
+def test_a_gang_that_needs_a_node_that_is_shut_is_not_called_too_large(
+    shut: dict[str, list[str]], words: str
+) -> None:
+    assert said(seen(waiting("train", *[1] * 12), cpus=[8, 8], **shut)) == (
+        f"NotEnoughRoom: needs 12 x 1 cpu; the empty cluster has 8 such slots: 1 node {words}"
+    )
+    assert said(seen(waiting("train", *[1] * 20), cpus=[8, 8], **shut)) == (
+        f"ExceedsCluster: needs 20 x 1 cpu; the empty cluster has 8 such slots: 1 node {words}"
+    )
+
+
+def test_a_gang_over_its_due_is_not_told_that_its_members_do_not_fit_at_once() -> None:
+    # What both kinds of members ask for together is above the due; each kind alone is not.
+    train = waiting("train", 1, 3)
+    held = running("held", ["n0"] * 2)
+    other = waiting("other", *[1] * 4, queue="right")
+
+    assert said(seen(train, held, other, cpus=[8]), policy=VOLCANO) == (
+        "QueueOverDeserved: queue left deserves 4 cpu and uses 2; the gang needs 1 x 1 and 1 x 3"
+    )
+
+
+def test_nobody_is_said_to_leave_where_nobody_leaves() -> None:
+    # Volcano promises parts of idle room to a gang that cannot start.
+    train = waiting("train", *[1] * 8)
+    held = running("held", ["n0"] * 2)
+
+    before = seen(train, held, cpus=[16], among=[Queue(name="left", capability=cpu(8))])
+    assert said(before, policy=VOLCANO) == (
+        "QueueAtCapability: queue left uses 2 of at most 8 cpu; 8 more would exceed it"
+    )
+
+
+def test_what_runs_now_is_no_part_of_the_empty_cluster() -> None:
+    ported = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
+    members = [pod(f"train-{n}", Status.PENDING, shape=ported) for n in range(3)]
+    before = seen(gang("train", members), cpus=[8, 8])
+    taken = replace(before.nodes, ports={"n0": Ports([HostPort(80)])})
+    refused = {ported: frozenset({"n1"})}
+
+    assert said(replace(before, nodes=taken, misfits=refused)) == (
+        "ExceedsCluster: needs 3 x 1 cpu; the empty cluster has 2 such slots"
+    )

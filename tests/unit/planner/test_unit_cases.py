@@ -1,0 +1,138 @@
+"""The rows of the behaviour tables that are formulas: scores, phases, comparisons, orders."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.cli.saved import objects as files
+from extender.model.gang import Gang, Phase, PodGroup
+from extender.model.pod import Status
+from extender.model.resources import CPU, MEMORY
+from extender.plan.actions.backfill import in_order
+from extender.plan.arithmetic import exceeds_somewhere, excess, within_somewhere
+from extender.plan.census import Census
+from extender.plan.policy import policies
+from extender.plan.policy.options import VOLCANO
+from extender.plan.room.prospect import Prospect
+from extender.plan.session import Session
+from extender.plan.verdict.verdicts import is_unschedulable, phase_after
+from tests.builders import pod, shape
+from tests.unit.planner.case_objects import Case, cases, objects, policy_file
+
+MATHS = VOLCANO.maths
+
+
+def vector(written: dict[str, Any] | None) -> dict[str, float]:
+    """Read a row's vector; all but cpu, memory and pods stand there in thousandths."""
+    raw = written or {}
+    found = {CPU: float(raw.get("cpu_milli", 0)), MEMORY: float(raw.get("memory_bytes", 0))}
+    for name, amount in raw.get("scalars_raw", {}).items():
+        found[name] = amount if name == "pods" else amount / 1000
+    return found
+
+
+def rows(*operations: str) -> list[Case]:
+    return [
+        case
+        for case in cases("resource_arithmetic")
+        if case["op"] in operations and case["impl"] == "volcano"
+    ]
+
+
+@pytest.mark.parametrize("case", rows("LessEqual"), ids=lambda case: case["id"])
+def test_at_most_everywhere(case: Case) -> None:
+    left, right = vector(case["resource1"]), vector(case["resource2"])
+    if case["missing_dimension_default"] == "Infinity":
+        right = {name: right.get(name, float("inf")) for name in {*left, *right}}
+
+    assert MATHS.within(left, right) == case["expected"]
+
+
+@pytest.mark.parametrize("case", rows("LessEqualWithDimension"), ids=lambda case: case["id"])
+def test_at_most_where_it_is_asked(case: Case) -> None:
+    left, right, asked = (vector(case[key]) for key in ("resource1", "resource2", "req"))
+
+    assert (excess(left, right, asked) == []) == case["expectedFlag"]
+
+
+@pytest.mark.parametrize(
+    "case", rows("LessEqualPartlyWithDimensionZeroFiltered"), ids=lambda case: case["id"]
+)
+def test_at_most_somewhere(case: Case) -> None:
+    left, right, asked = (vector(case[key]) for key in ("r", "rr", "req"))
+
+    assert within_somewhere(MATHS, left, right, asked) == case["wantBool"]
+
+
+@pytest.mark.parametrize(
+    "case", rows("GreaterPartlyWithRelevantDimensions"), ids=lambda case: case["id"]
+)
+def test_more_somewhere(case: Case) -> None:
+    left, right, asked = (vector(case[key]) for key in ("r", "rr", "req"))
+
+    assert exceeds_somewhere(MATHS, left, right, asked) == case["wantBool"]
+
+
+def members(written: list[dict[str, str]]) -> Gang:
+    pods = tuple(
+        pod(each["name"], shape(cpu=1), status=Status(each["status"]), on=each["node"])
+        for each in written
+    )
+    return Gang(group=PodGroup(namespace="a", name="g"), pods=pods)
+
+
+@pytest.mark.parametrize("case", [*cases("volcano_podgroup_phase")], ids=lambda case: case["id"])
+def test_the_phase_after_a_cycle(case: Case) -> None:
+    gang = members(case["tasks"])
+    group = PodGroup(namespace="a", name="g", min_member=case["min_member"])
+    found = phase_after(
+        Gang(group=group, pods=gang.pods),
+        Phase(case["current_phase"]),
+        VOLCANO,
+        unschedulable=case["unschedulable_condition_this_session"],
+    )
+
+    assert found.value == case["expect"]["phase"]
+
+
+@pytest.mark.parametrize("case", [*cases("volcano_gang_condition")], ids=lambda case: case["id"])
+def test_members_that_are_just_leaving_do_not_make_a_gang_unschedulable(case: Case) -> None:
+    group = PodGroup(namespace="a", name="g", min_member=case["min_member"])
+    gang = Gang(group=group, pods=members(case["tasks"]).pods)
+
+    skipped = not is_unschedulable(gang, gang.ready)
+
+    assert skipped == case["expect"]["skip_unschedulable_condition"]
+
+
+def opened(case: Case, tmp_path: Any) -> Session:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(objects(case)))
+    snapshot = files.read([str(path)], frozenset({"volcano"})).snapshot()
+    chosen = policies.parse(json.dumps(policy_file(case, "volcano")), "case")
+    return Session(Census(snapshot), chosen)
+
+
+@pytest.mark.parametrize("case", [*cases("volcano_binpack")], ids=lambda case: case["id"])
+def test_scores_of_packing(case: Case, tmp_path: Any) -> None:
+    session = opened({**case, "actions": ["allocate"]}, tmp_path)
+    names = [node.name for node in session.snapshot.nodes.nodes]
+    shapes = {p.key: p.shape for g in session.snapshot.gangs.values() for p in g.pods}
+
+    for key, expected in case["expect"]["node_scores"].items():
+        need = session.room.row(shapes[key]).astype(float)
+        prospect = Prospect(session.room, need, session.room.all_rows, 1)
+        scores = session.opinions.score(shapes[key], prospect)[:, 0].tolist()
+        assert dict(zip(names, scores, strict=True)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("case", [*cases("volcano_backfill")], ids=lambda case: case["id"])
+def test_the_order_of_backfill(case: Case, tmp_path: Any) -> None:
+    session = opened(case, tmp_path)
+
+    found = [each.name for _, pods in in_order(session) for each in pods]
+
+    assert found == case["expect"]["backfill_order"]

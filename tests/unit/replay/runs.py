@@ -1,0 +1,45 @@
+"""Runs of a whole cluster under virtual time, written down as they go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+from extender.plan.policy import policies
+from extender.recording.folder import Folder
+from extender.recording.writing import Writing
+from extender.sim.world.world import World
+from tests.unit.sim.test_world import cluster, job, run
+
+MIB = 1 << 20
+
+
+def greedy_and_poor() -> World:
+    """Give a cluster in which one queue takes back what it lent, and many wait."""
+    world = cluster(nodes=4, greedy=1, poor=1)
+    jobs = [
+        *(job(f"greedy-{n}", 2, lasts_s=400, queue="greedy") for n in range(8)),
+        *(job(f"poor-{n}", 4, queue="poor", arrives_s=60.0 + n) for n in range(3)),
+        job("giant", 30, queue="poor", arrives_s=30),
+    ]
+    for each in jobs:
+        world.workloads.submit(each)
+    return world
+
+
+def recorded(folder: Path, seconds: float = 400, most_bytes: int = 256 * MIB) -> list[Snapshot]:
+    """Record a run, and give what was seen in it."""
+    seen: list[Snapshot] = []
+    place = Folder(str(folder), most_bytes)
+    writing = Writing(place)
+    world = greedy_and_poor()
+
+    def keep(snapshot: Snapshot, plan: Plan) -> None:
+        seen.append(snapshot)
+        writing.write(snapshot, policies.DEFAULT, plan)
+
+    world.extender.on_pass = keep
+    run(world, seconds)
+    place.close()
+    return seen

@@ -1,0 +1,70 @@
+"""Whatever differs can be seen to differ: what was and what is are never the same words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid
+from extender.model.resources import Resources
+from extender.plan.decision import Eviction, Plan, QueueFigures, Ticket
+from extender.plan.planner import make_plan
+from extender.recording.differences import Differing, differences
+from tests.unit.planner.reason_cases import SENTENCES
+
+TRAIN = GangKey("lab/train")
+PLAN = make_plan(SENTENCES[0].before())
+LONG = "x" * 200
+FIGURES = QueueFigures(name="research", weight=3, allocated=Resources({"cpu": 4000}), share=0.25)
+
+
+def placed(**nodes: str) -> Plan:
+    where = {PodUid(uid): node for uid, node in nodes.items()}
+    return replace(PLAN, tickets={TRAIN: Ticket(gang=TRAIN, placements=where)})
+
+
+def said(text: str) -> Plan:
+    key, verdict = next(iter(PLAN.verdicts.items()))
+    return replace(PLAN, verdicts={key: replace(verdict, message=text)})
+
+
+def figures(**facts: Any) -> Plan:
+    return replace(PLAN, queues={"research": replace(FIGURES, **facts)})
+
+
+def leaving(node: str) -> Plan:
+    uid = PodUid("u1")
+    order = Eviction(
+        uid=uid, namespace="lab", name="p", node=node, action="reclaim", beneficiary=TRAIN
+    )
+    return replace(PLAN, evictions=(order,))
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        (placed(a="n1", b="n2"), placed(a="n2", b="n1"), ("a on n1", "a on n2")),
+        (
+            placed(a="n1", b="n2", c="n3", d="n4"),
+            placed(a="n1", b="n2", c="n3", d="n5"),
+            ("d on n4", "d on n5"),
+        ),
+        (said(f"{LONG} 3 slots {LONG}"), said(f"{LONG} 4 slots {LONG}"), ("3 slots", "4 slots")),
+        (
+            figures(),
+            figures(allocated=Resources({"cpu": 5000})),
+            ("allocated Resources({'cpu': 4000})", "allocated Resources({'cpu': 5000})"),
+        ),
+        (leaving("n1"), leaving("n2"), ("n1", "n2")),
+    ],
+)
+def test_what_differs_is_in_the_words(was: Plan, now: Plan, words: tuple[str, str]) -> None:
+    (found,) = differences(was, now)
+
+    assert isinstance(found, Differing)
+    assert words[0] in found.was
+    assert words[1] in found.now
+    assert len(str(found)) < 500

@@ -1,0 +1,246 @@
+"""Recording costs planning nothing: not the disk's time, not its room, not its faults."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cli.main import main
+from extender.errors import BadConfiguration
+from extender.metrics import Metrics
+from extender.model.resources import Resources
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.recording import folder as folders, recorder as recorders
+from extender.recording.layout import FILES
+from extender.recording.reading import Recording
+from extender.recording.recorder import Recorder
+from extender.recording.writing import Writing
+from extender.settings import Settings
+from extender.sim import objects
+from tests.unit.planner.reason_cases import SENTENCES
+from tests.unit.replay.runs import MIB, recorded
+from tests.unit.web.conftest import World, eventually
+
+SNAPSHOT = SENTENCES[0].before()
+PLAN = make_plan(SNAPSHOT, policies.DEFAULT)
+
+
+def counted(metrics: Metrics, outcome: str) -> float:
+    return metrics.recorded_passes.labels(outcome)._value.get()
+
+
+def passes(folder: Path) -> int:
+    return sum(1 for _ in Recording(str(folder)).steps())
+
+
+def size(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.iterdir())
+
+
+def test_nobody_but_us_may_read_what_is_kept(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        recorded(tmp_path / "new" / "recording", seconds=10)
+    finally:
+        os.umask(previous)
+
+    (file,) = (tmp_path / "new" / "recording").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_a_recording_never_has_more_bytes_than_it_may_and_each_file_stands_for_itself(
+    tmp_path: Path,
+) -> None:
+    most = 8 * 3000
+    largest = []
+    original = folders.Folder.write
+
+    def watched(self: Any, content: bytes) -> None:
+        original(self, content)
+        largest.append(size(tmp_path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folders.Folder, "write", watched)
+        for _ in range(8):
+            seen = recorded(tmp_path, most_bytes=most)
+
+    assert max(largest) <= most
+    assert 2 < len(list(tmp_path.iterdir())) <= FILES + 1
+    assert not (tmp_path / "recording-00000001.gxr").exists(), "the oldest goes"
+    for oldest in sorted(tmp_path.iterdir())[:-1]:
+        oldest.unlink()
+        assert CliRunner().invoke(main, ["replay", str(tmp_path)]).exit_code == 0
+    assert 0 < passes(tmp_path) <= len(seen)
+
+
+def test_a_file_that_makes_room_while_it_is_replayed_is_passed_over_with_a_remark(
+    tmp_path: Path,
+) -> None:
+    for _ in range(2):
+        recorded(tmp_path, seconds=10)
+    recording = Recording(str(tmp_path))
+    oldest, newest = sorted(tmp_path.iterdir())
+    oldest.unlink()
+
+    steps = list(recording.steps())
+
+    assert {step.file for step in steps} == {newest.name}
+    assert recording.remarks == [f"{oldest.name}: is gone; whoever records needed its room"]
+
+
+def test_two_do_not_record_into_one_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = folders.Folder(str(tmp_path), 8 * MIB)
+    metrics = Metrics()
+    recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
+    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    recorder.stop()
+    first.close()
+
+    (line,) = caplog.records
+    assert line.message == "the recording ends"
+    assert "somebody else records there" in line.facts["why"]  # type: ignore[attr-defined]
+    assert counted(metrics, "written") == 0
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_is_full_or_fails_ends_the_recording_with_one_line_and_nothing_else(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+) -> None:
+    metrics = Metrics()
+    recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
+    plan = recorder.planner(lambda: policies.DEFAULT, metrics.time_action)
+    assert plan(SNAPSHOT) == PLAN
+    eventually(lambda: counted(metrics, "written") == 1)
+    real = os.write
+
+    def half(file: int, content: Any) -> int:
+        if len(content) > 8:
+            return real(file, content[: len(content) // 2])
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(folders.os, "write", half)
+    for _ in range(5):
+        assert plan(SNAPSHOT) == PLAN
+        eventually(lambda: recorder._passes.empty())
+    recorder.stop()
+
+    errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert [each.message for each in errors] == ["the recording ends"]
+    assert os.strerror(code) in errors[0].facts["why"]  # type: ignore[attr-defined]
+    assert counted(metrics, "lost") == 5
+    assert passes(tmp_path) == 1, "what could not be written whole is not there at all"
+    assert Recording(str(tmp_path)).remarks == []
+
+
+def test_whoever_plans_never_waits_for_a_slow_disk_and_what_was_left_out_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write, is_writing = threading.Event(), threading.Event()
+    original = Writing.write
+
+    def slow(self: Writing, *each: Any) -> None:
+        is_writing.set()
+        may_write.wait()
+        original(self, *each)
+
+    monkeypatch.setattr(Writing, "write", slow)
+    metrics = Metrics()
+    recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
+    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    is_writing.wait()
+    for _ in range(recorders._WAITING + 3):
+        recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    may_write.set()
+    eventually(lambda: recorder._passes.empty())
+    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    recorder.stop()
+
+    left_out = int(counted(metrics, "skipped"))
+    assert left_out >= 3
+    assert sum(step.skipped for step in Recording(str(tmp_path)).steps()) == left_out
+    told = CliRunner().invoke(main, ["replay", str(tmp_path)]).stdout
+    assert f"{left_out} more were not recorded: the disk was behind" in told
+
+
+def test_what_tenants_ask_for_never_ends_a_recording_however_much_it_is(tmp_path: Path) -> None:
+    """Every pod may ask for 1Pi, and with enough of them the sum has more than 64 bits."""
+    metrics = Metrics()
+    recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
+    queue, figures = next(iter(PLAN.queues.items()))
+    much = Resources({"cpu": 2**70, "memory": -(2**65), "pods": 3})
+    plan = replace(PLAN, queues={**PLAN.queues, queue: replace(figures, requested=much)})
+
+    recorder.take(SNAPSHOT, policies.DEFAULT, plan)
+    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    recorder.stop()
+
+    assert counted(metrics, "lost") == 0
+    first, second = Recording(str(tmp_path)).steps()
+    assert first.plan == plan
+    assert second.plan == PLAN
+
+
+def test_an_end_does_not_wait_for_a_disk_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(Writing, "write", lambda *_: answers.wait())
+    monkeypatch.setattr(recorders, "_END_S", 0.01)
+    recorder = Recorder(str(tmp_path), 8 * MIB, Metrics())
+    for _ in range(recorders._WAITING + 2):
+        recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+
+    recorder.stop()
+
+    answers.set()
+
+
+def test_without_a_folder_nothing_is_kept_and_nothing_counted() -> None:
+    metrics = Metrics()
+    recorder = Recorder.of(Settings(), metrics)
+
+    assert recorder.planner(lambda: policies.DEFAULT, metrics.time_action)(SNAPSHOT) == PLAN
+    recorder.stop()
+
+    assert threading.current_thread() is threading.main_thread()
+    assert [counted(metrics, each) for each in ("written", "skipped", "lost")] == [0, 0, 0]
+
+
+def test_a_running_extender_records_what_it_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tests.unit.web.conftest.Settings",
+        lambda **facts: Settings(**facts, record=str(tmp_path / "kept")),
+    )
+    with World() as world:
+        metrics = world.runtime.pages.metrics
+        before = counted(metrics, "written")
+        world.cluster.create(objects.pod("red-0", "red"))
+        eventually(lambda: counted(metrics, "written") > before)
+
+    result = CliRunner().invoke(main, ["replay", str(tmp_path / "kept")])
+    assert result.exit_code == 0, result.output
+    assert "no decision differs" in result.stdout
+
+
+@pytest.mark.parametrize("mib", [0, 7, 1 << 21])
+def test_a_size_that_is_none_is_refused(mib: int) -> None:
+    with pytest.raises(BadConfiguration, match=f"--record-mib {mib} is not a number of MiB"):
+        Settings(record_mib=mib)

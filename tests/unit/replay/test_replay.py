@@ -1,0 +1,297 @@
+"""A recording of a run is planned again without a difference, and one that was harmed says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import tracemalloc
+import zlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from extender.cli.foreseen.replay import DIFFERS
+from extender.cli.main import main
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.policy.policies import DEFAULT_TEXT
+from extender.recording.folder import Folder
+from extender.recording.layout import BEGINNING, MOST_IN_A_PASS, parcel
+from extender.recording.writing import Writing
+from tests.unit.planner.reason_cases import SENTENCES
+from tests.unit.replay.runs import MIB, recorded
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "recording"
+    assert len(recorded(folder)) > 20
+    return folder
+
+
+def replayed(*words: object) -> Result:
+    result = CliRunner().invoke(main, ["replay", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+def told(*words: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(replayed(*words, "-o", "json").stdout)
+    return found
+
+
+def only_file(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
+
+
+def copied(run: Path, folder: Path, content: bytes) -> Path:
+    folder.mkdir()
+    (folder / only_file(run).name).write_bytes(content)
+    return folder
+
+
+def other_policy(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "other.conf"
+    path.write_text(text)
+    return path
+
+
+def test_a_run_is_planned_again_without_a_difference(run: Path) -> None:
+    result = replayed(run)
+
+    assert result.exit_code == 0, result.output
+    assert "no decision differs" in result.stdout
+    assert result.stderr == ""
+    assert told(run)["differs_at"] is None
+    assert told(run)["passes"] > 20
+
+
+@pytest.mark.parametrize("seed", ["1", "4711"])
+def test_nor_does_another_process_with_another_hash_seed_find_one(run: Path, seed: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "extender", "replay", str(run)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "no decision differs" in ran.stdout
+
+
+def test_another_policy_is_told_by_the_first_decision_that_differs(
+    run: Path, tmp_path: Path
+) -> None:
+    without_reclaim = other_policy(tmp_path, DEFAULT_TEXT.replace(" reclaim,", ""))
+
+    result = replayed(run, "--config", without_reclaim)
+
+    assert result.exit_code == DIFFERS == 3
+    assert "the first that differs: pass " in result.stdout
+    assert "must leave for a/poor-0 (reclaim) then, stays now" in result.stdout
+    document = told(run, "--config", without_reclaim)
+    assert document["differs_in_pass"] == document["passes"]
+    assert document["differences"][0].keys() == {"about", "was", "now"}
+
+
+def test_the_same_policy_from_a_file_changes_nothing(run: Path, tmp_path: Path) -> None:
+    assert replayed(run, "--config", other_policy(tmp_path, DEFAULT_TEXT)).exit_code == 0
+
+
+def test_one_moment_is_planned_and_shown_alone(run: Path) -> None:
+    last = told(run)["last"]
+
+    result = replayed(run, "--at", last)
+
+    assert result.exit_code == 0
+    assert last in result.stdout
+    assert "a/giant" in result.stdout
+    assert "no decision differs" in result.stdout
+
+
+def test_a_moment_without_a_zone_is_in_utc_wherever_it_is_asked_for(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = told(run)["first"]
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    try:
+        result = replayed(run, "--at", first.removesuffix("Z"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert f"pass 1, {first}, planned again" in result.stdout, result.stderr
+
+
+def test_the_document_of_one_moment_speaks_of_that_pass_alone(run: Path) -> None:
+    whole = told(run)
+    one = told(run, "--at", whole["first"])
+
+    assert (one["passes"], one["first"], one["last"]) == (1, whole["first"], whole["first"])
+
+
+@pytest.fixture
+def set_back(tmp_path: Path) -> Path:
+    """Give a recording of passes at 100, 110 and 120 s, and, after the clock was set, 50 and 60."""
+    folder = tmp_path / "set-back"
+    writing = Writing(place := Folder(str(folder), 8 * MIB))
+    for number, now in enumerate((100.0, 110.0, 120.0, 50.0, 60.0)):
+        snapshot = replace(SENTENCES[0].before(), now=now, generation=number)
+        writing.write(snapshot, policies.DEFAULT, make_plan(snapshot))
+    place.close()
+    return folder
+
+
+@pytest.mark.parametrize(("at", "number"), [(55, 4), (60, 5), (90, 5), (115, 2), (300, 5)])
+def test_a_moment_is_found_also_where_the_clock_was_set_back(
+    set_back: Path, at: int, number: int
+) -> None:
+    moment = datetime.fromtimestamp(at, UTC).isoformat()
+
+    assert f"pass {number}, " in replayed(set_back, "--at", moment).stdout
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("0001-01-01", "holds no pass as old as 0001-01-01"),
+        ("noon", "--at: 'noon' is not a time"),
+        ("1960-01-01T00:00:00Z", "holds no pass as old as 1960-01-01T00:00:00Z; it begins at 1970"),
+    ],
+)
+def test_a_moment_that_is_none_or_too_early_is_named(run: Path, at: str, said: str) -> None:
+    result = replayed(run, "--at", at)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_what_was_cut_off_by_a_kill_is_replayed_up_to_there_with_a_remark(
+    run: Path, tmp_path: Path
+) -> None:
+    whole = only_file(run).read_bytes()
+    passes = told(run)["passes"]
+
+    for missing in (1, 10):
+        folder = copied(run, tmp_path / f"cut-{missing}", whole[:-missing])
+        result = replayed(folder)
+
+        assert result.exit_code == 0
+        assert result.stdout.startswith(f"{passes - 1} passes"), missing
+        assert "ends in the middle of a pass" in result.stderr
+
+
+@pytest.mark.parametrize("length", [0, 5])
+def test_a_file_that_hardly_began_holds_no_pass(run: Path, tmp_path: Path, length: int) -> None:
+    result = replayed(copied(run, tmp_path / "cut", only_file(run).read_bytes()[:length]))
+
+    assert result.exit_code == 2
+    assert "holds no pass" in result.stderr
+
+
+def test_a_flipped_bit_anywhere_is_one_sentence(run: Path, tmp_path: Path) -> None:
+    whole = only_file(run).read_bytes()
+    folder = copied(run, tmp_path / "flipped", whole)
+
+    for at in range(0, len(whole), len(whole) // 40):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << at % 8
+        only_file(folder).write_bytes(flipped)
+        result = replayed(folder)
+
+        assert result.exit_code == 2, at
+        assert result.stderr.count("\n") == 1
+        assert "is damaged" in result.stderr or "is no recording" in result.stderr
+
+
+def forged(tmp_path: Path, *parcels: bytes) -> Path:
+    """Make a recording whose checksums are right."""
+    packer = zlib.compressobj()
+    content = b"".join(
+        parcel(packer.compress(each) + packer.flush(zlib.Z_SYNC_FLUSH)) for each in parcels
+    )
+    folder = tmp_path / "forged"
+    folder.mkdir()
+    (folder / "recording-00000001.gxr").write_bytes(BEGINNING + content)
+    return folder
+
+
+def head(run: Path) -> bytes:
+    content = only_file(run).read_bytes()[len(BEGINNING) :]
+    length = int.from_bytes(content[:4], "little")
+    return zlib.decompressobj().decompress(content[12 : 12 + length])
+
+
+STRANGE = [
+    {},
+    [],
+    {"shapes": [], "seen": {}, "plan": {}},
+    {"shapes": 1, "seen": {}, "plan": {}},
+    {"shapes": [], "seen": {"now": ["late"]}, "plan": {}},
+    {"shapes": [], "seen": {"colour": [1]}, "plan": {}},
+    {"shapes": [], "seen": {"nodes": {"used": [None, [2, -1], b"12345678"]}}, "plan": {}},
+    {"shapes": [], "seen": {"misfits": [[[7, []]]]}, "plan": {}},
+    {"shapes": [[]], "seen": {}, "plan": {}},
+]
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_a_forged_pass_is_one_sentence(run: Path, tmp_path: Path, strange: Any) -> None:
+    result = replayed(forged(tmp_path, head(run), msgspec.msgpack.encode(strange)))
+
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "pass 1 is none that we wrote" in result.stderr or "no pass" in result.stderr
+
+
+def test_a_recording_of_a_version_with_other_fields_is_refused_by_name(
+    run: Path, tmp_path: Path
+) -> None:
+    told = msgspec.msgpack.decode(head(run))
+    told["fields"]["Pod"].append("colour")
+
+    result = replayed(forged(tmp_path, msgspec.msgpack.encode({**told, "version": "9.9"})))
+
+    assert result.exit_code == 2
+    assert "was made by version 9.9: Pod has a field 'colour'" in result.stderr
+
+
+def test_a_small_file_that_would_unpack_to_very_much_takes_no_memory(
+    run: Path, tmp_path: Path
+) -> None:
+    folder = forged(tmp_path, head(run), bytes(MOST_IN_A_PASS + 1))
+    assert only_file(folder).stat().st_size < 100_000
+
+    tracemalloc.start()
+    result = replayed(folder)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert result.exit_code == 2
+    assert f"of more than {MOST_IN_A_PASS} bytes" in result.stderr
+    assert most < 4 * MOST_IN_A_PASS
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("nowhere", "cannot be read: No such file or directory"),
+        (".", "holds no recording; `gang-extender serve --record"),
+    ],
+)
+def test_a_folder_without_a_recording_is_named(tmp_path: Path, folder: str, said: str) -> None:
+    result = replayed(tmp_path / folder)
+
+    assert result.exit_code == 2
+    assert said in result.stderr

@@ -1,0 +1,450 @@
+"""Who is let in before the next plan: whole gangs, as their members come, while nobody waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.inflight import Promise
+from extender.model.gang import PodGroup
+from extender.model.pod import HostPort, Shape
+from extender.model.resources import Resources
+from extender.model.snapshot import ResourceQuota
+from extender.plan.decision import OpenQueue, Plan
+from extender.promises.arrivals import DISTRUST, MOST_MEMBERS
+from tests.unit.cache.building import GANG, amounts, bare_pod, group, pod, uid
+from tests.unit.reservations import world as promises
+from tests.unit.reservations.world import GRACE_S, NODES, OPEN
+
+
+class World(promises.World):
+    """One whose queue is open as if a plan had said so."""
+
+    def __init__(self, *items: Any, left: Resources | None = None) -> None:
+        super().__init__(*items, plan=Plan(open_queues={"default": OpenQueue(left)}))
+
+    def see_members(self, *names: str) -> None:
+        self.see(*map(pod, names))
+
+    def admit(
+        self,
+        name: str,
+        min_member: int = 4,
+        *,
+        queue: str = "default",
+        offered: list[str] = NODES,
+        **rest: Any,
+    ) -> Promise | None:
+        made = PodGroup(namespace="a", name="train", min_member=min_member, **rest)
+        return self.arrivals.admit(bare_pod(name), made, queue, offered)
+
+    def claim(self, name: str, **rest: Any) -> Promise | None:
+        return self.arrivals.claim(bare_pod(name, **rest), GANG)
+
+
+def test_the_first_member_takes_places_for_the_whole_minimum() -> None:
+    world = World(group(min_member=4))
+
+    place = world.admit("p0")
+
+    assert place is not None
+    assert place.uid == uid("p0")
+    assert len(world.kept) == 3
+
+
+def test_the_fullest_nodes_are_taken_first() -> None:
+    world = World(pod("old", "other", on="n2"))
+
+    assert world.admit("p0", 3)
+    assert {each.node for each in world.table.of_gang(GANG)} == {"n2"}
+
+
+def test_nothing_is_taken_where_not_all_of_it_fits() -> None:
+    world = World()
+
+    assert world.admit("p0", 9) is None
+    assert len(world.table) == 0
+    world.clock.time += 1.0
+    assert world.admit("p0", 5, offered=["n1"]) is None
+    world.publish(replace(OPEN, fences={"n1": amounts(cpu=4)}))
+    world.clock.time += 1.0
+    assert world.admit("p0", 5) is None
+    world.publish(OPEN)
+    world.clock.time += 1.0
+    assert world.admit("p0", 8)
+
+
+def test_nodes_that_are_full_are_not_looked_at_for_every_member_of_a_gang() -> None:
+    """Each would cost kube-scheduler's one loop a look at all nodes, as often as it is tried."""
+    world = World(group(min_member=9))
+    looks = []
+    look, world.ledger.room.slots = world.ledger.room.slots, lambda *asked: looks.append(asked) or 0
+    for number in range(9):
+        assert world.admit(f"p{number}", 9) is None
+    assert len(looks) == len(NODES)
+
+    world.ledger.room.slots = look
+    assert another(world, "small", "a"), "others are not concerned"
+    assert world.admit("p0", 4) is None
+    world.clock.time += 1.0
+    assert world.admit("p0", 4)
+    world.arrivals.settle()
+    assert world.arrivals._full_until == {}
+
+
+def test_a_host_port_is_needed_once_on_every_node() -> None:
+    world = World()
+    shape = Shape(requests=amounts(), host_ports=(HostPort(8080),))
+    made = PodGroup(namespace="a", name="train", min_member=3)
+
+    assert world.arrivals.admit(bare_pod("p0", shape=shape), made, "default", NODES) is None
+
+
+def test_nobody_is_let_into_a_queue_that_is_not_open() -> None:
+    assert World().admit("p0", queue="other") is None
+
+
+def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() -> None:
+    world = World()
+    world.publish(Plan(open_queues={"default": OpenQueue(is_quiet=False)}))
+
+    assert world.admit("p0") is None
+    assert world.ledger.allowance.may_start("default", "a", amounts())
+
+
+def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> None:
+    world = World(left=amounts(cpu=5, memory=50, pods=50))
+    assert world.admit("p0", 4)
+
+    second = PodGroup(namespace="a", name="second", min_member=2)
+    ask = (bare_pod("q0"), second, "default", NODES)
+    assert world.arrivals.admit(*ask) is None
+
+    world.cluster.snapshot(world.clock.now())
+    assert world.arrivals.admit(*ask) is None, "the plan that counts it is still being made"
+    world.publish(Plan(open_queues={"default": OpenQueue(amounts(cpu=2, memory=9, pods=9))}))
+    assert world.arrivals.admit(*ask)
+
+
+def test_what_is_let_in_while_a_plan_is_made_counts_against_the_next_allowance() -> None:
+    world = World(left=amounts(cpu=4, memory=50, pods=50))
+    world.cluster.snapshot(world.clock.now())
+    assert world.admit("p0", 2)
+    world.publish(Plan(open_queues={"default": OpenQueue(amounts(cpu=3, memory=9, pods=9))}))
+
+    assert not world.ledger.allowance.may_start("default", "a", amounts(cpu=2))
+    assert world.ledger.allowance.may_start("default", "a", amounts(cpu=1))
+
+
+def test_roles_backoff_and_very_large_gangs_are_left_to_the_plan() -> None:
+    world = World()
+
+    assert world.admit("p0", min_by_role={"worker": 3}) is None
+    assert world.admit("p0", MOST_MEMBERS + 1) is None
+    world.table.back_off(GANG, 1e6)
+    assert world.admit("p0") is None
+
+
+def test_a_gang_that_has_places_or_runs_is_not_let_in_twice() -> None:
+    world = World()
+    assert world.admit("p0", 2)
+    assert world.admit("p9", 2) is None
+
+    running = World(pod("p0", on="n1"))
+    assert running.admit("p1", 2) is None
+
+
+def test_later_members_take_over_the_places_kept() -> None:
+    world = World()
+    world.admit("p0", 3)
+    nodes = sorted(each.node for each in world.table.of_gang(GANG))
+
+    for name in ("p1", "p2"):
+        place = world.claim(name)
+        assert place is not None
+        assert place.uid == uid(name)
+
+    assert world.kept == []
+    assert sorted(each.node for each in world.table.of_gang(GANG)) == nodes
+    assert world.claim("p3") is None
+
+
+def test_a_member_that_has_a_place_already_costs_its_siblings_none() -> None:
+    world = World()
+    world.admit("p0", 3)
+
+    assert world.claim("p0") == world.table.of(uid("p0"))
+
+    assert len(world.kept) == 2
+    assert world.claim("p1")
+    assert world.claim("p2")
+
+
+def test_a_member_of_another_shape_takes_no_place_that_may_be_too_small() -> None:
+    world = World()
+    world.admit("p0", 3)
+
+    assert world.claim("p1", shape=Shape(requests=amounts(cpu=2))) is None
+    assert len(world.kept) == 2
+
+
+def test_before_a_snapshot_members_that_were_seen_take_their_places() -> None:
+    world = World(group(min_member=3))
+    world.admit("p0", 3)
+    world.see_members("p0", "p1")
+
+    world.arrivals.settle()
+
+    assert world.table.of(uid("p1")) is not None
+    assert len(world.kept) == 1
+    snapshot = world.cluster.snapshot(world.clock.now())
+    assert snapshot.gangs[GANG].ready == 3
+    assert snapshot.gangs[GANG].placeholders == 1
+
+
+def test_a_gated_member_takes_no_place() -> None:
+    world = World(group(min_member=3))
+    world.admit("p0", 3)
+    world.cluster.apply(Upsert(pod("p1", gated=True)))
+
+    world.arrivals.settle()
+
+    assert world.table.of(uid("p1")) is None
+
+
+def test_places_nobody_comes_for_are_given_back() -> None:
+    world = World(group(min_member=3))
+    world.admit("p0", 3)
+    world.see_members("p0")
+    world.clock.time += GRACE_S / 2
+    world.claim("p1")
+    world.clock.time += GRACE_S / 2 + 1
+    world.arrivals.settle()
+    assert len(world.kept) == 1, "the last one came less than the grace ago"
+
+    world.clock.time += GRACE_S
+    world.arrivals.settle()
+
+    assert world.kept == []
+    assert not world.arrivals.is_arriving(GANG)
+    assert {each.uid for each in world.table.of_gang(GANG)} == {uid("p0"), uid("p1")}
+    assert world.incomplete == [GANG]
+
+
+AGES = {"p0": 61.0, "p1": 59.0}
+
+
+def given_up() -> World:
+    """A world in which a gang of three kept room, and only one of it came."""
+    world = World(group(min_member=3))
+    world.admit("p0", 3)
+    world.see_members("p0")
+    give_up(world)
+    return world
+
+
+def give_up(world: World) -> None:
+    world.clock.time += GRACE_S + 1
+    world.arrivals.settle()
+    world.table.give_back(GANG)
+
+
+def another(world: World, name: str, namespace: str, min_member: int = 2) -> Promise | None:
+    """Let the first member of another gang come."""
+    made = PodGroup(namespace=namespace, name=name, min_member=min_member)
+    first = replace(bare_pod(f"{name}-0"), namespace=namespace)
+    return world.arrivals.admit(first, made, "default", NODES)
+
+
+def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_all_of_it_exists() -> None:
+    """Else a pod now and then would keep the room of the whole gang for ever."""
+    world = given_up()
+    world.clock.time += DISTRUST.longest_s
+
+    assert world.admit("p0", 3) is None
+    world.see_members("p1")
+    assert world.admit("p1", 3) is None
+    world.see_members("p2")
+    assert world.admit("p2", 3)
+
+
+def test_a_gang_that_is_gone_is_forgotten() -> None:
+    world = given_up()
+    world.lose_pod("p0")
+    world.clock.time += DISTRUST.first_s + 1
+    world.arrivals.settle()
+
+    world.see_members("p0")
+    assert world.admit("p0", 3)
+
+
+def test_a_gang_that_lacked_a_member_before_we_led_is_not_taken_for_one_that_arrives() -> None:
+    """After every change of leaders each such gang would keep room and have its members woken."""
+    made = PodGroup(namespace="a", name="train", min_member=3)
+    world = World(group(min_member=3))
+    world.see_members("p0", "p1")
+    old, new = (bare_pod(each, created=world.clock.now() - age) for each, age in AGES.items())
+
+    assert world.arrivals.admit(old, made, "default", NODES) is None
+    assert world.arrivals.admit(new, made, "default", NODES)
+
+
+def test_a_gang_that_is_old_and_whole_is_let_in() -> None:
+    made = PodGroup(namespace="a", name="train", min_member=2)
+    world = World(group(min_member=2))
+    world.see_members("p0", "p1")
+    old = bare_pod("p0", created=world.clock.now() - 600)
+
+    assert world.arrivals.admit(old, made, "default", NODES)
+
+
+def test_who_left_room_unused_has_none_kept_under_another_name_for_a_while() -> None:
+    world = given_up()
+
+    assert another(world, "next", "a") is None
+    assert another(world, "theirs", "b"), "it is nobody else's fault"
+    world.clock.time += DISTRUST.first_s + 1
+    assert another(world, "next", "a")
+
+
+def test_a_gang_that_is_all_there_is_let_in_whatever_its_namespace_left_unused() -> None:
+    world = given_up()
+    world.see(pod("q0", "next"), pod("q1", "next"))
+
+    assert another(world, "next", "a")
+
+
+def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
+    world = given_up()
+    world.lose_pod("p0")
+    world.clock.time += DISTRUST.first_s + 1
+    world.see_members("p0")
+    world.arrivals.settle()
+    assert world.admit("p0", 3) is None, "all of it was gone for no moment that we saw"
+    world.lose_pod("p0")
+    world.arrivals.settle()
+    world.see_members("p0")
+    assert world.admit("p0", 3)
+    give_up(world)
+
+    world.clock.time += DISTRUST.first_s + 1
+    assert another(world, "next", "a") is None
+    world.clock.time += DISTRUST.first_s
+    assert another(world, "next", "a")
+
+
+def test_many_gangs_that_are_given_up_together_count_once() -> None:
+    world = World(group(min_member=3), group("other", min_member=3))
+    world.admit("p0", 3)
+    another(world, "other", "a", 3)
+    world.see(pod("p0"), pod("other-0", "other"))
+    world.clock.time += GRACE_S + 1
+    world.arrivals.settle()
+    assert len(world.incomplete) == 2
+
+    world.clock.time += DISTRUST.first_s + 1
+    assert another(world, "next", "a")
+
+
+def test_who_leaves_before_his_grace_is_over_has_left_the_room_unused_too() -> None:
+    """Else a pod that is deleted in time, under one name after the other, keeps it for ever."""
+    world = World(group(min_member=3))
+    world.admit("p0", 3)
+    world.see_members("p0")
+    world.lose_pod("p0")
+    world.arrivals.settle()
+
+    assert world.kept == []
+    assert another(world, "next", "a") is None
+    assert another(world, "theirs", "b")
+
+
+def test_so_has_who_needs_less_of_it_after_all() -> None:
+    world = World(group(min_member=4))
+    world.admit("p0", 4)
+    world.see_members("p0")
+    world.see(group(min_member=1))
+    world.arrivals.settle()
+
+    assert world.kept == []
+    assert another(world, "next", "a") is None
+
+
+def test_nobody_is_blamed_for_a_member_that_went_after_all_of_them_had_come() -> None:
+    world = World(group(min_member=2))
+    world.admit("p0", 2)
+    assert world.claim("p1")
+    world.see_members("p0", "p1")
+    world.lose_pod("p1")
+    world.arrivals.settle()
+
+    assert another(world, "next", "a")
+
+
+def test_nor_for_members_of_another_shape_that_the_plan_places() -> None:
+    world = World(group(min_member=2))
+    world.admit("p0", 2)
+    world.see(pod("p0"), pod("launcher", shape=Shape(requests=amounts(cpu=2))))
+    world.arrivals.settle()
+
+    assert world.kept == []
+    assert another(world, "next", "a")
+
+
+def test_what_a_namespace_left_unused_is_forgotten_in_the_end() -> None:
+    world = given_up()
+    world.clock.time += DISTRUST.first_s + DISTRUST.longest_s + 1
+    world.arrivals.settle()
+
+    assert world.arrivals._distrusted == {}
+
+
+def test_places_are_given_back_when_the_minimum_shrinks_or_everybody_is_gone() -> None:
+    world = World(group(min_member=4))
+    world.admit("p0", 4)
+    world.see_members("p0")
+    world.cluster.apply(Upsert(group(min_member=2)))
+    world.arrivals.settle()
+    assert len(world.kept) == 1
+
+    world.cluster.apply(Delete(Kind.POD, uid("p0")))
+    world.arrivals.settle()
+    assert world.kept == []
+
+
+def test_a_member_kube_scheduler_saw_before_our_watch_keeps_its_siblings_places() -> None:
+    world = World()
+    world.admit("p0", 3)
+
+    world.arrivals.settle()
+
+    assert len(world.kept) == 2
+
+
+def test_who_does_not_lead_any_more_keeps_only_what_kube_scheduler_counts_on() -> None:
+    world = World(group(min_member=4))
+    world.see_members("p0", "p1")
+    assert world.admit("p0")
+    assert world.claim("p1")
+    world.ledger.committing(uid("p0"), "n1")
+
+    world.arrivals.forget()
+    world.ledger.forget()
+
+    assert [each.uid for each in world.table.of_gang(GANG)] == [uid("p0")]
+    assert not world.arrivals.is_arriving(GANG)
+
+
+def test_whom_a_quota_of_its_namespace_may_not_admit_is_left_to_the_plan() -> None:
+    world = World(ResourceQuota(namespace="a", name="compute"))
+
+    assert world.admit("p0", 2, min_resources=amounts(cpu=2)) is None
+    assert world.admit("p0", 2), "who does not say what it needs is not judged by quotas"
+
+
+def test_where_the_last_quota_is_gone_gangs_arrive_again() -> None:
+    world = World(ResourceQuota(namespace="a", name="compute"))
+    world.cluster.apply(Delete(Kind.QUOTA, "a/compute"))
+
+    assert world.admit("p0", 2, min_resources=amounts(cpu=2))

@@ -1,0 +1,222 @@
+"""Filter and bind in the event loop, the watch in a thread of its own: no step between them errs.
+
+Every test lets the watch speak between any two steps that the loop runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count, takewhile
+from random import Random
+
+import pytest
+
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+from extender.cache.inflight import SOMEWHERE, Stage
+from extender.holds.machine.standing import BindNow, Entry, judge
+from extender.holds.mirror import MirrorFacts
+from extender.model.gang import GangKey
+from extender.model.memo import Memo
+from extender.model.pod import HostPort, Shape, Status
+from extender.ports import BindOrder
+from extender.promises.answers import Answers, Passer
+from extender.timing.freshness import Freshness
+from tests.unit.cache.building import (
+    GANG,
+    amounts,
+    bare_pod,
+    group,
+    lone,
+    member_of,
+    node,
+    pod,
+    uid,
+)
+from tests.unit.cache.interleaving import between_steps
+
+from .world import OPEN, World
+
+PORTED = Shape(requests=amounts(), host_ports=(HostPort(8080, "TCP", "0.0.0.0"),))
+
+
+def come_and_go(come: Callable[[str], object], go: Callable[[str], object]) -> Callable[[], None]:
+    """Let some of three be there, now these and now those."""
+    chance = Random(17)
+
+    def act() -> None:
+        for name in ("x", "y", "z"):
+            chance.choice((come, go))(name)
+
+    return act
+
+
+def test_filter_answers_while_the_watch_ends_promises_of_pods_on_their_way() -> None:
+    world = World(group(), plan=OPEN)
+    world.promise("w-0", on="n2")
+    world.see(lone("me"), lone("other"), lone("another"))
+    world.ask_lone("other")
+    world.ask_lone("another")
+
+    def come(name: str) -> None:
+        gang = GangKey(f"a/pod:{name}")
+        world.table.reserve(bare_pod(name), gang, SOMEWHERE, 0.0, stage=Stage.PASSED)
+
+    with between_steps(come_and_go(come, lambda name: world.table.sighted(uid(name)))):
+        answer = world.ask_lone("me")
+
+    assert answer.nodes
+
+
+def test_filter_answers_while_the_watch_ends_promises_of_host_ports() -> None:
+    world = World(group(), plan=OPEN)
+    world.promise("w-0", on="n2", shape=PORTED)
+    world.promise("w-1", on="n2", shape=PORTED)
+
+    def come(name: str) -> None:
+        world.table.reserve(bare_pod(name, shape=PORTED), GANG, "n2", 0.0)
+
+    with between_steps(come_and_go(come, lambda name: world.table.sighted(uid(name)))):
+        answer = world.ask_lone("me", shape=PORTED, offered=["n2"])
+
+    assert not answer.nodes
+
+
+def test_answers_are_forgotten_while_the_watch_forgets_others() -> None:
+    answers = Answers(remembered=5)
+    for number in range(6):
+        answers.passed(bare_pod(f"p{number}"), member_of())
+
+    def come(name: str) -> None:
+        answers._passed[uid(name)] = Passer(bare_pod(name), member_of())
+        answers._may_come[uid(name)] = None
+        answers._refused[uid(name)] = 0
+
+    with between_steps(come_and_go(come, lambda name: answers.seen(uid(name), None))):
+        for number in range(6, 66):
+            answers.passed(bare_pod(f"p{number}"), member_of())
+            answers.refused(uid(f"p{number}"))
+
+    assert len(answers._passed) <= 5 + 3
+
+
+def test_a_memo_is_kept_small_by_two_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.model.memo.MOST", 8)
+    memo = Memo()
+
+    with between_steps(
+        come_and_go(lambda name: memo.keep(name, 0), lambda name: memo.pop(name, None))
+    ):
+        for number in range(60):
+            memo.keep(number, "answer")
+
+    assert len(memo) <= 8 + 3
+
+
+def test_sources_are_looked_at_while_others_are_still_expected() -> None:
+    freshness, numbers = Freshness(), count()
+    freshness.expect("first", 0.0)
+
+    with between_steps(lambda: freshness.expect(f"source-{next(numbers)}", 0.0)):
+        assert "first" in freshness.silence(1.0)
+
+
+def test_a_node_that_shrinks_again_while_filter_asks_is_not_taken_for_large() -> None:
+    world = World(group(), plan=OPEN)
+    world.see(node("n1", cpu=3))
+    world.clock.time += 31.0
+    world.see(node("n1", cpu=4))
+    sizes = iter((2,))
+    steps = count()
+
+    def shrink() -> None:
+        # Late enough that filter has looked at the clock by then.
+        if next(steps) >= 30 and (cpu := next(sizes, None)) is not None:
+            world.see(node("n1", cpu=cpu))
+
+    with between_steps(shrink):
+        for _ in range(3):
+            world.cluster.recently_shrunk()
+
+    assert "n1" in world.cluster.recently_shrunk()
+
+
+STEPS = ["the pod is being deleted", "kube-scheduler found no node", "the pod left its gang"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_binding_that_is_sent_while_the_watch_speaks_keeps_its_room(step: str) -> None:
+    """The watch looks at a promise and ends it; at every moment the binding may be sent."""
+    change = {
+        STEPS[0]: pod("w-0", status=Status.RELEASING),
+        STEPS[1]: pod("w-0", refusal="0/2 nodes are available"),
+        STEPS[2]: pod("w-0", gang="another"),
+    }[step]
+    outcomes = list(takewhile(bool, (send_after(turns, change) for turns in count(step=2))))
+
+    assert [True] in outcomes, "never sent"
+
+
+def send_after(turns: int, change: SeenPod) -> list[bool]:
+    """Try to send the binding after so many steps of the watch; nothing when it ended before."""
+    world = World(group(), pod("w-0"), plan=OPEN)
+    world.promise("w-0", on="n1")
+    world.table.advance(uid("w-0"), Stage.PASSED)
+    left, was_sent = iter(range(turns)), list[bool]()
+
+    def send() -> None:
+        if next(left, None) is None and not was_sent:
+            known = world.table.of(uid("w-0"))
+            is_passed = known is not None and known.stage is Stage.PASSED
+            was_sent.append(is_passed and world.table.advance(uid("w-0"), Stage.COMMITTING, "n1"))
+
+    with between_steps(send, within="inflight"):
+        world.cluster.apply(Upsert(change))
+
+    known = world.table.of(uid("w-0"))
+    if was_sent == [True]:
+        assert known is not None
+        assert known.stage is Stage.COMMITTING
+    return was_sent
+
+
+def test_a_gang_is_let_in_while_the_watch_brings_and_takes_its_members() -> None:
+    world = World(group(min_member=4), plan=OPEN)
+
+    with between_steps(come_and_go(lambda name: world.see(pod(name)), world.lose_pod)):
+        world.ask("x")
+        world.arrivals.settle()
+        world.ledger.look_after()
+
+    held = [*world.table.on(SOMEWHERE), *world.table.on("n1"), *world.table.on("n2")]
+    assert len(held) == len({each.uid for each in held})
+
+
+def test_a_ticket_is_issued_while_the_watch_takes_its_node_and_brings_it_back() -> None:
+    world = World(group(), pod("w-0"), pod("w-1"))
+    snapshot = world.cluster.snapshot(world.clock.now())
+    plan = world.make_plan(snapshot)
+
+    with between_steps(
+        come_and_go(
+            lambda name: world.see(node("n1")),
+            lambda name: world.cluster.apply(Delete(Kind.NODE, "n1")),
+        )
+    ):
+        world.tickets.propose(snapshot, plan)
+
+    assert len(world.table.of_gang(GANG)) in (0, 2)
+
+
+def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_the_watch_that_brings_it() -> (
+    None
+):
+    world = World(plan=OPEN)
+    facts = MirrorFacts(world.cluster, world.ledger, world.gate)
+    order = BindOrder(uid=uid("me"), namespace="a", name="me", node="n1")
+    assert world.ask_lone("me").nodes
+    judged: list[Entry] = []
+
+    with between_steps(lambda: judged.append(judge(order, facts)), within="cache"):
+        world.see(lone("me"))
+
+    assert [each for each in judged if each != BindNow()] == []

@@ -1,0 +1,94 @@
+"""Room that was promised before a queue was closed is not used afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.inflight import Stage
+from extender.model.pod import Status
+from extender.model.queue import Queue, QueueState
+from tests.unit.cache.building import GANG, group, pod, uid
+
+from .world import World
+
+RED = Queue(name="red", parent="all")
+ALL = Queue(name="all")
+
+
+def admitted() -> World:
+    """A gang of two that waits in the queue red, and has its ticket."""
+    world = World(ALL, RED, group(queue="red"), pod("w-0"), pod("w-1"))
+    world.turn()
+    assert len(world.table.of_gang(GANG)) == 2
+    return world
+
+
+@pytest.mark.parametrize("name", ["red", "all"])
+@pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.CLOSING])
+def test_a_ticket_is_withdrawn_when_its_queue_or_one_above_is_closed(
+    name: str, state: QueueState
+) -> None:
+    world = admitted()
+    parent = "all" if name == "red" else ""
+    world.see(Queue(name=name, parent=parent, state=state))
+    world.turn()
+
+    assert world.table.of_gang(GANG) == ()
+    assert not world.ask("w-0").nodes
+    world.see(RED, ALL)
+    world.turn()
+    assert len(world.table.of_gang(GANG)) == 2, "and given again at once when it is opened"
+
+
+def test_who_has_begun_to_start_goes_on_in_a_closed_queue() -> None:
+    world = admitted()
+    world.table.advance(uid("w-0"), Stage.BOUND, "n1")
+    world.see(Queue(name="red", state=QueueState.CLOSED))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
+
+
+def test_whose_members_are_all_done_has_not_begun_with_the_next() -> None:
+    """Nobody of it is on a node: whoever starts now would start in a closed queue."""
+    world = admitted()
+    world.see(pod("w-0", on="n1", status=Status.SUCCEEDED))
+    world.turn()
+    assert [each.uid for each in world.table.of_gang(GANG)] == [uid("w-1")]
+    world.see(Queue(name="red", parent="all", state=QueueState.CLOSED))
+    world.turn()
+
+    assert world.table.of_gang(GANG) == ()
+
+
+def test_whose_binding_is_on_its_way_goes_on_in_a_closed_queue() -> None:
+    world = admitted()
+    world.table.advance(uid("w-0"), Stage.COMMITTING, "n1")
+    world.see(Queue(name="red", parent="all", state=QueueState.CLOSED))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
+
+
+def test_a_ticket_of_a_queue_that_its_gang_has_left_is_withdrawn() -> None:
+    """Else whoever has a ticket moves to a closed queue, or a full one, and starts there."""
+    world = admitted()
+    world.see(Queue(name="blue", state=QueueState.CLOSED))
+    world.see(group(queue="blue"))
+    world.turn()
+
+    assert world.table.of_gang(GANG) == ()
+    assert not world.ask("w-0").nodes
+    world.see(Queue(name="blue"))
+    world.turn()
+    assert {each.queue for each in world.table.of_gang(GANG)} == {"blue"}
+
+
+def test_who_has_begun_to_start_becomes_whole_wherever_it_moves() -> None:
+    world = admitted()
+    world.table.advance(uid("w-0"), Stage.BOUND, "n1")
+    world.see(Queue(name="blue", state=QueueState.CLOSED))
+    world.see(group(queue="blue"))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2

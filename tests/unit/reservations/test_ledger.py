@@ -1,0 +1,787 @@
+"""Who keeps which room for whom, however filter, bind, plan and watch interleave."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.cache.changes import Delete, Kind
+from extender.cache.inflight import SETTLED_S, SOMEWHERE, Stage
+from extender.model.gang import GangKey
+from extender.model.node import Taint
+from extender.model.pod import Shape, Toleration
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from extender.ports import WakeOrder
+from extender.promises.tickets import MOST_REFUSALS, SLICE
+from tests.unit.cache.building import GANG, amounts, bare_pod, group, lone, node, pod, uid
+from tests.unit.reservations.world import NODES, OPEN, World
+
+#: Fills a node.
+BIG = Shape(requests=amounts(cpu=4))
+QUICK = GangKey("a/quick")
+
+
+def gang_of_two(**rest: Any) -> list[Any]:
+    return [group(), pod("p0", **rest), pod("p1", **rest)]
+
+
+# Wake-ups
+
+
+def test_a_member_refused_while_its_ticket_is_issued_is_woken_within_a_second() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.between = lambda: world.ledger.refused(uid("p0"))
+    world.turn()
+    world.ledger.refused(uid("p1"))
+
+    assert "p1" in world.wait(1.0)
+
+
+def test_a_pod_that_has_a_place_and_is_refused_again_is_woken_again() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.ask("p0")
+    assert world.turn() == ["p0"]
+    world.clock.time += 0.1
+    world.ledger.refused(uid("p0"))
+
+    assert world.wait(1.0) == ["p0"]
+
+
+def test_a_member_that_took_over_a_place_is_looked_after_like_any_other() -> None:
+    world = World(group(), plan=OPEN)
+    assert world.ask("p0").nodes
+    world.see(pod("p0"), pod("p1"))
+    world.arrivals.settle()
+    assert world.of("p1").stage is Stage.TICKETED
+    world.see(pod("p1", refusal="0/2 nodes are available: 2 Insufficient cpu"))
+
+    assert world.wait(1.0) == ["p1"]
+
+
+def test_who_should_come_by_himself_and_does_not_is_woken_before_the_place_lapses() -> None:
+    # kube-scheduler 1.28 sleeps on a pod for whose filter call nobody answered, and writes of it
+    # only that something went wrong.
+    world = World(*gang_of_two(), plan=Plan())
+    assert world.turn() == []
+
+    assert world.wait(9.0) == []
+    assert sorted(world.wait(2.0)) == ["p0", "p1"]
+    assert world.of("p0").stage is Stage.TICKETED
+
+
+def test_who_has_not_come_is_left_alone_while_kube_scheduler_works_through_its_queue() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.turn()
+    world.is_busy = True
+
+    assert world.wait(15.0) == []
+
+
+def test_who_comes_by_himself_is_left_asleep() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.turn()
+
+    assert world.wait(3.0) == []
+
+
+# Offers that miss
+
+
+def test_a_stale_nomination_costs_no_ticket_but_trades_places() -> None:
+    words = "0/2 nodes are available: 2 BehindInOrder: gangs ahead."
+    world = World(
+        group(), pod("p0", shape=BIG), pod("p1", shape=BIG, nominated="n1", refusal=words)
+    )
+    world.turn()
+    stale = world.of("p0").node
+
+    fast = world.ask("p1", offered=[stale], shape=BIG, nominated=stale)
+
+    assert list(fast.nodes) == [stale]
+    assert sorted(world.places().values()) == NODES
+    assert world.backs_off_for() == 0
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"cpu": 1},
+        {"taints": (Taint("gone"),)},
+        {"unschedulable": True},
+        {"ready": False},
+        {"ours": False},
+    ],
+    ids=["smaller", "tainted", "cordoned", "not ready", "not ours"],
+)
+def test_nobody_is_traded_to_a_node_that_got_worse_since_it_was_promised(worse: Any) -> None:
+    world = World(*gang_of_two(shape=BIG))
+    world.turn()
+    mine, other = world.of("p0").node, world.of("p1").node
+    world.see(node(mine, **worse))
+
+    assert not world.ask("p0", offered=[other], shape=BIG).nodes
+
+    assert world.places() == {"p0": mine, "p1": other}
+
+
+def test_an_offer_without_any_room_keeps_the_ticket_and_nominates_the_pod() -> None:
+    world = World(*gang_of_two(shape=BIG), nodes=["n1", "n2", "n3"])
+    world.see(pod("old", "other", shape=BIG, on="n3"))
+    world.turn()
+    mine = world.of("p0").node
+    assert world.ask("p1", offered=[world.of("p1").node], shape=BIG).nodes
+    world.woken.clear()
+
+    answer = world.ask("p0", offered=["n3"], shape=BIG)
+
+    assert answer.outcome == "NotEnoughRoom"
+    assert world.of("p0").node == mine
+    assert [(order.name, order.node) for order in world.woken] == [("p0", mine)]
+    assert world.backs_off_for() == 0
+
+
+def test_a_node_left_out_although_the_pod_was_nominated_to_it_is_a_misfit_of_that_gang() -> None:
+    world = World(*gang_of_two(shape=BIG))
+    world.turn()
+    mine, other = world.of("p0").node, world.of("p1").node
+    assert world.ask("p1", offered=[other], shape=BIG).nodes
+    assert not world.ask("p0", offered=[other], shape=BIG).nodes
+    world.clock.time += 2
+
+    assert not world.ask("p0", offered=[other], shape=BIG).nodes
+
+    assert world.cluster.misfits.by_gang() == {GANG: {mine}}
+    assert world.backs_off_for() == 10
+
+
+def test_kube_schedulers_samples_cost_no_gang_its_ticket() -> None:
+    chance = Random(3)
+    names = [f"m{index:03d}" for index in range(300)]
+    world = World(nodes=names)
+    gangs = [f"g{index:02d}" for index in range(15)]
+    pods = [(gang, f"{gang}-{index}") for gang in gangs for index in range(20)]
+    world.see(*(group(gang, 20) for gang in gangs))
+    world.see(*(pod(name, gang, shape=BIG) for gang, name in pods))
+    world.turn()
+    chance.shuffle(pods)
+    assumed: set[str] = set()
+    start = 0
+    for gang, name in pods:
+        sample = [each for each in names[start:] + names[:start] if each not in assumed][:100]
+        start = (start + 100) % 300
+        answer = world.ask(name, gang, sample, shape=BIG)
+        assert len(answer.nodes) == 1, answer.outcome
+        assumed.add(answer.nodes[0])
+        world.ledger.held(uid(name), answer.nodes[0])
+
+    assert len(assumed) == 300
+    assert not world.cluster.misfits.by_gang()
+
+
+def test_what_kube_scheduler_finds_wrong_with_one_gang_bars_its_nodes_to_no_other() -> None:
+    words = "0/2 nodes are available: 2 node(s) had volume node affinity conflict"
+    world = World(*gang_of_two(shape=BIG, refusal=words))
+    world.turn()
+    world.wait(21)
+    assert world.cluster.misfits.by_gang() == {GANG: {"n1", "n2"}}
+    world.lose_pod("p0")
+    world.lose_pod("p1")
+    world.see(group("quick"), pod("q0", "quick", shape=BIG), pod("q1", "quick", shape=BIG))
+
+    world.turn()
+
+    assert sorted(world.places(QUICK).values()) == NODES
+    assert not world.cluster.misfits.by_gang(), "it is forgotten with its gang"
+
+
+# Ordinary pods
+
+
+def promised_but_one(world: World) -> World:
+    """Promise three of the four slots of n1 to a gang."""
+    for index in range(3):
+        world.promise(f"p{index}", "n1")
+    return world
+
+
+def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() -> None:
+    world = World(lone("a"), lone("b"), plan=OPEN)
+    assert list(world.ask_lone("a").nodes) == NODES
+    assert list(world.ask_lone("b").nodes) == NODES
+    promised_but_one(world)
+
+    assert world.ledger.may_bind(uid("a"), "n1")
+    world.ledger.committing(uid("a"), "n1")
+
+    assert not world.ledger.may_bind(uid("b"), "n1")
+    assert world.ledger.may_bind(uid("b"), "n2")
+
+
+def test_an_ordinary_pod_with_one_node_left_is_promised_that_one() -> None:
+    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
+    assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]
+    assert world.of("a").node == "n1"
+
+    assert world.ask_lone("b", ["n1"]).outcome == "BehindInOrder"
+    world.wait(21)
+    assert world.table.of(uid("a")) is None, "its volumes may take long; its bind is judged anew"
+    assert world.backs_off_for(GangKey("a/pod:a")) == 0
+
+
+def test_who_may_go_to_a_contested_node_keeps_others_off_it_until_his_node_is_known() -> None:
+    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
+    assert list(world.ask_lone("a").nodes) == NODES
+
+    assert world.ask_lone("b", ["n1"]).outcome == "BehindInOrder"
+    world.ledger.committing(uid("a"), "n2")
+    assert world.ask_lone("b", ["n1"]).nodes
+
+
+def test_where_there_is_choice_ordinary_pods_keep_out_of_each_others_way() -> None:
+    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
+    assert list(world.ask_lone("a").nodes) == NODES
+
+    assert list(world.ask_lone("b").nodes) == ["n2"]
+
+
+def test_where_nothing_is_promised_kube_schedulers_count_is_believed() -> None:
+    world = World(pod("old", "other", shape=BIG, on="n1"), lone("a"), plan=OPEN)
+
+    assert world.ask_lone("a", ["n1"]).nodes
+    assert world.ledger.may_bind(uid("a"), "n1"), "our watch may be behind"
+
+
+def test_nobody_gets_room_to_which_a_binding_is_on_its_way() -> None:
+    """A kube-scheduler that was just restarted does not count it there."""
+    world = World(lone("a", shape=BIG), lone("b", shape=BIG), plan=OPEN)
+    world.ask_lone("a", shape=BIG)
+    world.ledger.committing(uid("a"), "n1")
+
+    assert list(world.ask_lone("b", shape=BIG).nodes) == ["n2"]
+    assert not world.ledger.may_bind(uid("b"), "n1")
+
+
+def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile() -> None:
+    world = promised_but_one(World(lone("a"), plan=OPEN))
+    assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]
+
+    world.see(node("n1", cpu=3))
+
+    assert not world.ledger.may_bind(uid("a"), "n1")
+
+
+def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promised_there() -> None:
+    world = World(lone("a"), lone("b"), pod("old", "other", on="n1"), plan=OPEN)
+    assert list(world.ask_lone("a").nodes) == NODES
+    world.see(node("n1", cpu=1))
+
+    assert not world.ledger.may_bind(uid("a"), "n1")
+    assert list(world.ask_lone("b").nodes) == ["n2"]
+    world.wait(31)
+    assert list(world.ask_lone("b").nodes) == NODES, "by now kube-scheduler knows better"
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [{"taints": (Taint("gone"),)}, {"unschedulable": True}, {"ours": False}],
+    ids=["tainted", "cordoned", "not ours"],
+)
+def test_nobody_is_bound_to_a_node_that_was_shut_since_it_passed(worse: Any) -> None:
+    world = World(lone("a"), plan=OPEN)
+    assert list(world.ask_lone("a").nodes) == NODES
+    world.wait(21)
+    assert world.table.of(uid("a")) is None
+
+    world.see(node("n1", **worse))
+
+    assert not world.ledger.may_bind(uid("a"), "n1")
+    assert world.ledger.may_bind(uid("a"), "n2")
+
+
+@pytest.mark.parametrize("state", [{"unschedulable": True}, {"ready": False}], ids=str)
+def test_a_pod_that_kube_scheduler_would_place_on_a_poor_node_is_bound_there(state: Any) -> None:
+    shape = Shape(requests=amounts(cpu=1), tolerations=(Toleration(operator="Exists"),))
+    shape = shape if "unschedulable" in state else Shape(requests=amounts(cpu=1))
+    world = World(lone("agent", shape=shape), node("n1", **state), plan=OPEN)
+    assert list(world.ask_lone("agent", ["n1"], shape=shape).nodes) == ["n1"]
+    assert world.of("agent").node == "n1"
+
+    assert world.ledger.may_bind(uid("agent"), "n1")
+
+
+def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:
+    world = World(
+        Queue(name="q", capability=Resources({"cpu": 2000})),
+        *(lone(name, "q") for name in ("a", "b", "c")),
+    )
+    world.turn()
+    assert world.ask_lone("a", queue="q").nodes
+    world.turn()
+    assert world.ask_lone("b", queue="q").nodes
+    world.turn()
+
+    assert not world.ask_lone("c", queue="q").nodes
+
+
+def test_a_pod_that_passed_and_found_no_node_counts_no_longer() -> None:
+    world = World(lone("a"), plan=OPEN)
+    world.ask_lone("a")
+    assert world.of("a").node == SOMEWHERE
+
+    world.see(lone("a", refusal="0/2 nodes are available: 2 Insufficient memory"))
+
+    assert world.table.of(uid("a")) is None
+
+
+def test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes() -> None:
+    world = World(Queue(name="q", capability=Resources({"cpu": 1000})))
+    world.see(*(lone(name, "q", created=world.clock.now() + 1) for name in ("a", "b")))
+    world.turn()
+    assert world.ask_lone("a", queue="q").nodes
+    world.wait(21)
+    assert world.table.of(uid("a")) is None
+    world.turn()
+    assert world.ask_lone("b", queue="q").nodes
+
+    assert not world.ledger.may_bind(uid("a"), "n1")
+    assert world.ledger.may_bind(uid("b"), "n1")
+
+
+def test_an_ordinary_pod_that_finds_no_free_node_keeps_the_place_it_was_promised() -> None:
+    world = World(lone("web"), plan=OPEN)
+    world.promise("web", "n2", GangKey("a/pod:web"))
+    for index in range(4):
+        world.promise(f"p{index}", "n1")
+
+    assert world.ask_lone("web", ["n1"]).outcome == "BehindInOrder"
+    assert world.of("web").node == "n2"
+
+
+# Queues
+
+
+def test_filter_and_plan_do_not_spend_the_same_rest_of_a_capability() -> None:
+    world = World(
+        Queue(name="q", capability=Resources({"cpu": 4000})),
+        group("train", 1, queue="q"),
+        group("quick", 1, queue="q"),
+    )
+    world.turn()
+    world.see(pod("p0", shape=BIG))
+
+    def plan_while_quick_arrives(snapshot: Snapshot) -> Plan:
+        plan = make_plan(snapshot)
+        assert world.ask("q0", "quick", ["n2"], shape=BIG).nodes
+        return plan
+
+    world.make_plan = plan_while_quick_arrives
+    world.turn()
+
+    assert world.places(QUICK) == {"q0": "n2"}
+    assert world.places() == {}
+    assert world.cycle.is_due(), "what was refused is planned anew"
+
+
+def guaranteed() -> list[Any]:
+    return [
+        node("n1", cpu=10),
+        Queue(name="q1"),
+        Queue(name="q2"),
+        Queue(name="q3", guarantee=Resources({"cpu": 4000})),
+    ]
+
+
+def test_two_queues_together_start_nothing_in_the_room_guaranteed_to_a_third() -> None:
+    world = World(*guaranteed(), nodes=[])
+    world.turn()
+
+    passed = [
+        world.ask_lone(f"{queue}-{index}", ["n1"], queue=queue)
+        for index in range(5)
+        for queue in ("q1", "q2")
+    ]
+
+    assert sum(bool(answer.nodes) for answer in passed) == 6
+    assert world.ask_lone("theirs", ["n1"], queue="q3").nodes
+
+
+def test_the_plan_gives_two_queues_no_room_that_is_guaranteed_to_a_third() -> None:
+    world = World(*guaranteed(), nodes=[])
+    for index in range(5):
+        for queue in ("q1", "q2"):
+            name = f"{queue}-{index}"
+            world.see(group(name, 1, queue=queue), pod(name, name))
+
+    world.turn()
+
+    given = world.published.plan.queues
+    assert [given[name].allocated.amount("cpu") for name in ("q1", "q2")] == [3000, 3000]
+    waiting = [v for v in world.published.plan.verdicts.values() if v.standing.value == "waiting"]
+    assert len(waiting) == 4
+    assert world.published.plan.queues["q1"].deserved.amount("cpu") == 3000
+
+
+def test_a_guarantee_is_kept_from_the_moment_a_node_is_gone() -> None:
+    world = World(
+        node("n1", cpu=4),
+        node("n2", cpu=4),
+        Queue(name="q1"),
+        Queue(name="q3", guarantee=Resources({"cpu": 2000})),
+        nodes=[],
+    )
+    world.turn()
+    world.cluster.apply(Delete(Kind.NODE, "n1"))
+
+    passed = [bool(world.ask_lone(f"p{number}", ["n2"], queue="q1").nodes) for number in range(4)]
+
+    assert passed == [True, True, False, False]
+
+
+def test_a_ceiling_holds_for_the_whole_family_before_the_next_plan() -> None:
+    world = World(
+        Queue(name="parent", capability=Resources({"cpu": 2000})),
+        Queue(name="one", parent="parent"),
+        Queue(name="two", parent="parent"),
+    )
+    world.turn()
+
+    passed = [
+        bool(world.ask_lone(f"{queue}-{index}", queue=queue).nodes)
+        for index in range(2)
+        for queue in ("one", "two")
+    ]
+
+    assert passed == [True, True, False, False]
+
+
+# Tickets
+
+
+def test_a_ticket_is_not_issued_when_its_node_was_tainted_meanwhile() -> None:
+    world = World(*gang_of_two(shape=BIG))
+
+    def plan_while_a_node_is_tainted(snapshot: Snapshot) -> Plan:
+        world.see(node("n1", taints=(Taint("gone"),)))
+        return make_plan(snapshot)
+
+    world.make_plan = plan_while_a_node_is_tainted
+    world.turn()
+
+    assert world.places() == {}
+    assert world.cycle.is_due()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        group(min_member=3),
+        group(queue="other"),
+        group(uid="another"),
+        pod("p0", gated=True),
+        pod("p0", on="n2"),
+    ],
+    ids=["larger", "another queue", "made anew", "a member gated", "a member elsewhere"],
+)
+def test_a_ticket_is_not_issued_to_a_gang_that_changed_meanwhile(change: Any) -> None:
+    world = World(*gang_of_two(), Queue(name="other"))
+
+    def plan_while_it_changes(snapshot: Snapshot) -> Plan:
+        world.see(change)
+        return make_plan(snapshot)
+
+    world.make_plan = plan_while_it_changes
+    world.turn()
+
+    assert world.places() == {}
+
+
+def test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place() -> None:
+    size = 2 * SLICE + 1
+    world = World(group(min_member=size), nodes=[f"n{index}" for index in range(size)])
+    world.see(*(pod(f"p{index}", shape=BIG) for index in range(size)))
+    answers = []
+
+    def ask() -> None:
+        mine = world.table.of(uid("p0"))
+        if mine is not None:
+            answers.append(world.ask("p0", offered=[mine.node], shape=BIG).outcome)
+
+    world.between = ask
+    assert world.turn() == ["p0"]
+
+    assert answers == ["NotEnoughRoom", "NotEnoughRoom"]
+    assert len(world.places()) == size
+
+
+def test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place() -> None:
+    size = SLICE + 1
+    world = World(group(min_member=size), nodes=[f"n{index}" for index in range(size)])
+    world.see(*(pod(f"p{index}", shape=BIG, refusal="no room") for index in range(size)))
+    woken = []
+
+    def look_after() -> None:
+        world.ledger.look_after()
+        woken.append(len(world.woken))
+
+    world.between = look_after
+    assert len(world.turn()) == size
+
+    assert set(woken) == {0}
+
+
+def test_a_large_gang_whose_last_slice_no_longer_stands_gives_back_the_first() -> None:
+    size = 2 * SLICE + 1
+    world = World(group(min_member=size), nodes=[f"n{index}" for index in range(size)])
+    world.see(*(pod(f"p{index}", shape=BIG) for index in range(size)))
+
+    def taint_a_node() -> None:
+        if len(world.places()) == 2 * SLICE:
+            free = {f"n{index}" for index in range(size)} - set(world.places().values())
+            world.see(node(free.pop(), taints=(Taint("gone"),)))
+
+    world.between = taint_a_node
+    world.turn()
+
+    assert world.places() == {}
+
+
+def test_a_gang_whose_ticket_never_stands_waits_instead_of_being_planned_for_ever() -> None:
+    world = World(*gang_of_two())
+    real = world.cluster.node
+    world.cluster.node = lambda name: None  # type: ignore[method-assign]
+    for _ in range(MOST_REFUSALS):
+        world.turn()
+        assert world.backs_off_for() == 0
+        assert world.cycle.is_due()
+
+    world.turn()
+    assert world.backs_off_for() == 10
+
+    world.cluster.node = real  # type: ignore[method-assign]
+    world.turn(after_s=11)
+    assert len(world.places()) == 2
+
+
+# Ends
+
+
+def test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_held() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+    for name in ("p0", "p1"):
+        assert world.ask(name).nodes
+    world.ledger.held(uid("p0"), world.of("p0").node)
+
+    world.wait(29)
+
+    assert world.stages() == {"p0": Stage.HELD, "p1": Stage.PASSED}
+    assert world.backs_off_for() == 0
+
+
+def test_a_ticket_nobody_uses_lapses_without_any_pass() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+
+    world.wait(21)
+
+    assert world.places() == {}
+    assert world.backs_off_for() > 0
+
+
+def test_an_ordinary_pod_whose_ticket_lapsed_waits_a_second_and_no_ten() -> None:
+    """It may have been behind thousands in kube-scheduler's queue, and keeps little room."""
+    key = GangKey("a/pod:a")
+    world = World(lone("a"), plan=Plan())
+    for pause_s in (1, 2, 4):
+        world.promise("a", "n1", key)
+        world.wait(20.5)
+        assert world.table.of(uid("a")) is None
+        assert world.backs_off_for(key) == pytest.approx(pause_s, abs=0.5)
+
+
+def test_with_a_ticket_that_was_given_back_goes_the_nomination() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.ask("p0")
+    assert world.turn() == ["p0"]
+    assert world.ask("p0").nodes, "and then kube-scheduler gives up"
+
+    world.wait(23)
+
+    assert {order.name: order.node for order in world.woken} == {"p0": "", "p1": ""}
+
+
+def test_whoever_listens_hears_of_a_ticket_that_was_given_back() -> None:
+    world = World(*gang_of_two())
+    heard: list[tuple[GangKey, float]] = []
+    world.ledger.on_given_back(lambda gang, pause_s: heard.append((gang, pause_s)))
+    world.turn()
+
+    world.wait(21)
+
+    assert heard == [(GANG, 10.0)]
+
+
+def test_a_pod_whose_binding_is_on_its_way_is_steered_nowhere_else() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+    mine = world.of("p0").node
+    other = next(name for name in NODES if name != mine)
+    world.ledger.held(uid("p0"), mine)
+    world.ledger.committing(uid("p0"), mine)
+
+    assert not world.ask("p0", offered=[other]).nodes
+    assert list(world.ask("p0").nodes) == [mine]
+    assert world.of("p0").stage is Stage.COMMITTING
+
+
+def test_a_stage_has_its_own_time() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+    world.wait(14)
+    for name in ("p0", "p1"):
+        world.ask(name)
+
+    world.wait(14)
+    assert world.stages() == {"p0": Stage.PASSED, "p1": Stage.PASSED}
+
+    world.wait(8)
+    assert world.places() == {}
+
+
+def test_the_wall_clock_may_step_without_keeping_anybody_waiting() -> None:
+    world = World(*gang_of_two())
+    world.ledger.give_back(GANG)
+    real = world.clock.now
+    world.clock.now = lambda: real() - 3600  # type: ignore[method-assign]
+
+    world.turn(after_s=11)
+
+    assert world.places().keys() == {"p0", "p1"}
+
+
+def test_a_binding_that_failed_leaves_its_pod_a_ticket_that_is_looked_after() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+    world.ledger.held(uid("p0"), "n1")
+    world.ledger.committing(uid("p0"), "n1")
+    world.ledger.keep(uid("p0"), "n1")
+
+    world.wait(26)
+
+    assert world.places() == {}
+
+
+def test_what_was_refused_has_a_reason_that_names_the_ceiling() -> None:
+    world = World(Queue(name="q", capability=Resources({"cpu": 1000})), group(queue="q"))
+    world.see(pod("p0"), pod("p1"))
+    world.turn()
+
+    verdict = world.published.plan.verdicts[GANG]
+    assert verdict.reason in (Reason.QUEUE_AT_CAPABILITY, Reason.QUEUE_OVER_DESERVED)
+
+
+def test_a_pod_only_filter_has_seen_is_committed_with_its_room() -> None:
+    world = World(plan=OPEN)
+    world.ask_lone("new")
+
+    world.ledger.committing(uid("new"), "n1")
+
+    assert world.table.committed_on("n1") == bare_pod("new").requests
+
+
+def test_a_look_that_fails_is_not_the_last_one_at_its_promise() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.turn()
+    heard: list[GangKey] = []
+
+    def stumble(key: GangKey, pause_s: float) -> None:
+        heard.append(key)
+        raise RuntimeError("stumbled")
+
+    world.ledger.on_given_back(stumble)
+    world.ledger.on_given_back(lambda key, pause_s: heard.append(key))
+    with pytest.raises(RuntimeError):
+        world.wait(21)
+
+    assert heard == [GANG, GANG], "whoever stumbles costs nobody else the news"
+    assert world.places() == {}
+
+
+def test_a_wake_up_that_fails_is_tried_again() -> None:
+    world = World(*gang_of_two(), plan=Plan())
+    world.turn()
+    failing = ["the first one"]
+
+    def wake(orders: list[WakeOrder]) -> None:
+        if failing:
+            failing.clear()
+            raise RuntimeError("stumbled")
+        world.woken.extend(orders)
+
+    world.ledger.wakeups._send = wake
+    with pytest.raises(RuntimeError):
+        world.wait(11.0)
+    world.wait(8.0)
+
+    assert {order.name for order in world.woken} == {"p0", "p1"}
+
+
+def doubted() -> World:
+    """A gang of two; nobody knows what became of the binding of its first member."""
+    world = World(*gang_of_two())
+    world.turn()
+    for name in ("p0", "p1"):
+        assert world.ask(name).nodes
+    world.ledger.committing(uid("p0"), world.of("p0").node)
+    world.ledger.doubt(uid("p0"), world.of("p0").node)
+    return world
+
+
+def test_a_binding_in_doubt_keeps_its_room_though_its_pod_is_held_and_refused_again() -> None:
+    world = doubted()
+    node = world.of("p0").node
+
+    world.ledger.held(uid("p0"), node)
+    world.ledger.release(uid("p0"))
+
+    assert (world.of("p0").stage, world.of("p0").node) == (Stage.DOUBTED, node)
+    world.wait(SETTLED_S + 10)
+    assert world.table.of(uid("p0")) is None, "but not for ever"
+
+
+def test_a_binding_in_doubt_that_is_sent_again_is_one_under_way_and_then_settled() -> None:
+    world = doubted()
+    node = world.of("p0").node
+
+    world.ledger.held(uid("p0"), node)
+    world.ledger.committing(uid("p0"), node)
+    assert world.of("p0").stage is Stage.COMMITTING
+
+    world.ledger.release(uid("p0"))
+    assert world.table.of(uid("p0")) is None
+
+
+def test_a_member_busy_with_its_volumes_keeps_its_place_for_one_in_doubt_that_is_held() -> None:
+    world = doubted()
+    world.ledger.held(uid("p0"), world.of("p0").node)
+
+    world.wait(29)
+
+    assert world.stages() == {"p0": Stage.DOUBTED, "p1": Stage.PASSED}
+
+
+def test_who_need_not_back_off_any_more_keeps_what_it_was_promised() -> None:
+    world = World(*gang_of_two())
+    world.turn()
+
+    world.ledger.back_off(GANG, 0.0)
+    assert world.places().keys() == {"p0", "p1"}
+    world.ledger.back_off(GANG, 5.0)
+    assert world.places() == {}

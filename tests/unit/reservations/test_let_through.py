@@ -1,0 +1,91 @@
+"""Pods that ask nobody, because they are critical or kube-scheduler's own gang: let through, and
+counted in their home queue from filter on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.cache.inflight import SOMEWHERE, Stage
+from extender.model.gang import GangKey, Membership
+from extender.model.pod import Pod
+from extender.model.queue import Namespace, Queue
+from tests.unit.cache.building import GANG, amounts, bare_pod, lone, uid
+
+from .world import NODES, World
+
+NATIVE = Membership(key=GANG, named=True, native=True)
+LONE = Membership(key=GangKey("a/pod:x"))
+HOME = (Namespace(name="a", queue="home"), Queue(name="home", capability=amounts(cpu=1)))
+CRITICAL: dict[str, Any] = {"priority_class": "system-node-critical"}
+
+privileged = pytest.mark.parametrize(
+    ("pod", "member"),
+    [
+        (bare_pod("x", **CRITICAL), LONE),
+        (bare_pod("x", exempt=True), LONE),
+        (bare_pod("x"), NATIVE),
+    ],
+    ids=["critical", "exempt", "native"],
+)
+
+
+@privileged
+def test_who_asks_nobody_counts_in_its_home_queue_from_filter_on(
+    pod: Pod, member: Membership
+) -> None:
+    world = World(*HOME)
+    world.turn()
+
+    assert list(world.gate.filter(pod, member, NODES).nodes) == NODES
+
+    promise = world.table.of(pod.uid)
+    assert promise is not None
+    assert (promise.queue, promise.stage, promise.node) == ("home", Stage.PASSED, SOMEWHERE)
+    assert world.ledger.allowance.objection("home", "a", amounts()) is not None
+    world.turn()
+    assert world.passes[-1].queues["home"].allocated == amounts()
+
+
+@privileged
+def test_others_of_its_queue_wait_for_what_it_uses(pod: Pod, member: Membership) -> None:
+    world = World(*HOME)
+    world.turn()
+    world.gate.filter(pod, member, NODES)
+
+    late = lone("late")
+    assert not world.gate.filter(late.pod, late.membership, NODES).nodes
+
+
+@privileged
+def test_it_is_let_through_and_bound_where_its_queue_is_full(pod: Pod, member: Membership) -> None:
+    world = World(*HOME, lone("first", on="n1"))
+    world.turn()
+
+    assert list(world.gate.filter(pod, member, NODES).nodes) == NODES
+    assert world.ledger.may_bind(pod.uid, "n2")
+    world.table.release(pod.uid)
+    assert world.ledger.may_bind(pod.uid, "n2")
+
+
+@privileged
+def test_a_binding_after_its_promise_lapsed_counts_again(pod: Pod, member: Membership) -> None:
+    world = World(*HOME)
+    world.turn()
+    world.gate.filter(pod, member, NODES)
+    world.table.release(pod.uid)
+
+    world.ledger.committing(pod.uid, "n2")
+
+    assert world.cluster.promised_in(pod.uid) == "home"
+
+
+def test_pods_of_other_schedulers_count_in_no_queue() -> None:
+    world = World(*HOME)
+    world.turn()
+
+    world.gate.filter(bare_pod("x", ours=False), LONE, NODES)
+
+    assert world.table.of(uid("x")) is None
+    assert world.cluster.promised_in(uid("x")) == ""

@@ -1,0 +1,103 @@
+"""Room that was promised before the ceiling of a queue was lowered is not used beyond it."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cache.inflight import Stage
+from extender.model.gang import GangKey
+from extender.model.queue import Queue
+from extender.model.resources import Resources
+from tests.unit.cache.building import GANG, group, pod, uid
+
+from .world import World
+
+BLUE = GangKey("a/blue")
+
+
+def queue(name: str, cpus: int, parent: str = "") -> Queue:
+    return Queue(name=name, parent=parent, capability=Resources({"cpu": 1000 * cpus}))
+
+
+def admitted(*more: object, **rest: object) -> World:
+    """A gang of two that waits in the queue red, and has its ticket."""
+    world = World(queue("all", 8), queue("red", 4, "all"), *more)
+    world.see(group(queue="red", **rest), pod("w-0"), pod("w-1"))
+    world.turn()
+    assert len(world.table.of_gang(GANG)) == 2
+    return world
+
+
+@pytest.mark.parametrize(("name", "parent"), [("red", "all"), ("all", "")])
+def test_a_ticket_is_taken_back_when_its_queue_or_one_above_may_have_less(
+    name: str, parent: str
+) -> None:
+    world = admitted()
+    world.see(queue(name, 1, parent))
+    world.turn()
+
+    assert world.table.of_gang(GANG) == ()
+    assert not world.ask("w-0").nodes
+    world.see(queue(name, 4, parent))
+    world.turn()
+    assert len(world.table.of_gang(GANG)) == 2, "and given again at once when it may"
+
+
+def test_a_ticket_below_the_new_ceiling_stays() -> None:
+    world = admitted()
+    world.see(queue("red", 2, "all"))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
+
+
+def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
+    world = admitted()
+    world.clock.time += 1
+    world.see(group("blue", queue="red"), pod("b-0", "blue"), pod("b-1", "blue"))
+    world.turn()
+    assert len(world.table.of_gang(BLUE)) == 2
+    world.see(queue("red", 3, "all"))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
+    assert world.table.of_gang(BLUE) == ()
+
+
+def test_who_is_further_keeps_his() -> None:
+    world = admitted()
+    world.clock.time += 1
+    world.see(group("blue", queue="red"), pod("b-0", "blue"), pod("b-1", "blue"))
+    world.turn()
+    assert world.ask("b-0").nodes
+    world.see(queue("red", 3, "all"))
+    world.turn()
+
+    assert world.table.of_gang(GANG) == ()
+    assert len(world.table.of_gang(BLUE)) == 2
+
+
+def test_who_has_begun_to_start_becomes_whole_beyond_the_ceiling() -> None:
+    world = admitted()
+    world.table.advance(uid("w-0"), Stage.COMMITTING, "n1")
+    world.see(queue("red", 1, "all"))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
+
+
+def test_who_is_whole_gets_no_more_members_beyond_the_ceiling() -> None:
+    world = admitted(min_member=1)
+    world.table.advance(uid("w-0"), Stage.BOUND, "n1")
+    world.see(queue("red", 1, "all"))
+    world.turn()
+
+    assert [each.pod.name for each in world.table.of_gang(GANG)] == ["w-0"]
+
+
+def test_another_resource_than_the_one_exceeded_is_nobodys_business() -> None:
+    world = admitted()
+    world.see(Queue(name="red", parent="all", capability=Resources({"nvidia.com/gpu": 0})))
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2

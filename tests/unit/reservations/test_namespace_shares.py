@@ -1,0 +1,140 @@
+"""What a namespace has of a queue holds for every promise, before the next plan too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.model.pod import Shape
+from extender.model.queue import Namespace, Queue, Share
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from tests.unit.cache.building import amounts, group, node, pod
+from tests.unit.reservations.world import World
+
+#: Fills a node.
+BIG = Shape(requests=amounts(cpu=4))
+
+
+def cpu(number: int) -> Resources:
+    return Resources({"cpu": number * 1000})
+
+
+def namespace(name: str, **share: Any) -> Namespace:
+    """A namespace whose home is queue `q`, where it has a share."""
+    return Namespace(name=name, queue="q", shares=(Share(queue="q", namespace=name, **share),))
+
+
+def passed(world: World, number: int, **rest: Any) -> int:
+    """Let kube-scheduler ask about so many ordinary pods; count those that pass."""
+    names = [f"{rest.get('namespace', 'a')}-{index}" for index in range(number)]
+    return sum(bool(world.ask_lone(each, ["n1"], **rest).nodes) for each in names)
+
+
+def test_ordinary_pods_pass_up_to_what_their_namespace_may_have_at_most() -> None:
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(3)), nodes=[])
+    world.turn()
+
+    assert passed(world, 6) == 3
+    assert passed(world, 6, namespace="c", queue="q") == 6, "others of the queue are not limited"
+
+
+def test_pods_pass_by_what_was_promised_since_the_plan() -> None:
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(3)), nodes=[])
+    world.turn()
+
+    assert passed(world, 2) == 2
+    world.turn()
+    assert passed(world, 6) == 3, "the two that passed before pass again, and one more"
+
+
+def test_gangs_arrive_up_to_what_their_namespace_may_have_at_most() -> None:
+    world = World(
+        node("n1", cpu=10),
+        Queue(name="q"),
+        namespace("a", most=cpu(3)),
+        group("one", 2),
+        group("two", 2),
+        nodes=[],
+    )
+    world.turn()
+
+    assert world.ask("p0", "one", ["n1"]).nodes
+    assert not world.ask("r0", "two", ["n1"]).nodes
+
+
+def test_nobody_passes_into_the_room_that_a_namespace_has_at_least() -> None:
+    world = World(
+        node("n1", cpu=10), Queue(name="q"), Queue(name="other"), namespace("b", least=cpu(4)),
+        nodes=[],
+    )  # fmt: skip
+    world.turn()
+
+    assert passed(world, 5, queue="q") + passed(world, 5, namespace="c", queue="other") == 6
+    assert passed(world, 5, namespace="b") == 4
+
+
+def test_filter_and_plan_do_not_spend_the_same_rest_of_a_share() -> None:
+    world = World(
+        Queue(name="q"),
+        namespace("a", most=cpu(4)),
+        group("train", 1),
+        group("quick", 1),
+    )
+    world.turn()
+    world.see(pod("p0", shape=BIG))
+
+    def plan_while_quick_arrives(snapshot: Snapshot) -> Plan:
+        plan = make_plan(snapshot)
+        assert world.ask("q0", "quick", ["n2"], shape=BIG).nodes
+        return plan
+
+    world.make_plan = plan_while_quick_arrives
+    world.turn()
+
+    assert world.places() == {}
+    assert world.cycle.is_due(), "what was refused is planned anew"
+
+
+def test_who_asks_nobody_counts_in_the_share_of_its_namespace() -> None:
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(3)), nodes=[])
+    world.turn()
+
+    assert world.ask_lone("vital", ["n1"], priority_class="system-node-critical").nodes
+    assert passed(world, 6) == 2
+
+
+def test_nobody_passes_by_a_plan_that_has_not_seen_the_share() -> None:
+    home = Namespace(name="a", queue="q")
+    world = World(node("n1", cpu=10), Queue(name="q"), home, group("one", 2), nodes=[])
+    world.turn()
+    world.see(namespace("a", most=cpu(1)))
+
+    assert passed(world, 3) == 0
+    assert not world.ask("p0", "one", ["n1"]).nodes
+    world.turn()
+    assert passed(world, 3) == 1
+
+
+def test_a_ticket_of_a_plan_that_has_not_seen_the_share_is_not_issued() -> None:
+    home = Namespace(name="a", queue="q")
+    world = World(Queue(name="q"), home, group("train", 1), pod("p0", shape=BIG))
+
+    def plan_while_the_share_is_written(snapshot: Snapshot) -> Plan:
+        plan = make_plan(snapshot)
+        world.see(namespace("a", most=cpu(3)))
+        return plan
+
+    world.make_plan = plan_while_the_share_is_written
+    world.turn()
+
+    assert world.places() == {}
+
+
+def test_a_share_that_is_lowered_holds_at_once() -> None:
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(5)), nodes=[])
+    world.turn()
+    world.see(namespace("a", most=cpu(2)))
+
+    assert passed(world, 4) == 2

@@ -1,0 +1,133 @@
+"""Calling for kube-scheduler: one pod at a time, and without keeping any room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.hearing.hearing import Hearing
+from extender.model.caller import Voice
+from extender.model.pod import CALLED, Shape
+from extender.model.reason import Reason
+from extender.ports import WakeOrder
+from extender.promises.summons import Summons
+from tests.unit.cache.building import amounts, group, lone, pod, uid
+from tests.unit.reservations.world import World
+
+ITS_OWN = "0/2 nodes are available: 2 Insufficient cpu."
+OURS = f"0/2 nodes are available: 2 {Reason.NOT_ENOUGH_ROOM.sentence}."
+BIG = Shape(requests=amounts(cpu=4))
+
+
+class Listening(World):
+    """A world that listens for the scheduler `mine`, of which all pods are."""
+
+    def __init__(self, *items: Any) -> None:
+        super().__init__()
+        self.cluster.hearing = hearing = Hearing(("mine",), self.clock)
+        self.ready: list[str] = []
+        self.calls: list[WakeOrder] = []
+        self._calls = Summons(self.cluster, self.calls.extend, lambda: self.ready)
+        self.see(*items)
+        hearing.look()
+
+    def listen(self, seconds: float) -> None:
+        """Let time go by, with passes."""
+        for _ in range(int(seconds * 2)):
+            self.clock.time += 0.5
+            self._calls.look()
+            self.turn()
+
+    @property
+    def voice(self) -> Voice:
+        return self.cluster.hearing.callers()["mine"].voice
+
+
+def gang(name: str = "train", size: int = 2, **rest: Any) -> list[Any]:
+    members = [pod(f"{name}-{n}", name, scheduler="mine", **rest) for n in range(size)]
+    return [group(name, size), *members]
+
+
+def test_a_gang_of_a_name_that_nobody_serves_takes_no_room_ever() -> None:
+    world = Listening(*gang())
+    for _ in range(300):
+        world.listen(1)
+
+        assert not world.cluster.inflight.of_gang(pod("train-0").membership.key)
+    assert world.published().verdicts[pod("x").membership.key].reason is Reason.SCHEDULER_SILENT
+
+
+def test_kube_scheduler_is_called_with_no_node_in_mind() -> None:
+    world = Listening(*gang())
+    world.listen(10)
+
+    assert {order.name for order in world.calls} == {"train-0", "train-1"}
+    assert {order.node for order in world.calls} == {""}
+
+
+def test_the_last_word_of_kube_scheduler_is_marked_so_that_it_says_it_again() -> None:
+    world = Listening(*gang(refusal=ITS_OWN, shape=BIG), lone("full", on="n1", shape=BIG))
+    world.see(lone("fuller", on="n2", shape=BIG))
+    world.listen(1)
+    assert [order.refusal for order in world.calls] == [ITS_OWN + CALLED]
+
+    world.see(pod("train-0", scheduler="mine", shape=BIG, refusal=ITS_OWN + CALLED))
+    world.see(pod("train-1", scheduler="mine", shape=BIG, refusal=ITS_OWN + CALLED))
+    world.listen(10)
+
+    assert {order.refusal for order in world.calls} == {ITS_OWN + CALLED}
+
+
+def test_a_long_word_leaves_the_mark_within_what_we_read() -> None:
+    world = Listening(*gang(refusal=ITS_OWN + "x" * 300))
+    world.listen(1)
+
+    assert len(world.calls[0].refusal) < 300
+    assert world.calls[0].refusal.endswith(CALLED)
+
+
+def test_where_all_nodes_are_full_one_is_named_for_a_moment() -> None:
+    world = Listening(*gang(refusal=ITS_OWN, shape=BIG), lone("full", on="n1", shape=BIG))
+    world.see(lone("fuller", on="n2", shape=BIG))
+    world.listen(1)
+
+    (call,) = world.calls
+    assert call.briefly
+    assert world.cluster.node(call.node)
+
+
+def test_the_first_question_lets_the_gang_start_at_once() -> None:
+    world = Listening(*gang())
+    world.listen(60)
+    assert world.voice is Voice.SILENT
+
+    world.gate.heard(pod("train-0", scheduler="mine").pod)
+    answer = world.ask("train-0", scheduler="mine")
+
+    assert answer.nodes
+    world.listen(1)
+    assert len(world.cluster.inflight.of_gang(pod("x").membership.key)) == 2
+
+
+def test_who_has_a_place_is_left_to_the_ledger() -> None:
+    world = Listening(*gang(refusal=OURS))
+    world.gate.heard(pod("train-0", scheduler="mine").pod)
+    world.turn()
+    assert world.cluster.inflight.of(uid("train-0"))
+    world.clock.time += 30
+    for _ in range(10):
+        world.clock.time += 0.5
+        world._calls.look()
+
+    assert world.calls == []
+
+
+@pytest.mark.parametrize("why", ["standby: another leads", "pods: first list not complete"])
+def test_who_does_not_lead_or_see_the_cluster_calls_for_nobody(why: str) -> None:
+    world = Listening(*gang(refusal=OURS))
+    world.ready = [why]
+    world.listen(100)
+
+    assert world.calls == []
+    assert world.voice is Voice.EXPECTED

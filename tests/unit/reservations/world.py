@@ -1,0 +1,163 @@
+"""Gate, cycle and ledger around one small cluster, turned by hand with a clock set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.inflight import Promise, Stage
+from extender.cycle import Cycle, Published
+from extender.gate import Filtered, Gate
+from extender.metrics import Metrics
+from extender.model.gang import GangKey, Membership
+from extender.model.pod import Pod
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import OpenQueue, Plan
+from extender.plan.planner import make_plan
+from extender.ports import WakeOrder
+from extender.promises.arrivals import Arrivals
+from extender.promises.ledger import Ledger
+from extender.promises.tickets import Tickets
+from tests.unit.cache.building import GANG, StoppedClock, bare_pod, cluster, member_of, node, uid
+
+NODES = ["n1", "n2"]
+OPEN = Plan(open_queues={"default": OpenQueue()})
+GRACE_S = 3.0
+
+
+class World:
+    """Two nodes of four cpus unless told otherwise; no plan has been made until `turn`."""
+
+    def __init__(
+        self,
+        *items: Any,
+        nodes: list[str] = NODES,
+        plan: Plan | None = None,
+        prefer: str = "nothing",
+    ) -> None:
+        self.clock = StoppedClock()
+        self.cluster = cluster(*map(node, nodes), *items, clock=self.clock)
+        self.table = self.cluster.inflight
+        self.published = Published()
+        self.make_plan: Callable[[Snapshot], Plan] = make_plan
+        #: kube-scheduler works through its queue all the time.
+        self.is_busy = False
+        self.woken: list[WakeOrder] = []
+        self.incomplete: list[GangKey] = []
+        self.passes: list[Plan] = []
+        self.ledger = Ledger(
+            self.cluster,
+            self.clock,
+            wake=self.woken.extend,
+            ticket_s=20.0,
+        )
+        self.arrivals = Arrivals(
+            self.cluster,
+            self.ledger,
+            self.clock,
+            grace_s=GRACE_S,
+        )
+        self.arrivals.on_incomplete(self.incomplete.append)
+        self.gate = Gate(self.cluster, self.ledger, self.arrivals, self.published, prefer)
+        #: Called before every step the planner's thread has done by the event loop.
+        self.between: Callable[[], None] = lambda: None
+        self.tickets = Tickets(self.cluster, self.ledger, self.arrivals, self.clock, self._in_loop)
+        self.cycle = Cycle(
+            cluster=self.cluster,
+            published=self.published,
+            promises=self.tickets,
+            make_plan=lambda snapshot: self.make_plan(snapshot),
+            dispatch=self,
+            reporter=self,
+            clock=self.clock,
+            metrics=Metrics(),
+            readiness=list,
+        )
+        self.cluster.watch_pods(self.ledger.heard)
+        if plan is not None:
+            self.publish(plan)
+
+    def publish(self, plan: Plan) -> None:
+        self.published.plan = plan
+        self.ledger.renew(plan)
+
+    def _in_loop(self, step: Callable[[], bool]) -> bool:
+        self.between()
+        return step()
+
+    def protect(self, snapshot: Snapshot) -> Snapshot:
+        return snapshot
+
+    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.passes.append(plan)
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.passes.append(plan)
+
+    # What happens
+
+    def see(self, *items: Any) -> None:
+        for item in items:
+            self.cluster.apply(Upsert(item))
+
+    def lose_pod(self, name: str) -> None:
+        self.cluster.apply(Delete(Kind.POD, uid(name)))
+
+    def ask(
+        self, name: str, gang: str = "train", offered: list[str] = NODES, **rest: Any
+    ) -> Filtered:
+        """Let kube-scheduler ask about a member."""
+        return self.gate.filter(bare_pod(name, **rest), member_of(gang), offered)
+
+    def ask_lone(
+        self, name: str, offered: list[str] = NODES, queue: str = "", **rest: Any
+    ) -> Filtered:
+        """Let kube-scheduler ask about an ordinary pod."""
+        membership = Membership(key=GangKey(f"a/pod:{name}"), queue=queue)
+        return self.gate.filter(bare_pod(name, **rest), membership, offered)
+
+    def promise(self, name: str, on: str, gang: GangKey = GANG, **rest: Any) -> None:
+        assert self.ledger.promise(bare_pod(name, **rest), gang, on, "default")
+
+    def turn(self, after_s: float = 0.0) -> list[str]:
+        """Make one pass and name the pods woken by it."""
+        self.clock.time += after_s
+        if self.is_busy:
+            self.ledger.asked()
+        self.woken.clear()
+        self.cycle.run_once()
+        return sorted(order.name for order in self.woken)
+
+    def wait(self, seconds: float) -> list[str]:
+        """Let time pass as the event loop does, without any pass; name the pods woken."""
+        self.woken.clear()
+        until = self.clock.time + seconds
+        while self.clock.time < until:
+            self.clock.time = min(until, self.clock.time + 0.5)
+            if self.is_busy:
+                self.ledger.asked()
+            while self.ledger.look_after():
+                pass
+        return sorted(order.name for order in self.woken)
+
+    # What is
+
+    def of(self, name: str) -> Promise:
+        found = self.table.of(uid(name))
+        assert found is not None
+        return found
+
+    def places(self, gang: GangKey = GANG) -> dict[str, str]:
+        return {each.pod.name: each.node for each in self.table.of_gang(gang)}
+
+    def stages(self, gang: GangKey = GANG) -> dict[str, Stage]:
+        return {each.pod.name: each.stage for each in self.table.of_gang(gang)}
+
+    def backs_off_for(self, gang: GangKey = GANG) -> float:
+        return round(self.table.backs_off_for(gang), 3)
+
+    @property
+    def kept(self) -> list[Pod]:
+        """Places kept for members that are still to come."""
+        return [each.pod for each in self.table.of_gang(GANG) if each.pod.is_placeholder]

@@ -1,0 +1,199 @@
+"""`gang-extender simulate --html`: one page, whole in itself, in which names are text."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from extender.cli.main import main
+from extender.model.pod import Shape
+from extender.model.resources import Resources
+from extender.sim.drawn import axis, gantt, markup
+from extender.sim.world.workloads import Job, Run
+
+ROOT = Path(__file__).parents[3]
+SMALL = """
+about: "Small & <b>bold</b> \\u202Eeman"
+span: 10m
+nodes: [{name: n, count: 2, has: {cpu: 4}}]
+queues: [{name: red, weight: 2}, {name: blue}]
+arrivals:
+- {queue: red, name: r, count: 6, before: 2m, size: {between: [1, 4]}, each: {cpu: 1}, lasts: 1m}
+- {queue: blue, name: b, count: 3, every: 30s, size: 8, each: {cpu: 1}, lasts: 30s}
+mishaps: [{at: 1m, lose: n-1}, {at: 5m, restore: n-1}]
+"""
+OTHER = 'actions: "allocate"\ntiers:\n- plugins: [{name: gang}, {name: predicates}]\n'
+
+
+class Seen(HTMLParser):
+    """What a page consists of."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.words += f" {data}"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def simulate(*words: object) -> Result:
+    return CliRunner().invoke(main, ["simulate", *map(str, words)])
+
+
+def test_the_page_tells_what_the_terminal_does_and_draws_it(small: Path, tmp_path: Path) -> None:
+    told = simulate("-f", small, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    seen = Seen(page)
+
+    assert told.exit_code == 0, told.output
+    for word in ("Waits", "Shares of queues against their dues", "Utilisation", "Gangs", "red/"):
+        assert word in seen.words
+    assert "10m 00s of 2 nodes and 9 gangs" in seen.words
+    ended = re.search(r"gangs that ended +(\d+)", told.stdout)
+    assert ended is not None
+    assert f'<th scope="row">gangs that ended</th><td class="number">{ended[1]}</td>' in page
+    assert {"polyline", "polygon", "rect", "title"} <= set(seen.names)
+    assert seen.names.count("caption") == seen.names.count("table")
+
+
+def test_nothing_is_asked_for_and_nothing_runs(small: Path, tmp_path: Path) -> None:
+    simulate("-f", small, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    seen = Seen(page)
+
+    assert not {"script", "link", "img", "iframe", "object"} & set(seen.names)
+    assert not [name for name, _ in seen.attributes if name in ("src", "href", "style")]
+    assert not [name for name, _ in seen.attributes if name.startswith("on")]
+    assert "url(" not in page
+    assert "default-src 'none'; style-src 'sha256-" in page.replace("&#x27;", "'")
+    assert "&lt;b&gt;bold&lt;/b&gt;" in page
+    assert "\u202e" not in page
+
+
+def test_the_differences_between_policies_come_first(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.conf").write_text(OTHER)
+    page = tmp_path / "page.html"
+    told = simulate("-f", small, "--compare", tmp_path / "other.conf", "--html", page)
+    words = Seen(page.read_text()).words
+
+    assert told.exit_code == 0, told.output
+    places = [words.index(each) for each in ("What differs", "Waits", "Gangs")]
+    assert places == sorted(places)
+    assert words.count("Shares of queues against their dues") == 2
+    assert "other.conf" in words
+
+
+def test_the_same_bytes_twice_whatever_hashes_are(small: Path, tmp_path: Path) -> None:
+    told = set()
+    for seed in ("1", "2"):
+        page = tmp_path / f"{seed}.html"
+        done = subprocess.run(
+            [sys.executable, "-m", "extender", "simulate", "-f", small, "--html", page],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            check=True,
+        )
+        told.add((done.stdout, page.read_bytes()))
+
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (".", "is a folder; name a file in it"),
+        ("nowhere/page.html", "there is no folder"),
+        ("x" * 300, "cannot be written: File name too long"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_one_sentence_before_anything_runs(
+    tmp_path: Path, place: str, said: str
+) -> None:
+    told = simulate("-f", "ml-day", "--html", tmp_path / place)
+
+    assert told.exit_code == 2
+    assert told.stdout == ""
+    assert said in told.stderr
+    assert told.stderr.count("\n") == 1
+
+
+def run(number: int, waits: float) -> Run:
+    job = Job(
+        namespace="a",
+        name=f"j{number}",
+        queue="a",
+        size=1,
+        least=1,
+        shape=Shape(requests=Resources({"cpu": 1})),
+        lasts_s=1,
+    )
+    return Run(job, created_at=float(number), first_started_at=number + waits)
+
+
+def test_of_many_gangs_some_are_drawn_and_the_page_says_which() -> None:
+    runs = [run(number, waits=number % 977) for number in range(5000)]
+    chosen, said = gantt.choose(runs, end=10_000)
+
+    assert len(chosen) <= gantt.MOST
+    assert f"{len(chosen)} of 5,000" in said
+    assert "one in 42 of the others" in said
+    assert {976.0} < {each.first_started_at - each.created_at for each in chosen}
+    assert [each.created_at for each in chosen] == sorted(each.created_at for each in chosen)
+
+
+def test_the_manual_says_how_many_are_drawn() -> None:
+    manual = (ROOT / "docs/simulate.md").read_text()
+
+    assert f"Of more than {gantt.MOST} gangs" in manual
+    assert f"the {gantt.LONGEST} that waited longest" in manual
+
+
+def test_few_gangs_are_all_drawn() -> None:
+    chosen, said = gantt.choose([run(number, 0) for number in range(9)], end=10)
+
+    assert (len(chosen), said) == (9, "All 9, as they came.")
+
+
+@pytest.mark.parametrize(
+    ("span_s", "said"),
+    [
+        (40, ["0", "10s", "20s", "30s", "40s"]),
+        (600, ["0", "2m", "4m", "6m", "8m", "10m"]),
+        (5400, ["0", "15m", "30m", "45m", "1h", "1h15", "1h30"]),
+        (86400, ["0", "6h", "12h", "18h", "24h"]),
+        (7 * 86400, ["0", "24h", "2d", "3d", "4d", "5d", "6d", "7d"]),
+    ],
+)
+def test_marks_of_time_are_round_and_few(span_s: float, said: list[str]) -> None:
+    assert [each for _, each in axis.marks(span_s)] == said
+
+
+def test_whatever_is_no_markup_is_text() -> None:
+    hostile = "\"><script>alert('1')</script>\x00"
+
+    told = markup.element("p", hostile, title=hostile, class_=None)
+    assert "<script" not in told
+    assert Seen(told).words.strip() == "\"><script>alert('1')</script>\N{REPLACEMENT CHARACTER}"
+    assert len(markup.text("x" * 60_000)) < 500

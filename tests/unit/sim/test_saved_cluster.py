@@ -1,0 +1,186 @@
+"""`snapshot:` of a scenario: nodes and queues of a cluster that there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli.main import main
+from extender.model.queue import Queue
+from extender.web.dump import listing
+from tests.unit.evictions.scene import gang, node_table, snapshot
+
+MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
+PART = MANUAL.partition("<!-- snapshot -->\n```yaml\n")[2].partition("```")[0]
+SCENARIO = f"""
+span: 10m
+{PART}
+arrivals:
+- {{queue: red, name: r, size: 2, each: {{cpu: 3}}, lasts: 1m}}
+"""
+
+
+def node(name: str, cpus: object = 4, *, ready: bool = True, **spec: Any) -> dict[str, Any]:
+    status = {
+        "allocatable": {"cpu": str(cpus), "memory": "8Gi", "pods": "110"},
+        "conditions": [{"type": "Ready", "status": str(ready)}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def queue(name: str, **spec: Any) -> dict[str, Any]:
+    version = "scheduling.volcano.sh/v1beta1"
+    return {"apiVersion": version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+SAVED = [
+    node("a"),
+    node("b", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
+    node("c", unschedulable=True),
+    node("d", ready=False),
+    node("e", taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]),
+    queue("red", weight=3),
+    queue("blue", weight=1),
+]
+
+
+def simulate(folder: Path, saved: object, scenario: str = SCENARIO, *more: str) -> Result:
+    text = saved if isinstance(saved, str) else json.dumps(_list(saved))
+    (folder / "saved.json").write_text(text)
+    (folder / "day.yaml").write_text(scenario)
+    return CliRunner().invoke(main, ["simulate", "-f", str(folder / "day.yaml"), *more])
+
+
+def _list(items: object) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+@pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump])
+def test_what_kubectl_saved_is_simulated(tmp_path: Path, write: Any) -> None:
+    told = simulate(tmp_path, write(_list(SAVED)))
+
+    assert told.exit_code == 0, told.output
+    # Two pods of three cpus: one on each, the tainted one too.
+    assert "10m 00s of 2 nodes and 1 gang" in told.stdout
+    assert re.search(r"gangs that ended +1\n", told.stdout)
+    said = "saved.json: 2 nodes and 2 queues; left out: 3 nodes shut or of the control plane\n"
+    assert told.stderr.endswith(said)
+    assert told.stderr.count("\n") == 1
+
+
+def test_what_the_operations_port_gives_is_simulated(tmp_path: Path) -> None:
+    seen = snapshot(gang("x", 2), nodes=node_table([8, 8]), queues=[Queue(name="red")])
+    told = simulate(tmp_path, json.dumps(listing(seen), default=list))
+
+    assert told.exit_code == 0, told.output
+    assert "of 2 nodes and 1 gang" in told.stdout
+    assert re.search(r"gangs that ended +1\n", told.stdout)
+    assert "left out: 2 pods, because a simulation begins empty" in told.stderr
+
+
+def test_a_queue_that_is_written_stands_in_place_of_the_saved_one(tmp_path: Path) -> None:
+    full = [*SAVED[:2], queue("red", capability={"cpu": "1"})]
+    freed = SCENARIO + "queues: [{name: red}]\n"
+
+    assert re.search(r"gangs that never started +1\n", simulate(tmp_path, full).stdout)
+    assert re.search(r"gangs that never started +0\n", simulate(tmp_path, full, freed).stdout)
+
+
+def test_more_nodes_may_stand_beside_it_and_saved_ones_may_be_lost(tmp_path: Path) -> None:
+    more = "nodes: [{name: n, count: 2, has: {cpu: 4}}]\nmishaps: [{at: 1s, lose: a}]\n"
+    told = simulate(tmp_path, SAVED, SCENARIO + more)
+
+    assert told.exit_code == 0, told.output
+    assert "of 4 nodes" in told.stdout
+
+
+def test_a_trace_goes_to_saved_queues_as_they_are(tmp_path: Path) -> None:
+    head = "vc,gpu_num,cpu_num,node_num,submit_time,duration\n"
+    (tmp_path / "t.csv").write_text(head + "red,0,2,1,0,60\nnew,0,2,1,0,60\n")
+    full = [*SAVED[:2], queue("red", capability={"cpu": "1"})]
+    told = simulate(tmp_path, full, f"span: 10m\n{PART}trace: {{file: t.csv}}\n")
+
+    assert told.exit_code == 0, told.output
+    assert re.search(r"^red +1 +1 +0 ", told.stdout, re.MULTILINE)
+    assert re.search(r"^new +1 +1 +1 ", told.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("saved", "scenario", "said"),
+    [
+        ([], SCENARIO, "there are no nodes; give nodes, or a snapshot that has some"),
+        (SAVED, SCENARIO.replace("saved", "gone"), "gone.json: cannot be read: No such file"),
+        ("{", SCENARIO, "saved.json: neither YAML nor JSON"),
+        ("[1]", SCENARIO, "saved.json: holds something that is no Kubernetes object"),
+        ([node("a", "many")], SCENARIO, "saved.json: Node a: status.allocatable.cpu"),
+        (SAVED, SCENARIO.replace("red", "rad"), "the queue 'rad', which is not in queues"),
+        (
+            [node("n-0"), *SAVED],
+            SCENARIO + "nodes: [{name: n, has: {cpu: 1}}]\n",
+            "nodes has 'n-0', and so has the snapshot; name it otherwise",
+        ),
+    ],
+)
+def test_what_cannot_be_taken_is_one_sentence(
+    tmp_path: Path, saved: object, scenario: str, said: str
+) -> None:
+    told = simulate(tmp_path, saved, scenario)
+
+    assert told.exit_code == 2, told.output
+    assert told.stdout == ""
+    assert said in told.stderr
+    assert told.stderr.count("\n") == 1
+
+
+def test_names_of_a_saved_cluster_steer_no_terminal(tmp_path: Path) -> None:
+    hostile = queue("\x1b[2Jevil")
+    told = simulate(tmp_path, [*SAVED, hostile])
+
+    assert told.exit_code == 0, told.output
+    assert "\x1b" not in told.output
+
+
+TREE = """
+span: 200s
+pace: 1s
+snapshot: saved.json
+arrivals:
+- {queue: team, name: t, count: 3, before: 0s, size: 4, each: {cpu: 1}, lasts: 100s}
+- {queue: other, name: o, count: 3, before: 0s, size: 4, each: {cpu: 1}, lasts: 100s}
+"""
+HIERARCHY = """
+actions: "enqueue, allocate, backfill, reclaim, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: predicates}, {name: capacity, enableHierarchy: true}]
+"""
+
+
+def test_a_parent_whose_family_has_its_due_is_owed_nothing(tmp_path: Path) -> None:
+    half = {"deserved": {"cpu": "4"}}
+    saved = [
+        node("n", 8),
+        queue("root"),
+        queue("org", parent="root", **half),
+        queue("team", parent="org", **half),
+        queue("other", parent="root", **half),
+    ]
+    (tmp_path / "tree.conf").write_text(HIERARCHY)
+
+    told = simulate(tmp_path, saved, TREE, "--config", str(tmp_path / "tree.conf"))
+
+    found = re.search(r"fairness gap, mean +([0-9.]+)%", told.stdout)
+    assert found is not None, told.output
+    assert float(found[1]) < 3, "each has its half but for the first seconds"

@@ -1,0 +1,220 @@
+"""`gang-extender simulate`: what it prints, that it prints it again, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from extender.cli.foreseen.simulate import _shipped
+from extender.cli.main import main
+from extender.sim import scenario as scenarios
+from extender.sim.outcome import OverTime, percentile, size_class
+
+MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
+SMALL = """
+about: A small one.
+span: 10m
+nodes: [{name: n, count: 2, has: {cpu: 4}}]
+queues: [{name: red, weight: 2}, {name: blue}]
+arrivals:
+- {queue: red, name: r, count: 6, before: 2m, size: {between: [1, 4]}, each: {cpu: 1}, lasts: 1m}
+- {queue: blue, name: b, count: 3, every: 30s, size: 8, each: {cpu: 1}, lasts: {median: 30s}}
+- {queue: default, name: p, count: 2, plain: true, each: {cpu: 1}, lasts: 1m, priority: 5}
+mishaps: [{at: 4m, lose: n-1}, {at: 5m, restore: n-1}]
+"""
+
+
+def simulate(*words: str) -> Result:
+    return CliRunner().invoke(main, ["simulate", *words])
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return str(path)
+
+
+def test_it_prints_waits_and_figures_and_the_same_bytes_twice(small: str) -> None:
+    first, second = simulate("-f", small), simulate("-f", small)
+
+    assert first.exit_code == 0, first.output
+    assert first.stdout_bytes == second.stdout_bytes
+    assert "10m 00s of 2 nodes and 11 gangs" in first.stdout
+    for word in ("red", "blue", "P95", "fairness gap", "utilisation, cpu", "work wasted"):
+        assert word in first.stdout
+
+
+def test_another_seed_draws_others(small: str) -> None:
+    assert simulate("-f", small).stdout != simulate("-f", small, "--seed", "9").stdout
+
+
+def test_policies_stand_side_by_side_and_what_differs_comes_first(
+    small: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "plain.conf"
+    other.write_text('actions: "allocate"\ntiers:\n- plugins: [{name: gang}, {name: predicates}]\n')
+    told = simulate("-f", small, "--compare", str(other))
+
+    assert told.exit_code == 0, told.output
+    assert "default policy" in told.stdout
+    assert str(other) in told.stdout
+    titles = re.findall("what differs|the same in all", told.stdout)
+    assert titles in (["what differs", "the same in all"], ["what differs"])
+
+
+def test_two_gangs_that_would_lock_each_other_out_both_end() -> None:
+    told = simulate("-f", "deadlock")
+
+    assert re.search(r"gangs that ended +2\n", told.stdout)
+
+
+#: 16 pods for 20 s are lost with their nodes; 4 of them work for 50 s on the one that comes back.
+LOSING = """
+span: 120s
+pace: 1s
+nodes: [{name: n, count: 4, has: {cpu: 4}}]
+arrivals:
+- {queue: default, name: e, before: 0s, size: 16, least: 2, each: {cpu: 1}, lasts: 50s}
+mishaps:
+- {at: 20s, lose: n-0}
+- {at: 20s, lose: n-1}
+- {at: 20s, lose: n-2}
+- {at: 20s, lose: n-3}
+- {at: 40s, restore: n-3}
+"""
+
+
+def test_work_wasted_is_the_time_of_pods_that_were_there(tmp_path: Path) -> None:
+    path = tmp_path / "losing.yaml"
+    path.write_text(LOSING)
+
+    told = simulate("-f", str(path))
+
+    assert re.search(rf"work wasted +{320 / 520:.1%}\n", told.stdout), told.stdout
+    assert re.search(rf"utilisation, cpu +{520 / (16 * 120):.1%}\n", told.stdout), told.stdout
+
+
+@pytest.mark.parametrize("name", _shipped())
+def test_scenarios_that_come_with_us_can_be_read_and_are_in_the_manual(name: str) -> None:
+    scenario = scenarios.read(_shipped()[name], name)
+
+    assert scenarios.jobs_of(scenario)
+    assert f"| `{name}` |" in MANUAL
+    assert name in simulate("--help").stdout.replace("\n", "")
+
+
+def test_the_day_is_as_large_as_the_manual_says() -> None:
+    day = scenarios.read(_shipped()["ml-day"], "ml-day")
+
+    assert (day.span, sum(pool.count for pool in day.nodes)) == ("24h", 500)
+    assert len(scenarios.jobs_of(day)) == 5000
+
+
+def test_the_manual_writes_a_scenario_that_can_be_read() -> None:
+    text = MANUAL.partition("<!-- scenario -->\n```yaml\n")[2].partition("```")[0]
+
+    assert len(scenarios.jobs_of(scenarios.read(text, "manual"))) == 15
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("span: 10m", "span: soon"), "span: 'soon' is no time; write 90s, 5m, 2h or 1d"),
+        (("span: 10m", "span: 90d"), "at most 31d"),
+        (("queue: red", "queue: rad"), "the queue 'rad', which is not in queues; add it there"),
+        (("weight: 2", "wieght: 2"), "unknown field `wieght` at `.queues[0]`"),
+        (("cpu: 4}", "cpu: many}"), "many"),
+        (("lose: n-1", "lose: n-9"), "the node 'n-9', which is not in nodes"),
+        (("lose: n-1", "at: 4m"), "either lose or restore"),
+        (("name: n,", "name: N!,"), "not a Kubernetes name"),
+        (("{median: 30s}", "{spread: 1}"), "give between, one-of or median"),
+        (("size: 8", "size: 0"), "a size of 0; give 1 to 10000"),
+        (("name: blue}", "name: red}"), "queues has 'red' twice"),
+        (("count: 2, has", "count: 900000, has"), "nodes[0].count"),
+        (("span: 10m", "span: [10m"), "small.yaml"),
+        (("[1, 4]", "[4, 1]"), "between 4 and 1 is nothing; give the smaller first"),
+        (("{between: [1, 4]}", "{one-of: [2m]}"), "'2m' is no number of pods; write it like 8"),
+        (("{median: 30s}", "{median: 30s, one-of: [1m]}"), "give between, one-of or median"),
+        (("each: {cpu: 1}", "each: {cpu: -1}"), "cpu: -1 is less than nothing"),
+        (("cpu: 4}", "cpu: -4}"), "cpu: -4 is less than nothing"),
+        (
+            ("plain: true", "plain: true, size: 4"),
+            "arrivals p: plain pods have no gang, so no size",
+        ),
+        (("plain: true", "plain: true, least: 1"), "so no size and no least; give count"),
+        (("every: 30s", "every: 30s, before: 5m"), "arrivals b: both every and before; leave one"),
+        (("before: 2m", "after: 3m, before: 2m"), "before 2m is earlier than after 3m"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence_with_the_mend(
+    small: str, change: tuple[str, str], said: str
+) -> None:
+    Path(small).write_text(SMALL.replace(*change, 1))
+    told = simulate("-f", small)
+
+    assert told.exit_code == 2
+    assert told.stdout == ""
+    assert said in told.stderr
+    assert told.stderr.count("\n") == 1
+    assert small in told.stderr
+
+
+def test_what_would_come_after_the_span_is_counted_aloud(small: str) -> None:
+    Path(small).write_text(SMALL.replace("every: 30s", "every: 6m").replace("at: 5m", "at: 5h"))
+
+    told = simulate("-f", small)
+
+    assert told.exit_code == 0
+    assert "of 2 nodes and 10 gangs" in told.stdout
+    assert "gang-extender: arrivals: 1 of 11 gangs would come after the span\n" in told.stderr
+    assert "gang-extender: mishaps: 1 of 2 would come after the span\n" in told.stderr
+
+
+def test_nothing_between_is_all_at_once_however_it_is_written() -> None:
+    for nothing in ("0", "0s"):
+        scenario = scenarios.read(SMALL.replace("every: 30s", f"every: {nothing}"), "small")
+        came = [job.arrives_s for job in scenarios.jobs_of(scenario) if job.queue == "blue"]
+        assert came == [0.0, 0.0, 0.0]
+
+
+def test_what_a_scenario_says_of_itself_steers_no_terminal(small: str) -> None:
+    Path(small).write_text(SMALL.replace("A small one.", '"\\e[2J small"'))
+    told = simulate("-f", small)
+
+    assert told.exit_code == 0, told.stderr
+    assert "small" in told.stdout
+    assert "\x1b" not in told.stdout
+
+
+def test_a_file_that_is_not_there_names_those_that_are() -> None:
+    told = simulate("-f", "nowhere.yaml")
+
+    assert told.exit_code == 2
+    assert "deadlock" in told.stderr
+
+
+def test_a_line_keeps_the_area_under_it() -> None:
+    line = OverTime(100.0)
+    line.add(0.5, 0.0, 50.0)
+    line.add(1.0, 50.0, 100.0)
+
+    assert line.mean() == pytest.approx(0.75)
+    assert line.points()[0] == pytest.approx(0.5)
+    assert line.points()[-1] == pytest.approx(1.0)
+
+
+def test_percentiles_and_sizes() -> None:
+    assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.0
+    assert percentile([1.0, 2.0, 3.0, 4.0], 95) == 4.0
+    assert [size_class(size) for size in (1, 2, 4, 5, 64, 65)] == [
+        "1",
+        "2-4",
+        "2-4",
+        "5-16",
+        "17-64",
+        "65 and more",
+    ]

@@ -1,0 +1,291 @@
+"""`trace:` of a scenario: the columns of public traces, and what each line comes to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from extender.cli.main import main
+from extender.errors import BadInput
+from extender.sim.traces import reading
+from extender.sim.traces.layouts import LAYOUTS
+from extender.sim.traces.reading import Trace, TraceWish
+from extender.sim.world.workloads import Job
+
+MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
+GPU = "nvidia.com/gpu"
+PAI_HEADER = (
+    "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
+)
+#: Made up; by columns as the public tables have them. Not in the order of time.
+PAI = """\
+j1,worker,2,Terminated,1000.0,1600.0,600.0,29.5,50.0,T4
+j2,ps,1.0,Failed,900,960,,,,
+j3,worker,1,Running,1010,,100,1,100,V100
+j4,worker,4,Terminated,1100,1400,200,2,100,MISC
+"""
+OPENB = """\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+openb-pod-0000,12000,16384,1,1000,,LS,Running,0,600,60
+openb-pod-0001,6000,12288,1,460,,BE,Succeeded,100,400,100.0
+openb-pod-0002,6000,12288,8,1000,V100M32,LS,Pending,200,500,
+openb-pod-0003,6000,12288,0,0,,LS,Running,300,,300
+"""
+HELIOS = """\
+job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+1,uA,vcEwI,16,64,2,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:05:00,2020-04-01 00:10:00,300,300
+2,uB,root,0,8,1,FAILED,2020-04-01 00:01:00,2020-04-01 00:01:00,2020-04-01 00:01:40,100,0
+3,uB,,3,8,2,CANCELLED,2020-04-01 00:02:00,None,None,0,0
+4,uB,vc2,1,8,1,RUNNING,2020-04-01 00:03:00,,,,
+"""
+
+
+def read(folder: Path, text: str, span_s: float = 3600.0, **wish: object) -> Trace:
+    path = folder / "made-up.csv"
+    path.write_text(text)
+    return reading.read(TraceWish(file=path.name, **wish), path, span_s)  # type: ignore[arg-type]
+
+
+def told(job: Job) -> tuple[object, ...]:
+    """Give when it comes, how long it takes, how many pods, and what each of them asks for."""
+    needs = job.shape.requests.write()
+    return job.arrives_s, job.lasts_s, job.size, needs
+
+
+@pytest.mark.parametrize("header", ["", PAI_HEADER, "\ufeff" + PAI_HEADER.upper()])
+def test_tasks_of_pai_are_gangs_with_or_without_a_header(tmp_path: Path, header: str) -> None:
+    trace = read(tmp_path, header + PAI)
+
+    assert trace.table == "pai_task_table"
+    assert [told(job) for job in trace.jobs] == [
+        (0.0, 60.0, 1, {"pods": "1"}),
+        (100.0, 600.0, 2, {"cpu": "6", "memory": "30208Mi", GPU: "1", "pods": "1"}),
+        (200.0, 300.0, 4, {"cpu": "2", "memory": "2Gi", GPU: "1", "pods": "1"}),
+    ]
+    assert trace.queues == ["default"]
+    assert not any(job.is_plain for job in trace.jobs)
+    assert all(job.least == job.size for job in trace.jobs)
+    assert trace.sentence() == (
+        "pai_task_table, 3 of 3 gangs; 1 more never began or never ended and are left out; "
+        "1 ask for a fraction of a GPU, which is rounded up"
+    )
+
+
+def test_lines_of_openb_are_single_pods(tmp_path: Path) -> None:
+    trace = read(tmp_path, OPENB)
+
+    assert trace.table == "openb_pod_list"
+    assert [told(job) for job in trace.jobs] == [
+        (0.0, 540.0, 1, {"cpu": "12", "memory": "16Gi", GPU: "1", "pods": "1"}),
+        (100.0, 300.0, 1, {"cpu": "6", "memory": "12Gi", GPU: "1", "pods": "1"}),
+        (200.0, 300.0, 1, {"cpu": "6", "memory": "12Gi", GPU: "8", "pods": "1"}),
+    ]
+    assert all(job.is_plain for job in trace.jobs)
+    assert (trace.unended, trace.rounded) == (1, 1)
+
+
+def test_jobs_of_helios_have_a_pod_for_every_node_and_the_queue_of_their_vc(
+    tmp_path: Path,
+) -> None:
+    trace = read(tmp_path, HELIOS)
+
+    assert trace.table == "cluster_log"
+    assert [(job.queue, *told(job)) for job in trace.jobs] == [
+        ("vcewi", 0.0, 300.0, 2, {"cpu": "32", GPU: "8", "pods": "1"}),
+        ("q-root", 60.0, 100.0, 1, {"cpu": "8", "pods": "1"}),
+        ("default", 120.0, 1.0, 2, {"cpu": "4", GPU: "2", "pods": "1"}),
+    ]
+    assert (trace.unended, trace.rounded) == (1, 1)
+
+
+def test_a_gpu_may_be_many_of_something_so_that_nothing_is_rounded(tmp_path: Path) -> None:
+    trace = read(tmp_path, OPENB, gpu="example.com/gpu-milli", per_gpu=1000)
+
+    asked = [job.shape.requests.amount("example.com/gpu-milli") for job in trace.jobs]
+    assert asked == [1000, 460, 8000]
+    assert trace.rounded == 0
+
+
+def test_a_limit_keeps_those_that_came_first_wherever_they_stand(tmp_path: Path) -> None:
+    trace = read(tmp_path, PAI, limit=2)
+
+    assert [job.name for job in trace.jobs] == ["trace-line-2", "trace-line-1"]
+    assert "2 of 3 gangs" in trace.sentence()
+
+
+def test_speed_makes_all_of_it_shorter_and_every_sets_the_times(tmp_path: Path) -> None:
+    quick = read(tmp_path, PAI, speed=10, after="1m")
+    even = read(tmp_path, PAI, every="30s")
+
+    assert [(job.arrives_s, job.lasts_s) for job in quick.jobs] == [(60, 6), (70, 60), (80, 30)]
+    assert [(job.arrives_s, job.lasts_s) for job in even.jobs] == [(0, 60), (30, 600), (60, 300)]
+
+
+def test_who_comes_after_the_span_is_counted(tmp_path: Path) -> None:
+    trace = read(tmp_path, PAI, span_s=150)
+
+    assert len(trace.jobs) == 2
+    assert "1 would come after the span" in trace.sentence()
+
+
+def test_any_column_may_name_the_queue_or_one_queue_takes_all(tmp_path: Path) -> None:
+    assert read(tmp_path, OPENB, queue_by="qos").queues == ["be", "ls"]
+    assert read(tmp_path, HELIOS, queue_by="user").queues == ["ua", "ub"]
+    assert read(tmp_path, HELIOS, queue="mine").queues == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PAI.replace("960", "soon"), "line 2: end_time: 'soon' is no time"),
+        (PAI.replace("29.5", "much"), "line 1: plan_mem: 'much' is no number of 0 or more"),
+        (PAI_HEADER + PAI.replace("1600.0,", "-6,"), "line 2: end_time: '-6' is no number"),
+        (PAI.replace("j1,worker,2", "j1,worker,2.5"), "line 1: inst_num: '2.5' is no size"),
+        (PAI.replace("worker,4", "worker,20000"), "'20000' is no size of 1 to 10000"),
+        (PAI + "j5,worker\n", "line 5: it has 2 columns, and the table has 10; mend the line"),
+        (OPENB.replace("460", "inf"), "line 3: gpu_milli: 'inf' is no number"),
+        (HELIOS.replace("2020-04-01 00:01:00", "April", 1), "line 3: submit_time: 'April'"),
+        (PAI + 'j5,"worker\n', "line 5 is no CSV"),
+        (PAI + "x" * 20_000, "line 5 is longer than 10000 letters"),
+        ("", "is empty"),
+        ('[{"status": "Pass", "vc": "ee9e8c"}]', "is JSON; traces are read as CSV"),
+        ("a,b\n1,2\n", "no trace that is known: pai_task_table has inst_num, start_time"),
+        (OPENB.splitlines()[0] + "\n", "holds no gang that ended"),
+        ("\0" * 9, "no trace that is known"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_one_sentence_with_its_number(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, text)
+
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'made-up.csv'}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (
+            {"queue_by": "team"},
+            "queue-by: there is no column 'team'; there are job_name, task_name",
+        ),
+        ({"queue": "a", "queue_by": "status"}, "both queue and queue-by"),
+        ({"after": "2h"}, "none of its gangs comes within the span"),
+        ({"every": "soon"}, "every: 'soon' is no time"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_said(
+    tmp_path: Path, wish: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)):
+        read(tmp_path, PAI, **wish)  # type: ignore[arg-type]
+
+
+def test_too_many_queues_are_refused(tmp_path: Path) -> None:
+    head, line = HELIOS.splitlines()[:2]
+    text = "\n".join([head, *(line.replace("uA", f"u{each}") for each in range(1001))])
+
+    with pytest.raises(BadInput, match="more than 1000 queues; give queue, or another queue-by"):
+        read(tmp_path, text, queue_by="user")
+
+
+def test_of_a_long_file_no_more_is_kept_than_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    real = reading.heapq.heappushpop
+    monkeypatch.setattr(
+        reading.heapq, "heappushpop", lambda heap, each: (kept.append(len(heap)), real(heap, each))
+    )
+    text = "".join(f"j,t,1,Terminated,{9000 - each},9999,1,1,0,\n" for each in range(2000))
+    trace = read(tmp_path, text, limit=10)
+
+    assert set(kept) == {10}
+    assert [job.name for job in trace.jobs] == [f"trace-line-{2000 - each}" for each in range(10)]
+
+
+# ── as people type it ─────────────────────────────────────────────────────────────────────────
+
+SCENARIO = """
+span: 1h
+nodes: [{name: n, count: 2, has: {cpu: 64, memory: 256Gi, nvidia.com/gpu: 8}}]
+queues: [{name: vcewi, weight: 3}]
+trace: {file: made-up.csv}
+"""
+
+
+def simulate(folder: Path, scenario: str, text: str, *words: str) -> Result:
+    (folder / "made-up.csv").write_text(text)
+    (folder / "day.yaml").write_text(scenario)
+    return CliRunner().invoke(main, ["simulate", "-f", str(folder / "day.yaml"), *words])
+
+
+def test_a_trace_beside_the_scenario_is_played_and_its_queues_are_there(tmp_path: Path) -> None:
+    first, second = (simulate(tmp_path, SCENARIO, HELIOS) for _ in range(2))
+
+    assert first.exit_code == 0, first.output
+    assert first.stdout_bytes == second.stdout_bytes
+    assert "1h 00m of 2 nodes and 3 gangs" in first.stdout
+    for queue in ("vcewi", "q-root", "default"):
+        assert re.search(rf"^{queue} +\S+ +1 +1 ", first.stdout, re.MULTILINE)
+    assert re.search(r"gangs that ended +3\n", first.stdout)
+    said = "made-up.csv: cluster_log, 3 of 3 gangs; 1 more never began or never ended"
+    assert said in first.stderr
+    assert first.stderr.count("\n") == 1
+
+
+def test_a_trace_and_arrivals_come_together(tmp_path: Path) -> None:
+    both = SCENARIO + "arrivals: [{queue: default, count: 2, each: {cpu: 1}, lasts: 1m}]\n"
+
+    assert "and 5 gangs" in simulate(tmp_path, both, HELIOS).stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("made-up.csv", "gone.csv"), "gone.csv: cannot be read: No such file"),
+        (("trace: {file: made-up.csv}", ""), "nothing arrives; give arrivals, or a trace"),
+        (("{file", "{queue: x, file"), "trace names the queue 'x', which is not in queues"),
+        (("{file", "{name: No!, file"), "the name 'No!' in trace is not a Kubernetes name"),
+        (("{file", "{speed: 0, file"), "trace.speed"),
+        (("{file", "{every: soon, file"), "day.yaml: every: 'soon' is no time"),
+        (("made-up.csv", '"a\\0b"'), "is no name of a file; give the one to read"),
+        (("made-up.csv", '""'), "'' is no name of a file; give the one to read"),
+        (("made-up.csv", "."), "cannot be read: Is a directory"),
+        (("{file", "{limit: 200000, file"), "trace.limit"),
+        (("nodes: [{name: n, count: 2, has", "about: [{has"), "day.yaml"),
+    ],
+)
+def test_what_cannot_be_played_is_one_sentence(
+    tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    shown = simulate(tmp_path, SCENARIO.replace(*change), HELIOS)
+
+    assert shown.exit_code == 2
+    assert shown.stdout == ""
+    assert said in shown.stderr
+    assert "day.yaml: " in shown.stderr
+    assert shown.stderr.count("\n") == 1
+
+
+def test_the_manual_names_every_table_and_every_column_that_is_read() -> None:
+    for layout in LAYOUTS:
+        line = next(each for each in MANUAL.splitlines() if each.startswith(f"| `{layout.name}`"))
+        for column in layout.columns:
+            assert f"`{column}`" in line, column
+
+
+def test_the_manual_plays_a_trace_as_it_can_be_played(tmp_path: Path) -> None:
+    part = MANUAL.partition("<!-- trace -->\n```yaml\n")[2].partition("```")[0]
+    scenario = SCENARIO.replace("trace: {file: made-up.csv}\n", part)
+    (tmp_path / "cluster_log.csv").write_text(HELIOS)
+
+    shown = simulate(tmp_path, scenario, "")
+    assert shown.exit_code == 0, shown.stderr
+    assert "and 3 gangs" in shown.stdout

@@ -1,0 +1,126 @@
+"""Who is not heard is told once in the log, and as long as it lasts by series and notes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from extender.hearing.hearing import Hearing
+from extender.metrics import Metrics
+from extender.ports import WakeOrder
+from extender.reporting.callers import CallerNews
+from tests.unit.cache.building import StoppedClock, bare_pod, uid
+
+
+class Desk:
+    """Listens for `mine` and `other`."""
+
+    def __init__(self) -> None:
+        self.clock = StoppedClock()
+        self.metrics = Metrics()
+        self.hearing = Hearing(("mine", "other"), self.clock, me="us")
+        self.news = CallerNews(self.hearing, self.metrics, self.clock)
+        self.woken: list[WakeOrder] = []
+        self.hearing.look()
+
+    def wake(self, orders: Sequence[WakeOrder]) -> None:
+        self.woken.extend(orders)
+
+    def see(self, name: str, refusal: str = "") -> None:
+        pod = bare_pod(name, scheduler="mine", refusal=refusal)
+        self.hearing.seen(pod.uid, pod)
+
+    def ask(self, name: str) -> None:
+        self.hearing.asked(bare_pod(name, scheduler="mine"))
+
+    def wait(self, seconds: float) -> None:
+        self.clock.time += seconds
+        self.hearing.look()
+
+    def value(self, name: str, scheduler: str = "mine") -> float | None:
+        return self.metrics.registry.get_sample_value(name, {"scheduler": scheduler})
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.message) for record in caplog.records]
+
+
+def test_the_last_question_is_dated_for_every_name_of_ours(desk: Desk) -> None:
+    name = "gang_extender_last_hook_timestamp_seconds"
+    assert (desk.value(name), desk.value(name, "other")) == (0, 0)
+
+    desk.ask("p")
+
+    assert (desk.value(name), desk.value(name, "other")) == (desk.clock.now(), 0)
+
+
+def test_names_of_others_make_no_series(desk: Desk) -> None:
+    desk.hearing.asked(bare_pod("p", scheduler="made-up-by-a-tenant"))
+
+    assert desk.value("gang_extender_unheard_pods", "made-up-by-a-tenant") is None
+
+
+def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    desk.ask("before")
+    desk.see("p")
+    for _ in range(30):
+        desk.wait(10)
+    assert lines(caplog) == [("WARNING", "kube-scheduler does not ask")]
+    assert caplog.records[0].facts["pods"] == 1  # type: ignore[attr-defined]
+    assert desk.value("gang_extender_unheard_pods") == 1
+    assert desk.news.notes() == [
+        "scheduler mine: no kube-scheduler has asked for pods of scheduler name mine for 5 min: is"
+        " it running, and does a profile serve that name?"
+    ]
+
+    desk.ask("p")
+
+    assert lines(caplog)[1:] == [("INFO", "kube-scheduler is heard again")]
+    assert desk.value("gang_extender_unheard_pods") == 0
+    assert desk.news.notes() == []
+
+
+def test_the_first_question_ever_is_no_news(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    desk.see("p")
+    desk.ask("p")
+
+    assert lines(caplog) == []
+
+
+def test_another_extender_is_named_once_in_the_log_and_counted(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.ask("p")
+    desk.see("p", "0/2 nodes are available")
+    desk.wait(15)
+    for name in ("them", "us", "them"):
+        pod = bare_pod("p", scheduler="mine", refusal="0/2 nodes are available", woken_by=name)
+        desk.hearing.seen(pod.uid, pod)
+
+    assert lines(caplog) == [("WARNING", "another extender acts beside us")]
+    assert desk.metrics.registry.get_sample_value("gang_extender_rivals") == 1
+    assert desk.news.notes() == [
+        "scheduler mine: another extender (them) acts on pods of scheduler name mine beside us; end"
+        " one of the two, or let one stand by (--lease)"
+    ]
+
+
+def test_wake_ups_are_counted_and_waited_for(desk: Desk) -> None:
+    desk.ask("before")
+    desk.see("p", refusal="0/2 nodes are available: 2 NotEnoughRoom: no room")
+    order = WakeOrder(uid=uid("p"), namespace="a", name="p", node="n1")
+    desk.news.counted(desk)([order])
+    desk.wait(21)
+
+    assert desk.woken == [order]
+    assert desk.metrics.registry.get_sample_value("gang_extender_wakes_total") == 1
+    assert desk.value("gang_extender_unheard_pods") == 1

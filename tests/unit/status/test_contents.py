@@ -1,0 +1,207 @@
+"""What a status says, in the words of its dialect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.audit.finding import Finding
+from extender.model.dialect import COSCHEDULING, KUBE_BATCH, VOLCANO
+from extender.model.gang import Phase
+from extender.model.pod import Status
+from extender.model.queue import Queue, QueueState
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures, Standing
+from extender.reporting import contents
+from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
+
+
+def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
+    said = contents.of_gang(
+        gang("train", 2, status=Status.PENDING),
+        verdict("a/train", Reason.NOT_ENOUGH_ROOM, message="needs 2 x 1 cpu"),
+    )
+
+    assert said is not None
+    assert said.body == {
+        "phase": "Inqueue",
+        "running": 0,
+        "succeeded": 0,
+        "failed": 0,
+        "conditions": [
+            {
+                "type": "Unschedulable",
+                "status": "True",
+                "reason": "NotEnoughRoom",
+                "message": "needs 2 x 1 cpu",
+            },
+            {
+                "type": "Scheduled",
+                "status": "False",
+                "reason": "NotEnoughRoom",
+                "message": "needs 2 x 1 cpu",
+            },
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("reason", "standing", "unschedulable", "scheduled"),
+    [
+        (Reason.RUNNING, Standing.RUNNING, "False", "True"),
+        (Reason.ADMITTED, Standing.ADMITTED, "False", "False"),
+        (Reason.QUEUE_NOT_FOUND, Standing.INVALID, "True", "False"),
+    ],
+)
+def test_the_two_conditions_follow_the_standing(
+    reason: Reason, standing: Standing, unschedulable: str, scheduled: str
+) -> None:
+    said = contents.of_gang(gang("train"), verdict("a/train", reason, standing))
+
+    assert said is not None
+    assert [each["status"] for each in said.body["conditions"]] == [unschedulable, scheduled]
+
+
+def test_members_are_counted_by_how_far_they_are() -> None:
+    members = [pod("a"), pod("b"), pod("c", Status.SUCCEEDED), pod("d", Status.FAILED)]
+    said = contents.of_gang(gang("train", members), verdict("a/train"))
+
+    assert said is not None
+    counted = [said.body[word] for word in ("running", "succeeded", "failed")]
+    assert counted == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "phase", "word", "types"),
+    [
+        (VOLCANO, Phase.COMPLETED, "Completed", ["Unschedulable", "Scheduled"]),
+        (KUBE_BATCH, Phase.INQUEUE, "Pending", ["Unschedulable"]),
+        (COSCHEDULING, Phase.COMPLETED, "Finished", []),
+    ],
+)
+def test_every_dialect_gets_its_own_words(
+    dialect: str, phase: Phase, word: str, types: list[str]
+) -> None:
+    said = contents.of_gang(gang("train", dialect=dialect), verdict("a/train", phase=phase))
+
+    assert said is not None
+    assert said.body["phase"] == word
+    assert [each["type"] for each in said.body.get("conditions", [])] == types
+
+
+def test_a_gang_without_a_pod_group_has_no_status() -> None:
+    assert contents.of_gang(gang("train", dialect=""), verdict("a/train")) is None
+
+
+def test_a_condition_that_stays_keeps_its_time_and_others_conditions_stay_too() -> None:
+    wanted = contents.of_gang(gang("train"), verdict("a/train"))
+    there = {
+        "conditions": [
+            {"type": "Theirs", "status": "True"},
+            {"type": "Unschedulable", "status": "False", "lastTransitionTime": "before"},
+            {"type": "Scheduled", "status": "False", "lastTransitionTime": "before"},
+        ]
+    }
+    assert wanted is not None
+
+    written = contents.dated(wanted, there, "now")["conditions"]
+
+    assert [(each["type"], each.get("lastTransitionTime")) for each in written] == [
+        ("Theirs", None),
+        ("Unschedulable", "before"),
+        ("Scheduled", "now"),
+    ]
+
+
+def test_the_reason_a_gang_was_stuck_for_can_be_read_back() -> None:
+    stuck = contents.of_gang(gang("train"), verdict("a/train", Reason.BEHIND_IN_ORDER))
+    runs = contents.of_gang(gang("train"), verdict("a/train"))
+    assert stuck is not None
+    assert runs is not None
+
+    assert contents.stuck_reason(stuck.body) == "BehindInOrder"
+    assert contents.stuck_reason(runs.body) == ""
+
+
+FIGURES = QueueFigures(
+    name="left",
+    weight=1,
+    deserved=Resources({"cpu": 4000, "memory": 2**30}),
+    allocated=Resources({"cpu": 2500, "pods": 3}),
+    share=0.625,
+)
+
+
+def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
+    gangs = gang("run"), gang("wait", status=Status.PENDING), gang("lone", dialect="")
+    decided = plan(
+        verdict("a/run"),
+        verdict("a/wait", Reason.NOT_ENOUGH_ROOM),
+        verdict("a/lone"),
+        queues={"left": FIGURES},
+    )
+
+    said = contents.of_queues(snapshot(*gangs), decided)
+
+    assert said["left"].body == {
+        "pending": 0,
+        "inqueue": 1,
+        "running": 1,
+        "unknown": 0,
+        "completed": 0,
+        "allocated": {"cpu": "2500m", "pods": "3"},
+        "deserved": {"cpu": "4", "memory": "1Gi"},
+        "share": "0.6250",
+        "conditions": [
+            {"type": "AsWritten", "status": "True", "reason": "NothingFound", "message": ""}
+        ],
+    }
+
+
+def test_a_queue_names_no_more_resources_than_its_object_can_carry() -> None:
+    junk = {f"a.io/r{number}": 1 for number in range(8_000)}
+    used = Resources({**junk, "nvidia.com/gpu": 3, "cpu": 1000})
+    due = Resources({"nvidia.com/gpu": 8})
+    figures = replace(FIGURES, allocated=used, deserved=due)
+
+    said = contents.of_queues(snapshot(), plan(queues={"left": figures}))["left"].body
+
+    assert len(said["allocated"]) == 64
+    assert (said["allocated"]["nvidia.com/gpu"], said["allocated"]["cpu"]) == ("3", "1")
+
+
+def test_a_queue_says_what_makes_no_sense_in_it() -> None:
+    found = [
+        Finding("Queue", "left", "ParentMissing", "its parent is missing"),
+        Finding("Queue", "left", "WeightZero", "its weight is 0"),
+    ]
+
+    said = contents.of_queues(snapshot(), plan(queues={"left": FIGURES}), lambda name: found)
+
+    assert said["left"].body["conditions"] == [
+        {
+            "type": "AsWritten",
+            "status": "False",
+            "reason": "ParentMissing",
+            "message": "its parent is missing; its weight is 0",
+        }
+    ]
+
+
+def test_a_closing_queue_has_closed_when_its_last_gang_is_gone() -> None:
+    closing = [Queue(name="left", uid="q", state=QueueState.CLOSING)]
+    empty = contents.of_queues(snapshot(queues=closing), plan(queues={"left": FIGURES}))
+    busy = contents.of_queues(
+        snapshot(gang("run"), queues=closing), plan(verdict("a/run"), queues={"left": FIGURES})
+    )
+
+    assert empty["left"].body["state"] == "Closed"
+    assert "state" not in busy["left"].body
+
+
+def test_a_queue_nobody_wrote_has_no_status() -> None:
+    implied = snapshot(queues=[Queue(name="left")])
+
+    assert contents.of_queues(implied, plan(queues={"left": FIGURES})) == {}

@@ -1,0 +1,157 @@
+"""What makes no sense is told where the administrator looks, and not over and over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+import pytest
+
+from extender.audit.everything import Audit
+from extender.audit.finding import Finding
+from extender.model.queue import Namespace, Queue
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.reporting.findings import AGAIN_S, SETTLE_S, Findings
+from tests.builders import cluster, node
+from tests.unit.evictions.scene import NOW, RecordingAnnouncer, VirtualClock, node_table, snapshot
+
+LOST = Queue(name="team", uid="q-1", parent="org")
+ORG = Queue(name="org", uid="q-2")
+
+
+class Desk:
+    """Looks and tells as the reporting thread would."""
+
+    def __init__(self, extra: Iterable[Finding] = ()) -> None:
+        self.announcer, self.clock = RecordingAnnouncer(), VirtualClock()
+        audit = Audit()
+        self.findings = Findings(lambda seen: (*audit(seen), *extra), self.announcer, self.clock)
+
+    def look(self, seen: Snapshot, wait_s: float = 0.0) -> float:
+        self.findings.look(seen, self.clock.monotonic())
+        self.clock.pass_(wait_s)
+        return self.findings.tell(self.clock.monotonic())
+
+
+def test_a_finding_is_a_warning_on_its_queue_once_it_has_lasted_a_moment() -> None:
+    desk = Desk()
+    seen = snapshot(queues=[LOST])
+
+    assert desk.look(seen) == desk.clock.monotonic() + SETTLE_S
+    assert desk.announcer.notices == []
+    desk.look(seen, wait_s=SETTLE_S)
+
+    (notice,) = desk.announcer.notices
+    assert (notice.subject.kind, notice.subject.uid) == ("Queue", "q-1")
+    assert (notice.reason, notice.warning, notice.at) == ("ParentMissing", True, NOW + SETTLE_S)
+    assert notice.message.startswith("queue team is below queue org, which does not exist")
+
+
+def test_a_family_of_queues_that_is_applied_child_first_costs_no_event() -> None:
+    desk = Desk()
+    desk.look(snapshot(queues=[LOST]), wait_s=SETTLE_S / 2)
+    desk.look(snapshot(queues=[LOST, ORG]), wait_s=SETTLE_S)
+
+    assert desk.announcer.notices == []
+    assert desk.findings.current == ()
+
+
+def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(seen: Snapshot) -> tuple[Finding, ...]:
+        if "fatal" in seen.queues:
+            raise RecursionError("too deep")
+        return ()
+
+    findings = Findings(fails, RecordingAnnouncer(), VirtualClock())
+    fatal = snapshot(queues=[Queue(name="fatal")])
+    findings.look(fatal, 0.0)
+    findings.look(fatal, 0.0)
+
+    assert findings.current == ()
+    assert findings.tell(0.0) == inf
+    assert [each.getMessage() for each in caplog.records] == ["findings cannot be looked for"]
+
+
+def test_a_finding_that_stays_is_told_again_after_an_hour_and_not_before() -> None:
+    desk = Desk()
+    desk.look(snapshot(queues=[LOST]), wait_s=SETTLE_S)
+    desk.look(snapshot(queues=[LOST]), wait_s=AGAIN_S - 1)
+    assert len(desk.announcer.notices) == 1
+
+    desk.look(snapshot(queues=[LOST]), wait_s=1)
+    assert len(desk.announcer.notices) == 2
+
+
+def test_a_finding_that_comes_back_is_told_again() -> None:
+    desk = Desk()
+    for queues in ([LOST], [LOST, ORG], [LOST]):
+        desk.look(snapshot(queues=queues), wait_s=SETTLE_S)
+
+    assert [notice.reason for notice in desk.announcer.notices] == ["ParentMissing"] * 2
+
+
+def test_figures_that_change_in_a_finding_are_no_news() -> None:
+    desk = Desk()
+    for cpu in (9, 10):
+        greedy = Queue(name="a", uid="q", guarantee=Resources.parse({"cpu": cpu}))
+        desk.look(snapshot(queues=[greedy], nodes=node_table([3])), wait_s=SETTLE_S)
+
+    assert [notice.reason for notice in desk.announcer.notices] == ["GuaranteesAboveCluster"]
+    assert desk.findings.current is not None
+    assert "guaranteed 10 cpu" in desk.findings.current[0].message
+
+
+def test_a_finding_about_a_namespace_is_told_on_the_namespace() -> None:
+    desk = Desk([Finding("Namespace", "a", "UnknownQueue", "mend it")])
+    seen = snapshot(queues=[])
+    named = Snapshot(
+        generation=1,
+        now=NOW,
+        nodes=seen.nodes,
+        namespaces={"a": Namespace(name="a", uid="n-1")},
+    )
+    desk.look(named, wait_s=SETTLE_S)
+
+    (notice,) = desk.announcer.notices
+    assert (notice.subject.kind, notice.subject.name, notice.subject.uid) == (
+        "Namespace",
+        "a",
+        "n-1",
+    )
+
+
+def test_what_nobody_wrote_has_no_event() -> None:
+    desk = Desk()
+    desk.look(snapshot(queues=[Queue(name="implied", parent="nowhere")]), wait_s=SETTLE_S)
+
+    assert desk.announcer.notices == []
+    assert desk.findings.current is not None
+    assert len(desk.findings.current) == 1
+
+
+def test_before_anybody_looked_nothing_is_called_well() -> None:
+    assert Desk().findings.current is None
+
+
+def test_the_audit_counts_nodes_that_are_not_ready() -> None:
+    queue = Queue(name="a", guarantee=Resources.parse({"cpu": "6"}))
+    seen = cluster([node("n1", cpu=4), node("n2", cpu=4, ready=False)], queues=[queue])
+
+    assert Audit()(seen) == ()
+
+
+def test_the_audit_looks_again_only_when_something_it_depends_on_has_changed() -> None:
+    audit, first = Audit(), snapshot(queues=[LOST])
+    again = Snapshot(generation=2, now=NOW + 1, nodes=first.nodes, queues=first.queues)
+    again_named = Snapshot(
+        generation=2, now=NOW, nodes=first.nodes, queues=first.queues, namespaces=first.namespaces
+    )
+
+    found = audit(first)
+
+    assert audit(again_named) is found
+    assert audit(again) == found
+    assert audit(snapshot(queues=[LOST, ORG])) == ()

@@ -1,0 +1,61 @@
+"""What the barrier does is counted, and told where people look."""
+
+from __future__ import annotations
+
+from extender.cache.changes import Upsert
+from extender.cache.cluster import Cluster
+from extender.metrics import Metrics
+from extender.model.gang import GangKey, PodGroup
+from extender.ports import Notice
+from extender.reporting.holdnews import BOUND_IN_PART, HoldNews
+from tests.unit.permit.doubles import TurnedClock
+
+GROUP = PodGroup(namespace="team", name="train", min_member=2, uid="g-1", dialect="volcano")
+
+
+class Announced(list[Notice]):
+    """Keeps what was announced."""
+
+    def announce(self, notice: Notice) -> None:
+        self.append(notice)
+
+
+def told() -> tuple[HoldNews, Metrics, Announced]:
+    clock = TurnedClock()
+    cluster, metrics, announced = Cluster(clock), Metrics(), Announced()
+    cluster.apply(Upsert(GROUP))
+    return HoldNews(metrics, cluster, announced, clock, bind_timeout_s=45), metrics, announced
+
+
+def value(metrics: Metrics, name: str) -> float | None:
+    return metrics.registry.get_sample_value(name)
+
+
+def test_a_gang_bound_in_part_is_counted_and_told_on_its_podgroup():
+    news, metrics, announced = told()
+    news.partial_commit(GROUP.key)
+
+    assert value(metrics, "gang_extender_partial_commits_total") == 1
+    (notice,) = announced
+    assert (notice.subject.name, notice.reason, notice.warning) == ("train", BOUND_IN_PART, True)
+
+
+def test_a_gang_that_is_gone_is_only_counted():
+    news, metrics, announced = told()
+    news.partial_commit(GangKey("team/gone"))
+
+    assert value(metrics, "gang_extender_partial_commits_total") == 1
+    assert announced == []
+
+
+def test_a_learnt_timeout_is_shown_until_it_is_forgotten():
+    news, metrics, _ = told()
+    news.learnt_timeout(5.0)
+    assert value(metrics, "gang_extender_hold_learnt_timeout_seconds") == 5.0
+    assert news.notes() == [
+        "binds: kube-scheduler gives up after 5 s; set httpTimeout of its bind entry to 45s"
+    ]
+    news.learnt_timeout(None)
+
+    assert value(metrics, "gang_extender_hold_learnt_timeout_seconds") == 0.0
+    assert news.notes() == []

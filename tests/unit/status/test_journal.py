@@ -1,0 +1,204 @@
+"""The story of a gang: a line per change, bounded, dated by what the API server wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from extender.model.gang import GangKey
+from extender.model.pod import PodUid, Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures, Standing
+from extender.reporting import journal as journal_module
+from extender.reporting.departures import AskedToLeave
+from extender.reporting.journal import Journal
+from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+
+TRAIN = GangKey("a/train")
+WAITING = gang("train", 2, status=Status.PENDING, created=NOW - 40)
+
+
+def words(journal: Journal) -> list[str]:
+    return [line.word for line in journal.story(TRAIN)]
+
+
+def test_a_line_is_written_when_the_reason_changes_and_not_otherwise() -> None:
+    journal = Journal()
+    for second, reason in enumerate(
+        [Reason.NOT_ENOUGH_ROOM] * 3 + [Reason.BEHIND_IN_ORDER] + [Reason.NOT_ENOUGH_ROOM] * 2
+    ):
+        said = verdict("a/train", reason, message=f"after {second} s")
+        journal.note(snapshot(WAITING, now=NOW + second), plan(said))
+
+    assert [(line.at - NOW, line.word, line.text) for line in journal.story(TRAIN)] == [
+        (0, "NotEnoughRoom", "after 0 s"),
+        (3, "BehindInOrder", "after 3 s"),
+        (4, "NotEnoughRoom", "after 4 s"),
+    ]
+
+
+def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
+    journal = Journal()
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    journal.note(snapshot(WAITING, now=NOW + 5), plan(verdict("a/train", Reason.BEHIND_IN_ORDER)))
+    admitted = journal.note(
+        snapshot(WAITING, now=NOW + 20), plan(verdict("a/train", Reason.ADMITTED))
+    )
+
+    assert [change.lasted_s for change in admitted] == [60]
+    assert admitted[0].before is not None
+    assert admitted[0].before.standing is Standing.WAITING
+    assert journal.reason_since(TRAIN) == NOW + 20
+
+
+def test_whoever_does_not_run_waits_whatever_it_is_told_meanwhile() -> None:
+    journal = Journal()
+    for second, reason, standing in (
+        (0, Reason.NOT_ENOUGH_ROOM, None),
+        (5, Reason.BEHIND_IN_ORDER, None),
+        (6, Reason.ADMITTED, None),
+        (7, Reason.QUEUE_NOT_FOUND, Standing.INVALID),
+        (8, Reason.NOT_ENOUGH_ROOM, None),
+    ):
+        said = verdict("a/train", reason, standing)
+        journal.note(snapshot(WAITING, now=NOW + second), plan(said))
+
+        assert journal.since(TRAIN) == NOW - 40
+        assert journal.reason_since(TRAIN) == (NOW + second if second else NOW - 40)
+
+
+def test_a_gang_that_lost_members_begins_a_new_wait() -> None:
+    journal = Journal()
+    journal.note(snapshot(gang("train")), plan(verdict("a/train")))
+    again = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)
+    journal.note(snapshot(WAITING, now=NOW + 9), plan(again))
+
+    assert journal.since(TRAIN) == NOW + 9
+
+
+def test_what_is_gone_is_a_change_too_and_tells_how_long_it_lasted() -> None:
+    journal = Journal()
+    journal.note(snapshot(gang("train")), plan(verdict("a/train")))
+    (gone,) = journal.note(snapshot(now=NOW + 7), plan())
+
+    assert (gone.verdict.gang, gone.is_gone, gone.lasted_s) == (TRAIN, True, 7)
+
+
+def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() -> None:
+    journal = Journal()
+    old = gang("train", [pod("x", created=NOW - 30), pod("y", created=NOW - 10)], created=NOW - 99)
+    journal.note(snapshot(old), plan(verdict("a/train")))
+
+    assert journal.running_since(TRAIN) == NOW - 10
+    assert words(journal) == []
+
+
+def test_only_a_gang_that_runs_has_run_since_some_time() -> None:
+    journal = Journal()
+    assert journal.running_since(TRAIN) is None
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    assert journal.running_since(TRAIN) is None
+
+    journal.note(snapshot(gang("train"), now=NOW + 3), plan(verdict("a/train")))
+
+    assert journal.running_since(TRAIN) == NOW + 3
+
+
+def test_the_story_outlives_its_gang() -> None:
+    journal = Journal()
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    journal.note(snapshot(), plan())
+
+    assert words(journal) == ["NotEnoughRoom", "Gone"]
+    assert journal.since(TRAIN) is None
+
+
+def test_lines_gangs_and_texts_are_bounded() -> None:
+    journal = Journal()
+    for number in range(journal_module._GANGS + 5):
+        journal.tell(GangKey(f"a/g{number}"), NOW, 1, "Evict", "x")
+    for number in range(journal_module._LINES + 5):
+        journal.tell(GangKey("a/talkative"), NOW, number, "Evict", "x" * 5_000)
+
+    story = journal.story(GangKey("a/talkative"))
+    assert len(journal._lines) == journal_module._GANGS
+    assert len(story) == journal_module._LINES
+    assert story[-1].cycle == journal_module._LINES + 4
+    assert len(story[0].text) == journal_module._TEXT
+
+
+def test_all_stories_together_are_bounded_and_the_newest_are_kept() -> None:
+    journal = Journal()
+    for number in range(5_000):
+        for step in range(40):
+            journal.tell(GangKey(f"a/g{number}"), NOW, step, "Waits", "x")
+
+    stories = [journal.story(GangKey(f"a/g{number}")) for number in range(5_000)]
+    assert 99_000 <= sum(map(len, stories)) <= 101_000
+    assert len(stories[-1]) == 40
+    assert not stories[0]
+
+
+def test_the_last_pass_is_there_to_be_read() -> None:
+    journal = Journal()
+    assert journal.last is None
+    seen, decided = snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM))
+    journal.note(seen, decided)
+
+    assert journal.last is not None
+    assert (journal.last.snapshot, journal.last.plan) == (seen, decided)
+
+
+def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> None:
+    journal, admitted = Journal(), verdict("a/g", Reason.ADMITTED)
+    promised = gang("g", [pod("g-0", Status.ALLOCATED), pod("g-1", Status.ALLOCATED)])
+    held = gang("g", [pod("g-0", Status.BINDING), pod("g-1", Status.ALLOCATED)])
+    journal.note(snapshot(promised), plan(admitted))
+    for _ in range(3):
+        journal.note(snapshot(held), plan(admitted))
+    journal.note(snapshot(held), plan(verdict("a/g", Reason.BACKING_OFF)))
+    journal.note(snapshot(held), plan(admitted))
+
+    told = journal.story(GangKey("a/g"))
+    assert [line.word for line in told] == ["Admitted", "Held", "BackingOff", "Admitted", "Held"]
+    assert told[1].text == "1 of at least 2 members have come; their binds are held for the rest"
+
+
+def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
+    journal = Journal()
+    waits = plan(
+        verdict("a/train", Reason.NOT_ENOUGH_ROOM),
+        queues={"left": QueueFigures(name="left", weight=1)},
+        total=Resources({"cpu": 1000}),
+    )
+    journal.note(snapshot(WAITING), waits)
+    left = AskedToLeave(NOW, "a/x", GangKey("a/x"), "n", "reclaim", TRAIN, "due")
+    journal.departures.note(PodUid("x"), left)
+    journal.forget()
+
+    assert journal.last is None
+    assert journal.story(TRAIN) == ()
+    assert journal.since(TRAIN) is None
+    assert journal.history.of("left", "cpu") == []
+    assert journal.departures.all() == (left,)
+
+    remade = gang("train", 2, status=Status.PENDING, created=NOW + 500)
+    (change,) = journal.note(snapshot(remade, now=NOW + 600), waits)
+    assert change.before is None
+    assert journal.since(TRAIN) == NOW + 500
+
+
+def test_a_gang_that_was_made_anew_between_two_passes_waits_since_then() -> None:
+    journal = Journal()
+    said = plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM))
+    journal.note(snapshot(WAITING), said)
+    again = gang("train", 2, status=Status.PENDING, created=NOW + 290)
+    again = replace(again, group=replace(again.group, uid="another"))
+    journal.note(snapshot(again, now=NOW + 300), said)
+
+    assert journal.since(TRAIN) == NOW + 290
+    assert journal.reason_since(TRAIN) == NOW + 290
+
+    admitted = plan(verdict("a/train", Reason.ADMITTED))
+    (change,) = journal.note(snapshot(again, now=NOW + 310), admitted)
+    assert change.lasted_s == 20

@@ -1,0 +1,478 @@
+"""What the cluster is told of a pass, and how seldom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from extender.audit.everything import Audit
+from extender.errors import ApiError, Terminating
+from extender.metrics import Metrics
+from extender.model.gang import Gang, Phase
+from extender.model.pod import PLACEHOLDER, PodUid, Status
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures, Verdict
+from extender.ports import Subject
+from extender.reporting.findings import Findings
+from extender.reporting.journal import Journal
+from extender.reporting.record import PATIENCE_S
+from extender.reporting.reporter import Reporter
+from tests.unit.evictions.scene import (
+    NOW,
+    RecordingAnnouncer,
+    RecordingWriter,
+    VirtualClock,
+    gang,
+    plan,
+    pod,
+    snapshot,
+    verdict,
+)
+
+NEW = NOW + 1  # created after we started, so that nothing needs to be read
+WAITS = gang("train", 2, status=Status.PENDING, created=NEW)
+RUNS = gang("train", 2, created=NEW)
+NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM, message="needs 2 x 1 cpu; 1 slot is free")
+BEHIND = verdict("a/train", Reason.BEHIND_IN_ORDER, message="a/other goes first")
+RUNNING = verdict("a/train")
+
+
+@dataclass
+class Desk:
+    """A reporter whose thread is the test itself."""
+
+    writer: RecordingWriter = field(default_factory=RecordingWriter)
+    announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def __post_init__(self) -> None:
+        self.journal = Journal()
+        self.findings = Findings(Audit(), self.announcer, self.clock)
+        self.reporter = Reporter(
+            writer=self.writer,
+            announcer=self.announcer,
+            journal=self.journal,
+            findings=self.findings,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+
+    def report(self, *said: tuple[Gang, Verdict], wait_s: float = 0.0, **rest: Any) -> None:
+        """Report a pass and let time pass in steps as small as the thread's."""
+        seen = snapshot(*(each for each, _ in said), now=self.clock.now())
+        self.reporter.report(seen, plan(*(each for _, each in said), **rest))
+        self.settle(wait_s)
+
+    def settle(self, seconds: float) -> None:
+        end = self.clock.now() + seconds
+        self.reporter.work()
+        while self.clock.now() < end:
+            self.clock.pass_(0.05)
+            self.reporter.work()
+
+    def reasons(self) -> list[str]:
+        return [status["conditions"][0]["reason"] for status in self.writer.of("train")]
+
+
+def test_a_waiting_gang_says_why_in_status_and_event_within_a_second() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=0.9)
+
+    assert [status["phase"] for status in desk.writer.of("train")] == ["Inqueue"]
+    assert desk.writer.of("train")[0]["conditions"][0]["message"] == NO_ROOM.message
+    assert desk.announcer.said() == [("train", "NotEnoughRoom")]
+    assert desk.announcer.notices[0].message == NO_ROOM.message
+
+
+def test_nothing_is_written_while_nothing_changes() -> None:
+    desk = Desk()
+    for _ in range(50):
+        desk.report((WAITS, replace(NO_ROOM)), wait_s=1)
+
+    assert len(desk.writer.writes) == 1
+    assert len(desk.announcer.notices) == 1
+
+
+def test_a_gang_that_starts_at_once_costs_one_write_and_no_event() -> None:
+    desk = Desk()
+    desk.report((WAITS, verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)), wait_s=0.2)
+    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=0.1)
+    bound = gang("train", 2, status=Status.BOUND, created=NEW)
+    desk.report((bound, RUNNING), wait_s=0.3)
+    desk.report(
+        (gang("train", [pod("x"), pod("y", Status.BOUND)], created=NEW), RUNNING), wait_s=0.2
+    )
+    desk.report((RUNS, RUNNING), wait_s=5)
+
+    assert [(status["phase"], status["running"]) for status in desk.writer.of("train")] == [
+        ("Running", 2)
+    ]
+    assert desk.announcer.notices == []
+
+
+def test_what_has_no_effect_in_a_new_group_is_told_even_if_it_starts_at_once() -> None:
+    desk = Desk()
+    wishful = Gang(group=replace(RUNS.group, remark="it does nothing here"), pods=RUNS.pods)
+    for _ in range(3):
+        desk.report((wishful, RUNNING), wait_s=2)
+
+    (notice,) = desk.announcer.notices
+    assert (notice.reason, notice.message, notice.warning) == (
+        "WithoutEffect",
+        "it does nothing here",
+        True,
+    )
+
+
+def test_what_has_no_effect_in_groups_that_were_there_before_us_is_not_told_again() -> None:
+    desk = Desk()
+    group = replace(RUNS.group, remark="it does nothing here", created=NOW - 1)
+    desk.report((Gang(group=group, pods=RUNS.pods), RUNNING), wait_s=2)
+
+    assert desk.announcer.notices == []
+
+
+def test_every_change_of_reason_is_told_once() -> None:
+    desk = Desk()
+    for said in (NO_ROOM, BEHIND, BEHIND, NO_ROOM):
+        desk.report((WAITS, said), wait_s=2)
+
+    assert desk.reasons() == ["NotEnoughRoom", "BehindInOrder", "NotEnoughRoom"]
+    assert [word for _, word in desk.announcer.said()] == desk.reasons()
+
+
+def test_a_reason_that_flickers_is_not_told_each_time() -> None:
+    desk = Desk()
+    for step in range(20):
+        desk.report((WAITS, NO_ROOM if step % 2 else BEHIND), wait_s=0.1)
+
+    assert len(desk.writer.writes) <= 2 / PATIENCE_S + 1
+
+
+def test_arithmetic_that_moves_is_refreshed_but_ever_more_slowly() -> None:
+    desk = Desk()
+    for second in range(600):
+        moved = replace(NO_ROOM, message=f"needs 2 x 1 cpu; {second} slots are free")
+        desk.report((WAITS, moved), wait_s=1)
+
+    assert len(desk.announcer.notices) == 1
+    assert 8 < len(desk.writer.writes) < 20
+
+
+def test_the_end_of_a_long_wait_is_told() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=42)
+    desk.report((RUNS, RUNNING), wait_s=3)
+
+    assert desk.announcer.said() == [("train", "NotEnoughRoom"), ("train", "Running")]
+    assert desk.announcer.notices[1].message.startswith("runs after waiting 4")
+
+
+def test_a_wait_is_told_from_its_beginning_whatever_was_said_in_between() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=20)
+    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=3)
+    desk.report((WAITS, BEHIND), wait_s=20)
+    desk.report((RUNS, RUNNING), wait_s=3)
+
+    assert desk.announcer.notices[-1].message.startswith("runs after waiting 4")
+
+
+def test_a_wait_that_an_extender_before_us_told_of_is_told_from_its_beginning() -> None:
+    before, after = Desk(), Desk()
+    before.report((WAITS, NO_ROOM), wait_s=2)
+    after.writer.statuses = before.writer.statuses
+    old = gang("train", 2, status=Status.PENDING, created=NOW - 100)
+    after.report((old, NO_ROOM), wait_s=5)
+    after.report((replace(RUNS, group=old.group), RUNNING), wait_s=3)
+
+    assert [each.message for each in after.announcer.notices] == ["runs after waiting 106 s"]
+
+
+def test_a_wait_that_ended_unseen_is_told_without_its_length() -> None:
+    before, after = Desk(), Desk()
+    before.report((WAITS, NO_ROOM), wait_s=2)
+    after.writer.statuses = before.writer.statuses
+    after.report((gang("train", 2, created=NOW - 100), RUNNING), wait_s=5)
+
+    assert [each.message for each in after.announcer.notices] == ["runs"]
+
+
+def test_a_gang_that_ends_stays_scheduled_and_nobody_is_told() -> None:
+    desk = Desk()
+    desk.report((RUNS, RUNNING), wait_s=3)
+    over = verdict("a/train", Reason.COMPLETED, phase=Phase.COMPLETED)
+    desk.report((gang("train", 2, created=NEW, status=Status.SUCCEEDED), over), wait_s=8)
+
+    status = desk.writer.of("train")[-1]
+    assert (status["phase"], status["running"], status["succeeded"]) == ("Completed", 0, 2)
+    assert [(each["type"], each["status"]) for each in status["conditions"]] == [
+        ("Unschedulable", "False"),
+        ("Scheduled", "True"),
+    ]
+    assert desk.announcer.notices == []
+
+
+def test_a_gang_has_a_line_in_the_log_for_every_step_of_its_life(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "extender.reporting.reporter")
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    desk.report((WAITS, BEHIND), wait_s=2)
+    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=1)
+    desk.report((RUNS, RUNNING), wait_s=3)
+    desk.report((WAITS, NO_ROOM), wait_s=1)
+    desk.report((RUNS, RUNNING), wait_s=4)
+    over = gang("train", 2, created=NEW, status=Status.SUCCEEDED)
+    desk.report((over, verdict("a/train", Reason.COMPLETED)), wait_s=1)
+    desk.report()
+
+    told = [(each.message, each.facts) for each in caplog.records]  # type: ignore[attr-defined]
+    assert [sentence for sentence, _ in told] == [
+        "gang admitted",
+        "gang started",
+        "gang waits again",
+        "gang started",
+        "gang ended",
+    ]
+    assert all(facts["gang"] == "a/train" and facts["queue"] == "left" for _, facts in told)
+    lasted = [facts.get("waited_s", facts.get("ran_s")) for _, facts in told]
+    assert [round(each) for each in lasted] == [4, 5, 3, 1, 4]
+    assert (told[-1][1]["outcome"], told[-1][1]["succeeded"]) == ("completed", 2)
+
+
+def test_who_begins_to_lead_has_no_line_for_what_started_under_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "extender.reporting.reporter")
+    desk = Desk()
+    desk.settle(200)
+    young = gang("young", created=desk.clock.now() - 1)
+    desk.report((RUNS, RUNNING), (young, verdict("a/young")))
+
+    assert [each.facts["gang"] for each in caplog.records] == [  # type: ignore[attr-defined]
+        "a/young"
+    ]
+
+
+def test_the_end_of_a_short_wait_is_not() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    desk.report((RUNS, RUNNING), wait_s=3)
+
+    assert desk.announcer.said() == [("train", "NotEnoughRoom")]
+    assert desk.reasons() == ["NotEnoughRoom", "Running"]
+
+
+def test_what_is_there_after_a_restart_is_read_and_not_written_again() -> None:
+    before, after = Desk(), Desk()
+    before.report((WAITS, NO_ROOM), wait_s=2)
+    after.writer.statuses = before.writer.statuses
+    old = gang("train", 2, status=Status.PENDING, created=NOW - 100)
+    after.report((old, NO_ROOM), wait_s=5)
+
+    assert len(after.writer.reads) == 1
+    assert after.writer.writes == []
+    assert after.announcer.notices == []
+
+
+def test_gangs_that_ran_before_a_restart_are_not_even_read() -> None:
+    desk = Desk()
+    old = gang("train", 2, created=NOW - 100, phase=Phase.RUNNING)
+    desk.report((old, RUNNING), wait_s=5)
+
+    assert (desk.writer.reads, desk.writer.writes) == ([], [])
+
+
+def test_a_gang_without_a_pod_group_is_told_through_its_first_pod() -> None:
+    desk = Desk()
+    bare = gang("train", 2, status=Status.PENDING, dialect="")
+    missing = verdict("a/train", Reason.POD_GROUP_MISSING)
+    desk.report((bare, missing), wait_s=2)
+
+    assert desk.writer.writes == []
+    assert desk.announcer.said() == [("train-0", "PodGroupMissing")]
+    assert desk.announcer.notices[0].warning
+
+
+def test_a_pod_group_without_pods_has_a_status_but_nobody_is_told() -> None:
+    desk = Desk()
+    missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
+    desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=2)
+    assert desk.reasons() == ["NotEnoughMembers"]
+    assert desk.announcer.notices == []
+
+    one = gang("train", 1, min_member=2, status=Status.PENDING, created=NEW)
+    desk.report((one, replace(missing, message="has 1 of 2")), wait_s=2)
+
+    assert [notice.message for notice in desk.announcer.notices] == ["has 1 of 2"]
+
+
+def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_and_no_event() -> (
+    None
+):
+    desk = Desk()
+    missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
+    desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=60)
+    place = replace(pod("to-come", Status.ALLOCATED), uid=PodUid(f"{PLACEHOLDER}a/train:0"))
+    arriving = gang("train", [pod("x", Status.ALLOCATED), place], min_member=2, created=NEW)
+
+    desk.report((arriving, replace(missing, message="has 1 of 2")), wait_s=0.3)
+    desk.report((RUNS, RUNNING), wait_s=5)
+
+    assert desk.reasons() == ["NotEnoughMembers", "Running"]
+    assert desk.announcer.notices == []
+
+
+def test_lone_pods_are_left_to_kube_schedulers_own_events() -> None:
+    desk = Desk()
+    lone = gang("pod:web", 1, status=Status.PENDING, dialect="")
+    desk.report((lone, verdict("a/pod:web", Reason.NOT_ENOUGH_ROOM)), wait_s=2)
+
+    assert desk.announcer.notices == []
+
+
+def test_a_write_that_fails_is_tried_again() -> None:
+    desk = Desk()
+    desk.writer.failures = [ApiError("busy", status=503)]
+    desk.report((WAITS, NO_ROOM), wait_s=5)
+
+    assert desk.reasons() == ["NotEnoughRoom"]
+    assert desk.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
+
+
+def test_a_status_in_a_namespace_that_goes_away_is_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    desk.writer.failures = [Terminating("it is being terminated", status=403)]
+    desk.report((WAITS, NO_ROOM), wait_s=1)
+
+    assert desk.metrics.status_writes.labels("PodGroup", "gone")._value.get() == 1
+    assert caplog.records == []
+
+
+def test_a_pod_group_made_anew_under_its_old_name_gets_a_status_of_its_own() -> None:
+    desk = Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    again = Gang(group=replace(WAITS.group, uid="another"), pods=WAITS.pods, queue="left")
+    desk.report((again, NO_ROOM), wait_s=2)
+
+    assert [subject.uid for subject, _ in desk.writer.writes] == ["uid-group-train", "another"]
+
+
+def figures(cpu: int) -> QueueFigures:
+    return QueueFigures(name="left", weight=1, allocated=Resources({"cpu": cpu}))
+
+
+def test_a_queue_is_called_open_once_and_then_only_its_figures_change() -> None:
+    desk = Desk()
+    for cpu in (1000, 2000):
+        desk.report(queues={"left": figures(cpu)}, wait_s=3)
+
+    said = desk.writer.of("left")
+    assert [status.get("state") for status in said] == ["Open", None]
+    assert [status["allocated"] for status in said] == [{"cpu": "1"}, {"cpu": "2"}]
+
+
+class DroppingWriter(RecordingWriter):
+    """An API server with Volcano's own Queue CRD, which has no place for some of it."""
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        answer = super().write(subject, status)
+        for dropped in ("conditions", "deserved", "share"):
+            self.statuses[subject.uid].pop(dropped, None)
+        return answer
+
+
+def test_what_a_crd_drops_is_not_written_again_and_again() -> None:
+    desk = Desk(writer=DroppingWriter())
+    for _ in range(20):
+        desk.report(queues={"left": figures(1000)}, wait_s=5)
+
+    assert len(desk.writer.of("left")) == 1
+    assert "conditions" not in desk.writer.statuses["q-l"]
+
+
+def test_a_queue_says_when_it_makes_no_sense_and_when_it_does_again() -> None:
+    desk = Desk()
+    lost, org = Queue(name="left", uid="q-l", parent="org"), Queue(name="org", uid="q-o")
+    for queues in ([lost], [lost, org]):
+        seen = snapshot(queues=queues, now=desk.clock.now())
+        desk.reporter.report(seen, plan(queues={"left": figures(1000)}))
+        desk.settle(3)
+
+    said = [status["conditions"][0] for status in desk.writer.of("left")]
+    assert [(each["status"], each["reason"]) for each in said] == [
+        ("False", "ParentMissing"),
+        ("True", "NothingFound"),
+    ]
+    assert desk.announcer.said() == [("left", "ParentMissing")]
+
+
+def test_a_queue_that_somebody_closed_is_never_reopened() -> None:
+    desk = Desk()
+    desk.writer.statuses["q-l"] = {"state": "Closed"}
+    desk.report(queues={"left": figures(1000)}, wait_s=3)
+
+    assert desk.writer.statuses["q-l"]["state"] == "Closed"
+
+
+def test_a_queue_that_somebody_closes_while_we_call_it_open_stays_closed() -> None:
+    desk = Desk()
+    desk.writer.overtaken["q-l"] = {"state": "Closed"}
+    desk.report(queues={"left": figures(1000)}, wait_s=9)
+
+    assert desk.writer.statuses["q-l"]["state"] == "Closed"
+    assert desk.writer.statuses["q-l"]["allocated"] == {"cpu": "1"}
+
+
+def test_a_busy_queue_is_not_written_with_every_bind() -> None:
+    desk = Desk()
+    for step in range(300):
+        desk.report(queues={"left": figures(step)}, wait_s=0.1)
+
+    assert len(desk.writer.writes) < 12
+
+
+def test_the_time_to_admission_is_observed_once_per_wait() -> None:
+    desk = Desk()
+    waits = gang("train", 2, status=Status.PENDING, created=NOW)
+    queues = {"left": figures(1)}
+    desk.report((waits, NO_ROOM), wait_s=30, queues=queues)
+    for said in (verdict("a/train", Reason.ADMITTED), RUNNING):
+        desk.report((waits, said), queues=queues)
+    desk.report((gang("pod:web", 1, dialect=""), verdict("a/pod:web")), queues=queues)
+
+    observed = desk.metrics.admission_seconds.labels("left")
+    assert observed._sum.get() == pytest.approx(30)
+    assert sum(bucket.get() for bucket in observed._buckets) == 1
+
+
+def test_the_series_of_a_queue_that_is_gone_are_dropped() -> None:
+    desk = Desk()
+    desk.metrics.admission_seconds.labels("left").observe(1)
+    desk.report(queues={"left": figures(1)}, wait_s=1)
+    seen = snapshot(queues=[Queue(name="right", uid="q-r")], now=desk.clock.now())
+    desk.reporter.report(seen, plan())
+    desk.settle(1)
+
+    assert not list(desk.metrics.admission_seconds._metrics)
+
+
+def test_a_thread_of_its_own_does_all_this() -> None:
+    desk = Desk()
+    desk.reporter.start()
+    desk.reporter.stop()
+
+    assert not desk.reporter._thread.is_alive()

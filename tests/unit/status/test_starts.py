@@ -1,0 +1,70 @@
+"""How long a gang took to start is counted once, from when it was made."""
+
+from __future__ import annotations
+
+from extender.metrics import Metrics
+from extender.model.gang import Gang
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.plan.decision import QueueFigures, Verdict
+from extender.reporting import starts
+from extender.reporting.journal import Journal
+from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+
+QUEUES = {"left": QueueFigures(name="left", weight=1)}
+WAITS = gang("train", [pod("train-0", Status.PENDING, created=NOW)])
+RUNS = gang("train", [pod("train-0", created=NOW)])
+NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
+ADMITTED = verdict("a/train", Reason.ADMITTED)
+RUNNING = verdict("a/train")
+
+
+def observed(*passes: tuple[float, Gang | None, Verdict | None]) -> list[float]:
+    """Give how often and how long in all, after passes at so many seconds after `NOW`."""
+    metrics, journal = Metrics(), Journal()
+    for at, seen, said in passes:
+        before = journal.last
+        now = snapshot(*([seen] if seen else []), now=NOW + at)
+        decided = plan(*([said] if said else []), queues=QUEUES)
+        starts.observe(metrics, before, now, decided, journal.note(now, decided))
+    samples = {
+        sample.name.rpartition("_")[2]: sample.value
+        for family in metrics.start_seconds.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_bucket")
+    }
+    return [samples.get("count", 0.0), samples.get("sum", 0.0)]
+
+
+def test_a_gang_that_waited_is_counted_once_from_its_creation() -> None:
+    passes = [(0, WAITS, NO_ROOM), (20, WAITS, ADMITTED), (21, RUNS, RUNNING), (22, RUNS, RUNNING)]
+
+    assert observed(*passes) == [1, 21]
+
+
+def test_a_gang_that_came_and_ran_between_two_passes_is_counted() -> None:
+    assert observed((-1, None, None), (2, RUNS, RUNNING)) == [1, 2]
+
+
+def test_a_gang_that_ran_before_we_looked_is_not_counted() -> None:
+    assert observed((500, RUNS, RUNNING)) == [0, 0]
+    assert observed((500, None, None), (501, RUNS, RUNNING)) == [0, 0]
+
+
+def test_after_a_time_without_a_term_nobody_knows_when_a_gang_began() -> None:
+    assert observed((0, WAITS, NO_ROOM), (starts.GAP_S + 1, RUNS, RUNNING)) == [0, 0]
+
+
+def test_a_gang_made_anew_is_counted_from_its_new_pods() -> None:
+    anew = gang("train", [pod("train-0", created=NOW + 900)])
+    passes = [(900, WAITS, NO_ROOM), (905, anew, RUNNING)]
+
+    assert observed(*passes) == [1, 5]
+
+
+def test_ordinary_pods_and_queues_that_are_gone_are_not_counted() -> None:
+    shadow = gang("pod:web", [pod("web", created=NOW)], dialect="")
+    homeless = verdict("a/train", queue="gone")
+
+    assert observed((-1, None, None), (2, shadow, verdict("a/pod:web"))) == [0, 0]
+    assert observed((-1, None, None), (2, RUNS, homeless)) == [0, 0]

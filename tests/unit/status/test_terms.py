@@ -1,0 +1,204 @@
+"""What is told when others have led in between, and when answers come late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from extender.errors import OutOfTerm
+from extender.kube.api.client import PER_S
+from extender.model.gang import Gang, Phase
+from extender.model.pod import Status
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.plan.decision import QueueFigures, Verdict
+from extender.ports import Subject
+from extender.reporting.findings import AGAIN_S
+from tests.unit.evictions.scene import NOW, RecordingWriter, gang, plan, snapshot, verdict
+from tests.unit.status.test_reporter import BEHIND, NEW, NO_ROOM, RUNNING, RUNS, WAITS, Desk
+
+HOUR_S = 3600.0
+
+
+class SlowWriter(RecordingWriter):
+    """Does what it is asked at once, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_slow = False
+        self.unanswered: list[tuple[Future[Any], Future[Any]]] = []
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        done = super().write(subject, status)
+        if not self.is_slow:
+            return done
+        later: Future[Any] = Future()
+        self.unanswered.append((later, done))
+        return later
+
+    def answer(self) -> None:
+        for later, done in self.unanswered:
+            later.set_result(done.result())
+        self.unanswered, self.is_slow = [], False
+
+
+def test_a_gang_that_changes_its_mind_while_a_write_is_under_way_is_told_of_as_it_is() -> None:
+    writer = SlowWriter()
+    desk = Desk(writer=writer)
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    writer.is_slow = True
+    desk.report((WAITS, BEHIND), wait_s=2)
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    writer.answer()
+    desk.settle(5)
+
+    assert desk.reasons() == ["NotEnoughRoom", "BehindInOrder", "NotEnoughRoom"]
+
+
+def test_a_standby_that_takes_over_repeats_nothing_that_was_said_since_it_was_started() -> None:
+    leader, standby = Desk(), Desk()
+    leader.report((WAITS, NO_ROOM), wait_s=2)
+    standby.writer.statuses = leader.writer.statuses
+    standby.clock.pass_(HOUR_S)
+    runs = gang("other", 2, created=NEW, phase=Phase.RUNNING)
+    standby.report((WAITS, NO_ROOM), (runs, verdict("a/other")), wait_s=5)
+
+    assert [each.name for each in standby.writer.reads] == ["train"]
+    assert standby.writer.writes == []
+    assert standby.announcer.notices == []
+
+
+def test_a_wait_keeps_the_time_it_began_when_another_goes_on_with_it() -> None:
+    leader, standby = Desk(), Desk()
+    leader.report((WAITS, NO_ROOM), wait_s=2)
+    standby.writer.statuses = leader.writer.statuses
+    (before,) = leader.writer.of("train")
+    standby.clock.pass_(HOUR_S)
+    standby.report((WAITS, BEHIND), wait_s=5)
+
+    (after,) = standby.writer.of("train")
+    assert after["conditions"][0]["reason"] == "BehindInOrder"
+    assert _since(after) == _since(before)
+
+
+def test_what_another_leader_wrote_is_not_taken_for_what_we_wrote_before_it() -> None:
+    desk, other = Desk(), Desk()
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    desk.journal.forget()
+    other.writer.statuses = desk.writer.statuses
+    other.clock.pass_(60)
+    other.report((RUNS, RUNNING), wait_s=5)
+    desk.clock.pass_(120)
+    desk.report((WAITS, NO_ROOM), wait_s=5)
+
+    assert desk.writer.statuses[WAITS.group.uid]["conditions"][0]["reason"] == "NotEnoughRoom"
+    assert desk.reasons() == ["NotEnoughRoom", "NotEnoughRoom"]
+
+
+def test_nothing_of_a_term_is_written_after_it() -> None:
+    desk = Desk()
+    desk.writer.failures = [OutOfTerm("we do not lead")] * 100
+    desk.report((WAITS, NO_ROOM), wait_s=2)
+    tried = 100 - len(desk.writer.failures)
+    desk.journal.forget()
+    desk.settle(120)
+    assert 100 - len(desk.writer.failures) == tried
+
+    desk.writer.failures.clear()  # a term begins, and there is no plan yet
+    desk.settle(120)
+    assert desk.writer.writes == []
+
+
+def test_what_was_found_in_a_term_is_not_told_after_it() -> None:
+    desk = Desk()
+    lost = Queue(name="team", uid="q-1", parent="org")
+    desk.reporter.report(snapshot(queues=[lost], now=desk.clock.now()), plan())
+    desk.settle(5)
+    assert desk.announcer.said() == [("team", "ParentMissing")]
+
+    desk.journal.forget()
+    desk.clock.pass_(AGAIN_S)
+    desk.settle(5)
+    assert desk.announcer.said() == [("team", "ParentMissing")]
+    assert desk.findings.current is None
+
+
+def test_the_series_of_a_queue_that_nobody_wrote_are_dropped_with_it() -> None:
+    desk = Desk()
+    waits = gang("train", 2, status=Status.PENDING, created=NOW)
+    for name in ("ci-1", "ci-2"):
+        implicit = {name: QueueFigures(name=name, weight=1)}
+        admitted = verdict("a/train", Reason.ADMITTED, queue=name)
+        desk.report(
+            (waits, verdict("a/train", Reason.NOT_ENOUGH_ROOM, queue=name)),
+            wait_s=1,
+            queues=implicit,
+        )
+        desk.report((waits, admitted), wait_s=1, queues=implicit)
+
+    assert [*desk.metrics.admission_seconds._metrics] == [("ci-2",)]
+
+
+def _since(status: Mapping[str, Any]) -> str:
+    return str(status["conditions"][0]["lastTransitionTime"])
+
+
+def test_an_answer_that_makes_no_sense_keeps_nobody_else_from_being_told_of() -> None:
+    desk = Desk()
+    desk.writer.failures = [ValueError("no JSON")] * 3
+    other = gang("other", 1, status=Status.PENDING, created=NEW)
+    desk.report((WAITS, NO_ROOM), (other, verdict("a/other", Reason.NOT_ENOUGH_ROOM)), wait_s=30)
+
+    assert {each.name for each, _ in desk.writer.writes} == {"train", "other"}
+    failed = desk.metrics.status_writes.labels("PodGroup", "failed")
+    assert failed._value.get() == 3
+
+
+class PacedWriter(RecordingWriter):
+    """Does one thing after the other, as many in a second as the API server is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line: list[tuple[Future[Any], Subject, Mapping[str, Any]]] = []
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        later: Future[Any] = Future()
+        self.line.append((later, subject, status))
+        return later
+
+    def serve(self, most: float) -> None:
+        for later, subject, status in self.line[: round(most)]:
+            later.set_result(super().write(subject, status).result())
+        del self.line[: round(most)]
+
+
+def test_news_does_not_wait_behind_the_details_of_thousands_who_wait() -> None:
+    writer = PacedWriter()
+    desk = Desk(writer=writer)
+    many = [gang(f"job-{each}", 1, status=Status.PENDING, created=NEW) for each in range(600)]
+
+    def told(message: str) -> list[tuple[Gang, Verdict]]:
+        return [(each, verdict(each.key, Reason.NOT_ENOUGH_ROOM, message=message)) for each in many]
+
+    desk.report(*told("1 slot is free"), wait_s=1)
+    writer.serve(600)
+    desk.clock.pass_(5)
+    desk.report(*told("2 slots are free"), wait_s=1)
+    desk.report(*told("2 slots are free"), (WAITS, NO_ROOM), wait_s=1)
+    for _ in range(40):
+        writer.serve(PER_S / 20)
+        desk.settle(0.05)
+
+    assert [status["phase"] for status in writer.of("train")] == ["Inqueue"]
+    # And the details are told in their turn.
+    for _ in range(300):
+        writer.serve(PER_S / 20)
+        desk.settle(0.05)
+    last = {subject.name: status for subject, status in writer.writes}
+    messages = {status["conditions"][0]["message"] for status in last.values()}
+    assert messages == {NO_ROOM.message, "2 slots are free"}

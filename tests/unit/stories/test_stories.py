@@ -1,0 +1,107 @@
+"""Every story on the embedded cluster, and that whatever differs is said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from extender.plan.policy import policies
+
+from .comparing import EMBEDDED, REAL, WRITTEN, differences, written
+from .embedded import EmbeddedStage, policy_of
+from .story import BadStory, Story, read, stories
+from .telling import tell
+
+STORIES = {story.name: story for story in stories()}
+PAGE = Path(__file__).parents[3] / "docs" / "simulate.md"
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_the_embedded_cluster_tells_it_as_it_is_written(story: Story) -> None:
+    told = tell(story, EmbeddedStage(policy_of(story)))
+
+    assert differences(story, {WRITTEN: written(story), EMBEDDED: told}) == []
+
+
+def test_the_page_lists_every_story() -> None:
+    table = PAGE.read_text().partition("| story | what it tells |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.+) \|$", table, re.M))
+
+    assert rows == {story.name: story.about for story in STORIES.values()}
+    assert len(rows) == 20, "the page speaks of twenty"
+
+
+# A comparison that never fails compares nothing.
+
+
+def test_a_rule_that_is_taken_out_is_found_out() -> None:
+    story = STORIES["family"]
+    without_ceilings = policies.DEFAULT_TEXT.replace("  - name: proportion\n", "")
+    told = {
+        EMBEDDED: tell(story, EmbeddedStage(without_ceilings)),
+        REAL: tell(story, EmbeddedStage()),
+    }
+
+    assert differences(story, told) == [
+        "story family, step 2, second: on the embedded cluster: runs 3;"
+        " on the real control plane: waits QueueAtCapability",
+    ]
+
+
+def test_a_reason_that_is_another_is_found_out() -> None:
+    story = STORIES["closed-queue"]
+    _, second, _ = story.steps
+    then = {**second.then, "after": "waits QueueNotFound"}
+    changed = replace(story, steps=(story.steps[0], replace(second, then=then), story.steps[2]))
+
+    assert differences(
+        changed, {WRITTEN: written(changed), EMBEDDED: tell(changed, EmbeddedStage())}
+    ) == [
+        "story closed-queue, step 2, after: as it is written: waits QueueNotFound;"
+        " on the embedded cluster: waits QueueClosed"
+    ]
+
+
+def test_somebody_whom_the_story_forgets_is_found_out() -> None:
+    story = STORIES["unknown-queue"]
+    first, second = story.steps
+    changed = replace(story, steps=(first, replace(second, then={})))
+
+    assert differences(
+        changed, {WRITTEN: written(changed), EMBEDDED: tell(changed, EmbeddedStage())}
+    ) == [
+        "story unknown-queue, step 2, lost: as it is written: not there;"
+        " on the embedded cluster: runs 2"
+    ]
+
+
+def test_which_of_those_alike_was_first_is_no_difference() -> None:
+    story = STORIES["deadlock"]
+    (nodes, gangs), first = story.steps[0].do, story.steps[0]
+    verb, (red, blue) = gangs
+    turned = replace(first, do=(nodes, (verb, [blue, red])))
+    other = replace(story, steps=(turned, *story.steps[1:]))
+
+    assert tell(other, EmbeddedStage()) == tell(story, EmbeddedStage()) == written(story)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("about: x\nstep: []\nsteps: []", "story s: nobody reads step; write"),
+        (
+            "about: x\nsteps: [{do: [{nod: {}}], then: {}}]",
+            "story s, step 1: nobody knows how to do 'nod'",
+        ),
+        (
+            "about: x\nsteps: [{do: [], then: {red: waits NoRoom}}]",
+            "story s, step 1: red cannot end as 'waits NoRoom'",
+        ),
+    ],
+)
+def test_a_story_that_cannot_be_told_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(BadStory, match=re.escape(complaint)):
+        read("s", text)

@@ -1,0 +1,262 @@
+"""One pass after the other: what is reserved, who is woken, what is given back."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from extender import cycle
+from extender.cache.inflight import Stage
+from extender.cycle import REST, SHORT_REST, rest
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import Shape
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from tests.unit.cache.building import GANG, amounts, bare_pod, group, lone, pod, uid
+from tests.unit.reservations.world import World
+
+#: Fills a node.
+BIG = Shape(requests=amounts(cpu=4))
+
+
+def complete_gang() -> list[Any]:
+    return [group(), pod("p0"), pod("p1")]
+
+
+def test_a_complete_gang_gets_a_node_reserved_for_each_member() -> None:
+    world = World(*complete_gang())
+
+    world.turn()
+
+    assert world.places().keys() == {"p0", "p1"}
+
+
+def test_only_members_that_kube_scheduler_has_put_aside_are_woken() -> None:
+    world = World(*complete_gang())
+    world.ask("p0")
+
+    assert world.turn() == ["p0"]
+
+
+def test_a_pod_refused_before_our_time_is_known_by_its_condition_and_woken() -> None:
+    world = World(group(), pod("p0", refusal="0/2 nodes are available"), pod("p1"))
+
+    assert world.turn() == ["p0"]
+
+
+def test_nobody_is_woken_twice_for_one_ticket_unless_he_oversleeps() -> None:
+    world = World(*complete_gang())
+    world.ask("p0")
+
+    assert world.turn() == ["p0"]
+    assert world.turn(after_s=1) == []
+    assert world.turn(after_s=3) == ["p0"]
+
+
+def test_a_busy_kube_scheduler_is_not_pressed() -> None:
+    world = World(*complete_gang())
+    world.ask("p0")
+    world.turn()
+    world.is_busy = True
+
+    assert world.turn(after_s=5) == []
+
+
+def test_a_ticket_nobody_uses_is_given_back_and_its_gang_pauses_longer_each_time() -> None:
+    world = World(*complete_gang())
+    world.turn()
+    pauses = []
+    for _ in range(3):
+        world.turn(after_s=21)
+        pauses.append(round(world.backs_off_for()))
+        assert not world.table.of_gang(GANG)
+        world.turn(after_s=pauses[-1] + 1)
+        assert world.table.of_gang(GANG)
+
+    assert pauses == [10, 20, 40]
+
+
+def test_a_pass_is_due_as_soon_as_a_gang_may_be_tried_again() -> None:
+    world = World(*complete_gang())
+    world.table.back_off(GANG, 3)
+    world.turn()
+    assert not world.cycle.is_due()
+
+    world.clock.time += 3
+    assert world.cycle.is_due()
+    world.turn()
+    assert not world.cycle.is_due()
+
+
+def test_a_node_on_which_kube_scheduler_would_not_have_a_pod_is_not_tried_again_at_once() -> None:
+    words = "0/2 nodes are available: volume node affinity conflict"
+    world = World(group(), pod("p0", refusal=words), pod("p1"))
+    world.turn()
+    first = world.of("p0").node
+
+    world.turn(after_s=21)
+    world.turn(after_s=11)
+
+    assert set(world.places().values()) == {"n1", "n2"} - {first}
+
+
+def test_a_ticket_is_not_issued_into_room_that_was_taken_while_it_was_planned() -> None:
+    world = World(group(), pod("p0", shape=BIG), pod("p1", shape=BIG))
+
+    def plan_while_another_gang_arrives(snapshot: Snapshot) -> Plan:
+        plan = make_plan(snapshot)
+        world.ledger.renew(plan)
+        made = PodGroup(namespace="a", name="quick", min_member=4)
+        assert world.arrivals.admit(bare_pod("q0"), made, "default", ["n1"])
+        return plan
+
+    world.make_plan = plan_while_another_gang_arrives
+    world.turn()
+    assert not world.table.of_gang(GANG)
+    assert len(world.table.of_gang(GangKey("a/quick"))) == 4
+
+
+def test_a_gang_that_arrived_while_it_was_planned_keeps_the_places_it_took() -> None:
+    world = World(*complete_gang())
+
+    def plan_while_it_arrives(snapshot: Snapshot) -> Plan:
+        plan = make_plan(snapshot)
+        world.ledger.renew(plan)
+        assert world.ask("p0").nodes
+        return plan
+
+    world.make_plan = plan_while_it_arrives
+    world.turn()
+
+    assert len(world.table.of_gang(GANG)) == 2
+
+
+def test_members_refused_before_their_gang_was_let_in_are_woken() -> None:
+    world = World(group(min_member=3))
+    world.see(pod("p0"))
+    assert not world.ask("p0").nodes, "there is no plan yet"
+    world.turn()
+    assert world.ask("p1").nodes
+
+    assert world.turn() == ["p0"]
+
+
+def test_after_a_pass_hooks_have_the_interpreter_for_a_while() -> None:
+    assert rest(0.002) == pytest.approx(0.08)
+    assert rest(0.1) == pytest.approx(0.25)
+    assert rest(0.5) == pytest.approx(1.0)
+
+
+def test_but_for_a_shorter_one_while_a_gang_waits_for_the_next_plan_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert rest(0.005, SHORT_REST) == pytest.approx(0.02)
+    assert rest(0.1, SHORT_REST) == rest(0.1)
+    world = World(*complete_gang())
+    planned = threading.Semaphore(0)
+
+    def plan(snapshot: Snapshot) -> Plan:
+        planned.release()
+        return make_plan(snapshot)
+
+    world.make_plan = plan
+    monkeypatch.setattr(cycle, "rest", lambda _, times=REST: 60.0 if times == REST else 0.0)
+    world.cycle.start()
+    try:
+        assert planned.acquire(timeout=20)
+        world.see(pod("p2"))
+        assert not planned.acquire(timeout=0.2), "it does not rest"
+        world.published.hurry()
+        assert planned.acquire(timeout=20), "it rests though somebody waits"
+    finally:
+        world.cycle.stop()
+
+
+def test_a_pass_in_which_the_process_was_frozen_is_followed_by_the_next_at_once() -> None:
+    world = World(*complete_gang())
+    planned, again = threading.Event(), threading.Event()
+
+    def plan_across_half_a_minute(snapshot: Snapshot) -> Plan:
+        if planned.is_set():
+            again.set()
+        else:
+            world.clock.time += 30.0
+            planned.set()
+            world.cycle.poke()
+        return make_plan(snapshot)
+
+    world.make_plan = plan_across_half_a_minute
+    world.cycle.start()
+    try:
+        assert again.wait(20), "it rests for twice as long as it was frozen"
+    finally:
+        world.cycle.stop()
+
+
+def test_a_ticket_lasts_longer_while_kube_scheduler_works_through_its_queue() -> None:
+    world = World(*complete_gang())
+    world.turn()
+    world.is_busy = True
+
+    world.turn(after_s=60)
+    assert world.table.of_gang(GANG)
+
+    world.turn(after_s=61)
+    assert not world.table.of_gang(GANG)
+
+
+def test_an_ordinary_pod_on_its_way_to_filter_is_left_alone() -> None:
+    world = World()
+    world.see(lone("web", created=world.clock.now() + 1))
+
+    assert world.turn() == []
+    assert world.table.of(uid("web")) is None
+
+
+def test_a_promise_survives_the_passes_until_the_pod_is_seen_on_its_node() -> None:
+    world = World(*complete_gang())
+    world.turn()
+    world.table.advance(uid("p0"), Stage.BOUND)
+    world.turn()
+
+    assert world.table.of(uid("p0")).stage is Stage.BOUND
+
+    world.see(pod("p0", on="n1"))
+
+    assert world.table.of(uid("p0")) is None
+
+
+def test_every_pass_is_acted_upon_and_told() -> None:
+    world = World(*complete_gang())
+
+    world.turn()
+
+    assert [plan.generation for plan in world.passes] == [world.published.plan.generation] * 2
+
+
+def test_asking_for_a_pass_brings_one_though_nothing_changed() -> None:
+    world = World(*complete_gang())
+    world.turn()
+    assert not world.cycle.is_due()
+
+    world.cycle.poke()
+
+    assert world.cycle.is_due()
+    world.turn()
+    assert not world.cycle.is_due()
+
+
+def test_while_nothing_may_be_planned_what_came_and_went_is_forgotten() -> None:
+    world = World()
+    world.cycle._readiness = lambda: ["standby: another leads"]
+    tidied = threading.Event()
+    world.cluster.tidy = tidied.set  # type: ignore[method-assign]
+    world.cycle.start()
+    try:
+        world.see(pod("p1"))
+        assert tidied.wait(20)
+    finally:
+        world.cycle.stop()

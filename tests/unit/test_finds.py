@@ -1,0 +1,250 @@
+"""What fuzzing found, each by its name; the inputs are in the corpus."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cache.changes import Upsert
+from extender.cache.cluster import Cluster
+from extender.cli.live.spoken import is_said
+from extender.cli.main import main
+from extender.cli.printed.terminal import tell
+from extender.errors import BadConfiguration, BadQuantity, MalformedCall, Unreachable
+from extender.kube.decode import pods, watched
+from extender.kube.decode.codec import WatchLine
+from extender.kube.watch.progress import Progress, Signal
+from extender.model import quantity
+from extender.model.dialect import VOLCANO
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.settings import Settings
+from extender.timing.clock import SystemClock
+from extender.web import wire
+from extender.web.dump import dump
+from extender.web.http.writing import pieces
+from tests.nightly.fuzz.edge import CORPUS, must_be_text
+from tests.nightly.fuzz.edges.hook_port import HookStreams
+from tests.nightly.fuzz.edges.page_port import PageStreams
+from tests.nightly.fuzz.edges.terminal import _documents
+
+PODS = watched.pods(frozenset({"gang-scheduler"}))
+
+
+def kept(name: str) -> bytes:
+    """Give an entry of the corpus without its first line, which says what it is for."""
+    return (CORPUS / name).read_bytes().partition(b"\n")[2]
+
+
+def test_true_is_no_amount_not_even_after_one() -> None:
+    assert quantity.parse(1.0) == 1
+
+    with pytest.raises(BadQuantity):
+        quantity.parse(True)
+
+
+def test_an_amount_of_any_length_is_refused_in_a_short_sentence() -> None:
+    with pytest.raises(BadQuantity) as caught:
+        quantity.parse("x" * 100_000)
+
+    assert len(str(caught.value)) < 200
+
+
+def test_an_amount_that_is_nearly_one_is_quoted_whole() -> None:
+    assert str(BadQuantity("1.5 Gi")).startswith("'1.5 Gi' is not a quantity")
+
+
+@pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
+def test_a_queue_without_a_name_does_not_stop_the_planner(verb: str) -> None:
+    codec = watched.queues(VOLCANO)
+    thing = {"metadata": {"resourceVersion": "7"}, "spec": {"weight": 1}}
+    event = json.dumps({"type": verb, "object": thing}).encode()
+
+    assert codec.line(event) == WatchLine(verb, "7")
+    assert codec.item(json.dumps(thing).encode()) is None
+    cluster = Cluster.of(Settings(), SystemClock())
+    assert make_plan(cluster.snapshot(0.0), policies.DEFAULT).verdicts == {}
+
+
+def test_an_event_that_is_not_utf8_breaks_the_stream_and_nothing_else() -> None:
+    progress = Progress(PODS)
+
+    for name in ("line-that-is-not-utf8", "type-that-is-not-utf8"):
+        assert progress.line(kept(f"watch/{name}.events").strip()) is Signal.BROKEN
+
+
+@pytest.mark.parametrize("name", ["page-that-is-html", "page-that-breaks-off"])
+def test_a_page_that_is_no_list_is_asked_for_again(name: str) -> None:
+    with pytest.raises(Unreachable, match="no list of objects"):
+        list(Progress(PODS).page(kept(f"watch/{name}.events")))
+
+
+def test_one_object_that_is_not_utf8_does_not_cost_the_page() -> None:
+    progress = Progress(PODS)
+
+    assert list(progress.page(kept("watch/page-that-is-not-utf8.events"))) == []
+    assert progress.is_listed
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00", "9999-12-31T23:59:59.999999-23:59"])
+def test_a_pod_of_the_first_or_last_year_is_read(moment: str) -> None:
+    thing = {"metadata": {"name": "x", "creationTimestamp": moment, "deletionTimestamp": moment}}
+    read, _ = pods.to_pod(pods.pod(json.dumps(thing).encode()), schedulers=frozenset())
+
+    assert read.name == "x"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pod-that-began-before-the-first-year",
+        "pod-that-began-in-the-last-second",
+        "pod-that-leaves-in-the-last-second",
+    ],
+)
+def test_a_moment_that_cannot_be_written_does_not_cost_the_page_of_all_that_was_seen(
+    name: str,
+) -> None:
+    cluster = Cluster.of(Settings(), SystemClock())
+    read = PODS.line(kept(f"watch/{name}.events"))
+    assert isinstance(read.change, Upsert)
+    cluster.apply(read.change)
+
+    written = [each for each in dump(cluster.snapshot(1.8e9))["items"] if each["kind"] == "Pod"]
+    assert [each["metadata"]["name"] for each in written] == ["x"]
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_nothing_is_counted_from_the_first_or_last_year(moment: str) -> None:
+    thing = {
+        "metadata": {"name": "x", "creationTimestamp": moment, "deletionTimestamp": moment},
+        "spec": {"nodeName": "n1"},
+        "status": {
+            "phase": "Succeeded",
+            "startTime": moment,
+            "containerStatuses": [{"state": {"terminated": {"finishedAt": moment}}}],
+        },
+    }
+    read, _ = pods.to_pod(pods.pod(json.dumps(thing).encode()), schedulers=frozenset())
+
+    assert (read.created, read.leaves_by, read.began, read.ended) == (0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["nested-too-deeply", "resource-that-is-not-utf8"])
+def test_a_call_that_cannot_be_read_is_malformed(name: str) -> None:
+    with pytest.raises(MalformedCall):
+        pods.pod(wire.read_filter(kept(f"hooks/{name}.call")).pod)
+
+
+def test_a_body_that_is_nested_too_deeply_is_malformed() -> None:
+    with pytest.raises(MalformedCall, match="recursion"):
+        wire.read_preempt(kept("hooks/body-nested-too-deeply.call"))
+
+
+def test_no_error_of_a_hook_steers_the_terminal_of_whoever_reads_it() -> None:
+    told = json.loads(wire.write_error("no such node: \x1b[2J\x9b31m\u202e"))["Error"]
+
+    must_be_text(told, "it")
+    assert told.startswith("no such node: ")
+
+
+def test_garbage_behind_a_last_bind_neither_answers_it_nor_loses_who_waits() -> None:
+    sent = (CORPUS / "hook-port" / "garbage-behind-a-last-bind.http").read_bytes()
+
+    with HookStreams() as edge:
+        _, verdict = edge._verdict(sent)
+
+    assert verdict.asked == (("bind", b'{"a":1}'),)
+    assert (verdict.statuses, verdict.end) == ((), "open")
+
+
+@pytest.mark.parametrize("name", ["garbage-behind-a-last-question", "upgrade-and-more"])
+def test_garbage_behind_a_last_question_does_not_answer_it(name: str) -> None:
+    sent = (CORPUS / "page-port" / f"{name}.http").read_bytes()
+
+    with PageStreams() as edge:
+        verdict = edge._verdict(sent, is_slow=True)
+
+    assert len(verdict.statuses) == 1
+    assert 400 not in verdict.statuses
+
+
+def test_what_the_api_says_steers_no_terminal_and_means_the_same() -> None:
+    name = "a\x7f\x9b31m\u202eb\u2028研究"
+    told = b"".join(pieces({"gangs": [{"name": name}], "more": name})).decode()
+
+    must_be_text(told, "it")
+    assert "研究" in told
+    assert json.loads(told) == {"gangs": [{"name": name}], "more": name}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tiers: [{plugins: [{name: %s}]}]",
+        "plugins: [%s]",
+        "actions: [%s]",
+        "%s: 1",
+        "tiers: [{plugins: [{name: gang, enableJobOrder: %s}]}]",
+        "tiers: [{plugins: [{name: gang, arguments: {%s: 1}}]}]",
+        "configurations: [{name: %s}]",
+        "starvation: {after: %s}",
+        "starvation: {%s: 1}",
+    ],
+)
+def test_a_policy_with_a_number_of_any_length_is_refused_by_its_place(text: str) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        policies.parse(text % ("0x" + "f" * 5000))
+
+    assert "cannot be understood" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["version", "namespace"])
+def test_a_saved_object_with_such_a_number_is_one_sentence(name: str) -> None:
+    sent = kept(f"plan/{name}-of-thousands-of-digits.saved")
+    result = CliRunner().invoke(main, ["plan", "-f", "-"], input=sent)
+
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 2
+    assert result.stderr.startswith("gang-extender: -: Pod ")
+
+
+def test_a_path_that_is_too_long_is_one_sentence() -> None:
+    result = CliRunner().invoke(main, ["plan", "-f", "é" * 200])
+
+    assert result.exit_code == 2
+    assert "File name too long" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("amounts-that-are-a-text", "Explanation"),
+        ("victims-that-are-texts", "Explanation"),
+        ("placements-that-are-a-list", "Picture"),
+        ("share-that-is-a-text", "Picture"),
+    ],
+)
+def test_what_no_extender_says_is_not_printed(name: str, kind: str) -> None:
+    sent = json.loads((CORPUS / "terminal" / f"{name}.json").read_text())
+
+    assert not is_said(kind, sent["told"])
+
+
+def test_what_an_extender_says_is_printed() -> None:
+    told = _documents()
+
+    assert is_said("Picture", told["plan"])
+    assert is_said("Explanation", told["explain"])
+
+
+def test_a_complaint_keeps_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(f"cannot be read: {'x' * 9000}; write another")
+    told = capsys.readouterr().err
+
+    assert len(told) < 1100
+    assert told.startswith("cannot be read: x")
+    assert told.endswith("x; write another\n")

@@ -1,0 +1,201 @@
+"""Too much of everything costs little, keeps nothing, and names who wrote it; at unit speed.
+
+Its effect on arriving pods is measured by `python -m tests.nightly.cluster siege --attack load`.
+"""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.kube.decode import pods, watched
+from extender.model.dialect import VOLCANO
+from extender.model.gang import GangKey
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.verdict.explain import explain
+from extender.plan.verdict.remedies import remedies
+from tests.builders import cluster, gang, node, nodes, pod as member, shape
+from tests.unit.cache.building import GANG, group, pod
+from tests.unit.kube import json_objects as make
+from tests.unit.planner.sayings import shown
+from tests.unit.reservations.world import OPEN, World
+
+REPOSITORY = Path(__file__).parents[2]
+BILLION = 1_000_000_000
+#: All annotations of an object together may have 256 KiB.
+LONG = "9" * 250_000
+READ = (
+    "gang-extender.io/gang",
+    "gang-extender.io/min-member",
+    "scheduling.volcano.sh/queue-name",
+    "volcano.sh/task-spec",
+    "volcano.sh/task-priority",
+    "volcano.sh/preemptable",
+)
+
+
+def kept_bytes(make_things: Callable[[], list[Any]]) -> int:
+    """How much what is made keeps, beyond the list itself."""
+    make_things()  # what is made once for all
+    tracemalloc.start()
+    try:
+        kept = make_things()
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept
+    return size
+
+
+def test_a_gang_of_a_billion_is_refused_and_planned_without_counting_to_it() -> None:
+    world = World(group(min_member=BILLION), pod("p0"), pod("p1"), plan=OPEN)
+
+    def ask_and_plan() -> list[Any]:
+        return [world.ask("p0"), world.turn()]
+
+    assert kept_bytes(ask_and_plan) < 1_000_000
+    assert world.ask("p0").outcome == Reason.NOT_ENOUGH_MEMBERS.value
+    assert world.kept == []
+    verdict = world.published.plan.verdicts[GANG]
+    assert verdict.min_member == BILLION
+    assert f"{BILLION:,}" in verdict.message or str(BILLION) in verdict.message
+
+
+def test_what_would_help_a_gang_of_a_billion_is_not_tried_out() -> None:
+    large = gang("a/train", 2, cpu=1, least=BILLION)
+    state = cluster(nodes(2), [large])
+    plan = make_plan(state)
+
+    def ask() -> list[Any]:
+        return [remedies(state, plan, policies.DEFAULT, large.key)]
+
+    assert kept_bytes(ask) < 1_000_000
+    ((sentence,),) = ask()
+    assert sentence == ("999999998 more pods that name a/train; not tried, for they are too many")
+
+
+def test_a_gang_of_a_billion_keeps_no_other_from_starting() -> None:
+    world = World(group(min_member=BILLION), pod("p0"), plan=OPEN)
+    world.see(group("small"), pod("q0", "small"), pod("q1", "small"))
+    world.turn()
+
+    assert set(world.places(GangKey("a/small"))) == {"q0", "q1"}
+
+
+@pytest.mark.parametrize("key", READ)
+def test_of_a_long_annotation_hardly_anything_is_kept(key: str) -> None:
+    written = [
+        json.dumps(make.pod(f"p{number}", annotations={key: f"{LONG}{number}"})).encode()
+        for number in range(20)
+    ]
+
+    def read() -> list[Any]:
+        return [
+            pods.to_pod(pods.pod(each), schedulers=frozenset({"gang-scheduler"}))
+            for each in written
+        ]
+
+    assert kept_bytes(read) < 200_000
+
+
+@pytest.mark.parametrize("prefix", ["w", "volcano.sh/", "gang-extender.io/", "sla-waiting-time"])
+def test_of_a_podgroup_with_many_annotations_and_a_long_queue_hardly_anything_is_kept(
+    prefix: str,
+) -> None:
+    codec = watched.groups(VOLCANO)
+    things = []
+    for number in range(20):
+        thing = make.group(f"g{number}", queue=f"{LONG}{number}")
+        thing["metadata"]["annotations"] = {f"{prefix}{each:x}": "x" * 20 for each in range(8000)}
+        things.append(json.dumps(thing).encode())
+
+    assert kept_bytes(lambda: [codec.item(each) for each in things]) < 200_000
+
+
+@pytest.mark.parametrize("resource", ["podgroups", "queues", "namespaces", "poddisruptionbudgets"])
+def test_of_annotations_that_nobody_reads_not_even_strings_are_made(resource: str) -> None:
+    """While a decoder makes 17,000 of them no other thread has a turn, hooks included."""
+    codec = next(
+        each.codec
+        for each in watched.resources(frozenset({"gang-scheduler"}))
+        if each.path.endswith(f"/{resource}")
+    )
+    marks = {f"volcano.sh/{each:x}": "" for each in range(17_000)}
+    written = json.dumps({"metadata": {"name": "x", "namespace": "a", "annotations": marks}})
+    line = f'{{"type":"ADDED","object":{written}}}'.encode()
+    codec.line(line)  # what is made once for all
+
+    tracemalloc.start()
+    try:
+        read = codec.line(line)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert read.change is not None
+    assert most < 20_000
+
+
+MANY = 500
+
+
+@pytest.fixture(scope="module")
+def motley() -> Snapshot:
+    """A gang of which no two members are alike, in a cluster too small for it."""
+    pods = [member(f"p-{n}", shape(cpu=1 + n / 1000)) for n in range(MANY)]
+    return cluster(nodes(20), [gang("a/motley", pods=pods)])
+
+
+def test_of_a_gang_of_many_sizes_some_are_named_and_the_others_counted(motley: Snapshot) -> None:
+    plan = make_plan(motley)
+    told = explain(motley, plan, policies.DEFAULT, GangKey("a/motley"))
+
+    assert told is not None
+    assert told.verdict.message.startswith("needs 1 x 1 cpu and 1 x 1001m cpu and 1 x ")
+    assert "and 497 other members" in told.verdict.message
+    assert (len(told.needs), told.needs_count) == (10, MANY)
+    assert told.remedies == (f"room for {MANY} more members of {MANY} sizes",)
+    assert f"needs nodes for members of {MANY - 10} more sizes" in shown(motley, "a/motley")
+
+
+def test_a_sentence_is_no_longer_than_anybody_reads() -> None:
+    names = {f"example.com/{'x' * 60}-{n}": 1 for n in range(50)}
+    greedy = replace(shape(cpu=1), requests=Resources({"cpu": 1000, "pods": 1, **names}))
+    state = cluster(nodes(2), [gang("a/greedy", pods=[member("p", greedy)])])
+
+    (verdict,) = make_plan(state).verdicts.values()
+
+    assert len(verdict.message) == 1000
+    assert verdict.message.endswith(" …")
+
+
+def test_of_many_ways_to_be_short_the_commonest_are_told() -> None:
+    """Twelve resources of which every node lacks another, and one of which eight lack two."""
+    names = [f"example.com/r{n}" for n in range(12)]
+    greedy = replace(
+        shape(cpu=1), requests=Resources({"cpu": 1000, "pods": 1, **dict.fromkeys(names, 1)})
+    )
+    all_of_it = {"cpu": 4000, "pods": 10, **dict.fromkeys(names, 1)}
+    lacking = [
+        replace(node(f"n{n}"), allocatable=Resources({**all_of_it, name: 0}))
+        for n, name in enumerate([*names, names[0]])
+    ]
+    state = cluster(lacking, [gang("a/greedy", pods=[member("p", greedy)])])
+
+    told = explain(state, make_plan(state), policies.DEFAULT, GangKey("a/greedy"))
+
+    assert told is not None
+    found = dict(told.needs[0].obstacles)
+    assert found.pop(f"short of {names[0]}") == 2
+    assert found.pop("short of something else") == 4
+    assert [*found.values()] == [1] * 7

@@ -1,0 +1,39 @@
+"""Lines of the log, and those of which one is enough for many."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from extender.logs import Seldom
+from tests.unit.cache.building import StoppedClock
+
+log = logging.getLogger(__name__)
+
+
+def test_of_many_lines_of_a_kind_one_is_said_and_the_others_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = StoppedClock()
+    seldom = Seldom(log, 60.0, clock.monotonic)
+    for number in range(5):
+        seldom.event(logging.WARNING, "event not written", 500, why=f"no {number}")
+    clock.time += 61
+    seldom.event(logging.WARNING, "event not written", 500, why="no more")
+
+    assert [record.facts for record in caplog.records] == [  # type: ignore[attr-defined]
+        {"why": "no 0", "status": 500},
+        {"why": "no more", "status": 500, "unsaid": 4},
+    ]
+
+
+def test_another_sentence_or_another_status_is_another_kind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seldom = Seldom(log, 60.0, StoppedClock().monotonic)
+    seldom.event(logging.WARNING, "event not written", 500)
+    seldom.event(logging.WARNING, "event not written", 403)
+    seldom.event(logging.WARNING, "status not written", 403)
+
+    assert len(caplog.records) == 3

@@ -1,0 +1,202 @@
+"""What a process says of itself when it starts, and how long it may take to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender import __version__, logs, server
+from extender.holds.machine.limits import Limits
+from extender.settings import Settings
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+MANUAL = Path(__file__).parents[2] / "docs"
+#: Of which the page about configuration says that they change nothing.
+UNHEEDED = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2")
+
+
+def test_version_and_settings_in_force_are_the_first_thing_in_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        logs.set_up("info")
+        server.say_who_starts(Settings(hold_s=3.5, scheduler_name=("gang-scheduler", "other")))
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    line = json.loads(capsys.readouterr().err.splitlines()[-1])
+
+    assert (line["event"], line["level"]) == ("extender starts", "info")
+    assert line["version"] == __version__
+    assert line["settings"]["hold_s"] == 3.5
+    assert line["settings"]["scheduler_name"] == ["gang-scheduler", "other"]
+
+
+def test_bindings_that_were_sent_are_waited_for_as_long_as_kube_scheduler_waits() -> None:
+    for settings in (Settings(), Settings(hold_s=62.5, bind_timeout_s=120.5)):
+        longest_s = Limits.of(settings).answer_s
+
+        assert server.stops_within_s(settings) > longest_s
+
+
+@pytest.mark.parametrize("overlay", ["second-scheduler", "default-scheduler"])
+def test_a_pod_is_given_the_time_that_a_stop_may_take(overlay: str) -> None:
+    written = yaml.safe_load((MANIFESTS / "overlays" / overlay / "deployment.yaml").read_text())
+    pod = written["spec"]["template"]["spec"]
+    assert "bind-timeout-s" not in str(pod["containers"]), "then it needs more"
+
+    given_s = pod["terminationGracePeriodSeconds"]
+    assert given_s == Settings().bind_timeout_s + 15 > server.stops_within_s(Settings())
+
+
+def test_the_chart_gives_a_pod_more_time_where_binds_have_more() -> None:
+    template = (MANIFESTS / "chart" / "templates" / "deployment.yaml").read_text()
+    (line,) = (each for each in template.splitlines() if "terminationGracePeriodSeconds" in each)
+
+    assert "add 15 (ceil" in line
+    assert f'"bind-timeout-s" | default {Settings().bind_timeout_s:g}' in line
+
+
+#: `serve` as it is, with nothing behind its ports.
+IDLE = """
+import os, sys
+from extender import logs, server
+from extender.settings import Settings
+
+class Idle:
+    def __init__(self, settings):
+        pass
+
+    async def start(self, listening):
+        print(f"worker {os.getpid()} works", file=sys.stderr, flush=True)
+
+    async def stop(self):
+        print("worker ends in order", file=sys.stderr, flush=True)
+
+server.Application = Idle
+logs.set_up("info")
+server.serve(Settings(listen=sys.argv[1], ops_listen=sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def idle() -> Iterator[subprocess.Popen[str]]:
+    """Start a server; its first line says which process works."""
+    anywhere = ("127.0.0.1", 0)
+    with socket.create_server(anywhere) as one, socket.create_server(anywhere) as two:
+        places = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, two)]
+    serving = subprocess.Popen(
+        [sys.executable, "-c", IDLE, *places], stderr=subprocess.PIPE, text=True
+    )
+    with serving:
+        try:
+            yield serving
+        finally:
+            serving.kill()
+
+
+def test_the_manual_names_the_signals_that_change_nothing() -> None:
+    (said,) = (
+        each for each in (MANUAL / "configuration.md").read_text().splitlines() if "SIGHUP" in each
+    )
+
+    assert re.findall("SIG[A-Z0-9]+", said) == list(UNHEEDED)
+
+
+def test_no_signal_brings_a_second_worker_beside_the_first(idle: subprocess.Popen[str]) -> None:
+    assert idle.stderr is not None
+    heard: list[str] = []
+
+    def listen_for(words: str) -> str:
+        for line in idle.stderr or ():
+            heard.append(line)
+            assert sum(" works" in each for each in heard) < 2, "two extenders act at once"
+            if words in line:
+                return line
+        raise AssertionError(f"it ended before it said {words!r}: {heard}")
+
+    worker = int(listen_for(" works").split()[1])
+    for name in UNHEEDED:
+        idle.send_signal(signal.Signals[name])
+        line = json.loads(listen_for(f'"signal": "{name}"'))
+        assert line["event"].startswith("a signal changes nothing: files are read again")
+        os.kill(worker, signal.Signals[name])  # as a terminal does that is closed
+    idle.send_signal(signal.SIGTERM)
+
+    listen_for("worker ends in order")
+    assert idle.wait(30) == 0
+
+
+class Parts:
+    """What a worker runs, where somebody reads a page for as long as a standby waits."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.lease_is_free = threading.Event()
+
+    def drain(self) -> None:
+        self.told.append("binds refused")
+
+    async def finish(self) -> None:
+        self.told.append("lease given back")
+        self.lease_is_free.set()
+
+    def stop(self) -> None:
+        assert self.lease_is_free.wait(10), "a standby waits for those who read pages"
+        self.told.append("pages ended")
+
+
+class Hooks:
+    """The port of the hooks, beside those parts."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    async def drain(self, grace_s: float) -> None:
+        self._told.append("calls answered")
+
+    async def end(self) -> None:
+        self._told.append("connections ended")
+
+
+def test_whoever_reads_a_page_keeps_nobody_from_taking_over() -> None:
+    parts = Parts()
+    application = server.Application(Settings())
+    application._parts = (parts, Hooks(parts.told), parts)  # type: ignore[assignment]
+
+    asyncio.run(application.stop())
+
+    assert parts.told == [
+        *("binds refused", "calls answered", "lease given back", "pages ended"),
+        "connections ended",
+    ]
+
+
+def test_pages_that_do_not_end_in_order_are_told_after_the_lease_is_given_back() -> None:
+    parts = Parts()
+    application = server.Application(Settings())
+    application._parts = (parts, Hooks(parts.told), parts)  # type: ignore[assignment]
+
+    def stumble() -> None:
+        raise TimeoutError("a page takes too long")
+
+    parts.stop = stumble  # type: ignore[method-assign]
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(application.stop())
+    assert parts.told[2:] == ["lease given back", "connections ended"]

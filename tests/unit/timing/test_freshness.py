@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from extender.timing.freshness import Freshness
+from tests.unit.cache.building import StoppedClock, cluster
+
+
+def test_nothing_is_expected_of_a_cluster_nobody_follows() -> None:
+    assert cluster().readiness() == []
+
+
+def test_a_source_is_awaited_until_it_has_listed_everything() -> None:
+    freshness = Freshness()
+    freshness.expect("pods", 0.0)
+    freshness.heard("pods", 1.0)
+
+    assert freshness.complaints(1.0) == ["pods: first list not complete"]
+
+    freshness.listed("pods", 2.0)
+
+    assert freshness.complaints(2.0) == []
+
+
+def test_a_silent_watch_is_named_with_its_silence() -> None:
+    freshness = Freshness(stale_s=90)
+    for name in ("pods", "nodes"):
+        freshness.expect(name, 0.0)
+        freshness.listed(name, 0.0)
+    freshness.heard("pods", 50.0)
+
+    assert freshness.complaints(95.0) == ["nodes: watch silent for 95 s"]
+    assert freshness.silence(95.0) == {"pods": 45.0, "nodes": 95.0}
+
+
+def test_the_reason_of_a_failure_is_part_of_the_complaint() -> None:
+    freshness = Freshness()
+    freshness.expect("pods", 0.0)
+    freshness.failed("pods", "403: forbidden")
+
+    assert freshness.complaints(0.0) == ["pods: first list not complete (403: forbidden)"]
+
+    freshness.listed("pods", 1.0)
+
+    assert freshness.complaints(1.0) == []
+
+
+def test_a_failure_alone_does_not_make_a_fresh_source_stale() -> None:
+    freshness = Freshness(stale_s=90)
+    freshness.expect("pods", 0.0)
+    freshness.listed("pods", 0.0)
+    freshness.failed("pods", "connection refused")
+
+    assert freshness.complaints(10.0) == []
+    assert freshness.complaints(91.0) == ["pods: watch silent for 91 s (connection refused)"]
+
+
+def test_a_list_that_never_ends_is_named_however_much_is_heard_of_it() -> None:
+    freshness = Freshness(stale_s=90)
+    freshness.expect("pods", 0.0)
+    freshness.relists("pods", 0.0)
+    freshness.listed("pods", 1.0)
+    assert freshness.complaints(2.0) == []
+    for now in (10.0, 50.0, 100.0):
+        freshness.relists("pods", now)
+        freshness.heard("pods", now)
+        freshness.failed("pods", "it broke off")
+    assert freshness.complaints(100.0) == []
+
+    named = "pods: new list not complete for 91 s (it broke off)"
+    assert freshness.complaints(101.0) == [named]
+
+    freshness.listed("pods", 102.0)
+    assert freshness.complaints(180.0) == []
+
+
+def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
+    freshness = Freshness(stale_s=90)
+    freshness.expect("pods", 0.0)
+    freshness.listed("pods", 0.0)
+    assert freshness.complaints(1.0) == []
+    freshness.forbidden("pods", "we may not watch pods")
+
+    named = ["pods: changes are not heard (we may not watch pods)"]
+    assert freshness.complaints(1.0) == named
+
+    freshness.heard("pods", 2.0)
+    assert freshness.complaints(2.0) == named
+
+    freshness.followed("pods")
+    assert freshness.complaints(2.0) == []
+
+
+def test_the_cluster_measures_silence_by_its_own_clock() -> None:
+    clock = StoppedClock()
+    made = cluster(clock=clock)
+    made.freshness.expect("pods", clock.time)
+    made.freshness.listed("pods", clock.time)
+    clock.time += 100
+
+    assert made.readiness() == ["pods: watch silent for 100 s"]
+
+
+def followed(*names: str) -> Freshness:
+    """Sources that have all listed at 0, and a pulse felt then."""
+    freshness = Freshness(stale_s=90, mute_s=10)
+    freshness.expect_pulse(0.0)
+    for name in names:
+        freshness.expect(name, 0.0)
+        freshness.listed(name, 0.0)
+    return freshness
+
+
+def test_an_api_server_that_answers_nothing_is_named_long_before_its_watches_are_stale() -> None:
+    freshness = followed("pods")
+    freshness.no_pulse("timed out")
+
+    assert freshness.complaints(9.0) == []
+    assert freshness.complaints(11.0) == [
+        "API server: no answer for 11 s (timed out); what we know is as old"
+    ]
+    assert freshness.is_mute(11.0)
+
+
+def test_a_pulse_that_is_felt_again_and_again_is_no_news() -> None:
+    freshness = followed("pods")
+
+    assert [freshness.pulse(now) for now in (3.0, 6.0, 16.0)] == [0, 0, 0]
+    assert freshness.complaints(17.0) == []
+
+
+def test_after_a_silence_every_source_has_to_speak_again_before_it_is_trusted() -> None:
+    freshness = followed("nodes", "pods")
+    freshness.heard("nodes", 29.5)
+
+    assert freshness.pulse(30.0) == 30.0
+    assert not freshness.is_suspect("nodes")
+    assert freshness.complaints(31.0) == [
+        "pods: not heard since the API server fell silent 31 s ago"
+    ]
+
+    freshness.heard("pods", 32.0)
+    assert freshness.complaints(32.0) == []
+
+
+def test_what_is_not_installed_is_trusted_again_once_that_was_said_again() -> None:
+    freshness = followed("queues")
+    freshness.pulse(200.0)
+    assert freshness.complaints(200.0)
+
+    freshness.listed("queues", 201.0)
+    assert freshness.complaints(201.0) == []
+
+
+def test_the_silence_of_the_api_server_itself_is_measured_too() -> None:
+    assert followed("pods").silence(5.0) == {"pods": 5.0, "API server": 5.0}
+
+
+def test_a_source_that_is_listed_again_is_as_old_as_before_until_the_end_of_the_list() -> None:
+    freshness = followed("pods")
+    freshness.heard("pods", 10.0)
+    assert freshness.pulse(100.0) == 100.0
+    freshness.relists("pods", freshness.current_at("pods"))
+    freshness.heard("pods", 101.0)  # a page came
+
+    assert not freshness.is_suspect("pods")
+    assert freshness.complaints(102.0) == [
+        "pods: not heard since the API server fell silent 92 s ago"
+    ]
+    assert freshness.silence(102.0) == {"pods": 1.0, "API server": 2.0}
+
+    freshness.listed("pods", 103.0)
+    assert freshness.complaints(104.0) == []

@@ -1,0 +1,193 @@
+"""Every way in which certificate files cannot be used has a sentence of its own."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from extender.errors import BadConfiguration
+from extender.tls.contexts import build
+from extender.tls.files import check, of_operations, of_the_hooks
+from extender.tls.issuing import Authority, Pair
+from tests.unit.tls.wallet import HOSTS, NAME, Wallet, days_ago, odd_authority
+
+
+@pytest.fixture
+def wallet(tmp_path: Path) -> Wallet:
+    return Wallet(tmp_path)
+
+
+def encrypted(key: bytes) -> bytes:
+    return serialization.load_pem_private_key(key, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+
+
+def nameless() -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "old-fashioned")])
+    signed = x509.CertificateBuilder(
+        name, name, key.public_key(), 7, days_ago(1), days_ago(-1)
+    ).sign(key, hashes.SHA256())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return Pair(signed.public_bytes(serialization.Encoding.PEM), private)
+
+
+def on_a_strange_curve(pem: bytes) -> bytes:
+    """Give the same in PEM, on a curve that nobody has."""
+    first, *lines, last = pem.strip().split(b"\n")
+    content = b64decode(b"".join(lines))
+    usual, strange = bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d030106")
+    assert usual in content
+    return b"\n".join((first, b64encode(content.replace(usual, strange)), last, b""))
+
+
+def test_good_files_say_when_they_expire(wallet: Wallet) -> None:
+    checked = check(wallet.files)
+
+    assert checked.not_after == pytest.approx(time.time() + 20 * 86400, abs=60)
+    assert checked.client_ca_not_after == pytest.approx(time.time() + 30 * 86400, abs=60)
+
+
+Spoiling = Callable[[Wallet], object]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (
+            lambda w: (w.folder / "tls.crt").unlink(),
+            r"--tls-cert-file \S+/tls.crt: cannot be read: No such file or directory",
+        ),
+        (
+            lambda w: (w.folder / "ca.crt").unlink() or (w.folder / "ca.crt").mkdir(),
+            r"--client-ca-file \S+/ca.crt: cannot be read: Is a directory",
+        ),
+        (
+            lambda w: w.write("tls.crt", b""),
+            r"--tls-cert-file \S+: is not PEM; a line -----BEGIN CERTIFICATE----- is expected",
+        ),
+        (
+            lambda w: w.write("tls.crt", b"-----BEGIN X509 CRL-----\n"),
+            r"--tls-cert-file \S+: holds no certificate; ",
+        ),
+        (
+            lambda w: w.write("tls.crt", (w.folder / "tls.key").read_bytes()),
+            r"--tls-cert-file \S+: is a private key; give the certificate here",
+        ),
+        (
+            lambda w: w.write("tls.crt", (w.folder / "tls.crt").read_bytes()[:300]),
+            r"--tls-cert-file \S+: holds a certificate that is damaged or cut",
+        ),
+        (
+            lambda w: w.write("tls.key", b"\x30\x82"),
+            r"--tls-private-key-file \S+: is not PEM; a line -----BEGIN PRIVATE KEY----- ",
+        ),
+        (
+            lambda w: w.write("tls.key", b"-----BEGIN PUBLIC KEY-----\n"),
+            r"--tls-private-key-file \S+: holds no private key; ",
+        ),
+        (
+            lambda w: w.write("tls.key", (w.folder / "tls.crt").read_bytes()),
+            r"--tls-private-key-file \S+: is a certificate; give its private key here",
+        ),
+        (
+            lambda w: w.write("tls.key", (w.folder / "tls.key").read_bytes()[:90]),
+            r"--tls-private-key-file \S+: holds a private key that is damaged or cut",
+        ),
+        (
+            lambda w: w.write("tls.key", encrypted((w.folder / "tls.key").read_bytes())),
+            r"--tls-private-key-file \S+: is encrypted, and there is nobody to ask",
+        ),
+        (
+            lambda w: w.write("tls.key", w.authority.for_server(HOSTS, 1).key),
+            r"--tls-private-key-file \S+: does not belong to the certificate in \S+/tls.crt; give",
+        ),
+        (
+            lambda w: w.show(w.authority.for_server(HOSTS, 1, days_ago(3))),
+            r"--tls-cert-file \S+: expired at 20\S+Z; renew it",
+        ),
+        (
+            lambda w: w.show(w.authority.for_server(HOSTS, 9, days_ago(-3))),
+            r"--tls-cert-file \S+: is valid only from 20\S+Z on; is the clock .* right\?",
+        ),
+        (
+            lambda w: w.show(w.authority.for_client(NAME, 1)),
+            r"--tls-cert-file \S+: is not for servers; its extended key usage must have serverAuth",
+        ),
+        (
+            lambda w: w.show(nameless()),
+            r"--tls-cert-file \S+: has no subjectAltName, and kube-scheduler believes no other",
+        ),
+        (
+            lambda w: w.write("ca.crt", w.authority.for_client(NAME, 1).certificate),
+            r"--client-ca-file \S+: holds a certificate that may sign no others \(CN=system:kube-s",
+        ),
+        (
+            lambda w: w.write("ca.crt", nameless().certificate),
+            r"--client-ca-file \S+: holds a certificate that may sign no others \(CN=old-fashioned",
+        ),
+        (
+            lambda w: w.write("ca.crt", Authority.new("was", 1, days_ago(3)).pair.certificate),
+            r"--client-ca-file \S+: expired at 20\S+Z; renew it",
+        ),
+        (
+            lambda w: w.write("ca.crt", odd_authority()),
+            r"--client-ca-file \S+: cannot be understood \(.+\); make it anew, without what is",
+        ),
+        (
+            lambda w: w.write("tls.crt", on_a_strange_curve((w.folder / "tls.crt").read_bytes())),
+            r"--tls-cert-file \S+: cannot be understood \(.*not supported\); make it anew",
+        ),
+        (
+            lambda w: w.write("tls.key", on_a_strange_curve((w.folder / "tls.key").read_bytes())),
+            r"--tls-private-key-file \S+: cannot be understood \(.*not supported\); make it anew",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_one_sentence_with_its_flag(
+    wallet: Wallet, spoil: Spoiling, sentence: str
+) -> None:
+    check(wallet.files)
+
+    spoil(wallet)
+
+    with pytest.raises(BadConfiguration, match=f"^{sentence}") as refusal:
+        check(wallet.files)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_bundle_may_hold_an_authority_that_has_expired_beside_one_that_has_not(
+    wallet: Wallet,
+) -> None:
+    old = Authority.new("was", 1, days_ago(3)).pair.certificate
+    wallet.write("ca.crt", old + wallet.authority.pair.certificate)
+
+    assert check(wallet.files).client_ca.count(b"BEGIN CERTIFICATE") == 2
+
+
+def test_what_only_openssl_finds_is_told_with_the_files(wallet: Wallet) -> None:
+    checked = check(wallet.files)
+    wallet.write("tls.key", wallet.authority.for_server(HOSTS, 1).key)  # a moment after the check
+
+    with pytest.raises(BadConfiguration, match=r"^--tls-cert-file .* OpenSSL cannot use them: "):
+        build(wallet.files, checked, None)
+
+
+def test_settings_name_the_files_of_each_port(wallet: Wallet) -> None:
+    assert of_the_hooks(wallet.settings) == wallet.files
+    assert of_operations(wallet.settings) is None

@@ -1,0 +1,177 @@
+"""Files change under our hands; a half of a pair, or rubbish, changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from extender.tls import files
+from extender.tls.guard import Guard
+from extender.tls.issuing import Authority
+from extender.tls.rotation import Certificates
+from tests.unit.tls.wallet import HOSTS, NAME, Wallet, days_ago, odd_authority
+
+
+@pytest.fixture
+def wallet(tmp_path: Path) -> Wallet:
+    return Wallet(tmp_path / "secret")
+
+
+@pytest.fixture
+def certificates(wallet: Wallet) -> Certificates:
+    return Certificates("hooks", wallet.files, Guard([NAME]))
+
+
+def test_files_that_stay_as_they_are_are_left_alone(certificates: Certificates) -> None:
+    before = certificates.in_force()
+
+    certificates.look()
+
+    assert certificates.in_force() is before
+
+
+def test_a_new_pair_is_taken(wallet: Wallet, certificates: Certificates) -> None:
+    before, ends = certificates.in_force(), certificates.expiries()
+
+    wallet.show(wallet.authority.for_server(HOSTS, days=25))
+    certificates.look()
+
+    assert certificates.in_force() is not before
+    assert certificates.expiries()[wallet.files.certificate] > ends[wallet.files.certificate]
+    assert certificates.problem == ""
+
+
+def test_a_half_of_a_pair_changes_nothing_until_the_other_half_is_there(
+    wallet: Wallet, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = certificates.in_force()
+    pair = wallet.authority.for_server(HOSTS, days=25)
+
+    wallet.write("tls.crt", pair.certificate)
+    for _ in range(3):
+        certificates.look()
+    assert certificates.in_force() is before
+    assert "does not belong to the certificate" in certificates.refusal
+    assert certificates.problem == certificates.refusal
+    assert len(caplog.records) == 1
+
+    wallet.write("tls.key", pair.key)
+    certificates.look()
+    assert certificates.in_force() is not before
+    assert certificates.problem == ""
+
+
+@pytest.mark.parametrize("cut", [0, 1, 200, 600])
+def test_a_file_that_is_being_written_changes_nothing(
+    wallet: Wallet, certificates: Certificates, cut: int
+) -> None:
+    before = certificates.in_force()
+
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        whole = (wallet.folder / name).read_bytes()
+        wallet.write(name, whole[: min(cut, len(whole) - 40)])
+        certificates.look()
+        assert certificates.in_force() is before
+        assert certificates.refusal.startswith("--")
+        wallet.write(name, whole)
+        certificates.look()
+        assert certificates.refusal == ""
+        before = certificates.in_force()
+
+
+def test_a_new_authority_that_nobody_can_read_is_a_problem_and_changes_nothing(
+    wallet: Wallet, certificates: Certificates
+) -> None:
+    before = certificates.in_force()
+
+    wallet.write("ca.crt", odd_authority())
+    certificates.look()
+
+    assert certificates.in_force() is before
+    assert certificates.problem.startswith("--client-ca-file ")
+
+
+def test_files_that_are_gone_change_nothing(wallet: Wallet, certificates: Certificates) -> None:
+    before = certificates.in_force()
+
+    (wallet.folder / "tls.key").unlink()
+    certificates.look()
+
+    assert certificates.in_force() is before
+    assert "No such file" in certificates.problem
+
+
+def test_the_old_files_put_back_are_good_again(wallet: Wallet, certificates: Certificates) -> None:
+    whole = (wallet.folder / "ca.crt").read_bytes()
+    (wallet.folder / "ca.crt").rename(wallet.folder / "away")
+    certificates.look()
+    assert certificates.problem != ""
+
+    (wallet.folder / "away").rename(wallet.folder / "ca.crt")
+    certificates.look()
+
+    assert (wallet.folder / "ca.crt").read_bytes() == whole
+    assert certificates.problem == ""
+
+
+def test_a_certificate_that_expires_in_force_is_a_problem_though_nothing_changed(
+    wallet: Wallet,
+) -> None:
+    now = [days_ago(0).timestamp()]
+    certificates = Certificates("hooks", wallet.files, Guard([NAME]), now=lambda: now[0])
+    assert certificates.problem == ""
+
+    now[0] += 21 * 86400
+    certificates.look()
+    assert certificates.problem.startswith(f"{wallet.files.certificate}: expired at ")
+
+    now[0] += 10 * 86400
+    wallet.show(wallet.authority.for_server(HOSTS, days=90))
+    certificates.look()
+    assert certificates.problem.startswith(f"{wallet.files.client_ca}: expired at ")
+
+
+def test_a_secret_whose_link_is_swapped_is_seen_even_with_equal_times_and_sizes(
+    tmp_path: Path,
+) -> None:
+    """As the kubelet does it: tls.crt -> ..data/tls.crt, ..data -> a folder with the time."""
+    authority = Authority.new("our CA", days=30)
+    old, new = Wallet(tmp_path / "..1", authority), Wallet(tmp_path / "..2", authority)
+    names = ("tls.crt", "tls.key", "ca.crt")
+    for wallet in (old, new):
+        for name in names:
+            os.utime(wallet.folder / name, (1, 1))
+    (tmp_path / "..data").symlink_to("..1")
+    for name in names:
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    mounted = files.Files(*(files.NamedFile(f"--{name}", str(tmp_path / name)) for name in names))
+    certificates = Certificates("hooks", mounted, Guard([NAME]))
+    before = certificates.in_force()
+
+    (tmp_path / "..data_tmp").symlink_to("..2")
+    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+    certificates.look()
+
+    assert certificates.in_force() is not before
+
+
+def test_files_that_change_while_they_are_read_are_read_again(
+    wallet: Wallet, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, check = certificates.in_force(), files.check
+
+    def read_while_somebody_writes(*arguments: object) -> files.Checked:
+        checked = check(*arguments)  # type: ignore[arg-type]
+        wallet.write("ca.crt", Authority.new("another", days=9).pair.certificate)
+        return checked
+
+    wallet.show(wallet.authority.for_server(HOSTS, days=25))
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "check", read_while_somebody_writes)
+        assert certificates.look()
+    assert certificates.in_force() is before
+
+    assert not certificates.look()
+    assert certificates.in_force() is not before

@@ -1,0 +1,68 @@
+"""Pages over a journal that was written down, without any server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from extender.cache.inflight import Promise
+from extender.forecast.experience import Experience
+from extender.forecast.forecaster import Forecaster
+from extender.metrics import Metrics
+from extender.model.gang import GangKey
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+from extender.policyfile import PolicyFile
+from extender.reporting.journal import Journal
+from extender.settings import Settings
+from extender.web.pages.sights import Sights
+from extender.web.pages.site import Site
+from extender.whatif.on_page import supposing
+from tests.unit.evictions.scene import NOW
+
+
+class Looker:
+    """Somebody who looks at pages; what they are made of is there to be changed."""
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+        self.metrics = Metrics()
+        self.now = NOW
+        self.missing: list[str] = []
+        self.leader: list[str] = []
+        self.said: list[str] = []
+        self.promised: dict[GangKey, Sequence[Promise]] = {}
+        self.policies = PolicyFile()
+        self.sights = Sights(
+            journal=self.journal,
+            policies=self.policies,
+            metrics=self.metrics,
+            findings=lambda: None,
+            readiness=lambda: self.missing,
+            standby=lambda: self.leader,
+            notes=lambda: self.said,
+            silence=lambda: {"pods": 1.5},
+            promises=lambda key: (self.promised.get(key, ()), 1000.0),
+            forecaster=Forecaster(self.policies.current),
+            suppose=supposing(Settings(), Experience()),
+            now=lambda: self.now,
+        )
+        app = Flask(__name__)
+        app.register_blueprint(Site(self.sights).blueprint())
+        self.client: FlaskClient = app.test_client()
+
+    def sees(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.journal.note(snapshot, plan)
+
+    def page(self, path: str, status: int = 200) -> str:
+        reply = self.client.get(path)
+        assert reply.status_code == status, reply.text
+        return reply.text
+
+
+@pytest.fixture
+def looker() -> Looker:
+    return Looker()

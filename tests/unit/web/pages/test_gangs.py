@@ -1,0 +1,141 @@
+"""The table of gangs: filters and order live in the address, and ten thousand are as few as ten."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.plan.decision import Standing
+from extender.web.pages import gangs
+from extender.web.pages.asked import Asked, paged
+from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+from tests.unit.web.pages.conftest import Looker
+
+NOT_YET = Reason.NOT_ENOUGH_ROOM
+
+
+def shown(page: str) -> list[str]:
+    body = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    return re.findall(r'href="\./gangs/a/([^"]+)"', body)
+
+
+@pytest.fixture
+def busy(looker: Looker) -> Looker:
+    """Four gangs in two queues: old waits longest, bad is invalid."""
+    looker.sees(
+        snapshot(
+            gang("run", queue="left"),
+            gang("old", status=Status.PENDING, queue="right", created=NOW - 900),
+            gang("new", 4, status=Status.PENDING, queue="left", created=NOW - 60),
+            gang("bad", 1, status=Status.PENDING, queue="left"),
+        ),
+        plan(
+            verdict("a/run", queue="left"),
+            verdict("a/old", NOT_YET, queue="right", min_member=2, members=2),
+            verdict("a/new", NOT_YET, queue="left", min_member=4, members=4),
+            verdict("a/bad", Reason.QUEUE_NOT_FOUND, Standing.INVALID, queue="left"),
+        ),
+    )
+    return looker
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["bad", "old", "new", "run"]),
+        ("?stands=waiting", ["old", "new"]),
+        ("?stands=nonsense", ["bad", "old", "new", "run"]),
+        ("?queue=right", ["old"]),
+        ("?queue=nowhere", []),
+        ("?namespace=a&find=NE", ["new"]),
+        ("?namespace=b", []),
+        ("?reason=QueueNotFound", ["bad"]),
+        ("?find=queuenot", ["bad"]),
+        ("?sort=gang", ["bad", "new", "old", "run"]),
+        ("?sort=-gang", ["run", "old", "new", "bad"]),
+        ("?sort=age", ["old", "new", "bad", "run"]),
+        ("?sort=members&stands=waiting", ["new", "old"]),
+        ("?sort=nonsense", ["bad", "old", "new", "run"]),
+        ("?page=0", ["bad", "old", "new", "run"]),
+        ("?page=99", ["bad", "old", "new", "run"]),
+        ("?page=-1&page=x", ["bad", "old", "new", "run"]),
+        ("?page=%D9%A3", ["bad", "old", "new", "run"]),
+        ("?unknown=1", ["bad", "old", "new", "run"]),
+    ],
+)
+def test_what_the_address_asks_for_is_shown(busy: Looker, query: str, names: list[str]) -> None:
+    assert shown(busy.page(f"/gangs{query}")) == names
+
+
+def test_nobody_found_is_said_with_the_way_back(busy: Looker) -> None:
+    page = busy.page("/gangs?find=nobody")
+
+    assert "None of 4 gangs is like that" in page
+    assert 'href="?"' in page
+    assert "There are no gangs yet" not in page
+
+
+def test_a_cluster_without_gangs_says_so(looker: Looker) -> None:
+    looker.sees(snapshot(), plan())
+
+    assert "There are no gangs yet" in looker.page("/gangs")
+    assert "Nobody waits" in looker.page("/")
+
+
+def test_links_keep_the_filters_and_a_second_click_turns_the_order_round(busy: Looker) -> None:
+    page = busy.page("/gangs?queue=left&sort=gang")
+
+    assert 'href="?queue=left&amp;sort=-gang"' in page
+    assert 'href="?queue=left&amp;sort=gang&amp;stands=waiting"' in page
+    assert '<option value="left" selected>' in page
+    assert 'aria-sort="ascending"' in page
+
+
+def test_what_was_typed_is_in_the_box_again(busy: Looker) -> None:
+    assert 'value="&lt;b&gt;"' in busy.page("/gangs?find=<b>")
+
+
+def test_pages_are_of_fifty_and_name_their_neighbours(looker: Looker) -> None:
+    many = [gang(f"g{number:05d}", 1) for number in range(120)]
+    looker.sees(snapshot(*many), plan(*(verdict(str(each.key)) for each in many)))
+
+    first, last = looker.page("/gangs?sort=gang"), looker.page("/gangs?sort=gang&page=3")
+    assert len(shown(first)) == 50
+    assert shown(last)[0] == "g00100"
+    assert "101\N{EN DASH}120 of 120" in last
+    assert 'rel="next" href="?sort=gang&amp;page=2"' in first
+    assert 'rel="prev" href="?sort=gang&amp;page=2"' in last
+    assert 'rel="next"' not in last
+
+
+def test_progress_counts_who_is_bound_held_and_promised() -> None:
+    members = [
+        pod("p0", Status.RUNNING),
+        pod("p1", Status.BINDING),
+        pod("p2", Status.BINDING),
+        pod("p3", Status.ALLOCATED),
+        pod("p4", Status.PENDING),
+    ]
+    done = gangs.progress(
+        gang("half", members, min_member=4), verdict("a/half", min_member=4, members=5)
+    )
+
+    assert (done.bound, done.held, done.promised, done.least) == (1, 2, 1, 4)
+    assert [(part.kind, part.x, part.width) for part in done.parts] == [
+        ("bound", 0.0, 20.0),
+        ("held", 20.0, 40.0),
+        ("promised", 60.0, 20.0),
+    ]
+    assert done.mark == 80.0
+
+
+def test_an_address_has_bounds() -> None:
+    asked = Asked({"find": "x" * 9999, "page": "9" * 99, "other": "y"}, "find")
+
+    assert len(asked["find"]) == 253
+    assert asked.page == 1
+    assert asked["other"] == ""
+    assert paged([], asked.page, 50).pages == 1

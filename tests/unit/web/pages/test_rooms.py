@@ -1,0 +1,279 @@
+"""Nodes, holds, evictions, policy and health, as the pages tell them."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+
+import pytest
+
+from extender.audit.finding import Finding
+from extender.cache.inflight import Promise, Stage
+from extender.model.gang import Gang, GangKey
+from extender.model.node import Node
+from extender.model.pod import PodUid, Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import Kept, QueueFigures, ShareFigures, Standing, Ticket, Why
+from extender.policyfile import PolicyFile
+from extender.reporting.departures import AskedToLeave
+from extender.web.pages import health, nodes
+from extender.web.pages.asked import Asked
+from tests.unit.evictions.scene import NOW, gang, node_table, plan, pod, snapshot, verdict
+from tests.unit.web.pages.conftest import Looker
+
+TOTAL = Resources({"cpu": 12_000, "memory": 128 << 30})
+
+
+def names(page: str) -> list[str]:
+    return re.findall(r'class="node-name" title="([^"]+)"', page)
+
+
+@pytest.fixture
+def mapped(looker: Looker) -> Looker:
+    """Two nodes of 8 and 4 cpus: n0 has 3 used, 1 of them promised, and 2 more are to come."""
+    table = node_table([8, 4])
+    table.used[0, 0] = 3000
+    members = [pod("g-0", Status.RUNNING, node="n0"), pod("g-1", Status.BINDING, node="n0")]
+    old, new = gang("g", members), gang("new", 2, status=Status.PENDING)
+    placed = {each.uid: "n0" for each in new.pods}
+    looker.sees(
+        snapshot(old, new, nodes=table),
+        plan(
+            verdict("a/g"),
+            verdict("a/new", Reason.ADMITTED),
+            total=TOTAL,
+            tickets={new.key: Ticket(gang=new.key, placements=placed)},
+            fences={"n1": Resources({"cpu": 1000})},
+        ),
+    )
+    return looker
+
+
+def test_room_of_a_node_is_used_promised_kept_or_free(mapped: Looker) -> None:
+    assert mapped.journal.last is not None
+    told = nodes.page(mapped.journal.last, Asked({}, *nodes.FIELDS))
+    first, second = told["shown"].items
+
+    assert (first.used, first.promised, first.kept, first.free) == (2000, 3000, 0, 3000)
+    assert (second.used, second.promised, second.kept, second.free) == (0, 0, 1000, 3000)
+    assert told["sums"] == [2000, 3000, 1000]
+    assert told["free"] == 6000
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["n0", "n1"]),
+        ("?find=N1", ["n1"]),
+        ("?sort=used&resource=cpu", ["n0", "n1"]),
+        ("?sort=free&resource=memory", ["n0", "n1"]),
+        ("?resource=nonsense&sort=nonsense", ["n0", "n1"]),
+    ],
+)
+def test_the_map_shows_what_the_address_asks_for(
+    mapped: Looker, query: str, found: list[str]
+) -> None:
+    assert names(mapped.page(f"/nodes{query}")) == found
+
+
+def test_a_node_that_takes_nobody_says_why(looker: Looker) -> None:
+    table = node_table([8, 8, 8])
+    one, two, three = table.nodes
+    shut: tuple[Node, ...] = (
+        replace(one, ready=False),
+        replace(two, unschedulable=True),
+        replace(three, ours=False),
+    )
+    table = replace(table, facts=replace(table.facts, nodes=shut))
+    looker.sees(snapshot(nodes=table), plan(total=TOTAL))
+    page = looker.page("/nodes")
+
+    assert re.findall(r'bad-text">([^<]+)<', page) == ["not ready", "cordoned", "not ours"]
+
+
+def test_room_that_nobody_gets_is_not_free(looker: Looker) -> None:
+    table = node_table([8, 16])
+    shut = (table.nodes[0], replace(table.nodes[1], unschedulable=True))
+    table = replace(table, facts=replace(table.facts, nodes=shut))
+    looker.sees(snapshot(nodes=table), plan(total=TOTAL))
+    page = looker.page("/nodes?sort=free")
+
+    assert "2 nodes, 1 takes nobody" in page
+    assert "of 24 · 8 free" in page
+    assert names(page) == ["n0", "n1"]
+
+
+def test_no_node_and_none_that_is_found_are_said(looker: Looker, mapped: Looker) -> None:
+    assert "None of 2 nodes is like that" in mapped.page("/nodes?find=zz")
+    looker.sees(snapshot(nodes=node_table([])), plan())
+    assert "There are no nodes yet" in looker.page("/nodes")
+
+
+def promised(whom: Gang, stage: Stage, since: float) -> list[Promise]:
+    return [Promise(each, whom.key, "n0", stage, since) for each in whom.pods]
+
+
+def test_holds_show_how_far_members_are_and_the_longest_first(looker: Looker) -> None:
+    fresh = gang("fresh", [pod("f-0", Status.BINDING)])
+    slow = gang("slow", [pod("s-0", Status.BINDING), pod("s-1", Status.ALLOCATED)])
+    seated = gang("seated")
+    looker.sees(
+        snapshot(fresh, slow, seated),
+        plan(*(verdict(f"a/{name}", Reason.ADMITTED) for name in ("fresh", "slow", "seated"))),
+    )
+    looker.promised = {
+        fresh.key: promised(fresh, Stage.HELD, 990.0),
+        slow.key: [
+            promised(slow, Stage.HELD, 900.0)[0],
+            promised(slow, Stage.PASSED, 910.0)[1],
+        ],
+    }
+    page = looker.page("/holds")
+
+    assert re.findall(r'href="\./gangs/a/(\w+)"', page) == ["slow", "fresh"]
+    assert "2 gangs on the way, <b>2 binds</b> held" in page
+    assert "1 passed filter, 1 held" in page
+    assert "s-0</bdi> on <bdi>n0</bdi>: held for 1 min" in page
+
+
+def test_nobody_on_the_way_is_said(looker: Looker) -> None:
+    looker.sees(snapshot(gang("seated")), plan(verdict("a/seated")))
+
+    assert "Nobody is on the way" in looker.page("/holds")
+
+
+def test_evictions_say_who_for_whom_why_and_what_became_of_it(looker: Looker) -> None:
+    looker.sees(snapshot(), plan())
+    assert "Nobody was asked to leave" in looker.page("/evictions")
+
+    kept = looker.journal.departures
+    for number in range(60):
+        told = AskedToLeave(
+            at=NOW - 60,
+            pod=f"a/old-{number}",
+            gang=GangKey("a/old"),
+            node="n0",
+            action="reclaim",
+            beneficiary=GangKey("b/new"),
+            why="queue right takes back its due",
+        )
+        kept.note(PodUid(str(number)), told)
+    kept.settled(PodUid("59"), "evicted")
+    kept.settled(PodUid("nobody"), "evicted")
+    page = looker.page("/evictions")
+
+    assert page.count("<tr>") == 51
+    assert "a/old-59" in page
+    assert "queue right takes back its due" in page
+    assert page.count(">evicted<") == 1
+    assert 'href="./gangs/b/new"' in page
+    assert "old-0<" in looker.page("/evictions?page=2")
+
+
+def test_departures_are_remembered_within_bounds(looker: Looker) -> None:
+    kept = looker.journal.departures
+    for number in range(2000):
+        at = float(number)
+        told = AskedToLeave(at, "a/p", GangKey("a/g"), "n", "preempt", GangKey("a/h"), "x" * 9999)
+        kept.note(PodUid(str(number)), told)
+
+    assert len(kept.all()) == 500
+    assert kept.all()[0].at == 1999.0
+    assert len(kept.all()[0].why) == 500
+
+
+def test_the_policy_in_force_is_told_as_it_was_understood(looker: Looker) -> None:
+    page = looker.page("/policy")
+
+    for word in ("allocate", "backfill", "drf", "proportion", "after 10 min", "our own"):
+        assert word in page
+
+
+def test_a_policy_file_that_is_not_in_force_is_said(
+    looker: Looker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("policy") / "policy.conf"
+    path.write_text('actions: "allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n')
+    object.__setattr__(looker.sights, "policies", PolicyFile(str(path)))
+    page = looker.page("/policy")
+    assert "reclaim" not in page
+    assert "tier 1" in page
+
+    path.write_text("actions: [")
+    assert "The file as it is now is not in force" in looker.page("/policy")
+
+
+def test_health_tells_of_watches_latencies_and_what_to_mend(looker: Looker) -> None:
+    page = looker.page("/health")
+    assert "kube-scheduler has not asked yet" in page
+    assert "This one decides" in page
+
+    for _ in range(99):
+        looker.metrics.hook_seconds.labels("filter").observe(0.0004)
+    looker.metrics.hook_seconds.labels("filter").observe(99)
+    looker.said, looker.missing = ["binds: kube-scheduler gives up"], ["pods: not complete"]
+    looker.leader = ["other-1 leads"]
+    page = looker.page("/health")
+    assert "filter" in page
+    assert "not ready" in page
+    assert "pods: not complete" in page
+    assert "binds: kube-scheduler gives up" in page
+    assert "other-1 leads" in page
+    assert "1.5 s ago" in page
+
+
+def test_latencies_are_bounds_that_so_many_stay_within(looker: Looker) -> None:
+    for seconds in (0.0004, 0.0004, 99.0):
+        looker.metrics.hook_seconds.labels("bind").observe(seconds)
+    (bind,) = health.latencies(looker.metrics.hook_seconds, "verb")
+
+    assert (bind.name, bind.count) == ("bind", 3)
+    assert bind.half_s is not None
+    assert 0.0004 <= bind.half_s < 0.01
+    assert bind.nearly_all_s is None
+    assert 33 < bind.mean_s < 34
+
+
+def test_a_standby_tells_nothing_that_was_found_in_an_earlier_term(looker: Looker) -> None:
+    found = [Finding("Queue", "left", "ParentUnknown", "its parent is not there")]
+    object.__setattr__(looker.sights, "findings", lambda: found)
+    assert "ParentUnknown" in looker.page("/health")
+
+    looker.leader = ["standby: another one leads"]
+    assert "ParentUnknown" not in looker.page("/health")
+
+
+def test_what_the_overview_counts_is_what_there_is(looker: Looker) -> None:
+    shares = [
+        ShareFigures(queue="left", namespace=f"team-{number}", at_most=TOTAL)
+        for number in range(25)
+    ]
+    looker.sees(
+        snapshot(gang("late"), gang("odd"), gang("wrong")),
+        plan(
+            verdict("a/late", Reason.NOT_ENOUGH_ROOM),
+            verdict("a/odd", Reason.QUEUE_NOT_FOUND, Standing.INVALID),
+            verdict("a/wrong", Reason.QUEUE_NOT_FOUND, Standing.INVALID),
+            queues={"left": QueueFigures(name="left", weight=1)},
+            shares={f"left/{each.namespace}": each for each in shares},
+            kept=tuple(Kept(Why.GUARANTEED, each.namespace, TOTAL) for each in shares),
+        ),
+    )
+    page = looker.page("/")
+
+    assert "25 namespaces with a share of its own" in page
+    assert "25 pieces of idle room are not for everybody" in page
+    assert page.count("<li>and 5 more</li>") == 2
+    for path, count in re.findall(r'href="\./(gangs\?queue=[^"]+stands=\w+)"><b>(\d+)</b>', page):
+        listed = looker.page(f"/{html.unescape(path)}")
+        assert len(re.findall(r'<a class="name"', listed)) == int(count), path
+    assert "<b>2</b> invalid" in page
+
+
+def test_a_queue_of_the_longest_name_is_found_by_its_link(looker: Looker) -> None:
+    longest = "q" * 253
+    looker.sees(snapshot(gang("x", queue=longest)), plan(verdict("a/x", queue=longest)))
+
+    assert 'href="./gangs/a/x"' in looker.page(f"/gangs?queue={longest}")

@@ -1,0 +1,207 @@
+"""The pages: complete in themselves, strict about what may run, and strangers' words are words."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from importlib.resources import files
+from itertools import chain
+from urllib.parse import quote
+
+import pytest
+
+from extender.model.reason import Reason
+from tests.unit.evictions.scene import NOW, gang, plan, snapshot, verdict
+from tests.unit.web.pages.conftest import Looker
+from tests.unit.web.test_api import DECIDED, SEEN
+
+SECTIONS = ["/", "/gangs", "/nodes", "/holds", "/evictions", "/whatif", "/policy", "/health"]
+PAGES = [*SECTIONS, "/gangs/a/train", "/gangs/a/nobody"]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "' autofocus onfocus='alert(1)",
+]
+
+
+def parsed(page: str) -> dict[str, list[dict[str, str | None]]]:
+    """Read a page as a browser does: the attributes of all elements, by their names."""
+    found: dict[str, list[dict[str, str | None]]] = {}
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.setdefault(tag, []).append(dict(attrs))
+
+    Reader().feed(page)
+    return found
+
+
+def status_of(path: str) -> int:
+    return 404 if path.endswith("nobody") else 200
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_of_a_page_comes_from_elsewhere_or_runs_without_being_a_file(
+    looker: Looker, path: str
+) -> None:
+    looker.sees(SEEN, DECIDED)
+    reply = looker.client.get(path)
+    rules = dict(
+        part.strip().partition(" ")[::2]
+        for part in reply.headers["content-security-policy"].split(";")
+    )
+
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == "'self'"
+    assert rules["frame-ancestors"] == rules["base-uri"] == "'none'"
+    assert rules["require-trusted-types-for"] == "'script'"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["cache-control"] == "no-store"
+    assert not re.findall(r"https?://", reply.text)
+    assert not re.findall(r"<script(?![^>]* src=)|\sstyle=|\son\w+=", reply.text)
+
+
+def test_script_and_style_put_no_string_into_the_page_as_markup() -> None:
+    script = files("extender.web.pages").joinpath("assets/live.js").read_text("utf-8")
+
+    assert not re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", script)
+    assert not re.findall(r"https?://", script)
+
+
+def test_all_that_a_browser_loads_is_below_two_hundred_kilobytes(looker: Looker) -> None:
+    looker.sees(SEEN, DECIDED)
+    page = looker.page("/")
+    loaded = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', page)
+    sizes = [len(looker.client.get(f"/{path}").data) for path in loaded]
+
+    assert len(loaded) == 3
+    assert sum(sizes) + len(page) < 200_000
+
+
+def test_files_are_named_by_their_content_and_kept_for_ever(looker: Looker) -> None:
+    path = re.findall(r'"\./(assets/[^"]+\.css)"', looker.page("/"))[0]
+
+    assert "immutable" in looker.client.get(path).headers["cache-control"]
+    assert looker.client.get("/assets/old/style.css").headers["cache-control"] == "no-cache"
+    assert looker.client.get("/assets/old/passwd").status_code == 404
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_links_lead_back_from_below_any_path(looker: Looker, path: str) -> None:
+    looker.sees(SEEN, DECIDED)
+    page = looker.page(path, status_of(path))
+    depth = path.count("/") - 1
+
+    assert f'data-root="{"../" * depth or "./"}"' in page
+    assert not re.findall(r'(?:href|src|action)="/', page)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("path", ["/", "/gangs", "/gangs?find={}", "/gangs/a/{}"])
+def test_names_and_messages_of_strangers_are_text(looker: Looker, name: str, path: str) -> None:
+    stranger = gang(name, 2, queue=name)
+    said = verdict(f"a/{name}", Reason.NOT_ENOUGH_ROOM, message=name, queue=name)
+    looker.sees(snapshot(stranger), plan(said))
+    text = looker.client.get(path.format(quote(name, safe=""))).text
+    elements = parsed(text)
+
+    assert "img" not in elements
+    assert len(elements["script"]) == 1
+    assert "49" not in re.findall(r"<bdi>(.*?)</bdi>", text)
+    for attributes in chain.from_iterable(elements.values()):
+        assert not [each for each in attributes if each.startswith("on") or each == "autofocus"]
+        assert not str(attributes.get("href", "")).startswith("javascript:")
+
+
+def test_marks_that_turn_letters_round_are_shown_as_marks(looker: Looker) -> None:
+    name = "evil\u202etxt.exe\u2066"
+    looker.sees(snapshot(gang(name)), plan(verdict(f"a/{name}", message=f"\u202e{name}")))
+
+    for path in ("/gangs", f"/gangs/a/{name}"):
+        page = looker.page(path)
+        assert "\u202e" not in page
+        assert "\u2066" not in page
+        assert "evil\N{REPLACEMENT CHARACTER}txt.exe" in page
+
+
+def test_however_long_a_message_is_a_page_is_not(looker: Looker) -> None:
+    told = verdict("a/long", Reason.NOT_ENOUGH_ROOM, message="x" * 60_000)
+    looker.sees(snapshot(gang("long")), plan(told))
+
+    assert len(looker.page("/gangs")) < 20_000
+    assert len(looker.page("/gangs/a/long")) < 30_000
+
+
+def test_a_gang_that_is_gone_keeps_its_story_and_one_that_never_was_is_none(
+    looker: Looker,
+) -> None:
+    looker.sees(SEEN, DECIDED)
+    looker.sees(snapshot(now=NOW + 5), plan())
+
+    page = looker.page("/gangs/a/train")
+    assert "This gang is gone" in page
+    assert "NotEnoughRoom" in page
+    assert "There is no <bdi>gang a/nobody" in looker.page("/gangs/a/nobody", 404)
+
+
+@pytest.mark.parametrize("path", SECTIONS[:5])
+def test_before_the_first_plan_a_page_says_that_there_is_none(looker: Looker, path: str) -> None:
+    looker.missing = ["pods: first list not complete"]
+
+    page = looker.page(path)
+    assert "There is no plan to show here yet" in page
+    assert "pods: first list not complete" in page
+
+
+@pytest.mark.parametrize("path", ["/", "/gangs", "/gangs/a/train"])
+def test_who_stands_by_says_who_leads_and_shows_no_old_plan(looker: Looker, path: str) -> None:
+    looker.sees(SEEN, DECIDED)
+    looker.leader = ["other-1 leads"]
+
+    page = looker.page(path)
+    assert "other-1 leads; nothing is planned here" in page
+    assert "NotEnoughRoom" not in page
+
+
+def test_a_plan_that_gets_old_is_called_old(looker: Looker) -> None:
+    looker.sees(SEEN, DECIDED)
+    assert "s old" not in looker.page("/")
+
+    looker.now = NOW + 40
+    looker.missing = ["pods: watch silent for 40 s"]
+    page = looker.page("/")
+    assert "the last plan is 40 s old" in page
+    assert "pods: watch silent for 40 s" in page
+
+
+def test_an_event_says_how_far_we_are_and_names_nobody(looker: Looker) -> None:
+    assert b'"cycle":0' in looker.sights.pulse()
+
+    looker.sees(SEEN, DECIDED)
+    told = looker.sights.pulse()
+    assert told == b'data: {"cycle":7,"at":1000000.0,"troubled":false}\n\n'
+    looker.missing = ["something"]
+    assert looker.sights.pulse() != told
+    assert looker.page("/events").encode() == looker.sights.pulse()
+
+
+class Flickering(list[str]):
+    """Now somebody else leads, and now nobody does."""
+
+    is_odd = False
+
+    def __bool__(self) -> bool:
+        self.is_odd = not self.is_odd
+        return self.is_odd
+
+
+@pytest.mark.parametrize("path", ["/", "/gangs", "/gangs/a/train", "/nodes", "/holds"])
+def test_a_term_that_begins_while_a_page_is_written_breaks_nothing(
+    looker: Looker, path: str
+) -> None:
+    looker.sees(SEEN, DECIDED)
+    looker.leader = Flickering(["other-1 leads"])
+
+    assert "There is no plan to show here yet" in looker.page(path)

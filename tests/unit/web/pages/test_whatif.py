@@ -1,0 +1,279 @@
+"""What if, on the page: in the words of the command line, by the same plan, and only as text."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from werkzeug.test import TestResponse
+
+from extender.model.gang import GangKey
+from extender.model.pod import Status
+from extender.model.queue import Namespace
+from extender.model.snapshot import Snapshot
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.web.dump import dump
+from extender.web.whatif import bench, question
+from extender.whatif import on_page
+from tests.unit.cli.test_whatif import changes, plan, pods_on, seen, told
+from tests.unit.evictions.scene import gang, pod
+from tests.unit.web.pages.conftest import Looker
+from tests.unit.web.pages.test_site import HOSTILE, parsed
+
+MANUAL = (Path(__file__).parents[4] / "docs" / "whatif.md").read_text()
+CHAPTER = MANUAL.partition("## On the page")[2].partition("\n## ")[0]
+NEW = {"name": "new", "namespace": "a", "cpu": "1"}
+
+
+@pytest.fixture
+def now() -> Snapshot:
+    """Six of eight cpus are used, all by queue left; `late` waits there for four."""
+    old = gang("old", pods_on("n0", "old", 3) + pods_on("n1", "older", 3), min_member=6)
+    return seen(old, gang("late", 4, status=Status.PENDING))
+
+
+@pytest.fixture
+def asker(looker: Looker, now: Snapshot) -> Looker:
+    looker.sees(now, make_plan(now, policies.DEFAULT))
+    return looker
+
+
+def ask(looker: Looker, **fields: object) -> TestResponse:
+    """Ask until there is an answer, as the page does by itself."""
+    address = f"/whatif?{urlencode(fields, doseq=True)}"
+    for _ in range(300):
+        reply = looker.client.get(address)
+        if reply.status_code != 202:
+            return reply
+        assert "data-unfinished" in reply.text
+    raise AssertionError(f"no answer to {address}")
+
+
+def answer(looker: Looker, **fields: object) -> str:
+    reply = ask(looker, **fields)
+    assert reply.status_code == 200, reply.text
+    return reply.text
+
+
+def said(page: str) -> str:
+    """Give what can be read below the form."""
+    below = page.partition("</form>")[2]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", below)).split())
+
+
+def table(page: str) -> dict[str, tuple[str, str]]:
+    body = page.partition('<table class="rows changes">')[2].partition("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", body)]
+    plain = [[html.unescape(re.sub(r"<[^>]*>", "", cell)) for cell in row] for row in rows]
+    return {who: (was, comes) for who, was, comes in filter(None, plain)}
+
+
+def test_a_gang_that_fits_would_start_now_and_it_is_said_where(asker: Looker) -> None:
+    page = answer(asker, **NEW, members=2, queue="right")
+
+    assert "a/new would start now Admitted" in said(page)
+    assert re.search(r"on n[01]", said(page))
+    assert "Supposed of the cluster of plan 1" in said(page)
+
+
+def test_a_gang_that_takes_back_its_due_says_who_would_be_asked_to_leave(asker: Looker) -> None:
+    page = answer(asker, **NEW, members=4, queue="right")
+
+    assert "a/new would wait WaitingForVictims" in said(page)
+    assert "asked to leave for it a/old" in said(page)
+    assert "would start with" in said(page)
+    assert table(page)["pod a/old-0"] == ("stays", "must leave for a/new (reclaim)")
+    assert table(page)["queue right"][0] == "deserves nothing"
+
+
+def test_a_gang_that_never_fits_says_what_it_waits_for(asker: Looker) -> None:
+    page = answer(asker, **NEW, members=9, least=9, queue="right")
+
+    assert "a/new would wait ExceedsCluster needs 9 x 1 cpu" in said(page)
+
+
+def test_when_it_would_start_is_told_with_its_ground(looker: Looker, now: Snapshot) -> None:
+    old = now.gangs[GangKey("a/old")]
+    marks = {"gang-extender.io/duration": "2h"}
+    said_so = replace(old, group=replace(old.group, lasts_s=7200.0, annotations=marks))
+    declared = replace(now, gangs={**now.gangs, old.key: said_so})
+
+    looker.sees(now, make_plan(now, policies.DEFAULT))
+    nobody_knows = said(answer(looker, **NEW, members=4, queue="left"))
+    looker.sees(declared, make_plan(declared, policies.DEFAULT))
+    known = said(answer(looker, **NEW, members=3, queue="left"))
+    at_once = said(answer(looker, **NEW, members=2, queue="right"))
+
+    assert "It would start: unknown, because a/old says no duration and none was" in nobody_knows
+    assert re.search(r"It would start: about .* after a/old ends; it is expected to run 2 h", known)
+    assert "It would start" not in at_once
+
+
+def test_a_higher_priority_goes_before_those_who_wait(asker: Looker) -> None:
+    behind = said(answer(asker, **NEW, members=4, queue="left"))
+    before = said(answer(asker, **NEW, members=4, queue="left", priority=1000))
+
+    assert "ahead of it a/late" in behind
+    assert "ahead of it" not in before
+
+
+def test_who_names_no_priority_has_that_of_the_default_class(looker: Looker, now: Snapshot) -> None:
+    late = replace(now.gangs[GangKey("a/late")], priority=3)
+    default = replace(now, gangs={**now.gangs, late.key: late}, usual_priority=5)
+    looker.sees(default, make_plan(default, policies.DEFAULT))
+
+    usual = answer(looker, **NEW, members=4, queue="left")
+    none = said(answer(looker, **NEW, members=4, queue="left", priority=0))
+
+    assert "ahead of it" not in said(usual)
+    assert "ahead of it a/late" in none
+    assert re.search(r'name="priority" value="" placeholder="5"', usual)
+
+
+def test_a_priority_counts_as_far_as_the_namespace_lists_its_class(
+    looker: Looker, now: Snapshot
+) -> None:
+    ranked = [pod(f"vip-{n}", Status.SUCCEEDED, priority=9, priority_class="high") for n in "ab"]
+    gangs = {**now.gangs, GangKey("a/vip"): gang("vip", ranked)}
+    namespaces = {"a": Namespace(name="a", classes=frozenset({"high"}))}
+    listed = replace(now, gangs=gangs, namespaces=namespaces)
+    looker.sees(listed, make_plan(listed, policies.DEFAULT))
+
+    high = said(answer(looker, **NEW, members=4, queue="left", priority=9))
+    unknown = said(answer(looker, **NEW, members=4, queue="left", priority=1000))
+
+    assert "ahead of it" not in high
+    assert "ahead of it a/late" in unknown
+    assert "does not count in namespace a" in unknown
+
+
+@pytest.mark.parametrize(
+    "supposed",
+    [
+        {"without": ["node/n1"]},
+        {"without": ["gang/a/old"]},
+        {"with": ["queue/left.weight=3", "queue/right.guarantee.cpu=4"]},
+        {"with": ["node/n0.unschedulable=true"], "without": ["pod/a/old-0"]},
+        {"with": ["queue/right.priority=5"]},
+    ],
+)
+def test_what_changes_is_what_the_command_line_says(
+    asker: Looker, now: Snapshot, tmp_path: Path, supposed: dict[str, list[str]]
+) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(json.dumps(dump(now)))
+    flags = [word for flag, each in supposed.items() for path in each for word in (flag, path)]
+    typed = [f"--{word}" if word in supposed else word for word in flags]
+    found = changes(told(plan("-f", str(saved), "-o", "json", *typed)))
+
+    page = answer(asker, **supposed)
+    assert table(page) == found
+    assert found or "nothing changes" in said(page)
+
+
+def test_what_was_asked_stands_in_the_form_again(asker: Looker) -> None:
+    changes_ = "queue/left.weight=3\r\nqueue/right.weight=2"
+    page = answer(asker, **NEW, members=2, **{"with": changes_})
+
+    assert 'name="members" value="2"' in page
+    assert ">queue/left.weight=3\nqueue/right.weight=2</textarea>" in page
+    assert '<option value="left">' in page
+
+
+def test_nothing_that_steers_stands_in_the_form_again(asker: Looker) -> None:
+    page = ask(asker, name="a\x1b[2J", without="node/\u202en\x00").text
+
+    assert 'value="a\ufffd[2J"' in page
+    assert ">node/\ufffdn\ufffd</textarea>" in page
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"with": "queue/lfet.weight=5"}, "there is no queue lfet; the nearest is left"),
+        ({"without": "node/n9"}, "--without node/n9: there is no node n9; the nearest is n"),
+        ({"with": "weight=5"}, "--with 'weight=5' changes nothing; write it like queue/research"),
+        ({"with": "queue/left.weight=lots"}, "'lots' is not a whole number from 1 on"),
+        ({"name": "old", "namespace": "a"}, "there is a gang a/old already; choose another name"),
+        ({"name": "older", "namespace": "a", "members": 2}, "there is a pod a/older-0 already"),
+        ({**NEW, "members": "many"}, "members: 'many' is not a number from 1 to 1000"),
+        ({question.TOO_LONG: 1}, "too long for an address"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(
+    asker: Looker, fields: dict[str, object], sentence: str
+) -> None:
+    reply = ask(asker, **fields)
+
+    assert reply.status_code == 422
+    assert sentence in said(reply.text)
+
+
+def test_what_is_not_there_is_said_and_counted_all_the_same(asker: Looker) -> None:
+    page = answer(asker, name="new", namespace="elsewhere", cpu="1")
+
+    assert "there is no namespace elsewhere; it counts as one on which nothing" in said(page)
+    assert "elsewhere/new would start now" in said(page)
+
+
+def test_a_cluster_that_is_too_large_is_refused_in_a_sentence(
+    asker: Looker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_page, "MOST_PODS", 9)
+    reply = ask(asker, **NEW)
+
+    assert reply.status_code == 422
+    assert "10 pods are too many to be planned twice for a page" in said(reply.text)
+    assert "ask with gang-extender plan --live" in said(reply.text)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("field", ["name", "namespace", "queue", "cpu", "others", "with"])
+def test_whatever_is_typed_is_text(asker: Looker, name: str, field: str) -> None:
+    fields = {**NEW, field: name}
+    elements = parsed(ask(asker, **fields).text)
+
+    assert "img" not in elements
+    assert len(elements["script"]) == 1
+    for each in (attribute for found in elements.values() for attribute in found):
+        assert not [key for key in each if key.startswith("on") or key == "autofocus"]
+
+
+def test_marks_that_turn_letters_round_do_not_turn_the_answer(asker: Looker) -> None:
+    page = answer(asker, **NEW, queue="\u202eevil")
+
+    assert "\u202e" not in page.partition("</form>")[2]
+
+
+def test_a_standby_and_an_extender_without_a_plan_suppose_nothing(looker: Looker) -> None:
+    assert "There is no plan to show here yet" in answer(looker, **NEW)
+    looker.leader = ["another one leads"]
+    assert "another one leads; nothing is planned here" in answer(looker, **NEW)
+
+
+def test_who_asks_while_another_question_is_worked_out_is_told_so(
+    asker: Looker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.Bench, "ask", lambda *_: bench.BUSY)
+    reply = asker.client.get("/whatif?without=node/n0")
+
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"] == "5"
+    assert "busy with the question of somebody else; ask again in a moment" in said(reply.text)
+
+
+def test_the_manual_has_every_field_and_every_bound() -> None:
+    assert set(re.findall(r"`(\w+)=", CHAPTER)) == {*question.FIELDS}
+    assert f"up to {question.MOST_MEMBERS:,} members" in CHAPTER
+    assert question.MOST_CHANGES == 10
+    assert "up to ten changes" in CHAPTER
+    assert f"good for {bench.GOOD_S:.0f} seconds" in CHAPTER
+    assert bench._GOOD_FOR == 20
+    assert "twenty times as long as it took" in CHAPTER
+    assert f"more than {on_page.MOST_PODS:,} pods" in CHAPTER

@@ -1,0 +1,190 @@
+"""The plan as JSON, and why a gang waits, over the operations port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from extender.forecast.estimate import Ending, Estimate
+from extender.forecast.expectation import Ground, Lasting
+from extender.model.gang import GangKey
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.model.resources import Resources
+from extender.plan.decision import QueueFigures, Ticket
+from extender.plan.policy import policies
+from extender.reporting.journal import Journal
+from extender.web import api
+from extender.web.ops import Ops
+from tests.unit.evictions.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
+
+OLD, NEW = gang("old"), gang("new", 2, status=Status.PENDING, queue="right")
+TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 30)
+SEEN = snapshot(OLD, NEW, TRAIN, nodes=node_table([3]))
+DECIDED = plan(
+    verdict("a/new", Reason.ADMITTED, queue="right"),
+    verdict("a/old"),
+    verdict(
+        "a/train",
+        Reason.NOT_ENOUGH_ROOM,
+        message="needs 4 x 1 cpu; 1 slot free",
+        min_member=4,
+        members=4,
+        share=1 / 3,
+    ),
+    tickets={
+        NEW.key: Ticket(
+            gang=NEW.key,
+            placements={NEW.pods[0].uid: "n0"},
+            pipelined={NEW.pods[1].uid: "n0"},
+        )
+    },
+    evictions=tuple(evictions(OLD, beneficiary="a/new")),
+    queues={
+        "left": QueueFigures(
+            name="left",
+            weight=2,
+            deserved=Resources({"cpu": 1500, "memory": 3 << 30}),
+            share=2 / 3,
+            overused=True,
+        )
+    },
+    generation=7,
+)
+
+
+@pytest.fixture
+def journal() -> Journal:
+    kept = Journal()
+    kept.note(SEEN, DECIDED)
+    return kept
+
+
+@pytest.fixture
+def client(journal: Journal) -> FlaskClient:
+    app = Flask(__name__)
+    app.register_blueprint(Ops(journal, lambda: policies.DEFAULT, lambda: NOW).blueprint())
+    return app.test_client()
+
+
+def got(client: FlaskClient, path: str) -> Any:
+    reply = client.get(f"/api/v1/{path}")
+    assert reply.status_code == 200, reply.text
+    return reply.json
+
+
+def test_the_plan_names_pods_and_writes_amounts_as_kubernetes_does(client: FlaskClient) -> None:
+    document = got(client, "plan")
+
+    assert document["generation"] == 7
+    assert document["binds"] == {"a/new-0": "n0"}
+    assert document["evictions"] == [
+        {"pod": f"a/old-{index}", "node": "n", "action": "reclaim", "for": "a/new"}
+        for index in range(2)
+    ]
+    assert document["queues"] == [
+        {
+            "name": "left",
+            "weight": 2,
+            "deserved": {"cpu": "1500m", "memory": "3Gi"},
+            "allocated": {},
+            "own": {},
+            "requested": {},
+            "borrowed": {},
+            "share": 0.666667,
+            "overused": True,
+        }
+    ]
+    assert document["gangs"][0]["placements"] == {"new-0": "n0"}
+    assert document["gangs"][0]["pipelined"] == {"new-1": "n0"}
+
+
+def test_queues_and_gangs_are_parts_of_the_plan(client: FlaskClient) -> None:
+    whole = got(client, "plan")
+
+    assert got(client, "queues") == whole["queues"]
+    assert got(client, "gangs") == whole["gangs"]
+
+
+def test_a_gang_says_why_it_waits_since_when_and_what_would_help(client: FlaskClient) -> None:
+    told = got(client, "gangs/a/train")
+
+    assert (told["verdict"], told["reason"]) == ("waiting", "NotEnoughRoom")
+    assert told["message"] == "needs 4 x 1 cpu; 1 slot free"
+    assert (told["since"], told["lasted_s"]) == ("1970-01-12T13:46:10.000Z", 30.0)
+    assert told["needs"] == [
+        {
+            "members": 4,
+            "each": {"cpu": "1"},
+            "slots": 2,
+            "empty_slots": 3,
+            "takers": 1,
+            "obstacles": {},
+            "nearest": [],
+        }
+    ]
+    assert told["would_start_with"] == [
+        "room for 2 more members of 1 cpu each: the cluster, empty, takes 3 of 4,"
+        " and a/new gone, which went first"
+    ]
+    assert told["queue_figures"]["name"] == "left"
+    assert [line["word"] for line in told["story"]] == ["NotEnoughRoom"]
+
+
+def test_the_victims_of_a_gang_are_named(client: FlaskClient) -> None:
+    assert [each["pod"] for each in got(client, "gangs/a/new")["victims"]] == [
+        "a/old-0",
+        "a/old-1",
+    ]
+
+
+def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: Journal) -> None:
+    journal.note(snapshot(OLD), plan(verdict("a/old")))
+    reply = client.get("/api/v1/gangs/a/train")
+
+    assert reply.status_code == 404
+    assert "there is no gang a/train" in reply.json["error"]
+    assert [line["word"] for line in reply.json["story"]] == ["NotEnoughRoom", "Gone"]
+
+
+def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_there() -> None:
+    app = Flask(__name__)
+    app.register_blueprint(Ops(Journal(), lambda: policies.DEFAULT).blueprint())
+    client = app.test_client()
+
+    assert got(client, "plan") == {
+        "generation": 0,
+        "queues": [],
+        "shares": [],
+        "gangs": [],
+        "binds": {},
+        "evictions": [],
+        "idle": {},
+        "kept": [],
+        "schedulers": [],
+    }
+    assert got(client, "queues") == got(client, "gangs") == []
+    for path in ("gangs/a/train", "pods/a/train-0"):
+        reply = client.get(f"/api/v1/{path}")
+        assert reply.status_code == 503
+        assert reply.json == {"error": "the first plan is being made; ask again in a moment"}
+
+
+def test_without_its_snapshot_a_plan_names_uids() -> None:
+    document = api.plan(DECIDED)
+
+    assert document["gangs"][0]["placements"] == {"uid-new-0": "n0"}
+    assert document["binds"] == {}
+
+
+def test_of_thousands_a_gang_waits_for_the_last_are_listed_and_all_are_counted() -> None:
+    lasting = Lasting(60.0, Ground.ANNOTATION)
+    endings = tuple(Ending(GangKey(f"a/g{at}"), float(at), lasting) for at in range(5000))
+
+    told = api.estimate(Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings))
+
+    assert [each["gang"] for each in told["after"]] == [f"a/g{at}" for at in range(4990, 5000)]
+    assert told["after_count"] == 5000

@@ -1,0 +1,307 @@
+"""What nobody may take from us, whoever reaches a port: memory, time, connections."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import uvloop
+
+from extender.web import hookport, pageport
+from extender.web.http import port as port_module
+from extender.web.http.port import BoundedPort
+from extender.web.pageport import PagePort
+from tests.unit.web.conftest import World, eventually
+from tests.unit.web.test_hookport import HEADERS, Wire, hold, question, request
+
+MIB = 1024 * 1024
+#: Long enough for whoever behaves on a busy machine, short enough to wait for.
+SHORT = {"idle_s": 2.0, "call_s": 1.0, "answer_s": 1.0, "connections": 8, "silent_s": 0}
+HOOKS = replace(hookport.LIMITS, bodies=2 * MIB, **SHORT)
+PAGES = replace(pageport.LIMITS, **SHORT)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World(limits=HOOKS, new_loop=uvloop.new_event_loop)
+    # Else the kernel takes megabytes off our hands, and nothing is left to drop.
+    made._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+    with made:
+        yield made
+
+
+@pytest.fixture
+def pages(world: World) -> Iterator[PagePort]:
+    made = PagePort(world.runtime.pages, limits=PAGES)
+    made.start(world.ops_socket)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=["hooks", "operations"])
+def door(request: pytest.FixtureRequest, world: World, pages: PagePort) -> tuple[int, BoundedPort]:
+    """One port after the other: its number, and what listens there."""
+    if request.param == "hooks":
+        return world.hook_port, world.port
+    return world.ops_port, pages
+
+
+def refused(world: World, reason: str) -> float:
+    """Count those who were turned away for a reason, on both ports."""
+    registry = world.runtime.pages.metrics.registry
+    name = "gang_extender_calls_refused_total"
+    return sum(
+        registry.get_sample_value(name, {"port": port, "reason": reason}) or 0.0
+        for port in ("hooks", "operations")
+    )
+
+
+def drips(wire: Wire, drop: bytes) -> float:
+    """Send *drop* again and again until the other side has had enough; give the seconds."""
+    began = time.monotonic()
+    with suppress(ConnectionError):
+        while not select.select([wire._socket], [], [], 0.05)[0]:
+            wire.send(drop)
+            assert time.monotonic() - began < 20
+    return time.monotonic() - began
+
+
+def test_a_byte_now_and_then_does_not_buy_a_call_more_time(
+    world: World, door: tuple[int, BoundedPort]
+) -> None:
+    with closing(Wire(door[0])) as wire:
+        wire.send(b"POST /filter HTTP/1.1\r\nX-Slow: ")
+        drips(wire, b"a")
+
+        assert wire.is_closed()
+    eventually(lambda: refused(world, "slow") == 1)
+
+
+def test_blank_lines_do_not_keep_an_idle_connection(door: tuple[int, BoundedPort]) -> None:
+    with closing(Wire(door[0])) as wire:
+        drips(wire, b"\r\n")
+
+        assert wire.is_closed()
+
+
+@pytest.mark.parametrize(
+    "begin", [b"GET /", b"GET / HTTP/1.1\r\nX-", b"GET / HTTP/1.1\r\nX-A: "], ids=repr
+)
+def test_a_head_without_end_is_refused_before_it_is_long(
+    world: World, door: tuple[int, BoundedPort], begin: bytes
+) -> None:
+    with closing(Wire(door[0])) as wire:
+        wire.send(begin)
+        with suppress(ConnectionError):
+            wire.send(*[b"a" * 8192] * 64)
+
+        assert wire.ends_with_status() in (431, None)
+    eventually(lambda: refused(world, "head") == 1)
+
+
+def test_many_small_headers_are_as_bad_as_a_large_one(
+    world: World, door: tuple[int, BoundedPort]
+) -> None:
+    with closing(Wire(door[0])) as wire, suppress(ConnectionError):
+        wire.send(b"GET /healthz HTTP/1.1\r\n", b"a:b\r\n" * 20_000)
+
+    eventually(lambda: refused(world, "head") == 1)
+
+
+def test_headers_behind_a_body_are_counted_too(world: World, door: tuple[int, BoundedPort]) -> None:
+    with closing(Wire(door[0])) as wire, suppress(ConnectionError):
+        wire.send(f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode())
+        wire.send(b"2\r\n{}\r\n0\r\n", b"a:b\r\n" * 20_000)
+
+    eventually(lambda: refused(world, "head") == 1)
+
+
+def test_whoever_opens_more_than_there_are_lets_the_longest_idle_go(
+    world: World, door: tuple[int, BoundedPort]
+) -> None:
+    number, port = door
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(closing(Wire(number))) for _ in range(8)]
+        eventually(lambda: len(port.connections) == 8)
+
+        late = stack.enter_context(closing(Wire(number)))
+
+        assert crowd[0].is_closed()
+        late.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert late.reads_something()
+        assert len(port.connections) <= 8
+    assert refused(world, "full") == 1
+
+
+def test_a_crowd_of_strangers_costs_no_caller_its_connection_and_no_gang_its_hold(
+    world: World,
+) -> None:
+    with ExitStack() as stack:
+        held, caller = (stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2))
+        hold(world, held)
+        caller.send(request(question(world)))
+        assert b"200 OK" in caller.read(b"}")
+
+        for _ in range(40):
+            stack.enter_context(closing(Wire(world.hook_port)))
+        eventually(lambda: refused(world, "full") >= 33)
+
+        caller.send(request(question(world)))
+        assert b"200 OK" in caller.read(b"}")
+        assert world.runtime.holds == 1
+
+
+def test_idle_strangers_do_not_delay_the_answers_to_binds(world: World) -> None:
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(3)]
+        strangers[0].send(request(b"{}", "nothing"))
+        strangers[0].read(b"}")
+        assert strangers[0].is_closed()
+        eventually(lambda: len(world.port.connections) == 2)
+        assert world.port.pacing.idle == set()
+
+        strangers[1].send(request(question(world)))
+        strangers[1].read(b"}")
+        assert len(world.port.pacing.idle) == 1, "who was answered may be kube-scheduler"
+
+
+def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_room(
+    world: World,
+) -> None:
+    head = f"POST /filter HTTP/1.1\r\n{HEADERS}Content-Length: {MIB + 9}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        first, second, third = (
+            stack.enter_context(closing(Wire(world.hook_port))) for _ in range(3)
+        )
+        first.send(head, b" " * MIB)
+        eventually(lambda: sum(each.kept for each in world.port.connections) == MIB)
+        second.send(head, b" " * MIB)
+        eventually(lambda: sum(each.kept for each in world.port.connections) == 2 * MIB)
+        third.send(request(question(world)))
+
+        assert b"200 OK" in third.read(b"}")
+        assert first.is_closed()
+    assert refused(world, "memory") == 1
+
+
+def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port_module, "_TURN_S", 60.0)
+    head = f"POST /filter HTTP/1.1\r\n{HEADERS}Content-Length: {MIB + 9}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2)]
+        for each in strangers:
+            each._socket.setblocking(False)
+            each._socket.send(head)
+            with suppress(BlockingIOError):
+                each._socket.send(b" " * MIB)
+        caller = stack.enter_context(closing(Wire(world.hook_port)))
+        for _ in range(50):
+            caller.send(request(question(world)))
+            assert b"200 OK" in caller.read(b"}")
+
+        read = [each.kept for each in world.port.connections]
+        assert 0 < sum(read) < MIB
+
+
+@pytest.mark.parametrize("extra", ["", "Origin: http://evil.example\r\n"], ids=["heard", "refused"])
+def test_a_stranger_whose_turns_have_come_is_answered(world: World, extra: str) -> None:
+    body = question(world) + b" " * MIB
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(request(body, extra=extra))
+
+        assert (b"403" if extra else b"200 OK") in wire.read(b"}")
+
+
+def test_a_caller_we_know_waits_for_no_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_module, "_TURN_S", 60.0)
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(request(question(world)))
+        assert b"200 OK" in wire.read(b"}")
+
+        wire.send(request(question(world) + b" " * MIB))
+        assert b"200 OK" in wire.read(b"}")
+
+
+def test_a_body_in_pieces_is_kept_as_one_unless_there_are_too_many(world: World) -> None:
+    body = question(world)
+    head = f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
+    pieces = b"".join(b"1\r\n%c\r\n" % each for each in body)
+    assert len(body) < 1000
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(head, pieces)
+        eventually(lambda: any(each.kept == len(body) for each in world.port.connections))
+        (kept,) = world.port.connections
+        assert isinstance(kept._body, bytearray)  # type: ignore[attr-defined]
+        wire.send(b"0\r\n\r\n")
+        assert b'"NodeNames":["node-0"]' in wire.read(b"}")
+
+        wire.send(head, pieces)
+        with suppress(ConnectionError):
+            wire.send(b"1\r\n \r\n" * 2000)
+        assert wire.is_closed()
+    assert refused(world, "body") == 1
+
+
+def test_whoever_sends_a_hundred_calls_at_once_is_not_heeded_before_everybody_else(
+    world: World, door: tuple[int, BoundedPort]
+) -> None:
+    page = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with closing(Wire(door[0])) as wire:
+        wire.send((request(question(world)) if door[0] == world.hook_port else page) * 100)
+        eventually(lambda: refused(world, "impatient") == 1)
+
+
+def test_answers_that_nobody_reads_are_dropped_with_their_connection(world: World) -> None:
+    names = [f"node-{index:04}" for index in range(5000)]
+    ask = request(json.dumps({"Pod": world.pod("web"), "NodeNames": names}).encode())
+    with closing(Wire(world.hook_port)) as wire:
+        with suppress(ConnectionError, TimeoutError):
+            for _ in range(500):
+                wire.send(ask)
+
+        eventually(lambda: not world.port.connections)
+    assert refused(world, "unread") == 1
+
+
+def test_a_page_that_nobody_reads_is_dropped_with_its_connection(
+    world: World, pages: PagePort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = b"x" * (32 * MIB)
+    world.runtime.pages.add_url_rule("/large", view_func=lambda: large)
+    with closing(Wire(world.ops_port)) as wire:
+        wire.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert wire.reads_something()
+        eventually(lambda: not pages.connections)
+    assert refused(world, "unread") == 1
+
+
+def test_the_last_answer_is_dropped_too_if_nobody_reads_it(world: World) -> None:
+    names = [f"node-{index:05}" for index in range(100_000)]
+    body = json.dumps({"Pod": world.pod("web"), "NodeNames": names}).encode()
+    with closing(Wire(world.hook_port, receive=4096)) as wire:
+        wire.send(request(body, extra="Connection: close\r\n"))
+        eventually(lambda: world.port.connections != set())
+        eventually(lambda: not world.port.connections)
+    assert refused(world, "unread") == 1
+
+
+def test_the_number_of_connections_is_told(world: World, door: tuple[int, BoundedPort]) -> None:
+    number, port = door
+    name = "hooks" if port is world.port else "operations"
+
+    def told() -> Any:
+        registry = world.runtime.pages.metrics.registry
+        return registry.get_sample_value("gang_extender_connections", {"port": name})
+
+    with closing(socket.create_connection(("127.0.0.1", number))):
+        eventually(lambda: told() == 1)
+    eventually(lambda: told() == 0)

@@ -1,0 +1,106 @@
+"""Who is refused hears it after a breath, and keeps neither us busy nor others away."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from extender.web import hookport
+from extender.web.http import door
+from extender.web.pageport import PagePort
+from tests.unit.web.conftest import World, eventually
+from tests.unit.web.test_bounds import refused
+from tests.unit.web.test_hookport import Wire, question, request
+
+#: Longer than anybody here waits for an answer.
+AGES_S = 60.0
+NOT_HTTP = b"\x16\x03\x01 hello\r\n\r\n"
+CHUNKS = (
+    b"POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 2_000
+)
+
+
+@pytest.fixture
+def patient() -> Iterator[World]:
+    with World(limits=replace(hookport.LIMITS, breath_s=AGES_S, connections=4, silent_s=0)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("call", [NOT_HTTP, request(b"{}").replace(b"json", b"text"), CHUNKS])
+def test_a_stranger_hears_of_his_refusal_after_a_breath(call: bytes) -> None:
+    with World(limits=replace(hookport.LIMITS, breath_s=0.3)) as world:
+        began = time.monotonic()
+        with closing(Wire(world.hook_port)) as wire:
+            wire.send(call)
+            wire.ends_with_status()
+
+        assert time.monotonic() - began >= 0.3
+
+
+def test_who_had_a_good_answer_is_refused_at_once(patient: World) -> None:
+    patient.node("node-0")
+    with closing(Wire(patient.hook_port)) as wire:
+        wire.send(request(question(patient)))
+        wire.read(b"}")
+        wire.send(NOT_HTTP)
+
+        assert wire.ends_with_status() == 400
+
+
+def test_what_a_refused_one_still_sends_is_not_read(patient: World) -> None:
+    with closing(Wire(patient.hook_port)) as wire:
+        wire.send(NOT_HTTP)
+        eventually(lambda: refused(patient, "not_http") == 1)
+        wire.send(NOT_HTTP, request(b"{}"))
+        with closing(Wire(patient.hook_port)) as another:
+            another.send(request(question(patient)))
+            another.read(b"}")
+
+    assert refused(patient, "not_http") == 1
+
+
+def test_refused_ones_make_room_for_others_while_they_wait(patient: World) -> None:
+    crowd = [Wire(patient.hook_port) for _ in range(4)]
+    for each in crowd:
+        each.send(NOT_HTTP)
+    eventually(lambda: refused(patient, "not_http") == 4)
+    with closing(Wire(patient.hook_port)) as late:
+        late.send(request(question(patient)))
+        late.read(b"}")
+
+    assert crowd[0].is_closed()
+    assert refused(patient, "full") == 1
+    for each in crowd:
+        each.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
+def test_a_crowd_that_asks_and_leaves_is_sent_away_from_the_operations_port_and_a_probe_is_not(
+    patient: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "NEWCOMERS", 20)
+    monkeypatch.setattr(door, "NEWCOMERS_PER_S", 1e-3)
+    pages = PagePort(patient.runtime.pages)
+    pages.start(patient.ops_socket)
+    try:
+        for _ in range(100):
+            with socket.create_connection(
+                ("127.0.0.1", patient.ops_port), source_address=("127.0.0.3", 0)
+            ) as line:
+                line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        probe = http.client.HTTPConnection("127.0.0.1", patient.ops_port, timeout=20)
+        with closing(probe):
+            probe.request("GET", "/healthz")
+
+            assert probe.getresponse().status == 200
+        eventually(lambda: refused(patient, "crowd") == 80)
+    finally:
+        pages.stop()

@@ -1,0 +1,198 @@
+"""Exempt pods never wait for us: not while we are no leader, know nothing, or have no plan."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from extender.ports import BindOrder, Whose
+from extender.settings import Settings
+from extender.sim.objects import pod as _pod
+from tests.unit.leader.test_runtime import LeaseDouble, call, leases, page, standby, world
+from tests.unit.web.conftest import World, eventually
+
+__all__ = ["leases", "standby", "world"]  # fixtures
+
+EXEMPT = "monitoring"
+NODES = ["node-0", "node-1"]
+
+exempt_by = pytest.mark.parametrize(
+    "about",
+    [
+        {"namespace": EXEMPT},
+        {"namespace": "kube-system"},
+        {"priority": "system-node-critical"},
+        {"scheduler": "another"},
+        {"namespace": EXEMPT, "gang": "train"},
+    ],
+    ids=["namespace", "kube-system", "critical", "another scheduler", "would-be member"],
+)
+
+
+@pytest.fixture(autouse=True)
+def exempted(monkeypatch: pytest.MonkeyPatch, leases: LeaseDouble) -> None:
+    import tests.unit.web.conftest as at
+
+    made = at.Settings
+    monkeypatch.setattr(at, "Settings", lambda **facts: made(**facts, exempt_namespace=(EXEMPT,)))
+    assert at.Settings(config="").exempt_namespace == (EXEMPT,)
+
+
+def a_pod(
+    name: str,
+    namespace: str = "demo",
+    priority: str = "",
+    scheduler: str = "gang-scheduler",
+    gang: str | None = None,
+) -> Any:
+    pod = _pod(name, gang)
+    pod["metadata"]["namespace"] = namespace
+    pod["spec"] |= {"schedulerName": scheduler, "priorityClassName": priority}
+    return pod
+
+
+def bind_call(pod: Any, node: str = "node-0") -> dict[str, str]:
+    about = pod["metadata"]
+    return {
+        "PodName": about["name"],
+        "PodNamespace": about["namespace"],
+        "PodUID": about["uid"],
+        "Node": node,
+    }
+
+
+def node_of(world: World, pod: Any) -> str:
+    found = world.cluster.find("Pod", pod["metadata"]["uid"])
+    return str(found and found["spec"].get("nodeName", ""))
+
+
+@exempt_by
+def test_a_standby_passes_kube_schedulers_own_decision_on(
+    standby: World, about: dict[str, str]
+) -> None:
+    standby.node("node-0")
+    pod = standby.cluster.create(a_pod("agent", **about))
+
+    _, answer = call(standby, "filter", {"Pod": pod, "NodeNames": NODES})
+    assert answer["NodeNames"] == NODES
+    _, answer = call(standby, "bind", bind_call(pod))
+    assert answer == {"Error": ""}
+    assert node_of(standby, pod) == "node-0"
+
+
+@exempt_by
+def test_a_standby_lets_kube_scheduler_make_room_for_them(
+    standby: World, about: dict[str, str]
+) -> None:
+    pod = standby.cluster.create(a_pod("agent", **about))
+    victims = {"node-0": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
+
+    _, answer = call(standby, "preempt", {"Pod": pod, "NodeNameToMetaVictims": victims})
+    assert answer["NodeNameToMetaVictims"]["node-0"]["Pods"] == [{"UID": "v"}]
+
+
+@exempt_by
+def test_whoever_leads_binds_them_at_once(world: World, about: dict[str, str]) -> None:
+    world.node("node-0")
+    pod = world.cluster.create(a_pod("agent", **about))
+
+    if about.get("scheduler") == "another":  # nobody else's pods are bound unasked
+        call(world, "filter", {"Pod": pod, "NodeNames": ["node-0"]})
+    _, answer = call(world, "bind", bind_call(pod))
+    assert answer == {"Error": ""}
+
+
+def test_others_beside_them_are_still_refused(standby: World) -> None:
+    pod = standby.cluster.create(a_pod("web"))
+
+    # Until our watch shows it, it is looked up, and refused in other words.
+    refused = {"Error": "the extender is not ready: standby: there_1 leads"}
+    eventually(lambda: call(standby, "bind", bind_call(pod))[1] == refused)
+    assert not node_of(standby, pod)
+
+
+class Stranger:
+    """Stands before the simulated API server and remembers what it was asked to bind."""
+
+    def __init__(self, world: World) -> None:
+        self.orders: list[BindOrder] = []
+        self._bind = world.cluster.bind
+        world.runtime._barrier._binder = self  # type: ignore[assignment]
+
+    def bind(self, orders: Any, settle: Any, until: float) -> None:
+        self.orders += orders
+        self._bind(orders, settle, until)
+
+
+def test_a_pod_a_standby_has_never_seen_is_looked_up_and_refused_in_our_words_unless_exempt(
+    standby: World,
+) -> None:
+    binder = Stranger(standby)
+    unseen = {"PodName": "p", "PodNamespace": "demo", "PodUID": "u", "Node": "n"}
+
+    _, answer = call(standby, "bind", unseen)
+
+    assert answer["Error"] == "the extender is not ready: standby: there_1 leads"
+    assert [each.whose for each in binder.orders] == [Whose.UNKNOWN]
+
+
+@pytest.mark.parametrize("namespace", [EXEMPT, "kube-system"])
+@pytest.mark.parametrize("where", ["standby", "world"])
+def test_that_a_namespace_is_exempt_makes_nobody_ours_who_was_never_seen(
+    request: pytest.FixtureRequest, where: str, namespace: str
+) -> None:
+    asked = request.getfixturevalue(where)
+    binder = Stranger(asked)
+    unseen = {"PodName": "p", "PodNamespace": namespace, "PodUID": "u", "Node": "n"}
+
+    call(asked, "bind", unseen)
+
+    assert [each.whose for each in binder.orders] == [Whose.UNKNOWN]
+
+
+@pytest.fixture
+def unplanned(leases: LeaseDouble) -> Iterator[World]:
+    """A leader whose planner has not made its first plan, because somebody holds it up."""
+    made = World()
+    waiting = threading.Event()
+    made.runtime._cycle._make_plan = lambda snapshot: waiting.wait(30)  # type: ignore[assignment]
+    made._thread.start()
+    made.runtime.start()
+    made.wait_for(made.port.listen(made._listening))
+    eventually(lambda: b"plan" in page(made, "/readyz").data)
+    try:
+        yield made
+    finally:
+        waiting.set()
+        made.__exit__()
+
+
+@exempt_by
+def test_without_a_plan_they_are_let_through_and_bound(
+    unplanned: World, about: dict[str, str]
+) -> None:
+    unplanned.node("node-0")
+    pod = unplanned.cluster.create(a_pod("agent", **about))
+
+    _, answer = call(unplanned, "filter", {"Pod": pod, "NodeNames": NODES})
+    assert answer["NodeNames"] == NODES
+    _, answer = call(unplanned, "bind", bind_call(pod))
+    assert answer == {"Error": ""}
+
+
+def test_while_others_hear_that_we_are_not_ready(unplanned: World) -> None:
+    _, answer = call(unplanned, "filter", {"Pod": a_pod("web"), "NodeNames": NODES})
+
+    assert "the extender is not ready" in answer["Error"]
+
+
+def test_names_of_exempt_namespaces_are_checked() -> None:
+    from extender.errors import BadConfiguration
+
+    for name in ("", "Monitoring", "a,b", "a/b", "-a", "a" * 64):
+        with pytest.raises(BadConfiguration, match=r"--exempt-namespace .* is not the name"):
+            Settings(exempt_namespace=(name,))
+    assert Settings(exempt_namespace=("a", "a-1")).exempt_namespace == ("a", "a-1")

@@ -1,0 +1,503 @@
+"""HTTP as kube-scheduler, and as nobody should, speaks it to the hook port."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import pytest
+import uvloop
+
+from extender.web import pacing
+from extender.web.hookport import LIMITS
+from extender.web.hooks import BODY_LIMIT, HookAnswer
+from tests.unit.web.conftest import World, eventually
+
+BOUND = b'{"Error":""}'
+#: Of every call of kube-scheduler.
+HEADERS = "Host: localhost\r\nContent-Type: application/json\r\n"
+
+
+class Wire:
+    """A connection that speaks bytes."""
+
+    def __init__(
+        self, port: int, tls: ssl.SSLContext | None = None, receive: int | None = None
+    ) -> None:
+        self._socket = socket.socket()
+        self._socket.settimeout(20)
+        if receive is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+        self._socket.connect(("127.0.0.1", port))
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
+
+    def send(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self._socket.sendall(piece)
+
+    def read(self, until: bytes) -> bytes:
+        got = b""
+        while not got.endswith(until):
+            piece = self._socket.recv(65536)
+            assert piece, f"closed after {got!r}"
+            got += piece
+        return got
+
+    def is_closed(self) -> bool:
+        try:
+            return self._socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def reads_something(self) -> bool:
+        return self._socket.recv(64) != b""
+
+    def ends_with_status(self) -> int | None:
+        """Read to the end; give the status, unless it was lost with the connection."""
+        got = b""
+        with suppress(ConnectionError):
+            while piece := self._socket.recv(65536):
+                got += piece
+        return int(got.split()[1]) if got else None
+
+    def finish(self) -> None:
+        """Say that nothing more will be said; answers may still come."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def wire(world: World) -> Iterator[Wire]:
+    made = Wire(world.hook_port)
+    yield made
+    made.close()
+
+
+def request(body: bytes, path: str = "filter", extra: str = "", method: str = "POST") -> bytes:
+    head = f"{method} /{path} HTTP/1.1\r\n{HEADERS}Content-Length: {len(body)}\r\n{extra}\r\n"
+    return head.encode() + body
+
+
+def question(world: World, name: str = "web", gang: str | None = None) -> bytes:
+    return json.dumps({"Pod": world.pod(name, gang), "NodeNames": ["node-0"]}).encode()
+
+
+def bind(pod: Any) -> bytes:
+    about = pod["metadata"]
+    call = {
+        "PodName": about["name"],
+        "PodNamespace": about["namespace"],
+        "PodUID": about["uid"],
+        "Node": "node-0",
+    }
+    return request(json.dumps(call).encode(), "bind")
+
+
+def hold(world: World, wire: Wire, *, node: bool = True) -> None:
+    """Bring one of two members to the barrier, on a node that is made for them unless there is."""
+    if node:
+        world.node("node-0")
+    world.group("train", 2)
+    pod = world.pod("train-0", "train")
+    wire.send(request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode()))
+    wire.read(b"}")
+    wire.send(bind(pod))
+    eventually(lambda: world.runtime.holds == 1)
+
+
+def test_a_connection_is_used_again_and_again(world: World, wire: Wire) -> None:
+    for _ in range(3):
+        wire.send(request(question(world)))
+        assert wire.read(b"}").startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_a_call_may_come_in_any_pieces(world: World, wire: Wire) -> None:
+    whole = request(question(world), "v1/filter?from=kube-scheduler")
+    wire.send(*(whole[at : at + 7] for at in range(0, len(whole), 7)))
+
+    assert b'"NodeNames":["node-0"]' in wire.read(b"}")
+
+
+def test_a_chunked_body_is_understood(world: World, wire: Wire) -> None:
+    body = question(world)
+    head = f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
+    wire.send(head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+
+    assert b"200 OK" in wire.read(b"}")
+
+
+def test_a_careful_client_is_told_to_go_on(world: World, wire: Wire) -> None:
+    head, _, body = request(question(world), extra="Expect: 100-continue\r\n").partition(
+        b"\r\n\r\n"
+    )
+    wire.send(head, b"\r\n\r\n")
+    assert wire.read(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+    wire.send(body)
+    assert b"200 OK" in wire.read(b"}")
+
+
+def test_whoever_wants_to_close_is_closed(world: World, wire: Wire) -> None:
+    wire.send(request(question(world), extra="Connection: close\r\n"))
+    wire.read(b"}")
+
+    assert wire.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "words"),
+    [
+        (request(b"{}", "nothing"), 404, b"no such hook: /nothing"),
+        (request(b"", "filter", method="GET"), 405, b"filter is a POST"),
+        (b"what is this?\r\n\r\n", 400, b"not an HTTP request"),
+    ],
+    ids=["path", "method", "nonsense"],
+)
+def test_what_is_no_hook_gets_a_status_and_a_sentence(
+    wire: Wire, sent: bytes, status: int, words: bytes
+) -> None:
+    wire.send(sent)
+    answer = wire.read(b"}")
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert words in answer
+
+
+def test_who_asks_for_no_hook_again_and_again_is_counted_and_not_answered_at_once(
+    world: World,
+) -> None:
+    for _ in range(2):
+        with closing(Wire(world.hook_port)) as stranger:
+            stranger.send(request(b"{}", "nothing"))
+            stranger.read(b"}")
+            assert stranger.is_closed()
+
+    labels = {"port": "hooks", "reason": "no_hook"}
+    registry = world.runtime.pages.metrics.registry
+    assert registry.get_sample_value("gang_extender_calls_refused_total", labels) == 2
+
+
+def test_after_nonsense_the_connection_is_closed(wire: Wire) -> None:
+    wire.send(b"what is this?\r\n\r\n")
+    wire.read(b"}")
+
+    assert wire.is_closed()
+
+
+def test_a_body_without_end_is_not_read_for_ever(wire: Wire) -> None:
+    size = 20 * BODY_LIMIT
+    wire.send(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+    with suppress(ConnectionError):
+        wire.send(*[b" " * BODY_LIMIT] * 17)
+
+    assert wire.is_closed()
+
+
+def test_the_barrier_hears_that_a_caller_went_away(world: World, wire: Wire) -> None:
+    hold(world, wire)
+
+    wire.close()
+
+    eventually(lambda: world.runtime.holds == 0)
+
+
+def test_nobody_asks_again_before_the_answer(world: World, wire: Wire) -> None:
+    hold(world, wire)
+
+    wire.send(request(question(world)))
+
+    assert wire.is_closed()
+    eventually(lambda: world.runtime.holds == 0)
+
+
+def test_a_held_bind_is_answered_when_the_last_member_comes(world: World, wire: Wire) -> None:
+    hold(world, wire)
+    pod = world.pod("train-1", "train")
+    last = Wire(world.hook_port)
+    last.send(request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode()))
+    last.read(b"}")
+
+    last.send(bind(pod))
+
+    assert last.read(b"}").endswith(BOUND)
+    assert wire.read(b"}").endswith(BOUND)
+    last.close()
+
+
+def test_idle_and_unfinished_connections_have_their_time_and_held_ones_all(
+    world: World, wire: Wire
+) -> None:
+    hold(world, wire)
+    idle, slow = Wire(world.hook_port), Wire(world.hook_port)
+    idle.send(b"\r\n")  # who says nothing at all is not let in yet
+    slow.send(request(b"{}")[:-1])
+    port = world.port
+    eventually(lambda: sum(each.is_asked for each in port.connections) == 2)
+    assert len(port.connections) == 3
+    now = world.loop.time()
+
+    def late(at: float) -> int:
+        return sum(each.deadline < at for each in port.connections)
+
+    assert late(now) == 0
+    assert late(now + LIMITS.call_s + 1) == 1
+    assert late(now + LIMITS.idle_s + 1) == 2
+    assert late(now + 1e9) == 2
+    idle.close()
+    slow.close()
+
+
+def test_a_caller_that_will_say_nothing_more_does_not_wait_for_its_gang(
+    world: World, wire: Wire
+) -> None:
+    hold(world, wire)
+
+    wire.finish()
+
+    assert wire.is_closed()
+    eventually(lambda: world.runtime.holds == 0)
+
+
+def test_a_filter_behind_a_bind_in_one_go_is_never_answered_in_its_place(
+    world: World, wire: Wire
+) -> None:
+    world.node("node-0")
+    world.group("train", 2)
+    pod = world.pod("train-0", "train")
+    ask = request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode())
+    wire.send(ask)
+    wire.read(b"}")
+
+    wire.send(bind(pod) + ask)
+
+    assert wire.is_closed()
+    eventually(lambda: world.runtime.holds == 0)
+
+
+def test_who_wants_another_protocol_is_refused_in_this_one_and_closed(
+    world: World, wire: Wire
+) -> None:
+    extra = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    wire.send(request(question(world), extra=extra))
+
+    assert b"400 Bad Request" in wire.read(b"}")
+    assert wire.is_closed()
+
+
+def test_a_body_that_is_too_long_is_refused_in_a_sentence_kube_scheduler_shows(wire: Wire) -> None:
+    wire.send(request(b" " * (BODY_LIMIT + 1)))
+    answer = wire.read(b"}")
+
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert b"the body is over" in answer
+    assert wire.is_closed()
+
+
+def test_who_asks_on_a_kept_connection_while_we_end_is_answered_and_led_elsewhere(
+    world: World, wire: Wire
+) -> None:
+    world.node("node-0")
+    wire.send(request(question(world)))
+    wire.read(b"}")
+    world.wait_for(world.port.drain(grace_s=5))
+
+    wire.send(request(question(world, "next")))
+    answer = wire.read(b"}")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in answer
+    assert wire.is_closed()
+
+
+@pytest.mark.parametrize("callers", [1, 40])
+def test_who_has_asked_before_the_door_was_closed_is_answered(world: World, callers: int) -> None:
+    world.node("node-0")
+    asked = request(question(world))
+    wires: list[Wire] = []
+
+    async def ask_and_close() -> None:
+        # The loop is ours: nobody is let in between.
+        for _ in range(callers):
+            wires.append(Wire(world.hook_port))
+            wires[-1].send(asked)
+        await world.port.close(grace_s=5)
+
+    world.wait_for(ask_and_close())
+
+    answers = [wire.read(b"}") for wire in wires]
+    for wire in wires:
+        wire.close()
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+
+
+def test_who_has_connected_before_the_door_was_closed_and_asks_then_is_answered(
+    world: World,
+) -> None:
+    world.node("node-0")
+    asked = request(question(world))
+
+    async def close_and_ask() -> Wire:
+        wire = Wire(world.hook_port)
+        closed = asyncio.ensure_future(world.port.close(grace_s=5))
+        await asyncio.sleep(0)  # it begins
+        wire.send(asked)
+        await closed
+        return wire
+
+    with closing(asyncio.run_coroutine_threadsafe(close_and_ask(), world.loop).result(20)) as wire:
+        assert wire.read(b"}").startswith(b"HTTP/1.1 200 ")
+
+
+def test_who_is_still_led_here_while_we_end_is_answered_and_led_elsewhere(world: World) -> None:
+    world.node("node-0")
+    world.wait_for(world.port.drain(grace_s=5))
+
+    with closing(Wire(world.hook_port)) as late:
+        late.send(request(question(world)))
+        assert b"connection: close" in late.read(b"}")
+        assert late.is_closed()
+
+    world.wait_for(world.port.end())
+    with closing(socket.socket()) as refused:
+        assert refused.connect_ex(("127.0.0.1", world.hook_port)) == errno.ECONNREFUSED
+
+
+def test_who_begins_to_ask_while_we_wait_for_others_keeps_nobody_from_taking_over(
+    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "_BREATH_S", 0.3)
+    ask_hastily(world, wire, lost)
+
+    async def drain_and_ask() -> Wire:
+        drained = asyncio.ensure_future(world.port.drain(grace_s=3600))
+        await asyncio.sleep(0)  # it begins
+        late = Wire(world.hook_port)
+        late.send(lost[:-1])  # and never says the rest
+        await drained
+        return late
+
+    begun = asyncio.run_coroutine_threadsafe(drain_and_ask(), world.loop)
+    with closing(begun.result(20)):
+        assert b"PodGroupMissing" in wire.read(b"}}")
+
+
+def test_what_was_sent_while_the_loop_stood_still_is_answered_before_we_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The loop that serves in earnest wakes who sleeps before it reads once more.
+    with (
+        World(new_loop=uvloop.new_event_loop) as world,
+        closing(Wire(world.hook_port)) as wire,
+        closing(Wire(world.hook_port)) as other,
+    ):
+        world.node("node-0")
+        asked = request(question(world))
+        for each in (wire, other):
+            each.send(asked)
+            each.read(b"}")
+        answer = world.runtime.hooks.answer
+
+        def stand_still(verb: str, body: bytes) -> HookAnswer:
+            monkeypatch.undo()
+            wire.send(asked)
+            time.sleep(0.3)  # longer than any look that is left
+            return answer(verb, body)
+
+        async def end() -> None:
+            await world.port.drain(grace_s=5)
+            monkeypatch.setattr(world.runtime.hooks, "answer", stand_still)
+            ending = asyncio.ensure_future(world.port.end())
+            # The door has closed by then, and the last look has begun.
+            asyncio.get_running_loop().call_later(0.05, other.send, asked)
+            await ending
+
+        world.wait_for(end())
+
+        assert wire.read(b"}").startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.fixture
+def lost(world: World) -> bytes:
+    """Of a member of a gang that nobody has written."""
+    world.node("node-0")
+    return request(question(world, "lost-0", gang="lost"))
+
+
+def refuse(wire: Wire, lost: bytes, times: int) -> None:
+    """Ask again and again."""
+    for _ in range(times):
+        wire.send(lost)
+        assert b"PodGroupMissing" in wire.read(b"}}")
+
+
+def hasty(world: World) -> float | None:
+    registry = world.runtime.pages.metrics.registry
+    return registry.get_sample_value("gang_extender_hasty_retries_total")
+
+
+def test_a_pod_that_kube_scheduler_tries_over_and_over_is_refused_after_a_breath(
+    world: World, wire: Wire, lost: bytes
+) -> None:
+    refuse(wire, lost, 2)
+    assert hasty(world) == 0
+
+    refuse(wire, lost, 3)
+
+    assert hasty(world) == 3
+
+
+def ask_hastily(world: World, wire: Wire, lost: bytes) -> None:
+    """Ask until a refusal takes its breath, and do not wait for that one."""
+    refuse(wire, lost, 2)
+    wire.send(lost)
+    eventually(lambda: hasty(world) == 1)
+
+
+def test_others_are_answered_while_a_refusal_takes_its_breath(
+    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "_BREATH_S", 20.0)
+    ask_hastily(world, wire, lost)
+
+    with closing(Wire(world.hook_port)) as other:
+        other.send(request(question(world, "web")))
+        assert b'"node-0"' in other.read(b"}")
+
+
+def test_who_waits_for_a_refusal_when_we_end_is_answered(
+    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "_BREATH_S", 0.3)
+    ask_hastily(world, wire, lost)
+
+    world.wait_for(world.port.drain(grace_s=5))
+
+    assert b"PodGroupMissing" in wire.read(b"}}")
+    assert wire.is_closed()
+
+
+def test_who_leaves_before_a_refusal_has_left_leaves_nothing_behind(
+    world: World,
+    lost: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(pacing, "_BREATH_S", 0.1)
+    with closing(Wire(world.hook_port)) as wire:
+        refuse(wire, lost, 2)
+        wire.send(lost)
+        eventually(lambda: hasty(world) == 1)
+    with closing(Wire(world.hook_port)) as wire:
+        refuse(wire, lost, 2)
+
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

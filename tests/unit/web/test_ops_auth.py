@@ -1,0 +1,276 @@
+"""Pages for those whom the API server knows, probes for everybody."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+
+from extender.errors import Forbidden, Unreachable
+from extender.web.pageport import PagePort
+from tests.unit.web.conftest import World, eventually
+from tests.unit.web.test_hookport import Wire
+from tests.unit.web.test_readers import Registrar
+
+ROOT = Path(__file__).parents[3]
+PAGES = [
+    "/",
+    "/gangs",
+    "/gangs/a/b",
+    "/nodes",
+    "/holds",
+    "/evictions",
+    "/policy",
+    "/health",
+    "/events",
+    "/assets/x/live.js",
+    "/metrics",
+    "/api/v1/plan",
+    "/api/v1/findings",
+    "/api/v1/gangs/a/b",
+    "/nothing",
+]
+PROBES = ["/healthz", "/readyz", "/warmz"]
+
+
+@pytest.fixture
+def registrar() -> Iterator[Registrar]:
+    made = Registrar()
+    yield made
+    made.may_answer.set()
+
+
+@pytest.fixture(autouse=True)
+def port(world: World, registrar: Registrar) -> Iterator[PagePort]:
+    made = PagePort(world.runtime.pages, reviewer=registrar)
+    made.start(world.ops_socket)
+    yield made
+    made.stop()
+
+
+class Told:
+    """What came back, with its headers."""
+
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self.status = answer.status
+        self.headers = dict(answer.getheaders())
+        self.body = answer.read()
+
+
+def ask(world: World, path: str, token: str = "", method: str = "GET") -> Told:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connection = http.client.HTTPConnection("127.0.0.1", world.ops_port, timeout=20)
+    with closing(connection):
+        connection.request(method, path, headers=headers)
+        return Told(connection.getresponse())
+
+
+def refused(world: World, reason: str) -> float:
+    labels = {"port": "operations", "reason": reason}
+    registry = world.runtime.pages.metrics.registry
+    return registry.get_sample_value("gang_extender_calls_refused_total", labels) or 0.0
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_page_is_shown_to_whoever_does_not_say_who_asks(world: World, path: str) -> None:
+    told = ask(world, path)
+
+    assert told.status == 401
+    assert told.headers["www-authenticate"] == "Bearer"
+    assert "Authorization: Bearer TOKEN" in json.loads(told.body)["error"]
+    assert refused(world, "no_token") == 1
+
+
+@pytest.mark.parametrize("path", PROBES)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_probes_are_answered_to_all_and_nobody_is_asked_about_them(
+    world: World, registrar: Registrar, path: str, method: str
+) -> None:
+    registrar.error = Unreachable("the API server is gone")
+    eventually(lambda: ask(world, path, method=method).status == 200)
+
+    assert ask(world, path, "made-up", method).status == 200
+    assert registrar.asked == []
+
+
+def test_probes_are_answered_while_a_crowd_waits_to_be_let_in(
+    world: World, registrar: Registrar
+) -> None:
+    registrar.may_answer.clear()
+    with ExitStack() as stack:
+        for number in range(60):
+            wire = stack.enter_context(closing(Wire(world.ops_port)))
+            token = f"Authorization: Bearer made-up-{number}\r\n"
+            wire.send(f"GET /metrics HTTP/1.1\r\nHost: x\r\n{token}\r\n".encode())
+
+        assert ask(world, "/healthz").status == 200
+
+
+def test_whoever_is_known_and_allowed_reads(world: World) -> None:
+    assert b"gang_extender_holds" in ask(world, "/metrics", "good").body
+    assert json.loads(ask(world, "/api/v1/plan", "good").body)["gangs"] == []
+    assert ask(world, "/nothing", "good").status == 404
+    assert ask(world, "/filter", "good", "POST").status == 404
+    assert ask(world, "/healthz", "good", "POST").status == 405
+
+
+def test_what_somebody_else_was_just_shown_is_not_shown_to_strangers(world: World) -> None:
+    assert ask(world, "/api/v1/plan", "good").status == 200
+
+    assert ask(world, "/api/v1/plan").status == 401
+    assert ask(world, "/api/v1/plan", "made-up").status == 401
+    assert ask(world, "/api/v1/plan", "poor").status == 403
+
+
+def test_one_connection_is_no_right_to_go_on(world: World) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        wire.send(b"GET /nothing HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\n\r\n")
+        assert b"404" in wire.read(b"</p>\n")
+        wire.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+
+        assert b" 401 " in wire.read(b"}\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Unreachable("gone"), "the API server does not say who asks"),
+        (Forbidden("no right", status=403), "apply manifests/ops-auth"),
+    ],
+    ids=["unreachable", "forbidden"],
+)
+def test_while_the_api_server_does_not_say_pages_are_closed_and_say_why(
+    world: World, registrar: Registrar, error: Exception, words: str
+) -> None:
+    registrar.error = error
+    told = ask(world, "/metrics", "good")
+
+    assert told.status == 503
+    assert told.headers["retry-after"] == "2"
+    assert words in json.loads(told.body)["error"]
+    assert refused(world, "unanswered") == 1
+
+
+@pytest.mark.parametrize(("token", "reason"), [("made-up", "bad_token"), ("poor", "not_allowed")])
+def test_whoever_is_refused_is_counted_by_reason(world: World, token: str, reason: str) -> None:
+    ask(world, "/metrics", token)
+
+    assert refused(world, reason) == 1
+
+
+def test_no_token_is_in_any_log_page_or_series(
+    world: World, registrar: Registrar, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    registrar.users["tell-nobody-good"] = "monitoring"
+    told = [ask(world, "/metrics", f"tell-nobody-{each}") for each in ("good", "bad")]
+    registrar.error = Unreachable("gone")
+    told.append(ask(world, "/metrics", "tell-nobody-unanswered"))
+    series = generate_latest(world.runtime.pages.metrics.registry)
+
+    assert [each.status for each in told] == [200, 401, 503]
+    assert "a caller was turned away" in caplog.text
+    for text in (*(each.body for each in told), series, caplog.text.encode()):
+        assert b"tell-nobody" not in text
+
+
+def test_a_crowd_of_strangers_puts_nobody_out_who_was_let_in(world: World) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", world.ops_port, timeout=20)
+    with closing(connection), ExitStack() as stack:
+        bears = {"Authorization": "Bearer good"}
+        connection.request("GET", "/api/v1/plan", headers=bears)
+        assert Told(connection.getresponse()).status == 200
+        reader = connection.sock
+        for _ in range(200):
+            stranger = stack.enter_context(closing(Wire(world.ops_port)))
+            with suppress(ConnectionError):
+                stranger.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        eventually(lambda: refused(world, "full") > 50)
+
+        connection.request("GET", "/api/v1/plan", headers=bears)
+        assert Told(connection.getresponse()).status == 200
+        assert connection.sock is reader  # the same connection as before
+
+
+#: Ways to spell a path; whatever the app takes each for, the right asked for is that one's.
+SPELLINGS = [
+    "/api/v1/snapshot",
+    "/%61pi/v1/snapshot",
+    "/api/v1/%73napshot",
+    "//api/v1/snapshot",
+    "/api//v1/snapshot",
+    "/api/v1/snapshot/",
+    "/metrics/../api/v1/snapshot",
+    "/metrics/%2e%2e/api/v1/snapshot",
+    "/metrics%2f..%2fapi/v1/snapshot",
+    "/api/v1/gangs/../snapshot",
+    "/api%2fv1%2fsnapshot",
+    "/api/v1/snapshot;/metrics",
+    "/api/v1/snapshot%00/metrics",
+    "/api/v1/snapshot%3f/metrics",
+    "/api/v1/snapshot#/metrics",
+    "/API/V1/SNAPSHOT",
+    "/%c0%afapi/v1/snapshot",
+    "http://x/api/v1/snapshot",
+    "*",
+]
+
+
+@pytest.mark.parametrize("path", SPELLINGS)
+def test_however_a_page_is_spelt_its_own_right_is_asked_for(
+    world: World, registrar: Registrar, path: str
+) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        head = "Host: x\r\nConnection: close\r\nAuthorization: Bearer good\r\n"
+        wire.send(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+
+        # The token is good for every page but that one.
+        assert wire.ends_with_status() in (308, 400, 403, 404)
+    names = {"/gang-extender", "/gang-extender/snapshot", "/gang-extender/gangs"}
+    assert {page for _, page in registrar.asked} <= names
+
+
+def test_every_page_of_the_app_has_a_name_and_all_gangs_have_one(world: World) -> None:
+    pages = world.runtime.pages
+    rules = {rule.rule for rule in pages.url_map.iter_rules()} - {*PROBES}
+    names = {pages.named(rule.encode()) for rule in rules}
+
+    assert names == {
+        "/metrics",
+        "/gang-extender",
+        *(
+            f"/gang-extender/{each}"
+            for each in (
+                *("plan", "queues", "gangs", "pods", "findings", "snapshot", "events"),
+                *("nodes", "holds", "evictions", "policy", "health", "whatif"),
+            )
+        ),
+    }
+    gangs = {pages.named(f"/api/v1/gangs/a/{number}".encode()) for number in range(99)}
+    assert gangs == {"/gang-extender/gangs"}
+    assert {pages.named(f"/made-up-{n}".encode()) for n in range(99)} == {"/gang-extender"}
+
+
+def test_what_the_role_of_readers_grants_are_the_names_of_pages(world: World) -> None:
+    pages = world.runtime.pages
+    roles = [*yaml.safe_load_all((ROOT / "manifests/ops-auth/readers-rbac.yaml").read_text())]
+    granted = {each["metadata"]["name"]: each["rules"][0]["nonResourceURLs"] for each in roles}
+    rules = {rule.rule for rule in pages.url_map.iter_rules()} - {*PROBES}
+    names = {pages.named(rule.encode()) for rule in rules}
+
+    def covered(pattern: str) -> set[str]:
+        return {each for each in names if fnmatchcase(each, pattern)}
+
+    assert granted["gang-extender-reads-metrics"] == ["/metrics"]
+    assert set().union(*map(covered, granted["gang-extender-reads-pages"])) == names
+    # What Kubernetes grants to everybody whom it knows is none of them.
+    for pattern in ("/api", "/api/*", "/apis/*", "/openapi/*", "/version", "/version/"):
+        assert covered(pattern) == set()

@@ -1,0 +1,205 @@
+"""The operations port: a loop of its own, probes that wait for nobody, pages for whoever asks."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+import uvloop
+
+from extender.web import probes
+from extender.web.pageport import LIMITS, PagePort
+from tests.unit.web.conftest import Reply, World, eventually
+from tests.unit.web.test_hookport import Wire
+
+
+@pytest.fixture
+def pages(world: World) -> Iterator[PagePort]:
+    made = PagePort(world.runtime.pages)
+    made.start(world.ops_socket)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def stuck(world: World, pages: PagePort) -> Iterator[threading.Event]:
+    """A page that is written only when the test is over; set once somebody waits for it."""
+    begun, end = threading.Event(), threading.Event()
+
+    def page() -> str:
+        begun.set()
+        assert end.wait(60)
+        return "at last\n"
+
+    world.runtime.pages.add_url_rule("/stuck", view_func=page)
+    with closing(Wire(world.ops_port)) as wire:
+        wire.send(b"GET /stuck HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert begun.wait(20)
+        yield begun
+        end.set()
+
+
+def ask(world: World, path: str, method: str = "GET") -> Reply:
+    connection = http.client.HTTPConnection("127.0.0.1", world.ops_port, timeout=20)
+    with closing(connection):
+        connection.request(method, path)
+        reply = connection.getresponse()
+        return Reply(reply.status, reply.read())
+
+
+@pytest.mark.usefixtures("pages")
+def test_pages_and_probes_are_what_the_app_says(world: World) -> None:
+    eventually(lambda: ask(world, "/readyz").status == 200)
+
+    assert ask(world, "/healthz") == Reply(200, b"ok\n")
+    assert ask(world, "/readyz").body.startswith(b"ok\n")
+    assert b"gang_extender_holds" in ask(world, "/metrics").body
+    assert ask(world, "/api/v1/plan").json["gangs"] == []
+    assert ask(world, "/api/v1/snapshot?again=1").json["kind"] == "List"
+    assert b"<html" in ask(world, "/").body
+    assert ask(world, "/nothing").status == 404
+    assert ask(world, "/filter", "POST").status == 404
+    assert ask(world, "/healthz", "POST").status == 405
+
+
+@pytest.mark.usefixtures("pages")
+@pytest.mark.parametrize("path", ["/healthz", "/api/v1/plan"])
+def test_a_head_tells_the_length_and_no_more(world: World, path: str) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        for _ in range(2):
+            wire.send(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            head = wire.read(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK")
+            assert int(head.partition(b"content-length: ")[2].split()[0]) > 0
+
+
+@pytest.mark.usefixtures("pages")
+def test_a_large_page_comes_whole(world: World) -> None:
+    large = [{"index": index, "text": "x" * 1000} for index in range(5000)]
+    world.runtime.pages.add_url_rule("/large", view_func=lambda: json.dumps(large))
+
+    assert ask(world, "/large").json == large
+
+
+@pytest.mark.usefixtures("stuck")
+def test_probes_are_answered_though_no_page_is(world: World) -> None:
+    with ExitStack() as stack:
+        for _ in range(100):
+            wire = stack.enter_context(closing(Wire(world.ops_port)))
+            wire.send(b"GET /api/v1/snapshot HTTP/1.1\r\nHost: x\r\n\r\n")
+
+        assert ask(world, "/healthz") == Reply(200, b"ok\n")
+        assert ask(world, "/warmz").status == 200
+
+
+@pytest.mark.usefixtures("stuck")
+def test_who_asks_while_too_many_wait_is_told_to_come_back(world: World) -> None:
+    with ExitStack() as stack:
+        for _ in range(80):
+            wire = stack.enter_context(closing(Wire(world.ops_port)))
+            wire.send(b"GET /api/v1/snapshot HTTP/1.1\r\nHost: x\r\n\r\n")
+
+        answer = wire.read(b"\n")
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 5" in answer
+
+
+@pytest.mark.usefixtures("stuck")
+def test_nobody_asks_for_a_second_page_before_the_first(world: World) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        wire.send(b"GET /api/v1/plan HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+
+        assert wire.is_closed()
+
+
+@pytest.mark.usefixtures("pages")
+@pytest.mark.parametrize("path", ["/healthz", "/api/v1/plan"])
+def test_whoever_says_nothing_more_is_still_answered(world: World, path: str) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        wire.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        wire.finish()
+
+        assert wire.ends_with_status() == 200
+
+
+def test_the_hooks_answer_though_the_loop_of_the_pages_is_busy(
+    world: World, pages: PagePort
+) -> None:
+    free = threading.Event()
+    pages.loop.call_soon_threadsafe(free.wait, 60)
+    try:
+        with closing(Wire(world.hook_port)) as wire:
+            wire.send(b"GET /filter HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"405" in wire.read(b"}")
+    finally:
+        free.set()
+
+
+def test_a_loop_of_the_hooks_that_comes_round_no_more_is_told_by_the_probe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probes, "_SILENT_S", 4.0)
+    # The loop of the server: its clock stands still while it does.
+    with World(new_loop=uvloop.new_event_loop) as world:
+        pages = PagePort(world.runtime.pages)
+        pages.start(world.ops_socket)
+        world.runtime.pages.probes.listen_for(lambda: world.port.silent_s)
+        eventually(lambda: ask(world, "/healthz").status == 200)
+
+        free = threading.Event()
+        world.loop.call_soon_threadsafe(free.wait, 60)
+        try:
+            eventually(lambda: ask(world, "/healthz").status == 503)
+            assert b"the hooks have not answered for" in ask(world, "/healthz").body
+        finally:
+            free.set()
+        eventually(lambda: ask(world, "/healthz").status == 200)
+        pages.stop()
+
+
+@pytest.mark.usefixtures("pages")
+def test_a_probe_that_cannot_be_answered_is_said_and_the_port_lives_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(world.runtime.pages.probes, "ask", lambda _: {}["nothing"])
+        assert ask(world, "/healthz").status == 500
+
+    assert "a call failed" in caplog.text
+    assert ask(world, "/healthz").status == 200
+
+
+@pytest.mark.usefixtures("pages")
+def test_who_asks_without_pause_is_answered_at_a_pace_and_keeps_the_connection(
+    world: World,
+) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        began = time.monotonic()
+        for _ in range(30):
+            wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200 OK" in wire.read(b"\n")
+        took = time.monotonic() - began
+
+    assert took >= 29 * LIMITS.pace_s * 0.9
+
+
+def test_pages_that_nobody_reads_are_not_kept_in_ever_new_versions(
+    world: World, pages: PagePort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is larger than a socket takes, so it stays for as long as its reader."""
+    monkeypatch.setattr(pages.unread, "_most", 40_000_000)
+    world.runtime.pages.add_url_rule("/large", view_func=lambda: "x" * 16_000_000)
+    with ExitStack() as unread:
+        for number in range(5):
+            wire = unread.enter_context(closing(Wire(world.ops_port)))
+            wire.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+            eventually(lambda number=number: len(pages.unread._pages) == min(number + 1, 2))
+            pages.desk._kept.clear()
+
+        assert pages.unread._size <= 40_000_000
+    eventually(lambda: not pages.unread._pages)

@@ -1,0 +1,142 @@
+"""Who asks before we are ready waits a moment for that: kube-scheduler would put its pods off."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from extender.settings import Settings
+from extender.sim.objects import pod as _pod
+from extender.web import hooks
+from tests.unit.leader.test_runtime import LeaseDouble, call, leases, metric, page, standby, world
+from tests.unit.web.conftest import World, eventually
+
+__all__ = ["leases", "standby", "world"]  # fixtures
+
+QUESTION = {"Pod": _pod("web", None), "NodeNames": ["node-0"]}
+ERRORS = 'gang_extender_hook_answers_total{outcome="error",verb="filter"}'
+ANSWERED = 'gang_extender_hook_seconds_count{verb="filter"}'
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    return lambda seconds: monkeypatch.setattr(hooks, "_PATIENCE_S", seconds)
+
+
+class Beginning(World):
+    """An extender that has begun, and plans for the first time when a test says so."""
+
+    def __enter__(self) -> World:
+        self.may_plan = threading.Event()
+        make = self.runtime._cycle._make_plan
+
+        def held_up(*seen: Any) -> Any:
+            self.may_plan.wait(30)
+            return make(*seen)
+
+        self.runtime._cycle._make_plan = held_up
+        self.node("node-0")
+        self._thread.start()
+        self.runtime.start()
+        self.wait_for(self.port.listen(self._listening))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.may_plan.set()
+        super().__exit__()
+
+
+@pytest.fixture
+def beginning() -> Iterator[Beginning]:
+    with Beginning() as made:
+        assert isinstance(made, Beginning)
+        yield made
+
+
+@pytest.fixture
+def asking(beginning: Beginning) -> Iterator[Callable[[], Future[Any]]]:
+    with ThreadPoolExecutor(2) as pool:
+        yield lambda: pool.submit(call, beginning, "filter", QUESTION)
+
+
+@pytest.fixture
+def waiting(
+    beginning: Beginning, asking: Callable[[], Future[Any]], patience: Callable[[float], None]
+) -> Future[Any]:
+    """A call that came too early, and has been looked at."""
+    patience(3600)
+    asked = asking()
+    eventually(lambda: beginning.runtime.hooks._patient_until is not None)
+    assert not asked.done()
+    return asked
+
+
+def test_who_asks_before_the_first_plan_is_answered_with_it(
+    beginning: Beginning, waiting: Future[Any]
+) -> None:
+    beginning.may_plan.set()
+
+    connection, answer = waiting.result(10)
+    assert (connection, answer["NodeNames"]) == (None, ["node-0"])
+    assert (metric(beginning, ERRORS), metric(beginning, ANSWERED)) == (0, 1)
+
+
+def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
+    beginning: Beginning, asking: Callable[[], Future[Any]], patience: Callable[[float], None]
+) -> None:
+    patience(0.2)
+    assert "the first plan" in asking().result(10)[1]["Error"]
+    assert metric(beginning, ERRORS) == 1
+
+    answer = beginning.runtime.hooks.answer("filter", json.dumps(QUESTION).encode())
+    assert b"the first plan" in answer.body
+    assert not answer.is_early
+
+
+def test_nobody_waits_for_longer_than_kube_scheduler_does() -> None:
+    assert Settings().filter_timeout_s > hooks._PATIENCE_S
+
+
+def test_a_standby_sends_its_callers_elsewhere_at_once(
+    standby: World, patience: Callable[[float], None]
+) -> None:
+    patience(3600)
+    assert "there_1 leads" in call(standby, "filter", QUESTION)[1]["Error"]
+
+
+def test_who_has_lost_the_lead_is_not_ready_however_lately_it_was(
+    world: World, leases: LeaseDouble
+) -> None:
+    world.runtime.hooks._ready_until = float("inf")  # as if it had been asked a moment ago
+    leases.give_to("there_1")
+    eventually(lambda: "standby" in page(world, "/readyz").text)
+    assert "there_1 leads" in call(world, "filter", QUESTION)[1]["Error"]
+
+
+def test_who_waits_for_us_is_answered_when_we_end(
+    beginning: Beginning, waiting: Future[Any]
+) -> None:
+    beginning.wait_for(beginning.port.drain(5))
+
+    connection, answer = waiting.result(10)
+    assert (connection, "not ready" in answer["Error"]) == ("close", True)
+
+
+def test_a_second_lapse_is_waited_for_as_the_first_was(
+    beginning: Beginning, patience: Callable[[float], None]
+) -> None:
+    patience(0.0)
+    ask, question = beginning.runtime.hooks.answer, json.dumps(QUESTION).encode()
+    assert not ask("filter", question).is_early
+    beginning.may_plan.set()
+    eventually(lambda: b"not ready" not in ask("filter", question).body)
+    patience(3600)
+    beginning.runtime._barrier.lose_lease()
+
+    # A good answer about our readiness is believed for a moment yet.
+    eventually(lambda: ask("filter", question).is_early)

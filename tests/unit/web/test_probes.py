@@ -1,0 +1,119 @@
+"""Alive, ready, and what one should know though both are true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.unit.web.conftest import World, eventually
+
+
+def metric(world: World, name: str) -> float:
+    text = world.runtime.pages.test_client().get("/metrics").text
+    line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
+    return float(line.split()[1])
+
+
+def findings(world: World) -> list[tuple[str, str, str]] | None:
+    """What was found; None while nobody has looked."""
+    reply = world.runtime.pages.test_client().get("/api/v1/findings")
+    if reply.status_code == 503:
+        return None
+    return [(each["kind"], each["name"], each["reason"]) for each in reply.get_json()]
+
+
+def test_whether_we_answer_is_told_to_whoever_scrapes_though_nobody_probes() -> None:
+    with World() as world:
+        world.node("node-0")
+
+        eventually(lambda: metric(world, "gang_extender_ready") == 1)
+        assert metric(world, "gang_extender_warm") == 1
+        eventually(lambda: metric(world, "gang_extender_last_cycle_timestamp_seconds") > 0)
+
+
+def test_every_outcome_is_there_before_the_first_call() -> None:
+    with World() as world:
+        text = world.runtime.pages.test_client().get("/metrics").text
+
+    assert 'gang_extender_hook_answers_total{outcome="NotEnoughRoom",verb="filter"} 0.0' in text
+    assert 'gang_extender_hold_seconds_count{cause="peer_gone"} 0.0' in text
+    assert 'gang_extender_status_writes_total{kind="Queue",outcome="failed"} 0.0' in text
+    assert 'gang_extender_evictions_total{action="preempt",outcome="failed"} 0.0' in text
+
+
+def test_what_has_no_effect_in_the_policy_file_is_told_by_the_probe(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        "{compatibility: volcano, tiers: [{plugins: [{name: gang, arguments: {x: 1}}]}]}"
+    )
+    with World(config=str(file)) as world:
+        ready = world.runtime.pages.test_client().get("/readyz")
+
+        assert ready.status_code == 200
+        assert "plugin gang has no argument 'x'" in ready.text
+
+
+def test_what_the_probe_says_is_text_on_lines_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "pol\x1b[2J\x9bi\ncy.yaml"
+    file.write_text("actions: allocate")
+    with World(config=str(file)) as world:
+        file.write_text("actions: alocate")
+        pages = world.runtime.pages.test_client()
+        eventually(lambda: "unknown action" in pages.get("/readyz").text)
+
+        told = pages.get("/readyz").text
+        assert "pol\ufffd[2J\ufffdi\ufffdcy.yaml" in told
+        assert not {"\x1b", "\x9b"} & {*told}
+
+
+def test_a_policy_file_that_cannot_be_used_is_told_by_probe_and_metric(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("actions: allocate")
+    with World(config=str(file)) as world:
+        pages = world.runtime.pages.test_client()
+        assert metric(world, "gang_extender_policy_refused") == 0
+
+        file.write_text("actions: alocate")
+        world.node("node-0")
+        eventually(lambda: metric(world, "gang_extender_policy_refused") == 1)
+
+        ready = pages.get("/readyz")
+        assert ready.status_code == 200
+        assert "alocate" in ready.text
+        eventually(lambda: findings(world) == [("Policy", str(file), "Refused")])
+
+        file.write_text("actions: allocate, backfill")
+        world.node("node-1")
+        eventually(lambda: metric(world, "gang_extender_policy_refused") == 0)
+        assert "policy" not in pages.get("/readyz").text
+        eventually(lambda: findings(world) == [])
+
+
+def test_the_operations_port_answers_no_hooks(world: World) -> None:
+    assert world.runtime.pages.test_client().post("/filter", data=b"{}").status_code == 404
+
+
+def test_a_hook_call_is_dated_by_the_scheduler_it_is_for(world: World) -> None:
+    name = 'gang_extender_last_hook_timestamp_seconds{scheduler="gang-scheduler"}'
+    never = 'gang_extender_last_hook_timestamp_seconds{scheduler="volcano"}'
+
+    assert metric(world, name) > 1e9, "the fixture has asked already"
+    assert metric(world, never) == 0
+
+
+def test_a_gang_of_a_scheduler_that_nobody_is_waits_for_it_and_says_so(world: World) -> None:
+    world.node("node-0")
+    world.group("stray", 2)
+    for index in range(2):
+        world.pod(f"stray-{index}", "stray", scheduler="volcano")
+    pages = world.runtime.pages.test_client()
+
+    def told() -> dict[str, Any]:
+        return dict(pages.get("/api/v1/gangs/demo/stray").get_json())
+
+    eventually(lambda: told().get("reason") == "SchedulerSilent")
+    assert [(each["name"], each["words"]) for each in told()["schedulers"]] == [
+        ("volcano", "not heard yet")
+    ]
+    assert told()["placements"] == {}
+    assert pages.get("/readyz").text.startswith("ok\n")

@@ -1,0 +1,341 @@
+"""Who may read: asked of the API server, remembered for a moment, and never in a crowd."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from extender.errors import ApiError, Forbidden, Unreachable
+from extender.ports import Reviewed
+from extender.web.http import readers as module
+from extender.web.http.readers import (
+    BAD_TOKEN,
+    GOOD_S,
+    NO_RIGHT,
+    NO_TOKEN,
+    PACED,
+    PATIENCE_S,
+    SILENT_S,
+    UNANSWERED,
+    Readers,
+)
+from extender.web.http.refusals import Refusal
+from tests.unit.web.conftest import eventually
+
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+Verdict = Refusal | None
+
+
+class Registrar:
+    """Stands in for the API server: knows some tokens, and may take its time."""
+
+    def __init__(self) -> None:
+        self.users = {"good": "monitoring", "poor": "tenant"}
+        self.asked: list[tuple[str, str]] = []
+        self.error: Exception | None = None
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def review(self, token: str, page: str) -> Reviewed:
+        self.asked.append((token, page))
+        assert self.may_answer.wait(60)
+        if self.error is not None:
+            raise self.error
+        user = self.users.get(token, "")
+        return Reviewed(user=user, may_read=user == "monitoring" and not page.endswith("/snapshot"))
+
+
+class Hall:
+    """Readers on a loop of their own, by a clock that stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.registrar = Registrar()
+        self.loop = asyncio.new_event_loop()
+        self.readers = Readers(self.registrar, self.loop, lambda: self.now)
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.registrar.may_answer.set()
+        self.loop.call_soon_threadsafe(self.readers.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def send(
+        self,
+        token: str,
+        page: str = "/metrics",
+        caller: str = HERE,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Future[Verdict]:
+        headers = [(b"Host", b"x"), (b"Authorization", f"Bearer {token}".encode())]
+        return self.raw(headers, page, caller, is_wanted)
+
+    def raw(
+        self,
+        headers: list[tuple[bytes, bytes]],
+        page: str = "/metrics",
+        caller: str = HERE,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Future[Verdict]:
+        told: Future[Verdict] = Future()
+        self.loop.call_soon_threadsafe(
+            self.readers.ask, headers, page, caller, is_wanted, told.set_result
+        )
+        return told
+
+    def ask(self, token: str, page: str = "/metrics", caller: str = HERE) -> Verdict:
+        return self.send(token, page, caller).result(20)
+
+    def settle(self) -> None:
+        """Wait until everything that was sent has been taken in."""
+        done: Future[None] = Future()
+        self.loop.call_soon_threadsafe(done.set_result, None)
+        done.result(20)
+
+
+@pytest.fixture
+def hall() -> Iterator[Hall]:
+    made = Hall()
+    yield made
+    made.close()
+
+
+def test_who_is_known_and_allowed_is_let_in_and_nobody_else_is(hall: Hall) -> None:
+    assert hall.ask("good") is None
+    assert hall.ask("made-up") is BAD_TOKEN
+    refused = hall.ask("poor")
+
+    assert refused is not None
+    assert (refused.status, refused.reason) == (403, "not_allowed")
+    assert "tenant may not get /metrics" in refused.why
+
+
+def test_a_right_to_one_page_is_none_to_another(hall: Hall) -> None:
+    assert hall.ask("good") is None
+    refused = hall.ask("good", "/gang-extender/snapshot")
+
+    assert refused is not None
+    assert refused.status == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"Authorization", b"")],
+        [(b"Authorization", b"Bearer")],
+        [(b"Authorization", b"Bearer ")],
+        [(b"Authorization", b"Basic Z29vZA==")],
+        [(b"Authorization", b"Bearer go od")],
+        [(b"Authorization", b"Bearer g\xc3\xb6\xc3\xb6d")],
+        [(b"Authorization", b"Bearer good"), (b"authorization", b"Bearer good")],
+        [(b"X-Authorization", b"Bearer good")],
+    ],
+    ids=repr,
+)
+def test_what_is_no_token_is_asked_of_nobody(
+    hall: Hall, headers: list[tuple[bytes, bytes]]
+) -> None:
+    assert hall.raw(headers).result(20) is NO_TOKEN
+    assert hall.registrar.asked == []
+
+
+def test_the_name_of_the_scheme_is_good_in_any_letters(hall: Hall) -> None:
+    assert hall.raw([(b"AUTHORIZATION", b"bearer  good ")]).result(20) is None
+
+
+def test_an_answer_is_good_for_a_while_and_then_asked_for_again(hall: Hall) -> None:
+    for token in ("good", "good", "made-up", "made-up"):
+        hall.ask(token)
+    assert [token for token, _ in hall.registrar.asked] == ["good", "made-up"]
+
+    hall.now += GOOD_S + 0.1
+    assert hall.ask("good") is None
+    assert len(hall.registrar.asked) == 3
+
+
+def test_a_revoked_token_is_out_when_the_answer_is_not_good_any_longer(hall: Hall) -> None:
+    assert hall.ask("good") is None
+    del hall.registrar.users["good"]
+    hall.now += GOOD_S + 0.1
+
+    assert hall.ask("good") is BAD_TOKEN
+
+
+def test_an_answer_is_good_from_when_it_was_asked_for_not_from_when_it_came(hall: Hall) -> None:
+    hall.registrar.may_answer.clear()
+    told = hall.send("good")
+    eventually(lambda: len(hall.registrar.asked) == 1)
+    hall.now += 6.0
+    hall.registrar.may_answer.set()
+    assert told.result(20) is None
+    hall.now += GOOD_S - 5.0
+
+    hall.ask("good")
+    assert len(hall.registrar.asked) == 2
+
+
+def test_many_who_ask_the_same_at_once_are_one_question(hall: Hall) -> None:
+    hall.registrar.may_answer.clear()
+    told = [hall.send("good") for _ in range(20)]
+    hall.settle()
+    hall.registrar.may_answer.set()
+
+    assert [each.result(20) for each in told] == [None] * 20
+    assert hall.registrar.asked == [("good", "/metrics")]
+
+
+def test_a_thousand_made_up_tokens_are_no_crowd_at_the_api_server(hall: Hall) -> None:
+    verdicts = [hall.ask(f"made-up-{number}") for number in range(20)]
+    told = [hall.send(f"made-up-{number}") for number in range(20, 1000)]
+    hall.settle()
+
+    assert set(verdicts) == {BAD_TOKEN}
+    refused = [each for each in told if each.done()]
+    assert len(refused) == 976
+    assert {each.result() for each in refused} == {PACED}
+    # Those who still wait have their turns as time goes by, five in a second.
+    assert len(hall.registrar.asked) == 20
+    hall.now += 0.6
+    eventually(lambda: len(hall.registrar.asked) == 23)
+    hall.settle()
+    assert len(hall.registrar.asked) == 23
+
+
+def test_a_crowd_of_made_up_tokens_keeps_nobody_out_who_was_in(hall: Hall) -> None:
+    assert hall.ask("good") is None
+    hall.now += GOOD_S + 0.1
+    for number in range(500):
+        hall.send(f"made-up-{number}")
+
+    assert hall.ask("good") is None
+
+
+def test_a_crowd_from_one_address_leaves_newcomers_of_another_their_turn(hall: Hall) -> None:
+    for number in range(20):
+        hall.ask(f"made-up-{number}")
+    for number in range(20, 500):
+        hall.send(f"made-up-{number}")
+    told = hall.send("good", caller=THERE)
+    hall.settle()
+    hall.now += 0.41  # two turns: one of each address
+
+    assert told.result(20) is None
+
+
+def test_a_slow_answer_to_strangers_holds_up_none_who_was_in(hall: Hall) -> None:
+    assert hall.ask("good") is None
+    hall.now += GOOD_S + 0.1
+    slow = threading.Event()
+    review = hall.registrar.review
+
+    def dawdle(token: str, page: str) -> Reviewed:
+        assert token == "good" or slow.wait(60)
+        return review(token, page)
+
+    hall.registrar.review = dawdle  # type: ignore[method-assign]
+    try:
+        for number in range(50):
+            hall.send(f"made-up-{number}", caller=f"10.0.1.{number}")
+        assert hall.ask("good") is None
+    finally:
+        slow.set()
+
+
+def test_nobody_waits_for_ever_for_an_api_server_that_does_not_answer(hall: Hall) -> None:
+    hall.registrar.may_answer.clear()
+    told = hall.send("good")
+    eventually(lambda: len(hall.registrar.asked) == 1)
+    hall.now += PATIENCE_S + 0.1
+
+    assert told.result(20) is UNANSWERED
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (Unreachable("no answer"), UNANSWERED),
+        (ApiError("too many requests", status=429), UNANSWERED),
+        (Forbidden("we may not", status=403), NO_RIGHT),
+        (ValueError("a slip of ours"), UNANSWERED),
+    ],
+    ids=repr,
+)
+def test_while_the_api_server_does_not_say_nobody_is_let_in(
+    hall: Hall, error: Exception, verdict: Refusal
+) -> None:
+    assert hall.ask("good") is None
+    hall.now += GOOD_S + 0.1
+    hall.registrar.error = error
+
+    assert hall.ask("good") is verdict
+    assert verdict.status == 503
+
+
+def test_an_api_server_that_does_not_answer_is_not_asked_all_the_time(hall: Hall) -> None:
+    hall.registrar.error = Unreachable("no answer")
+    assert hall.ask("good") is UNANSWERED
+    assert {hall.ask(f"other-{number}") for number in range(10)} == {UNANSWERED}
+    assert len(hall.registrar.asked) == 1
+
+    hall.registrar.error = None
+    hall.now += SILENT_S + 0.1
+    assert hall.ask("good") is None
+
+
+def test_a_token_of_which_nobody_can_tell_whose_it_is_keeps_nobody_out_who_was_in(
+    hall: Hall,
+) -> None:
+    assert hall.ask("good") is None
+    hall.now += GOOD_S + 0.1
+    hall.registrar.error = Unreachable("the answer broke off")
+    assert hall.ask("poison") is UNANSWERED
+    hall.registrar.error = None
+
+    assert hall.ask("good") is None
+
+
+def test_whoever_has_left_is_not_asked_about(hall: Hall) -> None:
+    for number in range(20):
+        hall.ask(f"made-up-{number}")
+    is_there = True
+    told = hall.send("good", is_wanted=lambda: is_there)
+    hall.settle()
+    is_there = False
+    hall.now += 10.0
+
+    eventually(told.cancel)
+    eventually(lambda: not hall.readers._open)
+    assert len(hall.registrar.asked) == 20
+
+
+def test_what_is_remembered_has_a_bound_and_no_token_in_it(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_KEPT", 8)
+    monkeypatch.setattr(module, "_MOST_FRIENDS", 4)
+    for number in range(40):
+        hall.registrar.users[f"good-{number}"] = "monitoring"
+        hall.ask(f"good-{number}")
+        hall.now += 1.0
+
+    assert len(hall.readers._known) <= 8
+    assert len(hall.readers._friends_until) <= 4
+    assert "good-" not in repr(vars(hall.readers))
+
+
+def test_a_slip_of_ours_is_logged_without_its_words(
+    hall: Hall, caplog: pytest.LogCaptureFixture
+) -> None:
+    hall.registrar.error = ValueError("Invalid header value b'Bearer hush'")
+    hall.ask("hush")
+
+    assert "a review failed" in caplog.text
+    assert "hush" not in caplog.text

@@ -1,0 +1,104 @@
+"""Binds that kube-scheduler never sends: of others' pods, of members unasked, to no node at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.errors import NotOurs
+from extender.sim.objects import pod as _pod
+from tests.unit.web.conftest import Door, World
+from tests.unit.web.test_exempt import bind_call, node_of
+
+NOT_OURS = str(NotOurs())
+
+
+def test_another_schedulers_pod_is_not_bound_unasked_and_the_log_says_so_once(
+    world: World, call: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.node("node-0")
+    theirs = world.pod("theirs", scheduler="default-scheduler")
+
+    for _ in range(3):
+        assert call("bind", bind_call(theirs)).json == {"Error": NOT_OURS}
+    assert not node_of(world, theirs)
+    said = [each for each in caplog.records if "another scheduler's pod" in each.message]
+    assert [each.facts["pod"] for each in said] == ["demo/theirs"]  # type: ignore[attr-defined]
+
+
+def test_one_of_another_profile_is_bound_after_it_passed_whatever_the_watch_shows_meanwhile(
+    world: World, call: Door
+) -> None:
+    world.node("node-0")
+    theirs = world.pod("theirs", scheduler="default-scheduler")
+    call("filter", {"Pod": theirs, "NodeNames": ["node-0"]})
+    world.cluster.change(theirs, lambda it: it["metadata"].update(labels={"seen": "again"}))
+
+    assert call("bind", bind_call(theirs)).json == {"Error": ""}
+    assert node_of(world, theirs) == "node-0"
+
+
+def test_a_pod_of_kube_system_that_is_not_ours_is_not_bound_unasked(
+    world: World, call: Door
+) -> None:
+    world.node("node-0")
+    dns = _in_kube_system(world, "default-scheduler")
+
+    assert call("bind", bind_call(dns)).json == {"Error": NOT_OURS}
+    assert not node_of(world, dns)
+
+
+@pytest.mark.parametrize("scheduler", ["gang-scheduler", "default-scheduler"])
+def test_nobody_goes_to_a_node_that_does_not_exist(
+    world: World, call: Door, scheduler: str
+) -> None:
+    dns = _in_kube_system(world, scheduler)
+    call("filter", {"Pod": dns, "NodeNames": ["no-such-node"]})
+
+    error = call("bind", bind_call(dns, node="no-such-node")).json["Error"]
+    assert error == "the chosen node does not exist"
+    assert not node_of(world, dns)
+
+
+@pytest.mark.parametrize("gang", [None, "train"])
+def test_a_pod_of_ours_is_not_bound_before_it_passed(
+    world: World, call: Door, gang: str | None
+) -> None:
+    world.node("node-0")
+    if gang:
+        world.group(gang, 1)
+    ours = world.pod("ours", gang)
+
+    assert "has not passed filter here" in call("bind", bind_call(ours)).json["Error"]
+    assert not node_of(world, ours)
+    call("filter", {"Pod": ours, "NodeNames": ["node-0"]})
+    assert call("bind", bind_call(ours)).json == {"Error": ""}
+
+
+def _in_kube_system(world: World, scheduler: str) -> Any:
+    pod = _pod("dns", None)
+    pod["metadata"]["namespace"] = "kube-system"
+    pod["spec"]["schedulerName"] = scheduler
+    return world.cluster.create(pod)
+
+
+@pytest.mark.parametrize("part", ["PodName", "PodNamespace", "PodUID", "Node"])
+def test_a_bind_with_names_that_no_object_has_is_no_call(call: Door, part: str) -> None:
+    names = {"PodName": "p", "PodNamespace": "a", "PodUID": "u", "Node": "n"}
+
+    error = call("bind", {**names, part: "x" * 254}).json["Error"]
+    assert error == "a name or uid of more than 253 letters"
+
+
+@pytest.mark.parametrize("part", ["name", "namespace", "uid"])
+def test_nobody_is_remembered_by_a_name_or_uid_without_end(
+    world: World, call: Door, part: str
+) -> None:
+    theirs = _pod("theirs", None)
+    theirs["metadata"] |= {"uid": "u", "namespace": "a", part: "x" * 254}
+    theirs["spec"]["schedulerName"] = "default-scheduler"
+
+    answer = call("filter", {"Pod": theirs, "NodeNames": ["node-0"]}).json
+    assert answer["Error"] == "a name or uid of more than 253 letters"
+    assert not world.runtime.hooks._gate._ledger.answers._may_come

@@ -1,0 +1,172 @@
+"""Callers of the hook port that are not kube-scheduler, or cannot show that they are."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from extender.web.http.callers import Callers
+from tests.unit.web.conftest import World
+from tests.unit.web.test_bounds import refused
+from tests.unit.web.test_hookport import BOUND, Wire, bind, question, request
+
+SECRET = b"correct horse battery"
+JSON = (b"content-type", b"application/json")
+HOST = (b"host", b"127.0.0.1:8888")
+
+
+def basic(password: bytes, user: bytes = b"hooks") -> bytes:
+    return b"Basic " + b64encode(user + b":" + password)
+
+
+def passed(world: World) -> Any:
+    """Give a pod that only waits for its bind."""
+    world.node("node-0")
+    pod = world.pod("web")
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode()))
+        assert b'"NodeNames":["node-0"]' in wire.read(b"}")
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason", "status"),
+    [
+        pytest.param("Origin: https://evil.example\r\n", "browser", 403, id="another site's page"),
+        pytest.param("Origin: null\r\n", "browser", 403, id="a page of nowhere"),
+        pytest.param("Sec-Fetch-Site: cross-site\r\n", "browser", 403, id="a browser"),
+        pytest.param("Sec-Fetch-Mode: no-cors\r\n", "browser", 403, id="a form in a browser"),
+        pytest.param("Host: evil.example\r\n", "host", 400, id="two hosts"),
+    ],
+)
+def test_a_bind_from_a_browser_binds_nothing(
+    world: World, headers: str, reason: str, status: int
+) -> None:
+    pod = passed(world)
+    call = bind(pod).replace(b"Host: localhost\r\n", b"Host: localhost\r\n" + headers.encode())
+
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(call)
+        answer = wire.read(b"}")
+
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert wire.is_closed()
+    assert not world.cluster.find("Pod", pod["metadata"]["uid"])["spec"].get("nodeName")
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(bind(pod))
+        assert wire.read(b"}").endswith(BOUND), "from kube-scheduler it is bound"
+    assert refused(world, reason) == 1
+
+
+@pytest.mark.parametrize(
+    ("was", "is_now", "reason", "status"),
+    [
+        (b"application/json", b"text/plain", "media_type", 415),
+        (b"Content-Type: application/json\r\n", b"", "media_type", 415),
+        (b"Host: localhost", b"Host: evil.example", "host", 200),
+        (b"Host: localhost", b"Host: localhost.evil.example:80", "host", 200),
+        (b"Host: localhost", b"Host: 10.0.0.1", "host", 200),
+    ],
+)
+def test_what_is_not_json_or_comes_by_another_name_binds_nothing(
+    world: World, was: bytes, is_now: bytes, reason: str, status: int
+) -> None:
+    pod = passed(world)
+
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(bind(pod).replace(was, is_now))
+        answer = wire.read(b"}")
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["Error"]
+    assert not world.cluster.find("Pod", pod["metadata"]["uid"])["spec"].get("nodeName")
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(bind(pod))
+        assert wire.read(b"}").endswith(BOUND), "from kube-scheduler it is bound"
+    assert refused(world, reason) == 1
+
+
+@pytest.fixture
+def locked() -> Iterator[World]:
+    with World(secret=SECRET) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        [basic(b"wrong")],
+        [basic(b"")],
+        [basic(SECRET[:-1])],
+        [basic(SECRET + b"x")],
+        [b"Bearer " + SECRET],
+        [b"Basic not-base-64"],
+        [b"Basic"],
+        [basic(SECRET), basic(SECRET)],
+        [basic(SECRET), basic(b"wrong")],
+    ],
+    ids=lambda keys: " and ".join(map(repr, keys)),
+)
+def test_whoever_does_not_bear_the_secret_is_told_so_and_nothing_else(keys: list[bytes]) -> None:
+    callers = Callers(is_plain=True, secret=SECRET)
+    told = callers.judge([HOST, JSON, *((b"authorization", key) for key in keys)], "127.0.0.1")
+
+    assert told is not None
+    # At any other status kube-scheduler writes its URL, secret and all, into an event.
+    assert (told.status, told.reason) == (200, "secret")
+
+
+def test_the_secret_opens_the_door_whatever_the_name_before_it(locked: World) -> None:
+    for user in (b"hooks", b""):
+        key = f"Authorization: {basic(SECRET, user).decode()}\r\n".encode()
+        call = request_with(locked, key)
+        with closing(Wire(locked.hook_port)) as wire:
+            wire.send(call)
+            assert b'"NodeNames":["node-0"]' in wire.read(b"}")
+    with closing(Wire(locked.hook_port)) as wire:
+        wire.send(request_with(locked, b""))
+        answer = wire.read(b"}")
+        assert b"does not bear the secret" in answer
+        assert SECRET not in answer
+    assert refused(locked, "secret") == 1
+
+
+def request_with(world: World, header: bytes) -> bytes:
+    body = question(world)
+    return (
+        b"POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%b"
+        b"Content-Length: %d\r\n\r\n%b" % (header, len(body), body)
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "reached", "is_good"),
+    [
+        ("localhost", "127.0.0.1", True),
+        ("LocalHost:8888", "127.0.0.1", True),
+        ("127.0.0.1:8888", "127.0.0.1", True),
+        ("127.0.0.2", "127.0.0.1", True),
+        ("[::1]:8888", "::1", True),
+        ("10.1.2.3:8888", "10.1.2.3", True),
+        ("10.1.2.3", "127.0.0.1", False),
+        ("evil.example", "127.0.0.1", False),
+        ("127.0.0.1.evil.example", "127.0.0.1", False),
+        ("localhost@evil.example", "127.0.0.1", False),
+        ("", "127.0.0.1", False),
+        ("", "", False),
+        ("\xff", "127.0.0.1", False),
+    ],
+)
+def test_over_plain_http_we_are_known_by_our_address_and_as_localhost(
+    host: str, reached: str, is_good: bool
+) -> None:
+    headers = [(b"host", host.encode("latin-1")), JSON]
+
+    assert (Callers(is_plain=True).judge(headers, reached) is None) is is_good
+    assert Callers(is_plain=False).judge(headers, reached) is None

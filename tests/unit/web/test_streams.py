@@ -1,0 +1,220 @@
+"""Those who listen for news: few, for a while, and nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from extender.web.http import streams
+from extender.web.http.streams import Streams
+from extender.web.pageport import PagePort
+from tests.unit.web.conftest import World, eventually
+from tests.unit.web.test_hookport import Wire
+from tests.unit.web.test_readers import Registrar
+
+LISTEN = b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Ear:
+    """Hears events, until it is told to go."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+        self.is_gone = False
+
+    def tell(self, event: bytes) -> None:
+        self.heard.append(event)
+
+    def hang_up(self) -> None:
+        self.is_gone = True
+
+
+class Loop:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self._calls: list[tuple[float, object]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, after: float, call: object) -> asyncio.TimerHandle:
+        self._calls.append((self.now + after, call))
+        return _Handle()  # type: ignore[return-value]
+
+    def pass_by(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            due = [each for each in self._calls if each[0] <= self.now]
+            self._calls = [each for each in self._calls if each[0] > self.now]
+            for _, call in due:
+                call()  # type: ignore[operator]
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._calls
+
+
+class _Handle:
+    def cancel(self) -> None:
+        pass
+
+
+class Office:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.news = b"data: 1\n\n"
+        self.streams = Streams(self.loop, self._pulse, life_s=50, most=3)  # type: ignore[arg-type]
+
+    def _pulse(self) -> bytes:
+        if not self.news:
+            raise RuntimeError("broken")
+        return self.news
+
+    def ear(self) -> Ear:
+        made = Ear()
+        self.streams.add(made)
+        return made
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+def test_a_listener_hears_at_once_where_we_are_and_when_to_come_back(office: Office) -> None:
+    assert office.ear().heard == [b"retry: 1000\n\ndata: 1\n\n"]
+
+
+def test_news_are_told_within_a_second_and_else_that_we_live(office: Office) -> None:
+    ear = office.ear()
+    office.loop.pass_by(1)
+    ear.heard.clear()
+    office.loop.pass_by(4)
+    assert ear.heard == []
+
+    office.news = b"data: 2\n\n"
+    office.loop.pass_by(1)
+    assert ear.heard == [b"data: 2\n\n"]
+    office.loop.pass_by(5)
+    assert ear.heard == [b"data: 2\n\n"] * 2
+
+
+def test_nobody_stays_longer_than_a_life(office: Office) -> None:
+    ear = office.ear()
+    office.loop.pass_by(49)
+    assert not ear.is_gone
+    office.loop.pass_by(1)
+    assert ear.is_gone
+    assert len(office.streams) == 0
+
+
+def test_when_there_are_too_many_the_first_goes(office: Office) -> None:
+    ears = [office.ear() for _ in range(4)]
+
+    assert [each.is_gone for each in ears] == [True, False, False, False]
+
+
+def test_while_nobody_listens_nobody_looks(office: Office) -> None:
+    ear = office.ear()
+    office.streams.discard(ear)
+    office.loop.pass_by(2)
+
+    assert office.loop.is_idle
+    assert office.ear().heard
+
+
+def test_a_pulse_that_fails_is_said_and_the_next_one_is_told(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    ear, office.news = office.ear(), b""
+    office.loop.pass_by(1)
+    assert "pulse failed" in caplog.text
+
+    office.news = b"data: 3\n\n"
+    office.loop.pass_by(1)
+    assert ear.heard[-1] == b"data: 3\n\n"
+
+
+@pytest.fixture
+def pages(world: World) -> Iterator[PagePort]:
+    made = PagePort(world.runtime.pages)
+    made.start(world.ops_socket)
+    yield made
+    made.stop()
+
+
+def test_events_come_on_a_connection_that_stays(world: World, pages: PagePort) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        wire.send(LISTEN)
+        head = wire.read(b"}\n\n")
+        assert b"200 OK" in head
+        assert b"content-type: text/event-stream" in head
+        assert b"data: {" in head
+        world.node("n1")
+        assert b'"cycle":' in wire.read(b"}\n\n")
+        assert len(pages.streams) == 1
+    eventually(lambda: len(pages.streams) == 0)
+
+
+def test_who_says_nothing_more_listens_no_more(world: World, pages: PagePort) -> None:
+    with closing(Wire(world.ops_port)) as wire:
+        wire.send(LISTEN)
+        wire.read(b"}\n\n")
+        wire.finish()
+
+        assert wire.is_closed()
+    assert len(pages.streams) == 0
+
+
+def test_a_crowd_of_listeners_keeps_nobody_from_pages(world: World, pages: PagePort) -> None:
+    with ExitStack() as stack:
+        for _ in range(streams.MOST + 20):
+            wire = stack.enter_context(closing(Wire(world.ops_port)))
+            wire.send(LISTEN)
+            wire.read(b"}\n\n")
+        assert len(pages.streams) == streams.MOST
+
+        other = stack.enter_context(closing(Wire(world.ops_port)))
+        other.send(b"GET /gangs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert other.ends_with_status() == 200
+
+
+def test_the_port_ends_without_waiting_for_listeners(world: World) -> None:
+    port = PagePort(world.runtime.pages)
+    port.start(world.ops_socket)
+    with closing(Wire(world.ops_port)) as wire:
+        wire.send(LISTEN)
+        wire.read(b"}\n\n")
+        port.stop(grace_s=600)
+
+        assert wire.is_closed()
+
+
+def test_readers_who_must_say_who_they_are_say_so_again_for_every_stream(world: World) -> None:
+    registrar = Registrar()
+    port = PagePort(world.runtime.pages, reviewer=registrar)
+    port.start(world.ops_socket)
+    try:
+        with closing(Wire(world.ops_port)) as wire:
+            wire.send(LISTEN)
+            assert b"401" in wire.read(b"}\n")
+        assert len(port.streams) == 0
+        assert port.streams.life_s == 10.0
+    finally:
+        port.stop()
+
+
+def test_only_pages_for_people_look_at_queries(world: World) -> None:
+    pages = world.runtime.pages
+
+    assert pages.heeded(b"/gangs", b"find=x") == b"find=x"
+    assert pages.heeded(b"/api/v1/snapshot", b"again=1") == b""
+    assert pages.heeded(b"/metrics", b"name[]=x") == b""
+    assert pages.heeded(b"/nothing", b"find=x") == b""
+    assert pages.heeded(b"/gangs", b"x" * 5000) == b""
+    assert pages.heeded(b"/whatif", b"x" * 5000) == b"too-long=1"

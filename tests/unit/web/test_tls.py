@@ -1,0 +1,387 @@
+"""The hook port over TLS: who gets in, who gets nowhere, and certificates that change meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from extender.tls.guard import Guard
+from extender.tls.issuing import Authority, Pair
+from extender.tls.rotation import Certificates
+from extender.web.http import door
+from tests.unit.tls.wallet import HOSTS, NAME, Wallet, below, days_ago
+from tests.unit.web.conftest import World, eventually
+from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request
+
+#: A few thousand calls in all.
+CALLERS, CALLS, CHANGES = 3, 1_000, 20
+
+
+@pytest.fixture
+def wallet(tmp_path: Path) -> Wallet:
+    return Wallet(tmp_path)
+
+
+@pytest.fixture
+def certificates(wallet: Wallet) -> Certificates:
+    return Certificates("hooks", wallet.files, Guard([NAME]))
+
+
+@pytest.fixture(params=[uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
+def world(certificates: Certificates, request: pytest.FixtureRequest) -> Iterator[World]:
+    with World(certificates=certificates, new_loop=request.param) as made:
+        made.node("node-0")
+        yield made
+
+
+def metric(world: World, name: str) -> float:
+    text = world.runtime.pages.test_client().get("/metrics").text
+    found = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return float(found[0].split()[1]) if found else 0.0
+
+
+def refused(world: World, reason: str) -> float:
+    return metric(world, f'gang_extender_tls_refused_total{{reason="{reason}"}}')
+
+
+def test_kube_scheduler_is_answered(world: World, wallet: Wallet) -> None:
+    with closing(Wire(world.hook_port, wallet.kube_scheduler())) as wire:
+        for _ in range(3):
+            wire.send(request(question(world)))
+            assert b'"NodeNames":["node-0"]' in wire.read(b"}")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_of_today_are_spoken_with_nothing_but_http_1(
+    world: World, wallet: Wallet, version: ssl.TLSVersion
+) -> None:
+    context = wallet.kube_scheduler()
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["h2", "http/1.1"])
+
+    with closing(Wire(world.hook_port, context)) as wire:
+        assert wire._socket.selected_alpn_protocol() == "http/1.1"  # type: ignore[attr-defined]
+        wire.send(request(question(world)))
+        assert b"200 OK" in wire.read(b"}")
+
+
+def gets_nowhere(world: World, context: ssl.SSLContext) -> bool:
+    """Ask as somebody who must not; with TLS 1.3 a caller learns of it only when it reads."""
+    try:
+        with closing(Wire(world.hook_port, context)) as wire:
+            wire.send(request(question(world)))
+            return wire.is_closed()
+    except (ssl.SSLError, ConnectionError):
+        return True
+
+
+Bad = Callable[[Wallet], Pair | None]
+
+
+@pytest.mark.parametrize(
+    ("caller", "reason"),
+    [
+        pytest.param(lambda w: None, "no_certificate", id="none"),
+        pytest.param(
+            lambda w: Authority.new("our CA", 9).for_client(NAME, 5), "unknown_ca", id="other CA"
+        ),
+        pytest.param(
+            lambda w: w.authority.for_client(NAME, 1, days_ago(3)), "expired", id="expired"
+        ),
+        pytest.param(
+            lambda w: w.authority.for_client(NAME, 9, days_ago(-3)), "not_yet_valid", id="early"
+        ),
+        pytest.param(lambda w: w.authority.for_client("system:node:a", 5), "name", id="wrong name"),
+        pytest.param(
+            lambda w: w.authority.for_server([NAME.replace(":", "."), "x"], 5),
+            "bad_certificate",
+            id="a server's",
+        ),
+    ],
+)
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_who_must_not_ask_gets_nowhere_and_is_counted(
+    world: World, wallet: Wallet, caller: Bad, reason: str, version: ssl.TLSVersion
+) -> None:
+    context = wallet.client(caller(wallet))
+    context.maximum_version = version
+    asked = 'gang_extender_hook_seconds_count{verb="filter"}'
+    before = metric(world, asked)
+
+    assert gets_nowhere(world, context)
+
+    eventually(lambda: refused(world, reason) == 1)
+    assert len(world.port.connections) == 0
+    assert metric(world, asked) == before
+
+
+def test_plain_http_gets_nowhere(world: World) -> None:
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(request(question(world)))
+        assert wire.is_closed()
+
+    assert refused(world, "not_tls") == 1
+
+
+def test_versions_of_yesterday_get_nowhere(world: World, wallet: Wallet) -> None:
+    context = wallet.kube_scheduler()
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+
+    assert gets_nowhere(world, context)
+
+
+def test_ciphers_without_authentication_of_their_own_get_nowhere(
+    world: World, wallet: Wallet
+) -> None:
+    context = wallet.kube_scheduler()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE-ECDSA-AES128-SHA256")  # in blocks, a MAC beside it
+
+    assert gets_nowhere(world, context)
+
+
+def test_an_authority_in_the_middle_may_be_trusted_alone(
+    world: World, wallet: Wallet, certificates: Certificates
+) -> None:
+    middle = below(wallet.authority, "in the middle")
+    caller = middle.for_client(NAME, days=5)
+
+    wallet.write("ca.crt", middle.pair.certificate)
+    look(world, certificates)
+
+    with closing(Wire(world.hook_port, wallet.client(caller))) as wire:
+        wire.send(request(question(world)))
+        assert b"200 OK" in wire.read(b"}")
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["goodbye", "gone"])
+def test_the_barrier_hears_that_a_caller_went_away(
+    world: World, wallet: Wallet, orderly: bool
+) -> None:
+    wire = Wire(world.hook_port, wallet.kube_scheduler())
+    hold(world, wire, node=False)
+
+    if orderly:
+        wire._socket.unwrap()  # type: ignore[attr-defined]
+    else:
+        wire.close()
+
+    eventually(lambda: world.runtime.holds == 0)
+    assert len(world.port.connections) == 0
+    wire.close()
+
+
+def test_a_caller_that_does_not_trust_us_is_counted(world: World, wallet: Wallet) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        Wire(world.hook_port, wallet.client(trusts=Authority.new("another", 5)))
+
+    eventually(lambda: refused(world, "caller_refused_us") == 1)
+
+
+def test_who_never_finishes_the_handshake_is_put_out(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "HANDSHAKE_S", 0.1)
+    with (
+        World(certificates=certificates, new_loop=uvloop.new_event_loop) as world,
+        closing(Wire(world.hook_port)) as wire,
+    ):
+        assert wire.is_closed()
+
+
+def test_of_those_in_their_handshake_there_are_only_so_many_and_the_newest_stay(
+    world: World, wallet: Wallet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "HANDSHAKES", 4)
+    full = 'gang_extender_calls_refused_total{port="hooks",reason="full"}'
+    with ExitStack() as crowd:
+        silent = [crowd.enter_context(closing(Wire(world.hook_port))) for _ in range(7)]
+        assert all(wire.is_closed() for wire in silent[:3])
+
+        with closing(Wire(world.hook_port, wallet.kube_scheduler())) as wire:
+            wire.send(request(question(world)))
+            assert b"200 OK" in wire.read(b"}")
+
+        assert silent[3].is_closed()
+        assert metric(world, full) == 4
+        for wire in silent[4:]:
+            wire._socket.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                wire.is_closed()
+
+
+def test_a_port_without_files_lets_callers_in_again_when_there_are_some(
+    world: World, wallet: Wallet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = iter(range(3))
+    accept = socket.socket.accept
+
+    def scarce(listening: socket.socket) -> tuple[socket.socket, object]:
+        if next(tries, None) is not None:
+            raise OSError(errno.EMFILE, "too many open files")
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", scarce)
+    with closing(Wire(world.hook_port, wallet.kube_scheduler())) as wire:
+        wire.send(request(question(world)))
+        assert b"200 OK" in wire.read(b"}")
+    assert next(tries, None) is None
+
+
+def test_a_session_cannot_be_taken_up_again_without_showing_the_certificate(
+    world: World, wallet: Wallet
+) -> None:
+    context = wallet.kube_scheduler()
+    with closing(Wire(world.hook_port, context)) as wire:
+        wire.send(request(question(world)))
+        wire.read(b"}")
+        assert not wire._socket.session.has_ticket  # type: ignore[attr-defined]
+
+
+def look(world: World, certificates: Certificates) -> None:
+    """Let the loop look at the files, as it does every few seconds."""
+
+    async def looking() -> bool:
+        return certificates.look()
+
+    assert not asyncio.run_coroutine_threadsafe(looking(), world.loop).result(10)
+
+
+def shown(world: World, context: ssl.SSLContext) -> datetime:
+    """Give the time at which the certificate that new connections see expires."""
+    with (
+        socket.create_connection(("127.0.0.1", world.hook_port)) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as wire,
+    ):
+        told = wire.getpeercert()
+    assert told is not None
+    return datetime.strptime(str(told["notAfter"]), "%b %d %H:%M:%S %Y %Z")
+
+
+def test_a_held_bind_survives_new_certificates_and_a_new_authority(
+    world: World, wallet: Wallet, certificates: Certificates
+) -> None:
+    first = Wire(world.hook_port, wallet.kube_scheduler())
+    hold(world, first, node=False)
+    after = Authority.new("the next CA", days=30)
+    wallet.show(after.for_server(HOSTS, days=10))
+    wallet.write("ca.crt", after.pair.certificate)
+
+    look(world, certificates)
+    pod = world.pod("train-1", "train")
+    second = Wire(world.hook_port, wallet.client(after.for_client(NAME, days=5), trusts=after))
+    second.send(request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode()))
+    second.read(b"}")
+    second.send(bind(pod))
+
+    assert second.read(b"}").endswith(BOUND)
+    assert first.read(b"}").endswith(BOUND)
+    first.close()
+    second.close()
+
+
+def test_an_authority_that_was_taken_away_is_trusted_no_more_for_new_connections(
+    world: World, wallet: Wallet, certificates: Certificates
+) -> None:
+    scheduler = wallet.kube_scheduler()
+    with closing(Wire(world.hook_port, scheduler)) as before:
+        after = Authority.new("the next CA", days=30)
+        wallet.write("ca.crt", after.pair.certificate)
+        look(world, certificates)
+
+        # From another thread: what broke this connection would be told by the next read of the
+        # other one (docs/tls.md).
+        with ThreadPoolExecutor(1) as elsewhere:
+            assert elsewhere.submit(gets_nowhere, world, scheduler).result()
+        eventually(lambda: refused(world, "unknown_ca") == 1)
+        before.send(request(question(world)))
+        assert b"200 OK" in before.read(b"}")
+
+
+def test_a_half_written_pair_keeps_the_old_one_serving_and_says_so(
+    world: World, wallet: Wallet, certificates: Certificates
+) -> None:
+    scheduler = wallet.kube_scheduler()
+    pair = wallet.authority.for_server(HOSTS, days=25)
+    before = shown(world, scheduler)
+    refusals = 'gang_extender_certificate_refused{port="hooks"}'
+    expiry = 'gang_extender_certificate_expiry_seconds{setting="tls-cert-file"}'
+    ends = metric(world, expiry)
+
+    wallet.write("tls.crt", pair.certificate)
+    look(world, certificates)
+    assert shown(world, scheduler) == before
+    assert metric(world, refusals) == 1
+    ready = world.runtime.pages.test_client().get("/readyz")
+    assert (ready.status_code, "does not belong to the cert" in ready.text) == (200, True)
+
+    wallet.write("tls.key", pair.key)
+    look(world, certificates)
+    assert shown(world, scheduler) > before
+    assert metric(world, refusals) == 0
+    assert metric(world, expiry) > ends
+    assert "certificate" not in world.runtime.pages.test_client().get("/readyz").text
+
+
+def test_the_loop_looks_at_the_files_by_itself(
+    wallet: Wallet, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.tls.rotation.LOOK_S", 0.05)
+    with World(certificates=certificates, new_loop=uvloop.new_event_loop):
+        before = certificates.in_force()
+        wallet.show(wallet.authority.for_server(HOSTS, days=25))
+        eventually(lambda: certificates.in_force() is not before)
+
+
+@pytest.mark.parametrize("world", [uvloop.new_event_loop], ids=["uvloop"], indirect=True)
+def test_certificates_rotate_under_load_without_one_failed_call(
+    world: World, wallet: Wallet, certificates: Certificates
+) -> None:
+    """Each caller dials anew for every tenth call; files are written in halves all the time."""
+    asked = request(question(world))
+    answered: list[int] = []
+
+    def ask(context: ssl.SSLContext) -> None:
+        good = 0
+        for _ in range(CALLS // 10):
+            with closing(Wire(world.hook_port, context)) as wire:
+                for _ in range(10):
+                    wire.send(asked)
+                    good += wire.read(b"}").startswith(b"HTTP/1.1 200 OK")
+        answered.append(good)
+
+    callers = [
+        threading.Thread(target=ask, args=(wallet.kube_scheduler(),)) for _ in range(CALLERS)
+    ]
+    for each in callers:
+        each.start()
+    changes = 0
+    while any(each.is_alive() for each in callers):
+        pair = wallet.authority.for_server(HOSTS, days=25)
+        wallet.write("tls.crt", pair.certificate[:100])
+        look(world, certificates)
+        wallet.show(pair)
+        look(world, certificates)
+        changes += 1
+    for each in callers:
+        each.join()
+
+    assert answered == [CALLS] * CALLERS
+    assert changes >= CHANGES
+    assert metric(world, 'gang_extender_certificate_refused{port="hooks"}') == 0

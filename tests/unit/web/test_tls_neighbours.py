@@ -1,0 +1,106 @@
+"""Callers that are refused, or break off, spoil no other connection of the same event loop.
+
+OpenSSL keeps the errors of a thread in one row, and whoever looks next in that thread may take an
+old one for its own (docs/tls.md). All connections of the hook port live in one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+
+import pytest
+
+from extender.tls.issuing import Authority
+from tests.unit.tls.wallet import NAME, Wallet
+from tests.unit.web.conftest import World, eventually
+from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request
+from tests.unit.web.test_tls import certificates, gets_nowhere, wallet, world
+
+__all__ = ["certificates", "wallet", "world"]  # fixtures
+
+#: Close without a word, and let whoever writes to us hear that all is lost.
+RESET = struct.pack("ii", 1, 0)
+MANY = 20
+
+
+def reset(wire: Wire) -> None:
+    wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    os.close(wire._socket.detach())
+
+
+def refused(world: World, wallet: Wallet) -> None:
+    stranger = Authority.new("another", 9).for_client(NAME, 5)
+    assert gets_nowhere(world, wallet.client(stranger))
+    assert gets_nowhere(world, wallet.client(None))
+
+
+def speaks_something_else(world: World, wallet: Wallet) -> None:
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(request(question(world)))
+        assert wire.is_closed()
+
+
+def breaks_off_in_the_handshake(world: World, wallet: Wallet) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello = wallet.kube_scheduler().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        hello.do_handshake()
+    wire = Wire(world.hook_port)
+    wire.send(outgoing.read())
+    reset(wire)
+
+
+def breaks_off_in_a_call(world: World, wallet: Wallet) -> None:
+    wire = Wire(world.hook_port, wallet.kube_scheduler())
+    wire.send(request(question(world))[:-5])
+    reset(wire)
+
+
+def breaks_off_before_the_answer(world: World, wallet: Wallet) -> None:
+    wire = Wire(world.hook_port, wallet.kube_scheduler())
+    # Who asks so often in one breath may be put out before it has asked for the last time.
+    with suppress(OSError):
+        for _ in range(MANY):
+            wire.send(request(question(world)))
+    reset(wire)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        refused,
+        speaks_something_else,
+        breaks_off_in_the_handshake,
+        breaks_off_in_a_call,
+        breaks_off_before_the_answer,
+    ],
+    ids=lambda it: it.__name__,
+)
+def test_calls_go_on_and_a_held_bind_is_answered_beside_it(
+    world: World, wallet: Wallet, spoil: Callable[[World, Wallet], None]
+) -> None:
+    calls = Wire(world.hook_port, wallet.kube_scheduler())
+    held = Wire(world.hook_port, wallet.kube_scheduler())
+    with closing(calls), closing(held):
+        hold(world, held, node=False)
+        for _ in range(MANY):
+            # From another thread: here it is our own connections that would be spoilt.
+            with ThreadPoolExecutor(1) as elsewhere:
+                elsewhere.submit(spoil, world, wallet).result()
+            calls.send(request(question(world)))
+            assert b"200 OK" in calls.read(b"}")
+        eventually(lambda: len(world.port.connections) == 2)
+
+        pod = world.pod("train-1", "train")
+        calls.send(request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode()))
+        assert b"200 OK" in calls.read(b"}")
+        calls.send(bind(pod))
+        assert calls.read(b"}").endswith(BOUND)
+        assert held.read(b"}").endswith(BOUND)

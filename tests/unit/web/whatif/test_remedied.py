@@ -1,0 +1,128 @@
+"""What would help costs whole plans: nobody else's page waits for it, and it comes by itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from extender.model.gang import GangKey
+from extender.model.pod import Status
+from extender.model.snapshot import Snapshot
+from extender.plan.decision import Plan
+from extender.plan.planner import make_plan
+from extender.plan.policy import policies
+from extender.plan.verdict.remedies import remedies
+from extender.web.whatif import remedied
+from extender.web.whatif.bench import Bench
+from extender.web.whatif.remedied import TRYING, Remedied
+from tests.unit.evictions.scene import gang, node_table, snapshot
+from tests.unit.web.pages.conftest import Looker, looker
+
+PATIENCE_S = 60.0
+Said = TypeVar("Said", str, tuple[str, ...])
+TRAIN, LATE = GangKey("a/train"), GangKey("a/late")
+
+__all__ = ["looker"]
+
+
+@pytest.fixture
+def now() -> Snapshot:
+    waiting = (gang(name, 4, status=Status.PENDING) for name in ("train", "late"))
+    return snapshot(*waiting, nodes=node_table([2, 0]))
+
+
+@pytest.fixture
+def plan(now: Snapshot) -> Plan:
+    return make_plan(now, policies.DEFAULT)
+
+
+class Slow:
+    """Stands in for what is worked out: nothing comes before it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.done = threading.Event()
+
+    def __call__(self, *case: object) -> tuple[str, ...]:
+        assert self.may.wait(PATIENCE_S)
+        self.done.set()
+        return (f"a larger cluster for {case[-1]}",)
+
+
+def known(ask: Callable[[], Said]) -> Said:
+    """Ask until it is known, as pages and people do, but not for ever."""
+    end = time.monotonic() + PATIENCE_S
+    while TRYING[0] in (said := ask()):
+        assert time.monotonic() < end, "it is never known"
+    return said
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    stand_in = Slow()
+    monkeypatch.setattr(remedied, "remedies", stand_in)
+    monkeypatch.setattr(remedied, "_MOMENT_S", 0.05)
+    yield stand_in
+    stand_in.may.set()
+
+
+def test_what_is_quickly_known_is_said_at_once_and_asked_anew(
+    now: Snapshot, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remedied, "_MOMENT_S", PATIENCE_S)
+    ask, case = Remedied(Bench(lambda: 100.0)), (now, plan, policies.DEFAULT, TRAIN)
+    said = ask(*case)
+
+    assert said == remedies(*case) != ()
+    monkeypatch.setattr(remedied, "remedies", lambda *_: ("something else",))
+    assert ask(*case) == ("something else",)
+
+
+def test_who_asks_for_what_takes_long_is_told_so_and_another_meanwhile_too(
+    now: Snapshot, plan: Plan, slow: Slow
+) -> None:
+    ask = Remedied(Bench())
+
+    assert ask(now, plan, policies.DEFAULT, TRAIN) == TRYING
+    assert ask(now, plan, policies.DEFAULT, LATE) == TRYING
+    slow.may.set()
+    for key in (TRAIN, LATE):
+        said = known(lambda key=key: ask(now, plan, policies.DEFAULT, key))
+        assert said == (f"a larger cluster for {key}",)
+
+
+def test_what_fails_is_a_sentence(
+    now: Snapshot, plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> tuple[str, ...]:
+        raise KeyError("x")
+
+    monkeypatch.setattr(remedied, "remedies", fails)
+    monkeypatch.setattr(remedied, "_MOMENT_S", PATIENCE_S)
+
+    said = Remedied(Bench())(now, plan, policies.DEFAULT, TRAIN)
+
+    assert said == ("the extender failed to answer; its log has the details",)
+    assert "KeyError" in caplog.text
+
+
+def test_a_page_is_there_before_what_would_help_is_known(
+    looker: Looker, now: Snapshot, plan: Plan, slow: Slow
+) -> None:
+    looker.sees(now, plan)
+
+    page = looker.page(f"/gangs/{TRAIN}", status=202)
+    assert TRYING[0] in page
+    assert "What it needs" in page
+    assert "data-unfinished" in page
+    looker.page("/gangs")
+
+    slow.may.set()
+    assert slow.done.wait(PATIENCE_S)
+    page = known(lambda: looker.client.get(f"/gangs/{TRAIN}").text)
+    assert f"a larger cluster for {TRAIN}" in page
+    assert "data-unfinished" not in page
