@@ -1,0 +1,124 @@
+"""`make nightly`: everything that takes long, part by part.
+
+    python -m tests.nightly [PART ...] [--minors 1.28 ...] [-- ARGUMENTS]
+
+Every part runs even after one has failed. The last lines name each part with its result and its
+minutes; the exit code is 1 when one of them failed. Arguments after `--` go to the last command of
+the part. What a part draws by chance is printed with the seed that draws it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+#: Control planes side by side: their tests wait more than they compute.
+_PLANES = "3"
+
+
+def _pytest(*words: str, workers: str = "2", dist: str = "loadfile") -> list[str]:
+    spread = ["-n", workers, "--dist", dist] if workers != "1" else []
+    return ["pytest", *words, *spread]
+
+
+def _planes(*paths: str, workers: str = _PLANES) -> list[str]:
+    return _pytest(*paths, "-p", "no:randomly", workers=workers)
+
+
+def _seed() -> str:
+    return str(secrets.randbelow(10**6))
+
+
+_NIGHT = "tests/nightly/cluster"
+#: Files of tests/nightly/cluster that are a part of their own.
+_PARTS_OF_CLUSTER = {
+    "rights": ("rights", "doctor_beside", "doctor_behind", "hardening"),
+    "alerts": ("alerts",),
+    "install": (
+        *("install", "by_hand", "chart", "chart_installed", "default_scheduler", "kubeadm"),
+        *("exempt_namespaces", "taken_away"),
+    ),
+}
+
+
+def _files(part: str) -> list[str]:
+    return [f"{_NIGHT}/test_{name}.py" for name in _PARTS_OF_CLUSTER[part]]
+
+
+def _others() -> list[str]:
+    apart = {file for part in _PARTS_OF_CLUSTER for file in _files(part)}
+    return [str(path) for path in sorted(Path(_NIGHT).glob("test_*.py")) if str(path) not in apart]
+
+
+#: Part -> its commands, each the words after `python -m`.
+PARTS: dict[str, Callable[[], list[list[str]]]] = {
+    "generated": lambda: [
+        _pytest("tests/unit", "tests/system", f"--hypothesis-seed={_seed()}", dist="worksteal")
+    ],
+    "docs": lambda: [_pytest("tests/nightly/docs")],
+    "packaging": lambda: [_pytest("tests/nightly/packaging", "tests/nightly/chart")],
+    "judges": lambda: [_pytest("tests/nightly/judges", "tests/nightly/attacks")],
+    "fuzz": lambda: [_pytest("tests/nightly/fuzz"), ["tests.nightly.fuzz", "--seconds", "30"]],
+    "soak": lambda: [
+        _pytest("tests/nightly/soak"),
+        ["tests.nightly.soak.soak", "2000"],
+        ["tests.nightly.soak.holds", "20000"],
+    ],
+    "mutations": lambda: [["tests.nightly.mutations"]],
+    "browser": lambda: [_pytest("tests/nightly/browser", "-p", "no:randomly", workers="1")],
+    "cluster": lambda: [_planes("tests/cluster", *_others())],
+    "rights": lambda: [_planes(*_files("rights"))],
+    "alerts": lambda: [_planes(*_files("alerts"), workers="1")],
+    "install": lambda: [_planes(*_files("install"))],
+    "takeovers": lambda: [
+        ["tests.nightly.cluster", "takeovers", "--lease", lease, "--rounds", "4"]
+        for lease in ("own", "scheduler")
+    ],
+    "chaos": lambda: [["tests.nightly.cluster", "chaos", "--seconds", "600"]],
+    "crash": lambda: [
+        ["tests.nightly.crash", "--limit", "600", "--seed", _seed(), "--keep", "build/crash"]
+    ],
+    "siege": lambda: [["tests.nightly.cluster", "siege", "--seconds", "20", "--patience", "10"]],
+    "matrix": lambda: [["tests.nightly.cluster", "matrix"]],
+}
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    at = words.index("--") if "--" in words else len(words)
+    rest = words[at + 1 :]
+    parser = argparse.ArgumentParser(prog="python -m tests.nightly", description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; or list")
+    parser.add_argument("--minors", nargs="*", default=[], help="of the part matrix")
+    typed = parser.parse_args(words[:at])
+    if typed.parts == ["list"]:
+        print("\n".join(PARTS))
+        return 0
+    if unknown := [name for name in typed.parts if name not in PARTS]:
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if rest and len(typed.parts) != 1:
+        parser.error("arguments after -- are for one part: name it")
+    results = [_run(name, [*typed.minors, *rest]) for name in typed.parts or PARTS]
+    print("\n" + "\n".join(results))
+    return int(any("failed" in result for result in results))
+
+
+def _run(name: str, more: list[str]) -> str:
+    """Run the commands of a part one after the other, and return how it ended."""
+    began, codes = time.monotonic(), []
+    commands = PARTS[name]()
+    commands[-1] += more
+    for command in commands:
+        print(f"\n== {name}: python -m {' '.join(command)}", flush=True)
+        codes.append(subprocess.run([sys.executable, "-m", *command]).returncode)
+    ended = "failed" if any(codes) else "passed"
+    return f"{name:<10} {ended}  {(time.monotonic() - began) / 60:5.1f} min"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
