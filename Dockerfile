@@ -13,13 +13,11 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     install --no-compile --require-hashes --only-binary :all: -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY extender extender
-COPY release release
 # The date of what is built, not of the day: the same commit gives the same wheel.
 ARG SOURCE_DATE_EPOCH
 RUN /opt/tools/bin/python -m hatchling build --target wheel --directory dist \
     && /opt/tools/bin/pip --python /opt/gang-extender/bin/python \
-    install --no-compile --no-deps --no-index dist/*.whl \
-    && /opt/tools/bin/python -m release.sbom /opt/gang-extender > /opt/gang-extender/sbom.cdx.json
+    install --no-compile --no-deps --no-index dist/*.whl
 # The tree is read-only where it runs, so what is imported is compiled here; of the Kubernetes
 # client, only what we use of it.
 RUN /opt/gang-extender/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \

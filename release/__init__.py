@@ -1,1 +1,0 @@
-"""What makes a release: the list of its parts, and the proof on every Python."""
