@@ -38,7 +38,6 @@ NEEDED_BY_TESTS = (
     "kube-controller-manager",
     "controller-manager",  # Volcano's
     "helm",
-    "actionlint",
     "prometheus",
     "promtool",
 )
