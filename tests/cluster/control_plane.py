@@ -50,7 +50,7 @@ leaderElection: {{leaderElect: false}}
 AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
-#: `make cluster-matrix` asks for other minors, as kube-scheduler@1.30.
+#: The matrix of minors asks for other minors, as kube-scheduler@1.30.
 SCHEDULER = os.environ.get("TEST_KUBE_SCHEDULER", "kube-scheduler")
 #: What docs/compatibility.md asks of whoever runs a minor that needs it.
 SCHEDULER_FLAGS = {"kube-scheduler@1.32": ["--feature-gates=SchedulerQueueingHints=false"]}

@@ -104,8 +104,8 @@ def compared(things: list[Object]) -> dict[str, Object]:
 
 
 def as_the_overlay(deployment: str) -> Values:
-    """The two values that an overlay decides otherwise: it makes the namespace, and `make image`
-    calls the image so."""
+    """The two values that an overlay decides otherwise: it makes the namespace, and its
+    image has the tag dev."""
     return {"deployment": deployment, "namespace.create": True, "image.tag": "dev"}
 
 

@@ -1,4 +1,4 @@
-"""`make fuzz`: every edge, or those that are named, for long; what is found is kept as a file.
+"""Fuzzes every edge, or those that are named, for long; what is found is kept as a file.
 
     python -m tests.nightly.fuzz [--seed N] [--count N | --seconds N] [EDGE ...]
 

@@ -1,4 +1,4 @@
-"""Half a minute of chaos, always the same; `make chaos` plays longer ones."""
+"""Half a minute of chaos, always the same; `make nightly ONLY=chaos` plays a long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of the crash points, and a plant: the whole walk is `make crash-points`."""
+"""A sample of the crash points, and a plant: the whole walk is `python -m tests.nightly.crash`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The book against any order of events: the invariants of docs/holds.md, one by one.
 
-The machine plays kube-scheduler, the API server and a watch that may lag behind it. `make soak`
-plays a hundred thousand stories instead of a few hundred (`tests/nightly/soak`).
+The machine plays kube-scheduler, the API server and a watch that may lag behind it.
+`python -m tests.nightly.soak.holds` plays a hundred thousand stories instead of a few hundred.
 """
 
 from __future__ import annotations

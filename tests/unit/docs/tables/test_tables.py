@@ -20,7 +20,7 @@ def test_the_written_parts_of_a_page_are_as_the_code_has_them(page: str) -> None
     text = (DOCS / page).read_text()
 
     assert names(text), f"{page} has no written part"
-    assert rewritten(text, WRITERS) == text, "run: make tables"
+    assert rewritten(text, WRITERS) == text, "run: .venv/bin/python -m tests.unit.docs.tables"
 
 
 def test_every_part_that_can_be_written_has_one_place_in_the_manual() -> None:
