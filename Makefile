@@ -81,3 +81,4 @@ lock: $(DEV)
 	$(COMPILE) pyproject.toml --output-file requirements.lock
 	$(COMPILE) pyproject.toml --group dev --output-file requirements-dev.lock
 	$(COMPILE) --group build --constraints requirements-dev.lock --output-file requirements-build.lock
+	$(COMPILE) --group release --constraints requirements-dev.lock --output-file requirements-release.lock
