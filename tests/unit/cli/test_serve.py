@@ -85,3 +85,16 @@ def test_certificates_that_cannot_be_used_are_refused(tmp_path: Path, prefix: st
     told = refusal(f"--kubeconfig={write_kubeconfig(tmp_path, 9)}", *files)
 
     assert f"--{prefix}tls-cert-file {tmp_path}/tls.crt: expired at " in told
+
+
+def test_a_setting_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CliRunner().invoke(main, ["serve", "--from-tomorrow"]).exit_code == 2
+    monkeypatch.setenv("GANG_EXTENDER_FROM_TOMORROW", "1")
+
+    assert "GANG_EXTENDER_FROM_TOMORROW is not a setting" in refusal()
+
+
+def test_a_flag_wins_over_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GANG_EXTENDER_HOLD_S", "7")
+
+    assert main.commands["serve"].make_context("serve", ["--hold-s=9"]).params["hold_s"] == 9

@@ -20,6 +20,7 @@ from tests.cluster.rights import (
 from .scenes import INSTALLED, kind
 
 HOME = "gang-system"
+WRITTEN_BY_PEOPLE = ("pods", "podgroups", "queues")
 #: On whatever address it listens.
 ASKING = {
     "ops_auth": "tokenreview",
@@ -51,6 +52,15 @@ def test_what_is_needed_is_what_is_granted(
     granted: tuple[Right, ...], needed: tuple[NeededRight, ...]
 ) -> None:
     assert sorted(needed) == sorted(each for right in granted for each in as_needed(right))
+
+
+def test_the_role_reads_no_secrets_and_only_reads_what_people_write() -> None:
+    resources = {right.resource for right in EVERYWHERE}
+    verbs = {right.verb for right in EVERYWHERE if right.resource in WRITTEN_BY_PEOPLE}
+
+    assert {"pods", "pods/binding"} <= resources
+    assert not resources & {"secrets", "configmaps", "*"}
+    assert verbs <= {"get", "list", "watch"}
 
 
 def test_a_status_is_patched_by_itself_or_with_the_object_but_never_both() -> None:

@@ -110,20 +110,6 @@ def test_an_alert_that_counts_bursts_waits_for_nothing_and_all_others_outlast_an
     assert "prometheus" not in ALERTS.name
 
 
-def test_what_the_manual_says_of_things_that_are_away_is_shown_by_tests_there_are() -> None:
-    told = OPERATIONS.read_text().partition("\n## While something is away\n")[2]
-    told = told.partition("\n## ")[0]
-    tests = Path(__file__).parents[2] / "cluster"
-    written = "".join(path.read_text() for path in tests.glob("test_*.py"))
-    rows = [line for line in told.splitlines() if line.startswith("| ")][1:]
-
-    assert rows
-    for row in rows:
-        named = re.findall(r"`(test_\w+)`", row)
-        assert named, row
-        assert [name for name in named if f"def {name}(" not in written] == []
-
-
 def test_the_scrape_configuration_of_the_manual_finds_the_service_of_the_manifests() -> None:
     block = OPERATIONS.read_text().partition("<!-- scrape-config -->\n```yaml\n")[2]
     (job,) = yaml.safe_load(block.partition("```")[0])["scrape_configs"]

@@ -247,3 +247,28 @@ def test_what_the_manual_says_a_snapshot_does_not_keep_is_not_kept(
     assert back.gangs[train.key].backing_off_until == 0
     assert (back.protected, back.misfits) == ({}, {})
     assert lost in (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+
+
+def test_what_a_pod_runs_is_not_kept(tmp_path: Path) -> None:
+    saved = tmp_path / "pod.yaml"
+    saved.write_text(
+        """
+apiVersion: v1
+kind: Pod
+metadata: {name: visible, namespace: a, annotations: {note: whisper}}
+spec:
+  schedulerName: gang-scheduler
+  volumes: [{name: v, secret: {secretName: hush}}]
+  containers:
+  - name: main
+    image: registry.example/hidden
+    command: [covert]
+    env: [{name: TOKEN, value: hunter2}]
+    volumeMounts: [{name: v, mountPath: /hush}]
+"""
+    )
+    told = json.dumps(dump(objects.read([str(saved)], OURS).snapshot()))
+
+    assert "visible" in told
+    for word in ("whisper", "hush", "hidden", "covert", "TOKEN", "hunter2"):
+        assert word not in told

@@ -244,3 +244,8 @@ def test_a_queue_may_have_no_weight_at_all() -> None:
     assert queue(weight=0).weight == 0
     assert queue(weight=0).problem == ""
     assert queue().weight == 1
+
+
+def test_a_field_of_a_newer_version_is_passed_over() -> None:
+    assert group(fromTomorrow={"a": 1}) == group()
+    assert queue(fromTomorrow=1) == queue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.model.gang import GangKey
+from extender.model.gang import Gang, GangKey
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
@@ -149,3 +149,26 @@ def test_relatives_give_back_before_strangers() -> None:
     plan = decide(cluster([node("n1", cpu=6)], gangs, queues), TREE)
 
     assert [order.name for order in plan.evictions] == ["near-2"]
+
+
+def of_twelve(*gangs: Gang) -> Plan:
+    """Decide over twelve cpus, of which `mine` is due six and lends four."""
+    mine = with_due("mine", 6, guarantee=amounts(cpu=2))
+    return decide(cluster(nodes(3, cpu=4), gangs, [mine, with_due("theirs", 6)]))
+
+
+def test_a_queue_lends_all_but_its_guarantee() -> None:
+    assert started(of_twelve(elastic("theirs", 12)), "a/theirs") == 10
+
+
+def test_a_queue_takes_back_what_it_lacks_of_its_due() -> None:
+    lent = [
+        gang(f"a/theirs-{number}", 1, cpu=1, queue="theirs", on=[home])
+        for number, home in enumerate(["n1"] * 4 + ["n2"] * 4 + ["n3"] * 2)
+    ]
+    wanted = [gang(f"a/mine-{number}", 1, cpu=1, queue="mine") for number in range(6)]
+    plan = of_twelve(*lent, *wanted)
+
+    # Two find the room that was kept for them; the others wait for as many to leave.
+    assert sum(started(plan, f"a/mine-{number}") for number in range(6)) == 2
+    assert len(plan.evictions) == 4
