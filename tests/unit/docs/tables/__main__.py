@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.docs.tables.manual import PAGES, WRITERS
-from tests.unit.docs.tables.parts import DOCS, rewritten
+from tests.unit.docs.tables.manual import MARK, written
+from tests.unit.docs.tables.parts import rewrite
 
-for page in PAGES:
-    path = DOCS / page
-    path.write_text(rewritten(path.read_text(), WRITERS))
+rewrite(MARK, written())

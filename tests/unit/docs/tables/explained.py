@@ -44,7 +44,7 @@ def _operations_port(told: Told) -> Iterator[str]:
     app = Flask(__name__)
     app.register_blueprint(Ops(journal, lambda: policy, lambda: NOW + 10).blueprint())
     server = make_server("127.0.0.1", 0, app)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -1,32 +1,26 @@
-"""Which pages have written parts, and who writes which."""
+"""The parts that are written from the code, and what writes each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from extender.model.reason import Reason
 from tests.unit.docs.tables import (
     commandline,
     explained,
+    holds,
     reasons,
     rights,
     series,
     settings,
     traps,
 )
-from tests.unit.docs.tables.parts import Writers
 
-PAGES = (
-    "cli.md",
-    "configuration.md",
-    "doctor.md",
-    "operations.md",
-    "reasons.md",
-    "security.md",
-    "troubleshooting.md",
-)
+#: Of the parts that every landing compares.
+MARK = "generated"
 
-WRITERS: Writers = {
+_WRITERS: Mapping[str, Callable[[], str]] = {
     "settings": settings.settings,
     "series": series.series,
     "words": commandline.words,
@@ -36,5 +30,11 @@ WRITERS: Writers = {
     "findings": reasons.findings,
     "rights": rights.rights,
     "traps": traps.traps,
+    **holds.PARTS,
     **{f"explain {each.value}": partial(explained.of, each) for each in Reason},
 }
+
+
+def written() -> dict[str, str]:
+    """Write every part."""
+    return {name: write() for name, write in _WRITERS.items()}

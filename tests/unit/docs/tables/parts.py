@@ -1,28 +1,61 @@
-"""The parts of a page that are written from the code, between marks that no reader sees."""
+"""The parts of a page that are written, between marks that no reader sees.
+
+`<!-- rights: generated -->` begins the part *rights* of those that are marked as generated.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
-DOCS = Path(__file__).parents[4] / "docs"
-
-#: The name of a part -> its text, which ends in a line break.
-Writers: TypeAlias = dict[str, Callable[[], str]]
-
-_PART = re.compile(r"(<!-- ([\w ]+): generated -->\n).*?(<!-- end -->)", re.DOTALL)
+ROOT = Path(__file__).parents[4]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
-def names(page: str) -> list[str]:
-    """Name the parts that *page* has a place for."""
-    return [name for _, name, _ in _PART.findall(page)]
+class Part(NamedTuple):
+    """A part as it is on a page; its text ends in a line break."""
+
+    page: Path
+    name: str
+    text: str
 
 
-def rewritten(page: str, writers: Writers) -> str:
-    """Give *page* with every part as the code has it now."""
-    return _PART.sub(lambda part: f"{part[1]}{writers[part[2]]()}{part[3]}", page)
+def _pattern(mark: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- ([\w ]+): {mark} -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def parts(mark: str) -> list[Part]:
+    """Give every part that is marked so."""
+    return [
+        Part(page, name, text)
+        for page in PAGES
+        for _, name, text, _ in _pattern(mark).findall(page.read_text())
+    ]
+
+
+def rewrite(mark: str, written: Mapping[str, str]) -> None:
+    """Put what is *written* into the pages; a part that is not among it stays as it is."""
+    for page in {each.page for each in parts(mark)}:
+        page.write_text(
+            _pattern(mark).sub(
+                lambda found: f"{found[1]}{written.get(found[2], found[3])}{found[4]}",
+                page.read_text(),
+            )
+        )
+
+
+def differences(mark: str, written: Mapping[str, str]) -> list[str]:
+    """Name each part that is not as it is *written*, has no place, or nothing that writes it."""
+    placed = parts(mark)
+    names = [each.name for each in placed]
+    stale = [
+        f"{each.page.relative_to(ROOT)}: {each.name}"
+        for each in placed
+        if each.text != written.get(each.name)
+    ]
+    return stale + [f"{name} is on no page" for name in written if name not in names]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
