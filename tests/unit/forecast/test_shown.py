@@ -8,16 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import main
-from extender.forecast.expectation import ENOUGH
-from extender.forecast.experience import MOST_NAMES, MOST_OF_A_NAMESPACE, MOST_SAMPLES
-from extender.forecast.lookahead import MOST_STEPS
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.bench.bench_estimates import HEAD, SMALL, row
+from tests.bench.bench_estimates import row
 from tests.unit.forecast.test_lookahead import HOUR, running, seen, waiting
 from tests.unit.web.pages.conftest import Looker
-
-PAGE = Path(__file__).parents[3] / "docs" / "estimates.md"
 
 SAVED = """
 apiVersion: v1
@@ -100,20 +95,7 @@ def test_the_list_of_gangs_says_when_in_two_words(looking: Looker) -> None:
     assert ">about 14:00 UTC</span>" in looking.page("/gangs")
 
 
-def test_the_manual_has_the_bounds_that_hold() -> None:
-    page = PAGE.read_text()
+def test_what_is_declared_truly_is_foretold_to_the_second() -> None:
+    *_, asked, with_a_time, _, _, median, worst, _ = row("deadlock", declared=True).split(" | ")
 
-    assert f"{MOST_SAMPLES} runs of a name" in page
-    assert f"{MOST_OF_A_NAMESPACE} names of a namespace, {MOST_NAMES} in all" in page
-    assert f"at most {MOST_STEPS} plans and one second" in page
-    assert ENOUGH == 5
-    assert "at least five earlier gangs" in page
-
-
-@pytest.mark.parametrize("declared", [False, True], ids=["learnt", "declared"])
-@pytest.mark.parametrize("name", SMALL)
-def test_the_table_of_errors_is_what_the_command_prints(name: str, declared: bool) -> None:
-    lines = PAGE.read_text().splitlines()
-
-    assert HEAD.splitlines()[0] in lines
-    assert row(name, declared=declared) in lines
+    assert (asked, with_a_time, median, worst) == ("1", "1", "1 s", "1 s")

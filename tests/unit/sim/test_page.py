@@ -163,13 +163,6 @@ def test_of_many_gangs_some_are_drawn_and_the_page_says_which() -> None:
     assert [each.created_at for each in chosen] == sorted(each.created_at for each in chosen)
 
 
-def test_the_manual_says_how_many_are_drawn() -> None:
-    manual = (ROOT / "docs/simulate.md").read_text()
-
-    assert f"Of more than {gantt.MOST} gangs" in manual
-    assert f"the {gantt.LONGEST} that waited longest" in manual
-
-
 def test_few_gangs_are_all_drawn() -> None:
     chosen, said = gantt.choose([run(number, 0) for number in range(9)], end=10)
 
