@@ -37,7 +37,7 @@ from extender.reporting.holdnews import HoldNews
 from extender.reporting.journal import Journal
 from extender.reporting.reporter import Reporter
 from extender.settings import Settings
-from extender.tls.rotation import LOOK_S as TLS_LOOK_S, Certificates
+from extender.tls.rotation import Certificates
 from extender.web.app import create_app
 from extender.web.hooks import Hooks
 from extender.whatif.on_page import supposing
@@ -145,7 +145,7 @@ class Runtime:
             Rounds(timer, ledger.look_after, every_s=PROMISES_LOOK_S),
             Rounds(timer, Summons(cluster, wake, may_answer).look, every_s=SUMMONS_LOOK_S),
             Rounds(timer, leadership.look, every_s=TERM_LOOK_S),
-            *(Rounds(timer, each.look, every_s=TLS_LOOK_S) for each in certificates),
+            *(Rounds(timer, each.look, every_s=each.look_s) for each in certificates),
         ]
         metrics.holds.set_function(lambda: barrier.holds)
         self.pages = create_app(

@@ -54,8 +54,11 @@ class Certificates:
         shown: Files,
         guard: Guard | None = None,
         now: Callable[[], float] = time.time,
+        look_s: float = LOOK_S,
     ) -> None:
         self.port = port
+        #: How often they want to be looked at.
+        self.look_s = look_s
         self.guard = guard
         #: Why the files as they are now are not in force, in one sentence; empty when they are.
         self.refusal = ""

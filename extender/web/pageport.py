@@ -52,6 +52,7 @@ class PagePort(BoundedPort):
         *,
         limits: CallerLimits = LIMITS,
         reviewer: Reviewer | None = None,
+        most_read: int = _MOST_READ,
     ) -> None:
         super().__init__("operations", uvloop.new_event_loop(), pages.metrics, limits, tls)
         self.probes = pages.probes
@@ -63,7 +64,7 @@ class PagePort(BoundedPort):
         life_s = LIFE_S if reviewer is None else GOOD_S
         self.streams = Streams(self.loop, pages.pulse, life_s=life_s)
         self.desk = Desk(pages.wsgi_app, stands=pages.stands)
-        self.unread = Unread(_MOST_READ)
+        self.unread = Unread(most_read)
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="operations", daemon=True
         )

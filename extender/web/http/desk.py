@@ -92,6 +92,7 @@ class Desk:
         app: Wsgi,
         monotonic: Callable[[], float] = time.monotonic,
         stands: Callable[[], object] = lambda: None,
+        rest: Callable[[float], object] | None = None,
     ) -> None:
         """What was written while *stands* said otherwise is not given any more."""
         self._app = app
@@ -101,6 +102,7 @@ class Desk:
         self._inquiries: queue.Queue[Inquiry | None] = queue.Queue()
         self._kept: dict[tuple[bytes, ...], tuple[float, Written]] = {}
         self._ending = threading.Event()
+        self._rest = rest or self._ending.wait
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
 
     def start(self) -> None:
@@ -137,7 +139,7 @@ class Desk:
                 inquiry.take(_BUSY)
             else:
                 inquiry.take(self._write(inquiry, now))
-                self._ending.wait(self._monotonic() - now)
+                self._rest(self._monotonic() - now)
 
     def _forget(self, now: float) -> None:
         """Throw away what is not good any longer: all of it, if we lead no more or again."""

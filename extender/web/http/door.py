@@ -60,10 +60,13 @@ class Shares:
     and its kubelet is not to pay for one of them.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._pace = lru_cache(maxsize=ADDRESSES)(
-            lambda address: Pace(NEWCOMERS_PER_S, NEWCOMERS, monotonic)
-        )
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        at_once: int = NEWCOMERS,
+        per_s: float = NEWCOMERS_PER_S,
+    ) -> None:
+        self._pace = lru_cache(maxsize=ADDRESSES)(lambda address: Pace(per_s, at_once, monotonic))
 
     def take(self, address: str) -> bool:
         """Take one of the share of *address*, if there is one left."""
@@ -81,6 +84,9 @@ class Door:
         turned_away: Callable[[str, str, int], None],
         left: Callable[[str, int], None] = lambda caller, count: None,
         shares: Shares | None = None,
+        *,
+        handshakes: int = HANDSHAKES,
+        handshake_s: float = HANDSHAKE_S,
     ) -> None:
         """Tell why how many are *turned_away* and how many *left*, and where the last came from."""
         self._loop = asyncio.get_running_loop()
@@ -90,6 +96,8 @@ class Door:
         self._turned_away = turned_away
         self._left = left
         self._shares = shares
+        self._handshakes = handshakes
+        self._handshake_s = handshake_s
         #: Handshakes that are under way, the longest first.
         self._shaking: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
@@ -117,7 +125,7 @@ class Door:
         """
         self.show_everybody()
         await asyncio.sleep(0 if self._tls else _LAST_CALLERS_S)
-        for _ in range(0 if self._tls else HANDSHAKES):
+        for _ in range(0 if self._tls else self._handshakes):
             caller, _address = self._next()
             if caller is None:
                 break
@@ -186,7 +194,7 @@ class Door:
         self._pause = self._loop.call_later(seconds, self._go_on)
 
     def _begin(self, caller: socket.socket) -> None:
-        while len(self._shaking) >= HANDSHAKES:
+        while len(self._shaking) >= self._handshakes:
             longest = self._shaking.pop(next(iter(self._shaking)))
             self._turned_away("full", _where_from(longest), 1)
             _hang_up(longest)
@@ -205,7 +213,7 @@ class Door:
         caller.setblocking(False)
         caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Why it failed is counted where TLS is spoken; here it has simply not come in.
-        patience_s = HANDSHAKE_S if self._tls else None
+        patience_s = self._handshake_s if self._tls else None
         with suppress(OSError):
             await self._loop.connect_accepted_socket(
                 self._connection, caller, ssl=self._tls, ssl_handshake_timeout=patience_s

@@ -16,13 +16,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from extender.metrics import Metrics
-from extender.web.http.door import Door, Shares
+from extender.web.http.door import (
+    HANDSHAKE_S,
+    HANDSHAKES,
+    NEWCOMERS,
+    NEWCOMERS_PER_S,
+    Door,
+    Shares,
+)
 from extender.web.http.refusals import Refusals
 
-_SWEEP_S = 1.0
-#: How long the next of those strangers waits whose calls are long: each turn is one read, at most
-#: 256 KiB, so that all of them together send 128 MiB in a second, and the loop is free between.
-_TURN_S = 0.002
 #: Who comes in a crowd waits here for the loop, or the kernel would let him try again after a
 #: second; asyncio's hundred is less than a gang.
 _BACKLOG = 4096
@@ -55,6 +58,18 @@ class CallerLimits:
     #: and again, or comes again, is answered so much less often, and nobody else notices. With a
     #: pace an address has a share of newcomers, too.
     pace_s: float = 0.0
+    #: The share of an address: so many newcomers at once, and then so many each second.
+    newcomers: int = NEWCOMERS
+    newcomers_per_s: float = NEWCOMERS_PER_S
+    #: Handshakes at a time, and how long each may take.
+    handshakes: int = HANDSHAKES
+    handshake_s: float = HANDSHAKE_S
+    #: How long the next of those strangers waits whose calls are long: each turn is one read, at
+    #: most 256 KiB, so that all of them together send 128 MiB in a second, and the loop is free
+    #: between.
+    turn_s: float = 0.002
+    #: How often it is asked whose time is over.
+    sweep_s: float = 1.0
     #: Path and headers of a call.
     head: int = 16 * 1024
     #: The body of one call that is answered; none where nobody reads it.
@@ -131,12 +146,20 @@ class BoundedPort(ABC):
 
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
-        refusals = self.refusals
-        shares = Shares() if self.limits.pace_s else None
+        limits, refusals = self.limits, self.refusals
         self._door = Door(
-            listening, self.connection, self._tls, refusals.tell, refusals.left, shares
+            listening,
+            self.connection,
+            self._tls,
+            refusals.tell,
+            refusals.left,
+            Shares(at_once=limits.newcomers, per_s=limits.newcomers_per_s)
+            if limits.pace_s
+            else None,
+            handshakes=limits.handshakes,
+            handshake_s=limits.handshake_s,
         )
-        self._door.open(_BACKLOG, self.limits.silent_s, self.limits.pace_s)
+        self._door.open(_BACKLOG, limits.silent_s, limits.pace_s)
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
@@ -236,7 +259,7 @@ class BoundedPort(ABC):
         """Read on from *guest*, who pauses, when those before have been read on."""
         self._turns[guest] = None
         if self._turning is None:
-            self._turning = self.loop.call_later(_TURN_S, self._give_turn)
+            self._turning = self.loop.call_later(self.limits.turn_s, self._give_turn)
 
     def _give_turn(self) -> None:
         self._turning = None
@@ -245,11 +268,11 @@ class BoundedPort(ABC):
             del self._turns[first]
             first.go_on()
         if self._turns:
-            self._turning = self.loop.call_later(_TURN_S, self._give_turn)
+            self._turning = self.loop.call_later(self.limits.turn_s, self._give_turn)
 
     def _sweep(self) -> None:
         self._beat_at, now = time.monotonic(), self.loop.time()
         for each in tuple(self.connections):
             if now > each.deadline:
                 each.overdue()
-        self._sweeper = self.loop.call_later(_SWEEP_S, self._sweep)
+        self._sweeper = self.loop.call_later(self.limits.sweep_s, self._sweep)

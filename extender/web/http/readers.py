@@ -168,7 +168,12 @@ class Readers:
         reviewer: Reviewer,
         loop: asyncio.AbstractEventLoop,
         monotonic: Callable[[], float] = passing,
+        *,
+        most_kept: int = _MOST_KEPT,
+        most_friends: int = _MOST_FRIENDS,
     ) -> None:
+        self._most_kept = most_kept
+        self._most_friends = most_friends
         self._reviewer = reviewer
         self._loop = loop
         self._monotonic = monotonic
@@ -280,14 +285,14 @@ class Readers:
     def _keep(self, key: _Key, verdict: Refusal | None, asked_at: float) -> None:
         self._known.pop(key, None)
         self._known[key] = (asked_at + GOOD_S, verdict)
-        if len(self._known) > _MOST_KEPT:
+        if len(self._known) > self._most_kept:
             del self._known[next(iter(self._known))]
         if verdict is BAD_TOKEN:
             self._friends_until.pop(key[0], None)
         elif verdict is None:
             self._friends_until.pop(key[0], None)
             self._friends_until[key[0]] = asked_at + _FRIEND_S
-            if len(self._friends_until) > _MOST_FRIENDS:
+            if len(self._friends_until) > self._most_friends:
                 del self._friends_until[next(iter(self._friends_until))]
 
     def _silence(self, lane: _Lane, error: Exception) -> None:

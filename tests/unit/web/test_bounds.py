@@ -9,28 +9,31 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import uvloop
 
 from extender.web import hookport, pageport
-from extender.web.http import port as port_module
-from extender.web.http.port import BoundedPort
+from extender.web.http.port import CallerLimits
 from extender.web.pageport import PagePort
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import HEADERS, Wire, hold, question, request
 
 MIB = 1024 * 1024
-#: Long enough for whoever behaves on a busy machine, short enough to wait for.
-SHORT = {"idle_s": 2.0, "call_s": 1.0, "answer_s": 1.0, "connections": 8, "silent_s": 0}
-HOOKS = replace(hookport.LIMITS, bodies=2 * MIB, **SHORT)
-PAGES = replace(pageport.LIMITS, **SHORT)
+HOOKS = replace(hookport.LIMITS, bodies=2 * MIB, connections=8, silent_s=0)
+PAGES = replace(pageport.LIMITS, connections=8, silent_s=0)
+#: For those tests that wait until a time is over.
+SHORT = {"idle_s": 0.3, "call_s": 0.3, "answer_s": 0.3, "sweep_s": 0.05}
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World(limits=HOOKS, new_loop=uvloop.new_event_loop)
+def limits() -> CallerLimits:
+    return HOOKS
+
+
+@pytest.fixture
+def world(limits: CallerLimits) -> Iterator[World]:
+    made = World(limits=limits, new_loop=uvloop.new_event_loop)
     # Else the kernel takes megabytes off our hands, and nothing is left to drop.
     made._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
     with made:
@@ -46,11 +49,9 @@ def pages(world: World) -> Iterator[PagePort]:
 
 
 @pytest.fixture(params=["hooks", "operations"])
-def door(request: pytest.FixtureRequest, world: World, pages: PagePort) -> tuple[int, BoundedPort]:
-    """One port after the other: its number, and what listens there."""
-    if request.param == "hooks":
-        return world.hook_port, world.port
-    return world.ops_port, pages
+def number(request: pytest.FixtureRequest, world: World, pages: PagePort) -> int:
+    """Give the number of one port after the other."""
+    return world.hook_port if request.param == "hooks" else world.ops_port
 
 
 def refused(world: World, reason: str) -> float:
@@ -73,10 +74,9 @@ def drips(wire: Wire, drop: bytes) -> float:
     return time.monotonic() - began
 
 
-def test_a_byte_now_and_then_does_not_buy_a_call_more_time(
-    world: World, door: tuple[int, BoundedPort]
-) -> None:
-    with closing(Wire(door[0])) as wire:
+@pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
+def test_a_byte_now_and_then_does_not_buy_a_call_more_time(world: World) -> None:
+    with closing(Wire(world.hook_port)) as wire:
         wire.send(b"POST /filter HTTP/1.1\r\nX-Slow: ")
         drips(wire, b"a")
 
@@ -84,8 +84,9 @@ def test_a_byte_now_and_then_does_not_buy_a_call_more_time(
     eventually(lambda: refused(world, "slow") == 1)
 
 
-def test_blank_lines_do_not_keep_an_idle_connection(door: tuple[int, BoundedPort]) -> None:
-    with closing(Wire(door[0])) as wire:
+@pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
+def test_blank_lines_do_not_keep_an_idle_connection(world: World) -> None:
+    with closing(Wire(world.hook_port)) as wire:
         drips(wire, b"\r\n")
 
         assert wire.is_closed()
@@ -94,10 +95,8 @@ def test_blank_lines_do_not_keep_an_idle_connection(door: tuple[int, BoundedPort
 @pytest.mark.parametrize(
     "begin", [b"GET /", b"GET / HTTP/1.1\r\nX-", b"GET / HTTP/1.1\r\nX-A: "], ids=repr
 )
-def test_a_head_without_end_is_refused_before_it_is_long(
-    world: World, door: tuple[int, BoundedPort], begin: bytes
-) -> None:
-    with closing(Wire(door[0])) as wire:
+def test_a_head_without_end_is_refused_before_it_is_long(world: World, begin: bytes) -> None:
+    with closing(Wire(world.hook_port)) as wire:
         wire.send(begin)
         with suppress(ConnectionError):
             wire.send(*[b"a" * 8192] * 64)
@@ -106,17 +105,15 @@ def test_a_head_without_end_is_refused_before_it_is_long(
     eventually(lambda: refused(world, "head") == 1)
 
 
-def test_many_small_headers_are_as_bad_as_a_large_one(
-    world: World, door: tuple[int, BoundedPort]
-) -> None:
-    with closing(Wire(door[0])) as wire, suppress(ConnectionError):
+def test_many_small_headers_are_as_bad_as_a_large_one(world: World) -> None:
+    with closing(Wire(world.hook_port)) as wire, suppress(ConnectionError):
         wire.send(b"GET /healthz HTTP/1.1\r\n", b"a:b\r\n" * 20_000)
 
     eventually(lambda: refused(world, "head") == 1)
 
 
-def test_headers_behind_a_body_are_counted_too(world: World, door: tuple[int, BoundedPort]) -> None:
-    with closing(Wire(door[0])) as wire, suppress(ConnectionError):
+def test_headers_behind_a_body_are_counted_too(world: World) -> None:
+    with closing(Wire(world.hook_port)) as wire, suppress(ConnectionError):
         wire.send(f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode())
         wire.send(b"2\r\n{}\r\n0\r\n", b"a:b\r\n" * 20_000)
 
@@ -124,19 +121,15 @@ def test_headers_behind_a_body_are_counted_too(world: World, door: tuple[int, Bo
 
 
 def test_whoever_opens_more_than_there_are_lets_the_longest_idle_go(
-    world: World, door: tuple[int, BoundedPort]
+    world: World, number: int
 ) -> None:
-    number, port = door
     with ExitStack() as stack:
         crowd = [stack.enter_context(closing(Wire(number))) for _ in range(8)]
-        eventually(lambda: len(port.connections) == 8)
-
         late = stack.enter_context(closing(Wire(number)))
 
         assert crowd[0].is_closed()
         late.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert late.reads_something()
-        assert len(port.connections) <= 8
     assert refused(world, "full") == 1
 
 
@@ -191,10 +184,10 @@ def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_r
     assert refused(world, "memory") == 1
 
 
+@pytest.mark.parametrize("limits", [replace(HOOKS, turn_s=60.0)], ids=["slow turns"])
 def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
-    monkeypatch.setattr(port_module, "_TURN_S", 60.0)
     head = f"POST /filter HTTP/1.1\r\n{HEADERS}Content-Length: {MIB + 9}\r\n\r\n".encode()
     with ExitStack() as stack:
         strangers = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2)]
@@ -210,6 +203,8 @@ def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
 
         read = [each.kept for each in world.port.connections]
         assert 0 < sum(read) < MIB
+        for each in world.port.connections:  # whose turn never comes
+            world.loop.call_soon_threadsafe(each.put_out, "over")
 
 
 @pytest.mark.parametrize("extra", ["", "Origin: http://evil.example\r\n"], ids=["heard", "refused"])
@@ -221,8 +216,8 @@ def test_a_stranger_whose_turns_have_come_is_answered(world: World, extra: str) 
         assert (b"403" if extra else b"200 OK") in wire.read(b"}")
 
 
-def test_a_caller_we_know_waits_for_no_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(port_module, "_TURN_S", 60.0)
+@pytest.mark.parametrize("limits", [replace(HOOKS, turn_s=60.0)], ids=["slow turns"])
+def test_a_caller_we_know_waits_for_no_turn(world: World) -> None:
     with closing(Wire(world.hook_port)) as wire:
         wire.send(request(question(world)))
         assert b"200 OK" in wire.read(b"}")
@@ -252,14 +247,14 @@ def test_a_body_in_pieces_is_kept_as_one_unless_there_are_too_many(world: World)
 
 
 def test_whoever_sends_a_hundred_calls_at_once_is_not_heeded_before_everybody_else(
-    world: World, door: tuple[int, BoundedPort]
+    world: World,
 ) -> None:
-    page = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with closing(Wire(door[0])) as wire:
-        wire.send((request(question(world)) if door[0] == world.hook_port else page) * 100)
+    with closing(Wire(world.hook_port)) as wire:
+        wire.send(request(question(world)) * 100)
         eventually(lambda: refused(world, "impatient") == 1)
 
 
+@pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
 def test_answers_that_nobody_reads_are_dropped_with_their_connection(world: World) -> None:
     names = [f"node-{index:04}" for index in range(5000)]
     ask = request(json.dumps({"Pod": world.pod("web"), "NodeNames": names}).encode())
@@ -272,18 +267,19 @@ def test_answers_that_nobody_reads_are_dropped_with_their_connection(world: Worl
     assert refused(world, "unread") == 1
 
 
-def test_a_page_that_nobody_reads_is_dropped_with_its_connection(
-    world: World, pages: PagePort, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    large = b"x" * (32 * MIB)
-    world.runtime.pages.add_url_rule("/large", view_func=lambda: large)
+def test_a_page_that_nobody_reads_is_dropped_with_its_connection(world: World) -> None:
+    pages = PagePort(world.runtime.pages, limits=replace(PAGES, **SHORT))
+    pages.start(world.ops_socket)
+    world.runtime.pages.add_url_rule("/large", view_func=lambda: b"x" * (32 * MIB))
     with closing(Wire(world.ops_port)) as wire:
         wire.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert wire.reads_something()
         eventually(lambda: not pages.connections)
     assert refused(world, "unread") == 1
+    pages.stop()
 
 
+@pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
 def test_the_last_answer_is_dropped_too_if_nobody_reads_it(world: World) -> None:
     names = [f"node-{index:05}" for index in range(100_000)]
     body = json.dumps({"Pod": world.pod("web"), "NodeNames": names}).encode()
@@ -294,14 +290,12 @@ def test_the_last_answer_is_dropped_too_if_nobody_reads_it(world: World) -> None
     assert refused(world, "unread") == 1
 
 
-def test_the_number_of_connections_is_told(world: World, door: tuple[int, BoundedPort]) -> None:
-    number, port = door
-    name = "hooks" if port is world.port else "operations"
+def test_the_number_of_connections_is_told(world: World) -> None:
+    registry = world.runtime.pages.metrics.registry
 
-    def told() -> Any:
-        registry = world.runtime.pages.metrics.registry
-        return registry.get_sample_value("gang_extender_connections", {"port": name})
+    def told() -> float | None:
+        return registry.get_sample_value("gang_extender_connections", {"port": "hooks"})
 
-    with closing(socket.create_connection(("127.0.0.1", number))):
+    with closing(socket.create_connection(("127.0.0.1", world.hook_port))):
         eventually(lambda: told() == 1)
     eventually(lambda: told() == 0)

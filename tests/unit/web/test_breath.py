@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.web import hookport
-from extender.web.http import door
+from extender.web import hookport, pageport
 from extender.web.pageport import PagePort
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_bounds import refused
@@ -84,11 +83,10 @@ def test_refused_ones_make_room_for_others_while_they_wait(patient: World) -> No
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
 def test_a_crowd_that_asks_and_leaves_is_sent_away_from_the_operations_port_and_a_probe_is_not(
-    patient: World, monkeypatch: pytest.MonkeyPatch
+    patient: World,
 ) -> None:
-    monkeypatch.setattr(door, "NEWCOMERS", 20)
-    monkeypatch.setattr(door, "NEWCOMERS_PER_S", 1e-3)
-    pages = PagePort(patient.runtime.pages)
+    limits = replace(pageport.LIMITS, newcomers=20, newcomers_per_s=1e-3)
+    pages = PagePort(patient.runtime.pages, limits=limits)
     pages.start(patient.ops_socket)
     try:
         for _ in range(100):

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from extender.web.http import door as doors
 from extender.web.http.door import ADDRESSES, NEWCOMERS, NEWCOMERS_PER_S, Door, Shares
 
 CROWD = 300
@@ -142,123 +141,31 @@ def test_who_says_something_and_hangs_up_at_once_is_let_in() -> None:
     assert asyncio.run(scene()) == b"filter"
 
 
-def test_with_rests_a_handful_comes_in_at_a_time_and_all_in_the_end() -> None:
-    async def scene() -> tuple[int, float]:
-        Echo.came = 0
-        with ExitStack() as open_:
-            listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            door = Door(listening, Echo, None, lambda *_: None)
-            door.open(1024, 0, rest_s=0.02)
-            for _ in range(CROWD):
-                open_.enter_context(socket.create_connection(listening.getsockname()))
-            began = asyncio.get_running_loop().time()
-            while Echo.came < CROWD:
-                await asyncio.sleep(0)
-            took = asyncio.get_running_loop().time() - began
-            await door.close()
-            return Echo.came, took
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
+def test_behind_a_crowd_of_one_address_somebody_of_another_waits_for_no_rest() -> None:
+    sent_away: list[tuple[str, str, int]] = []
 
-    came, took = asyncio.run(asyncio.wait_for(scene(), 30))
-    assert came == CROWD
-    assert took >= 0.02 * (CROWD // 32 - 1)
-
-
-class Crowding:
-    """A door with rests and shares, and a clock that is turned by hand."""
-
-    def __init__(self, open_: ExitStack, rest_s: float = 0.005) -> None:
-        Echo.came = 0
-        self.now = 0.0
-        self.sent_away: list[tuple[str, str, int]] = []
-        self.listening = open_.enter_context(Listening())
-        self.listening.bind(("127.0.0.1", 0))
-        shares = Shares(lambda: self.now)
-        self._door = Door(
-            self.listening, Echo, None, lambda *away: self.sent_away.append(away), shares=shares
-        )
-        self._door.open(4096, 0, rest_s)
-
-    def somebody(self, address: str = "127.0.0.1") -> socket.socket:
-        """Come and ask."""
-        line = socket.create_connection(self.listening.getsockname(), source_address=(address, 0))
+    def come(to: socket.socket, address: str) -> socket.socket:
+        line = socket.create_connection(to.getsockname(), source_address=(address, 0))
         line.sendall(b"filter")
         line.setblocking(False)
         return line
 
-    def crowd(self, count: int, address: str = "127.0.0.1") -> None:
-        """Come, ask and leave, so many times."""
-        for _ in range(count):
-            self.somebody(address).close()
-
-    async def looked_at(self, count: int) -> None:
-        """Wait until so many in all were at the door, and those who came in are known."""
-        async with asyncio.timeout(30):
-            while self.listening.let_in < count:
-                await asyncio.sleep(0.005)
-            await asyncio.sleep(0.02)
-
-    async def close(self) -> None:
-        await self._door.close()
-
-
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the share of an address be small."""
-    monkeypatch.setattr(doors, "NEWCOMERS", SHARE)
-    monkeypatch.setattr(doors, "NEWCOMERS_PER_S", 5.0)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
-@pytest.mark.usefixtures("few")
-def test_behind_a_crowd_of_one_address_somebody_of_another_waits_for_no_rest() -> None:
-    async def scene() -> tuple[int, list[tuple[str, str, int]]]:
+    async def scene() -> None:
+        Echo.came = 0
         with ExitStack() as open_:
-            at = Crowding(open_, rest_s=3600.0)
-            at.crowd(CROWD, "127.0.0.3")
-            speaks = open_.enter_context(at.somebody())
-            await turns_until_answered(speaks)
-            came = Echo.came
-            await at.close()
-            return came, at.sent_away
+            listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
+            shares = Shares(lambda: 0.0, at_once=SHARE)
+            door = Door(listening, Echo, None, lambda *away: sent_away.append(away), shares=shares)
+            door.open(4096, 0, 3600.0)
+            for _ in range(CROWD):  # comes, asks and leaves
+                come(listening, "127.0.0.3").close()
+            await turns_until_answered(open_.enter_context(come(listening, "127.0.0.1")))
+            await door.close()
 
-    came, sent_away = asyncio.run(scene())
-    assert came == SHARE + 1
+    asyncio.run(scene())
+    assert Echo.came == SHARE + 1
     assert sent_away == [("crowd", "127.0.0.3", CROWD - SHARE)]
-
-
-@pytest.mark.usefixtures("few")
-def test_an_address_that_has_used_up_its_share_has_a_new_one_by_and_by() -> None:
-    async def scene() -> list[int]:
-        came = []
-        with ExitStack() as open_:
-            at = Crowding(open_)
-            for times in range(1, 4):
-                at.crowd(CROWD)
-                await at.looked_at(CROWD * times)
-                came.append(Echo.came)
-                at.now += 2.0
-            await at.close()
-        return came
-
-    assert asyncio.run(scene()) == [SHARE, SHARE + 10, SHARE + 20]
-
-
-@pytest.mark.usefixtures("few")
-def test_of_a_crowd_that_is_sent_away_only_so_many_are_looked_at_in_a_turn() -> None:
-    async def scene() -> list[int]:
-        steps: list[int] = []
-        with ExitStack() as open_:
-            at = Crowding(open_)
-            at.crowd(1200)
-            while sum(steps) < 1200:
-                before = at.listening.let_in
-                await asyncio.sleep(0)
-                steps.append(at.listening.let_in - before)
-            await at.close()
-        return steps
-
-    steps = asyncio.run(scene())
-    assert [each for each in steps if each] == [512, 512, 176]
 
 
 def test_what_addresses_have_used_is_known_of_those_who_came_last() -> None:

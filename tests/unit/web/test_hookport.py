@@ -60,6 +60,14 @@ class Wire:
     def reads_something(self) -> bool:
         return self._socket.recv(64) != b""
 
+    def size_of_the_rest(self) -> int:
+        """Read to the end, and count."""
+        size = 0
+        with suppress(ConnectionError):
+            while piece := self._socket.recv(1 << 20):
+                size += len(piece)
+        return size
+
     def ends_with_status(self) -> int | None:
         """Read to the end; give the status, unless it was lost with the connection."""
         got = b""

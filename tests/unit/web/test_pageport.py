@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import pytest
 import uvloop
 
-from extender.web import probes
+from extender.web import hookport
 from extender.web.pageport import LIMITS, PagePort
 from tests.unit.web.conftest import Reply, World, eventually
 from tests.unit.web.test_hookport import Wire
@@ -140,28 +141,6 @@ def test_the_hooks_answer_though_the_loop_of_the_pages_is_busy(
         free.set()
 
 
-def test_a_loop_of_the_hooks_that_comes_round_no_more_is_told_by_the_probe(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(probes, "_SILENT_S", 4.0)
-    # The loop of the server: its clock stands still while it does.
-    with World(new_loop=uvloop.new_event_loop) as world:
-        pages = PagePort(world.runtime.pages)
-        pages.start(world.ops_socket)
-        world.runtime.pages.probes.listen_for(lambda: world.port.silent_s)
-        eventually(lambda: ask(world, "/healthz").status == 200)
-
-        free = threading.Event()
-        world.loop.call_soon_threadsafe(free.wait, 60)
-        try:
-            eventually(lambda: ask(world, "/healthz").status == 503)
-            assert b"the hooks have not answered for" in ask(world, "/healthz").body
-        finally:
-            free.set()
-        eventually(lambda: ask(world, "/healthz").status == 200)
-        pages.stop()
-
-
 @pytest.mark.usefixtures("pages")
 def test_a_probe_that_cannot_be_answered_is_said_and_the_port_lives_on(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -188,18 +167,56 @@ def test_who_asks_without_pause_is_answered_at_a_pace_and_keeps_the_connection(
     assert took >= 29 * LIMITS.pace_s * 0.9
 
 
-def test_pages_that_nobody_reads_are_not_kept_in_ever_new_versions(
-    world: World, pages: PagePort, monkeypatch: pytest.MonkeyPatch
+def test_pages_that_nobody_reads_have_a_bound_together_and_the_newest_is_read(
+    world: World,
 ) -> None:
     """Each is larger than a socket takes, so it stays for as long as its reader."""
-    monkeypatch.setattr(pages.unread, "_most", 40_000_000)
-    world.runtime.pages.add_url_rule("/large", view_func=lambda: "x" * 16_000_000)
+    pages = PagePort(world.runtime.pages, most_read=40_000_000)
+    pages.start(world.ops_socket)
+    world.runtime.pages.add_url_rule("/large/<name>", view_func=lambda name: "x" * 16_000_000)
     with ExitStack() as unread:
-        for number in range(5):
-            wire = unread.enter_context(closing(Wire(world.ops_port)))
-            wire.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
-            eventually(lambda number=number: len(pages.unread._pages) == min(number + 1, 2))
-            pages.desk._kept.clear()
+        readers = [unread.enter_context(closing(Wire(world.ops_port))) for _ in range(4)]
+        for number, each in enumerate(readers):
+            each.send(f"GET /large/{number} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
+            assert each.reads_something()
 
-        assert pages.unread._size <= 40_000_000
-    eventually(lambda: not pages.unread._pages)
+        sizes = [each.size_of_the_rest() for each in readers]
+    assert [size > 16_000_000 - 64 for size in sizes] == [False, False, True, True]
+    pages.stop()
+
+
+def test_a_page_counts_once_however_many_read_it(world: World) -> None:
+    pages = PagePort(world.runtime.pages, most_read=40_000_000)
+    pages.start(world.ops_socket)
+    written = ["x" * 16_000_000]
+    world.runtime.pages.add_url_rule("/large", view_func=lambda: written.pop())
+    with ExitStack() as unread:
+        readers = [unread.enter_context(closing(Wire(world.ops_port))) for _ in range(4)]
+        for each in readers:
+            each.send(b"GET /large HTTP/1.0\r\nHost: x\r\n\r\n")
+            assert each.reads_something()
+
+        sizes = [each.size_of_the_rest() for each in readers]
+    assert all(size > 16_000_000 - 64 for size in sizes)
+    pages.stop()
+
+
+def test_a_loop_of_the_hooks_that_comes_round_no_more_is_told_by_the_probe() -> None:
+    # The loop of the server: its clock stands still while it does.
+    limits = replace(hookport.LIMITS, sweep_s=0.02)
+    with World(new_loop=uvloop.new_event_loop, limits=limits) as world:
+        pages = PagePort(world.runtime.pages)
+        pages.start(world.ops_socket)
+        # A tenth of a second is ten: twenty are too many.
+        world.runtime.pages.probes.listen_for(lambda: 100 * world.port.silent_s)
+        eventually(lambda: ask(world, "/healthz").status == 200)
+
+        free = threading.Event()
+        world.loop.call_soon_threadsafe(free.wait, 60)
+        try:
+            eventually(lambda: ask(world, "/healthz").status == 503)
+            assert b"the hooks have not answered for" in ask(world, "/healthz").body
+        finally:
+            free.set()
+        eventually(lambda: ask(world, "/healthz").status == 200)
+        pages.stop()

@@ -11,7 +11,6 @@ import pytest
 
 from extender.errors import ApiError, Forbidden, Unreachable
 from extender.ports import Reviewed
-from extender.web.http import readers as module
 from extender.web.http.readers import (
     BAD_TOKEN,
     GOOD_S,
@@ -52,11 +51,11 @@ class Registrar:
 class Hall:
     """Readers on a loop of their own, by a clock that stands still unless it is moved."""
 
-    def __init__(self) -> None:
+    def __init__(self, **bounds: int) -> None:
         self.now = 1000.0
         self.registrar = Registrar()
         self.loop = asyncio.new_event_loop()
-        self.readers = Readers(self.registrar, self.loop, lambda: self.now)
+        self.readers = Readers(self.registrar, self.loop, lambda: self.now, **bounds)
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -316,19 +315,19 @@ def test_whoever_has_left_is_not_asked_about(hall: Hall) -> None:
     assert len(hall.registrar.asked) == 20
 
 
-def test_what_is_remembered_has_a_bound_and_no_token_in_it(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_MOST_KEPT", 8)
-    monkeypatch.setattr(module, "_MOST_FRIENDS", 4)
-    for number in range(40):
+def test_what_is_remembered_has_a_bound_and_no_token_in_it() -> None:
+    hall = Hall(most_kept=8, most_friends=4)
+    for number in range(10):
         hall.registrar.users[f"good-{number}"] = "monitoring"
         hall.ask(f"good-{number}")
-        hall.now += 1.0
+    asked = len(hall.registrar.asked)
+    hall.ask("good-9")
+    assert len(hall.registrar.asked) == asked
+    hall.ask("good-0")
+    assert len(hall.registrar.asked) == asked + 1, "it was forgotten before its time"
 
-    assert len(hall.readers._known) <= 8
-    assert len(hall.readers._friends_until) <= 4
     assert "good-" not in repr(vars(hall.readers))
+    hall.close()
 
 
 def test_a_slip_of_ours_is_logged_without_its_words(

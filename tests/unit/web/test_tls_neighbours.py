@@ -27,7 +27,7 @@ __all__ = ["certificates", "wallet", "world"]  # fixtures
 
 #: Close without a word, and let whoever writes to us hear that all is lost.
 RESET = struct.pack("ii", 1, 0)
-MANY = 20
+MANY = 8
 
 
 def reset(wire: Wire) -> None:
