@@ -7,6 +7,7 @@ import ssl
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import BadStatusLine, RemoteDisconnected
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -22,13 +23,22 @@ from extender.kube.api.wire import PlainConnection, TlsConnection
 from extender.settings import Settings
 
 DEFAULT_URL = f"http://{Settings().ops_listen}"
-#: Until somebody is there, and until the first word of the answer.
-_WAIT_S = 5.0
-#: Of the whole answer, its head as well; a plan of ten thousand gangs takes a second.
-_ANSWER_S = 30.0
-#: A plan of ten thousand gangs has 10 MB, and the snapshot of a hundred thousand pods 350.
-_MOST_BYTES = 1 << 30
 _KNOCK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """What an answer may cost."""
+
+    #: Until somebody is there, and until the first word of the answer.
+    wait_s: float = 5.0
+    #: Of the whole answer, its head as well; a plan of ten thousand gangs takes a second.
+    answer_s: float = 30.0
+    #: A plan of ten thousand gangs has 10 MB, and the snapshot of a hundred thousand pods 350.
+    most_bytes: int = 1 << 30
+
+
+_USUAL = Patience()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +78,22 @@ def is_open(url: str) -> bool:
         return False
 
 
-def ask(address: Address | str, *path: str) -> tuple[int, Any]:
+def ask(address: Address | str, *path: str, patience: Patience = _USUAL) -> tuple[int, Any]:
     """Give the status and the document at `/api/v1/PATH`; `BadInput` says where we looked.
 
     The status is 200, or 404 with a document whose `error` is a sentence.
     """
     if isinstance(address, str):
         address = Address(check(address, "--ops-url", DEFAULT_URL))
-    answer = read(address, "/".join(("/api/v1", *(quote(part, safe="") for part in path))))
+    page = "/".join(("/api/v1", *(quote(part, safe="") for part in path)))
+    answer = read(address, page, patience)
     return answer.status, _document(answer.status, answer.body, address)
 
 
-def read(address: Address, path: str) -> Page:
+def read(address: Address, path: str, patience: Patience = _USUAL) -> Page:
     """Give the page at *path* whatever it says; `BadInput` says where we looked."""
     try:
-        with _http(address) as http:
+        with _http(address, patience) as http:
             before = time.time()
             answer = http.request(
                 "GET",
@@ -94,7 +105,7 @@ def read(address: Address, path: str) -> Page:
             )
             ahead_s = ahead(answer.headers.get("date"), before, time.time())
             with closing(answer):
-                page = Page(answer.status, _body(answer, address), ahead_s)
+                page = Page(answer.status, _body(answer, address, patience.most_bytes), ahead_s)
         _check_let_in(page, address)
         return page
     except urllib3.exceptions.SSLError as error:
@@ -129,14 +140,22 @@ def _check_let_in(page: Page, address: Address) -> None:
 
 
 class _HeardPlain(PlainConnection):
+    def __init__(self, *where: Any, wait_s: float, **facts: Any) -> None:
+        super().__init__(*where, **facts)
+        self._wait_s = wait_s
+
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
-        _hear(self.sock)
+        _hear(self.sock, self._wait_s)
         return super().getresponse()
 
 
 class _HeardTls(TlsConnection):
+    def __init__(self, *where: Any, wait_s: float, **facts: Any) -> None:
+        super().__init__(*where, **facts)
+        self._wait_s = wait_s
+
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
-        _hear(self.sock)
+        _hear(self.sock, self._wait_s)
         return super().getresponse()
 
 
@@ -148,30 +167,33 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _HeardTls
 
 
-def _hear(sock: socket.socket) -> None:
+def _hear(sock: socket.socket, wait_s: float) -> None:
     """Wait for the first word of an answer; how long the whole may take is another matter."""
-    if not wait_for_read(sock, _WAIT_S):
+    if not wait_for_read(sock, wait_s):
         raise urllib3.exceptions.TimeoutError("not a word")
 
 
-def _http(address: Address) -> urllib3.PoolManager:
+def _http(address: Address, patience: Patience) -> urllib3.PoolManager:
     trusting = None
     if address.is_vouched_for:
         trusting = ssl.create_default_context()
         trusting.check_hostname = False
         trusting.verify_mode = ssl.CERT_NONE
-    timeout = urllib3.Timeout(connect=_WAIT_S, read=_ANSWER_S)
+    timeout = urllib3.Timeout(connect=patience.wait_s, read=patience.answer_s)
     made = urllib3.PoolManager(retries=False, timeout=timeout, ssl_context=trusting)
-    made.pool_classes_by_scheme = {"http": _PlainPool, "https": _TlsPool}
+    pools: dict[str, Any] = {"http": _PlainPool, "https": _TlsPool}
+    for scheme, pool in pools.items():
+        pools[scheme] = partial(pool, wait_s=patience.wait_s)
+    made.pool_classes_by_scheme = pools
     return made
 
 
-def _body(answer: urllib3.BaseHTTPResponse, address: Address) -> bytes:
+def _body(answer: urllib3.BaseHTTPResponse, address: Address, most_bytes: int) -> bytes:
     """Read the answer, but not for ever: something else may listen there."""
     body = bytearray()
     while chunk := answer.read1(1 << 20):
         body += chunk
-        if len(body) > _MOST_BYTES:
+        if len(body) > most_bytes:
             raise BadInput(_about_no_end(address))
     return bytes(body)
 

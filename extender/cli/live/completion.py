@@ -20,7 +20,7 @@ from extender.cli.reach import kubeconfig
 from extender.cli.reach.way import reached
 from extender.cli.reach.whereabouts import Whereabouts
 
-#: A person waits for it with a finger on the key.
+#: A person waits for it with a finger on the key; the object of click's context may say otherwise.
 _PATIENCE_S = 2.0
 #: kubectl's: that is all, and no file is meant.
 _NO_FILES = 4
@@ -62,7 +62,7 @@ def gang_names(context: click.Context, _: click.Parameter, typed: str) -> list[C
         used = namespace or kubeconfig.namespace(where.kubeconfig, where.context)
         return [gang["name"] for gang in gangs if gang["namespace"] == used]
 
-    return _matching(typed, _in_time(where, names))
+    return _matching(typed, _in_time(context, where, names))
 
 
 def queue_names(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -73,7 +73,7 @@ def queue_names(context: click.Context, _: click.Parameter, typed: str) -> list[
 
         return [queue["name"] for queue in plan(address)["queues"]]
 
-    return _matching(typed, _in_time(_whereabouts(context), names))
+    return _matching(typed, _in_time(context, _whereabouts(context), names))
 
 
 def _whereabouts(context: click.Context) -> Whereabouts:
@@ -82,7 +82,9 @@ def _whereabouts(context: click.Context) -> Whereabouts:
     return Whereabouts(namespace=context.params.get("extender_namespace") or "", **said)
 
 
-def _in_time(where: Whereabouts, names: Callable[[Address], list[str]]) -> list[str]:
+def _in_time(
+    context: click.Context, where: Whereabouts, names: Callable[[Address], list[str]]
+) -> list[str]:
     """Ask, but not for long; whoever cannot answer completes nothing and says nothing."""
     found: list[str] = []
 
@@ -96,7 +98,7 @@ def _in_time(where: Whereabouts, names: Callable[[Address], list[str]]) -> list[
 
     asking = threading.Thread(target=look, daemon=True)
     asking.start()
-    asking.join(_PATIENCE_S)
+    asking.join(context.find_object(float) or _PATIENCE_S)
     return [*found]
 
 

@@ -36,10 +36,10 @@ def read(
     return decoded(written_in(paths), schedulers, node_labels, exempt)
 
 
-def written_in(paths: Sequence[str]) -> Iterator[Thing]:
+def written_in(paths: Sequence[str], most_bytes: int = _MOST_BYTES) -> Iterator[Thing]:
     """Give what files hold, object by object and as it is written there."""
     for path in chain.from_iterable(map(_files, paths)):
-        for document in _documents(path):
+        for document in _documents(path, most_bytes):
             yield from told(document, path)
 
 
@@ -60,8 +60,8 @@ def _is_folder(path: str) -> bool:
         return False
 
 
-def _documents(path: str) -> Iterator[Any]:
-    text = _text(path)
+def _documents(path: str, most_bytes: int) -> Iterator[Any]:
+    text = _text(path, most_bytes)
     if text.lstrip().startswith("{"):
         # `kubectl -o json`, read twenty times faster; what is no JSON may still be YAML.
         with suppress(msgspec.DecodeError, RecursionError):
@@ -73,15 +73,15 @@ def _documents(path: str) -> Iterator[Any]:
         raise BadInput(f"{path}: neither YAML nor JSON: {error}") from error
 
 
-def _text(path: str) -> str:
+def _text(path: str, most_bytes: int) -> str:
     """Read all of it, but not of something that never ends, nor of what is no text."""
     content = bytearray()
     try:
         with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
             while chunk := file.read(_CHUNK):
                 content += chunk
-                if len(content) > _MOST_BYTES:
-                    raise BadInput(f"{path}: is larger than any cluster, {_MOST_BYTES} bytes")
+                if len(content) > most_bytes:
+                    raise BadInput(f"{path}: is larger than any cluster, {most_bytes} bytes")
                 if b"\0" in chunk:
                     raise BadInput(f"{path}: is not text in UTF-8")
         return content.decode("utf-8-sig")

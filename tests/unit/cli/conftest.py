@@ -35,7 +35,7 @@ def ops_url(journal: Journal, findings: list[Sequence[Finding] | None]) -> Itera
     app.register_blueprint(ops.blueprint())
     app.add_url_rule("/readyz", view_func=lambda: "ok\n")
     server = make_server("127.0.0.1", 0, app)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -124,6 +124,7 @@ def listening(speaks: Speaks, tls: Path | None = None) -> Iterator[int]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tls / "pair.pem")
     callers: list[threading.Thread] = []
+    lines: list[socket.socket] = []
 
     def answer(caller: socket.socket) -> None:
         with suppress(OSError), caller:
@@ -139,6 +140,7 @@ def listening(speaks: Speaks, tls: Path | None = None) -> Iterator[int]:
         with suppress(OSError):
             while True:
                 caller, _ = server.accept()
+                lines.append(caller)
                 callers.append(threading.Thread(target=answer, args=(caller,), daemon=True))
                 callers[-1].start()
 
@@ -150,5 +152,8 @@ def listening(speaks: Speaks, tls: Path | None = None) -> Iterator[int]:
         server.shutdown(socket.SHUT_RDWR)
         server.close()
         accepting.join()
+        for line in lines:  # a caller that has given up may not have hung up yet
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
         for each in callers:
             each.join(10)

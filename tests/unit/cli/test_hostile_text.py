@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import pty
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +26,7 @@ from extender.plan.policy import policies
 from extender.reporting.journal import Journal
 from extender.text.plain import clean
 from extender.web.ops import Ops
+from tests.unit.cli.terminal import shown
 from tests.unit.evictions.scene import NOW, gang, plan, snapshot, verdict
 
 EVIL = "[/][link=http://x]y\x1b[2J\x9b31m\x1b]0;t\x07\r\u202e\u2066\u2028\x85\ufeff\nz"
@@ -83,7 +80,7 @@ def evil_url(journal: Journal) -> Iterator[str]:
         return answer
 
     server = make_server("127.0.0.1", 0, app)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -106,30 +103,16 @@ def test_what_an_extender_says_is_printed_as_text(
         assert any(each.endswith(EVIL) for each in texts(yaml.safe_load(result.stdout)))
 
 
-def test_a_live_picture_is_text_too(evil_url: str) -> None:
+def test_what_is_shown_on_a_terminal_is_text_too(
+    evil_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a terminal, where rich writes its own sequences and nobody else may."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "extender", "gangs", "-A", "--ops-url", evil_url]
-    child = subprocess.Popen(
-        command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
-    )
-    os.close(theirs)
-    told = b""
-    try:
-        while part := os.read(ours, 1 << 16):
-            told += part
-    except OSError:  # Linux says so when the other end is gone
-        pass
-    finally:
-        os.close(ours)
-        child.wait()
+    code, told = shown(monkeypatch, 80, "gangs", "-A", "--ops-url", evil_url)
 
-    assert b"a/waits"[2:] in told
-    assert b"\x1b[2J" not in told
-    assert b"\x1b]0" not in told
-    assert b"\x07" not in told
-    assert "\x9b".encode() not in told
-    assert "\u202e".encode() not in told
+    assert code == 0
+    assert "waits" in told
+    for steering in ("\x1b[2J", "\x1b]0", "\x07", "\x9b", "\u202e"):
+        assert steering not in told
 
 
 OBJECTS = [

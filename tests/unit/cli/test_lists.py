@@ -9,13 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 import yaml
@@ -28,10 +24,8 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures
 from extender.reporting.journal import Journal
+from tests.unit.cli.terminal import shown
 from tests.unit.evictions.scene import gang, plan, snapshot, verdict
-
-#: A command, and how one reads what it shows.
-Running: TypeAlias = tuple["subprocess.Popen[bytes]", Callable[[], bytes]]
 
 ROOT = Path(__file__).parents[3]
 LONG = "needs 2 x 1 cpu; " + "1 slot free on a node with a long name, " * 3 + "so it waits"
@@ -171,47 +165,13 @@ def test_top_of_one_namespace_shows_its_gangs(run) -> None:
     assert "a/waits" not in told
 
 
-@contextmanager
-def on_a_terminal(ops_url: str, *words: str, **variables: str) -> Iterator[Running]:
-    """Run a command on a terminal of its own; one that hangs is ended after a minute."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", **variables}
-    command = [sys.executable, "-m", "extender", *words, "--ops-url", ops_url]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs) as ran:
-        os.close(theirs)
-        limit = threading.Timer(60, ran.kill)
-        limit.start()
-        try:
-            yield ran, partial(os.read, ours, 4096)
-        finally:
-            limit.cancel()
-            ran.kill()
-            os.close(ours)
-
-
-def to_the_end(read: Callable[[], bytes]) -> bytes:
-    told = bytearray()
-    try:
-        while chunk := read():
-            told += chunk
-    except OSError:  # so Linux says that the other end is closed
-        pass
-    return bytes(told)
-
-
-def screen(ops_url: str, columns: int, *words: str, **variables: str) -> tuple[int, str]:
-    """Run a command on a terminal that is so wide."""
-    with on_a_terminal(ops_url, *words, COLUMNS=str(columns), **variables) as (ran, read):
-        told = to_the_end(read)
-        return ran.wait(), told.decode()
-
-
 @pytest.mark.parametrize("columns", [50, 200])
 @pytest.mark.parametrize("words", [["gangs", "-A"], ["top", "--once"], ["queues"]], ids=" ".join)
 def test_a_terminal_of_any_width_loses_nothing(
-    ops_url: str, columns: int, words: list[str]
+    ops_url: str, monkeypatch: pytest.MonkeyPatch, columns: int, words: list[str]
 ) -> None:
-    code, told = screen(ops_url, columns, *words, NO_COLOR="1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, told = shown(monkeypatch, columns, *words, "--ops-url", ops_url)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", told).replace("\r", "").splitlines()
 
     assert code == 0, told
@@ -221,21 +181,35 @@ def test_a_terminal_of_any_width_loses_nothing(
         assert word in " ".join(lines).split() or f"a/{word}" in " ".join(lines).split()
 
 
-def test_colours_are_for_terminals_and_not_where_nobody_wants_them(ops_url: str) -> None:
-    coloured = screen(ops_url, 200, "gangs", "-A")[1]
-    plain = screen(ops_url, 200, "gangs", "-A", NO_COLOR="1")[1]
+def test_colours_are_for_terminals_and_not_where_nobody_wants_them(
+    ops_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = shown(monkeypatch, 200, "gangs", "-A", "--ops-url", ops_url)[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = shown(monkeypatch, 200, "gangs", "-A", "--ops-url", ops_url)[1]
 
     assert "\x1b[33m" in coloured
     assert "\x1b[33m" not in plain
 
 
 def test_the_live_picture_ends_with_ctrl_c_and_gives_the_screen_back(ops_url: str) -> None:
-    with on_a_terminal(ops_url, "top", COLUMNS="120", LINES="40") as (ran, read):
-        told = b""
-        while b"queues, cycle 9" not in told:
-            told += read()
-        ran.send_signal(signal.SIGINT)
-        told += to_the_end(read)
-        assert ran.wait() == 0
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    command = [sys.executable, "-m", "extender", "top", "--ops-url", ops_url]
+    told = b""
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs) as ran:
+        os.close(theirs)
+        try:
+            while b"queues, cycle 9" not in told:
+                told += os.read(ours, 4096)
+            ran.send_signal(signal.SIGINT)
+            with suppress(OSError):  # so Linux says that the other end is closed
+                while chunk := os.read(ours, 4096):
+                    told += chunk
+            assert ran.wait() == 0
+        finally:
+            ran.kill()
+            os.close(ours)
 
     assert told.count(b"\x1b[?1049h") == told.count(b"\x1b[?1049l") == 1
