@@ -1,4 +1,4 @@
-"""Same cluster, same plan, byte for byte, whatever the interpreter's hash seed."""
+"""Same input, same output, byte for byte, whatever the interpreter's hash seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,34 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.unit.replay.runs import recorded
+
+ROOT = Path(__file__).parents[3]
 VOLCANO = "scheduling.volcano.sh/v1beta1"
+SCENARIO = """
+span: 10m
+nodes: [{name: n, count: 2, has: {cpu: 4}}]
+queues: [{name: red, weight: 2}, {name: blue}]
+arrivals:
+- {queue: red, name: r, count: 6, before: 2m, size: {between: [1, 4]}, each: {cpu: 1}, lasts: 1m}
+- {queue: blue, name: b, count: 3, every: 30s, size: 8, each: {cpu: 1}, lasts: 30s}
+mishaps: [{at: 1m, lose: n-1}, {at: 5m, restore: n-1}]
+"""
+_TELL = """
+import sys
+from click.testing import CliRunner
+from extender.cli.main import main
+
+cluster, scenario, recording = sys.argv[1:]
+for words in (
+    ["plan", "-f", cluster, "-o", "json"],
+    ["simulate", "-f", scenario, "--html", "page.html"],
+    ["replay", recording],
+):
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    print(done.stdout, end=chr(0) if words[0] != "replay" else "")
+"""
 
 
 def crowded(chance: random.Random) -> list[dict[str, Any]]:
@@ -84,16 +111,18 @@ def crowded(chance: random.Random) -> list[dict[str, Any]]:
     return things
 
 
-def planned(path: Path, seed: str) -> str:
-    command = [sys.executable, "-m", "extender", "plan", "-f", str(path), "-o", "json"]
+def told(seed: str, folder: Path, cluster: Path, scenario: Path, recording: Path) -> list[str]:
+    """Give what each command prints in a process with that hash seed, and the page it writes."""
+    folder.mkdir()
     ran = subprocess.run(
-        command,
+        [sys.executable, "-c", _TELL, str(cluster), str(scenario), str(recording)],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONHASHSEED": seed},
+        cwd=folder,
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
     )
-    return ran.stdout
+    return [*ran.stdout.split("\0"), (folder / "page.html").read_text()]
 
 
 def test_shuffled_files_and_other_hash_seeds_change_nothing(tmp_path: Path) -> None:
@@ -103,8 +132,15 @@ def test_shuffled_files_and_other_hash_seeds_change_nothing(tmp_path: Path) -> N
     first.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": things}))
     chance.shuffle(things)
     second.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": things}))
+    scenario, recording = tmp_path / "scenario.yaml", tmp_path / "recording"
+    scenario.write_text(SCENARIO)
+    recorded(recording)
 
-    told = planned(first, "1")
+    one = told("1", tmp_path / "one", first, scenario, recording)
+    another = told("4711", tmp_path / "another", second, scenario, recording)
 
-    assert told == planned(second, "2")
-    assert json.loads(told)["evictions"], "a plan in which nobody leaves would prove little"
+    assert one == another
+    planned, _, replayed, page = one
+    assert json.loads(planned)["evictions"], "a plan in which nobody leaves would prove little"
+    assert "no decision differs" in replayed
+    assert "<polygon" in page

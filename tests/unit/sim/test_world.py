@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +17,6 @@ from extender.sim.world.world import WAYS, World
 
 BEGINNING = 100.0
 ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
-ROOT = Path(__file__).parents[3]
 
 
 def cluster(nodes: int = 2, cpus: int = 4, ways: Ways = WAYS, **queues: int) -> World:
@@ -186,27 +181,3 @@ def test_looks_in_vain_change_nothing_but_the_work() -> None:
         return {name: each.ended_at is not None for name, each in runs.items()}
 
     assert outcome(WAYS) == outcome(replace(WAYS, looks_in_vain=True))
-
-
-_TELL = """
-from tests.unit.sim.test_world import *
-jobs = [job(f"j{n}", n % 7 + 1, lasts_s=30 + 7 * n % 50, queue=("red", "blue")[n % 2],
-            arrives_s=4.0 * n, is_plain=n % 5 == 0) for n in range(24)]
-world = cluster(nodes=6, red=2, blue=1)
-runs = run(world, 200, *jobs)
-print([(name, each.stretches, each.evicted) for name, each in runs.items()], world.extender.passes)
-"""
-
-
-def test_the_same_run_twice_is_the_same_whatever_hashes_are() -> None:
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", _TELL],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(told) == 1
