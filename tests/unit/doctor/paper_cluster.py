@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,13 @@ SCHEDULERS = "/api/v1/namespaces/kube-system/pods"
 DATE = formatdate(HERE, usegmt=True)
 
 
+@cache
+def _documents(file: Path) -> list[Document]:
+    return [*yaml.safe_load_all(file.read_text())]
+
+
 def written(*files: Path) -> list[Document]:
-    return [each for file in files for each in yaml.safe_load_all(file.read_text())]
+    return [deepcopy(each) for file in files for each in _documents(file)]
 
 
 def listed(*items: Document) -> Document:

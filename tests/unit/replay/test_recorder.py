@@ -72,7 +72,7 @@ def test_a_recording_never_has_more_bytes_than_it_may_and_each_file_stands_for_i
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folders.Folder, "write", watched)
-        for _ in range(8):
+        for _ in range(2):
             seen = recorded(tmp_path, most_bytes=most)
 
     assert max(largest) <= most
