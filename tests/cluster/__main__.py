@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from . import objects
-from .binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
+from .binaries import LANDING, NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
 from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender
 from .processes import NeverReady
@@ -23,7 +23,8 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build what the tests need, ahead of time")
-    build.add_argument("names", nargs="*", default=NEEDED_BY_TESTS, help="only these binaries")
+    build.add_argument("names", nargs="*", help="only these binaries")
+    build.add_argument("--landing", action="store_true", help="only those of a landing")
     up = commands.add_parser("up", help="run a cluster with the extender until Ctrl-C")
     up.add_argument("--nodes", type=int, default=5, help="how many nodes of 4 cpu and 16Gi")
     return parser
@@ -33,7 +34,8 @@ def main() -> int:
     wanted = arguments().parse_args()
     try:
         if wanted.command == "build":
-            for path in ensure(*wanted.names).values():
+            names = wanted.names or (LANDING if wanted.landing else NEEDED_BY_TESTS)
+            for path in ensure(*names).values():
                 print(path)
             return 0
         return play(wanted.nodes)
@@ -47,7 +49,7 @@ def main() -> int:
 def play(node_count: int) -> int:
     """Run everything until somebody ends it, or something ends by itself."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    ensure(*NEEDED_BY_TESTS)
+    ensure(*LANDING, "kube-controller-manager")
     with ExitStack() as running:
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
         plane = running.enter_context(ControlPlane(Path(folder) / "cluster"))

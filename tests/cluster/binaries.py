@@ -1,8 +1,11 @@
 """Where the control plane's binaries come from.
 
 Each folder of `modules/` is a Go module of ours that pins one project: its go.mod names the
-commands (`tool`) and their versions, its go.sum makes the build repeatable. Binaries are built on
-first use and kept outside the tree, by version and platform, so that a clean checkout finds them.
+commands (`tool`) and their versions, its go.sum makes the build repeatable. Binaries are kept
+outside the tree by version, platform and module, so that a clean checkout finds them and a change
+of go.sum builds them anew.
+
+`python3 -m tests.cluster.binaries` needs nothing but Python: it says how long `make test` takes.
 
 A folder `kubernetes-1.30` beside `kubernetes` adds that minor to the compatibility matrix; its
 commands are asked for as `kube-scheduler@1.30`, and nothing but the matrix asks for them.
@@ -11,6 +14,8 @@ commands are asked for as `kube-scheduler@1.30`, and nothing but the matrix asks
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import math
 import os
 import platform
 import re
@@ -29,22 +34,28 @@ from .processes import signal_group
 from .progress import Progress
 
 MODULES = Path(__file__).parent / "modules"
+#: What the tests of a landing need, and the seconds that a build takes on two cores.
+LANDING = {
+    "etcd": 80,
+    "kube-apiserver": 350,
+    "kube-scheduler": 40,
+    "kubectl": 50,
+    "kwok": 100,
+}
 NEEDED_BY_TESTS = (
-    "etcd",
-    "kube-apiserver",
-    "kube-scheduler",
-    "kubectl",
-    "kwok",
+    *LANDING,
     "kube-controller-manager",
     "controller-manager",  # Volcano's
     "helm",
     "prometheus",
     "promtool",
 )
+#: Checks, unit tests and cluster tests, once the binaries are there.
+TEST_MINUTES = 15
 #: Of Prometheus neither the ways to find targets in clouds nor their clients: half of the build.
 BUILD_TAGS = {"prometheus": "netgo,remove_all_sd"}
 
-# A cold build of the slowest one takes about four minutes on two cores, download included.
+# Several times what the slowest one takes, download included.
 BUILD_LIMIT_S = 1800
 
 
@@ -66,8 +77,15 @@ class Binary:
     def path(self) -> Path:
         """Where the built command is kept."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        build = f"{self.module}-{self.version}-{_os()}-{_architecture()}"
+        build = f"{self.module}-{self.version}-{_os()}-{_architecture()}-{self._digest}"
         return cache / "gang-extender" / "control-plane" / build / self.name.partition("@")[0]
+
+    @property
+    def _digest(self) -> str:
+        """Tell what it is built from, for a version alone does not say what that depends on."""
+        parts = [(self.folder / name).read_bytes() for name in ("go.mod", "go.sum")]
+        parts.append(BUILD_TAGS.get(self.module, "").encode())
+        return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
     @property
     def minor(self) -> str:
@@ -95,25 +113,46 @@ def known() -> dict[str, Binary]:
     return found
 
 
+def missing(*names: str) -> list[str]:
+    """Name those of the binaries that are not there yet."""
+    binaries = known()
+    return [name for name in names if not binaries[name].path.exists()]
+
+
 def ensure(*names: str) -> dict[str, Path]:
     """Give the path of each named binary, building the ones that are not there yet."""
-    wanted = {name: known()[name] for name in names}
-    missing = [binary for binary in wanted.values() if not binary.path.exists()]
-    if missing:
-        try:
-            _build_missing(missing)
-        except OSError as error:
-            raise ControlPlaneUnavailable(f"building it failed: {error}") from error
-    return {name: binary.path for name, binary in wanted.items()}
+    binaries = known()
+    try:
+        _build([binaries[name] for name in missing(*names)])
+    except OSError as error:
+        raise ControlPlaneUnavailable(f"building it failed: {error}") from error
+    return {name: binaries[name].path for name in names}
 
 
-def _build_missing(missing: list[Binary]) -> None:
-    go = _go()
-    for binary in missing:
+def demand(*names: str) -> None:
+    """Complain of binaries that are not there: a build takes longer than a test may."""
+    if absent := " ".join(missing(*names)):
+        raise ControlPlaneUnavailable(f"not built; run: python -m tests.cluster build {absent}")
+
+
+def forecast() -> str:
+    """Say how long `make test` takes here."""
+    absent = missing(*LANDING)
+    tests = f"checks and tests: about {TEST_MINUTES} minutes on two cores"
+    if not absent:
+        return tests
+    minutes = math.ceil(sum(LANDING[name] for name in absent) / 60)
+    unit = "minute" if minutes == 1 else "minutes"
+    count = f"{len(absent)} of {len(LANDING)} binaries"
+    return f"{count} are built first: about {minutes} {unit}; then {tests}"
+
+
+def _build(absent: list[Binary]) -> None:
+    for binary in absent:
         with _only_one_build_at_a_time(binary):
-            # Whoever held the lock before us may have built it.
+            # The run that held the lock before us may have built it.
             if not binary.path.exists():
-                _build(binary, go)
+                _build_one(binary, _go())
 
 
 def _commands(go_mod: Path) -> Iterator[Binary]:
@@ -169,7 +208,7 @@ def _go_environment(go: Path) -> dict[str, str]:
     return {**os.environ, "GOPROXY": without_direct, "CGO_ENABLED": "0"}
 
 
-def _build(binary: Binary, go: Path) -> None:
+def _build_one(binary: Binary, go: Path) -> None:
     environment = _go_environment(go)
     binary.path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = binary.path.with_name(f".{binary.path.name}.{os.getpid()}")
@@ -234,3 +273,7 @@ def _locked(lock: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+if __name__ == "__main__":
+    print(forecast())
