@@ -22,11 +22,15 @@ LITTLE = 0.03
 #: The seconds that count for a moment: how long somebody takes who came then changes nothing.
 BEFORE_S, AFTER_S = 1.5, 3.5
 _EVERY_S = 0.5
+#: Only Linux counts what a host takes.
+_COUNTS = Path("/proc/stat")
 
 
 def taken_by_the_host() -> tuple[int, int]:
     """Give what was taken of all processors since the machine began, and all their time."""
-    fields = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    if not _COUNTS.exists():
+        return 0, 0
+    fields = [int(each) for each in _COUNTS.read_text().split("\n", 1)[0].split()[1:9]]
     return fields[7], sum(fields)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import yaml
 
@@ -60,6 +60,9 @@ API_SERVER = os.environ.get("TEST_KUBE_APISERVER", "kube-apiserver")
 class ControlPlane:
     """One cluster in a folder of its own, from entering the block to leaving it; its logs stay."""
 
+    #: All of this process, also those that have ended: a failed test shows their logs.
+    started: ClassVar[list[ControlPlane]] = []
+
     api: Api  # as the administrator
     etcd: Etcd
     apiserver: ApiServer
@@ -103,6 +106,7 @@ class ControlPlane:
         self.stop()
 
     def _start(self) -> None:
+        self.started.append(self)
         found = ensure("etcd", API_SERVER, *["kwok"] * self._runs_kwok)
         self.logs.mkdir(parents=True)
         tokens = self.folder / "tokens.csv"

@@ -11,7 +11,7 @@ import urllib3
 
 from . import objects
 from .api import Api, Object
-from .conftest import GangScheduler, Pool
+from .components import Scheduler
 from .extender_process import Extender
 from .waiting import wait_for
 
@@ -19,6 +19,25 @@ from .waiting import wait_for
 SCHEDULER = "race-scheduler"
 #: Its flags: a gang of which a member is missing is held as long as a test needs it.
 OURS = (f"--scheduler-name={SCHEDULER}", "--arrival-grace-s=60")
+
+
+POOL = "gang-extender.test/pool"
+
+
+@dataclass(frozen=True, slots=True)
+class GangScheduler:
+    """The pair under test."""
+
+    extender: Extender
+    scheduler: Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes of one test; *selector* keeps its pods on them."""
+
+    names: list[str]
+    selector: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from tests.unit.stories.stage import Look
 from . import objects
 from .api import Object, resource_of
 from .components import http_json
-from .conftest import POOL, GangScheduler
 from .control_plane import ControlPlane
+from .stage import POOL, GangScheduler
 from .waiting import wait_for
 
 #: What must come true has so long; nothing is asserted by it having passed.

@@ -10,7 +10,6 @@ import pytest
 
 from . import objects
 from .api import Api, ApiError, Object
-from .conftest import planes
 from .control_plane import MANIFESTS, ControlPlane
 from .test_making_room import running_pair
 from .test_status import gang, wait_until_running
@@ -27,12 +26,10 @@ BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io/v1"
 def guarded(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[ControlPlane]:
     """A control plane of its own: policies hold for everybody on it, and come and go slowly."""
     with ControlPlane(tmp_path_factory.mktemp("guarded")) as plane:
         plane.install()
-        request.config.stash[planes].append(plane)
         plane.kubectl("apply", "-k", ADMISSION)
         _wait_until_all_policies_hold(plane.api)
         yield plane

@@ -12,9 +12,9 @@ from extender.plan.policy.policies import DEFAULT_TEXT
 
 from . import objects
 from .api import Api, ApiError, Object
-from .conftest import Pool
 from .control_plane import ControlPlane
 from .extender_process import Extender
+from .stage import Pool
 from .waiting import wait_for
 
 NAME = "backfill-scheduler"

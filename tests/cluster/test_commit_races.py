@@ -11,11 +11,10 @@ import pytest
 
 from . import objects
 from .api import Api
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .doorman import Doorman
 from .observer import WHOLE_S
-from .stage import OURS, SCHEDULER, ByHand, Stage
+from .stage import OURS, SCHEDULER, ByHand, GangScheduler, Pool, Stage
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]

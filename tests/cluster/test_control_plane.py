@@ -8,9 +8,9 @@ import pytest
 
 from .api import Api, ApiError
 from .components import ControllerManager
-from .conftest import Pool
 from .control_plane import ControlPlane
 from .objects import is_ready, node, phase, pod
+from .stage import Pool
 from .waiting import wait_for
 
 STOCK = "default-scheduler"

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from .api import Api
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .observer import WHOLE_S
-from .stage import OURS, SCHEDULER, Stage
+from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
 
 Nodes = Callable[..., Pool]
 

@@ -20,8 +20,8 @@ from tests.unit.stories.stage import SCHEDULER
 from tests.unit.stories.story import Outcome, Story, stories
 from tests.unit.stories.telling import tell
 
-from .conftest import GangScheduler
 from .control_plane import ControlPlane
+from .stage import GangScheduler
 from .story_stage import PlaneStage
 from .test_making_room import running_pair
 

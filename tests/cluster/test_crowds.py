@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from . import objects
 from .api import Api
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .observer import WHOLE_S, Bind
+from .stage import GangScheduler, Pool
 from .test_gangs import bound
 from .waiting import wait_for
 

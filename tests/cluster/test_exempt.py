@@ -14,9 +14,9 @@ from extender.plan.policy.policies import DEFAULT_TEXT
 from . import objects
 from .api import Api, Object
 from .components import answers
-from .conftest import Pool
 from .control_plane import ControlPlane
 from .extender_process import Extender
+from .stage import Pool
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 

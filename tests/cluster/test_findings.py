@@ -12,8 +12,8 @@ from urllib.request import urlopen
 from . import objects, telling
 from .api import Api, Object
 from .components import http_json
-from .conftest import GangScheduler, Pool
 from .extender_process import REPOSITORY, Extender
+from .stage import GangScheduler, Pool
 from .test_status import gang, wait_until_running
 from .waiting import wait_for
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from . import objects, telling
 from .api import Api
 from .components import http_json
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .observer import WHOLE_S
+from .stage import GangScheduler, Pool
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]

@@ -16,8 +16,8 @@ from extender.tls import secret
 
 from . import objects
 from .api import Api
-from .conftest import Pool
 from .control_plane import ControlPlane
+from .stage import Pool
 from .waiting import wait_for
 
 SECRET = "0123456789-abcdefghij_~."

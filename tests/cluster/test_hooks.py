@@ -11,8 +11,8 @@ import urllib3
 from . import objects
 from .api import Api
 from .components import answers
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
+from .stage import GangScheduler, Pool
 
 JSON = {"Content-Type": "application/json"}
 

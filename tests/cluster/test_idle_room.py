@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from . import objects, telling
 from .api import Api, Object
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
+from .stage import GangScheduler, Pool
 from .test_promises import wait_until_waiting
 from .test_status import gang
 from .waiting import wait_for

@@ -13,10 +13,10 @@ import pytest
 from . import objects, takeovers
 from .api import Api
 from .arrivals import Arrivals
-from .conftest import Pool
 from .control_plane import ControlPlane
 from .replicas import Replica
 from .rivals import LABEL, Rivals, Side, behind_a_service, in_pairs
+from .stage import Pool
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 

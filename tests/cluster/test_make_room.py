@@ -11,9 +11,9 @@ import pytest
 
 from . import objects, telling
 from .api import Api, Object
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .extender_process import Extender
+from .stage import GangScheduler, Pool
 from .test_status import gang, wait_until_running, writes_about
 from .waiting import wait_for
 

@@ -13,8 +13,8 @@ from extender.plan.policy import policies
 from . import objects, telling
 from .api import Api, Object
 from .components import http_json
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
+from .stage import GangScheduler, Pool
 from .test_make_room import alive, budget, set_budget
 from .test_status import gang, wait_until_running
 from .waiting import wait_for

@@ -10,8 +10,8 @@ import pytest
 from . import objects, telling
 from .api import Api, Object
 from .components import http_json
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
+from .stage import GangScheduler, Pool
 from .test_make_room import alive
 from .test_making_room import running_pair
 from .test_nobody_escapes import STARTED_IN

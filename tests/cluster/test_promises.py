@@ -14,10 +14,9 @@ import pytest
 
 from . import objects, telling
 from .api import Api, Object
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .observer import WHOLE_S, BindObserver
-from .stage import OURS, SCHEDULER, Stage
+from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
 from .test_crowds import assert_started_whole
 from .test_gangs import refusals, wait_until_known, wait_until_refused
 from .test_status import gang

@@ -11,10 +11,9 @@ import pytest
 
 from . import objects
 from .api import Api
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .observer import WHOLE_S
-from .stage import OURS, SCHEDULER, Stage
+from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
 from .telling import over_http
 from .volumes import SlowVolume
 from .waiting import wait_for

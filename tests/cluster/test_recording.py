@@ -10,9 +10,9 @@ from pathlib import Path
 
 from . import objects
 from .api import Api
-from .conftest import Pool
 from .control_plane import ControlPlane
 from .extender_process import Extender
+from .stage import Pool
 from .test_gangs import bound
 from .waiting import wait_for
 

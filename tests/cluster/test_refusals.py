@@ -12,7 +12,7 @@ from itertools import count
 
 from . import objects
 from .api import Api
-from .conftest import GangScheduler, Pool
+from .stage import GangScheduler, Pool
 from .test_promises import wait_until_waiting
 from .test_status import gang
 from .waiting import wait_for

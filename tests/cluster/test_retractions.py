@@ -13,10 +13,9 @@ import pytest
 
 from . import objects, telling
 from .api import Api, Object
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .extender_process import Extender
-from .stage import OURS, SCHEDULER
+from .stage import OURS, SCHEDULER, GangScheduler, Pool
 from .test_gangs import wait_until_refused
 from .test_status import gang
 from .waiting import wait_for

@@ -14,9 +14,9 @@ from extender.kube.act.wake import WOKEN
 from . import objects
 from .api import Api
 from .components import Scheduler
-from .conftest import Pool
 from .control_plane import ControlPlane
 from .extender_process import Extender
+from .stage import Pool
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]

@@ -10,8 +10,8 @@ from typing import Any
 from . import objects, telling
 from .api import Api, Object
 from .components import http_json
-from .conftest import GangScheduler, Pool
 from .control_plane import MANIFESTS, ControlPlane
+from .stage import GangScheduler, Pool
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable
 
 from .api import Api
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .observer import WHOLE_S
-from .stage import OURS, SCHEDULER, Stage
+from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]

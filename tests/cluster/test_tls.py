@@ -15,11 +15,10 @@ from extender.tls.issuing import Authority
 
 from . import objects
 from .api import Api
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
 from .extender_process import REPOSITORY, Extender
 from .observer import WHOLE_S
-from .stage import OURS, SCHEDULER, Stage
+from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]

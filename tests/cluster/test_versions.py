@@ -6,8 +6,8 @@ import re
 
 from .api import Api
 from .binaries import known
-from .conftest import GangScheduler
 from .control_plane import API_SERVER, SCHEDULER
+from .stage import GangScheduler
 
 
 def test_the_api_server_is_of_the_version_asked_for(api: Api) -> None:

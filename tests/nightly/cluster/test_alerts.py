@@ -19,13 +19,13 @@ from extender.plan.policy import policies
 from extender.tls.issuing import Authority
 from tests.cluster import objects
 from tests.cluster.api import Api, Object
-from tests.cluster.conftest import POOL, GangScheduler, Pool, _ensure
+from tests.cluster.binaries import demand
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.doorman import Doorman
 from tests.cluster.extender_process import REPOSITORY, Extender
 from tests.cluster.replicas import Cable, Replica
 from tests.cluster.rivals import _by_cable
-from tests.cluster.stage import OURS, SCHEDULER, Stage
+from tests.cluster.stage import OURS, POOL, SCHEDULER, GangScheduler, Pool, Stage
 from tests.cluster.test_make_room import budget, set_budget
 from tests.cluster.test_status import gang
 from tests.cluster.test_tls import calling, make_certificates, serving
@@ -54,8 +54,8 @@ def fires(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def binaries(request: pytest.FixtureRequest) -> None:
-    _ensure(request.config, "prometheus", "promtool")
+def binaries() -> None:
+    demand("prometheus", "promtool")
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from tests.cluster import objects, telling
 from tests.cluster.api import Api, Object
 from tests.cluster.components import ControllerManager, http_json
-from tests.cluster.conftest import GangScheduler, Pool
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.stage import GangScheduler, Pool
 from tests.cluster.test_making_room import running_pair
 from tests.cluster.test_nobody_escapes import wait_until_used
 from tests.cluster.test_promises import wait_until_waiting

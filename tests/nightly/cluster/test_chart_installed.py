@@ -11,9 +11,8 @@ import pytest
 
 from extender.cli.scheduler_config import FOLDER
 from tests.cluster import objects
-from tests.cluster.binaries import ensure
+from tests.cluster.binaries import demand, ensure
 from tests.cluster.cluster_ip import ClusterIp
-from tests.cluster.conftest import _ensure, planes
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
@@ -32,14 +31,12 @@ def cluster(
     control_plane_binaries: None,
     controllers_binary: None,
     tmp_path: Path,
-    request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Installation]:
-    _ensure(request.config, "helm")
+    demand("helm")
     helm = ensure("helm")["helm"].parent
     monkeypatch.setenv("PATH", str(helm), prepend=os.pathsep)
     with empty_cluster(tmp_path / "cluster") as made:
-        request.config.stash[planes].append(made.plane)
         yield made
 
 

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from tests.cluster import objects
-from tests.cluster.conftest import planes
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
@@ -30,12 +29,12 @@ def behind(
     control_plane_binaries: None,
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Behind]:
-    with empty_cluster(tmp_path_factory.mktemp("behind")) as made:
-        request.config.stash[planes].append(made.plane)
-        with installed(made, install_commands()) as running:
-            yield running
+    with (
+        empty_cluster(tmp_path_factory.mktemp("behind")) as made,
+        installed(made, install_commands()) as running,
+    ):
+        yield running
 
 
 def test_the_applied_extender_serves_the_names_that_the_scheduler_has(behind: Behind) -> None:

@@ -20,7 +20,6 @@ from extender.doctor.traps.everything import KNOWN
 from tests.cluster import objects
 from tests.cluster.api import Object
 from tests.cluster.components import ApiServer, answers
-from tests.cluster.conftest import planes
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import Extender
 from tests.cluster.users import EXTENDER_NAMESPACE
@@ -56,10 +55,8 @@ def pair(
     control_plane_binaries: None,
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Patient]:
     with empty_cluster(tmp_path_factory.mktemp("pair")) as made, made.plane.scheduler():
-        request.config.stash[planes].append(made.plane)
         made.shell.type("kubectl apply -k manifests/overlays/second-scheduler")
         made.shell.type("kubectl apply -k manifests/admission")
         made.leader_and_standby()

@@ -14,7 +14,6 @@ import yaml
 
 from tests.cluster import objects
 from tests.cluster.api import Object
-from tests.cluster.conftest import planes
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
@@ -35,10 +34,8 @@ def behind(
     control_plane_binaries: None,
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Behind]:
     with empty_cluster(tmp_path_factory.mktemp("exempting")) as made:
-        request.config.stash[planes].append(made.plane)
         folder = made.shell.home / "exempt"
         folder.mkdir()
         (folder / "kustomization.yaml").write_text(shown())

@@ -16,7 +16,6 @@ import yaml
 
 from extender.settings import Settings
 from tests.cluster import objects
-from tests.cluster.conftest import planes
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 from tests.unit.docs.test_readme import commands
@@ -31,11 +30,9 @@ def installed(
     control_plane_binaries: None,
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Installation]:
     install, hand_in_a_gang = [c for c in commands() if c.startswith("kubectl apply")]
     with empty_cluster(tmp_path_factory.mktemp("installed")) as made, made.plane.scheduler():
-        request.config.stash[planes].append(made.plane)
         made.shell.type(install)
         made.shell.type(hand_in_a_gang)
         yield made

@@ -17,9 +17,9 @@ from extender.cli.scheduler_config import FOLDER
 from tests.cluster import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.binaries import ensure
-from tests.cluster.conftest import Pool
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import REPOSITORY
+from tests.cluster.stage import Pool
 from tests.cluster.waiting import wait_for
 
 Nodes = Callable[..., Pool]

@@ -16,7 +16,6 @@ import pytest
 from tests.cluster import objects
 from tests.cluster.api import Object
 from tests.cluster.binaries import ensure
-from tests.cluster.conftest import planes
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import REPOSITORY, Extender
 from tests.cluster.users import EXTENDER_NAMESPACE
@@ -44,13 +43,11 @@ class Desk:
 def desk(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("desk")
     tools = scripts(folder / "bin")
     found = ensure("kubectl", "kwok")
     with ControlPlane(folder / "plane") as plane:
-        request.config.stash[planes].append(plane)
         plane.install()
         with plane.extender() as extender:
             kubelet = ForwardingKubelet(

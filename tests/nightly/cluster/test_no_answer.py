@@ -21,9 +21,9 @@ from click.testing import CliRunner
 from extender.cli.main import main
 from tests.cluster import objects
 from tests.cluster.api import Api, Object
-from tests.cluster.conftest import Pool
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import REPOSITORY
+from tests.cluster.stage import Pool
 from tests.cluster.waiting import wait_for
 
 Nodes = Callable[..., Pool]

@@ -10,7 +10,6 @@ import pytest
 
 from tests.cluster import objects
 from tests.cluster.api import Api, Object, resource_of
-from tests.cluster.conftest import planes
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.nightly.cluster import operators
@@ -70,11 +69,9 @@ class Site:
 def site(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Site]:
     with ExitStack() as running:
         plane = running.enter_context(ControlPlane(tmp_path_factory.mktemp("site")))
-        request.config.stash[planes].append(plane)
         plane.install()
         Site(plane).install("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
         names = [f"node-{index}" for index in range(8)]

@@ -20,7 +20,6 @@ import yaml
 
 from tests.cluster.api import Object
 from tests.cluster.binaries import ensure
-from tests.cluster.conftest import planes
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
 from tests.cluster.extender_process import REPOSITORY, Extender
 from tests.cluster.rights import ASKS_WHO, EVERYWHERE, RBAC, Account
@@ -112,10 +111,8 @@ class Lab:
 def lab(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Lab]:
     with ControlPlane(tmp_path_factory.mktemp("readers")) as plane:
-        request.config.stash[planes].append(plane)
         plane.install()
         plane.kubectl("apply", "-k", MANIFESTS / "ops-auth")
         account = Account(plane, "asking", (*EVERYWHERE, *ASKS_WHO))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.conftest import _ensure
+from tests.cluster.binaries import demand
 from tests.nightly.alerts.hour import BEFORE_S, EVERY_S, HOUR, Hour, Series
 from tests.unit.monitoring import rules
 
@@ -20,8 +20,8 @@ from .prometheus import promtool
 
 
 @pytest.fixture(scope="module", autouse=True)
-def binaries(request: pytest.FixtureRequest) -> None:
-    _ensure(request.config, "promtool")
+def binaries() -> None:
+    demand("promtool")
 
 
 def fired(folder: Path, series: Series) -> set[str]:

@@ -21,7 +21,6 @@ from extender.kube.watch.follow import Watches
 from extender.timing.clock import SystemClock
 from tests.cluster import objects
 from tests.cluster.components import ApiServer
-from tests.cluster.conftest import planes
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
 from tests.cluster.extender_process import REPOSITORY, Extender
 from tests.cluster.replicas import Replica
@@ -80,7 +79,6 @@ US = f"system:serviceaccount:{EXTENDER_NAMESPACE}:gang-extender"
 def lab(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[ControlPlane]:
     """A cluster with the CRDs of all dialects, and the base manifests."""
     with ExitStack() as running:
@@ -88,7 +86,6 @@ def lab(
         patch.setattr(ApiServer, "feature_gates", "WatchList=false")
         folder = tmp_path_factory.mktemp("rights")
         plane = running.enter_context(ControlPlane(folder, audit_reads=True))
-        request.config.stash[planes].append(plane)
         plane.api.create(
             *(
                 foreign_crd(right.group, right.resource)

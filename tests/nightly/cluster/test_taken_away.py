@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster import objects
-from tests.cluster.conftest import planes
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.waiting import wait_for
 
@@ -19,11 +18,9 @@ def test_nothing_of_ours_is_left_but_the_crds_and_what_people_wrote(
     control_plane_binaries: None,
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> None:
     (take_away,) = commands(PAGE, "## Take it away")
     with empty_cluster(tmp_path_factory.mktemp("taken-away"), nodes=1) as made:
-        request.config.stash[planes].append(made.plane)
         made.shell.type("kubectl apply -k manifests/overlays/second-scheduler")
         made.plane.api.create(objects.pod_group("train", "default", 2))
         made.shell.type(f"{take_away} --wait=false")

@@ -19,7 +19,6 @@ import pytest
 
 from tests.cluster import objects
 from tests.cluster.calm import Calm, Patience
-from tests.cluster.conftest import planes
 from tests.cluster.extender_process import Extender
 from tests.nightly.cluster import siege
 from tests.nightly.cluster.besiegers import Attack, OnPort, Stage, on_ports
@@ -44,10 +43,8 @@ LIMIT_MB = 1000.0
 def besieged(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Siege]:
     with siege.besieged(tmp_path_factory.mktemp("siege") / "cluster", POOLS) as made:
-        request.config.stash[planes].append(made.plane)
         yield made
 
 
