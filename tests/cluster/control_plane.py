@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,8 @@ from .users import EXTENDER_NAMESPACE, everyone, write_kubeconfig, write_tokens
 from .waiting import wait_for
 
 MANIFESTS = REPOSITORY / "manifests"
+OVERLAYS = sorted(path.parent for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
+SECOND_SCHEDULER = MANIFESTS / "overlays" / "second-scheduler"
 RIGHTS = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 PLAIN_SCHEDULER = """\
@@ -173,7 +176,7 @@ class ControlPlane:
             self.kubectl("apply", *(f"--filename={path}" for path in crds))
             self.wait_until_established("crd", "--all")
             self._wait_until_custom_resources_are_served()
-        rights = [thing for thing in self._base_objects() if thing["kind"] in RIGHTS]
+        rights = [thing for thing in self.rendered(MANIFESTS / "base") if thing["kind"] in RIGHTS]
         home = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": EXTENDER_NAMESPACE}}
         namespaces = [thing for thing in rights if thing["kind"] == "Namespace"] or [home]
         rest = [thing for thing in rights if thing["kind"] != "Namespace"]
@@ -194,14 +197,6 @@ class ControlPlane:
             for version in about["versions"]:
                 resource = f"{about['names']['plural']}.{about['group']}/{version['name']}"
                 wait_for(partial(self.api.listing, resource), 10, f"{resource} is served")
-
-    def _base_objects(self) -> list[Object]:
-        base = MANIFESTS / "base"
-        if (base / "kustomization.yaml").exists():
-            texts = [self.kubectl("kustomize", base)]
-        else:
-            texts = [path.read_text() for path in _manifests(base)]
-        return [thing for text in texts for thing in yaml.safe_load_all(text) if thing]
 
     def scheduler(self, config: str | Path | None = None, *, binary: str = SCHEDULER) -> Scheduler:
         """A kube-scheduler for a `with` block; *config* is the text or the file, None is stock."""
@@ -274,6 +269,18 @@ class ControlPlane:
     def writes(self, role: str) -> list[Object]:
         """The audit events of all that one user wrote so far."""
         return [e for e in self.audited(self._users[role].name) if e["verb"] in WRITES]
+
+    def writes_about(self, namespace: str, *queues: str) -> Counter[str]:
+        """Count what the extender wrote in a namespace and on queues, by resource."""
+        return Counter(
+            "/".join(filter(None, (about["resource"], about.get("subresource"))))
+            for about in (request["objectRef"] for request in self.writes("extender"))
+            if about.get("namespace") == namespace or about.get("name") in queues
+        )
+
+    def rendered(self, overlay: Path) -> list[Object]:
+        """What kustomize makes of an overlay; it moves and renames more than one asks it to."""
+        return [thing for thing in yaml.safe_load_all(self.kubectl("kustomize", overlay)) if thing]
 
     def audited(self, user: str) -> list[Object]:
         """The audit events of one user so far: of writes, and of reads where they are audited."""

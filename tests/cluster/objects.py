@@ -13,6 +13,7 @@ QUEUES = "queues.scheduling.volcano.sh/v1beta1"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 RUN_SECONDS = "gang-extender.test/run-seconds"
+STARTED_IN = "gang-extender.io/started-in"
 STOP_SECONDS = "gang-extender.test/stop-seconds"
 
 
@@ -156,3 +157,20 @@ def node_of(pod: Object) -> str | None:
     """The node a pod is bound to."""
     name: str | None = pod.get("spec", {}).get("nodeName")
     return name
+
+
+def budget(name: str, namespace: str, labels: dict[str, str], minimum: int) -> Object:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minAvailable": minimum, "selector": {"matchLabels": labels}},
+    }
+
+
+def of_kind(things: list[Object], *kinds: str) -> list[Object]:
+    return [thing for thing in things if thing["kind"] in kinds]
+
+
+def place(thing: Object) -> tuple[str | None, str]:
+    return thing["metadata"].get("namespace"), thing["metadata"]["name"]

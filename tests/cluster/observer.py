@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+from . import objects
 from .api import Api, Object
 from .following import Following
 from .objects import phase
@@ -128,3 +129,37 @@ def _whole(pod: Object, resource: str) -> int:
         int(container["resources"].get("requests", {}).get(resource, 0))
         for container in pod["spec"]["containers"]
     )
+
+
+def alive(api: Api, namespace: str, prefix: str = "") -> Counter[str]:
+    """Count the running pods of each gang, those that are being deleted left out."""
+    return Counter(
+        pod["metadata"]["name"].rpartition("-")[0]
+        for pod in api.list("pods", namespace)
+        if objects.phase(pod) == "Running"
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["metadata"]["name"].startswith(prefix)
+    )
+
+
+def bound(api: Api, namespace: str, prefix: str = "") -> list[str]:
+    """Name the pods that are on a node."""
+    return sorted(
+        pod["metadata"]["name"]
+        for pod in api.list("pods", namespace)
+        if objects.node_of(pod) and pod["metadata"]["name"].startswith(prefix)
+    )
+
+
+def gang_of(bind: Bind) -> str:
+    return bind.pod.rpartition("-")[0]
+
+
+def assert_started_whole(binds: list[Bind], sizes: dict[str, int]) -> None:
+    """Every gang was bound completely, its last member soon after its first."""
+    seen: dict[str, list[Bind]] = defaultdict(list)
+    for bind in binds:
+        seen[gang_of(bind)].append(bind)
+    assert {gang: len(members) for gang, members in seen.items()} == sizes
+    for gang, members in seen.items():
+        assert members[-1].at - members[0].at < WHOLE_S, f"{gang} started in parts: {members}"

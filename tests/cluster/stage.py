@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import urllib3
 from . import objects
 from .api import Api, Object
 from .components import Scheduler
+from .control_plane import ControlPlane
 from .extender_process import Extender
 from .waiting import wait_for
 
@@ -150,3 +152,39 @@ class ByHand:
         return self._callers.submit(
             lambda: self._http.request("POST", url, json=call).json()["Error"]
         )
+
+
+def gang(
+    api: Api, name: str, namespace: str, count: int, pool: Pool | None = None, **rest: Any
+) -> None:
+    """Create a PodGroup and its pods of one cpu each."""
+    queue = rest.pop("queue", None)
+    api.create(objects.pod_group(name, namespace, rest.pop("min_member", count), queue=queue))
+    selector = pool.selector if pool else None
+    api.create(*objects.pods(count, name, namespace, gang=name, node_selector=selector, **rest))
+
+
+def set_budget(api: Api, name: str, namespace: str, *, allowed: int, lag: int = 0) -> None:
+    """Play the disruption controller, which this control plane does not run."""
+    resource = "poddisruptionbudgets.policy/v1"
+    generation = api.get(resource, name, namespace)["metadata"]["generation"]
+    status: dict[str, Any] = {
+        "disruptionsAllowed": allowed,
+        "currentHealthy": 4,
+        "desiredHealthy": 4 - allowed,
+        "expectedPods": 4,
+        "observedGeneration": generation + lag,
+    }
+    api.patch(resource, name, {"status": status}, namespace, subresource="status")
+
+
+@contextmanager
+def running_pair(
+    plane: ControlPlane, *arguments: str, scheduler_name: str
+) -> Iterator[GangScheduler]:
+    name = f"--scheduler-name={scheduler_name}"
+    with (
+        plane.extender(name, *arguments) as extender,
+        plane.scheduler(plane.scheduler_config(extender, name)) as scheduler,
+    ):
+        yield GangScheduler(extender, scheduler)

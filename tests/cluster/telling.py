@@ -142,3 +142,76 @@ def wait_until_queue_is_known(extender: Extender, name: str) -> None:
 def wait_until_nobody_waits(extender: Extender) -> None:
     """Wait until gangs of earlier stories are gone; they go before whoever comes now."""
     wait_for(lambda: extender.metric("volcano_unschedule_job_count") == 0, 20, "nobody waits")
+
+
+def status(api: Api, name: str, namespace: str) -> Object:
+    return dict(api.get(objects.POD_GROUPS, name, namespace).get("status", {}))
+
+
+def wait_until_running(api: Api, name: str, namespace: str, count: int) -> Object:
+    """Wait until the PodGroup itself says that it runs."""
+
+    def runs() -> Object | None:
+        now = status(api, name, namespace)
+        return now if (now.get("phase"), now.get("running")) == ("Running", count) else None
+
+    return wait_for(
+        runs, 15, f"{name} runs by its own word", seeing=lambda: status(api, name, namespace)
+    )
+
+
+def refusals(api: Api, namespace: str, pod: str) -> list[str]:
+    """Give what kube-scheduler's events say about a pod that does not start."""
+    return [
+        event["message"]
+        for event in api.list("events", namespace, fields=f"involvedObject.name={pod}")
+        if event["reason"] == "FailedScheduling"
+    ]
+
+
+def wait_until_refused(api: Api, namespace: str, pod: str, word: str) -> None:
+    """Wait until kube-scheduler has asked about *pod* and was told *word*."""
+
+    def told() -> bool:
+        return any(word in message for message in refusals(api, namespace, pod))
+
+    wait_for(
+        told, 10, f"{pod} is refused with {word}", seeing=lambda: refusals(api, namespace, pod)
+    )
+
+
+def wait_until_known(extender: Extender, namespace: str, gang: str) -> None:
+    """Wait until the extender has heard of a PodGroup and planned with it."""
+    url = f"{extender.ops_url}/api/v1/gangs/{namespace}/{gang}"
+    wait_for(lambda: http_json("GET", url), 10, f"the extender knows {gang}")
+
+
+def used_cpus(extender: Extender, queue: str) -> object:
+    """What a queue uses by the word of the extender."""
+    told = http_json("GET", f"{extender.ops_url}/api/v1/queues") or ()
+    return next((each["allocated"].get("cpu") for each in told if each["name"] == queue), None)
+
+
+def wait_until_used(extender: Extender, queue: str, cpus: str) -> None:
+    wait_for(
+        lambda: used_cpus(extender, queue) == cpus,
+        10,
+        f"queue {queue} uses {cpus} cpus",
+        seeing=lambda: http_json("GET", f"{extender.ops_url}/api/v1/queues"),
+    )
+
+
+def wait_until_waiting(
+    extender: Extender, namespace: str, gang: str, reason: str, seconds: float = 20
+) -> Object:
+    """Wait until the extender says why a gang waits.
+
+    Not by the PodGroup: several extenders run here, and each writes there what it knows.
+    """
+    told: Object = wait_for(
+        lambda: _if(over_http(extender, namespace, gang), reason),
+        seconds,
+        f"{gang} waits: {reason}",
+        seeing=lambda: over_http(extender, namespace, gang),
+    )
+    return told

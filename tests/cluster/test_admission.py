@@ -11,8 +11,8 @@ import pytest
 from . import objects
 from .api import Api, ApiError, Object
 from .control_plane import MANIFESTS, ControlPlane
-from .test_making_room import running_pair
-from .test_status import gang, wait_until_running
+from .stage import gang, running_pair
+from .telling import wait_until_running
 from .waiting import wait_for
 
 ADMISSION = MANIFESTS / "admission"

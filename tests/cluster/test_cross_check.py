@@ -21,9 +21,8 @@ from tests.unit.stories.story import Outcome, Story, stories
 from tests.unit.stories.telling import tell
 
 from .control_plane import ControlPlane
-from .stage import GangScheduler
+from .stage import GangScheduler, running_pair
 from .story_stage import PlaneStage
-from .test_making_room import running_pair
 
 STORIES = {story.name: story for story in stories()}
 

@@ -11,26 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from . import objects
 from .api import Api
 from .control_plane import ControlPlane
-from .observer import WHOLE_S, Bind
+from .observer import assert_started_whole, bound, gang_of
 from .stage import GangScheduler, Pool
-from .test_gangs import bound
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
-
-
-def gang_of(bind: Bind) -> str:
-    return bind.pod.rpartition("-")[0]
-
-
-def assert_started_whole(binds: list[Bind], sizes: dict[str, int]) -> None:
-    """Every gang was bound completely, its last member soon after its first."""
-    seen: dict[str, list[Bind]] = defaultdict(list)
-    for bind in binds:
-        seen[gang_of(bind)].append(bind)
-    assert {gang: len(members) for gang, members in seen.items()} == sizes
-    for gang, members in seen.items():
-        assert members[-1].at - members[0].at < WHOLE_S, f"{gang} started in parts: {members}"
 
 
 def test_two_gangs_that_each_need_more_than_half_take_turns(

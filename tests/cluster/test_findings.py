@@ -13,8 +13,8 @@ from . import objects, telling
 from .api import Api, Object
 from .components import http_json
 from .extender_process import REPOSITORY, Extender
-from .stage import GangScheduler, Pool
-from .test_status import gang, wait_until_running
+from .stage import GangScheduler, Pool, gang
+from .telling import wait_until_running
 from .waiting import wait_for
 
 Create = Callable[..., list[Object]]

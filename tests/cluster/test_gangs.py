@@ -8,20 +8,12 @@ from . import objects, telling
 from .api import Api
 from .components import http_json
 from .control_plane import ControlPlane
-from .observer import WHOLE_S
+from .observer import WHOLE_S, bound
 from .stage import GangScheduler, Pool
+from .telling import refusals, wait_until_refused
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
-
-
-def bound(api: Api, namespace: str, prefix: str = "") -> list[str]:
-    """Name the pods that are on a node."""
-    return sorted(
-        pod["metadata"]["name"]
-        for pod in api.list("pods", namespace)
-        if objects.node_of(pod) and pod["metadata"]["name"].startswith(prefix)
-    )
 
 
 def given_back(scheduler: GangScheduler) -> float:
@@ -29,38 +21,12 @@ def given_back(scheduler: GangScheduler) -> float:
     return scheduler.extender.metric("gang_extender_hold_seconds_count", cause="incomplete")
 
 
-def refusals(api: Api, namespace: str, pod: str) -> list[str]:
-    """Give what kube-scheduler's events say about a pod that does not start."""
-    return [
-        event["message"]
-        for event in api.list("events", namespace, fields=f"involvedObject.name={pod}")
-        if event["reason"] == "FailedScheduling"
-    ]
-
-
-def wait_until_refused(api: Api, namespace: str, pod: str, word: str) -> None:
-    """Wait until kube-scheduler has asked about *pod* and was told *word*."""
-
-    def told() -> bool:
-        return any(word in message for message in refusals(api, namespace, pod))
-
-    wait_for(
-        told, 10, f"{pod} is refused with {word}", seeing=lambda: refusals(api, namespace, pod)
-    )
-
-
-def wait_until_known(scheduler: GangScheduler, namespace: str, gang: str) -> None:
-    """Wait until the extender has heard of a PodGroup and planned with it."""
-    url = f"{scheduler.extender.ops_url}/api/v1/gangs/{namespace}/{gang}"
-    wait_for(lambda: http_json("GET", url), 10, f"the extender knows {gang}")
-
-
 def test_nobody_is_bound_before_the_last_member_exists_and_then_all_are_within_a_second(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)
     api.create(objects.pod_group("train", namespace, 3))
-    wait_until_known(gang_scheduler, namespace, "train")
+    telling.wait_until_known(gang_scheduler.extender, namespace, "train")
     members = objects.pods(3, "train", namespace, gang="train", node_selector=pool.selector)
     with plane.binds(namespace) as binds:
         api.create(*members[:2])
@@ -79,7 +45,7 @@ def test_members_that_come_one_by_one_and_late_start_together(
 ) -> None:
     pool = nodes(2)
     api.create(objects.pod_group("slow", namespace, 3))
-    wait_until_known(gang_scheduler, namespace, "slow")
+    telling.wait_until_known(gang_scheduler.extender, namespace, "slow")
     members = objects.pods(3, "slow", namespace, gang="slow", node_selector=pool.selector)
     with plane.binds(namespace) as binds:
         before = given_back(gang_scheduler)
@@ -202,7 +168,7 @@ def test_a_gang_of_which_the_rest_never_comes_is_soon_in_nobodys_way(
 ) -> None:
     pool = nodes(1, cpu="3")
     api.create(objects.pod_group("torso", namespace, 3), objects.pod_group("whole", namespace, 3))
-    wait_until_known(gang_scheduler, namespace, "torso")
+    telling.wait_until_known(gang_scheduler.extender, namespace, "torso")
     with plane.binds(namespace) as binds:
         api.create(*objects.pods(2, "torso", namespace, gang="torso", node_selector=pool.selector))
         wait_for(lambda: gang_scheduler.extender.held == 2, 10, "torso waits at the barrier")
@@ -218,7 +184,7 @@ def test_a_gang_whose_members_want_to_be_together_is(
 ) -> None:
     pool = nodes(3, cpu="4")
     api.create(objects.pod_group("close", namespace, 4))
-    wait_until_known(gang_scheduler, namespace, "close")
+    telling.wait_until_known(gang_scheduler.extender, namespace, "close")
     together = {
         "podAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [

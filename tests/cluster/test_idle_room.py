@@ -7,9 +7,7 @@ from collections.abc import Callable
 from . import objects, telling
 from .api import Api, Object
 from .control_plane import ControlPlane
-from .stage import GangScheduler, Pool
-from .test_promises import wait_until_waiting
-from .test_status import gang
+from .stage import GangScheduler, Pool, gang
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -36,7 +34,7 @@ def test_a_backlog_uses_the_part_of_a_queue_whose_gang_can_never_start(
         gang(api, "before", namespace, 8, pool, queue=busy)
         binds.wait_for(8, 20, prefix="before")
         gang(api, "huge", namespace, 9, pool, queue=stuck)
-        wait_until_waiting(gang_scheduler, namespace, "huge", "ExceedsCluster")
+        telling.wait_until_waiting(gang_scheduler.extender, namespace, "huge", "ExceedsCluster")
         for number in range(8):
             gang(api, f"small{number}", namespace, 1, pool, queue=busy)
         wait_until_all_wait(gang_scheduler, namespace, 8)
@@ -69,7 +67,7 @@ def test_gangs_that_arrive_one_by_one_borrow_what_a_waiting_gang_cannot_use(
             api.create(objects.pod(f"pin{number}-0", namespace, gang=f"pin{number}", **only))
         binds.wait_for(2, 20, prefix="pin")
         gang(api, "whole", namespace, 1, pool, queue=left, cpu="4")
-        wait_until_waiting(gang_scheduler, namespace, "whole", "NotEnoughRoom")
+        telling.wait_until_waiting(gang_scheduler.extender, namespace, "whole", "NotEnoughRoom")
 
         for number in range(6):
             gang(api, f"small{number}", namespace, 1, pool, queue=right)
@@ -93,7 +91,7 @@ def test_what_was_lent_goes_back_to_the_queue_it_is_due_to(
     telling.wait_until_queue_is_known(gang_scheduler.extender, busy)
     with plane.binds(namespace) as binds:
         gang(api, "huge", namespace, 9, pool, queue=stuck)
-        wait_until_waiting(gang_scheduler, namespace, "huge", "ExceedsCluster")
+        telling.wait_until_waiting(gang_scheduler.extender, namespace, "huge", "ExceedsCluster")
         for number in range(8):
             gang(api, f"small{number}", namespace, 1, pool, queue=busy)
         binds.wait_for(8, SOON_S, prefix="small")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -13,23 +11,13 @@ from . import objects, telling
 from .api import Api, Object
 from .control_plane import ControlPlane
 from .extender_process import Extender
-from .stage import GangScheduler, Pool
-from .test_status import gang, wait_until_running, writes_about
+from .observer import alive
+from .stage import GangScheduler, Pool, gang, set_budget
+from .telling import wait_until_running
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
-
-
-def alive(api: Api, namespace: str, prefix: str = "") -> Counter[str]:
-    """Count the running pods of each gang, those that are being deleted left out."""
-    return Counter(
-        pod["metadata"]["name"].rpartition("-")[0]
-        for pod in api.list("pods", namespace)
-        if objects.phase(pod) == "Running"
-        and "deletionTimestamp" not in pod["metadata"]
-        and pod["metadata"]["name"].startswith(prefix)
-    )
 
 
 def test_a_queue_takes_back_its_half_within_ten_seconds_and_nobody_is_torn(
@@ -64,7 +52,7 @@ def test_a_queue_takes_back_its_half_within_ten_seconds_and_nobody_is_torn(
             f"2 of 2 running members leave: queue {ours} takes back its due from queue {theirs}"
             f" for {namespace}/large"
         ]
-    written = writes_about(plane, namespace, ours, theirs)
+    written = plane.writes_about(namespace, ours, theirs)
     evicting = 2 * written["pods/eviction"]  # each is told why first
     assert sum(written.values()) - evicting <= 3 * 24, written
 
@@ -114,7 +102,7 @@ def test_a_disruption_budget_is_respected_and_named_until_it_gives_in(
     create(objects.queue(queue), objects.priority_class(urgent, 1000))
     gang(api, "guarded", namespace, 4, pool, queue=queue, labels={"app": "db"})
     wait_until_running(api, "guarded", namespace, 4)
-    api.create(budget("keep", namespace, {"app": "db"}, minimum=4))
+    api.create(objects.budget("keep", namespace, {"app": "db"}, minimum=4))
     set_budget(api, "keep", namespace, allowed=0)
     api.create(objects.pod_group("vip", namespace, 2, queue=queue, priorityClassName=urgent))
     api.create(
@@ -155,7 +143,7 @@ def test_an_eviction_the_api_server_refuses_is_part_of_the_story_and_the_pods_ru
     gang(api, "guarded", namespace, 4, pool, queue=queue, labels={"app": "db"})
     wait_until_running(api, "guarded", namespace, 4)
     for name, lag in budgets.items():
-        api.create(budget(name, namespace, {"app": "db"}, minimum=0))
+        api.create(objects.budget(name, namespace, {"app": "db"}, minimum=0))
         set_budget(api, name, namespace, allowed=4, lag=lag)
     api.create(objects.pod_group("vip", namespace, 2, queue=queue, priorityClassName=urgent))
     api.create(
@@ -307,26 +295,3 @@ def preempt_in_vain(
         10,
         "kube-scheduler has tried to preempt and was told no",
     )
-
-
-def budget(name: str, namespace: str, labels: dict[str, str], minimum: int) -> Object:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"minAvailable": minimum, "selector": {"matchLabels": labels}},
-    }
-
-
-def set_budget(api: Api, name: str, namespace: str, *, allowed: int, lag: int = 0) -> None:
-    """Play the disruption controller, which this control plane does not run."""
-    resource = "poddisruptionbudgets.policy/v1"
-    generation = api.get(resource, name, namespace)["metadata"]["generation"]
-    status: dict[str, Any] = {
-        "disruptionsAllowed": allowed,
-        "currentHealthy": 4,
-        "desiredHealthy": 4 - allowed,
-        "expectedPods": 4,
-        "observedGeneration": generation + lag,
-    }
-    api.patch(resource, name, {"status": status}, namespace, subresource="status")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ from . import objects, telling
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane
-from .stage import GangScheduler, Pool
-from .test_make_room import alive, budget, set_budget
-from .test_status import gang, wait_until_running
+from .observer import alive
+from .stage import GangScheduler, Pool, gang, running_pair, set_budget
+from .telling import wait_until_running
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -30,18 +29,6 @@ STUCK_S = 2
 #: What must come true comes true so soon after the last change.
 SOON_S = 10
 ROLE = "volcano.sh/task-spec"
-
-
-@contextmanager
-def running_pair(
-    plane: ControlPlane, *arguments: str, scheduler_name: str
-) -> Iterator[GangScheduler]:
-    name = f"--scheduler-name={scheduler_name}"
-    with (
-        plane.extender(name, *arguments) as extender,
-        plane.scheduler(plane.scheduler_config(extender, name)) as scheduler,
-    ):
-        yield GangScheduler(extender, scheduler)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +108,7 @@ def test_when_the_first_choice_may_not_leave_another_does_at_once(
     pool = nodes(2, cpu="4")
     for name in ("one", "two"):
         run(api, name, namespace, 4, pool, labels={"app": name})
-    api.create(budget("keep", namespace, {"app": guarded}, minimum=4))
+    api.create(objects.budget("keep", namespace, {"app": guarded}, minimum=4))
     set_budget(api, "keep", namespace, allowed=0)
     wait_until_seen(pair, "PodDisruptionBudget", "keep", disruptionsAllowed=0)
 
@@ -142,11 +129,11 @@ def test_a_budget_that_gives_in_is_used_at_once(
 ) -> None:
     pool = nodes(1, cpu="4")
     run(api, "guarded", namespace, 4, pool, labels={"app": "db"})
-    api.create(budget("keep", namespace, {"app": "db"}, minimum=4))
+    api.create(objects.budget("keep", namespace, {"app": "db"}, minimum=4))
     set_budget(api, "keep", namespace, allowed=0)
     wait_until_seen(pair, "PodDisruptionBudget", "keep", disruptionsAllowed=0)
     demand(api, "vip", namespace, 4, pool, urgent)
-    wait_until_waiting(pair, namespace, "vip", "NotEnoughRoom")
+    telling.wait_until_waiting(pair.extender, namespace, "vip", "NotEnoughRoom")
     told = telling.over_http(pair.extender, namespace, "vip")["message"]
     assert f"PodDisruptionBudget {namespace}/keep allows 0 disruptions" in told
 
@@ -166,7 +153,7 @@ def test_nobody_leaves_in_vain_beside_a_victim_the_api_server_refuses(
     pool = nodes(2, cpu="4")
     run(api, "free", namespace, 4, pool)
     run(api, "guarded", namespace, 4, pool, labels={"app": "db"})
-    api.create(budget("stale", namespace, {"app": "db"}, minimum=0))
+    api.create(objects.budget("stale", namespace, {"app": "db"}, minimum=0))
     # The disruption controller has not seen its latest version: the Eviction API says 429.
     set_budget(api, "stale", namespace, allowed=4, lag=-1)
     wait_until_seen(pair, "PodDisruptionBudget", "stale", disruptionsAllowed=4)
@@ -224,7 +211,7 @@ def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room(
     with plane.binds(namespace) as binds:
         api.delete("pods", "hanging-0", namespace)
         gang(api, "large", namespace, 3, pool, **rest)
-        wait_until_waiting(pair, namespace, "large", "WaitingForVictims")
+        telling.wait_until_waiting(pair.extender, namespace, "large", "WaitingForVictims")
         gang(api, "small", namespace, 1, pool, **rest)
         binds.wait_for(1, 1 + STUCK_S + SOON_S, prefix="small")
         assert telling.over_http(pair.extender, namespace, "large")["reason"] == "NotEnoughRoom"
@@ -233,13 +220,6 @@ def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room(
         api.delete("pods", "hanging-0", namespace, grace_seconds=0)
         api.delete("pods", "small-0", namespace, grace_seconds=0)
         binds.wait_for(3, SOON_S, prefix="large")
-
-
-def wait_until_waiting(pair: GangScheduler, namespace: str, name: str, reason: str) -> None:
-    def said() -> str:
-        return str(telling.over_http(pair.extender, namespace, name)["reason"])
-
-    wait_for(lambda: said() == reason, 10, f"{name} waits: {reason}", seeing=said)
 
 
 # Roles
@@ -299,7 +279,7 @@ def test_a_resize_counts_as_kube_scheduler_counts_it(
     with plane.binds(namespace) as binds:
         # A resize that waits keeps its claim, …
         gang(api, "three", namespace, 3, pool, scheduler=SCHEDULER)
-        wait_until_waiting(pair, namespace, "three", "NotEnoughRoom")
+        telling.wait_until_waiting(pair.extender, namespace, "three", "NotEnoughRoom")
         # … and one that can never happen claims nothing.
         report(api, namespace, pending("Infeasible"))
         binds.wait_for(3, SOON_S, prefix="three")

@@ -9,35 +9,20 @@ import yaml
 
 from . import objects
 from .api import ApiError, Object
-from .control_plane import ControlPlane
+from .control_plane import OVERLAYS, SECOND_SCHEDULER, ControlPlane
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-OVERLAYS = sorted(path.parent for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
-SECOND_SCHEDULER = MANIFESTS / "overlays" / "second-scheduler"
 RBAC = "rbac.authorization.k8s.io/v1"
-
-
-def rendered(plane: ControlPlane, overlay: Path) -> list[Object]:
-    """What kustomize makes of an overlay; it moves and renames more than one asks it to."""
-    return [*yaml.safe_load_all(plane.kubectl("kustomize", overlay))]
 
 
 @pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
 def overlay(plane: ControlPlane, request: pytest.FixtureRequest) -> list[Object]:
-    return rendered(plane, request.param)
+    return plane.rendered(request.param)
 
 
 @pytest.fixture(scope="module")
 def second_scheduler(plane: ControlPlane) -> list[Object]:
-    return rendered(plane, SECOND_SCHEDULER)
-
-
-def of_kind(things: list[Object], *kinds: str) -> list[Object]:
-    return [thing for thing in things if thing["kind"] in kinds]
-
-
-def place(thing: Object) -> tuple[str | None, str]:
-    return thing["metadata"].get("namespace"), thing["metadata"]["name"]
+    return plane.rendered(SECOND_SCHEDULER)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +44,7 @@ def test_there_are_two_overlays() -> None:
 def test_an_overlay_is_accepted_whole_by_strict_validation(plane: ControlPlane, path: Path) -> None:
     said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path)
 
-    assert len(said.splitlines()) == len(rendered(plane, path))
+    assert len(said.splitlines()) == len(plane.rendered(path))
 
 
 @pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.name)
@@ -69,25 +54,25 @@ def test_beside_volcano_an_overlay_is_applied_without_our_crds(
     selector = "--selector=app.kubernetes.io/component!=crds"
     said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path, selector)
 
-    crds = of_kind(rendered(plane, path), "CustomResourceDefinition")
+    crds = objects.of_kind(plane.rendered(path), "CustomResourceDefinition")
     assert len(crds) == 2
-    assert len(said.splitlines()) == len(rendered(plane, path)) - len(crds)
+    assert len(said.splitlines()) == len(plane.rendered(path)) - len(crds)
     assert "customresourcedefinition" not in said
 
 
 def test_every_binding_of_the_overlay_gives_a_role_that_exists_to_somebody_who_exists(
     plane: ControlPlane, overlay: list[Object]
 ) -> None:
-    accounts = [place(thing) for thing in of_kind(overlay, "ServiceAccount")]
-    bindings = of_kind(overlay, "RoleBinding", "ClusterRoleBinding")
+    accounts = [objects.place(thing) for thing in objects.of_kind(overlay, "ServiceAccount")]
+    bindings = objects.of_kind(overlay, "RoleBinding", "ClusterRoleBinding")
 
     assert bindings
     for binding in bindings:
         for subject in binding["subjects"]:
             assert (subject["namespace"], subject["name"]) in accounts, binding
         kind, name = binding["roleRef"]["kind"], binding["roleRef"]["name"]
-        namespace = place(binding)[0] if kind == "Role" else None
-        brought = [place(thing) for thing in of_kind(overlay, kind)]
+        namespace = objects.place(binding)[0] if kind == "Role" else None
+        brought = [objects.place(thing) for thing in objects.of_kind(overlay, kind)]
         # What we do not bring must be there from the start, in that very namespace.
         stock = f"{kind.lower()}s.{RBAC}"
         assert (namespace, name) in brought or plane.api.find(stock, name, namespace), binding
@@ -98,7 +83,7 @@ def test_the_second_scheduler_reads_how_to_authenticate_where_that_is_kept(
 ) -> None:
     (binding,) = [
         thing
-        for thing in of_kind(second_scheduler, "RoleBinding")
+        for thing in objects.of_kind(second_scheduler, "RoleBinding")
         if thing["roleRef"]["name"] == "extension-apiserver-authentication-reader"
     ]
 
@@ -108,10 +93,12 @@ def test_the_second_scheduler_reads_how_to_authenticate_where_that_is_kept(
 def test_the_second_schedulers_role_names_the_lease_that_its_configuration_names(
     second_scheduler: list[Object],
 ) -> None:
-    (config,) = of_kind(second_scheduler, "ConfigMap")
+    (config,) = objects.of_kind(second_scheduler, "ConfigMap")
     election = yaml.safe_load(config["data"]["scheduler-config.yaml"])["leaderElection"]
     roles = [
-        r for r in of_kind(second_scheduler, "Role") if r["rules"][0]["resources"] == ["leases"]
+        r
+        for r in objects.of_kind(second_scheduler, "Role")
+        if r["rules"][0]["resources"] == ["leases"]
     ]
     named = [rule["resourceNames"] for r in roles for rule in r["rules"] if "resourceNames" in rule]
 
@@ -123,12 +110,14 @@ def test_the_second_schedulers_role_names_the_lease_that_its_configuration_names
 def test_the_second_schedulers_pod_mounts_the_config_map_that_it_brings(
     second_scheduler: list[Object],
 ) -> None:
-    (config,) = of_kind(second_scheduler, "ConfigMap")
-    (deployment,) = of_kind(second_scheduler, "Deployment")
+    (config,) = objects.of_kind(second_scheduler, "ConfigMap")
+    (deployment,) = objects.of_kind(second_scheduler, "Deployment")
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
 
     assert config["metadata"]["namespace"] == deployment["metadata"]["namespace"]
-    assert [v["configMap"]["name"] for v in volumes if "configMap" in v] == [place(config)[1]]
+    assert [v["configMap"]["name"] for v in volumes if "configMap" in v] == [
+        objects.place(config)[1]
+    ]
 
 
 def test_the_example_gang_is_accepted(plane: ControlPlane, namespace: str) -> None:

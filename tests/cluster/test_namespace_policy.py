@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -11,11 +12,8 @@ from . import objects, telling
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane
-from .stage import GangScheduler, Pool
-from .test_make_room import alive
-from .test_making_room import running_pair
-from .test_nobody_escapes import STARTED_IN
-from .test_status import gang
+from .observer import alive
+from .stage import GangScheduler, Pool, gang, running_pair
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -32,6 +30,7 @@ AT_LEAST = "gang-extender.io/at-least"
 ON_ITS_WAY = ("NotEnoughMembers", "WaitingForVictims")
 #: After the last change everything that can start has started within this.
 SOON_S = 10
+wait_until_waiting = partial(telling.wait_until_waiting, seconds=SOON_S)
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +78,6 @@ def said(pair: GangScheduler, namespace: str, name: str) -> Object:
     return telling.over_http(pair.extender, namespace, name)
 
 
-def wait_until_waiting(
-    pair: GangScheduler, namespace: str, name: str, reason: str, seconds: float = SOON_S
-) -> Object:
-    return wait_for(
-        lambda: told if (told := said(pair, namespace, name))["reason"] == reason else None,
-        seconds,
-        f"{name} waits: {reason}",
-        seeing=lambda: said(pair, namespace, name),
-    )
-
-
 def whose(pod: Object) -> str:
     return str(pod["metadata"]["namespace"])
 
@@ -116,8 +104,8 @@ def test_a_namespace_uses_the_queues_of_its_list_and_not_even_the_default_one(
 
         told = telling.wait_until_said(api, pair.extender, team, "silent", "QueueNotAllowed")
         assert f"name one of further-{namespace}, {ours}" in told["message"]
-        wait_until_waiting(pair, team, "foreign", "QueueNotAllowed")
-        wait_until_waiting(pair, team, "pod:lone", "QueueNotAllowed")
+        wait_until_waiting(pair.extender, team, "foreign", "QueueNotAllowed")
+        wait_until_waiting(pair.extender, team, "pod:lone", "QueueNotAllowed")
         assert len(binds.binds) == 2
 
         write(api, team, **{HOME: ours})
@@ -125,7 +113,7 @@ def test_a_namespace_uses_the_queues_of_its_list_and_not_even_the_default_one(
         binds.wait_for(1, SOON_S, prefix="lone")
 
         assert binds.of("foreign") == []
-    started = api.get("pods", "silent-0", team)["metadata"]["annotations"][STARTED_IN]
+    started = api.get("pods", "silent-0", team)["metadata"]["annotations"][objects.STARTED_IN]
     assert started == ours
     api.delete(objects.QUEUES, f"further-{namespace}")
 
@@ -152,7 +140,7 @@ def test_unlisted_namespaces_use_nothing_until_they_are_listed(
         binds.wait_for(2, SOON_S, prefix="work")
 
         for name in ("try", "wish", "pod:lone"):
-            told = wait_until_waiting(strict, guest, name, "QueueNotAllowed")
+            told = wait_until_waiting(strict.extender, guest, name, "QueueNotAllowed")
             assert "unlisted namespaces are denied" in told["message"]
         assert len(binds.binds) == 2
 
@@ -178,7 +166,7 @@ def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
         small(api, greedy, 10, pool)
         small(api, other, 4, pool, name="rest")
         for name in ("rest0", "rest3"):
-            wait_until_waiting(pair, other, name, "NotEnoughRoom")
+            wait_until_waiting(pair.extender, other, name, "NotEnoughRoom")
         # Those that the room alone would not let start say so; all wait.
         wait_for(
             lambda: said(pair, greedy, "small9")["verdict"] == "waiting", SOON_S, "all of it waits"
@@ -230,7 +218,7 @@ def test_neither_arriving_gangs_nor_pods_without_one_pass_what_their_namespace_m
         small(api, greedy, 4, pool, name="late")
         gang(api, "large", greedy, 6, pool, scheduler=SCHEDULER)
         binds.wait_for(5, SOON_S)
-        wait_until_waiting(pair, greedy, "large", "NamespaceAtMost")
+        wait_until_waiting(pair.extender, greedy, "large", "NamespaceAtMost")
         share = known(pair)[f"{ours}/{greedy}"]
         assert share["allocated"]["cpu"] == "5"
     assert binds.peaks(whose) == {greedy: 5}
@@ -291,7 +279,7 @@ def test_a_namespace_gets_back_what_it_has_at_least_from_others_of_its_queue(
         small(api, other, 8, pool)
         binds.wait_for(8, 20, prefix="small")
         gang(api, "mine", team, 3, pool, scheduler=SCHEDULER)
-        wait_until_waiting(pair, team, "mine", "NotEnoughRoom")
+        wait_until_waiting(pair.extender, team, "mine", "NotEnoughRoom")
 
         write(api, team, **{AT_LEAST: cpus(ours, 3)})
         binds.wait_for(3, 2 * SOON_S, prefix="mine")
@@ -312,30 +300,30 @@ def test_no_trick_of_a_tenant_passes_what_its_namespace_may_have(
         gang(api, "first", team, 2, pool, scheduler=SCHEDULER)
         binds.wait_for(2, SOON_S, prefix="first")
         gang(api, "second", team, 2, pool, scheduler=SCHEDULER)
-        wait_until_waiting(pair, team, "second", "NamespaceAtMost")
+        wait_until_waiting(pair.extender, team, "second", "NamespaceAtMost")
 
         # Says that it was started elsewhere, moves what runs there, and forgets its PodGroup.
         for index in range(2):
-            elsewhere = {"metadata": {"annotations": {STARTED_IN: other}}}
+            elsewhere = {"metadata": {"annotations": {objects.STARTED_IN: other}}}
             api.patch("pods", f"first-{index}", elsewhere, team)
         api.patch(objects.POD_GROUPS, "first", {"spec": {"queue": other}}, team)
         api.delete(objects.POD_GROUPS, "first", team)
         wait_for(lambda: said(pair, team, "first")["verdict"] == "invalid", SOON_S, "it is missed")
         assert known(pair)[f"{ours}/{team}"]["allocated"]["cpu"] == "2"
-        wait_until_waiting(pair, team, "second", "NamespaceAtMost")
+        wait_until_waiting(pair.extender, team, "second", "NamespaceAtMost")
 
         # Names another queue while it waits, and comes without any group.
         api.patch(objects.POD_GROUPS, "second", {"spec": {"queue": other}}, team)
-        wait_until_waiting(pair, team, "second", "QueueNotAllowed")
+        wait_until_waiting(pair.extender, team, "second", "QueueNotAllowed")
         api.create(
             objects.pod("lone", team, scheduler=SCHEDULER, node_selector=pool.selector),
             objects.pod("sly", team, scheduler=SCHEDULER, node_selector=pool.selector, queue=other),
         )
-        wait_until_waiting(pair, team, "pod:lone", "NamespaceAtMost")
-        wait_until_waiting(pair, team, "pod:sly", "QueueNotAllowed")
+        wait_until_waiting(pair.extender, team, "pod:lone", "NamespaceAtMost")
+        wait_until_waiting(pair.extender, team, "pod:sly", "QueueNotAllowed")
         small(api, team, 4, pool, name="part")
         for number in range(4):
-            wait_until_waiting(pair, team, f"part{number}", "NamespaceAtMost")
+            wait_until_waiting(pair.extender, team, f"part{number}", "NamespaceAtMost")
         assert len(binds.binds) == 2
 
         for index in range(2):
@@ -358,8 +346,8 @@ def test_a_gang_that_is_faster_than_the_news_of_its_namespace_gets_in_nowhere(
             hasty = tenant(f"hasty{number}", {QUEUES: "", AT_MOST: cpus(ours, 0)})
             api.create(objects.pod("lone", hasty, scheduler=SCHEDULER, node_selector=pool.selector))
             gang(api, "gang", hasty, 2, pool, scheduler=SCHEDULER)
-            wait_until_waiting(pair, hasty, "gang", "QueueNotAllowed")
-            wait_until_waiting(pair, hasty, "pod:lone", "QueueNotAllowed")
+            wait_until_waiting(pair.extender, hasty, "gang", "QueueNotAllowed")
+            wait_until_waiting(pair.extender, hasty, "pod:lone", "QueueNotAllowed")
         honest = tenant("honest", {HOME: ours})
         gang(api, "work", honest, 2, pool, scheduler=SCHEDULER)
         binds.wait_for(2, SOON_S, prefix="work")

@@ -8,19 +8,16 @@ import pytest
 
 from . import objects, telling
 from .api import Api, Object
-from .components import http_json
 from .control_plane import ControlPlane
-from .stage import GangScheduler, Pool
-from .test_make_room import alive
-from .test_making_room import running_pair
-from .test_status import gang, wait_until_running
+from .observer import alive
+from .stage import GangScheduler, Pool, gang, running_pair
+from .telling import wait_until_running
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 
 SCHEDULER = "strict-scheduler"
-STARTED_IN = "gang-extender.io/started-in"
 
 
 @pytest.fixture
@@ -28,28 +25,6 @@ def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
     """A pair of its own, because its extender is started anew."""
     with running_pair(plane, scheduler_name=SCHEDULER) as made:
         yield made
-
-
-def cpus_used(pair: GangScheduler, queue: str) -> object:
-    """What a queue uses by the word of the extender."""
-    told = http_json("GET", f"{pair.extender.ops_url}/api/v1/queues") or ()
-    return next((each["allocated"].get("cpu") for each in told if each["name"] == queue), None)
-
-
-def wait_until_used(pair: GangScheduler, queue: str, cpus: str) -> None:
-    wait_for(
-        lambda: cpus_used(pair, queue) == cpus,
-        10,
-        f"queue {queue} uses {cpus} cpus",
-        seeing=lambda: http_json("GET", f"{pair.extender.ops_url}/api/v1/queues"),
-    )
-
-
-def wait_until_waiting(pair: GangScheduler, namespace: str, name: str, reason: str) -> None:
-    def said() -> str:
-        return str(telling.over_http(pair.extender, namespace, name)["reason"])
-
-    wait_for(lambda: said() == reason, 10, f"{name} waits: {reason}", seeing=said)
 
 
 def test_no_trick_with_its_pod_group_frees_what_a_gang_uses_nor_does_a_restart_of_ours(
@@ -68,7 +43,7 @@ def test_no_trick_with_its_pod_group_frees_what_a_gang_uses_nor_does_a_restart_o
     gang(api, "first", namespace, 2, pool, **ours)
     wait_until_running(api, "first", namespace, 2)
     gang(api, "second", namespace, 2, pool, **ours)
-    wait_until_waiting(pair, namespace, "second", "QueueAtCapability")
+    telling.wait_until_waiting(pair.extender, namespace, "second", "QueueAtCapability")
 
     with plane.binds(namespace) as binds:
         api.patch(objects.POD_GROUPS, "first", {"spec": {"queue": other}}, namespace)
@@ -79,18 +54,18 @@ def test_no_trick_with_its_pod_group_frees_what_a_gang_uses_nor_does_a_restart_o
             "the extender misses the PodGroup",
         )
 
-        assert cpus_used(pair, small) == "2"
-        assert cpus_used(pair, other) in (None, "0")
+        assert telling.used_cpus(pair.extender, small) == "2"
+        assert telling.used_cpus(pair.extender, other) in (None, "0")
         pair.extender.restart()
-        wait_until_used(pair, small, "2")
-        wait_until_waiting(pair, namespace, "second", "QueueAtCapability")
+        telling.wait_until_used(pair.extender, small, "2")
+        telling.wait_until_waiting(pair.extender, namespace, "second", "QueueAtCapability")
         assert not binds.of("second")
 
         for index in range(2):
             api.delete("pods", f"first-{index}", namespace)
         binds.wait_for(2, 15, prefix="second")
     said = api.get("pods", "second-0", namespace)["metadata"]["annotations"]
-    assert said[STARTED_IN] == small
+    assert said[objects.STARTED_IN] == small
 
 
 def test_pods_that_take_their_time_to_end_count_until_they_are_gone(
@@ -116,7 +91,7 @@ def test_pods_that_take_their_time_to_end_count_until_they_are_gone(
     with plane.binds(namespace) as binds:
         gang(api, "second", namespace, 2, pool, **ours)
         create(objects.pod("alone", namespace, node_selector=pool.selector, **ours))
-        wait_until_waiting(pair, namespace, "second", "QueueAtCapability")
+        telling.wait_until_waiting(pair.extender, namespace, "second", "QueueAtCapability")
         assert "being deleted" in telling.over_http(pair.extender, namespace, "second")["message"]
         assert not binds.of("second")
         assert not binds.of("alone")

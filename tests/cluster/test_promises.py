@@ -15,11 +15,9 @@ import pytest
 from . import objects, telling
 from .api import Api, Object
 from .control_plane import ControlPlane
-from .observer import WHOLE_S, BindObserver
-from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
-from .test_crowds import assert_started_whole
-from .test_gangs import refusals, wait_until_known, wait_until_refused
-from .test_status import gang
+from .observer import WHOLE_S, BindObserver, assert_started_whole
+from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage, gang
+from .telling import refusals, wait_until_refused
 from .volumes import FarVolume, SlowVolume
 from .waiting import wait_for
 
@@ -53,18 +51,6 @@ def assert_no_node_was_overfilled(binds: BindObserver, cpus: int) -> None:
 def has_no_place(api: Api, namespace: str, pod: str) -> bool:
     """Whether kube-scheduler has looked for a node and said that it found none."""
     return any("nodes are available" in said for said in refusals(api, namespace, pod))
-
-
-def wait_until_waiting(pair: GangScheduler, namespace: str, gang_name: str, reason: str) -> None:
-    """Wait until the extender says why a gang waits.
-
-    Not by the PodGroup: two extenders run here, and each writes there what it knows.
-    """
-
-    def said() -> str:
-        return str(telling.over_http(pair.extender, namespace, gang_name)["reason"])
-
-    wait_for(lambda: said() == reason, 20, f"{gang_name} waits: {reason}", seeing=said)
 
 
 def wait_until_promised(api: Api, namespace: str) -> None:
@@ -150,8 +136,8 @@ def test_a_pod_that_waits_for_its_volume_counts_against_the_ceiling_of_its_queue
         decide(0)
         decide(1)
         gang(api, "torso", namespace, 1, pool, min_member=2)
-        wait_until_waiting(
-            gang_scheduler, namespace, "torso", "NotEnoughMembers"
+        telling.wait_until_waiting(
+            gang_scheduler.extender, namespace, "torso", "NotEnoughMembers"
         )  # by a plan made since
         decide(2)
         decide(3)
@@ -215,7 +201,7 @@ def test_with_all_gpus_taken_and_a_gang_waiting_for_more_a_pod_that_asks_for_non
         gang(api, "train", namespace, 4, pool, resources={GPU: "1"})
         binds.wait_for(4, 15)
         gang(api, "next", namespace, 4, pool, resources={GPU: "1"})
-        wait_until_waiting(gang_scheduler, namespace, "next", "NotEnoughRoom")
+        telling.wait_until_waiting(gang_scheduler.extender, namespace, "next", "NotEnoughRoom")
 
         api.create(
             objects.pod("web", namespace, node_selector=pool.selector),
@@ -236,7 +222,7 @@ def test_ordinary_pods_take_no_place_of_a_gang_that_is_still_arriving(
 ) -> None:
     stage = Stage(api, pair, namespace, nodes(3, cpu="4"))
     api.create(objects.pod_group("train", namespace, 8))
-    wait_until_known(pair, namespace, "train")
+    telling.wait_until_known(pair.extender, namespace, "train")
     ordinary = objects.pods(
         28, "web", namespace, scheduler=SCHEDULER, node_selector=stage.pool.selector
     )
@@ -407,7 +393,7 @@ def test_what_kube_scheduler_found_wrong_with_one_gang_bars_no_node_to_the_next_
     alike = {"cpu": "4", "scheduler": SCHEDULER}
     gang(api, "stuck", namespace, 2, pool, volumes=[far.in_a_pod], **alike)
     wait_until_promised(api, namespace)
-    wait_until_waiting(pair, namespace, "stuck", "BackingOff")
+    telling.wait_until_waiting(pair.extender, namespace, "stuck", "BackingOff")
     api.delete_all("pods", namespace, grace_seconds=0)
     with plane.binds(namespace) as binds:
         # Refused at first, so that it is planned: who only arrives is offered what there is.
@@ -453,7 +439,7 @@ def test_a_gang_is_woken_when_only_we_know_that_its_turn_has_come(
     create(objects.queue(queue, capability={"cpu": "4"}))
     telling.wait_until_queue_is_known(gang_scheduler.extender, queue)
     gang(api, "large", namespace, 6, pool, queue=queue)
-    wait_until_waiting(gang_scheduler, namespace, "large", "QueueAtCapability")
+    telling.wait_until_waiting(gang_scheduler.extender, namespace, "large", "QueueAtCapability")
     for index in range(6):
         wait_until_refused(api, namespace, f"large-{index}", "nodes are available")
     with plane.binds(namespace) as binds:
@@ -468,7 +454,7 @@ def test_whoever_is_refused_while_room_for_its_gang_comes_free_is_woken(
 ) -> None:
     pool, rounds = nodes(2, cpu="4"), [f"r{index}" for index in range(16)]
     api.create(*(objects.pod_group(name, namespace, 8) for name in rounds))
-    wait_until_known(gang_scheduler, namespace, rounds[-1])
+    telling.wait_until_known(gang_scheduler.extender, namespace, rounds[-1])
     members = {
         name: objects.pods(8, name, namespace, gang=name, node_selector=pool.selector)
         for name in rounds

@@ -12,8 +12,8 @@ from . import objects
 from .api import Api
 from .control_plane import ControlPlane
 from .extender_process import Extender
+from .observer import bound
 from .stage import Pool
-from .test_gangs import bound
 from .waiting import wait_for
 
 

@@ -10,11 +10,9 @@ import re
 from collections.abc import Callable
 from itertools import count
 
-from . import objects
+from . import objects, telling
 from .api import Api
-from .stage import GangScheduler, Pool
-from .test_promises import wait_until_waiting
-from .test_status import gang
+from .stage import GangScheduler, Pool, gang
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -49,7 +47,7 @@ def test_pods_that_come_and_go_elsewhere_do_not_change_what_a_waiting_gang_is_to
 
     come()
     gang(api, "big", namespace, 4, pool, cpu="4")
-    wait_until_waiting(gang_scheduler, namespace, "big", "NotEnoughRoom")
+    telling.wait_until_waiting(gang_scheduler.extender, namespace, "big", "NotEnoughRoom")
     # Each of the nodes has been offered once all but one were, and then all but another.
     come()
     wait_for(

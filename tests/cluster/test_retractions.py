@@ -15,9 +15,8 @@ from . import objects, telling
 from .api import Api, Object
 from .control_plane import ControlPlane
 from .extender_process import Extender
-from .stage import OURS, SCHEDULER, GangScheduler, Pool
-from .test_gangs import wait_until_refused
-from .test_status import gang
+from .stage import OURS, SCHEDULER, GangScheduler, Pool, gang
+from .telling import wait_until_refused
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]

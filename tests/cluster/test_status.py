@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from . import objects, telling
 from .api import Api, Object
 from .components import http_json
 from .control_plane import MANIFESTS, ControlPlane
-from .stage import GangScheduler, Pool
+from .stage import GangScheduler, Pool, gang
+from .telling import wait_until_running
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
-
-
-def gang(
-    api: Api, name: str, namespace: str, count: int, pool: Pool | None = None, **rest: Any
-) -> None:
-    """Create a PodGroup and its pods of one cpu each."""
-    queue = rest.pop("queue", None)
-    api.create(objects.pod_group(name, namespace, rest.pop("min_member", count), queue=queue))
-    selector = pool.selector if pool else None
-    api.create(*objects.pods(count, name, namespace, gang=name, node_selector=selector, **rest))
-
-
-def status(api: Api, name: str, namespace: str) -> Object:
-    return dict(api.get(objects.POD_GROUPS, name, namespace).get("status", {}))
-
-
-def wait_until_running(api: Api, name: str, namespace: str, count: int) -> Object:
-    """Wait until the PodGroup itself says that it runs."""
-
-    def runs() -> Object | None:
-        now = status(api, name, namespace)
-        return now if (now.get("phase"), now.get("running")) == ("Running", count) else None
-
-    return wait_for(
-        runs, 15, f"{name} runs by its own word", seeing=lambda: status(api, name, namespace)
-    )
 
 
 def test_a_waiting_gang_says_the_same_in_condition_event_api_and_command_line(
@@ -227,19 +200,10 @@ def test_own_writes_stay_within_three_per_gang_pod(
         seeing=lambda: phases(api, namespace),
     )
 
-    written = writes_about(plane, namespace, queue)
+    written = plane.writes_about(namespace, queue)
     assert sum(written.values()) <= 3 * sum(sizes), written
 
 
 def phases(api: Api, namespace: str) -> set[str]:
     groups = api.list(objects.POD_GROUPS, namespace)
     return {group.get("status", {}).get("phase", "") for group in groups}
-
-
-def writes_about(plane: ControlPlane, namespace: str, *queues: str) -> Counter[str]:
-    """Count what the extender wrote in a namespace and on queues, by resource."""
-    return Counter(
-        "/".join(filter(None, (about["resource"], about.get("subresource"))))
-        for about in (request["objectRef"] for request in plane.writes("extender"))
-        if about.get("namespace") == namespace or about.get("name") in queues
-    )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +13,9 @@ from extender.tls.issuing import Authority
 
 from . import objects
 from .api import Api
+from .certificates import calling, make_certificates, serving
 from .control_plane import ControlPlane
-from .extender_process import REPOSITORY, Extender
+from .extender_process import Extender
 from .observer import WHOLE_S
 from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
 from .waiting import wait_for
@@ -26,32 +25,10 @@ NAME = f"--scheduler-name={SCHEDULER}"
 EXPIRY = "gang_extender_certificate_expiry_seconds"
 
 
-def make_certificates(folder: Path, *arguments: str) -> None:
-    command = [sys.executable, "-m", "extender", "certificates", f"--directory={folder}"]
-    subprocess.run([*command, *arguments], cwd=REPOSITORY, check=True, timeout=60)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     make_certificates(tmp_path / "tls", "--days=1")
     return tmp_path / "tls"
-
-
-def serving(folder: Path) -> list[str]:
-    return [
-        f"--tls-cert-file={folder}/server.crt",
-        f"--tls-private-key-file={folder}/server.key",
-        f"--client-ca-file={folder}/ca.crt",
-    ]
-
-
-def calling(folder: Path) -> list[str]:
-    return [
-        f"--ca-file={folder}/ca.crt",
-        f"--cert-file={folder}/client.crt",
-        f"--key-file={folder}/client.key",
-        "--server-name=gang-extender.gang-system.svc",
-    ]
 
 
 def refused(extender: Extender, reason: str) -> float:

@@ -6,14 +6,20 @@ tells, over TLS.
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from pathlib import Path
 
 import yaml
 
+from tests.cluster import objects
 from tests.cluster.api import Object
 from tests.cluster.components import STAGES, answers
-from tests.cluster.objects import node
+from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.processes import Program
+from tests.cluster.users import EXTENDER_NAMESPACE
+
+STANDBY, LEADER = "gang-extender-0", "gang-extender-1"
 
 
 class ForwardingKubelet(Program):
@@ -47,7 +53,7 @@ class ForwardingKubelet(Program):
 
     def node(self, name: str) -> Object:
         """The Node of it, for the API server to know where it is."""
-        made = node(name)
+        made = objects.node(name)
         made["status"] |= {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.ports[0]}},
@@ -64,3 +70,36 @@ def _rule(pod: str, port: int) -> Object:
         "metadata": {"name": pod, "namespace": "gang-system"},
         "spec": {"forwards": [{"ports": [8889], "target": target}]},
     }
+
+
+def scripts(folder: Path) -> Path:
+    """Make the commands of the package as an installation does, by what it says of itself."""
+    folder.mkdir()
+    about = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    for name, entry in about["project"]["scripts"].items():
+        module, _, function = entry.partition(":")
+        command = folder / name
+        command.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+        command.chmod(0o755)
+    return folder
+
+
+def extender_pod(name: str, *, leads: bool = False) -> Object:
+    labels = {"app.kubernetes.io/name": "gang-extender"}
+    if leads:
+        labels["gang-extender.io/leader"] = "true"
+    made = objects.pod(name, EXTENDER_NAMESPACE, nodeName="kubelet")
+    made["metadata"]["labels"] = labels
+    # As our manifests have it, for the namespace takes no others.
+    made["spec"]["securityContext"] = {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    made["spec"]["containers"][0] |= {
+        "ports": [{"name": "ops", "containerPort": 8889}],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    return made

@@ -20,15 +20,13 @@ from extender.tls.issuing import Authority
 from tests.cluster import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.binaries import demand
+from tests.cluster.certificates import calling, make_certificates, serving
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.doorman import Doorman
 from tests.cluster.extender_process import REPOSITORY, Extender
 from tests.cluster.replicas import Cable, Replica
 from tests.cluster.rivals import _by_cable
-from tests.cluster.stage import OURS, POOL, SCHEDULER, GangScheduler, Pool, Stage
-from tests.cluster.test_make_room import budget, set_budget
-from tests.cluster.test_status import gang
-from tests.cluster.test_tls import calling, make_certificates, serving
+from tests.cluster.stage import OURS, POOL, SCHEDULER, GangScheduler, Pool, Stage, gang, set_budget
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 from tests.unit.monitoring import rules, test_dashboard as dashboard
@@ -369,7 +367,7 @@ def test_a_gang_that_waits_for_its_due_because_nobody_may_leave_is_told_until_so
             gang(api, name, namespace, 2, pool, **facts)
         binds.wait_for(8, 60)
         # The API server lets nobody go whose budget was not looked at lately; a plan would.
-        api.create(budget("keep", namespace, {"app": "borrower"}, minimum=0))
+        api.create(objects.budget("keep", namespace, {"app": "borrower"}, minimum=0))
         set_budget(api, "keep", namespace, allowed=4, lag=-1)
 
         gang(api, "owed", namespace, 4, pool, scheduler=SCHEDULER, queue=ours)

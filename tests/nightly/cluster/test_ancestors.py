@@ -12,11 +12,8 @@ from tests.cluster import objects, telling
 from tests.cluster.api import Api, Object
 from tests.cluster.components import ControllerManager, http_json
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.stage import GangScheduler, Pool
-from tests.cluster.test_making_room import running_pair
-from tests.cluster.test_nobody_escapes import wait_until_used
-from tests.cluster.test_promises import wait_until_waiting
-from tests.cluster.test_status import gang, status, wait_until_running
+from tests.cluster.stage import GangScheduler, Pool, gang, running_pair
+from tests.cluster.telling import status, wait_until_running
 from tests.cluster.waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -123,7 +120,7 @@ def test_pods_without_a_group_start_together_as_their_budget_says(
     wait_until_budget_is_known(budgeted, namespace)
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool))
-        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
+        telling.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
         wait_until_told(budgeted, namespace, WEB, "minAvailable of PodDisruptionBudget web")
         assert binds.of("web") == []
 
@@ -144,7 +141,7 @@ def test_a_budget_that_goes_lets_pods_start_that_waited_for_more(
     wait_until_budget_is_known(budgeted, namespace)
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool))
-        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
+        telling.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
 
         api.delete("poddisruptionbudgets.policy/v1", "web", namespace)
         binds.wait_for(2, SOON_S, prefix="web")
@@ -167,18 +164,18 @@ def test_no_trick_with_its_budget_frees_what_a_gang_uses(
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool, queue=small))
         binds.wait_for(2, 20, prefix="web")
-        wait_until_used(budgeted, small, "2")
+        telling.wait_until_used(budgeted.extender, small, "2")
         budgets = "poddisruptionbudgets.policy/v1"
         api.patch(budgets, "web", {"spec": {"minAvailable": 9}}, namespace)
-        wait_until_waiting(budgeted, namespace, WEB, "NotEnoughMembers")
-        wait_until_used(budgeted, small, "2")
+        telling.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
+        telling.wait_until_used(budgeted.extender, small, "2")
         api.patch(budgets, "web", {"spec": {"minAvailable": "50%"}}, namespace)
         wait_until_told(budgeted, namespace, "pod:web-0", "its minAvailable is 50%")
-        wait_until_used(budgeted, small, "2")
+        telling.wait_until_used(budgeted.extender, small, "2")
         api.delete(budgets, "web", namespace)
         api.create(*webs(1, namespace, pool, first=2, queue=small))
-        wait_until_waiting(budgeted, namespace, "pod:web-2", "QueueAtCapability")
-        wait_until_used(budgeted, small, "2")
+        telling.wait_until_waiting(budgeted.extender, namespace, "pod:web-2", "QueueAtCapability")
+        telling.wait_until_used(budgeted.extender, small, "2")
 
     assert binds.of("web-2") == []
 
@@ -204,19 +201,19 @@ def test_a_gang_uses_the_nodes_of_ours_alone_and_others_as_soon_as_they_are_ours
         binds.wait_for(2, SOON_S, prefix="small")
         assert {each.node for each in binds.of("small")} == set(ours.names)
         gang(api, "large", namespace, 4, ours, **about)
-        wait_until_waiting(pair, namespace, "large", "NodeNotOurs")
+        telling.wait_until_waiting(pair.extender, namespace, "large", "NodeNotOurs")
         wait_until_told(pair, namespace, "large", "1 node outside --node-selector")
 
         api.patch("nodes", late, {"metadata": {"labels": {"team": namespace}}})
         binds.wait_for(4, SOON_S, prefix="large")
-        wait_until_used(pair, queue, "6")
+        telling.wait_until_used(pair.extender, queue, "6")
 
         api.patch("nodes", late, {"metadata": {"labels": {"team": None}}})
         api.delete("pods", "large-0", namespace, grace_seconds=0)
         gang(api, "next", namespace, 1, ours, **about)
         wait_until_told(pair, namespace, "next", "1 node outside --node-selector")
         # Three of `large` run on a node that is not ours any more, and count all the same.
-        wait_until_used(pair, queue, "5")
+        telling.wait_until_used(pair.extender, queue, "5")
 
     assert binds.of("next") == []
 
@@ -244,7 +241,7 @@ def test_a_gang_that_its_quota_would_not_admit_waits_outside_until_it_would(
         api.create(to_come("one", namespace, 3))
         wait_until_let_in(api, "one", namespace)
         api.create(to_come("two", namespace, 3))
-        wait_until_waiting(gang_scheduler, namespace, "two", "NotEnqueued")
+        telling.wait_until_waiting(gang_scheduler.extender, namespace, "two", "NotEnqueued")
         wait_until_told(
             gang_scheduler, namespace, "two", f"ResourceQuota {namespace}/compute allows 4"
         )

@@ -17,8 +17,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.cluster import objects, telling
 from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
-from tests.cluster.test_status import gang
+from tests.cluster.stage import OURS, SCHEDULER, GangScheduler, Pool, Stage, gang
 from tests.cluster.waiting import wait_for
 from tests.nightly.browser.windows import (
     NARROW,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -18,23 +17,9 @@ from tests.cluster import objects
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
-from .behind import DEPLOYMENT, Behind, install_commands, installed
-from .installation import empty_cluster
+from .behind import DEPLOYMENT, Behind
 
 NAMES = ("default-scheduler", "gang-scheduler", "volcano", "kube-batch")
-
-
-@pytest.fixture(scope="module")
-def behind(
-    control_plane_binaries: None,
-    controllers_binary: None,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Behind]:
-    with (
-        empty_cluster(tmp_path_factory.mktemp("behind")) as made,
-        installed(made, install_commands()) as running,
-    ):
-        yield running
 
 
 def test_the_applied_extender_serves_the_names_that_the_scheduler_has(behind: Behind) -> None:

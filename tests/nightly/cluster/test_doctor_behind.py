@@ -16,12 +16,12 @@ from tests.cluster.api import Object
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
+from .behind import Behind
 from .patients import CONFIG_FILE, Patient, Set, arguments, as_asked, changed, is_named
-from .test_default_scheduler import Behind, behind  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="module")
-def alone(behind: Behind) -> Patient:  # noqa: F811 - the fixture
+def alone(behind: Behind) -> Patient:
     behind.made.shell.type("kubectl apply -k manifests/admission")
     file = behind.made.shell.home / CONFIG_FILE
     file.write_text(behind.config)

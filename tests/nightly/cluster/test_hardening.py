@@ -15,17 +15,10 @@ import pytest
 import yaml
 
 from extender.kube.act import signs
+from tests.cluster import objects
 from tests.cluster.api import Object
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import MANIFESTS, OVERLAYS, SECOND_SCHEDULER, ControlPlane
 from tests.cluster.extender_process import REPOSITORY
-from tests.cluster.test_manifests import (
-    MANIFESTS,
-    OVERLAYS,
-    SECOND_SCHEDULER,
-    of_kind,
-    place,
-    rendered,
-)
 
 from .garrison import template
 
@@ -35,12 +28,12 @@ MONITORING = {"namespaceSelector": {"matchLabels": {"gang-extender.io/monitoring
 
 @pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
 def overlay(plane: ControlPlane, request: pytest.FixtureRequest) -> list[Object]:
-    return rendered(plane, request.param)
+    return plane.rendered(request.param)
 
 
 @pytest.fixture
 def deployment(overlay: list[Object]) -> Object:
-    (only,) = of_kind(overlay, "Deployment")
+    (only,) = objects.of_kind(overlay, "Deployment")
     return only
 
 
@@ -71,7 +64,7 @@ def create(plane: ControlPlane, thing: Object) -> str:
 
 
 def test_the_namespace_enforces_the_restricted_standard(overlay: list[Object]) -> None:
-    (namespace,) = of_kind(overlay, "Namespace")
+    (namespace,) = objects.of_kind(overlay, "Namespace")
 
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
@@ -174,12 +167,12 @@ def test_a_replica_is_ready_when_it_is_warm_so_that_updates_come_through(
 
 
 def test_a_budget_keeps_one_of_two_replicas(overlay: list[Object], deployment: Object) -> None:
-    (budget,) = of_kind(overlay, "PodDisruptionBudget")
+    (budget,) = objects.of_kind(overlay, "PodDisruptionBudget")
     spec = deployment["spec"]
 
     assert spec["replicas"] == 2
     assert budget["spec"]["minAvailable"] == 1
-    assert place(budget)[0] == place(deployment)[0]
+    assert objects.place(budget)[0] == objects.place(deployment)[0]
     assert budget["spec"]["selector"] == spec["selector"]
 
 
@@ -194,7 +187,7 @@ def test_replicas_spread_over_nodes_where_there_are_any(deployment: Object) -> N
 def test_a_quota_has_room_for_an_update_of_all_replicas(
     overlay: list[Object], deployment: Object
 ) -> None:
-    (quota,) = of_kind(overlay, "ResourceQuota")
+    (quota,) = objects.of_kind(overlay, "ResourceQuota")
     (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
 
     assert scope["values"] == [deployment["spec"]["template"]["spec"]["priorityClassName"]]
@@ -204,8 +197,8 @@ def test_a_quota_has_room_for_an_update_of_all_replicas(
 def let_in(overlay: list[Object], pod: Object) -> dict[int, list[Object]]:
     """Whom the policies of an overlay let through to a pod, by port."""
     allowed: dict[int, list[Object]] = {}
-    for policy in of_kind(overlay, "NetworkPolicy"):
-        assert place(policy)[0] == pod["metadata"]["namespace"]
+    for policy in objects.of_kind(overlay, "NetworkPolicy"):
+        assert objects.place(policy)[0] == pod["metadata"]["namespace"]
         if selects(policy["spec"]["podSelector"], pod["metadata"]["labels"]):
             for rule in policy["spec"].get("ingress", []):
                 for port in rule["ports"]:
@@ -218,7 +211,7 @@ def test_policies_choose_every_pod_of_ours_and_say_no_unless_another_says_yes(
 ) -> None:
     closed = [
         policy["spec"]
-        for policy in of_kind(overlay, "NetworkPolicy")
+        for policy in objects.of_kind(overlay, "NetworkPolicy")
         if not policy["spec"].get("ingress")
     ]
 
@@ -247,8 +240,8 @@ def test_policies_let_monitoring_and_nobody_else_to_the_operations_ports(
 
 def test_policies_let_nobody_to_hooks_that_are_on_loopback(plane: ControlPlane) -> None:
     for path in OVERLAYS:
-        things = rendered(plane, path)
-        (deployment,) = of_kind(things, "Deployment")
+        things = plane.rendered(path)
+        (deployment,) = objects.of_kind(things, "Deployment")
         template = deployment["spec"]["template"]
         about = {**template["metadata"], "namespace": deployment["metadata"]["namespace"]}
         words = [word for each in template["spec"]["containers"] for word in each.get("args", [])]
@@ -267,8 +260,8 @@ def test_the_patch_of_the_manual_lets_only_the_control_plane_to_the_hooks(
     mine.mkdir()
     (mine / "kustomization.yaml").write_text(patch)
 
-    things = rendered(plane, mine)
-    (deployment,) = of_kind(things, "Deployment")
+    things = plane.rendered(mine)
+    (deployment,) = objects.of_kind(things, "Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     pod = {"metadata": {"labels": labels, "namespace": "gang-system"}}
     assert let_in(things, pod)[8888] == [
@@ -280,7 +273,7 @@ def test_the_patch_of_the_manual_lets_only_the_control_plane_to_the_hooks(
 def test_the_service_leads_to_the_leader_among_the_pods_of_its_deployment(
     overlay: list[Object], pod: Object, extender: Object
 ) -> None:
-    service, metrics = sorted(of_kind(overlay, "Service"), key=place)
+    service, metrics = sorted(objects.of_kind(overlay, "Service"), key=objects.place)
 
     assert metrics["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     beyond = dict(service["spec"]["selector"].items() - pod["metadata"]["labels"].items())

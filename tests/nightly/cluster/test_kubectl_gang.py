@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +19,7 @@ from tests.cluster.extender_process import REPOSITORY, Extender
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
-from .forwarding import ForwardingKubelet
-
-STANDBY, LEADER = "gang-extender-0", "gang-extender-1"
+from .forwarding import LEADER, STANDBY, ForwardingKubelet, extender_pod, scripts
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,10 @@ def desk(
             plane.programs.append(kubelet)
             with kubelet:
                 plane.api.create(
-                    kubelet.node("kubelet"), pod(STANDBY), pod(LEADER, leads=True), gang("train")
+                    kubelet.node("kubelet"),
+                    extender_pod(STANDBY),
+                    extender_pod(LEADER, leads=True),
+                    gang("train"),
                 )
                 for name in (STANDBY, LEADER):
                     status = {
@@ -80,39 +79,6 @@ def desk(
                         "PYTHONPATH": str(REPOSITORY),
                     },
                 )
-
-
-def scripts(folder: Path) -> Path:
-    """Make the commands of the package as an installation does, by what it says of itself."""
-    folder.mkdir()
-    about = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    for name, entry in about["project"]["scripts"].items():
-        module, _, function = entry.partition(":")
-        command = folder / name
-        command.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
-        command.chmod(0o755)
-    return folder
-
-
-def pod(name: str, *, leads: bool = False) -> Object:
-    labels = {"app.kubernetes.io/name": "gang-extender"}
-    if leads:
-        labels["gang-extender.io/leader"] = "true"
-    made = objects.pod(name, EXTENDER_NAMESPACE, nodeName="kubelet")
-    made["metadata"]["labels"] = labels
-    # As our manifests have it, for the namespace takes no others.
-    made["spec"]["securityContext"] = {
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    made["spec"]["containers"][0] |= {
-        "ports": [{"name": "ops", "containerPort": 8889}],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    return made
 
 
 def gang(name: str) -> Object:

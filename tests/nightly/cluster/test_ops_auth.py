@@ -27,9 +27,8 @@ from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 from tests.nightly.attacks.attackers import ADDRESS
 
-from .forwarding import ForwardingKubelet
+from .forwarding import LEADER, ForwardingKubelet, extender_pod, scripts
 from .prometheus import Prometheus
-from .test_kubectl_gang import LEADER, pod, scripts
 
 #: For what is not good any longer at us, and then at the API server, which remembers for ten
 #: seconds as well; and for a slow machine.
@@ -320,7 +319,7 @@ def types(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Types]
     lab.plane.programs.append(kubelet)
     with ExitStack() as running:
         running.enter_context(kubelet)
-        lab.plane.api.create(kubelet.node("kubelet"), pod(LEADER, leads=True))
+        lab.plane.api.create(kubelet.node("kubelet"), extender_pod(LEADER, leads=True))
         status: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         change = {"status": status}
         lab.plane.api.patch("pods", LEADER, change, EXTENDER_NAMESPACE, subresource="status")

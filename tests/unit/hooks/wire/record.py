@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tests.cluster import objects
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.test_gangs import bound, wait_until_refused
+from tests.cluster.observer import bound
+from tests.cluster.telling import wait_until_refused
 from tests.cluster.waiting import wait_for
 
 HERE = Path(__file__).parent
