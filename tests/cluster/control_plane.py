@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -19,6 +18,9 @@ from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
 import yaml
+from click.testing import CliRunner
+
+from extender.cli.main import main
 
 from .api import Api, Object
 from .binaries import ensure
@@ -249,10 +251,9 @@ class ControlPlane:
 
     def scheduler_config(self, extender: Extender, *arguments: str) -> str:
         """The KubeSchedulerConfiguration that our command line prints for this extender."""
-        command = [sys.executable, "-m", "extender", "scheduler-config", f"--url={extender.url}"]
-        command += [f"--kubeconfig={self.kubeconfig('scheduler')}", *arguments]
-        ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-        assert ran.returncode == 0, f"gang-extender scheduler-config: {ran.stderr}"
+        words = [f"--url={extender.url}", f"--kubeconfig={self.kubeconfig('scheduler')}"]
+        ran = CliRunner().invoke(main, ["scheduler-config", *words, *arguments])
+        assert ran.exit_code == 0, f"gang-extender scheduler-config: {ran.output}"
         return ran.stdout
 
     def binds(self, namespace: str | None = None) -> BindObserver:

@@ -99,9 +99,11 @@ class Extender(Program):
 
     def metric(self, name: str, **labels: str) -> float:
         """Give a sample of its metrics, zero while there is none."""
+        # Asked again and again, and there are thousands of other lines.
+        lines = [line for line in self.metrics().splitlines(True) if line.startswith(name)]
         return sum(
             sample.value
-            for family in text_string_to_metric_families(self.metrics())
+            for family in text_string_to_metric_families("".join(lines))
             for sample in family.samples
             if sample.name == name and sample.labels == labels
         )
