@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +179,15 @@ class ApiServer(Program):
         if self.feature_gates:
             command.append(f"--feature-gates={self.feature_gates}")
         return command
+
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Stop it as a machine does that swaps: connections stay open, nothing is answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def is_ready(self) -> bool:
         if not self.certificate.exists():

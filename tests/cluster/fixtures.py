@@ -12,6 +12,7 @@ A plugin for the tests in this folder and in `tests/nightly`: their conftest.py 
 | `tenant` | test | `tenant("a", annotations)`: the name of a further one, with a policy on it |
 | `nodes` | test | `nodes(3, cpu="4")`: nodes of the test's own, with the selector for its pods |
 | `create` | test | `create(object, …)`: like `api.create`, deleted afterwards |
+| `lab` | module | a control plane to break, without kwok and audit log |
 | `new_plane` | test | `new_plane(audit=True)`: a control plane to break |
 """
 
@@ -162,6 +163,15 @@ def create(api: Api) -> Iterator[Callable[..., list[Object]]]:
     for thing in reversed(made):
         about = thing["metadata"]
         api.delete(resource_of(thing), about["name"], about.get("namespace"), grace_seconds=0)
+
+
+@pytest.fixture(scope="module")
+def lab(
+    control_plane_binaries: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    with ControlPlane(tmp_path_factory.mktemp("lab"), kwok=False, audit=False) as plane:
+        plane.install()
+        yield plane
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from .api import Api, ApiError
-from .components import ControllerManager
+from .api import Api
 from .control_plane import ControlPlane
-from .objects import is_ready, node, phase, pod
+from .objects import phase, pod
 from .stage import Pool
 from .waiting import wait_for
 
@@ -20,17 +19,6 @@ STOCK = "default-scheduler"
 def stock_scheduler(plane: ControlPlane) -> Iterator[None]:
     with plane.scheduler():
         yield
-
-
-def test_new_nodes_report_ready_with_the_room_they_were_given(
-    nodes: Callable[..., Pool], api: Api
-) -> None:
-    pool = nodes(3, cpu="7", memory="5Gi")
-
-    for name in pool.names:
-        seen = api.get("nodes", name)
-        assert is_ready(seen)
-        assert seen["status"]["allocatable"] == {"cpu": "7", "memory": "5Gi", "pods": "110"}
 
 
 def test_a_pod_is_bound_runs_for_its_time_and_succeeds(
@@ -85,38 +73,6 @@ def test_a_deleted_pod_stops_gracefully_and_is_removed(
     wait_for(lambda: api.find("pods", "p", namespace) is None, 10, "the pod is removed")
 
 
-def test_a_job_runs_to_completion_where_controllers_run(
-    controllers: ControllerManager,
-    stock_scheduler: None,
-    nodes: Callable[..., Pool],
-    namespace: str,
-    api: Api,
-) -> None:
-    pool = nodes(1)
-    worker = pod("unnamed", namespace, scheduler=STOCK, node_selector=pool.selector, run_seconds=0)
-    template = {"metadata": {"annotations": worker["metadata"]["annotations"]}}
-    api.create(
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": "j", "namespace": namespace},
-            "spec": {"template": {**template, "spec": worker["spec"]}},
-        }
-    )
-
-    def succeeded() -> int:
-        return int(api.get("jobs.batch/v1", "j", namespace)["status"].get("succeeded", 0))
-
-    wait_for(succeeded, 20, "the job completes")
-
-
-def test_the_extender_has_no_rights_but_those_it_was_given(plane: ControlPlane) -> None:
-    with pytest.raises(ApiError, match="forbidden") as refusal:
-        plane.api_as("extender").list("secrets")
-
-    assert refusal.value.status == 403
-
-
 def test_the_audit_log_tells_who_wrote_what(
     nodes: Callable[..., Pool], plane: ControlPlane
 ) -> None:
@@ -132,20 +88,3 @@ def test_the_audit_log_tells_who_wrote_what(
 
     assert writers("create") == {"admin"}
     assert writers("patch") == {"kwok"}
-
-
-def test_a_restarted_api_server_keeps_its_data_and_its_address(
-    new_plane: Callable[..., ControlPlane],
-) -> None:
-    plane = new_plane(kwok=False)
-    plane.api.create(node("kept"))
-    url = plane.apiserver.url
-
-    plane.apiserver.kill()
-    with pytest.raises(ApiError):
-        plane.api.get("nodes", "kept")
-    plane.etcd.compact()
-    plane.apiserver.start()
-
-    assert plane.apiserver.url == url
-    assert plane.api.get("nodes", "kept")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from . import objects
 from .api import Api
 from .control_plane import ControlPlane
-from .observer import assert_started_whole, bound, gang_of
+from .observer import assert_started_whole, gang_of
 from .stage import GangScheduler, Pool
 from .waiting import wait_for
 
@@ -38,12 +36,12 @@ def test_two_gangs_that_each_need_more_than_half_take_turns(
     assert len({gang_of(bind) for bind in seen[:11]}) == 1
 
 
-def test_sixty_gangs_of_mixed_size_on_sixteen_slots_all_finish_and_none_runs_in_part(
+def test_thirty_gangs_of_mixed_size_on_sixteen_slots_all_finish_and_none_runs_in_part(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2, cpu="8")
     dice = random.Random(7)
-    sizes = {f"gang-{index}": dice.randint(1, 8) for index in range(60)}
+    sizes = {f"gang-{index}": dice.randint(1, 8) for index in range(30)}
     pause = threading.Event()
     with plane.binds(namespace) as binds:
         for name, size in sizes.items():
@@ -54,31 +52,13 @@ def test_sixty_gangs_of_mixed_size_on_sixteen_slots_all_finish_and_none_runs_in_
                 )
             )
             pause.wait(0.5)  # the arrival rate is part of the story, nothing is waited for
-        seen = binds.wait_for(sum(sizes.values()), 120)
+        seen = binds.wait_for(sum(sizes.values()), 60)
         assert_started_whole(seen, sizes)
 
     def all_done() -> bool:
         return all(objects.phase(pod) == "Succeeded" for pod in api.list("pods", namespace))
 
     wait_for(all_done, 20, "all pods succeed")
-
-
-def test_one_gang_of_a_thousand_on_a_hundred_nodes_starts_whole(
-    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
-) -> None:
-    pool = nodes(100, cpu="10")
-    api.create(objects.pod_group("huge", namespace, 1000))
-    members = objects.pods(1000, "huge", namespace, gang="huge", node_selector=pool.selector)
-    with plane.binds(namespace) as binds, ThreadPoolExecutor(8) as creators:
-        list(creators.map(api.create, members[:-1]))
-        assert bound(api, namespace) == []
-        api.create(members[-1])
-        seen = binds.wait_for(1000, 120)
-
-    on_each: dict[str, int] = defaultdict(int)
-    for bind in seen:
-        on_each[bind.node] += 1
-    assert max(on_each.values()) <= 10
 
 
 def test_a_lost_member_of_a_running_gang_is_replaced_at_once(

@@ -175,36 +175,35 @@ def test_a_standby_passes_them_on_and_nobody_else(
 
 
 def test_an_extender_that_has_never_heard_of_anything_passes_them_on(
-    new_plane: Callable[..., ControlPlane],
+    plane: ControlPlane,
+    api: Api,
+    namespace: str,
+    nodes: Nodes,
+    create: Callable[..., list[Object]],
 ) -> None:
-    # Its user may bind and read single pods, and list nothing: its mirror is never synced.
-    plane = new_plane()
-    api = plane.api
-    namespace = "tenant-one"
-    api.create(
-        objects.namespace(EXEMPT), objects.namespace(namespace),
-        objects.node("n-1", cpu="16"), *may_bind_only(),
-    )  # fmt: skip
-    plane.wait_until_nodes_are_ready(["n-1"])
-    pool = Pool(["n-1"], {})
+    # Its user may bind and read single pods, and list nothing: its cache is never synced.
+    pool = nodes(1, cpu="16")
+    (node,) = pool.names
+    ours = {"scheduler": NAME, "node_selector": pool.selector}
+    create(*may_bind_only())
     unsynced = deaf(plane, "deaf-extender")
     with unsynced:
         assert "first list not complete" in unsynced.page("/readyz")
         with plane.scheduler(plane.scheduler_config(unsynced, f"--scheduler-name={NAME}")):
-            (web,) = api.create(objects.pod("web", namespace, scheduler=NAME))
-            wait_until_bound(api, *api.create(*privileged(namespace, pool)))
+            (web,) = create(objects.pod("web", namespace, **ours))
+            wait_until_bound(api, *create(*privileged(namespace, pool)))
             wait_for(lambda: "first list not complete" in refusal(api, web), LONG_S, "refused")
 
-        # Nobody filtered these: of a bind only the name, the namespace and the uid are known.
-        critical, mine, strange = api.create(
-            objects.pod("late", namespace, priority=CRITICAL, scheduler=NAME),
-            objects.pod("later", namespace, scheduler=NAME),
+        # These were never filtered: of a bind only the name, the namespace and the uid are known.
+        critical, mine, strange = create(
+            objects.pod("late", namespace, priority=CRITICAL, **ours),
+            objects.pod("later", namespace, **ours),
             objects.pod("strange", namespace, priority=CRITICAL, scheduler="anothers"),
         )
-        assert unsynced.bind(critical, "n-1") == {"Error": ""}
-        assert node_of(api, critical) == "n-1"
+        assert unsynced.bind(critical, node) == {"Error": ""}
+        assert node_of(api, critical) == node
         for refused in (mine, strange):
-            assert "the extender is not ready" in unsynced.bind(refused, "n-1")["Error"]
+            assert "the extender is not ready" in unsynced.bind(refused, node)["Error"]
             assert node_of(api, refused) is None
 
 

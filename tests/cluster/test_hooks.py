@@ -1,50 +1,20 @@
-"""The hooks over real sockets: whatever is sent, an answer comes and the server lives on."""
+"""The hooks as kube-scheduler asks them, whole nodes and packing included."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 
-import pytest
 import urllib3
 
 from . import objects
 from .api import Api
-from .components import answers
 from .control_plane import ControlPlane
 from .stage import GangScheduler, Pool
 
 JSON = {"Content-Type": "application/json"}
 
 Nodes = Callable[..., Pool]
-
-
-@pytest.mark.parametrize("verb", ["filter", "preempt", "bind"])
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\xff\xfe nonsense", id="not text"),
-        pytest.param(b"<xml/>", id="not JSON"),
-        pytest.param(b"[1, 2, 3]", id="another shape"),
-        pytest.param(b'{"Pod": 7, "NodeNames": ["a"]}', id="a number for a pod"),
-        pytest.param(b'{"Pod": {"metadata": {"name": 5}}, "NodeNames": "a"}', id="wrong types"),
-        pytest.param(b'{"PodName": "50%d", "Node": null}', id="a percent sign"),
-    ],
-)
-def test_a_malformed_call_gets_200_with_an_error_and_the_server_lives_on(
-    gang_scheduler: GangScheduler, verb: str, body: bytes
-) -> None:
-    with urllib3.PoolManager(retries=False, timeout=5) as http:
-        response = http.request(
-            "POST", f"{gang_scheduler.extender.url}/{verb}", body=body, headers=JSON
-        )
-
-    assert response.status == 200
-    error = json.loads(response.data)["Error"]
-    assert error
-    assert "%" not in error
-    assert answers(f"{gang_scheduler.extender.ops_url}/healthz")
 
 
 def test_a_malformed_prioritize_call_gets_an_empty_list_of_scores(
@@ -56,26 +26,6 @@ def test_a_malformed_prioritize_call_gets_an_empty_list_of_scores(
         )
 
     assert (response.status, json.loads(response.data)) == (200, [])
-
-
-def test_an_oversized_call_is_refused_clearly(gang_scheduler: GangScheduler) -> None:
-    with urllib3.PoolManager(retries=False, timeout=10) as http:
-        url = f"{gang_scheduler.extender.url}/filter"
-        response = http.request("POST", url, body=b" " * (5 * 1024 * 1024), headers=JSON)
-
-    assert response.status == 200
-    assert "bytes" in json.loads(response.data)["Error"]
-    assert answers(f"{gang_scheduler.extender.ops_url}/healthz")
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/filter", 405), ("POST", "/nothing", 404)]
-)
-def test_what_kube_scheduler_would_never_ask_gets_a_4xx(
-    gang_scheduler: GangScheduler, method: str, path: str, status: int
-) -> None:
-    with urllib3.PoolManager(retries=False, timeout=5) as http:
-        assert http.request(method, gang_scheduler.extender.url + path).status == status
 
 
 def test_hooks_and_operations_do_not_answer_on_each_others_port(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from . import objects, takeovers
 from .api import Api
-from .arrivals import Arrivals
 from .control_plane import ControlPlane
-from .replicas import Replica
 from .rivals import LABEL, Rivals, Side, behind_a_service, in_pairs
 from .stage import Pool
 from .users import EXTENDER_NAMESPACE
@@ -120,36 +114,6 @@ def test_the_leader_of_another_lease_keeps_its_label(
         api.delete("pods", "stranger", EXTENDER_NAMESPACE, grace_seconds=0)
 
 
-class Lawless(Replica):
-    """An extender whose term never ends, once it has begun."""
-
-    def command(self) -> list[str | Path]:
-        fault = (
-            "from extender.leadership.term import Term;"
-            "Term.current = lambda self: self._number;"
-            "Term.holds = lambda self, number: bool(number);"
-            "from extender.cli.main import main; main()"
-        )
-        _, _, _, *words = super().command()
-        return [sys.executable, "-c", fault, *words]
-
-
-def test_the_referee_sees_a_leader_that_goes_on_without_its_lease(
-    plane: ControlPlane, namespace: str, pool: Pool
-) -> None:
-    with behind_a_service(plane, "lawless", kind=Lawless) as lawless:
-        leader = lawless.leader()
-        with Arrivals(plane, namespace, pool.selector, lawless.scheduler_name) as arrivals:
-            arrivals.observer.wait_for(6, 60)
-            since = datetime.now(UTC)
-            leader.tell(signal.SIGSTOP)
-            try:
-                wait_for(lambda: lawless.other(leader).leads, 60, "the other leads")
-            finally:
-                leader.tell(signal.SIGCONT)
-            wait_for(lambda: lawless.referee.strays(since), 60, "it acts without leading")
-
-
 @pytest.fixture(scope="module")
 def pairs(plane: ControlPlane) -> Iterator[Rivals]:
     with in_pairs(plane) as made:
@@ -160,10 +124,6 @@ def test_a_pair_that_ends_in_order_is_followed_within_three_seconds(
     pairs: Rivals, play: Play
 ) -> None:
     assert play(pairs, "SIGTERM").broken == []
-
-
-def test_a_killed_pair_is_followed_within_twenty_seconds(pairs: Rivals, play: Play) -> None:
-    assert play(pairs, "SIGKILL").broken == []
 
 
 def test_the_extender_leads_while_the_kube_scheduler_beside_it_does(

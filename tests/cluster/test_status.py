@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from . import objects, telling
 from .api import Api, Object
 from .components import http_json
-from .control_plane import MANIFESTS, ControlPlane
-from .stage import GangScheduler, Pool, gang
+from .control_plane import ControlPlane
+from .stage import GangScheduler, Pool, gang, running_pair
 from .telling import wait_until_running
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
+
+#: Of a pair that a test starts anew.
+OWN = "status-scheduler"
 
 
 def test_a_waiting_gang_says_the_same_in_condition_event_api_and_command_line(
@@ -129,47 +131,19 @@ def test_a_queue_that_an_administrator_closed_stays_closed(
     assert api.get(objects.QUEUES, queue)["status"]["state"] == "Closed"
 
 
-def test_a_pod_group_without_a_status_subresource_is_written_as_a_whole(
-    new_plane: Callable[..., ControlPlane],
-) -> None:
-    plane = new_plane()
-    removal = json.dumps([{"op": "remove", "path": "/spec/versions/0/subresources"}])
-    crd = "podgroups.scheduling.volcano.sh"
-    plane.kubectl("patch", "crd", crd, "--type=json", f"--patch={removal}")
-    plane.kubectl("apply", "-k", MANIFESTS / "volcano-crds")
-    plane.api.create(objects.namespace("team"), objects.node("n0"))
-    plane.wait_until_nodes_are_ready(["n0"])
-    with (
-        plane.extender() as extender,
-        plane.scheduler(plane.scheduler_config(extender)),
-    ):
-        gang(plane.api, "train", "team", 3)
-
-        written = wait_until_running(plane.api, "train", "team", 3)
-
-    assert written["conditions"]
-    assert plane.api.get(objects.POD_GROUPS, "train", "team")["spec"]["minMember"] == 3
-
-
 def test_a_restarted_extender_does_not_repeat_itself(
-    new_plane: Callable[..., ControlPlane],
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
-    plane = new_plane()
-    plane.api.create(objects.namespace("team"), objects.node("n0", cpu="2"))
-    plane.wait_until_nodes_are_ready(["n0"])
-    with plane.extender() as extender, plane.scheduler(plane.scheduler_config(extender)):
-        gang(plane.api, "huge", "team", 5)
-        telling.wait_until_said(plane.api, extender, "team", "huge", "ExceedsCluster")
+    pool, ours = nodes(1, cpu="2"), {"scheduler": OWN}
+    with running_pair(plane, scheduler_name=OWN) as pair:
+        gang(api, "huge", namespace, 5, pool, **ours)
+        telling.wait_until_said(api, pair.extender, namespace, "huge", "ExceedsCluster")
     before = len(plane.writes("extender"))
-    with plane.extender() as extender, plane.scheduler(plane.scheduler_config(extender)):
-        wait_for(
-            lambda: telling.over_http(extender, "team", "huge")["reason"] == "ExceedsCluster",
-            10,
-            "the new extender has judged",
-        )
+    with running_pair(plane, scheduler_name=OWN) as pair:
+        telling.wait_until_waiting(pair.extender, namespace, "huge", "ExceedsCluster")
         # Too large for any node, or kube-scheduler would ask, and room be kept for the rest of it.
-        gang(plane.api, "probe", "team", 1, min_member=2, cpu="8")
-        telling.wait_until_said(plane.api, extender, "team", "probe", "NotEnoughMembers")
+        gang(api, "probe", namespace, 1, pool, min_member=2, cpu="8", **ours)
+        telling.wait_until_said(api, pair.extender, namespace, "probe", "NotEnoughMembers")
     written = plane.writes("extender")[before:]
 
     # Its pods are woken to see whether kube-scheduler lives.

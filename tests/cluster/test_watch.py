@@ -1,4 +1,7 @@
-"""The mirror against the real API server: whatever happens to it, in the end they agree."""
+"""The watch against the real API server: whatever happens to it, in the end the cache agrees.
+
+It is cut, killed, stopped and told odd things, on a control plane of the file's own.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,11 @@ from .waiting import wait_for
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 GROUPS = objects.POD_GROUPS
-BURST = 5_000
+BURST = 1_000
 NOW = 1_000_000.0
+#: A little more than is promised: the machine may be busy.
+NOTICED_S = 20.0
+GREEN_S = 15.0
 
 
 class Wire:
@@ -157,16 +163,10 @@ def watching(plane: ControlPlane, **rest: Any) -> Iterator[tuple[Watched, Wire]]
         yield watched, wire
 
 
-@pytest.fixture(scope="module")
-def lab(
-    control_plane_binaries: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ControlPlane]:
-    """A control plane to break, without anybody else on it."""
-    with ControlPlane(tmp_path_factory.mktemp("mirror"), kwok=False, audit=False) as plane:
-        plane.install()
-        plane.api.create(objects.namespace("a"), objects.namespace("b"))
-        plane.api.create(*(objects.node(f"n{number}") for number in range(3)))
-        yield plane
+@pytest.fixture(autouse=True, scope="module")
+def cluster(lab: ControlPlane) -> None:
+    lab.api.create(objects.namespace("a"), objects.namespace("b"))
+    lab.api.create(*(objects.node(f"n{number}") for number in range(3)))
 
 
 @pytest.fixture(autouse=True)
@@ -343,3 +343,19 @@ def crd(lab: ControlPlane) -> Iterator[Callable[[str], None]]:
     for name in made:
         lab.api.delete(CRDS, name)
         wait_for(lambda name=name: lab.api.find(CRDS, name) is None, 30, f"{name} is gone")
+
+
+def test_a_stalled_api_server_turns_readyz_and_is_forgiven_as_soon_as_it_answers(
+    lab: ControlPlane,
+) -> None:
+    with lab.extender() as extender:
+        for _ in range(2):
+            with lab.apiserver.stalled():
+                wait_for(
+                    lambda: "API server: no answer for " in extender.ask("/readyz")[1],
+                    NOTICED_S,
+                    "it is noticed",
+                    every_s=0.2,
+                )
+                assert extender.ask("/readyz")[0] == 503
+            wait_for(lambda: extender.ask("/readyz")[0] == 200, GREEN_S, "it is green again")

@@ -1,0 +1,47 @@
+"""The referee over the audit log sees what acts without leading."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.cluster.arrivals import Arrivals
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.replicas import Replica
+from tests.cluster.rivals import behind_a_service
+from tests.cluster.stage import Pool
+from tests.cluster.waiting import wait_for
+
+
+class Lawless(Replica):
+    """An extender whose term never ends, once it has begun."""
+
+    def command(self) -> list[str | Path]:
+        fault = (
+            "from extender.leadership.term import Term;"
+            "Term.current = lambda self: self._number;"
+            "Term.holds = lambda self, number: bool(number);"
+            "from extender.cli.main import main; main()"
+        )
+        _, _, _, *words = super().command()
+        return [sys.executable, "-c", fault, *words]
+
+
+def test_the_referee_sees_a_leader_that_goes_on_without_its_lease(
+    plane: ControlPlane, namespace: str, nodes: Callable[..., Pool]
+) -> None:
+    pool = nodes(2, cpu="1000", memory="1Ti", pods=1000)
+    with behind_a_service(plane, "lawless", kind=Lawless) as lawless:
+        leader = lawless.leader()
+        with Arrivals(plane, namespace, pool.selector, lawless.scheduler_name) as arrivals:
+            arrivals.observer.wait_for(6, 60)
+            since = datetime.now(UTC)
+            leader.tell(signal.SIGSTOP)
+            try:
+                wait_for(lambda: lawless.other(leader).leads, 60, "the other leads")
+            finally:
+                leader.tell(signal.SIGCONT)
+            wait_for(lambda: lawless.referee.strays(since), 60, "it acts without leading")

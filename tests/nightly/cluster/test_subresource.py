@@ -1,0 +1,33 @@
+"""A PodGroup of which the API server does not keep the status apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tests.cluster import objects
+from tests.cluster.control_plane import MANIFESTS, ControlPlane
+from tests.cluster.stage import gang
+from tests.cluster.telling import wait_until_running
+
+
+def test_a_pod_group_without_a_status_subresource_is_written_as_a_whole(
+    new_plane: Callable[..., ControlPlane],
+) -> None:
+    plane = new_plane()
+    removal = json.dumps([{"op": "remove", "path": "/spec/versions/0/subresources"}])
+    crd = "podgroups.scheduling.volcano.sh"
+    plane.kubectl("patch", "crd", crd, "--type=json", f"--patch={removal}")
+    plane.kubectl("apply", "-k", MANIFESTS / "volcano-crds")
+    plane.api.create(objects.namespace("team"), objects.node("n0"))
+    plane.wait_until_nodes_are_ready(["n0"])
+    with (
+        plane.extender() as extender,
+        plane.scheduler(plane.scheduler_config(extender)),
+    ):
+        gang(plane.api, "train", "team", 3)
+
+        written = wait_until_running(plane.api, "train", "team", 3)
+
+    assert written["conditions"]
+    assert plane.api.get(objects.POD_GROUPS, "train", "team")["spec"]["minMember"] == 3
