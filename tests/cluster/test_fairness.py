@@ -11,10 +11,8 @@ import pytest
 
 from . import objects, telling
 from .api import Api, Object
-from .conftest import GangScheduler, Pool
 from .control_plane import ControlPlane
-from .test_making_room import running_pair
-from .test_status import gang
+from .stage import GangScheduler, Pool, gang, running_pair
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
