@@ -211,7 +211,7 @@ def test_every_manifest_is_yaml_with_a_kind() -> None:
 def test_the_readmes_manifests_and_kubectl_commands_work(
     plane: ControlPlane, namespace: str
 ) -> None:
-    from tests.unit.docs.test_readme import ROOT, blocks, commands
+    from tests.readme import ROOT, blocks, commands
 
     for manifest in blocks("yaml"):
         assert plane.kubectl(

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.nightly.browser.windows import serious_faults, windows
-from tests.unit.cli.test_demo import run
 
 
 @pytest.fixture
 def demo_url() -> Iterator[str]:
-    with run("--keep", "--story", "deadlock", "--speed", "50") as running:
+    words = ("demo", "--keep", "--story", "deadlock", "--speed", "50")
+    with subprocess.Popen(
+        [sys.executable, "-m", "extender", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as running:
         assert running.stdout is not None
         said = ""
         while "Submit gangs" not in said:

@@ -15,7 +15,7 @@ from tests.cluster.control_plane import SCHEDULER, ControlPlane
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.processes import Program
 from tests.cluster.waiting import wait_for
-from tests.unit.docs.test_readme import blocks
+from tests.readme import blocks
 
 SCHEDULER_PORT = 10259
 

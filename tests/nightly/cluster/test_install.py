@@ -18,7 +18,7 @@ from extender.settings import Settings
 from tests.cluster import objects
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
-from tests.unit.docs.test_readme import commands
+from tests.readme import commands
 
 from .installation import Installation, empty_cluster
 
