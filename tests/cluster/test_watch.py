@@ -20,7 +20,7 @@ from extender.cache.cluster import Cluster
 from extender.kube.api.client import Access
 from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.decode.watched import resources
-from extender.kube.watch.follow import Watches
+from extender.kube.watch.follow import LIMITS, Watches, WatchLimits
 from extender.kube.watch.progress import Signal
 from extender.model.gang import GangKey
 from extender.timing.clock import SystemClock
@@ -152,11 +152,14 @@ class Watched:
 
 
 @contextmanager
-def watching(plane: ControlPlane, **rest: Any) -> Iterator[tuple[Watched, Wire]]:
+def watching(
+    plane: ControlPlane, silence_s: float = LIMITS.silence_s, **rest: Any
+) -> Iterator[tuple[Watched, Wire]]:
     with ExitStack() as running:
         wire = Wire(plane.apiserver.ports[0])
         running.callback(wire.close)
-        watched = Watched(plane, wire, **({"absent_s": 0.2} | rest))
+        limits = WatchLimits(absent_s=0.2, silence_s=silence_s)
+        watched = Watched(plane, wire, limits=limits, **rest)
         watched.watches.start()
         running.callback(watched.watches.stop)
         wait_for(watched.is_ready, 30, "the mirror is ready", seeing=watched.cluster.readiness)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 import urllib3
@@ -28,29 +29,39 @@ from extender.timing.pause import Pause, spread
 
 log = logging.getLogger(__name__)
 
-#: A watch that brings nothing, not even a bookmark, for this long is taken for dead.
-SILENCE_S = 75.0
-#: A watch answers at once that it begins; one that does not was sent into nowhere.
-OPENING_S = 20.0
-#: So long a list may be silent at first. Until all are complete nothing is decided, and whom a
-#: request or an answer was lost for is answered at once when asking again; who is slow is not, so
-#: every silence in a row is borne twice as long as the one before.
-LIST_S = 2.5
-#: The same of a streamed list that has begun: some servers are seconds late to say that it is all.
-STREAM_S = 6.0
 #: Doubling further changes nothing, and a float has an end.
 _MOST_DOUBLINGS = 10
 #: Watches end by themselves by then, so that load finds its way to new servers.
 WATCH_S = 540
-#: How often we look whether a resource that was not installed is there now.
-ABSENT_S = 10.0
-#: After a failure, or a watch that ended at once.
-_PAUSE = Pause(0.1, 15.0)
 #: A watch that ends sooner than this is followed by a pause.
 _HASTE_S = 1.0
 #: Not let in so often in a row, it is no API server that just began, or does not begin well.
 _FORBIDDEN = 3
 _CHUNK = 1 << 16
+_PAUSE = Pause(0.1, 15.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchLimits:
+    """How long to wait for an answer, and before the next request."""
+
+    #: A watch that brings nothing, not even a bookmark, for this long is taken for dead.
+    silence_s: float = 75.0
+    #: A watch answers at once that it begins; one that does not was sent into nowhere.
+    opening_s: float = 20.0
+    #: So long a list may be silent at first. Until all are complete nothing is decided, and asking
+    #: again makes up at once for a request or an answer that was lost, but not for a slow server:
+    #: every silence in a row may last twice as long as the one before.
+    list_s: float = 2.5
+    #: The same of a streamed list that has begun: some servers end it seconds late.
+    stream_s: float = 6.0
+    #: How often we look whether a resource that was not installed is there now.
+    absent_s: float = 10.0
+    #: After a failure, or a watch that ended at once.
+    pause: Pause = _PAUSE
+
+
+LIMITS = WatchLimits()
 
 
 class Watches:
@@ -70,14 +81,13 @@ class Watches:
         exempt: frozenset[str] = frozenset(),
         *,
         streaming: bool = True,
-        absent_s: float = ABSENT_S,
-        silence_s: float = SILENCE_S,
+        limits: WatchLimits = LIMITS,
         pulse_s: float = EVERY_S,
     ) -> None:
         self._cluster = cluster
         self._pulse = Pulse(access, cluster.freshness, clock, self.reopen, every_s=pulse_s)
         self._followers = [
-            Follower(resource, access, cluster, clock, streaming, absent_s, silence_s)
+            Follower(resource, access, cluster, clock, streaming, limits)
             for resource in resources(schedulers, node_labels, exempt)
         ]
 
@@ -112,15 +122,13 @@ class Follower:
         cluster: Cluster,
         clock: Clock,
         streaming: bool,
-        absent_s: float,
-        silence_s: float,
+        limits: WatchLimits,
     ) -> None:
         self._resource = resource
         self._access = access
         self._cluster = cluster
         self._clock = clock
-        self._absent_s = absent_s
-        self._silence_s = silence_s
+        self._limits = limits
         self._progress = Progress(resource.codec, streaming=streaming)
         self._chance = random.random
         self._seldom = Seldom(log)
@@ -206,7 +214,7 @@ class Follower:
             heard = self._listen(response)
             if request.mode is Mode.STREAM:
                 self._take_list(self._until_listed(heard))
-                _wait_longer(response, self._silence_s)
+                _wait_longer(response, self._limits.silence_s)
             self._watch(heard)
 
     def _next_request(self) -> Request:
@@ -236,16 +244,20 @@ class Follower:
             return
         if mode is Mode.WATCH:
             self._hushes = 0
-            _wait_longer(response, self._silence_s)
+            _wait_longer(response, self._limits.silence_s)
         else:
-            _wait_longer(response, self._patience_s(STREAM_S, self._silence_s))
+            _wait_longer(response, self._patience_s(self._limits.stream_s, self._limits.silence_s))
         self._forbidden = 0
         self._cluster.freshness.followed(self._resource.name)
 
     def _opening_s(self, mode: Mode) -> float:
         """Say how long an answer may let us wait."""
-        longest_s = self._silence_s if mode is Mode.PAGE else min(OPENING_S, self._silence_s)
-        return longest_s if mode is Mode.WATCH else self._patience_s(LIST_S, longest_s)
+        limits = self._limits
+        opening_s = min(limits.opening_s, limits.silence_s)
+        if mode is Mode.WATCH:
+            return opening_s
+        longest_s = limits.silence_s if mode is Mode.PAGE else opening_s
+        return self._patience_s(limits.list_s, longest_s)
 
     def _patience_s(self, first_s: float, longest_s: float) -> float:
         return min(first_s * 2.0 ** min(self._hushes, _MOST_DOUBLINGS), longest_s)
@@ -392,11 +404,11 @@ class Follower:
         self._forbidden = 0
         self._cluster.freshness.followed(name)
         event(log, logging.DEBUG, "done without", resource=name, error=str(error))
-        self._pause(spread(self._absent_s, self._chance()))
+        self._pause(spread(self._limits.absent_s, self._chance()))
 
     def _wait_before_retry(self) -> None:
         self._failures += 1
-        self._pause(_PAUSE.after(self._failures, self._chance()))
+        self._pause(self._limits.pause.after(self._failures, self._chance()))
 
     def _wait_before_list(self) -> None:
         """List anew at once, but not over and over.
@@ -405,7 +417,7 @@ class Follower:
         """
         self._expiries += 1
         if self._expiries > 1:
-            self._pause(_PAUSE.after(self._expiries - 1, self._chance()))
+            self._pause(self._limits.pause.after(self._expiries - 1, self._chance()))
 
     def _pause(self, seconds: float) -> None:
         self._hurry.wait(seconds)

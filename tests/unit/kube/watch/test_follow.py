@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from random import Random
 from typing import Any
@@ -16,13 +18,13 @@ from extender.cache.cluster import Cluster
 from extender.errors import Unreachable
 from extender.kube.api.client import Access
 from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.decode.watched import Resource, resources
+from extender.kube.decode.watched import resources
 from extender.kube.watch import follow
-from extender.kube.watch.follow import Watches
+from extender.kube.watch.follow import LIMITS, Watches, WatchLimits
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.timing.clock import SystemClock
-from extender.timing.freshness import STALE_S
+from extender.timing.freshness import STALE_S, Freshness
 from extender.timing.pause import Pause
 from tests.unit.kube import json_objects as make
 from tests.unit.kube.watched_api import (
@@ -38,6 +40,10 @@ from tests.unit.kube.watched_api import (
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 LONG_S = 20.0
+#: As in production, only that nothing is waited for before the next request.
+HURRIED = WatchLimits(absent_s=0.02, pause=Pause(0.01, 0.02))
+#: A watch is not given up while a test lasts.
+PATIENT = replace(HURRIED, opening_s=1000.0, silence_s=1000.0)
 
 
 class Watched:
@@ -45,8 +51,9 @@ class Watched:
 
     def __init__(self, api: WatchedApi, **rest: Any) -> None:
         self.cluster = Cluster(SystemClock())
+        self.cluster.freshness = rest.pop("freshness", self.cluster.freshness)
         access = rest.pop("access", None) or api.access()
-        rest.setdefault("absent_s", 0.02)
+        rest.setdefault("limits", HURRIED)
         self.watches = Watches(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
         self._heard = threading.Condition()
         self.cluster.on_change(self._notice)
@@ -143,8 +150,11 @@ class SlowAccess(Access):
         self._first_page_s = first_page_s
         #: How long it was waited for lists, in vain.
         self.given_up: dict[str, list[float]] = defaultdict(list)
+        #: How often each path was asked for.
+        self.tries: Counter[str] = Counter()
 
     def open(self, method: str, path: str, body: object = None, **rest: Any) -> Any:
+        self.tries[path] += 1
         query = rest.get("query") or {}
         takes_s = self.takes_s if "continue" in query else min(self.takes_s, self._first_page_s)
         is_list = path in BUILT_IN and "resourceVersion" not in query
@@ -173,10 +183,7 @@ def test_an_api_server_that_takes_two_seconds_over_every_list_is_asked_for_none_
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(
-    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(api: WatchedApi, streams: bool) -> None:
     api.streams_lists = streams
     for number in range(600):
         api.put(PODS, make.pod(f"p{number}"))
@@ -189,10 +196,7 @@ def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(
     assert access.given_up[PODS] == [2.5, 5.0, 10.0]
 
 
-def test_later_pages_that_take_fifteen_seconds_come_in_the_end(
-    api: WatchedApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
+def test_later_pages_that_take_fifteen_seconds_come_in_the_end(api: WatchedApi) -> None:
     api.streams_lists = False
     for number in range(1100):
         api.put(PODS, make.pod(f"p{number}"))
@@ -208,11 +212,10 @@ def test_later_pages_that_take_fifteen_seconds_come_in_the_end(
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_patience_has_a_bound_and_is_as_short_as_ever_after_a_list(
-    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
+    api: WatchedApi, streams: bool
 ) -> None:
-    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
     api.streams_lists, api.expires_in_stream = streams, False
-    access = SlowAccess(api, takes_s=follow.SILENCE_S)
+    access = SlowAccess(api, takes_s=LIMITS.silence_s)
     with watching(api, access=access) as watched:
         watched.until(lambda: len(access.given_up[PODS]) > 5)
         assert access.given_up[PODS][:6] == [2.5, 5.0, 10.0, 20.0, 20.0, 20.0]
@@ -230,11 +233,8 @@ def test_patience_has_a_bound_and_is_as_short_as_ever_after_a_list(
 
 
 @pytest.mark.parametrize("status", [0, 503], ids=["not there", "not ready"])
-def test_an_api_server_that_just_begins_does_not_make_us_patient(
-    status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_api_server_that_just_begins_does_not_make_us_patient(status: int) -> None:
     """Who refuses was not silent; once he is there, an answer may be lost as ever."""
-    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
     with WatchedApi() as api:
         access = SlowAccess(api, takes_s=0.0)
         if status:
@@ -249,7 +249,7 @@ def test_an_api_server_that_just_begins_does_not_make_us_patient(
 def _be_refused(api: WatchedApi, access: SlowAccess) -> None:
     """Ask several times, and then once more somebody who lets us wait."""
     with watching(api, access=access) as watched:
-        watched.until(lambda: min(each._failures for each in watched.watches._followers) > 3)
+        watched.until(lambda: min(access.tries[path] for path in BUILT_IN) > 4)
         access.takes_s = 2.5
         watched.until(lambda: access.given_up[PODS])
 
@@ -290,16 +290,14 @@ class DeafApi(WatchedApi):
     ],
 )
 def test_a_list_that_nobody_answers_is_asked_for_again_soon(
-    streams: bool, hears: list[bool], monkeypatch: pytest.MonkeyPatch
+    streams: bool, hears: list[bool]
 ) -> None:
-    monkeypatch.setattr(follow, "LIST_S", 0.1)
-    monkeypatch.setattr(follow, "OPENING_S", 1000.0)
     api = DeafApi()
     with api:
         api.streams_lists, api.hears = streams, hears
         for number in range(600):
             api.put(PODS, make.pod(f"p{number}"))
-        with watching(api, silence_s=1000.0) as watched:
+        with watching(api, limits=replace(PATIENT, list_s=0.03)) as watched:
             watched.ready()
 
             assert all(watched.has_pod(f"p{number}") for number in range(600))
@@ -308,7 +306,6 @@ def test_a_list_that_nobody_answers_is_asked_for_again_soon(
 def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not(
     api: WatchedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "STREAM_S", 0.2)
     silences: list[tuple[str, float]] = []
     wait_longer = follow._wait_longer
 
@@ -319,13 +316,13 @@ def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not
     monkeypatch.setattr(follow, "_wait_longer", note)
     api.put(PODS, make.pod("p"))
     api.hold_lists(PODS)
-    with watching(api, silence_s=1000.0) as watched:
+    with watching(api, limits=replace(PATIENT, stream_s=0.05)) as watched:
         watched.until(lambda: api.waiting.count(PODS) == 3)
         api.end_lists(PODS)
         watched.ready()
 
         assert watched.has_pod("p")
-        assert [each for name, each in silences if name == "follow-pods"][:3] == [0.2, 0.4, 0.8]
+        assert [each for name, each in silences if name == "follow-pods"][:3] == [0.05, 0.1, 0.2]
         watched.until(lambda: ("follow-pods", 1000.0) in silences)
         assert [query for query in api.asked(PODS) if "resourceVersion" in query] == []
 
@@ -368,36 +365,37 @@ def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool
         watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
 
 
+@dataclass(frozen=True)
+class NotedPause(Pause):
+    """Notes every pause that somebody makes."""
+
+    made: list[int]
+
+    def after(self, failures: int, chance: float = 1.0) -> float:
+        self.made.append(failures)
+        return super().after(failures, chance)
+
+
 @pytest.mark.parametrize("in_stream", [True, False])
 def test_versions_that_expire_at_once_are_not_listed_anew_over_and_over(
-    api: WatchedApi, in_stream: bool, monkeypatch: pytest.MonkeyPatch
+    api: WatchedApi, in_stream: bool
 ) -> None:
     api.streams_lists, api.expires_in_stream = False, in_stream
     api.compacted = 10**9  # the list took longer than the API server remembers
-    monkeypatch.setattr(follow, "_PAUSE", Pause(1000.0, 1000.0))
-    pauses: list[float] = []
-    pause = follow.Follower._pause
-
-    def note(self: follow.Follower, seconds: float) -> None:
-        pauses.append(seconds)
-        pause(self, seconds)
-
-    monkeypatch.setattr(follow.Follower, "_pause", note)
-    with watching(api, absent_s=1000.0) as watched:
-        watched.until(lambda: len(pauses) == len(EVERYTHING))
+    pause = NotedPause(1000.0, 1000.0, made=[])
+    with watching(api, limits=replace(HURRIED, absent_s=1000.0, pause=pause)) as watched:
+        watched.until(lambda: len(pause.made) == len(BUILT_IN))
 
     assert len([query for query in api.asked(PODS) if "limit" in query]) == 2
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_mirror_whose_new_list_never_ends_is_not_trusted(
-    api: WatchedApi, streams: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mirror_whose_new_list_never_ends_is_not_trusted(api: WatchedApi, streams: bool) -> None:
     """Each try is answered, so something is heard all the time; only nothing that is new."""
     api.streams_lists = streams
-    monkeypatch.setattr(follow, "_PAUSE", Pause(0.01, 0.01))
     api.put(PODS, make.pod("old"))
-    with watching(api) as watched:
+    freshness = Freshness(mute_s=inf)
+    with watching(api, freshness=freshness) as watched:
         watched.ready()
         with api.changed:
             api.cut_lists.add(PODS)
@@ -405,13 +403,14 @@ def test_a_mirror_whose_new_list_never_ends_is_not_trusted(
             api.delete(PODS, make.pod("old"))
             api.put(PODS, make.pod("new"))
             api.compact()
-        watched.cluster.freshness._stale_s = 0.5
         complaint = "pods: new list not complete for"
-        watched.until(
-            lambda: any(each.startswith(complaint) for each in watched.cluster.readiness())
-        )
 
-        watched.cluster.freshness._stale_s = STALE_S
+        def complains() -> bool:
+            later = SystemClock.monotonic() + STALE_S
+            return any(each.startswith(complaint) for each in freshness.complaints(later))
+
+        watched.until(complains)
+
         api.cut_lists.clear()
         watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
         watched.ready()
@@ -423,7 +422,7 @@ def test_a_backup_that_was_restored_is_found_out(api: WatchedApi, streams: bool)
     api.streams_lists = streams
     for number in range(20):
         api.put(PODS, make.pod(f"lost-{number}"))
-    with watching(api, silence_s=0.3) as watched:
+    with watching(api, limits=replace(HURRIED, silence_s=0.3)) as watched:
         watched.ready()
         with api.changed:
             api.restore()
@@ -650,7 +649,7 @@ def test_a_line_nobody_understands_leads_to_a_new_watch(
 
 
 def test_a_silent_watch_is_taken_for_dead_and_begun_anew(api: WatchedApi) -> None:
-    with watching(api, silence_s=0.05) as watched:
+    with watching(api, limits=replace(HURRIED, silence_s=0.05)) as watched:
         watched.ready()
         watched.until(lambda: len(api.asked(NODES)) > 3)
 
@@ -660,26 +659,29 @@ def test_a_silent_watch_is_taken_for_dead_and_begun_anew(api: WatchedApi) -> Non
 EVERYTHING = resources(SCHEDULERS)
 
 
-@pytest.mark.parametrize("resource", EVERYTHING, ids=lambda each: each.name)
-def test_a_watch_that_falls_silent_without_closing_is_begun_anew(
-    api: WatchedApi, resource: Resource
-) -> None:
+def test_watches_that_fall_silent_without_closing_are_begun_anew(api: WatchedApi) -> None:
     api.installed.update(each.path for each in EVERYTHING)
-    kind, dialect = resource.codec.kind, resource.codec.dialect
-    with watching(api, silence_s=0.3) as watched:
+    with watching(api, limits=replace(HURRIED, silence_s=0.3)) as watched:
         watched.ready()
-        api.mute(resource.path)
-        meanwhile = {"name": "meanwhile", "namespace": "a", "uid": "uid-meanwhile"}
-        api.put(resource.path, {"metadata": meanwhile})
-        told = watched.cluster._stores[kind].told
-        watched.until(lambda: told(dialect))
+        for resource in EVERYTHING:
+            api.mute(resource.path)
+            meanwhile = {"name": "meanwhile", "namespace": "a", "uid": "uid-meanwhile"}
+            api.put(resource.path, {"metadata": meanwhile})
+        for resource in EVERYTHING:
+            told = watched.cluster._stores[resource.codec.kind].told
+            watched.until(partial(told, resource.codec.dialect))
 
         assert watched.cluster.readiness() == []
 
 
-@pytest.mark.parametrize("status", [401, 403])
-@pytest.mark.parametrize("streams", [True, False])
-@pytest.mark.parametrize("are_installed", [True, False], ids=["with CRDs", "without CRDs"])
+@pytest.mark.parametrize(
+    ("status", "streams", "are_installed"),
+    [
+        pytest.param(401, True, True, id="of an unknown token"),
+        pytest.param(403, False, True, id="of pages"),
+        pytest.param(403, True, False, id="without CRDs"),
+    ],
+)
 def test_an_api_server_that_lets_nobody_in_for_a_while_is_named_and_asked_again(
     api: WatchedApi, status: int, streams: bool, are_installed: bool
 ) -> None:
@@ -726,7 +728,7 @@ def test_stopping_ends_every_thread_at_once(api: WatchedApi) -> None:
         watched.ready()
         began = time.monotonic()
 
-    assert time.monotonic() - began < follow.SILENCE_S / 2
+    assert time.monotonic() - began < LIMITS.silence_s / 2
     assert not [each for each in threading.enumerate() if each.name.startswith("follow-")]
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from extender.kube.watch.pulse import PATH, Pulse
 from extender.timing.clock import SystemClock
 from extender.timing.freshness import Freshness
 from tests.unit.kube import json_objects as make
-from tests.unit.kube.watch.test_follow import LONG_S, watching
+from tests.unit.kube.watch.test_follow import HURRIED, LONG_S, watching
 from tests.unit.kube.watched_api import GROUPS, PODS, WatchedApi
 
 
@@ -119,7 +120,7 @@ def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixtu
 
 
 def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi) -> None:
-    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+    with watching(api, pulse_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
         before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
         long_ago = SystemClock.monotonic() - 100
@@ -143,7 +144,7 @@ def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_
     api.streams_lists, api.expires_in_stream = streams, in_stream
     for number in range(300):
         api.put(PODS, make.pod(f"p{number}"))
-    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+    with watching(api, pulse_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
         api.put(PODS, make.pod("last"))
         watched.until(lambda: watched.has_pod("last"))  # it is watched by now
@@ -173,7 +174,7 @@ def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_
 
 
 def test_a_watch_that_spoke_just_now_is_left_alone(api: WatchedApi) -> None:
-    with watching(api, pulse_s=0.01, absent_s=1000.0) as watched:
+    with watching(api, pulse_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
         before, freshness = len(api.asked(PODS)), watched.cluster.freshness
         for name in freshness.silence(0.0).keys() - {"API server"}:
