@@ -21,6 +21,7 @@ from tests.unit.kube.loopback import (
     NEVER,
     LoopbackServer,
     Request,
+    VirtualLoop,
     connected,
     loopback_server,
     play,
@@ -43,7 +44,8 @@ def run(
             loopback_server() as server,
             connected(server, size=size, silence_s=silence_s) as pipeline,
         ):
-            binder = PipelinedBinder(pipeline, chance=lambda: 0.0)
+            now = asyncio.get_running_loop().time
+            binder = PipelinedBinder(pipeline, now=now, chance=lambda: 0.0)
             await story(server, binder)
 
     play(scene(), new_loop)
@@ -53,7 +55,7 @@ async def outcomes(
     binder: PipelinedBinder, *orders: BindOrder, within_s: float = 10.0
 ) -> list[BindOutcome]:
     waiting = {order.uid: asyncio.get_running_loop().create_future() for order in orders}
-    until = time.monotonic() + within_s
+    until = asyncio.get_running_loop().time() + within_s
     binder.bind(orders, lambda order, outcome: waiting[order.uid].set_result(outcome), until)
     return list(await asyncio.gather(*waiting.values()))
 
@@ -176,12 +178,13 @@ def test_a_server_that_asks_to_be_left_alone_is_left_alone_so_long(status):
         server.add_pod("w-0")
         server.script.append(status)
         server.retry_after = "1"
-        before = time.monotonic()
+        now = asyncio.get_running_loop().time
+        before = now()
 
         assert await outcomes(binder, order("w-0")) == [bind.BOUND]
-        assert time.monotonic() - before >= 1.0
+        assert now() - before >= 1.0
 
-    run(story)
+    run(story, new_loop=VirtualLoop)
 
 
 @pytest.mark.parametrize("asked", ["3600", "999999999999", "Wed, 21 Oct 2015 07:28:00 GMT", "-1"])
@@ -193,7 +196,7 @@ def test_a_server_that_asks_for_more_than_is_left_is_tried_before_time_is_up(ask
 
         assert await outcomes(binder, order("w-0"), within_s=3.0) == [bind.BOUND]
 
-    run(story)
+    run(story, new_loop=VirtualLoop)
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
@@ -279,7 +282,7 @@ def test_a_server_that_hangs_up_every_time_ends_as_unknown():
 
         assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.UNKNOWN]
 
-    run(story)
+    run(story, new_loop=VirtualLoop)
 
 
 def test_a_silent_server_is_given_up_and_asked_again():
@@ -316,7 +319,7 @@ def test_nobody_is_looked_up_any_more_once_its_time_is_up():
         late = [each for each in server.requests[asked:] if each.path.endswith("/w-0")]
         assert len(late) <= 1, "the one that was under way"
 
-    run(story)
+    run(story, new_loop=VirtualLoop)
 
 
 def test_overload_until_the_end_of_its_time_is_a_certain_failure():
@@ -328,7 +331,7 @@ def test_overload_until_the_end_of_its_time_is_a_certain_failure():
         assert await outcomes(binder, order("w-0"), within_s=2.0) == [bind.TIMED_OUT]
         assert server.node_of("w-0") == ""
 
-    run(story)
+    run(story, new_loop=VirtualLoop)
 
 
 def test_an_unreachable_server_is_a_certain_failure():
@@ -387,7 +390,7 @@ def test_only_so_many_bindings_are_under_way_and_the_rest_follows_in_order():
 
         assert await bound == [bind.BOUND] * len(gang)
 
-    run(story, silence_s=0.2)
+    run(story, silence_s=0.2, new_loop=VirtualLoop)
 
 
 def test_places_come_back_when_time_is_up_or_nobody_waits_any_more():
@@ -403,7 +406,7 @@ def test_places_come_back_when_time_is_up_or_nobody_waits_any_more():
         assert await outcomes(binder, order("next-0"), order("next-1")) == [bind.BOUND] * 2
         assert binder._line.under_way == 0
 
-    run(story, silence_s=1.0)
+    run(story, silence_s=1.0, new_loop=VirtualLoop)
 
 
 @pytest.mark.parametrize("status", [429, 500])
@@ -420,7 +423,7 @@ def test_whoever_is_refused_for_now_keeps_nobody_else_waiting(status):
         server.refused = {}
         assert await waiting == [bind.BOUND] * WIDEST
 
-    run(story)
+    run(story, new_loop=VirtualLoop)
 
 
 def test_whoever_takes_its_outcome_badly_costs_the_others_nothing(caplog):
@@ -437,7 +440,7 @@ def test_whoever_takes_its_outcome_badly_costs_the_others_nothing(caplog):
 
         server.script.extend([NEVER] * 3)
         gang = [order(f"w-{index}") for index in range(3)]
-        binder.bind(gang, settle, time.monotonic() + 0.1)
+        binder.bind(gang, settle, asyncio.get_running_loop().time() + 0.1)
         await all_heard.wait()
 
         assert heard == ["w-0", "w-1", "w-2"]
@@ -454,7 +457,7 @@ def test_a_binding_is_looked_after_for_as_long_as_somebody_waits():
 
         assert await outcomes(binder, order("w-0"), order("w-1")) == [bind.BOUND] * 2
 
-    run(story, size=1)
+    run(story, size=1, new_loop=VirtualLoop)
 
 
 def test_gangs_outlast_a_server_that_stands_still_longer_than_a_connection_may_be_silent():
@@ -472,7 +475,7 @@ def test_gangs_outlast_a_server_that_stands_still_longer_than_a_connection_may_b
         assert all(server.node_of(each.name) for gang in gangs for each in gang)
         assert binder._line.under_way == 0
 
-    run(story, silence_s=0.3)
+    run(story, silence_s=0.3, new_loop=VirtualLoop)
 
 
 def test_no_message_has_counters_or_percent_signs():
@@ -562,7 +565,7 @@ def test_strange_answers_until_the_end_of_its_time_are_unknown():
 
         assert await outcomes(binder, order("w-0"), within_s=0.3) == [bind.UNKNOWN]
 
-    run(story)
+    run(story, new_loop=VirtualLoop)
 
 
 NO_OBJECT = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]

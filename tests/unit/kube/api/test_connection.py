@@ -12,7 +12,7 @@ import uvloop
 
 from extender.kube.api import connection as connection_module
 from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
-from tests.unit.kube.loopback import play
+from tests.unit.kube.loopback import VirtualLoop, play
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -228,7 +228,7 @@ def test_a_slow_but_steady_server_is_not_taken_for_silent():
 
             assert [reply.status for _, reply in replies] == [200] * 4
 
-    play(scene())
+    play(scene(), VirtualLoop)
 
 
 def test_a_silent_server_is_hung_up_on():
@@ -318,7 +318,7 @@ def test_informational_answers_without_end_are_no_progress():
 
             assert asker.replies == [("a", UNANSWERED)]
 
-    play(scene())
+    play(scene(), VirtualLoop)
 
 
 def test_after_an_answer_nobody_asked_for_nothing_more_is_heard_on_that_connection():

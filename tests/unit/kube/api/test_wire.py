@@ -21,7 +21,7 @@ Speech = Callable[[], Iterator[bytes]]
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-WAIT_S = 0.3
+WAIT_S = 0.15
 
 
 class Peer:

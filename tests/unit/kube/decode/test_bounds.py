@@ -320,14 +320,14 @@ def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -
 
 
 def test_what_was_written_to_say_little_counts_too() -> None:
-    shapes = Shapes(remembered=20_000)
+    shapes = Shapes(remembered=2_000)
     for number in range(100):
         thing = make.pod("p")
         main = {"name": "m", "resources": {"requests": {"cpu": f"{number + 1}m"}}}
-        thing["spec"]["containers"] = [main] * 900
+        thing["spec"]["containers"] = [main] * 90
         shapes.of(pods.pod(json.dumps(thing).encode()), ours=True)
 
-        assert len(shapes._as_written) <= 20_000 / 900
+        assert len(shapes._as_written) <= 2_000 / 90
 
 
 def test_pods_that_are_too_large_are_remembered_apart_and_few_of_them() -> None:
