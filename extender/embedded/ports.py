@@ -14,7 +14,7 @@ from extender.kube.decode.codec import Codec
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.model.gang import PodGroup
-from extender.ports import ClusterPorts, Mandate
+from extender.ports import Clock, ClusterPorts, Mandate
 from extender.settings import Settings, label_pairs
 from extender.sim.acting import SimAnnouncer, SimEvictor, SimStatus
 from extender.sim.cluster import Object, SimCluster
@@ -22,12 +22,15 @@ from extender.timing.clock import SystemClock
 from extender.tls.rotation import Certificates
 from extender.wiring import Runtime
 
+_CLOCK = SystemClock()
+
 
 def embed(
     settings: Settings,
     loop: asyncio.AbstractEventLoop,
     simulated: SimCluster,
     certificates: Sequence[Certificates] = (),
+    clock: Clock = _CLOCK,
 ) -> Runtime:
     """Put an extender together for a simulated cluster."""
     schedulers = frozenset(settings.scheduler_name)
@@ -49,7 +52,7 @@ def embed(
             aclose=lambda: asyncio.sleep(0),
         )
 
-    return Runtime(settings, loop, SystemClock(), reach, certificates)
+    return Runtime(settings, loop, clock, reach, certificates)
 
 
 def read_group(thing: Object) -> PodGroup:

@@ -11,7 +11,7 @@ from extender.leadership.succession import Succession
 log = logging.getLogger(__name__)
 
 #: After a step that stumbled.
-_AGAIN_S = 1.0
+AGAIN_S = 1.0
 #: How long the end waits for a step under way.
 _LAST_S = 5.0
 
@@ -29,9 +29,12 @@ class KeepsLease(Protocol):
 class Campaign:
     """Steps until told to stop."""
 
-    def __init__(self, lease: KeepsLease, succession: Succession) -> None:
+    def __init__(
+        self, lease: KeepsLease, succession: Succession, *, again_s: float = AGAIN_S
+    ) -> None:
         self._lease = lease
         self._succession = succession
+        self._again_s = again_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
@@ -58,5 +61,5 @@ class Campaign:
             except Exception:
                 # Without a next step the term ends by itself, and would never begin again.
                 log.exception("lease step failed")
-                pause_s = _AGAIN_S
+                pause_s = self._again_s
             self._stopping.wait(pause_s)

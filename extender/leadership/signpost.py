@@ -22,14 +22,17 @@ LOOK_S = 5.0
 #: After a failure; after a conflict, somebody just wrote to that pod.
 _AGAIN = Pause(0.2, LOOK_S)
 #: How long an orderly end waits until it is off. Whoever leads next takes it off as well.
-_LAST_S = 1.0
+LAST_S = 1.0
 
 
 class Signpost:
     """Keeps the label where it belongs, in a thread of its own."""
 
-    def __init__(self, signs: Signs, mandate: Mandate, metrics: Metrics) -> None:
+    def __init__(
+        self, signs: Signs, mandate: Mandate, metrics: Metrics, *, last_s: float = LAST_S
+    ) -> None:
         self._signs = signs
+        self._last_s = last_s
         self._mandate = mandate
         self._metrics = metrics
         self._failures = 0
@@ -55,7 +58,7 @@ class Signpost:
         """Wait until it is off, but not for long."""
         self.retire()
         if self._thread.ident is not None:
-            self._is_over.wait(_LAST_S)
+            self._is_over.wait(self._last_s)
 
     def step(self) -> float:
         """Do what is due and give the seconds until the next step."""

@@ -17,7 +17,6 @@ from tests.strategies import examples
 
 from .stage import Contender, Overlap, Stage
 
-STORIES = examples(60)
 STEPS = 600
 #: Clocks that do not run alike: a tenth is far more than any machine shows.
 RATES = (0.95, 1.0, 1.05)
@@ -102,15 +101,13 @@ def play(seed: int, keeper: Callable[..., Any] = OwnLease) -> list[Contender]:
         return contenders
 
 
-@pytest.mark.parametrize("seed", range(STORIES))
-def test_no_two_lead_at_once(seed: int) -> None:
-    play(seed)
+def test_no_two_lead_at_once() -> None:
+    stories, terms = examples(60), 0
+    for seed in range(stories):
+        print("seed", seed)  # shown with a failure
+        terms += sum(each.told.count("begun") for each in play(seed))
 
-
-def test_the_stories_have_many_terms() -> None:
-    terms = [each.told.count("begun") for seed in range(10) for each in play(seed)]
-
-    assert sum(terms) > 30
+    assert terms > 3 * stories, "nothing could overlap"
 
 
 @pytest.mark.parametrize("keeper", [LeavesNoMargin, BelievesWhatIsWritten, WritesOverOthers])

@@ -18,11 +18,13 @@ from click.testing import CliRunner
 from werkzeug.serving import make_server
 
 from extender.cli.main import main
+from extender.cycle import TICK_S
 from extender.embedded import ports as embedded
 from extender.errors import ApiError
 from extender.ports import ClusterPorts, Lease
 from extender.settings import Settings
 from extender.sim.objects import pod as _pod
+from extender.timing.clock import SystemClock
 from tests.unit.web.conftest import JSON, World, eventually
 
 FAST = {"lease_duration_s": 6.0, "lease_renew_s": 4.0, "lease_retry_s": 0.1}
@@ -60,6 +62,20 @@ class LeaseDouble:
             )
 
 
+class FastClock(SystemClock):
+    """Runs ahead when a test says so."""
+
+    ahead_s = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return SystemClock.monotonic() + self.ahead_s
+
+
+@pytest.fixture
+def clock() -> FastClock:
+    return FastClock()
+
+
 @pytest.fixture
 def leases(monkeypatch: pytest.MonkeyPatch) -> LeaseDouble:
     double = LeaseDouble()
@@ -72,8 +88,8 @@ def leases(monkeypatch: pytest.MonkeyPatch) -> LeaseDouble:
 
 
 @pytest.fixture
-def world(leases: LeaseDouble) -> Iterator[World]:
-    with World() as made:
+def world(leases: LeaseDouble, clock: FastClock) -> Iterator[World]:
+    with World(clock=clock) as made:
         yield made
 
 
@@ -190,9 +206,10 @@ def test_a_bind_that_waits_is_refused_at_once_when_the_term_is_lost(
 
 
 def test_a_term_that_runs_out_is_noticed_while_the_api_server_is_silent(
-    world: World, leases: LeaseDouble
+    world: World, leases: LeaseDouble, clock: FastClock
 ) -> None:
     leases.is_cut_off = True
+    clock.ahead_s += FAST["lease_renew_s"]
 
     eventually(lambda: page(world, "/readyz").text.startswith("standby: nobody we know of leads "))
 
@@ -231,20 +248,25 @@ def test_what_was_told_of_a_gang_in_an_earlier_term_is_not_told_in_this_one(
 
 
 def test_who_takes_over_has_the_last_good_policy_though_it_was_good_while_another_led(
-    leases: LeaseDouble, tmp_path: Path
+    leases: LeaseDouble, clock: FastClock, tmp_path: Path
 ) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("actions: allocate")
-    with World(config=str(file)) as world:
+    with World(config=str(file), clock=clock) as world:
+
+        def write(text: str, *, is_refused: bool) -> None:
+            """Write the file; a standby looks at it once a second when something wakes it."""
+            file.write_text(text)
+            clock.ahead_s += TICK_S
+            world.node(f"node-{clock.ahead_s}")
+            eventually(lambda: metric(world, "gang_extender_policy_refused") == is_refused)
+
         leases.give_to("there_1")
         eventually(lambda: "standby" in page(world, "/readyz").text)
 
-        file.write_text("actions: alocate")
-        eventually(lambda: metric(world, "gang_extender_policy_refused") == 1)
-        file.write_text("actions: allocate, backfill")
-        eventually(lambda: metric(world, "gang_extender_policy_refused") == 0)
-        file.write_text("actions: alocate")
-        eventually(lambda: metric(world, "gang_extender_policy_refused") == 1)
+        write("actions: alocate", is_refused=True)
+        write("actions: allocate, backfill", is_refused=False)
+        write("actions: alocate", is_refused=True)
         leases.give_to("")
         eventually(lambda: page(world, "/readyz").status_code == 200)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from extender.embedded.ports import embed, read_group
+from extender.ports import Clock
 from extender.settings import Settings
 from extender.sim.cluster import SimCluster
 from extender.sim.objects import node as _node, pod as _pod, pod_group as _pod_group
@@ -27,6 +28,7 @@ from extender.wiring import Runtime
 
 #: What kube-scheduler says of every call.
 JSON = {"Content-Type": "application/json"}
+CLOCK = SystemClock()
 
 #: About a pod of ours; while there is no plan yet, the answer is that we are not ready.
 _QUESTION = json.dumps({"Pod": _pod("early", None), "NodeNames": []}).encode()
@@ -54,14 +56,15 @@ class World:
         new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
         secret: bytes = b"",
         limits: CallerLimits = LIMITS,
+        clock: Clock = CLOCK,
     ) -> None:
-        self.cluster = SimCluster(read_group, SystemClock())
+        self.cluster = SimCluster(read_group, clock)
         self.loop = new_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         shown = [certificates] if certificates else []
         # What is held stays held however long a busy machine takes for the rest of the story.
         settings = Settings(config=config, arrival_grace_s=60)
-        self.runtime: Runtime = embed(settings, self.loop, self.cluster, shown)
+        self.runtime: Runtime = embed(settings, self.loop, self.cluster, shown, clock)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.hook_port: int = self._listening.getsockname()[1]
         #: For those tests that want an operations port.
