@@ -19,8 +19,11 @@ from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction, Plan, Standing, Verdict
 from extender.ports import EvictOrder, EvictOutcome, EvictResult, Notice, Subject
+from tests.strategies import PROFILE
 
 NOW = 1_000_000.0
+#: How much virtual time a long story takes: ten minutes at a landing, an hour in a nightly run.
+STORY_S = 3600 if PROFILE == "nightly" else 600
 ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
 DIMENSIONS = ("cpu", "memory", "pods")
 

@@ -21,6 +21,7 @@ from extender.model.pod import HostPort, Shape, Status
 from extender.ports import BindOrder
 from extender.promises.answers import Answers, Passer
 from extender.timing.freshness import Freshness
+from tests.strategies import PROFILE
 from tests.unit.cache.building import (
     GANG,
     amounts,
@@ -140,6 +141,8 @@ def test_a_node_that_shrinks_again_while_filter_asks_is_not_taken_for_large() ->
     assert "n1" in world.cluster.recently_shrunk()
 
 
+#: At a landing every third of the points that a nightly run looks at.
+STEP = 2 if PROFILE == "nightly" else 6
 STEPS = ["the pod is being deleted", "kube-scheduler found no node", "the pod left its gang"]
 
 
@@ -151,7 +154,7 @@ def test_a_binding_that_is_sent_while_the_watch_speaks_keeps_its_room(step: str)
         STEPS[1]: pod("w-0", refusal="0/2 nodes are available"),
         STEPS[2]: pod("w-0", gang="another"),
     }[step]
-    outcomes = list(takewhile(bool, (send_after(turns, change) for turns in count(step=2))))
+    outcomes = list(takewhile(bool, (send_after(turns, change) for turns in count(step=STEP))))
 
     assert [True] in outcomes, "never sent"
 
