@@ -27,6 +27,7 @@ from tests.builders import (
     queue,
     shape,
 )
+from tests.strategies import examples
 from tests.unit.evictions.scene import budget
 
 
@@ -111,7 +112,8 @@ def _slots(before: Snapshot, gone: set[str], wish: Gang) -> int:
 def test_victims_are_as_few_as_possible_in_nearly_all_cases() -> None:
     chance = random.Random(7)
     over: Counter[int] = Counter()
-    while over.total() < 400:
+    cases = examples(400)
+    while over.total() < cases:
         before = preemption(chance)
         least = fewest(before)
         if not least:
@@ -120,12 +122,12 @@ def test_victims_are_as_few_as_possible_in_nearly_all_cases() -> None:
         over[len(plan.evictions) - least] += 1
 
     assert min(over) >= 0, "fewer than possible would mean that a gang was torn"
-    assert sum(number for extra, number in over.items() if extra > 1) <= 4
+    assert sum(number for extra, number in over.items() if extra > 1) <= cases / 100
 
 
 def test_whoever_can_be_helped_is_helped() -> None:
     chance = random.Random(11)
-    for _ in range(150):
+    for _ in range(examples(150)):
         before = preemption(chance)
         possible = fewest(before) is not None
         plan = make_plan(before)
