@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from extender.cache.rooms import Rooms
 from extender.model.pod import Shape
+from tests.strategies import examples
 
 from .building import SMALL, amounts, node
 
@@ -155,7 +156,7 @@ def test_what_lost_its_column_and_gets_one_again_is_counted_as_ever() -> None:
 def test_names_that_come_and_go_leave_nothing_behind() -> None:
     rooms = Rooms()
     rooms.put(node("n"))
-    for number in range(20_000):
+    for number in range(examples(20_000)):
         junk = Shape(amounts(**{f"x.io/r{number}": 1}))
         rooms.occupy("n", junk, releasing=True)
         rooms.vacate("n", junk, releasing=True)

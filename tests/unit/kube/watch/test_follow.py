@@ -422,7 +422,7 @@ def test_a_backup_that_was_restored_is_found_out(api: WatchedApi, streams: bool)
     api.streams_lists = streams
     for number in range(20):
         api.put(PODS, make.pod(f"lost-{number}"))
-    with watching(api, limits=replace(HURRIED, silence_s=0.3)) as watched:
+    with watching(api, limits=replace(HURRIED, silence_s=0.2)) as watched:
         watched.ready()
         with api.changed:
             api.restore()

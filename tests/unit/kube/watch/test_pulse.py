@@ -102,7 +102,7 @@ def test_one_answer_that_trickles_does_not_end_the_pulse() -> None:
         threading.Thread(target=listen, args=(listener,), daemon=True).start()
         access = Access(Endpoint(host="127.0.0.1", port=listener.getsockname()[1]))
         # Longer than this process may stand still between two pieces, which would end it, too.
-        with felt(access, Freshness(mute_s=LONG_S), patience_s=1.0):
+        with felt(access, Freshness(mute_s=LONG_S), patience_s=0.5):
             until(lambda: len(asked) > 5)
         listener.shutdown(socket.SHUT_RDWR)
 
