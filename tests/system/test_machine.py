@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.strategies import examples
 
-from .machine import SystemMachine, play
+from .machine import QUEUES, SystemMachine, Theme, play
 
 
-def test_no_order_of_events_breaks_a_rule() -> None:
-    play(SystemMachine, examples(200))
+@pytest.mark.parametrize("queues", QUEUES)
+def test_no_order_of_events_breaks_a_rule(queues: str) -> None:
+    # Hypothesis derives what it draws from the name.
+    machine = type(f"{SystemMachine.__name__} {queues}", (SystemMachine,), {})
+    machine.theme = Theme(queues=queues)
+    play(machine, examples(180 // len(QUEUES)))
