@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,3 +16,15 @@ def pytest_configure(config: pytest.Config) -> None:
     # a program that a test ends with Ctrl-C would run for ever.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Undo what a command that runs in this process sets up: its handlers, its levels."""
+    root, ours = logging.getLogger(), logging.getLogger("extender")
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    yield
+    if root.handlers != handlers:
+        root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])

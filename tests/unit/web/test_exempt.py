@@ -11,10 +11,18 @@ import pytest
 from extender.ports import BindOrder, Whose
 from extender.settings import Settings
 from extender.sim.objects import pod as _pod
-from tests.unit.leader.test_runtime import LeaseDouble, call, leases, page, standby, world
+from tests.unit.leader.test_runtime import (
+    LeaseDouble,
+    call,
+    clock,
+    leases,
+    page,
+    standby,
+    world,
+)
 from tests.unit.web.conftest import World, eventually
 
-__all__ = ["leases", "standby", "world"]  # fixtures
+__all__ = ["clock", "leases", "standby", "world"]  # fixtures
 
 EXEMPT = "monitoring"
 NODES = ["node-0", "node-1"]

@@ -13,10 +13,19 @@ import pytest
 from extender.settings import Settings
 from extender.sim.objects import pod as _pod
 from extender.web import hooks
-from tests.unit.leader.test_runtime import LeaseDouble, call, leases, metric, page, standby, world
+from tests.unit.leader.test_runtime import (
+    LeaseDouble,
+    call,
+    clock,
+    leases,
+    metric,
+    page,
+    standby,
+    world,
+)
 from tests.unit.web.conftest import World, eventually
 
-__all__ = ["leases", "standby", "world"]  # fixtures
+__all__ = ["clock", "leases", "standby", "world"]  # fixtures
 
 QUESTION = {"Pod": _pod("web", None), "NodeNames": ["node-0"]}
 ERRORS = 'gang_extender_hook_answers_total{outcome="error",verb="filter"}'
