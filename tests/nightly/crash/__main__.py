@@ -23,7 +23,8 @@ from .walk import Lanes, Try, choose, points_of, say
 NEEDED = ("etcd", API_SERVER, SCHEDULER, "kwok", "kubectl")
 
 
-def main() -> int:
+def arguments() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.nightly.crash", description=__doc__)
     parser.add_argument("--sites", nargs="*", default=[], help="calls whose names contain these")
     parser.add_argument("--faults", nargs="*", default=[], help="faults whose names contain these")
@@ -34,7 +35,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="begin no point after so long")
     parser.add_argument("--planted", nargs="*", choices=tuple(PLANTS), help="show these plants")
     parser.add_argument("--keep", type=Path, help="folder for the records of breaches")
-    wanted = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    wanted = arguments().parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if wanted.keep is not None:
         wanted.keep.mkdir(parents=True, exist_ok=True)
