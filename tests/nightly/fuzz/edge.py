@@ -53,7 +53,7 @@ class Edge(ABC):
 
     #: Also of its folder in the corpus.
     name: str
-    #: So many inputs are tried by `make test`.
+    #: So many inputs are tried by test_edges.py.
     count: int
     #: How files of the corpus end.
     suffix = ".bin"

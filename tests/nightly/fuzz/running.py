@@ -169,7 +169,7 @@ def smaller(edge: Edge, data: bytes, objection: str, ears: Ears) -> bytes:
 
 
 def keep(find: Find, edge: Edge, corpus: Path = CORPUS) -> Path | None:
-    """Write a find where `make test` will try it from now on; None for one that is no input."""
+    """Write a find where every run tries it from now on; None for one that is no input."""
     if not find.data and find.objection.startswith("memory grows"):
         return None
     folder = corpus / find.edge

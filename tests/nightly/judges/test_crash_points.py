@@ -35,7 +35,7 @@ from tests.nightly.faults.verdict import RULES, returns
 from tests.nightly.faults.witness import EXTENDER
 
 GANG = Scene("gang", lambda stage: None)
-#: What a walk in `make test` may cost.
+#: What a walk beside other tests may cost.
 SAMPLE = 40
 SECONDS = 60
 LANES = 2
