@@ -7,6 +7,7 @@ has tried, and prints its seed when it fails, so that it can be played again alo
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import time
 from multiprocessing import get_context
@@ -28,6 +29,7 @@ def play_shard(number: int, stories: int) -> int:
     settings.load_profile("nightly")  # a landing plays the same stories every time
     try:
         test_machine.play(seed(number)(test_machine.BarrierMachine), stories)
+        seed(number)(test_filter_trace.FilterMachine)
         test_filter_trace.play(stories // PER_QUESTIONING)
         for afternoon in range(stories // PER_AFTERNOON):
             test_progress.GreedyScheduler(number * 1_000_000 + afternoon).run()
@@ -39,8 +41,10 @@ def play_shard(number: int, stories: int) -> int:
 
 def soak(stories: int) -> None:
     started = time.monotonic()
+    first = secrets.randbelow(10**6)  # other stories every time
     shards = [
-        (number, min(SHARD, stories - at)) for number, at in enumerate(range(0, stories, SHARD))
+        (first + number, min(SHARD, stories - at))
+        for number, at in enumerate(range(0, stories, SHARD))
     ]
     played = 0
     with get_context("spawn").Pool(os.cpu_count(), maxtasksperchild=1) as pool:

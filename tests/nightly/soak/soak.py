@@ -7,6 +7,7 @@ has tried, and prints its seed when it fails, so that it can be played again alo
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import time
 from multiprocessing import get_context
@@ -32,7 +33,7 @@ def play_shard(shard: tuple[int, int]) -> int:
 
 def soak(stories: int) -> None:
     started = time.monotonic()
-    first = int(started)  # other stories every time
+    first = secrets.randbelow(10**6)  # other stories every time
     shards = [
         (first + number, min(SHARD, stories - at))
         for number, at in enumerate(range(0, stories, SHARD))
