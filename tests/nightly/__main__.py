@@ -4,12 +4,14 @@
 
 Every part runs even after one has failed. The last lines name each part with its result and its
 minutes; the exit code is 1 when one of them failed. Arguments after `--` go to the last command of
-the part. What a part draws by chance is printed with the seed that draws it again.
+the part. Each command is printed before it runs: with the seeds in it and below it, the same cases
+are drawn again.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import subprocess
 import sys
@@ -19,6 +21,14 @@ from pathlib import Path
 
 #: Control planes side by side: their tests wait more than they compute.
 _PLANES = "3"
+#: The programs build what they need; a test has no time for that.
+_BUILD = ["tests.cluster", "build"]
+#: Draws new cases, and many; see tests/strategies.py.
+_PROFILE = {"HYPOTHESIS_PROFILE": "nightly"}
+
+
+def _seed() -> str:
+    return str(secrets.randbelow(10**6))
 
 
 def _pytest(*words: str, workers: str = "2", dist: str = "loadfile") -> list[str]:
@@ -26,12 +36,8 @@ def _pytest(*words: str, workers: str = "2", dist: str = "loadfile") -> list[str
     return ["pytest", *words, *spread]
 
 
-def _planes(*paths: str, workers: str = _PLANES) -> list[str]:
-    return _pytest(*paths, "-p", "no:randomly", workers=workers)
-
-
-def _seed() -> str:
-    return str(secrets.randbelow(10**6))
+def _planes(*paths: str, workers: str = _PLANES) -> list[list[str]]:
+    return [_BUILD, _pytest(*paths, "-p", "no:randomly", workers=workers)]
 
 
 _NIGHT = "tests/nightly/cluster"
@@ -58,11 +64,14 @@ def _others() -> list[str]:
 #: Part -> its commands, each the words after `python -m`.
 PARTS: dict[str, Callable[[], list[list[str]]]] = {
     "generated": lambda: [
-        _pytest("tests/unit", "tests/system", f"--hypothesis-seed={_seed()}", dist="worksteal")
+        _pytest(
+            *("tests/unit", "tests/system", f"--hypothesis-seed={_seed()}", "--timeout=900"),
+            dist="worksteal",
+        )
     ],
     "docs": lambda: [_pytest("tests/nightly/docs")],
     "packaging": lambda: [_pytest("tests/nightly/packaging", "tests/nightly/chart")],
-    "judges": lambda: [_pytest("tests/nightly/judges", "tests/nightly/attacks")],
+    "judges": lambda: [_BUILD, _pytest("tests/nightly/judges", "tests/nightly/attacks")],
     "fuzz": lambda: [_pytest("tests/nightly/fuzz"), ["tests.nightly.fuzz", "--seconds", "30"]],
     "soak": lambda: [
         _pytest("tests/nightly/soak"),
@@ -71,10 +80,10 @@ PARTS: dict[str, Callable[[], list[list[str]]]] = {
     ],
     "mutations": lambda: [["tests.nightly.mutations"]],
     "browser": lambda: [_pytest("tests/nightly/browser", "-p", "no:randomly", workers="1")],
-    "cluster": lambda: [_planes("tests/cluster", *_others())],
-    "rights": lambda: [_planes(*_files("rights"))],
-    "alerts": lambda: [_planes(*_files("alerts"), workers="1")],
-    "install": lambda: [_planes(*_files("install"))],
+    "cluster": lambda: _planes("tests/cluster", *_others()),
+    "rights": lambda: _planes(*_files("rights")),
+    "alerts": lambda: _planes(*_files("alerts"), workers="1"),
+    "install": lambda: _planes(*_files("install")),
     "takeovers": lambda: [
         ["tests.nightly.cluster", "takeovers", "--lease", lease, "--rounds", "4"]
         for lease in ("own", "scheduler")
@@ -113,9 +122,11 @@ def _run(name: str, more: list[str]) -> str:
     began, codes = time.monotonic(), []
     commands = PARTS[name]()
     commands[-1] += more
+    environment = {**_PROFILE, **os.environ}
     for command in commands:
         print(f"\n== {name}: python -m {' '.join(command)}", flush=True)
-        codes.append(subprocess.run([sys.executable, "-m", *command]).returncode)
+        ran = subprocess.run([sys.executable, "-m", *command], env=environment)
+        codes.append(ran.returncode)
     ended = "failed" if any(codes) else "passed"
     return f"{name:<10} {ended}  {(time.monotonic() - began) / 60:5.1f} min"
 
