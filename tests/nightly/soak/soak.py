@@ -14,6 +14,7 @@ from multiprocessing import get_context
 
 from hypothesis import seed, settings
 
+from tests import strategies  # noqa: F401 - registers the profile
 from tests.system.machine import SystemMachine, play
 
 STORIES = 5_000
