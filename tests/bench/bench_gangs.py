@@ -25,8 +25,8 @@ from typing import Literal
 
 import yaml
 
+from tests import objects
 from tests.bench.bare import Bare
-from tests.cluster import objects
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import Extender

@@ -11,7 +11,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import objects
+from tests import objects
+
 from .binaries import LANDING, NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
 from .control_plane import MANIFESTS, ControlPlane
 from .extender_process import REPOSITORY, Extender

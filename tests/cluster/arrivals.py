@@ -7,7 +7,8 @@ import time
 from collections import defaultdict
 from itertools import count
 
-from . import objects
+from tests import objects
+
 from .control_plane import ControlPlane
 from .observer import BindObserver
 from .waiting import wait_for

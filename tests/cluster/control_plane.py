@@ -21,6 +21,7 @@ import yaml
 from click.testing import CliRunner
 
 from extender.cli.main import main
+from tests.objects import is_ready
 
 from .api import Api, Object
 from .binaries import ensure
@@ -34,7 +35,6 @@ from .components import (
     VolcanoControllers,
 )
 from .extender_process import REPOSITORY, Extender
-from .objects import is_ready
 from .observer import BindObserver
 from .processes import Program
 from .users import EXTENDER_NAMESPACE, everyone, write_kubeconfig, write_tokens

@@ -28,7 +28,8 @@ from typing import Any
 
 import pytest
 
-from . import objects
+from tests import objects
+
 from .api import Api, ApiError, Object, resource_of
 from .binaries import demand
 from .calm import MUCH, taken_by_the_host

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from . import objects
+from tests import objects
+from tests.objects import phase
+
 from .api import Api, Object
 from .following import Following
-from .objects import phase
 from .waiting import wait_for
 
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from . import objects
+from tests import objects
+
 from .api import Api
 from .components import Scheduler
 from .control_plane import ControlPlane

@@ -10,7 +10,8 @@ from typing import Any
 
 import urllib3
 
-from . import objects
+from tests import objects
+
 from .api import Api, Object
 from .components import Scheduler
 from .control_plane import ControlPlane

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests import objects
 from tests.unit.stories.stage import Look
 
-from . import objects
 from .api import Object, resource_of
 from .components import http_json
 from .control_plane import ControlPlane

@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from . import objects
+from tests import objects
+
 from .api import ApiError
 from .arrivals import SIZE, Arrivals
 from .rivals import Rivals, Side

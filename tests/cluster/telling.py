@@ -9,7 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import objects
+from tests import objects
+
 from .api import Api, Object
 from .components import http_json
 from .extender_process import REPOSITORY, Extender

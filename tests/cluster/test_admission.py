@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from . import objects
+from tests import objects
+
 from .api import Api, ApiError, Object
 from .control_plane import MANIFESTS, ControlPlane
 from .stage import gang, running_pair

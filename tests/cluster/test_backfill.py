@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from extender.plan.policy.policies import DEFAULT_TEXT
+from tests import objects
 
-from . import objects
 from .api import Api, ApiError, Object
 from .control_plane import ControlPlane
 from .extender_process import Extender

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from . import objects
+from tests import objects
+
 from .api import Api
 from .control_plane import ControlPlane
 from .doorman import Doorman

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.objects import phase, pod
+
 from .api import Api
 from .control_plane import ControlPlane
-from .objects import phase, pod
 from .stage import Pool
 from .waiting import wait_for
 

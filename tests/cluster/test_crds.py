@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from . import objects
+from tests import objects
+
 from .api import ApiError, Object
 from .control_plane import MANIFESTS, ControlPlane
 from .waiting import wait_for

@@ -6,7 +6,8 @@ import random
 import threading
 from collections.abc import Callable
 
-from . import objects
+from tests import objects
+
 from .api import Api
 from .control_plane import ControlPlane
 from .observer import assert_started_whole, gang_of

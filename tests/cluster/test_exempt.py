@@ -10,8 +10,8 @@ import pytest
 import urllib3
 
 from extender.plan.policy.policies import DEFAULT_TEXT
+from tests import objects
 
-from . import objects
 from .api import Api, Object
 from .components import answers
 from .control_plane import ControlPlane

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable
 from urllib.request import urlopen
 
-from . import objects, telling
+from tests import objects
+
+from . import telling
 from .api import Api, Object
 from .components import http_json
 from .extender_process import REPOSITORY, Extender

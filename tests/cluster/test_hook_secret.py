@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from extender.tls import secret
+from tests import objects
 
-from . import objects
 from .api import Api
 from .control_plane import ControlPlane
 from .stage import Pool

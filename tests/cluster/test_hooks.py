@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import urllib3
 
-from . import objects
+from tests import objects
+
 from .api import Api
 from .control_plane import ControlPlane
 from .stage import GangScheduler, Pool

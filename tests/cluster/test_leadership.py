@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from . import objects, takeovers
+from tests import objects
+
+from . import takeovers
 from .api import Api
 from .control_plane import ControlPlane
 from .rivals import LABEL, Rivals, Side, behind_a_service, in_pairs

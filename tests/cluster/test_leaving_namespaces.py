@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import objects
+from tests import objects
+
 from .control_plane import ControlPlane
 from .waiting import wait_for
 

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from . import objects, telling
+from tests import objects
+
+from . import telling
 from .api import Api, Object
 from .control_plane import ControlPlane
 from .extender_process import Extender

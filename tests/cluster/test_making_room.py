@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from extender.plan.policy import policies
+from tests import objects
 
-from . import objects, telling
+from . import telling
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane

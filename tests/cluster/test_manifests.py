@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from . import objects
+from tests import objects
+
 from .api import ApiError, Object
 from .control_plane import OVERLAYS, SECOND_SCHEDULER, ControlPlane
 

@@ -8,7 +8,9 @@ from functools import partial
 
 import pytest
 
-from . import objects, telling
+from tests import objects
+
+from . import telling
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from . import objects, telling
+from tests import objects
+
+from . import telling
 from .api import Api, Object
 from .control_plane import ControlPlane
 from .observer import alive

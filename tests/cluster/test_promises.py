@@ -12,7 +12,9 @@ from itertools import pairwise
 
 import pytest
 
-from . import objects, telling
+from tests import objects
+
+from . import telling
 from .api import Api, Object
 from .control_plane import ControlPlane
 from .observer import WHOLE_S, BindObserver, assert_started_whole

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from . import objects
+from tests import objects
+
 from .api import Api
 from .control_plane import ControlPlane
 from .observer import WHOLE_S

@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable
 from itertools import count
 
-from . import objects, telling
+from tests import objects
+
+from . import telling
 from .api import Api
 from .stage import GangScheduler, Pool, gang
 from .waiting import wait_for

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from . import objects, telling
+from tests import objects
+
+from . import telling
 from .api import Api, Object
 from .control_plane import ControlPlane
 from .extender_process import Extender

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from . import objects
+from tests import objects
+
 from .api import Api
 from .control_plane import ControlPlane
 from .silence import LIVING, MORTAL, NOBODY, Scene, played

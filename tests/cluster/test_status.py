@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import objects, telling
+from tests import objects
+
+from . import telling
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane

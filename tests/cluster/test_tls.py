@@ -10,8 +10,8 @@ import pytest
 import urllib3
 
 from extender.tls.issuing import Authority
+from tests import objects
 
-from . import objects
 from .api import Api
 from .certificates import calling, make_certificates, serving
 from .control_plane import ControlPlane

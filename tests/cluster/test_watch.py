@@ -24,9 +24,9 @@ from extender.kube.watch.follow import LIMITS, Watches, WatchLimits
 from extender.kube.watch.progress import Signal
 from extender.model.gang import GangKey
 from extender.timing.clock import SystemClock
+from tests import objects
 from tests.unit.cache.test_convergence import as_figures
 
-from . import objects
 from .api import Api, ApiError
 from .control_plane import ControlPlane
 from .waiting import wait_for

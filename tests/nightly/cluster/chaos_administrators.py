@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.components import Etcd
 

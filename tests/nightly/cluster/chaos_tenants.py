@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api, ApiError, Object
 
 from .chaos_lane import Later

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.components import STAGES, answers
 from tests.cluster.extender_process import REPOSITORY

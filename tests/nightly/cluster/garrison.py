@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from extender.plan.policy.policies import DEFAULT_TEXT
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.applied import CREDENTIALS, SCHEDULER_PORT, AppliedPod, Container
 from tests.cluster.components import http_json

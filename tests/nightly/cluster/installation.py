@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.applied import AppliedPod
 from tests.cluster.components import WRITES

@@ -19,7 +19,7 @@ from extender.kube.act.status import ApiStatusWriter
 from extender.kube.api.client import Access
 from extender.model.dialect import COSCHEDULING, VERSIONS, VOLCANO
 from extender.ports import Subject
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.doorman import Doorman

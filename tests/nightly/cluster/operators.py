@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.slow_door import SlowDoor
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median_low
 
 from extender.model.queue import HOME_QUEUE
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api, ApiError
 from tests.cluster.calm import MUCH, Calm, Patience, taken_by_the_host
 from tests.cluster.control_plane import MANIFESTS, ControlPlane

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import yaml
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api, ApiError, Object, resource_of
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.waiting import wait_for

@@ -17,7 +17,7 @@ import yaml
 
 from extender.plan.policy import policies
 from extender.tls.issuing import Authority
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.binaries import demand
 from tests.cluster.certificates import calling, make_certificates, serving

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import objects, telling
+from tests import objects
+from tests.cluster import telling
 from tests.cluster.api import Api, Object
 from tests.cluster.components import ControllerManager, http_json
 from tests.cluster.control_plane import ControlPlane

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.applied import Ports
 from tests.cluster.binaries import ensure
 from tests.cluster.components import answers

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from extender.cli.scheduler_config import FOLDER
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.binaries import demand, ensure
 from tests.cluster.cluster_ip import ClusterIp
 from tests.cluster.extender_process import REPOSITORY

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.cluster import objects, telling
+from tests import objects
+from tests.cluster import telling
 from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.stage import OURS, SCHEDULER, GangScheduler, Pool, Stage, gang

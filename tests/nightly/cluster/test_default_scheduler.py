@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from extender.doctor.traps.everything import KNOWN
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.components import ApiServer, answers
 from tests.cluster.control_plane import ControlPlane

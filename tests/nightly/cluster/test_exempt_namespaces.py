@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.users import EXTENDER_NAMESPACE

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from extender.kube.act import signs
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.control_plane import MANIFESTS, OVERLAYS, SECOND_SCHEDULER, ControlPlane
 from tests.cluster.extender_process import REPOSITORY

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from extender.settings import Settings
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 from tests.readme import commands

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from extender.cli.main import main
 from extender.cli.scheduler_config import FOLDER
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.binaries import ensure
 from tests.cluster.control_plane import ControlPlane

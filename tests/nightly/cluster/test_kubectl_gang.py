@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.binaries import ensure
 from tests.cluster.control_plane import ControlPlane

@@ -19,7 +19,7 @@ import yaml
 from click.testing import CliRunner
 
 from extender.cli.main import main
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import REPOSITORY

@@ -19,7 +19,7 @@ from extender.cache.cluster import Cluster
 from extender.kube.api.client import Access
 from extender.kube.watch.follow import Watches
 from extender.timing.clock import SystemClock
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.components import ApiServer
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
 from tests.cluster.extender_process import REPOSITORY, Extender

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.kube.act.wake import WOKEN
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.silence import LIVING, MORTAL, NOBODY, Scene, played

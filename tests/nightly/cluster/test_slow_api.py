@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.calm import Calm
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import Extender

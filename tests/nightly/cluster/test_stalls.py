@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import Extender
 from tests.cluster.waiting import wait_for

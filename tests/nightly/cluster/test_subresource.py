@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
 from tests.cluster.stage import gang
 from tests.cluster.telling import wait_until_running

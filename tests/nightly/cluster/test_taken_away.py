@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.waiting import wait_for
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 import urllib3
 import yaml
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import ApiError, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import Script

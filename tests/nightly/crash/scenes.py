@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.faults import Fault
 from tests.cluster.waiting import wait_for
 from tests.nightly.faults.record import Killed

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.faults import Script
 from tests.cluster.waiting import wait_for

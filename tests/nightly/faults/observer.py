@@ -9,7 +9,7 @@ from typing import Self
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.following import Following
 from tests.cluster.lookout import Lookout
-from tests.cluster.objects import POD_GROUPS, QUEUES
+from tests.objects import POD_GROUPS, QUEUES
 
 from .record import API_SERVER, Away, Back, Change, Record
 from .sightings import Sightings

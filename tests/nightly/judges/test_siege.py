@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.calm import Calm, Patience
 from tests.cluster.extender_process import Extender
 from tests.nightly.cluster import siege

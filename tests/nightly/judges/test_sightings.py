@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cluster import objects
+from tests import objects
 from tests.nightly.faults import record as seen
 from tests.nightly.faults.sightings import Object, Sightings
 

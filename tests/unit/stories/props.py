@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.cluster import objects
+from tests import objects
 
 from .stage import SCHEDULER, Object
 

@@ -13,7 +13,7 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.cluster import objects
+from tests import objects
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.observer import bound
 from tests.cluster.telling import wait_until_refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .api import Object
+Object = dict[str, Any]
 
 POD_GROUPS = "podgroups.scheduling.volcano.sh/v1beta1"
 QUEUES = "queues.scheduling.volcano.sh/v1beta1"
