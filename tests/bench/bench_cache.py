@@ -28,19 +28,12 @@ from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.decode.pods import pod as decode_pod, to_pod
 from extender.kube.watch.follow import Watches
 from extender.model.pod import PodUid
+from extender.timing.clock import SystemClock
 
 from .canned_api import Size, pod
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 FILTERS = 3_000
-
-
-class WallClock:
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 @contextmanager
@@ -88,7 +81,7 @@ def measure_typed(port: int, size: Size) -> dict[str, float]:
 def start_mirror(port: int, *, streaming: bool) -> tuple[Watches, Cluster, dict[str, float]]:
     """Start cold and wait until ready."""
     sys.setswitchinterval(0.0002)  # as the server does
-    clock = WallClock()
+    clock = SystemClock()
     cluster = Cluster(clock)
     access = Access(Endpoint(host="127.0.0.1", port=port))
     mirror = Watches(access, cluster, clock, SCHEDULERS, streaming=streaming)

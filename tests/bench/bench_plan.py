@@ -27,6 +27,7 @@ from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.plan.decision import Plan, Standing
 from extender.plan.planner import make_plan
+from extender.sim.world.virtual_time import VirtualTime
 
 MI, GI = 2**20, 2**30
 NODE = Resources({"cpu": 32_000, "memory": 128 * GI, "pods": 110})
@@ -53,19 +54,11 @@ class Size:
     cpu: int = 4
 
 
-class Clock:
-    def now(self) -> float:
-        return 1_000.0
-
-    def monotonic(self) -> float:
-        return 1_000.0
-
-
 class World:
     """A mirror filled with running and waiting gangs."""
 
     def __init__(self, size: Size) -> None:
-        self.cluster = Cluster(Clock())
+        self.cluster = Cluster(VirtualTime(epoch=900.0))
         self._tick = 0
         for number in range(size.queues):
             self._tell(Queue(name=f"q{number}", weight=1 + number % 3))

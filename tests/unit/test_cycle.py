@@ -85,7 +85,7 @@ def test_a_pass_is_due_as_soon_as_a_gang_may_be_tried_again() -> None:
     world.turn()
     assert not world.cycle.is_due()
 
-    world.clock.time += 3
+    world.clock.pass_by(3)
     assert world.cycle.is_due()
     world.turn()
     assert not world.cycle.is_due()
@@ -183,7 +183,7 @@ def test_a_pass_in_which_the_process_was_frozen_is_followed_by_the_next_at_once(
         if planned.is_set():
             again.set()
         else:
-            world.clock.time += 30.0
+            world.clock.pass_by(30.0)
             planned.set()
             world.cycle.poke()
         return make_plan(snapshot)

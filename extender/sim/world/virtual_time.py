@@ -39,6 +39,11 @@ class VirtualTime(LoopTimer):
         self.call_later(0.0, callback)
 
     @property
+    def waiting(self) -> int:
+        """Count the calls that are still to be made."""
+        return len(self._calls)
+
+    @property
     def next_at(self) -> float | None:
         """Say when somebody is to be called back next; None when nobody is."""
         return self._calls[0][0] if self._calls else None

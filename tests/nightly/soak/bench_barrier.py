@@ -29,6 +29,7 @@ from extender.kube.api.client import Access
 from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.api.pipeline import Pipeline
 from extender.model.gang import GangKey
+from extender.timing.clock import SystemClock
 from tests.unit.permit.doubles import Call, Notebook, SpokenReader, SpokenUndo
 from tests.unit.permit.world import World
 
@@ -61,11 +62,6 @@ def _serve(folder: str, port: multiprocessing.Queue[int]) -> None:
     uvloop.run(main())
 
 
-class _Clock:
-    now = staticmethod(time.time)
-    monotonic = staticmethod(time.monotonic)
-
-
 async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, float]:
     loop = asyncio.get_running_loop()
     tls = ssl.create_default_context(cafile=str(ca))
@@ -84,7 +80,7 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
         inflight=world,
         undo=SpokenUndo(),
         timer=LoopTimer(loop),
-        clock=_Clock(),
+        clock=SystemClock(),
         observer=Notebook(),
     )
     best = (float("inf"), 0.0)

@@ -21,8 +21,9 @@ from extender.kube.api.pipeline import Pipeline
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome
+from extender.sim.world.virtual_time import VirtualTime
 from tests.unit.kube.loopback import LoopbackServer, connected, loopback_server, play
-from tests.unit.permit.doubles import Notebook, SpokenReader, SpokenUndo, TurnedClock
+from tests.unit.permit.doubles import Notebook, SpokenReader, SpokenUndo
 from tests.unit.permit.world import GANG, World
 
 HOLD_S, BIND_TIMEOUT_S = 30.0, 300.0
@@ -55,7 +56,7 @@ class Scene:
         self.orders = [self._order(f"w-{index}") for index in range(members)]
         for order in self.orders:
             self.world.add_pod(order.uid)
-        self.clock = TurnedClock()
+        self.clock = VirtualTime()
         self.binder = PipelinedBinder(pipeline, now=self.clock.monotonic, chance=lambda: 0.0)
         self.notebook, reader = Notebook(), SpokenReader()
         reader.at_once = True
@@ -89,7 +90,7 @@ class Scene:
         until = self.clock.monotonic() + BIND_TIMEOUT_S
         self.binder.bind([self._order("alone")], lambda _, it: settled.set_result(it), until)
         await self.server.has_heard(1)
-        self.clock.turn(seconds)
+        self.clock.pass_by(seconds)
         self.server.goes_on.set()
         assert await settled == bind.BOUND
         self.server.requests.clear()

@@ -11,24 +11,12 @@ from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources
+from extender.sim.world.virtual_time import VirtualTime
 
 VOLCANO = "scheduling.volcano.sh"
 COSCHEDULING = "scheduling.x-k8s.io"
 NOW = 1_000_000.0
 GANG = GangKey("a/train")
-
-
-class StoppedClock:
-    """Moves only when told."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def now(self) -> float:
-        return NOW + self.time
-
-    def monotonic(self) -> float:
-        return self.time
 
 
 def amounts(cpu: int = 1, memory: int = 1, **rest: int) -> Resources:
@@ -84,10 +72,10 @@ def group(name: str = "train", min_member: int = 2, **rest: Any) -> PodGroup:
 
 
 def cluster(
-    *items: Any, clock: StoppedClock | None = None, policy: QueuePolicy | None = None
+    *items: Any, clock: VirtualTime | None = None, policy: QueuePolicy | None = None
 ) -> Cluster:
     """A cluster that has heard of *items*."""
-    made = Cluster(clock or StoppedClock(), policy)
+    made = Cluster(clock or VirtualTime(), policy)
     for item in items:
         made.apply(Upsert(item))
     return made

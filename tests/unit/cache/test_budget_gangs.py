@@ -18,7 +18,8 @@ from extender.model.snapshot import DisruptionBudget
 from extender.plan.budgets import selects
 from extender.plan.decision import Standing
 from extender.plan.planner import make_plan
-from tests.unit.cache.building import NOW, StoppedClock, bare_pod, group, node, pod, uid
+from extender.sim.world.virtual_time import VirtualTime
+from tests.unit.cache.building import NOW, bare_pod, group, node, pod, uid
 
 WEB = GangKey("a/poddisruptionbudget:web")
 SAYS = "its minimum is minAvailable of PodDisruptionBudget web"
@@ -38,7 +39,7 @@ def single(name: str, app: str = "web", queue: str = "", **rest: Any) -> SeenPod
 
 
 def cluster(*items: Any, budgets_are_gangs: bool = True) -> Cluster:
-    made = Cluster(StoppedClock(), budgets_are_gangs=budgets_are_gangs)
+    made = Cluster(VirtualTime(), budgets_are_gangs=budgets_are_gangs)
     for item in items:
         made.apply(Upsert(item))
     return made

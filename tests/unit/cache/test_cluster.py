@@ -14,6 +14,7 @@ from extender.model.ports import Ports
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
+from extender.sim.world.virtual_time import VirtualTime
 
 from .building import (
     COSCHEDULING,
@@ -21,7 +22,6 @@ from .building import (
     NOW,
     SMALL,
     VOLCANO,
-    StoppedClock,
     amounts,
     bare_pod,
     cluster,
@@ -569,15 +569,15 @@ def test_a_pod_promised_before_it_was_seen_has_a_gang() -> None:
 
 
 def test_a_gang_was_let_in_lately_for_a_minute_after_its_phase_said_so() -> None:
-    clock = StoppedClock()
+    clock = VirtualTime()
     made = cluster(group(), group("other", phase=Phase.INQUEUE), clock=clock)
-    clock.time += 30
+    clock.pass_by(30)
     made.apply(Upsert(group(phase=Phase.INQUEUE)))
     made.apply(Upsert(group(phase=Phase.INQUEUE, min_member=3)))
     shown = []
     for _ in range(3):
         shown.append(made.snapshot(NOW).let_in_lately)
-        clock.time += 30
+        clock.pass_by(30)
 
     assert shown == [{GANG, "a/other"}, {GANG}, frozenset()]
 

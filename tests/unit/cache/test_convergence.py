@@ -21,9 +21,10 @@ from extender.model.pod import HostPort, PodUid, Requirement, Shape, Status
 from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
+from extender.sim.world.virtual_time import VirtualTime
 from tests.strategies import examples
 
-from .building import NOW, VOLCANO, StoppedClock, amounts, bare_pod, group, node
+from .building import NOW, VOLCANO, amounts, bare_pod, group, node
 
 SHAPES = (
     Shape(amounts(cpu=1)),
@@ -258,7 +259,7 @@ def as_known(cluster: Cluster) -> dict[str, Any]:
 
 def fresh(history: History, like: Cluster, **rest: Any) -> Cluster:
     """A mirror that has heard nothing but one list of each kind, with the same promises."""
-    made = Cluster(StoppedClock(), **rest)
+    made = Cluster(VirtualTime(), **rest)
     for kind in Kind:
         made.replace(kind, history.world(kind, len(history.events[kind])))
     for name in PODS:
@@ -275,7 +276,7 @@ def test_every_way_of_hearing_ends_in_the_same_snapshot(
 ) -> None:
     chance = Random(seed)
     made = {"budgets_are_gangs": budgets_are_gangs}
-    history, cluster = History(), Cluster(StoppedClock(), **made)
+    history, cluster = History(), Cluster(VirtualTime(), **made)
     for _ in range(length):
         if chance.random() < 0.5:
             history.happen(chance.choice(KINDS)(chance), is_gone=chance.random() < 0.25)
@@ -300,7 +301,7 @@ def test_the_order_of_unrelated_objects_does_not_matter(
     heard = [chance.choice(KINDS)(chance) for _ in range(number)]
     by_key = {(kind_of(item), key_of(item), dialect_of(item)): item for item in heard}
     unrelated = list(by_key.values())
-    one, other = (Cluster(StoppedClock(), budgets_are_gangs=budgets_are_gangs) for _ in range(2))
+    one, other = (Cluster(VirtualTime(), budgets_are_gangs=budgets_are_gangs) for _ in range(2))
     for item in unrelated:
         one.apply(Upsert(item))
     chance.shuffle(unrelated)

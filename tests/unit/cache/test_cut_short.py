@@ -11,8 +11,9 @@ from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.cluster import Cluster
 from extender.model.gang import Phase
 from extender.model.pod import Status
+from extender.sim.world.virtual_time import VirtualTime
 
-from .building import GANG, NOW, StoppedClock, cluster, group, node, pod, uid
+from .building import GANG, NOW, cluster, group, node, pod, uid
 
 INQUEUE = {"uid": "u1", "phase": Phase.INQUEUE, "dialect": "scheduling.volcano.sh"}
 CUT_SHORT = frozenset({GANG})
@@ -23,7 +24,7 @@ class Mirror:
     """A cluster with a gang of three, of which one has a node."""
 
     def __init__(self, **facts: Any) -> None:
-        self.clock = StoppedClock()
+        self.clock = VirtualTime()
         self.cluster: Cluster = cluster(
             node("n"), group(min_member=3, **(INQUEUE | facts)), clock=self.clock
         )
@@ -36,7 +37,7 @@ class Mirror:
         self.cluster.apply(Upsert(pod(name, **facts)))
 
     def cut_short(self, after_s: float = 0.0) -> frozenset[str]:
-        self.clock.time += after_s
+        self.clock.pass_by(after_s)
         return self.cluster.snapshot(NOW).cut_short
 
     def settled(self) -> Mirror:
@@ -44,14 +45,14 @@ class Mirror:
         self.see("w-1", on="n")
         self.see("w-2", on="n")
         assert self.cut_short() == NOBODY
-        self.clock.time += ARRIVES_S + 1
+        self.clock.pass_by(ARRIVES_S + 1)
         return self
 
     def fail(self) -> None:
         """Hear from the barrier that a commit has ended with too few."""
         written = self.cluster.group(GANG)
         assert written is not None
-        self.cluster.cut_short.failed(written, self.cluster.pods_of(GANG), self.clock.time)
+        self.cluster.cut_short.failed(written, self.cluster.pods_of(GANG), self.clock.seconds)
 
 
 def test_who_has_too_few_members_when_we_begin_was_cut_short() -> None:
@@ -124,7 +125,7 @@ def test_a_commit_of_ours_that_ended_with_too_few_cuts_short() -> None:
 def test_what_it_has_is_not_taken_back_for_a_while() -> None:
     mirror = Mirror()
     assert set(mirror.cluster.snapshot(NOW).protected) == {uid("w-0")}
-    mirror.clock.time += SPARED_S
+    mirror.clock.pass_by(SPARED_S)
 
     assert not mirror.cluster.snapshot(NOW).protected
     assert mirror.cut_short() == CUT_SHORT
@@ -137,7 +138,7 @@ CHEATS = ["another PodGroup", "a larger minimum", "other members"]
 def test_nothing_else_goes_first_in_the_name_of_what_was_cut_short(cheat: str) -> None:
     mirror = Mirror()
     assert mirror.cut_short() == CUT_SHORT
-    mirror.clock.time += ARRIVES_S
+    mirror.clock.pass_by(ARRIVES_S)
     if cheat == CHEATS[0]:
         mirror.cluster.apply(Upsert(group(min_member=3, **(INQUEUE | {"uid": "u2"}))))
     elif cheat == CHEATS[1]:

@@ -7,27 +7,16 @@ from extender.cache.inflight import SETTLED_S, SOMEWHERE, Inflight, Stage
 from extender.model.gang import GangKey
 from extender.model.pod import HostPort, Shape, Status
 from extender.model.ports import Ports
+from extender.sim.world.virtual_time import VirtualTime
 
-from .building import (
-    GANG,
-    NOW,
-    StoppedClock,
-    amounts,
-    bare_pod,
-    cluster,
-    group,
-    lone,
-    node,
-    pod,
-    uid,
-)
+from .building import GANG, NOW, amounts, bare_pod, cluster, group, lone, node, pod, uid
 
 OTHER = GangKey("a/other")
 
 
-def alone(clock: StoppedClock | None = None) -> Inflight:
+def alone(clock: VirtualTime | None = None) -> Inflight:
     """Promises in a cluster nobody has told us of."""
-    return cluster(clock=clock or StoppedClock()).inflight
+    return cluster(clock=clock or VirtualTime()).inflight
 
 
 def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
@@ -317,21 +306,21 @@ def test_while_the_watch_is_silent_nobody_can_tell_that_a_bind_did_not_happen(
 
 
 def test_a_gang_backs_off_until_its_time_has_come() -> None:
-    clock = StoppedClock()
+    clock = VirtualTime()
     made = cluster(group(), clock=clock)
     made.inflight.back_off(GANG, 10)
 
     assert made.snapshot(NOW).gangs[GANG].backing_off_until == NOW + 10
     assert made.inflight.backs_off_for(GANG) == 10
 
-    clock.time += 10
+    clock.pass_by(10)
 
     assert made.snapshot(NOW + 10).gangs[GANG].backing_off_until == 0.0
     assert made.inflight.backs_off_for(GANG) == 0.0
 
 
 def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
-    clock = StoppedClock()
+    clock = VirtualTime()
     made = cluster(group(), clock=clock)
     made.inflight.back_off(GANG, 10)
     made.snapshot(NOW)

@@ -7,32 +7,23 @@ import pytest
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.misfits import Misfits
 from extender.model.gang import GangKey
-from tests.unit.cache.building import (
-    GANG,
-    NOW,
-    VOLCANO,
-    StoppedClock,
-    cluster,
-    group,
-    node,
-    pod,
-    uid,
-)
+from extender.sim.world.virtual_time import VirtualTime
+from tests.unit.cache.building import GANG, NOW, VOLCANO, cluster, group, node, pod, uid
 
 OTHER = GangKey("a/other")
 
 
 def test_a_misfit_is_forgotten_when_its_time_is_over() -> None:
-    clock = StoppedClock()
+    clock = VirtualTime()
     misfits = Misfits(clock.monotonic)
     misfits.note(GANG, "n1", 30.0)
     misfits.note(GANG, "n2", 300.0)
     assert misfits.by_gang() == {GANG: {"n1", "n2"}}
 
-    clock.time += 31
+    clock.pass_by(31)
     assert misfits.by_gang() == {GANG: {"n2"}}
 
-    clock.time += 300
+    clock.pass_by(300)
     assert misfits.by_gang() == {}
 
 
@@ -40,7 +31,7 @@ def test_a_whole_gang_is_noted_without_looking_at_all_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It happens in the event loop: with some gangs of a thousand it took seconds each time."""
-    misfits, nodes = Misfits(StoppedClock().monotonic), [f"n{number}" for number in range(1000)]
+    misfits, nodes = Misfits(VirtualTime().monotonic), [f"n{number}" for number in range(1000)]
     looks: list[int] = []
     expire = Misfits._expire
     monkeypatch.setattr(Misfits, "_expire", lambda self: (looks.append(1), expire(self)))
@@ -67,7 +58,7 @@ class Asked(str):
 
 def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
     """It happens under the lock of the mirror, whenever a gang ends."""
-    misfits = Misfits(StoppedClock().monotonic)
+    misfits = Misfits(VirtualTime().monotonic)
     for number in range(1000):
         misfits.note(GangKey(f"a/g{number}"), "n1", 30.0)
     gone = Asked("a/g500")
@@ -80,7 +71,7 @@ def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
 
 def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cache.misfits.MOST", 100)
-    misfits, theirs = Misfits(StoppedClock().monotonic), GangKey("b/victim")
+    misfits, theirs = Misfits(VirtualTime().monotonic), GangKey("b/victim")
     misfits.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
     for number in range(200):
         misfits.note(GangKey(f"a/g{number}"), f"n{number}", 300.0)
@@ -95,7 +86,7 @@ def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.Monk
 
 def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cache.misfits.MOST", 100)
-    misfits = Misfits(StoppedClock().monotonic)
+    misfits = Misfits(VirtualTime().monotonic)
     misfits.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
 
     assert misfits.of(GANG) == {f"n{number}" for number in range(50, 150)}
@@ -103,13 +94,13 @@ def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cache.misfits.MOST", 2)
-    clock = StoppedClock()
+    clock = VirtualTime()
     misfits = Misfits(clock.monotonic)
     misfits.note(GANG, "n1", 30.0)
     misfits.note(OTHER, "n1", 300.0)
     misfits.forget(OTHER)
     misfits.note(OTHER, "n2", 300.0)
-    clock.time += 31
+    clock.pass_by(31)
     assert misfits.by_gang() == {OTHER: {"n2"}}
 
     misfits.note(OTHER, "n3", 300.0)
@@ -130,13 +121,13 @@ def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
 
 
 def test_when_it_is_over_its_pods_are_like_all_others_again() -> None:
-    clock = StoppedClock()
+    clock = VirtualTime()
     mirror = cluster(node("n1"), group(), pod("p0"), clock=clock)
     before = mirror.snapshot(NOW).gangs[GANG].pods[0].shape
     mirror.misfits.note(GANG, "n1", 30.0)
     assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is not before
 
-    clock.time += 31
+    clock.pass_by(31)
 
     seen = mirror.snapshot(NOW)
     assert seen.misfits == {}

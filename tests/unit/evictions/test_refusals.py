@@ -70,7 +70,7 @@ class Quiet:
         world.protect = self.dispatch.protect  # type: ignore[method-assign]
         world.carry_out = self.dispatch.carry_out  # type: ignore[method-assign]
         world.report = self.report  # type: ignore[method-assign]
-        self.began = world.clock.time
+        self.began = world.clock.seconds
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         self.journal.note(snapshot, plan)
@@ -79,7 +79,7 @@ class Quiet:
         """Play the API server; whoever may go begins to leave."""
         outcomes = []
         for order in orders:
-            self.asked.append((self.world.clock.time - self.began, order.name))
+            self.asked.append((self.world.clock.seconds - self.began, order.name))
             if order.name in self.blocked:
                 outcomes.append(EvictOutcome(EvictResult.BLOCKED, "the budget says no"))
                 continue
@@ -101,12 +101,12 @@ class Quiet:
 
     def pass_seconds(self, seconds: float) -> None:
         """Let time pass as the cycle's own thread does."""
-        until = self.world.clock.time + seconds
-        while self.world.clock.time < until:
+        until = self.world.clock.seconds + seconds
+        while self.world.clock.seconds < until:
             if self.world.cycle.is_due():
                 self.world.cycle.run_once()
-                self.world.clock.time += 0.005  # a pass takes a moment
-            self.world.clock.time += 0.25
+                self.world.clock.pass_by(0.005)  # a pass takes a moment
+            self.world.clock.pass_by(0.25)
 
     def names(self) -> list[str]:
         return [name for _, name in self.asked]
@@ -166,7 +166,7 @@ def test_a_budget_that_gives_in_is_used_within_five_seconds() -> None:
     quiet.pass_seconds(600)
     assert quiet.asked == []
 
-    changed = quiet.world.clock.time - quiet.began
+    changed = quiet.world.clock.seconds - quiet.began
     quiet.world.see(budget("db1", allowed=1))
     quiet.pass_seconds(5)
 

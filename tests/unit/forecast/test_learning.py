@@ -13,23 +13,16 @@ from extender.forecast.experience import Experience
 from extender.forecast.learning import learn_from
 from extender.kube.decode import watched
 from extender.model.gang import GangKey
+from extender.sim.world.virtual_time import VirtualTime
 
 OURS = frozenset({"gang-scheduler"})
-
-
-class Clock:
-    def now(self) -> float:
-        return 2_000_000_000.0
-
-    def monotonic(self) -> float:
-        return 1_000.0
 
 
 class Watch:
     """Tells a mirror of pods of Jobs, as the API server would."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(Clock())
+        self.cluster = Cluster(VirtualTime(epoch=2_000_000_000.0))
         self.experience: Experience = learn_from(self.cluster)
 
     def pod(self, job: str, number: int = 0, *, phase: str = "Succeeded", **rest: Any) -> None:

@@ -223,7 +223,7 @@ def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> Non
     world.see(node("n1"))
     assert set(world.ask("p0", offered=["n2"]).refused) == {"n1", "n2"}
     for _ in range(2):
-        world.clock.time += LATELY_S + 1
+        world.clock.pass_by(LATELY_S + 1)
         last = world.ask("p0", offered=["n2"])
     assert list(last.refused) == ["n2"]
 
@@ -440,7 +440,7 @@ def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_
     world.ledger.refused(uid("p0"))
     world.wait(1)  # it is woken, with its node as the nomination
     world.see(node("n2", ours=False))
-    world.clock.time += 5
+    world.clock.pass_by(5)
 
     assert world.ask("p0", offered=["n2"], nominated="n2").outcome == "NodeNotOurs"
     assert not len(world.table)

@@ -4,49 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from heapq import heappop, heappush
-from itertools import count
 
 from extender.holds.barrier import Barrier
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome, BindResult, EvictOrder, Settle
-
-
-class TurnedClock:
-    """A clock and a timer; nothing happens unless a test turns it."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-        self._calls: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
-
-    def now(self) -> float:
-        return 1_000_000.0 + self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        heappush(self._calls, (self.time + delay_s, next(self._order), callback))
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self.call_later(0.0, callback)
-
-    @property
-    def is_called_soon(self) -> bool:
-        return any(when <= self.time for when, _, _ in self._calls)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._calls)
-
-    def turn(self, seconds: float = 0.0) -> None:
-        until = self.time + seconds
-        while self._calls and self._calls[0][0] <= until:
-            self.time, _, callback = heappop(self._calls)
-            callback()
-        self.time = until
 
 
 class SpokenBinder:

@@ -16,9 +16,10 @@ from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
+from extender.sim.world.virtual_time import VirtualTime
 
 from . import soundness
-from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
+from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo
 from .world import BOUND, FAILED, GANG, LOST, World
 
 OTHER = GangKey("team/other")
@@ -35,7 +36,7 @@ class Scene:
         self.world.add_group(members if min_member is None else min_member)
         for index in range(members):
             self.world.add_pod(f"w-{index}")
-        self.clock = TurnedClock()
+        self.clock = VirtualTime()
         self.binder = SpokenBinder()
         self.reader = SpokenReader()
         self.undo = SpokenUndo()
@@ -90,7 +91,7 @@ def test_room_in_flight_follows_the_bind():
 def test_the_deadline_refuses_everybody_and_backs_the_gang_off():
     scene = Scene(3)
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
-    scene.clock.turn(30)
+    scene.clock.pass_by(30)
 
     text = Cause.DEADLINE.text(GANG)
     assert [each.result(0) for each in waiting] == [text, text]
@@ -101,10 +102,10 @@ def test_the_deadline_refuses_everybody_and_backs_the_gang_off():
 def test_a_jump_of_the_wall_clock_moves_no_deadline():
     scene = Scene(2)
     waiting = scene.bind("w-0")
-    scene.clock.now = lambda: 0.0
-    scene.clock.turn(Limits().hold_s - 1)
+    scene.clock.wall_is_off_by = -1_000_000.0
+    scene.clock.pass_by(Limits().hold_s - 1)
     assert not waiting.done()
-    scene.clock.turn(1)
+    scene.clock.pass_by(1)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
 
@@ -113,9 +114,9 @@ def test_time_goes_on_after_an_early_alarm():
     scene = Scene(3)
     gone, stays = scene.bind("w-0"), scene.bind("w-1")
     gone.hang_up()
-    scene.clock.turn(5)
+    scene.clock.pass_by(5)
     assert not stays.done()
-    scene.clock.turn(25)
+    scene.clock.pass_by(25)
 
     assert stays.done()
 
@@ -123,7 +124,7 @@ def test_time_goes_on_after_an_early_alarm():
 def test_a_caller_that_went_away_frees_its_place():
     scene = Scene(2)
     waiting = scene.bind("w-0")
-    scene.clock.turn(7)
+    scene.clock.pass_by(7)
     waiting.hang_up()
 
     assert waiting.result(0) == Cause.PEER_GONE.text(GANG)
@@ -146,7 +147,7 @@ def test_news_of_the_mirror_are_worked_off_by_the_timer():
     scene.world.change_pod("w-0", gated=True)
     scene.barrier.pod_changed(PodUid("w-0"), GANG)
     assert not waiting.done()
-    scene.clock.turn()
+    scene.clock.pass_by()
 
     assert waiting.result(0) == Cause.POD_CHANGED.text(GANG)
 
@@ -155,10 +156,10 @@ def test_the_answer_about_a_deleted_pod_waits_until_kube_scheduler_has_seen_it_t
     scene = Scene(2)
     waiting = scene.bind("w-0")
     scene.barrier.pod_changed(scene.world.remove_pod("w-0"), GANG)
-    scene.clock.turn()
+    scene.clock.pass_by()
     assert scene.barrier.holds == 0
     assert not waiting.done()
-    scene.clock.turn(0.3)
+    scene.clock.pass_by(0.3)
 
     assert waiting.result(0) == Cause.POD_GONE.text(GANG)
 
@@ -166,23 +167,23 @@ def test_the_answer_about_a_deleted_pod_waits_until_kube_scheduler_has_seen_it_t
 def test_a_new_member_wakes_nobody_but_is_missed_when_it_goes():
     scene = Scene(1, min_member=2)
     waiting = scene.bind("w-0")
-    scene.clock.turn()  # the deadline is set
+    scene.clock.pass_by()  # the deadline is set
     scene.barrier.pod_changed(scene.world.add_pod("w-1"), GANG)
-    assert not scene.clock.is_called_soon
+    assert scene.clock.next_at > scene.clock.seconds
 
     scene.barrier.pod_changed(scene.world.remove_pod("w-1"), None)
-    scene.clock.turn(Limits().grace_s)
+    scene.clock.pass_by(Limits().grace_s)
     assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
 
 
 def test_a_member_the_mirror_shows_bound_while_its_gang_starts_wakes_nobody():
     scene = Scene(2)
     scene.start_gang(2)
-    scene.clock.turn()
+    scene.clock.pass_by()
     scene.world.change_pod("w-0", status=Status.BOUND, node="n-1")
     scene.barrier.pod_changed(PodUid("w-0"), GANG)
 
-    assert not scene.clock.is_called_soon
+    assert scene.clock.next_at > scene.clock.seconds
 
 
 def test_news_that_concern_nobody_cost_nothing():
@@ -200,21 +201,21 @@ def test_a_deleted_group_a_lost_node_and_a_stuck_sibling_are_heard():
     first = scene.bind("w-0")
     scene.world.nodes.clear()
     scene.barrier.node_changed("n-1")
-    scene.clock.turn()
+    scene.clock.pass_by()
     assert first.result(0) == Cause.NODE_LOST.text(GANG)
 
     scene.world.add_node("n-1")
     scene.world.add_pod("w-0")
     second = scene.bind("w-0")
     scene.barrier.sibling_unschedulable(scene.world.refuse_pod("w-1"), GANG)
-    scene.clock.turn(2)
+    scene.clock.pass_by(2)
     assert second.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
 
-    scene.clock.turn(10)
+    scene.clock.pass_by(10)
     scene.world.add_pod("w-0")
     third = scene.bind("w-0")
     scene.barrier.group_changed(GANG, None)
-    scene.clock.turn()
+    scene.clock.pass_by()
     assert third.result(0) == Cause.GROUP_GONE.text(GANG)
 
 
@@ -222,7 +223,7 @@ def test_an_unreadable_group_is_read_again():
     scene = Scene(2)
     first, second = scene.bind("w-0"), scene.bind("w-1")
     scene.reader.reads[0][1].set_exception(Unreachable("no answer"))
-    scene.clock.turn(0.5)
+    scene.clock.pass_by(0.5)
     scene.reader.confirm()
     scene.binder.say("w-0")
     scene.binder.say("w-1")
@@ -254,7 +255,7 @@ def test_one_failing_act_does_not_cost_the_others_their_answer(caplog):
     scene = Scene(3)
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
     scene.world.release = lambda uid: 1 / 0  # type: ignore[method-assign, assignment]
-    scene.clock.turn(30)
+    scene.clock.pass_by(30)
 
     assert all(each.done() for each in waiting)
     assert "barrier failed" in caplog.text
@@ -268,7 +269,7 @@ def test_an_observer_that_fails_costs_nobody_the_answer(caplog):
     scene = Scene(3)
     scene.notebook.released = stumble  # type: ignore[method-assign]
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
-    scene.clock.turn(30)
+    scene.clock.pass_by(30)
 
     assert {each.result(0) for each in waiting} == {Cause.DEADLINE.text(GANG)}
     assert "stumbled" in caplog.text
@@ -290,7 +291,7 @@ def test_a_reader_that_fails_at_once_is_asked_again(caplog):
     scene.bind("w-1")
     assert scene.book.state_of(GANG) is AssemblyState.ASSEMBLING
     scene.reader.read = read  # type: ignore[method-assign]
-    scene.clock.turn(0.5)
+    scene.clock.pass_by(0.5)
     scene.reader.confirm()
 
     assert scene.binder.batches == [["w-0", "w-1"]]
@@ -303,7 +304,7 @@ def test_what_was_decided_before_a_stumble_is_carried_out(caplog):
     scene.world.fits = stumble  # type: ignore[method-assign, assignment]
     scene.reader.confirm()
     assert first.result(0) == Cause.POD_ELSEWHERE.text(GANG)
-    scene.clock.turn(40)
+    scene.clock.pass_by(40)
 
     assert second.done()
     assert scene.barrier.holds == 0
@@ -315,14 +316,14 @@ def test_time_goes_on_although_nobody_could_be_told_of_a_timeout(caplog):
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
-        scene.clock.turn(5)
+        scene.clock.pass_by(5)
         if scene.book.patience.learnt_timeout_s is None:
             waiting.hang_up()
-        scene.clock.turn(2)
+        scene.clock.pass_by(2)
     assert "stumbled" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
-    scene.clock.turn(30)
+    scene.clock.pass_by(30)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
 
@@ -332,7 +333,7 @@ def test_an_answer_that_cannot_be_given_costs_the_others_nothing(caplog):
     order = BindOrder(uid=PodUid("w-0"), namespace="team", name="w-0", node="n-1")
     scene.barrier.bind(order, stumble)
     waiting = scene.bind("w-1")
-    scene.clock.turn(30)
+    scene.clock.pass_by(30)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
     assert len(scene.notebook.ended) == 2
@@ -346,7 +347,7 @@ def test_an_impossible_event_is_logged_and_survived(caplog):
     scene.barrier._settle(stranger, BOUND)
 
     assert "barrier failed" in caplog.text
-    scene.clock.turn(30)
+    scene.clock.pass_by(30)
     assert waiting.done()
 
 
@@ -366,7 +367,7 @@ def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for():
     scene.binder.say("w-0")
     scene.binder.say("w-1", FAILED)
     scene.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
-    scene.clock.turn(60)
+    scene.clock.pass_by(60)
 
     assert scene.undo.taken == [(GANG, ["w-0"])]
     assert [gang for gang, _ in scene.world.backoffs] == [GANG]
@@ -379,7 +380,7 @@ def test_a_gang_of_which_nobody_can_be_taken_back_is_tried_again_at_once():
     scene.binder.say("w-0")
     scene.binder.say("w-1", FAILED)
     scene.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
-    scene.clock.turn(60)
+    scene.clock.pass_by(60)
 
     assert scene.undo.taken == [(GANG, ["w-0"])]
     assert scene.world.backoffs == []
@@ -442,17 +443,17 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
-        scene.clock.turn(5)
+        scene.clock.pass_by(5)
         waiting.hang_up()
-        scene.clock.turn(2)
+        scene.clock.pass_by(2)
 
     assert scene.book.patience.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
     assert "kube-scheduler gives up binds sooner than configured" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
-    scene.clock.turn(5 * 30 / 45 + 0.01)
+    scene.clock.pass_by(5 * 30 / 45 + 0.01)
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
-    scene.clock.turn(600)
+    scene.clock.pass_by(600)
     scene.world.add_pod("w-0")
     scene.bind("w-0")
     assert scene.notebook.learnt is None, "a mended configuration shows"
@@ -463,9 +464,9 @@ def learns_a_short_timeout() -> Scene:
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
-        scene.clock.turn(5)
+        scene.clock.pass_by(5)
         waiting.hang_up()
-        scene.clock.turn(2)
+        scene.clock.pass_by(2)
     assert scene.notebook.learnt == pytest.approx(5.0)
     return scene
 
@@ -482,9 +483,9 @@ def test_what_was_learnt_in_a_term_is_not_told_by_a_standby():
 def test_what_was_learnt_is_told_for_ten_minutes_though_no_bind_comes_any_more():
     scene = learns_a_short_timeout()
 
-    scene.clock.turn(590)
+    scene.clock.pass_by(590)
     assert scene.notebook.learnt is not None
-    scene.clock.turn(11)
+    scene.clock.pass_by(11)
 
     assert scene.notebook.learnt is None
 
@@ -533,6 +534,6 @@ def test_one_ring_waits_however_many_gangs_lose_a_member_while_another_waits():
         scene.bind(f"w-{number}")
         scene.world.remove_pod(leaving)
         scene.barrier.pod_changed(leaving, None)
-        scene.clock.turn(10)
+        scene.clock.pass_by(10)
 
     assert scene.clock.waiting < 10

@@ -13,8 +13,9 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources
 from extender.ports import BindOrder
+from extender.sim.world.virtual_time import VirtualTime
 
-from .doubles import Call, TurnedClock
+from .doubles import Call
 from .test_mirror import Scene, pod
 
 SHAPE = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
@@ -64,7 +65,7 @@ def test_nobody_is_bound_where_whoever_kube_scheduler_does_not_count_has_the_las
     """Our answer about `new` was lost, and kube-scheduler's watch has not shown it yet."""
     call = door.sends("next")
     assert not call.done()
-    door.clock.turn(MOMENT_S)
+    door.clock.pass_by(MOMENT_S)
 
     assert Cause.NODE_FULL.value in call.result(0)
     assert door.binder.batches == [["new"]]
@@ -74,7 +75,7 @@ def test_who_is_sent_where_somebody_left_goes_on_as_soon_as_we_hear_of_that(door
     """kube-scheduler's watch is before ours."""
     call = door.sends("next")
     door.cluster.apply(Delete(Kind.POD, "old"))
-    door.clock.turn(MOMENT_S)
+    door.clock.pass_by(MOMENT_S)
     door.binder.say("next")
 
     assert call.result(0) == ""
@@ -83,7 +84,7 @@ def test_who_is_sent_where_somebody_left_goes_on_as_soon_as_we_hear_of_that(door
 def test_where_nobody_was_bound_lately_kube_schedulers_count_is_the_better_one(
     door: Door,
 ) -> None:
-    door.clock.turn(2.1)
+    door.clock.pass_by(2.1)
     door.sends("next")
 
     assert door.binder.batches == [["new"], ["next"]]
@@ -96,7 +97,7 @@ def test_who_is_bound_there_already_is_told_so_at_once(door: Door) -> None:
 def test_a_caller_who_goes_away_meanwhile_has_nothing_bound(door: Door) -> None:
     door.sends("next").hang_up()
     door.cluster.apply(Delete(Kind.POD, "old"))
-    door.clock.turn(MOMENT_S)
+    door.clock.pass_by(MOMENT_S)
 
     assert door.binder.batches == [["new"]]
 
@@ -112,14 +113,14 @@ def test_who_waits_there_is_answered_when_the_barrier_closes(door: Door, end: st
 
 def test_a_repeated_call_waits_there_beside_the_first(door: Door) -> None:
     calls = [door.sends("next"), door.sends("next")]
-    door.clock.turn(MOMENT_S)
+    door.clock.pass_by(MOMENT_S)
 
     assert all(Cause.NODE_FULL.value in each.result(0) for each in calls)
 
 
 def test_who_waits_is_let_in_once_when_the_lease_is_lost_while_the_door_is_looked_at() -> None:
     """Leading ends in another thread, at any line of the look."""
-    clock, let_in, is_lost = TurnedClock(), list[CallId](), False
+    clock, let_in, is_lost = VirtualTime(), list[CallId](), False
 
     def look(call: Arrived) -> bool:
         if is_lost:
@@ -135,13 +136,13 @@ def test_who_waits_is_let_in_once_when_the_lease_is_lost_while_the_door_is_looke
     for number in (1, 2, 3):
         doorstep.come(arrived(number))
     is_lost = True
-    clock.turn(MOMENT_S)
+    clock.pass_by(MOMENT_S)
 
     assert let_in == [1, 2, 3]
 
 
 def test_one_look_is_to_come_however_often_the_last_who_waits_leaves_and_another_comes() -> None:
-    clock, looks = TurnedClock(), list[CallId]()
+    clock, looks = VirtualTime(), list[CallId]()
 
     def look(call: Arrived) -> bool:
         looks.append(call.id)
@@ -159,7 +160,7 @@ def test_one_look_is_to_come_however_often_the_last_who_waits_leaves_and_another
     doorstep.come(arrived(100))
     assert clock.waiting == 1
     looks.clear()
-    clock.turn(MOMENT_S)
+    clock.pass_by(MOMENT_S)
 
     assert looks == [CallId(100)] * len(looks)
     assert len(looks) < 10

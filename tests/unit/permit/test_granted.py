@@ -81,7 +81,7 @@ def test_it_does_when_nobody_was_evicted_for_so_long_that_it_would_have_been_see
     scene: Scene,
 ) -> None:
     asks(scene, n_1="w-0")
-    scene.clock.turn(SHOWN_S + 0.1)
+    scene.clock.pass_by(SHOWN_S + 0.1)
     for uid in ("w-0", "w-1"):
         Call(scene.barrier, uid)
     scene.reader.confirm()
@@ -204,7 +204,7 @@ def test_one_may_when_it_was_not_evicted_for_so_long_that_it_would_have_been_see
     runs: Scene,
 ) -> None:
     runs.gate.preempt(pod("boss", priority=10), BOSS, {"n-1": ["w-0", "w-1"]})
-    runs.clock.turn(SHOWN_S + 0.1)
+    runs.clock.pass_by(SHOWN_S + 0.1)
     Call(runs.barrier, "w-2")
 
     assert runs.binder.batches == [["w-2"]]
@@ -243,7 +243,7 @@ def test_what_kube_scheduler_was_granted_counts_before_we_evict_for_as_long_as_i
     assert granted(GANG, None, frozenset()) == 1
     assert granted(GANG, "driver", frozenset()) == 0
     assert granted(GANG, None, {PodUid("w-0")}) == 0, "whoever goes for both is gone once"
-    runs.clock.turn(SHOWN_S + 0.1)
+    runs.clock.pass_by(SHOWN_S + 0.1)
     assert granted(GANG, None, frozenset()) == 0
 
 
@@ -255,6 +255,6 @@ def test_of_several_nodes_only_the_nominated_one_counts_before_we_evict_though_n
     runs.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
     asks(runs, n_1="w-0", n_2="other")
     runs.show(pod("boss", nominated=nominated), BOSS)
-    runs.clock.turn(SHOWN_S + 0.1)
+    runs.clock.pass_by(SHOWN_S + 0.1)
 
     assert runs.cluster.goodbyes.granted(GANG, None, frozenset()) == leaving

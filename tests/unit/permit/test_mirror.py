@@ -22,8 +22,9 @@ from extender.ports import BindOutcome, BindResult
 from extender.promises.answers import Answers
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
+from extender.sim.world.virtual_time import VirtualTime
 
-from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo, TurnedClock
+from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo
 
 GANG = GangKey("team/train")
 MEMBER = Membership(key=GANG, named=True)
@@ -40,7 +41,7 @@ class Scene:
     """A barrier in front of a real mirror."""
 
     def __init__(self) -> None:
-        self.clock = TurnedClock()
+        self.clock = VirtualTime()
         self.cluster = Cluster(self.clock)
         self.ledger = Ledger(
             self.cluster,
@@ -68,7 +69,7 @@ class Scene:
 
     def show(self, seen: Pod, membership: Membership = MEMBER) -> None:
         self.cluster.apply(Upsert(SeenPod(seen, membership)))
-        self.clock.turn()
+        self.clock.pass_by()
 
     def show_group(self, min_member: int) -> None:
         group = PodGroup(
@@ -140,7 +141,7 @@ def test_a_refusal_gives_the_room_back(scene):
 def test_a_gang_that_backs_off_keeps_no_room_for_those_who_never_came(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.ledger.asked()  # kube-scheduler works on: a ticket would last for minutes
-    scene.clock.turn(Limits().hold_s)
+    scene.clock.pass_by(Limits().hold_s)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
     assert scene.stage("w-0") is None
@@ -151,7 +152,7 @@ def test_a_gang_that_backs_off_keeps_no_room_for_those_who_never_came(scene):
 def test_the_mirror_tells_of_deleted_pods(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-0"))
-    scene.clock.turn(1)
+    scene.clock.pass_by(1)
 
     assert waiting.result(0) == Cause.POD_GONE.text(GANG)
 
@@ -159,7 +160,7 @@ def test_the_mirror_tells_of_deleted_pods(scene):
 def test_the_mirror_tells_of_deleted_groups(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"))
-    scene.clock.turn()
+    scene.clock.pass_by()
 
     assert waiting.result(0) == Cause.GROUP_GONE.text(GANG)
 
@@ -167,7 +168,7 @@ def test_the_mirror_tells_of_deleted_groups(scene):
 def test_the_mirror_tells_of_cordoned_nodes(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)))
-    scene.clock.turn()
+    scene.clock.pass_by()
 
     assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
 
@@ -175,7 +176,7 @@ def test_the_mirror_tells_of_cordoned_nodes(scene):
 def test_the_mirror_tells_of_tainted_nodes(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))))
-    scene.clock.turn()
+    scene.clock.pass_by()
 
     assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
 
@@ -206,7 +207,7 @@ def test_a_gang_that_fills_its_node_to_the_brim_is_bound(tight):
 def test_a_node_that_shrinks_below_what_waits_for_it_sends_it_back(tight):
     waiting = Call(tight.barrier, "w-0")
     tight.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({CPU: 1999}))))
-    tight.clock.turn()
+    tight.clock.pass_by()
 
     assert waiting.result(0) == Cause.NODE_FULL.text(GANG)
 
@@ -252,7 +253,7 @@ def test_room_of_a_binding_in_doubt_has_to_be_there_when_it_is_sent_again(tight)
 def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))
-    scene.clock.turn(2.0)
+    scene.clock.pass_by(2.0)
 
     assert waiting.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
 
@@ -260,7 +261,7 @@ def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
 def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-1"))
-    scene.clock.turn(2.0)
+    scene.clock.pass_by(2.0)
 
     assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
 
@@ -281,7 +282,7 @@ def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
     scene.show(pod("quick"), lone)
     scene.cluster.apply(Delete(Kind.POD, "quick"))
     answer = Call(scene.barrier, "quick")
-    scene.clock.turn(1)
+    scene.clock.pass_by(1)
 
     assert answer.result(0) == Cause.POD_GONE.text()
 
@@ -307,7 +308,7 @@ def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
 
 def test_a_gang_that_did_not_assemble_backs_off_in_the_mirror(scene):
     Call(scene.barrier, "w-0")
-    scene.clock.turn(30)
+    scene.clock.pass_by(30)
 
     assert scene.cluster.inflight.backs_off_for(GANG) == 10
 
@@ -328,11 +329,11 @@ def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_as_soon_as_it_is
         scene.ledger.answers.passed(each, MEMBER)
     scene.show(pod("p-1"))  # and the watch shows one of them again
     waiting = [Call(scene.barrier, uid) for uid in ("p-1", "p-2")]
-    scene.clock.turn()
+    scene.clock.pass_by()
     assert not scene.reader.reads
 
     scene.show(late)
-    scene.clock.turn()
+    scene.clock.pass_by()
     scene.reader.confirm()
     for uid in ("p-1", "p-2"):
         scene.binder.say(uid)

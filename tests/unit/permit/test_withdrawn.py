@@ -55,7 +55,7 @@ def test_the_barrier_hears_of_it_from_the_ledger() -> None:
     scene.give_ticket("w-0")
     call = Call(scene.barrier, "w-0")
     scene.ledger.withdraw(GangKey("team/train"))
-    scene.clock.turn()
+    scene.clock.pass_by()
 
     assert call.result(0) == Cause.NO_TICKET.text(GangKey("team/train"))
     assert scene.stage("w-0") is None

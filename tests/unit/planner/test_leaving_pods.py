@@ -17,13 +17,9 @@ from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
+from extender.sim.world.virtual_time import VirtualTime
 from tests.builders import amounts, cluster, gang, nodes, queue, share
-from tests.unit.cache.building import (
-    StoppedClock,
-    cluster as mirrored,
-    lone,
-    node as mirrored_node,
-)
+from tests.unit.cache.building import cluster as mirrored, lone, node as mirrored_node
 
 VOLCANO = policies.parse(policies.DEFAULT_TEXT + "\ncompatibility: volcano\n")
 
@@ -128,7 +124,7 @@ def test_pods_that_should_have_left_long_ago_keep_nobody() -> None:
 
 def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> None:
     """Who deletes pods that take a day to end has no more of its queue half an hour later."""
-    clock = StoppedClock()
+    clock = VirtualTime()
     small = Shape(requests=amounts(cpu=1, pods=1))
     deleted = {"status": Status.RELEASING, "leaves_by": clock.now() + 86400}
     mirror = mirrored(
@@ -139,7 +135,7 @@ def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> N
         clock=clock,
     )
     assert not make_plan(mirror.snapshot(clock.now())).tickets
-    clock.time += LONGEST_GRACE_S + STUCK_S + 1
+    clock.pass_by(LONGEST_GRACE_S + STUCK_S + 1)
     later = mirror.snapshot(clock.now())
     assert len(later.stuck) == 2
 
@@ -147,7 +143,7 @@ def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> N
 
     assert not plan.tickets
     assert plan.verdicts[GangKey("a/pod:new")].reason is Reason.QUEUE_AT_CAPABILITY
-    clock.time += 86400
+    clock.pass_by(86400)
     assert set(make_plan(mirror.snapshot(clock.now())).tickets) == {"a/pod:new"}
 
 

@@ -17,8 +17,8 @@ from extender.model.queue import Namespace, PriorityClass
 from extender.model.reason import Problem, Reason
 from extender.plan.decision import Standing
 from extender.plan.planner import make_plan
+from extender.sim.world.virtual_time import VirtualTime
 from tests.builders import NOW, amounts, cluster, gang, nodes, pod, queue, shape
-from tests.unit.cache.building import StoppedClock
 
 MISSING = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/lost does not exist")
 
@@ -112,7 +112,7 @@ def member(name: str, one: Any) -> SeenPod:
 
 def besieged(*others: Any) -> Any:
     """What is planned where gang b/works of priority 500 fills the only node."""
-    mirror = Cluster(StoppedClock())
+    mirror = Cluster(VirtualTime())
     mirror.require_namespaces()
     classes = (
         PriorityClass(name="system-cluster-critical", value=2_000_000_000),

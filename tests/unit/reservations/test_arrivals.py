@@ -65,13 +65,13 @@ def test_nothing_is_taken_where_not_all_of_it_fits() -> None:
 
     assert world.admit("p0", 9) is None
     assert len(world.table) == 0
-    world.clock.time += 1.0
+    world.clock.pass_by(1.0)
     assert world.admit("p0", 5, offered=["n1"]) is None
     world.publish(replace(OPEN, fences={"n1": amounts(cpu=4)}))
-    world.clock.time += 1.0
+    world.clock.pass_by(1.0)
     assert world.admit("p0", 5) is None
     world.publish(OPEN)
-    world.clock.time += 1.0
+    world.clock.pass_by(1.0)
     assert world.admit("p0", 8)
 
 
@@ -87,7 +87,7 @@ def test_nodes_that_are_full_are_not_looked_at_for_every_member_of_a_gang() -> N
     world.ledger.room.slots = look
     assert another(world, "small", "a"), "others are not concerned"
     assert world.admit("p0", 4) is None
-    world.clock.time += 1.0
+    world.clock.pass_by(1.0)
     assert world.admit("p0", 4)
     world.arrivals.settle()
     assert world.arrivals._full_until == {}
@@ -217,13 +217,13 @@ def test_places_nobody_comes_for_are_given_back() -> None:
     world = World(group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
-    world.clock.time += GRACE_S / 2
+    world.clock.pass_by(GRACE_S / 2)
     world.claim("p1")
-    world.clock.time += GRACE_S / 2 + 1
+    world.clock.pass_by(GRACE_S / 2 + 1)
     world.arrivals.settle()
     assert len(world.kept) == 1, "the last one came less than the grace ago"
 
-    world.clock.time += GRACE_S
+    world.clock.pass_by(GRACE_S)
     world.arrivals.settle()
 
     assert world.kept == []
@@ -245,7 +245,7 @@ def given_up() -> World:
 
 
 def give_up(world: World) -> None:
-    world.clock.time += GRACE_S + 1
+    world.clock.pass_by(GRACE_S + 1)
     world.arrivals.settle()
     world.table.give_back(GANG)
 
@@ -260,7 +260,7 @@ def another(world: World, name: str, namespace: str, min_member: int = 2) -> Pro
 def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_all_of_it_exists() -> None:
     """Else a pod now and then would keep the room of the whole gang for ever."""
     world = given_up()
-    world.clock.time += DISTRUST.longest_s
+    world.clock.pass_by(DISTRUST.longest_s)
 
     assert world.admit("p0", 3) is None
     world.see_members("p1")
@@ -272,7 +272,7 @@ def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_all_of_it_exis
 def test_a_gang_that_is_gone_is_forgotten() -> None:
     world = given_up()
     world.lose_pod("p0")
-    world.clock.time += DISTRUST.first_s + 1
+    world.clock.pass_by(DISTRUST.first_s + 1)
     world.arrivals.settle()
 
     world.see_members("p0")
@@ -304,7 +304,7 @@ def test_who_left_room_unused_has_none_kept_under_another_name_for_a_while() -> 
 
     assert another(world, "next", "a") is None
     assert another(world, "theirs", "b"), "it is nobody else's fault"
-    world.clock.time += DISTRUST.first_s + 1
+    world.clock.pass_by(DISTRUST.first_s + 1)
     assert another(world, "next", "a")
 
 
@@ -318,7 +318,7 @@ def test_a_gang_that_is_all_there_is_let_in_whatever_its_namespace_left_unused()
 def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
     world = given_up()
     world.lose_pod("p0")
-    world.clock.time += DISTRUST.first_s + 1
+    world.clock.pass_by(DISTRUST.first_s + 1)
     world.see_members("p0")
     world.arrivals.settle()
     assert world.admit("p0", 3) is None, "all of it was gone for no moment that we saw"
@@ -328,9 +328,9 @@ def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
     assert world.admit("p0", 3)
     give_up(world)
 
-    world.clock.time += DISTRUST.first_s + 1
+    world.clock.pass_by(DISTRUST.first_s + 1)
     assert another(world, "next", "a") is None
-    world.clock.time += DISTRUST.first_s
+    world.clock.pass_by(DISTRUST.first_s)
     assert another(world, "next", "a")
 
 
@@ -339,11 +339,11 @@ def test_many_gangs_that_are_given_up_together_count_once() -> None:
     world.admit("p0", 3)
     another(world, "other", "a", 3)
     world.see(pod("p0"), pod("other-0", "other"))
-    world.clock.time += GRACE_S + 1
+    world.clock.pass_by(GRACE_S + 1)
     world.arrivals.settle()
     assert len(world.incomplete) == 2
 
-    world.clock.time += DISTRUST.first_s + 1
+    world.clock.pass_by(DISTRUST.first_s + 1)
     assert another(world, "next", "a")
 
 
@@ -394,7 +394,7 @@ def test_nor_for_members_of_another_shape_that_the_plan_places() -> None:
 
 def test_what_a_namespace_left_unused_is_forgotten_in_the_end() -> None:
     world = given_up()
-    world.clock.time += DISTRUST.first_s + DISTRUST.longest_s + 1
+    world.clock.pass_by(DISTRUST.first_s + DISTRUST.longest_s + 1)
     world.arrivals.settle()
 
     assert world.arrivals._distrusted == {}

@@ -124,7 +124,7 @@ def test_sources_are_looked_at_while_others_are_still_expected() -> None:
 def test_a_node_that_shrinks_again_while_filter_asks_is_not_taken_for_large() -> None:
     world = World(group(), plan=OPEN)
     world.see(node("n1", cpu=3))
-    world.clock.time += 31.0
+    world.clock.pass_by(31.0)
     world.see(node("n1", cpu=4))
     sizes = iter((2,))
     steps = count()

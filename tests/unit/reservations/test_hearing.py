@@ -10,7 +10,8 @@ from extender.hearing.hearing import ALONE_S, CROWD_S, KEEP_S, RIVAL_S, SETTLED_
 from extender.model.caller import Caller, Voice
 from extender.model.pod import CALLED, Pod, Status
 from extender.model.reason import Reason
-from tests.unit.cache.building import StoppedClock, bare_pod, uid
+from extender.sim.world.virtual_time import VirtualTime
+from tests.unit.cache.building import bare_pod, uid
 
 PATIENCE_S = 20.0
 OURS = f"0/3 nodes are available: 3 {Reason.NOT_ENOUGH_ROOM.sentence}."
@@ -21,7 +22,7 @@ class Ears:
     """A hearing for two names, and the pods it was told of."""
 
     def __init__(self) -> None:
-        self.clock = StoppedClock()
+        self.clock = VirtualTime()
         self.hearing = Hearing(("mine", "other"), self.clock, patience_s=PATIENCE_S, me="us")
         self.told: list[tuple[str, Voice]] = []
         self.hearing.on_change(lambda caller: self.told.append((caller.name, caller.voice)))
@@ -37,7 +38,7 @@ class Ears:
 
     def wait(self, seconds: float) -> None:
         for _ in range(int(seconds)):
-            self.clock.time += 1.0
+            self.clock.pass_by(1.0)
             self.hearing.look()
 
     def caller(self, name: str = "mine") -> Caller:
@@ -228,7 +229,7 @@ def test_whoever_leads_anew_has_heard_nobody(ears: Ears) -> None:
 
 def test_who_does_not_look_concludes_nothing(ears: Ears) -> None:
     ears.see()
-    ears.clock.time += 10_000
+    ears.clock.pass_by(10_000)
 
     assert (ears.voice, ears.hearing.overdue("mine")) == (Voice.UNHEARD, 0)
 

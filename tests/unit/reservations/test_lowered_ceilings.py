@@ -53,7 +53,7 @@ def test_a_ticket_below_the_new_ceiling_stays() -> None:
 
 def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
     world = admitted()
-    world.clock.time += 1
+    world.clock.pass_by(1)
     world.see(group("blue", queue="red"), pod("b-0", "blue"), pod("b-1", "blue"))
     world.turn()
     assert len(world.table.of_gang(BLUE)) == 2
@@ -66,7 +66,7 @@ def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
 
 def test_who_is_further_keeps_his() -> None:
     world = admitted()
-    world.clock.time += 1
+    world.clock.pass_by(1)
     world.see(group("blue", queue="red"), pod("b-0", "blue"), pod("b-1", "blue"))
     world.turn()
     assert world.ask("b-0").nodes

@@ -35,7 +35,7 @@ class Listening(World):
     def listen(self, seconds: float) -> None:
         """Let time go by, with passes."""
         for _ in range(int(seconds * 2)):
-            self.clock.time += 0.5
+            self.clock.pass_by(0.5)
             self._calls.look()
             self.turn()
 
@@ -115,9 +115,9 @@ def test_who_has_a_place_is_left_to_the_ledger() -> None:
     world.gate.heard(pod("train-0", scheduler="mine").pod)
     world.turn()
     assert world.cluster.inflight.of(uid("train-0"))
-    world.clock.time += 30
+    world.clock.pass_by(30)
     for _ in range(10):
-        world.clock.time += 0.5
+        world.clock.pass_by(0.5)
         world._calls.look()
 
     assert world.calls == []

@@ -19,7 +19,8 @@ from extender.ports import WakeOrder
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 from extender.promises.tickets import Tickets
-from tests.unit.cache.building import GANG, StoppedClock, bare_pod, cluster, member_of, node, uid
+from extender.sim.world.virtual_time import VirtualTime
+from tests.unit.cache.building import GANG, bare_pod, cluster, member_of, node, uid
 
 NODES = ["n1", "n2"]
 OPEN = Plan(open_queues={"default": OpenQueue()})
@@ -36,7 +37,7 @@ class World:
         plan: Plan | None = None,
         prefer: str = "nothing",
     ) -> None:
-        self.clock = StoppedClock()
+        self.clock = VirtualTime()
         self.cluster = cluster(*map(node, nodes), *items, clock=self.clock)
         self.table = self.cluster.inflight
         self.published = Published()
@@ -122,7 +123,7 @@ class World:
 
     def turn(self, after_s: float = 0.0) -> list[str]:
         """Make one pass and name the pods woken by it."""
-        self.clock.time += after_s
+        self.clock.pass_by(after_s)
         if self.is_busy:
             self.ledger.asked()
         self.woken.clear()
@@ -132,9 +133,9 @@ class World:
     def wait(self, seconds: float) -> list[str]:
         """Let time pass as the event loop does, without any pass; name the pods woken."""
         self.woken.clear()
-        until = self.clock.time + seconds
-        while self.clock.time < until:
-            self.clock.time = min(until, self.clock.time + 0.5)
+        until = self.clock.seconds + seconds
+        while self.clock.seconds < until:
+            self.clock.pass_by(min(0.5, until - self.clock.seconds))
             if self.is_busy:
                 self.ledger.asked()
             while self.ledger.look_after():

@@ -11,14 +11,15 @@ from extender.hearing.hearing import Hearing
 from extender.metrics import Metrics
 from extender.ports import WakeOrder
 from extender.reporting.callers import CallerNews
-from tests.unit.cache.building import StoppedClock, bare_pod, uid
+from extender.sim.world.virtual_time import VirtualTime
+from tests.unit.cache.building import bare_pod, uid
 
 
 class Desk:
     """Listens for `mine` and `other`."""
 
     def __init__(self) -> None:
-        self.clock = StoppedClock()
+        self.clock = VirtualTime()
         self.metrics = Metrics()
         self.hearing = Hearing(("mine", "other"), self.clock, me="us")
         self.news = CallerNews(self.hearing, self.metrics, self.clock)
@@ -36,7 +37,7 @@ class Desk:
         self.hearing.asked(bare_pod(name, scheduler="mine"))
 
     def wait(self, seconds: float) -> None:
-        self.clock.time += seconds
+        self.clock.pass_by(seconds)
         self.hearing.look()
 
     def value(self, name: str, scheduler: str = "mine") -> float | None:

@@ -8,7 +8,7 @@ from extender.metrics import Metrics
 from extender.model.gang import GangKey, PodGroup
 from extender.ports import Notice
 from extender.reporting.holdnews import BOUND_IN_PART, HoldNews
-from tests.unit.permit.doubles import TurnedClock
+from extender.sim.world.virtual_time import VirtualTime
 
 GROUP = PodGroup(namespace="team", name="train", min_member=2, uid="g-1", dialect="volcano")
 
@@ -21,7 +21,7 @@ class Announced(list[Notice]):
 
 
 def told() -> tuple[HoldNews, Metrics, Announced]:
-    clock = TurnedClock()
+    clock = VirtualTime()
     cluster, metrics, announced = Cluster(clock), Metrics(), Announced()
     cluster.apply(Upsert(GROUP))
     return HoldNews(metrics, cluster, announced, clock, bind_timeout_s=45), metrics, announced

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from extender.sim.world.virtual_time import VirtualTime
 from extender.timing.freshness import Freshness
-from tests.unit.cache.building import StoppedClock, cluster
+from tests.unit.cache.building import cluster
 
 
 def test_nothing_is_expected_of_a_cluster_nobody_follows() -> None:
@@ -90,11 +91,11 @@ def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
 
 
 def test_the_cluster_measures_silence_by_its_own_clock() -> None:
-    clock = StoppedClock()
+    clock = VirtualTime()
     made = cluster(clock=clock)
-    made.freshness.expect("pods", clock.time)
-    made.freshness.listed("pods", clock.time)
-    clock.time += 100
+    made.freshness.expect("pods", clock.seconds)
+    made.freshness.listed("pods", clock.seconds)
+    clock.pass_by(100)
 
     assert made.readiness() == ["pods: watch silent for 100 s"]
 

@@ -8,24 +8,15 @@ from typing import Any
 
 import pytest
 
+from extender.sim.world.virtual_time import VirtualTime
 from extender.web.http.desk import Desk, Inquiry, Written
-
-
-class Clock:
-    """Goes on when somebody works."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Office:
     """A desk, an app that takes *costs_s* for a page, and those who ask."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = VirtualTime()
         self.costs_s = 0.0
         self.asked: list[str] = []
         self.status = "200 OK"
@@ -33,18 +24,18 @@ class Office:
         self.rests: list[float] = []
         self.given: queue.Queue[Written] = queue.Queue()
         self.leads = True
-        self.desk = Desk(self.app, self.clock, lambda: self.leads, self.rests.append)
+        self.desk = Desk(self.app, self.clock.monotonic, lambda: self.leads, self.rests.append)
 
     def app(self, environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         self.asked.append(environment["PATH_INFO"])
         if environment["PATH_INFO"] == "/broken":
             raise RuntimeError("broken")
-        self.clock.now += self.costs_s
+        self.clock.pass_by(self.costs_s)
         start(self.status, [("Content-Type", "text/plain"), ("Content-Length", "5")])
         return self.pieces
 
     def ask(self, path: str, *, is_wanted: bool = True, waited_s: float = 0.0) -> None:
-        since = self.clock() - waited_s
+        since = self.clock.monotonic() - waited_s
         self.desk.ask(Inquiry(b"GET", path.encode(), since, lambda: is_wanted, self.given.put))
 
     def page(self, path: str) -> Written:
@@ -63,12 +54,12 @@ def office() -> Iterator[Office]:
 def test_a_page_that_took_long_is_given_again_for_ten_times_as_long(office: Office) -> None:
     office.costs_s = 0.01
     first = office.page("/snapshot")
-    office.clock.now += 0.09
+    office.clock.pass_by(0.09)
 
     assert office.page("/snapshot") is first
     assert office.asked == ["/snapshot"]
 
-    office.clock.now += 0.02
+    office.clock.pass_by(0.02)
     office.page("/snapshot")
     assert office.asked == ["/snapshot"] * 2
 

@@ -7,21 +7,13 @@ import logging
 import pytest
 
 from extender.metrics import Metrics
+from extender.sim.world.virtual_time import VirtualTime
 from extender.web.http.refusals import Refusals
 
 
-class Passing:
-    """A clock that is told the time."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Passing:
-    return Passing()
+def clock() -> VirtualTime:
+    return VirtualTime()
 
 
 @pytest.fixture
@@ -30,8 +22,8 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def refusals(metrics: Metrics, clock: Passing) -> Refusals:
-    return Refusals("hooks", metrics, clock)
+def refusals(metrics: Metrics, clock: VirtualTime) -> Refusals:
+    return Refusals("hooks", metrics, clock.monotonic)
 
 
 def counted(metrics: Metrics, reason: str) -> float:
@@ -47,11 +39,11 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_reason_is_said_once_a_minute_and_counted_every_time(
-    refusals: Refusals, metrics: Metrics, clock: Passing, caplog: pytest.LogCaptureFixture
+    refusals: Refusals, metrics: Metrics, clock: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
         refusals.tell("full", "10.0.0.9")
-    clock.now = 60.0
+    clock.pass_by(60)
     refusals.tell("full", "10.0.0.9")
 
     assert counted(metrics, "full") == 4
@@ -60,10 +52,10 @@ def test_a_reason_is_said_once_a_minute_and_counted_every_time(
 
 
 def test_a_probe_that_only_knocks_is_counted_and_never_named(
-    refusals: Refusals, metrics: Metrics, clock: Passing, caplog: pytest.LogCaptureFixture
+    refusals: Refusals, metrics: Metrics, clock: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2_000):
-        clock.now += 1.0
+        clock.pass_by(1.0)
         refusals.left("10.0.0.9", 1)
 
     assert counted(metrics, "left") == 2_000
@@ -71,10 +63,10 @@ def test_a_probe_that_only_knocks_is_counted_and_never_named(
 
 
 def test_a_crowd_that_only_knocks_is_named_once_a_minute(
-    refusals: Refusals, metrics: Metrics, clock: Passing, caplog: pytest.LogCaptureFixture
+    refusals: Refusals, metrics: Metrics, clock: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(12_000):
-        clock.now += 0.01
+        clock.pass_by(0.01)
         refusals.left("10.0.0.9", 10)
 
     assert counted(metrics, "left") == 120_000

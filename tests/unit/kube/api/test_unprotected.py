@@ -23,8 +23,8 @@ from extender.kube.live import live_cluster
 from extender.metrics import Metrics
 from extender.ports import OpenMandate
 from extender.settings import Settings
+from extender.sim.world.virtual_time import VirtualTime
 from extender.tls.issuing import Authority
-from tests.unit.cache.building import StoppedClock
 from tests.unit.kube.api.test_kubeconfig import write
 
 AUTHORITY = Authority.new("the cluster's CA", 9)
@@ -75,7 +75,7 @@ def test_whoever_serves_so_warns_in_the_log_and_in_the_probe(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path / "k", {"token": "secret"}, server="http://127.0.0.1:1")
-    clock = StoppedClock()
+    clock = VirtualTime()
 
     async def notes() -> list[str]:
         loop = asyncio.get_running_loop()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 from extender.kube.act import bind
 from extender.kube.act.bind import PipelinedBinder
 from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
 from extender.kube.api.watchman import LONGEST_S, Watchman
+from extender.sim.world.virtual_time import VirtualTime
 from tests.unit.kube.act.test_bind import order, outcomes
 from tests.unit.kube.loopback import NEVER, connected, loopback_server, play
 
@@ -53,15 +55,6 @@ def test_while_the_api_server_itself_is_silent_nothing_is_broken_off():
     play(scene())
 
 
-class Clock:
-    """An event loop of which only the time counts."""
-
-    now = 100.0
-
-    def time(self) -> float:
-        return self.now
-
-
 class Silent:
     """A connection on which nothing comes back."""
 
@@ -84,8 +77,9 @@ class Answered:
             exchange.done(self.reply)
 
 
-def a_watchman(clock: Clock, reply: Reply = WELL) -> Watchman:
-    watchman = Watchman(clock, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
+def a_watchman(clock: VirtualTime, reply: Reply = WELL) -> Watchman:
+    loop = SimpleNamespace(time=clock.monotonic)
+    watchman = Watchman(loop, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
     watchman._way = Answered(reply)  # type: ignore[assignment]
     return watchman
 
@@ -96,27 +90,27 @@ def suspect(watchman: Watchman, silent: Silent) -> None:
 
 def test_a_connection_is_broken_off_where_only_it_is_silent():
     silent = Silent()
-    suspect(a_watchman(Clock()), silent)
+    suspect(a_watchman(VirtualTime()), silent)
     assert silent.broken_off == 1
 
     for reply in (UNANSWERED, UNSENT):
         stays = Silent()
-        suspect(a_watchman(Clock(), reply), stays)
+        suspect(a_watchman(VirtualTime(), reply), stays)
         assert not stays.broken_off
 
 
 def test_a_suspicion_comes_later_than_the_one_before_but_in_time_for_a_gang_in_part():
-    clock = Clock()
+    clock = VirtualTime()
     watchman = a_watchman(clock)
     assert watchman.patience_s == 2.0
     suspect(watchman, Silent())
     suspect(watchman, Silent())  # fell silent together with it
     assert watchman.patience_s == 4.0
     for _ in range(3):
-        clock.now += 10
+        clock.pass_by(10)
         suspect(watchman, Silent())
         assert watchman.patience_s == LONGEST_S < 5.0
-    clock.now += 61
+    clock.pass_by(61)
 
     assert watchman.patience_s == 2.0
 

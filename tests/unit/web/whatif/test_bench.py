@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from extender.errors import BadInput
+from extender.sim.world.virtual_time import VirtualTime
 from extender.web.whatif.answer import Foreseen
 from extender.web.whatif.bench import BUSY, GOOD_S, PENDING, Bench, BenchReply
 from extender.web.whatif.question import Supposition
@@ -20,27 +21,29 @@ def foreseen(cycle: int) -> Foreseen:
     return Foreseen(cycle, 0.0, (), (), 0, ())
 
 
-class Clock:
+class Worker(VirtualTime):
+    """A clock that goes on while something is worked out."""
+
     def __init__(self) -> None:
-        self.now = 100.0
+        super().__init__()
         self.pauses: list[float] = []
 
     def work(self, cycle: int, seconds: float) -> Callable[[], Foreseen]:
         def work() -> Foreseen:
-            self.now += seconds
+            self.pass_by(seconds)
             return foreseen(cycle)
 
         return work
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> Worker:
+    return Worker()
 
 
 @pytest.fixture
-def bench(clock: Clock) -> Bench:
-    return Bench(lambda: clock.now, clock.pauses.append)
+def bench(clock: Worker) -> Bench:
+    return Bench(clock.monotonic, clock.pauses.append)
 
 
 def nobody_works() -> Foreseen:
@@ -48,7 +51,7 @@ def nobody_works() -> Foreseen:
 
 
 def test_a_thread_that_cannot_be_had_now_keeps_nobody_from_asking_later(
-    bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, clock: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -76,9 +79,9 @@ def test_one_question_is_worked_out_at_a_time_and_others_are_told_so(bench: Benc
     assert bench.ask(SECOND, lambda: foreseen(2), PATIENCE_S).answer == foreseen(2)
 
 
-def test_it_rests_as_long_as_it_worked(bench: Bench, clock: Clock) -> None:
+def test_it_rests_as_long_as_it_worked(bench: Bench, clock: Worker) -> None:
     bench.ask(FIRST, clock.work(1, 4.0), PATIENCE_S)
-    clock.now += 1.0
+    clock.pass_by(1.0)
     bench.ask(SECOND, clock.work(2, 0.0), PATIENCE_S)
 
     assert clock.pauses == [0.0, 3.0]
@@ -86,13 +89,13 @@ def test_it_rests_as_long_as_it_worked(bench: Bench, clock: Clock) -> None:
 
 @pytest.mark.parametrize(("took", "good_s"), [(0.1, GOOD_S), (4.0, 80.0)])
 def test_an_answer_is_good_for_a_while_and_shown_until_there_is_a_newer_one(
-    bench: Bench, clock: Clock, took: float, good_s: float
+    bench: Bench, clock: Worker, took: float, good_s: float
 ) -> None:
     bench.ask(FIRST, clock.work(1, took), PATIENCE_S)
-    clock.now += good_s - 0.01
+    clock.pass_by(good_s - 0.01)
     assert bench.ask(FIRST, nobody_works).answer == foreseen(1)
 
-    clock.now += 0.02
+    clock.pass_by(0.02)
     go, done = threading.Event(), threading.Event()
 
     def work() -> Foreseen:
@@ -109,9 +112,9 @@ def test_an_answer_is_good_for_a_while_and_shown_until_there_is_a_newer_one(
     assert reply.answer == foreseen(2)
 
 
-def test_one_that_is_long_past_is_not_shown(bench: Bench, clock: Clock) -> None:
+def test_one_that_is_long_past_is_not_shown(bench: Bench, clock: Worker) -> None:
     bench.ask(FIRST, clock.work(1, 0.0), PATIENCE_S)
-    clock.now += 1000.0
+    clock.pass_by(1000.0)
 
     assert bench.ask(FIRST, clock.work(2, 0.0), PATIENCE_S).answer == foreseen(2)
 
@@ -124,12 +127,12 @@ def test_few_answers_are_kept(bench: Bench) -> None:
     assert len(bench._kept) == 32
 
 
-def test_what_is_refused_is_a_sentence_and_soon_asked_again(bench: Bench, clock: Clock) -> None:
+def test_what_is_refused_is_a_sentence_and_soon_asked_again(bench: Bench, clock: Worker) -> None:
     def refuse() -> Foreseen:
         raise BadInput("there is no queue a")
 
     assert bench.ask(FIRST, refuse, PATIENCE_S) == BenchReply(422, None, "there is no queue a")
-    clock.now += 3.0
+    clock.pass_by(3.0)
     bench.ask(FIRST, lambda: foreseen(2))
     while (reply := bench.ask(FIRST, lambda: foreseen(2))).answer is None:
         pass
