@@ -1,15 +1,22 @@
-"""Short ways to write clusters: `cluster([node("n1", cpu=4)], [gang("a/train", 2, cpu=2)])`."""
+"""Values of the model in a few words: `snapshot([node("n1", cpu=4)], [gang("a/train", 2, cpu=2)])`.
+
+Everything is in namespace `a` unless it says otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache as _cached
 from typing import Any
 
 import numpy as np
 
-from extender.model.gang import Gang, GangKey, Phase, PodGroup
+from extender.cache.assignment import QueuePolicy
+from extender.cache.changes import SeenPod, Upsert
+from extender.cache.cluster import Cluster
+from extender.model.dialect import VOLCANO
+from extender.model.gang import Gang, GangKey, Membership, Phase, PodGroup
 from extender.model.memo import Memo
 from extender.model.node import Node, NodeFacts, NodeTable, Taint
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
@@ -18,11 +25,14 @@ from extender.model.queue import Queue, QueueState, Share
 from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Plan
+from extender.sim.world.virtual_time import VirtualTime
 
 GI = 2**30
-#: Soon after everything was made: nobody has waited for long.
-NOW = 100.0
-DIALECT = "scheduling.volcano.sh"
+#: What a new `VirtualTime` shows.
+NOW = VirtualTime().now()
+#: When snapshots are taken: soon after gangs were made at 0, so that none has waited for long.
+SOON = 100.0
+GANG = GangKey("a/train")
 
 
 def amounts(*, cpu: float = 0, memory: float = 0, pods: int = 0, **others: int) -> Resources:
@@ -35,7 +45,7 @@ def amounts(*, cpu: float = 0, memory: float = 0, pods: int = 0, **others: int) 
 _names = {"gpu": "nvidia.com/gpu"}
 
 
-@cache
+@_cached
 def shape(
     *,
     cpu: float = 0,
@@ -49,6 +59,9 @@ def shape(
     return Shape(requests=requests, selector=selector, **rest)
 
 
+ONE_CPU = shape(cpu=1)
+
+
 def node(
     name: str,
     *,
@@ -60,12 +73,8 @@ def node(
     **rest: Any,
 ) -> Node:
     """Make a node; a taint is written `key=value` and means NoSchedule."""
-    return Node(
-        name=name,
-        allocatable=amounts(cpu=cpu, memory=memory, pods=pods, gpu=gpu),
-        taints=tuple(Taint(*taint.split("=")) for taint in taints),
-        **rest,
-    )
+    rest.setdefault("allocatable", amounts(cpu=cpu, memory=memory, pods=pods, gpu=gpu))
+    return Node(name=name, taints=tuple(Taint(*taint.split("=")) for taint in taints), **rest)
 
 
 def nodes(count: int, **rest: Any) -> list[Node]:
@@ -73,18 +82,35 @@ def nodes(count: int, **rest: Any) -> list[Node]:
     return [node(f"n{number}", **rest) for number in range(1, count + 1)]
 
 
-def pod(name: str, kind: Shape, *, on: str = "", namespace: str = "a", **rest: Any) -> Pod:
+def uid(name: str, namespace: str = "a") -> PodUid:
+    """Give the uid that a pod of this name has here."""
+    return PodUid(f"{namespace}-{name}")
+
+
+def pod(
+    name: str, shape: Shape = ONE_CPU, *, on: str = "", namespace: str = "a", **rest: Any
+) -> Pod:
     """Make a pod, running if it is *on* a node."""
-    status = rest.pop("status", Status.RUNNING if on else Status.PENDING)
-    return Pod(
-        uid=PodUid(f"{namespace}-{name}"),
-        namespace=namespace,
-        name=name,
-        shape=kind,
-        status=status,
-        node=on,
-        **rest,
-    )
+    rest.setdefault("status", Status.RUNNING if on else Status.PENDING)
+    rest.setdefault("uid", uid(name, namespace))
+    return Pod(namespace=namespace, name=name, shape=shape, node=on, **rest)
+
+
+def member_of(gang: str = "train", *, named: bool = True, **rest: Any) -> Membership:
+    """Say that a pod names the PodGroup *gang*."""
+    return Membership(key=GangKey(f"a/{gang}"), named=named, **rest)
+
+
+def seen(name: str, gang: str = "train", *, queue: str = "", **rest: Any) -> SeenPod:
+    """Make a pod as the watch brings it; it names the PodGroup *gang*, or none if that is ""."""
+    single = Membership(key=GangKey(f"a/pod:{name}"), queue=queue)
+    return SeenPod(pod(name, **rest), member_of(gang) if gang else single)
+
+
+def pod_group(name: str = "train", min_member: int = 2, **rest: Any) -> PodGroup:
+    """Make a PodGroup of Volcano."""
+    facts = {"namespace": "a", "name": name, "min_member": min_member, "dialect": VOLCANO}
+    return PodGroup(**(facts | rest))
 
 
 def gang(
@@ -92,7 +118,7 @@ def gang(
     size: int = 1,
     *,
     on: Sequence[str] = (),
-    least: int | None = None,
+    min_member: int | None = None,
     queue: str = "default",
     priority: int = 0,
     created: float = 0.0,
@@ -103,7 +129,7 @@ def gang(
 ) -> Gang:
     """Make a gang of *size* equal members; the first ones run *on* the nodes named.
 
-    *least* is its minimum (by default its size), *each* is for its pods, *group* for its
+    *min_member* is its size unless given, *each* is for its pods, *group* for its
     PodGroup, and the rest says what a member asks for.
     """
     namespace, name = key.split("/")
@@ -115,21 +141,18 @@ def gang(
             for number, place in enumerate(places)
         ]
     members = tuple(sorted(pods, key=lambda member: member.uid))
-    written = PodGroup(
-        namespace=namespace,
-        name=name,
-        min_member=len(members) if least is None else least,
-        queue=queue,
-        dialect=DIALECT,
-        phase=Phase.RUNNING if on else Phase.PENDING,
-        created=created,
-    )
-    return Gang(
-        group=replace(written, **(group or {})), pods=members, queue=queue, priority=priority
-    )
+    written = {
+        "namespace": namespace,
+        "min_member": len(members) if min_member is None else min_member,
+        "queue": queue,
+        "phase": Phase.RUNNING if on else Phase.PENDING,
+        "created": created,
+        **(group or {}),
+    }
+    return Gang(group=pod_group(name, **written), pods=members, queue=queue, priority=priority)
 
 
-def lone(key: str, *, on: str = "", **rest: Any) -> Gang:
+def single(key: str, *, on: str = "", **rest: Any) -> Gang:
     """Make an ordinary pod: a gang of one without any PodGroup."""
     return gang(key, 1, on=[on] if on else [], group={"dialect": ""}, **rest)
 
@@ -150,25 +173,25 @@ def share(
     )
 
 
-def cluster(
-    members: Iterable[Node],
+def snapshot(
+    nodes: Iterable[Node],
     gangs: Iterable[Gang] = (),
     queues: Iterable[Queue] = (),
     *,
     shares: Iterable[Share] = (),
-    strangers: Mapping[str, Resources] | None = None,
+    taken: Mapping[str, Resources] | None = None,
     budgets: Sequence[DisruptionBudget] = (),
-    now: float = NOW,
+    now: float = SOON,
     protected: Mapping[PodUid, str] | None = None,
 ) -> Snapshot:
-    """Take a snapshot of all that; *strangers* use up room on nodes and are nobody's business."""
-    everybody = {each.key: each for each in gangs}
-    table = _table(sorted(members, key=lambda each: each.name), everybody, strangers or {})
+    """Take a snapshot of all that; *taken* is used by pods of other schedulers."""
+    known = {each.key: each for each in gangs}
+    table = _table(sorted(nodes, key=lambda each: each.name), known, taken or {})
     return Snapshot(
         generation=1,
         now=now,
         nodes=table,
-        gangs={key: everybody[key] for key in sorted(everybody)},
+        gangs={key: known[key] for key in sorted(known)},
         queues={each.name: each for each in sorted(queues, key=lambda each: each.name)},
         shares={each.name: each for each in sorted(shares, key=lambda each: each.name)},
         budgets=tuple(budgets),
@@ -177,19 +200,19 @@ def cluster(
 
 
 def _table(
-    members: Sequence[Node], gangs: Mapping[GangKey, Gang], strangers: Mapping[str, Resources]
+    nodes: Sequence[Node], gangs: Mapping[GangKey, Gang], taken: Mapping[str, Resources]
 ) -> NodeTable:
     pods = [each for one in gangs.values() for each in one.pods]
-    names = {name for each in members for name in each.allocatable}
+    names = {name for each in nodes for name in each.allocatable}
     names |= {name for each in pods for name in each.requests}
     first = (CPU, MEMORY, PODS)
     dimensions = (*first, *sorted(names - set(first)))
-    index = {each.name: row for row, each in enumerate(members)}
-    whole = np.array([_line(each.allocatable, dimensions) for each in members], dtype=np.int64)
-    whole = whole.reshape(len(members), len(dimensions))
+    index = {each.name: row for row, each in enumerate(nodes)}
+    whole = np.array([_line(each.allocatable, dimensions) for each in nodes], dtype=np.int64)
+    whole = whole.reshape(len(nodes), len(dimensions))
     used, releasing = np.zeros_like(whole), np.zeros_like(whole)
-    for name, taken in strangers.items():
-        used[index[name]] += _line(taken, dimensions)
+    for name, amount in taken.items():
+        used[index[name]] += _line(amount, dimensions)
     for each in pods:
         if each.status in OCCUPYING_SET and each.node in index:
             used[index[each.node]] += _line(each.requests, dimensions)
@@ -199,7 +222,7 @@ def _table(
     for each in pods:
         if each.node and each.shape.host_ports:
             ports[each.node] = ports.get(each.node, Ports()).plus(each.shape.host_ports)
-    facts = NodeFacts(tuple(members), index)
+    facts = NodeFacts(tuple(nodes), index)
     return NodeTable(facts, dimensions, whole, used, releasing, ports)
 
 
@@ -207,22 +230,22 @@ def _line(amount: Resources, dimensions: Sequence[str]) -> np.ndarray[Any, Any]:
     return np.array([amount.amount(name) for name in dimensions], dtype=np.int64)
 
 
-def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """Give the cluster after *plan*: tickets run, victims are gone and pend anew."""
+def after(before: Snapshot, plan: Plan) -> Snapshot:
+    """Give the cluster once *plan* is carried out: tickets run, victims are gone and pend anew."""
     gone = {order.uid for order in plan.evictions}
     places = {
         uid: name for ticket in plan.tickets.values() for uid, name in ticket.placements.items()
     }
     gangs = []
-    for each in snapshot.gangs.values():
+    for each in before.gangs.values():
         pods = [_after(member, places.get(member.uid), member.uid in gone) for member in each.pods]
         phase = plan.verdicts[each.key].phase
         gangs.append(
             replace(each, pods=tuple(pods), group=replace(each.group, phase=phase), memo=Memo())
         )
-    return cluster(
-        snapshot.nodes.nodes, gangs, snapshot.queues.values(), shares=snapshot.shares.values(),
-        budgets=snapshot.budgets, now=snapshot.now,
+    return snapshot(
+        before.nodes.nodes, gangs, before.queues.values(), shares=before.shares.values(),
+        budgets=before.budgets, now=before.now,
     )  # fmt: skip
 
 
@@ -232,3 +255,13 @@ def _after(member: Pod, place: str | None, is_gone: bool) -> Pod:
     if is_gone:
         return replace(member, status=Status.PENDING, node="")
     return member
+
+
+def cache(
+    *items: Any, clock: VirtualTime | None = None, policy: QueuePolicy | None = None
+) -> Cluster:
+    """Make a cache that the watches have told of *items*."""
+    made = Cluster(clock or VirtualTime(), policy)
+    for item in items:
+        made.apply(Upsert(item))
+    return made

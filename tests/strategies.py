@@ -19,7 +19,7 @@ from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
 from extender.plan.queues.waterfill import Bounds
-from tests.builders import amounts, cluster, gang, node, pod, queue, shape
+from tests.builders import amounts, gang, node, pod, queue, shape, snapshot
 
 #: Profile -> its share of the number of cases that a test names.
 SHARES = {"landing": 0.2, "nightly": 5.0}
@@ -122,7 +122,7 @@ def gangs(draw: st.DrawFn, name: str, members: list[Node], queues: list[str]) ->
         f"a/{name}",
         pods=pods,
         on=["x"] if runs else [],
-        least=draw(st.integers(1, size)),
+        min_member=draw(st.integers(1, size)),
         queue=draw(st.sampled_from(["default", *queues])),
         **about,
     )
@@ -159,4 +159,4 @@ def settle(
         else:
             pods = tuple(replace(one, status=Status.PENDING, node="") for one in each.pods)
             standing.append(replace(each, pods=pods, memo=Memo()))
-    return cluster(members, standing, queues, now=now)
+    return snapshot(members, standing, queues, now=now)

@@ -18,7 +18,7 @@ from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Standing
 from extender.plan.planner import make_plan
 from tests.bench.bench_plan import timed
-from tests.builders import amounts, cluster, gang, node, nodes, pod
+from tests.builders import amounts, gang, node, nodes, pod, snapshot
 
 BUDGET_MS = 1_000
 
@@ -41,7 +41,7 @@ def ports(count: int = 100) -> Snapshot:
         gang(f"a/wait-{number}", pods=[pod(f"wait-{number}", kinds[number])])
         for number in range(26, 52)
     ]
-    return cluster(nodes(50, cpu=64), [*running, *waiting])
+    return snapshot(nodes(50, cpu=64), [*running, *waiting])
 
 
 def budgets(count: int, selector: Callable[[str], tuple[Requirement, ...]]) -> Snapshot:
@@ -55,7 +55,7 @@ def budgets(count: int, selector: Callable[[str], tuple[Requirement, ...]]) -> S
         for number in range(count)
     ]
     urgent = gang("a/urgent", 1, cpu=4, priority=9)
-    return cluster([node("n", cpu=4, pods=99_999)], [*running, urgent], budgets=kept)
+    return snapshot([node("n", cpu=4, pods=99_999)], [*running, urgent], budgets=kept)
 
 
 def affinities(gangs: int, terms: int) -> Snapshot:
@@ -73,7 +73,7 @@ def affinities(gangs: int, terms: int) -> Snapshot:
         for number in range(gangs)
     ]
     members = [node(f"n{row:04}", labels={"k": str(row)}) for row in range(2000)]
-    return cluster(members, waiting)
+    return snapshot(members, waiting)
 
 
 def single_pods(count: int, shapes: int) -> Snapshot:
@@ -82,15 +82,15 @@ def single_pods(count: int, shapes: int) -> Snapshot:
         gang(f"a/g{n:05}", 1, cpu=1 + n % shapes / 1000, memory=11 - n % shapes / 1000)
         for n in range(count)
     ]
-    return cluster(nodes(500), waiting)
+    return snapshot(nodes(500), waiting)
 
 
 def small_ones(places: int, wanted: int) -> Snapshot:
     """Let ten gangs fill nodes with a hundred small pods each, and one gang want nodes whole."""
     on = [f"n{place + 1}" for place in range(places) for _ in range(10)]
-    running = [gang(f"a/g{number}", len(on), least=1, on=on, cpu=0.5) for number in range(10)]
+    running = [gang(f"a/g{number}", len(on), min_member=1, on=on, cpu=0.5) for number in range(10)]
     urgent = gang("a/urgent", wanted, cpu=50, priority=9)
-    return cluster(nodes(places, cpu=50), [*running, urgent])
+    return snapshot(nodes(places, cpu=50), [*running, urgent])
 
 
 def _own(number: str) -> tuple[Requirement, ...]:

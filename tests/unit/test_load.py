@@ -24,7 +24,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
 from extender.plan.verdict.remedies import remedies
-from tests.builders import cluster, gang, node, nodes, pod as member, shape
+from tests.builders import gang, node, nodes, pod as member, shape, snapshot
 from tests.unit.cache.building import GANG, group, pod
 from tests.unit.kube import json_objects as make
 from tests.unit.planner.sayings import shown
@@ -72,8 +72,8 @@ def test_a_gang_of_a_billion_is_refused_and_planned_without_counting_to_it() -> 
 
 
 def test_what_would_help_a_gang_of_a_billion_is_not_tried_out() -> None:
-    large = gang("a/train", 2, cpu=1, least=BILLION)
-    state = cluster(nodes(2), [large])
+    large = gang("a/train", 2, cpu=1, min_member=BILLION)
+    state = snapshot(nodes(2), [large])
     plan = make_plan(state)
 
     def ask() -> list[Any]:
@@ -153,7 +153,7 @@ MANY = 500
 def motley() -> Snapshot:
     """A gang of which no two members are alike, in a cluster too small for it."""
     pods = [member(f"p-{n}", shape(cpu=1 + n / 1000)) for n in range(MANY)]
-    return cluster(nodes(20), [gang("a/motley", pods=pods)])
+    return snapshot(nodes(20), [gang("a/motley", pods=pods)])
 
 
 def test_of_a_gang_of_many_sizes_some_are_named_and_the_others_counted(motley: Snapshot) -> None:
@@ -171,7 +171,7 @@ def test_of_a_gang_of_many_sizes_some_are_named_and_the_others_counted(motley: S
 def test_a_sentence_is_no_longer_than_anybody_reads() -> None:
     names = {f"example.com/{'x' * 60}-{n}": 1 for n in range(50)}
     greedy = replace(shape(cpu=1), requests=Resources({"cpu": 1000, "pods": 1, **names}))
-    state = cluster(nodes(2), [gang("a/greedy", pods=[member("p", greedy)])])
+    state = snapshot(nodes(2), [gang("a/greedy", pods=[member("p", greedy)])])
 
     (verdict,) = make_plan(state).verdicts.values()
 
@@ -190,7 +190,7 @@ def test_of_many_ways_to_be_short_the_commonest_are_told() -> None:
         replace(node(f"n{n}"), allocatable=Resources({**all_of_it, name: 0}))
         for n, name in enumerate([*names, names[0]])
     ]
-    state = cluster(lacking, [gang("a/greedy", pods=[member("p", greedy)])])
+    state = snapshot(lacking, [gang("a/greedy", pods=[member("p", greedy)])])
 
     told = explain(state, make_plan(state), policies.DEFAULT, GangKey("a/greedy"))
 

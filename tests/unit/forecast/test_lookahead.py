@@ -13,7 +13,7 @@ from extender.model.pod import Status
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import cluster, gang, node, nodes, pod, queue, shape
+from tests.builders import gang, node, nodes, pod, queue, shape, snapshot
 
 #: 13:00 UTC.
 NOW = 1_800_018_000.0
@@ -31,7 +31,7 @@ def waiting(key: str, size: int, **rest: Any) -> Gang:
 
 
 def seen(*gangs: Gang, count: int = 2, **rest: Any) -> Snapshot:
-    return cluster(nodes(count, cpu=4), gangs, [queue("default")], now=NOW, **rest)
+    return snapshot(nodes(count, cpu=4), gangs, [queue("default")], now=NOW, **rest)
 
 
 def ahead(
@@ -179,7 +179,7 @@ def test_a_member_that_began_later_has_its_deadline_later() -> None:
         for n, ran in ((1, 50 * MINUTE), (2, 10 * MINUTE))
     ]
     told = estimate(
-        seen(gang("lab/x", on=["n1"], least=1, pods=pods), waiting("lab/next", 2)), "lab/next"
+        seen(gang("lab/x", on=["n1"], min_member=1, pods=pods), waiting("lab/next", 2)), "lab/next"
     )
 
     assert told.at == NOW + 50 * MINUTE
@@ -194,7 +194,7 @@ def test_others_of_whom_nobody_knows_are_counted() -> None:
 
 
 def test_who_waits_for_its_own_pods_waits_for_nobody_to_end() -> None:
-    torso = waiting("lab/torso", 1, least=4)
+    torso = waiting("lab/torso", 1, min_member=4)
 
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), torso), "lab/torso")
 
@@ -272,15 +272,15 @@ def test_a_gang_too_large_for_everything_is_told_so() -> None:
 
 def test_room_of_strangers_never_comes_free() -> None:
     strange = {"n2": shape(cpu=4).requests}
-    snapshot = cluster(
+    state = snapshot(
         [node("n1", cpu=4), node("n2", cpu=4)],
         [running("lab/a", "n1", lasts_s=HOUR), waiting("lab/next", 2)],
         [queue("default")],
-        strangers=strange,
+        taken=strange,
         now=NOW,
     )
 
-    told = estimate(snapshot, "lab/next")
+    told = estimate(state, "lab/next")
 
     assert told.at is None
     assert "it would not start even if everything of ours that runs had ended" in told.words

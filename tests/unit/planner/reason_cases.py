@@ -13,7 +13,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.policy import policies
-from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue, share
+from tests.builders import SOON, amounts, gang, node, nodes, queue, share, snapshot
 
 OVERCOMMITTED = """
 actions: "enqueue, allocate"
@@ -38,7 +38,7 @@ def waiting(size: int = 2, **rest: Any) -> Any:
 
 
 def small(*gangs: Any, queues: tuple[Any, ...] = (), cpu: float = 4, **rest: Any) -> Snapshot:
-    return cluster([node("n1", cpu=cpu)], gangs, queues, **rest)
+    return snapshot([node("n1", cpu=cpu)], gangs, queues, **rest)
 
 
 def with_roles() -> Snapshot:
@@ -53,12 +53,16 @@ def _changed(before: Snapshot, **changes: Any) -> Snapshot:
 
 
 def _backing_off() -> Snapshot:
-    return _changed(small(waiting()), backing_off_until=NOW + 30)
+    return _changed(small(waiting()), backing_off_until=SOON + 30)
 
 
 def _unheard() -> Snapshot:
     silent = Caller(
-        name="volcano", voice=Voice.SILENT, asked_at=NOW - 47, quiet_since=NOW - 47, is_alive=False
+        name="volcano",
+        voice=Voice.SILENT,
+        asked_at=SOON - 47,
+        quiet_since=SOON - 47,
+        is_alive=False,
     )
     return replace(small(waiting(each={"scheduler": "volcano"})), callers={"volcano": silent})
 
@@ -82,7 +86,7 @@ SENTENCES = [
     Told(
         Reason.RUNNING,
         "2 of at least 2 members run; 1 beyond the minimum wait",
-        lambda: small(waiting(3, least=2, on=["n1", "n1"]), cpu=2),
+        lambda: small(waiting(3, min_member=2, on=["n1", "n1"]), cpu=2),
     ),
     Told(
         Reason.COMPLETED,
@@ -97,7 +101,7 @@ SENTENCES = [
     Told(
         Reason.NOT_ENOUGH_MEMBERS,
         "has 2 of at least 4 members",
-        lambda: small(waiting(least=4)),
+        lambda: small(waiting(min_member=4)),
     ),
     Told(
         Reason.NOT_ENOUGH_ROLES,
@@ -172,7 +176,7 @@ SENTENCES = [
     Told(
         Reason.NOT_ENOUGH_ROOM,
         "needs 2 x 1 cpu; 1 slot free: 1 node short of cpu",
-        lambda: cluster(
+        lambda: snapshot(
             nodes(2, cpu=2), [gang("a/old", 3, cpu=1, on=["n1", "n1", "n2"]), waiting()]
         ),
     ),
@@ -184,7 +188,7 @@ SENTENCES = [
     Told(
         Reason.NODE_NOT_OURS,
         "needs 2 x 3 cpu; the empty cluster has 1 such slot: 1 node outside --node-selector",
-        lambda: cluster([node("n1", cpu=4), node("n2", cpu=4, ours=False)], [waiting(cpu=3)]),
+        lambda: snapshot([node("n1", cpu=4), node("n2", cpu=4, ours=False)], [waiting(cpu=3)]),
     ),
     Told(
         Reason.WAITING_FOR_VICTIMS,

@@ -25,7 +25,7 @@ from extender.plan.endings import stays_until
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy, Starvation
-from tests.builders import amounts, carried_out, cluster, gang, lone, nodes, queue
+from tests.builders import after, amounts, gang, nodes, queue, single, snapshot
 from tests.strategies import examples, snapshots
 
 PAGE = (Path(__file__).parents[3] / "docs" / "backfill.md").read_text()
@@ -37,18 +37,18 @@ OFF = policies.parse("starvation: {backfill: 0s}")
 
 def old(**each: Any) -> Gang:
     """What the big one waits for; by default it began at 900 and says that it runs two hours."""
-    return lone("a/old", on="n1", cpu=2, each={"began": 900.0, "lasts_s": 2 * HOUR} | each)
+    return single("a/old", on="n1", cpu=2, each={"began": 900.0, "lasts_s": 2 * HOUR} | each)
 
 
 def brief(key: str = "a/new", cpu: float = 1, **rest: Any) -> Gang:
     """One that the kubelet ends after five minutes and half a minute of grace."""
     each = {"deadline_s": 300.0, "grace_s": 30.0} | rest.pop("each", {})
-    return lone(key, cpu=cpu, each=each, **rest)
+    return single(key, cpu=cpu, each=each, **rest)
 
 
 def crowd(*others: Gang, now: float = NOW, **rest: Any) -> Snapshot:
     """Two nodes, one of them half taken, and a gang that needs both whole and has waited long."""
-    return cluster(nodes(2, cpu=4), [BIG, *others], now=now, **rest)
+    return snapshot(nodes(2, cpu=4), [BIG, *others], now=now, **rest)
 
 
 def said(before: Snapshot, key: str = "a/new", policy: Policy = policies.DEFAULT) -> str:
@@ -88,7 +88,7 @@ def test_gangs_start_whole_there_too() -> None:
 
 
 def test_a_declared_duration_lets_nobody_in() -> None:
-    boaster = lone("a/new", cpu=1, each={"lasts_s": 60.0})
+    boaster = single("a/new", cpu=1, each={"lasts_s": 60.0})
 
     assert started(crowd(old(), boaster)) == set()
     assert said(crowd(old(), boaster)).endswith(
@@ -145,8 +145,8 @@ def test_however_many_follow_each_other_it_starts_when_it_would_have_started() -
 
 def test_all_of_a_chain_are_judged_by_the_same_moment() -> None:
     first = make_plan(crowd(old(), brief("a/one")))
-    state = carried_out(crowd(old(), brief("a/one")), first)
-    again = cluster(
+    state = after(crowd(old(), brief("a/one")), first)
+    again = snapshot(
         state.nodes.nodes, [*state.gangs.values(), brief("a/two", each={"lasts_s": 300.0})], now=NOW
     )
 
@@ -165,16 +165,16 @@ def starts_at(occupant: Gang, gone_at: float, policy: Policy) -> float:
             del running[key], standing[GangKey(key)]
         new = brief(f"a/new-{step}", cpu=2, created=now)
         standing[new.key] = new
-        state = cluster(nodes(2, cpu=4), standing.values(), now=now)
+        state = snapshot(nodes(2, cpu=4), standing.values(), now=now)
         plan = make_plan(state, policy)
         if plan.tickets.get(BIG.key):
             return now
-        after = carried_out(state, plan).gangs
+        later = after(state, plan).gangs
         for key, ticket in plan.tickets.items():
             assert ticket.placements
             running[key] = now + 330.0
         standing = {
-            key: _began(after[key], now) if key in running else each
+            key: _began(later[key], now) if key in running else each
             for key, each in standing.items()
             if key in running or key in (BIG.key, occupant.key)
         }
@@ -211,7 +211,7 @@ def test_where_it_could_start_at_any_moment_nobody_is_let_in(each: dict[str, Any
 def test_of_one_that_needs_host_ports_it_says_that_nobody_can_tell() -> None:
     """Those it waits for did say how long they run."""
     ports = gang("a/big", 2, cpu=4, host_ports=(HostPort(80),))
-    before = cluster(nodes(2, cpu=4), [ports, old(), brief()], now=NOW)
+    before = snapshot(nodes(2, cpu=4), [ports, old(), brief()], now=NOW)
 
     assert started(before) == set()
     assert said(before).endswith(
@@ -221,15 +221,15 @@ def test_of_one_that_needs_host_ports_it_says_that_nobody_can_tell() -> None:
 
 def test_who_it_need_not_wait_for_may_be_silent() -> None:
     """Without the one that gave its word it cannot start, whenever the other ends."""
-    silent = lone("a/silent", on="n2", cpu=1)
+    silent = single("a/silent", on="n2", cpu=1)
 
     assert started(crowd(old(), silent, brief())) == {"a/new"}
 
 
 def test_a_node_elsewhere_that_becomes_free_sooner_counts() -> None:
     """It would start there and in its kept room: what is kept must be free by then."""
-    soon = lone("a/soon", on="n3", cpu=4, each={"began": 900.0, "lasts_s": 400.0})
-    before = cluster(nodes(3, cpu=4), [BIG, old(), soon, brief()], now=NOW)
+    soon = single("a/soon", on="n3", cpu=4, each={"began": 900.0, "lasts_s": 400.0})
+    before = snapshot(nodes(3, cpu=4), [BIG, old(), soon, brief()], now=NOW)
 
     assert started(before) == set()
     assert "a/big can start about 00:21 UTC, before this one is sure to have ended" in said(before)
@@ -254,7 +254,7 @@ def test_a_clock_that_was_set_back_makes_nobody_stay_longer_than_it_says() -> No
 
 
 def test_who_was_not_heard_to_begin_is_counted_from_its_creation() -> None:
-    unheard = lone("a/old", on="n1", cpu=2, created=700.0, each={"lasts_s": HOUR})
+    unheard = single("a/old", on="n1", cpu=2, created=700.0, each={"lasts_s": HOUR})
 
     assert stays_until(unheard, NOW) == 700.0 + HOUR
 
@@ -268,7 +268,7 @@ def test_who_would_use_up_the_ceiling_that_it_needs_waits() -> None:
 
     def at_most(cpu: int) -> set[str]:
         queues = [queue("q", capability=amounts(cpu=cpu)), queue("default")]
-        return started(cluster(nodes(2, cpu=4), gangs, queues, now=NOW))
+        return started(snapshot(nodes(2, cpu=4), gangs, queues, now=NOW))
 
     assert at_most(9) == {"a/new"}
     assert at_most(8) == set()
@@ -277,13 +277,13 @@ def test_who_would_use_up_the_ceiling_that_it_needs_waits() -> None:
 def test_who_would_carry_its_queue_over_the_due_that_it_needs_waits() -> None:
     """Beyond its due it would lose its claim against the other queues."""
     big = gang("a/big", 2, queue="q", cpu=4)
-    of_other = lone("a/old", on="n3", cpu=4, queue="p", each={"began": 900.0, "lasts_s": HOUR})
-    here = lone("a/here", on="n1", cpu=2, queue="p", each={"began": 900.0, "lasts_s": HOUR})
+    of_other = single("a/old", on="n3", cpu=4, queue="p", each={"began": 900.0, "lasts_s": HOUR})
+    here = single("a/here", on="n1", cpu=2, queue="p", each={"began": 900.0, "lasts_s": HOUR})
     queues = [queue("q", weight=2), queue("p", reclaimable=False)]
 
     def with_new(in_queue: str) -> set[str]:
         gangs = [big, of_other, here, brief(queue=in_queue)]
-        before = cluster(nodes(3, cpu=4), gangs, queues, now=NOW)
+        before = snapshot(nodes(3, cpu=4), gangs, queues, now=NOW)
         assert make_plan(before).fences
         return started(before)
 
@@ -295,15 +295,15 @@ def test_those_who_are_let_in_do_not_drive_the_kept_room_to_other_nodes() -> Non
     word = {"began": 900.0, "lasts_s": HOUR}
     gangs = [
         gang("a/big", 4, cpu=2),
-        lone("a/full", on="n1", cpu=4, each=word),
-        lone("a/half", on="n2", cpu=2, each=word),
+        single("a/full", on="n1", cpu=4, each=word),
+        single("a/half", on="n2", cpu=2, each=word),
         brief(cpu=3),
     ]
-    before = cluster(nodes(3, cpu=4), gangs, now=NOW)
+    before = snapshot(nodes(3, cpu=4), gangs, now=NOW)
     plan = make_plan(before)
     assert dict(plan.tickets[GangKey("a/new")].placements) == {"a-new-0": "n3"}
 
-    assert set(make_plan(carried_out(before, plan)).fences) == set(plan.fences) == {"n2", "n3"}
+    assert set(make_plan(after(before, plan)).fences) == set(plan.fences) == {"n2", "n3"}
 
 
 def test_it_can_be_turned_off() -> None:
@@ -325,7 +325,7 @@ def test_a_longer_one_may_be_allowed() -> None:
     "before",
     [
         pytest.param(crowd(old(), brief(), now=100.0), id="no room is kept"),
-        pytest.param(crowd(old(), lone("a/new", cpu=1)), id="nobody has a deadline"),
+        pytest.param(crowd(old(), single("a/new", cpu=1)), id="nobody has a deadline"),
         pytest.param(crowd(old()), id="nobody else waits"),
     ],
 )
@@ -343,7 +343,7 @@ def test_nothing_is_worked_out_where_nobody_could_be_let_in(
 @pytest.mark.parametrize(
     "before",
     [
-        pytest.param(crowd(old(), lone("a/new", cpu=1)), id="no deadline"),
+        pytest.param(crowd(old(), single("a/new", cpu=1)), id="no deadline"),
         pytest.param(crowd(old(lasts_s=0.0), brief()), id="nobody can tell"),
         pytest.param(crowd(old(lasts_s=400.0), brief()), id="too late"),
     ],
@@ -365,7 +365,7 @@ def test_the_pod_of_the_page_may_be_let_in() -> None:
 
 
 def test_others_are_not_told_that_whoever_was_let_in_went_before_them() -> None:
-    plan = make_plan(crowd(old(), brief(), lone("a/other", cpu=1)))
+    plan = make_plan(crowd(old(), brief(), single("a/other", cpu=1)))
 
     told = plan.verdicts[GangKey("a/other")].message
     assert set(plan.tickets) == {"a/new"}

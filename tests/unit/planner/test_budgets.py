@@ -16,7 +16,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.timing.pause import Pause
-from tests.builders import cluster, gang, node, pod, shape
+from tests.builders import gang, node, pod, shape, snapshot
 from tests.steps import steps
 from tests.unit.evictions import scene
 
@@ -78,7 +78,7 @@ def planned(
         for n in range(count)
     ]
     wanted = gang("b/urgent", 1, cpu=4, priority=9)
-    before = cluster(
+    before = snapshot(
         [node("n", cpu=4, pods=9999)], [*seated, wanted], budgets=one_each(count, allowed)
     )
     return lambda: make_plan(before, policy)
@@ -138,7 +138,7 @@ def test_a_pod_that_too_many_budgets_may_cover_stays_and_the_namespace_is_named(
     low, high = gang("a/low", 1, on=["n"], cpu=4), gang("a/high", 1, cpu=4, priority=9)
 
     few, many = (
-        make_plan(cluster([node("n", cpu=4)], [low, high], budgets=some))
+        make_plan(snapshot([node("n", cpu=4)], [low, high], budgets=some))
         for some in (crowd[1:], crowd)
     )
 

@@ -15,7 +15,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.plan.verdict.explain import explain
-from tests.builders import NOW, amounts, cluster, gang, node, nodes, queue
+from tests.builders import SOON, amounts, gang, node, nodes, queue, snapshot
 
 VOLCANO = policies.parse(
     "compatibility: volcano\n"
@@ -34,7 +34,7 @@ def of(scheduler: str, **facts: Any) -> dict[str, Any]:
 
 def heard(before: Snapshot, voice: Voice, **facts: Any) -> Snapshot:
     """Let the scheduler `dead` be of this *voice*, and `living` well."""
-    dead = Caller(name="dead", voice=voice, quiet_since=NOW - 40, **facts)
+    dead = Caller(name="dead", voice=voice, quiet_since=SOON - 40, **facts)
     return replace(
         before, callers={"dead": dead, "living": Caller(name="living", voice=Voice.HEARD)}
     )
@@ -45,7 +45,7 @@ def heard(before: Snapshot, voice: Voice, **facts: Any) -> Snapshot:
 def test_a_gang_that_nobody_would_come_for_takes_no_room_from_those_behind_it(
     voice: Voice, policy: Policy
 ) -> None:
-    before = cluster(
+    before = snapshot(
         [node("n1", cpu=4)],
         [
             gang(TRAIN, 4, cpu=1, created=1.0, priority=9, each=of("dead")),
@@ -65,10 +65,10 @@ def test_a_gang_that_nobody_would_come_for_takes_no_room_from_those_behind_it(
 def test_nobody_has_to_leave_for_a_gang_that_nobody_would_come_for(
     voice: Voice, policy: Policy
 ) -> None:
-    full = cluster(
+    full = snapshot(
         [node("n1", cpu=4)],
         [
-            gang("b/lent", 4, least=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
+            gang("b/lent", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
             gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
         ],
         [queue("rich"), queue("poor")],
@@ -84,15 +84,15 @@ def test_nobody_has_to_leave_for_a_gang_that_nobody_would_come_for(
 def test_traces_of_a_scheduler_are_enough_for_idle_room_but_nobody_leaves_for_them(
     policy: Policy,
 ) -> None:
-    full = cluster(
+    full = snapshot(
         [node("n1", cpu=4)],
         [
-            gang("b/lent", 4, least=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
+            gang("b/lent", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
             gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
         ],
         [queue("rich"), queue("poor")],
     )
-    empty = cluster([node("n1", cpu=4)], [gang(TRAIN, 2, cpu=1, each=of("dead"))])
+    empty = snapshot([node("n1", cpu=4)], [gang(TRAIN, 2, cpu=1, each=of("dead"))])
 
     assert not make_plan(heard(full, Voice.EXPECTED, is_alive=False), policy).evictions
     assert make_plan(heard(full, Voice.EXPECTED, is_alive=True), policy).evictions
@@ -100,7 +100,7 @@ def test_traces_of_a_scheduler_are_enough_for_idle_room_but_nobody_leaves_for_th
 
 
 def test_no_room_is_fenced_for_a_gang_that_nobody_would_come_for() -> None:
-    crowded = cluster(
+    crowded = snapshot(
         nodes(2, cpu=4),
         [
             gang("b/long", 1, on=["n1"], cpu=2, each=of("living")),
@@ -116,7 +116,7 @@ def test_no_room_is_fenced_for_a_gang_that_nobody_would_come_for() -> None:
 
 @WAYS
 def test_what_nobody_would_come_for_has_no_part_in_dividing_the_cluster(policy: Policy) -> None:
-    before = cluster(
+    before = snapshot(
         [node("n1", cpu=8)],
         [
             gang(TRAIN, 8, cpu=1, queue="poor", created=1.0, each=of("dead")),
@@ -132,7 +132,7 @@ def test_what_nobody_would_come_for_has_no_part_in_dividing_the_cluster(policy: 
 
 
 def test_a_gang_that_nobody_would_come_for_keeps_no_queue_from_starting_pods_at_once() -> None:
-    before = cluster([node("n1", cpu=4)], [gang(TRAIN, 8, cpu=1, each=of("dead"))])
+    before = snapshot([node("n1", cpu=4)], [gang(TRAIN, 8, cpu=1, each=of("dead"))])
 
     opened = make_plan(heard(before, Voice.SILENT)).open_queues["default"]
 
@@ -145,7 +145,7 @@ def test_what_it_was_let_in_with_keeps_nobody_else_out_of_a_queue() -> None:
         "tiers: [{plugins: [{name: gang}, {name: overcommit}, {name: predicates}]}]"
     )
     least = {"min_resources": amounts(cpu=40)}
-    before = cluster(
+    before = snapshot(
         [node("n1", cpu=4)],
         [
             gang(TRAIN, 4, cpu=1, each=of("dead"), group=least),
@@ -159,9 +159,9 @@ def test_what_it_was_let_in_with_keeps_nobody_else_out_of_a_queue() -> None:
 
 
 def test_a_gang_that_runs_goes_on_running_while_its_scheduler_is_silent() -> None:
-    runs = gang(TRAIN, 3, least=2, on=["n1", "n1"], cpu=1, each=of("dead"))
+    runs = gang(TRAIN, 3, min_member=2, on=["n1", "n1"], cpu=1, each=of("dead"))
 
-    verdict = make_plan(heard(cluster([node("n1")], [runs]), Voice.SILENT)).verdicts[TRAIN]
+    verdict = make_plan(heard(snapshot([node("n1")], [runs]), Voice.SILENT)).verdicts[TRAIN]
 
     assert verdict.reason is Reason.RUNNING
 
@@ -169,7 +169,7 @@ def test_a_gang_that_runs_goes_on_running_while_its_scheduler_is_silent() -> Non
 def test_a_member_of_a_silent_scheduler_keeps_its_whole_gang_waiting() -> None:
     mixed = gang(TRAIN, 2, cpu=1, each=of("living"))
     pods = (mixed.pods[0], replace(mixed.pods[1], scheduler="dead"))
-    before = cluster([node("n1")], [replace(mixed, pods=pods)])
+    before = snapshot([node("n1")], [replace(mixed, pods=pods)])
 
     plan = make_plan(heard(before, Voice.SILENT))
 
@@ -180,7 +180,7 @@ def test_a_member_of_a_silent_scheduler_keeps_its_whole_gang_waiting() -> None:
 
 
 def test_the_verdict_changes_with_what_is_heard_though_the_gang_does_not() -> None:
-    before = cluster([node("n1", cpu=1)], [gang(TRAIN, 4, cpu=1, each=of("dead"))])
+    before = snapshot([node("n1", cpu=1)], [gang(TRAIN, 4, cpu=1, each=of("dead"))])
     reasons = [
         make_plan(heard(before, voice)).verdicts[TRAIN].reason
         for voice in (Voice.HEARD, Voice.SILENT, Voice.HEARD, Voice.SILENT)
@@ -191,7 +191,7 @@ def test_the_verdict_changes_with_what_is_heard_though_the_gang_does_not() -> No
 
 
 def test_the_explanation_points_at_kube_scheduler_and_invents_no_remedy() -> None:
-    before = heard(cluster([node("n1")], [gang(TRAIN, 2, cpu=1, each=of("dead"))]), Voice.SILENT)
+    before = heard(snapshot([node("n1")], [gang(TRAIN, 2, cpu=1, each=of("dead"))]), Voice.SILENT)
 
     told = explain(before, make_plan(before), policies.DEFAULT, before.gangs[TRAIN].key)  # type: ignore[index]
 

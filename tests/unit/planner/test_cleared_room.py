@@ -9,7 +9,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.plan.verdict.explain import explain
-from tests.builders import cluster, gang, lone, nodes
+from tests.builders import gang, nodes, single, snapshot
 
 VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
 #: More important than all who wait: only the free place counts here.
@@ -18,12 +18,12 @@ RUNS = gang("a/runs", 3, on=["n1"] * 3, cpu=1, priority=100)
 
 def alone(name: str, created: float = 5.0, *, nominated: str = "", priority: int = 9) -> Gang:
     each = {"nominated": nominated}
-    return lone(f"a/{name}", cpu=1, priority=priority, created=created, each=each)
+    return single(f"a/{name}", cpu=1, priority=priority, created=created, each=each)
 
 
 def admitted(*waiting: Gang, policy: Policy = policies.DEFAULT) -> list[str]:
     """Say who gets the one place that is free."""
-    plan = make_plan(cluster(nodes(1), [RUNS, *waiting]), policy)
+    plan = make_plan(snapshot(nodes(1), [RUNS, *waiting]), policy)
     return [key for key, ticket in plan.tickets.items() if ticket.placements]
 
 
@@ -52,7 +52,7 @@ def test_volcano_knows_no_such_rank() -> None:
 
 def test_who_waits_behind_it_is_told_so() -> None:
     full = gang("a/runs", 4, on=["n1"] * 4, cpu=1, priority=100)
-    state = cluster(nodes(1), [full, alone("one"), alone("z", 7.0, nominated="n1")])
+    state = snapshot(nodes(1), [full, alone("one"), alone("z", 7.0, nominated="n1")])
 
     told = explain(state, make_plan(state), policies.DEFAULT, GangKey("a/one"))
 

@@ -27,7 +27,7 @@ from extender.plan.verdict.explain import explain
 from extender.plan.verdict.verdicts import Verdicts
 from extender.plan.victims.protected import Protected
 from extender.plan.victims.room_maker import MOST_FAILURES, RoomMaker
-from tests.builders import NOW, cluster, gang, nodes, queue
+from tests.builders import SOON, gang, nodes, queue, snapshot
 from tests.steps import opcodes, steps
 from tests.strategies import examples
 
@@ -53,15 +53,15 @@ def in_a_crowd(plan: Plan) -> list[str]:
 
 
 def at(now: float, gangs: Iterable[Gang], **rest: Any) -> Snapshot:
-    return cluster(nodes(1, cpu=64), gangs, now=now, **rest)
+    return snapshot(nodes(1, cpu=64), gangs, now=now, **rest)
 
 
 def test_up_to_the_limit_everybody_has_a_turn(few_turns: None) -> None:
-    assert len(admitted(make_plan(at(NOW, many(6))))) == 6
+    assert len(admitted(make_plan(at(SOON, many(6))))) == 6
 
 
 def test_beyond_it_the_first_ones_have_a_turn_and_some_of_the_others(few_turns: None) -> None:
-    plan = make_plan(at(NOW, many(20)))
+    plan = make_plan(at(SOON, many(20)))
     started = admitted(plan)
 
     assert len(started) == 6
@@ -77,7 +77,7 @@ def test_beyond_it_the_first_ones_have_a_turn_and_some_of_the_others(few_turns: 
 
 def test_a_crowd_keeps_nobody_of_another_namespace_or_queue_waiting(few_turns: None) -> None:
     others = [gang("b/mine", 1, cpu=1), gang("a/elsewhere", 1, cpu=1, queue="q1")]
-    plan = make_plan(at(NOW, [*many(20), *others], queues=[queue("q1")]))
+    plan = make_plan(at(SOON, [*many(20), *others], queues=[queue("q1")]))
 
     assert {"b/mine", "a/elsewhere"} <= set(admitted(plan))
 
@@ -87,7 +87,7 @@ def test_nobody_waits_for_ever_behind_gangs_that_find_no_room(few_turns: None) -
     small = [gang(f"a/small-{number}", 1, cpu=1) for number in range(5)]
     started: set[str] = set()
     for second in range(60):
-        started |= set(admitted(make_plan(at(NOW + second, [*large, *small]))))
+        started |= set(admitted(make_plan(at(SOON + second, [*large, *small]))))
 
     assert started == {each.key for each in small}
 
@@ -97,8 +97,8 @@ def test_gangs_that_were_cut_short_and_those_of_high_priority_are_among_the_firs
 ) -> None:
     torn = gang("a/torn", 2, on=["n1"], cpu=1)
     high = gang("a/vip", 1, cpu=1, priority=9)
-    short = [gang(f"a/a-short-{number}", 1, least=2, cpu=1) for number in range(9)]
-    seen = at(NOW, [*short, *many(20), torn, high])
+    short = [gang(f"a/a-short-{number}", 1, min_member=2, cpu=1) for number in range(9)]
+    seen = at(SOON, [*short, *many(20), torn, high])
     plan = make_plan(replace(seen, cut_short=frozenset({torn.key})))
 
     assert {"a/torn", "a/vip", "a/g000", "a/g001"} <= set(admitted(plan))
@@ -108,16 +108,16 @@ def test_nobody_has_to_leave_for_a_gang_that_has_a_turn_only_now(few_turns: None
     old = [gang(f"b/old-{number}", 1, on=["n1"], cpu=32) for number in range(2)]
     large, wanting = many(4, cpu=99, priority=9), many(20, cpu=32, priority=5)[4:]
     for second in range(9):
-        plan = make_plan(at(NOW + second, [*old, *large, *wanting]))
+        plan = make_plan(at(SOON + second, [*old, *large, *wanting]))
         assert plan.evictions == ()
 
-    assert make_plan(at(NOW, [*old, *large, *wanting[:2]])).evictions
+    assert make_plan(at(SOON, [*old, *large, *wanting[:2]])).evictions
 
 
 def test_what_a_gang_lacks_is_said_though_it_has_no_turn(few_turns: None) -> None:
-    short = [gang(f"a/z-short-{number}", 1, least=2, cpu=1) for number in range(9)]
-    running = gang("a/zz", 2, least=1, on=["n1"], cpu=1)
-    plan = make_plan(at(NOW, [*many(20), *short, running]))
+    short = [gang(f"a/z-short-{number}", 1, min_member=2, cpu=1) for number in range(9)]
+    running = gang("a/zz", 2, min_member=1, on=["n1"], cpu=1)
+    plan = make_plan(at(SOON, [*many(20), *short, running]))
 
     said = [plan.verdicts[each.key] for each in short]
     assert {each.reason for each in said} == {Reason.NOT_ENOUGH_MEMBERS}
@@ -129,7 +129,7 @@ def test_a_verdict_is_the_same_before_and_after_a_turn_that_brought_nothing(
 ) -> None:
     """Else hundreds of conditions would be written in every cycle."""
     waiting = many(20, cpu=99)
-    plans = [make_plan(at(NOW + second, waiting)) for second in range(9)]
+    plans = [make_plan(at(SOON + second, waiting)) for second in range(9)]
     behind = [key for key in plans[0].verdicts if key > "a/g003"]
 
     assert len(behind) == 16
@@ -139,14 +139,14 @@ def test_a_verdict_is_the_same_before_and_after_a_turn_that_brought_nothing(
 
 def test_a_queue_wants_what_its_crowd_wants(few_turns: None) -> None:
     """Else its due would follow whoever has a turn, and others would lose and regain theirs."""
-    before = at(NOW, many(20), queues=[queue("q1")])
+    before = at(SOON, many(20), queues=[queue("q1")])
     session = Session(Census(before), policies.DEFAULT)
 
     assert session.wishes["default"].amount("cpu") == 20_000
 
 
 def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> None:
-    before = at(NOW, many(20))
+    before = at(SOON, many(20))
     plan = make_plan(before)
     key = GangKey(in_a_crowd(plan)[0])
     told = explain(before, plan, policies.DEFAULT, key)
@@ -171,7 +171,7 @@ def test_everybody_is_first_or_a_visitor_or_behind(count: int, now: int) -> None
 
 def test_gangs_beyond_the_limit_cost_a_fraction_of_those_with_a_turn(few_turns: None) -> None:
     def work(count: int) -> int:
-        before = cluster(nodes(3), [gang(f"a/g{n:03}", 1, cpu=1 + n / 100) for n in range(count)])
+        before = snapshot(nodes(3), [gang(f"a/g{n:03}", 1, cpu=1 + n / 100) for n in range(count)])
         make_plan(before)
         return steps(lambda: make_plan(before))
 
@@ -183,7 +183,7 @@ def test_whoever_waits_is_told_who_went_first_without_a_list_for_each() -> None:
     def work(count: int) -> int:
         started = [gang(f"a/g{n:03}", 1, cpu=1, priority=1) for n in range(count)]
         waiting = gang("b/w", 1, cpu=1)
-        before = cluster(nodes(1, cpu=count, pods=9999), [*started, waiting])
+        before = snapshot(nodes(1, cpu=count, pods=9999), [*started, waiting])
         session = Session(Census(before), policies.DEFAULT)
         enqueue(session)
         allocate(session)
@@ -202,7 +202,7 @@ def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_prio
     ]
     new = many(30)
     session = Session(
-        Census(cluster(nodes(1, cpu=29), [*old, *new], budgets=keep)), policies.DEFAULT
+        Census(snapshot(nodes(1, cpu=29), [*old, *new], budgets=keep)), policies.DEFAULT
     )
     protected = Protected(session)
     states = list(session.census.contenders.values())
@@ -215,7 +215,7 @@ def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_prio
 def test_those_who_may_not_ask_are_not_remembered_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = Session(Census(cluster(nodes(1), many(3))), policies.DEFAULT)
+    session = Session(Census(snapshot(nodes(1), many(3))), policies.DEFAULT)
     maker = RoomMaker(session, "reclaim")
     monkeypatch.setattr(maker, "_may_ask", lambda demand: False)
     state = next(iter(session.census.contenders.values()))

@@ -10,7 +10,7 @@ from extender.model.gang import GangKey
 from extender.model.resources import CPU
 from extender.plan.planner import make_plan
 from extender.plan.queues.waterfill import Bounds, divide
-from tests.builders import carried_out, cluster, gang, node, queue
+from tests.builders import after, gang, node, queue, snapshot
 
 BOUNDS = st.lists(
     st.tuples(st.integers(1, 20), st.integers(0, 50), st.integers(0, 400)), min_size=1, max_size=6
@@ -86,15 +86,15 @@ def test_two_halves_of_a_queue_get_what_it_got_and_nobody_else_notices(
 
 def test_the_textbook_example_of_dominant_resource_fairness() -> None:
     """9 cpus, 18 GB; tasks of 1 cpu and 4 GB, and of 3 cpus and 1 GB: three and two of them."""
-    snapshot = cluster(
+    state = snapshot(
         [node("n1", cpu=9, memory=18)],
         [
-            gang("a/memory", 9, least=0, cpu=1, memory=4),
-            gang("b/cpu", 9, least=0, cpu=3, memory=1),
+            gang("a/memory", 9, min_member=0, cpu=1, memory=4),
+            gang("b/cpu", 9, min_member=0, cpu=3, memory=1),
         ],
     )
 
-    tickets = make_plan(snapshot).tickets
+    tickets = make_plan(state).tickets
 
     assert len(tickets[GangKey("a/memory")].placements) == 3
     assert len(tickets[GangKey("b/cpu")].placements) == 2
@@ -115,11 +115,11 @@ def test_the_gang_furthest_below_its_dominant_share_goes_first(
         ]
         pods = [pod for part in parts for pod in part.pods]
         waiting = gang(f"a/g{number}", 1, cpu=1, memory=1, created=number).pods
-        gangs.append(gang(f"a/g{number}", least=0, pods=[*pods, *waiting], created=number))
+        gangs.append(gang(f"a/g{number}", min_member=0, pods=[*pods, *waiting], created=number))
         shares.append(max(Fraction(cpu, total_cpu), Fraction(memory, total_memory)))
-    snapshot = cluster([node("n1", cpu=total_cpu, memory=total_memory, pods=1000)], gangs)
+    state = snapshot([node("n1", cpu=total_cpu, memory=total_memory, pods=1000)], gangs)
 
-    winners = [key for key, ticket in make_plan(snapshot).tickets.items() if ticket.placements]
+    winners = [key for key, ticket in make_plan(state).tickets.items() if ticket.placements]
 
     assert winners == [f"a/g{shares.index(min(shares))}"]
 
@@ -131,12 +131,12 @@ def test_three_queues_under_saturation_settle_at_their_weights() -> None:
         for each in queues
         for number in range(60)
     ]
-    snapshot = cluster([node(f"n{number}", cpu=12) for number in range(10)], gangs, queues)
+    state = snapshot([node(f"n{number}", cpu=12) for number in range(10)], gangs, queues)
 
     for _ in range(4):
-        snapshot = carried_out(snapshot, make_plan(snapshot))
+        state = after(state, make_plan(state))
     used = dict.fromkeys(("one", "two", "three"), 0)
-    for each in snapshot.gangs.values():
+    for each in state.gangs.values():
         used[each.queue] += each.allocated.amount(CPU) // 1000
 
     assert sum(used.values()) == 120

@@ -12,7 +12,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.plan.verdict.explain import explain
-from tests.builders import amounts, cluster, gang, nodes, queue
+from tests.builders import amounts, gang, nodes, queue, snapshot
 
 CAPACITY = policies.DEFAULT_TEXT.replace("proportion", "capacity")
 TREE = CAPACITY.replace("- name: capacity", "- name: capacity\n    enableHierarchy: true")
@@ -32,7 +32,7 @@ TRAIN = GangKey("a/train")
 @pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.CLOSING])
 def test_a_gang_below_a_closed_queue_waits_and_names_it(policy: Policy, state: QueueState) -> None:
     family = [queue("org", state=state), queue("dept", parent="org"), queue("team", parent="dept")]
-    seen = cluster(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
+    seen = snapshot(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
 
     plan = make_plan(seen, policy)
 
@@ -49,7 +49,7 @@ def test_hundreds_of_nested_queues_are_planned_and_those_above_limit_the_last(
     family = [queue("q0", capability=amounts(cpu=2))]
     family += [queue(f"q{n}", parent=f"q{n - 1}") for n in range(1, 800)]
     wants = [gang("a/train", 3, queue="q799", cpu=1), gang("a/other", 2, queue="default", cpu=1)]
-    plan = make_plan(cluster(nodes(2, cpu=4), wants, family), policy)
+    plan = make_plan(snapshot(nodes(2, cpu=4), wants, family), policy)
 
     assert GangKey("a/other") in plan.tickets
     if policy.rules.promises_hold_together:
@@ -62,7 +62,7 @@ def test_a_path_of_a_hundred_thousand_levels_is_planned() -> None:
     )
     deep = {"volcano.sh/hierarchy": "root" + "/x" * 100_000}
     wants = [gang("a/train", 2, queue="deep", cpu=1), gang("a/other", 2, queue="flat", cpu=1)]
-    seen = cluster(nodes(1, cpu=4), wants, [queue("deep", annotations=deep), queue("flat")])
+    seen = snapshot(nodes(1, cpu=4), wants, [queue("deep", annotations=deep), queue("flat")])
 
     assert {*make_plan(seen, policies.parse(tree)).tickets} == {TRAIN, GangKey("a/other")}
 
@@ -70,7 +70,7 @@ def test_a_path_of_a_hundred_thousand_levels_is_planned() -> None:
 @EVERY_POLICY
 def test_an_open_family_starts(policy: Policy) -> None:
     family = [queue("org"), queue("team", parent="org"), queue("other", state=QueueState.CLOSED)]
-    seen = cluster(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
+    seen = snapshot(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
 
     assert list(make_plan(seen, policy).tickets) == [TRAIN]
 
@@ -78,7 +78,7 @@ def test_an_open_family_starts(policy: Policy) -> None:
 def test_nothing_starts_between_plans_below_a_closed_queue() -> None:
     family = [queue("org", state=QueueState.CLOSED), queue("team", parent="org"), queue("free")]
 
-    plan = make_plan(cluster(nodes(1, cpu=4), [], family))
+    plan = make_plan(snapshot(nodes(1, cpu=4), [], family))
 
     assert set(plan.open_queues) == {"free", "default"}
 
@@ -91,7 +91,7 @@ def test_what_waits_below_a_closed_queue_claims_no_part_of_the_cluster() -> None
         gang("a/two", 4, queue="free", cpu=1, created=2),
     ]
 
-    plan = make_plan(cluster(nodes(2, cpu=4), gangs, family))
+    plan = make_plan(snapshot(nodes(2, cpu=4), gangs, family))
 
     assert plan.queues["free"].deserved.amount("cpu") == 8000
     assert sorted(plan.tickets) == ["a/one", "a/two"]
@@ -103,7 +103,7 @@ def test_what_would_help_is_to_open_the_queue_above() -> None:
         queue("dept", parent="org", state=QueueState.CLOSED),
         queue("team", parent="dept"),
     ]
-    seen = cluster(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
+    seen = snapshot(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
 
     told = explain(seen, make_plan(seen), policies.DEFAULT, TRAIN)
 
@@ -120,7 +120,7 @@ def test_guarantees_that_add_up_to_more_do_not_lift_a_parent_above_its_ceiling(t
     ]
     gangs = [gang(f"a/{name}{n}", 1, queue=name, cpu=1) for name in ("a", "b") for n in range(3)]
 
-    plan = make_plan(cluster(nodes(1, cpu=16), gangs, family), policies.parse(text))
+    plan = make_plan(snapshot(nodes(1, cpu=16), gangs, family), policies.parse(text))
 
     assert plan.queues["org"].allocated.amount("cpu") == 4000
 
@@ -137,7 +137,7 @@ def test_a_queue_shows_what_those_below_it_use_and_want(policy: Policy) -> None:
         gang("a/huge", 99, queue="lab", cpu=1),
     ]
 
-    shown = make_plan(cluster(nodes(2, cpu=4), gangs, family), policy).queues
+    shown = make_plan(snapshot(nodes(2, cpu=4), gangs, family), policy).queues
 
     def used(amount: Resources) -> float:
         return amount.amount("cpu") / 1000
@@ -159,7 +159,7 @@ def test_in_a_tree_of_dues_the_share_of_a_parent_is_that_of_its_family() -> None
         queue("org", deserved=amounts(cpu=4)),
         queue("team", parent="org", deserved=amounts(cpu=4)),
     ]
-    seen = cluster(nodes(1, cpu=8), [gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1)], family)
+    seen = snapshot(nodes(1, cpu=8), [gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1)], family)
 
     shown = make_plan(seen, policies.parse(TREE)).queues
 
@@ -168,7 +168,7 @@ def test_in_a_tree_of_dues_the_share_of_a_parent_is_that_of_its_family() -> None
 
 def test_by_weight_a_parent_has_a_share_of_its_own_gangs_alone() -> None:
     family = [queue("org"), queue("team", parent="org")]
-    seen = cluster(nodes(1, cpu=8), [gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1)], family)
+    seen = snapshot(nodes(1, cpu=8), [gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1)], family)
 
     shown = make_plan(seen).queues
 

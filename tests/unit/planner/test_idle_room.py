@@ -18,17 +18,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.plan.verdict.explain import explain
-from tests.builders import (
-    amounts,
-    carried_out,
-    cluster,
-    gang,
-    node,
-    nodes,
-    pod,
-    queue,
-    shape,
-)
+from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, snapshot
 
 STARTED = (Reason.ADMITTED, Reason.RUNNING)
 VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
@@ -53,7 +43,7 @@ def at_rest(state: Snapshot, policy: Policy = policies.DEFAULT) -> tuple[Snapsho
         plan = make_plan(state, policy)
         if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
             return state, plan
-        state = carried_out(state, plan)
+        state = after(state, plan)
     raise AssertionError("still moving after 40 plans")
 
 
@@ -66,7 +56,7 @@ def gated(key: str) -> Gang:
 UNSTARTABLE: dict[str, tuple[Gang, Queue]] = {
     "larger than the cluster": (gang("a/g", 16, queue="stuck", cpu=1), queue("stuck")),
     "a member larger than any node": (gang("a/g", 1, queue="stuck", cpu=6), queue("stuck")),
-    "incomplete": (gang("a/g", 4, least=6, queue="stuck", cpu=1), queue("stuck")),
+    "incomplete": (gang("a/g", 4, min_member=6, queue="stuck", cpu=1), queue("stuck")),
     "short of a role": (
         gang("a/g", 4, queue="stuck", cpu=1, group={"min_by_role": {"ps": 1}}),
         queue("stuck"),
@@ -99,7 +89,7 @@ UNSTARTABLE: dict[str, tuple[Gang, Queue]] = {
 @pytest.mark.parametrize("kind", UNSTARTABLE)
 def test_a_gang_that_cannot_start_claims_nothing_of_the_division(kind: str) -> None:
     stuck, its_queue = UNSTARTABLE[kind]
-    before = cluster(nodes(2), [stuck, *small(8, "busy")], [its_queue, queue("busy")])
+    before = snapshot(nodes(2), [stuck, *small(8, "busy")], [its_queue, queue("busy")])
 
     plan = make_plan(before)
 
@@ -117,7 +107,7 @@ def test_a_gang_above_the_ceiling_of_an_ancestor_claims_nothing() -> None:
     ]
     big = gang("a/g", 8, queue="stuck", cpu=1)
 
-    plan = make_plan(cluster(nodes(2), [big, *small(8, "busy")], tree))
+    plan = make_plan(snapshot(nodes(2), [big, *small(8, "busy")], tree))
 
     assert plan.queues["busy"].deserved[CPU] == 8000
     assert "queue family uses 0 of at most 6 cpu" in plan.verdicts[big.key].message
@@ -127,7 +117,7 @@ def test_a_gang_above_its_ceiling_is_told_of_the_ceiling_not_of_the_due() -> Non
     big = gang("a/g", 8, queue="stuck", cpu=1)
     queues = [queue("stuck", capability=amounts(cpu=6)), queue("busy")]
 
-    _, plan = at_rest(cluster(nodes(2), [big, *small(8, "busy")], queues))
+    _, plan = at_rest(snapshot(nodes(2), [big, *small(8, "busy")], queues))
 
     assert plan.verdicts[big.key].reason is Reason.QUEUE_AT_CAPABILITY
     assert plan.verdicts[big.key].message == (
@@ -140,10 +130,10 @@ def test_a_member_beyond_the_minimum_that_fits_no_node_claims_nothing() -> None:
         pod("w-0", shape(cpu=1), on="n1"),
         *(pod(f"w-{n}", shape(cpu=6)) for n in range(1, 4)),
     ]
-    elastic = gang("a/w", pods=pods, least=1, on=["n1"], queue="stuck")
+    elastic = gang("a/w", pods=pods, min_member=1, on=["n1"], queue="stuck")
 
     plan = make_plan(
-        cluster(nodes(2), [elastic, *small(8, "busy")], [queue("stuck"), queue("busy")])
+        snapshot(nodes(2), [elastic, *small(8, "busy")], [queue("stuck"), queue("busy")])
     )
 
     assert plan.queues["stuck"].deserved[CPU] == 1000
@@ -154,8 +144,8 @@ def test_what_nobody_below_their_due_can_use_is_lent() -> None:
     """Half of the cluster is due to a gang that fits no node as they are filled now."""
     waits = gang("a/waits", 1, queue="left", cpu=4)
     strangers = {"n1": amounts(cpu=1), "n2": amounts(cpu=1)}
-    before = cluster(
-        nodes(2), [waits, *small(8, "right")], [queue("left"), queue("right")], strangers=strangers
+    before = snapshot(
+        nodes(2), [waits, *small(8, "right")], [queue("left"), queue("right")], taken=strangers
     )
 
     plan = make_plan(before)
@@ -166,7 +156,7 @@ def test_what_nobody_below_their_due_can_use_is_lent() -> None:
 
 def test_volcanos_way_lends_nothing() -> None:
     stuck = gang("a/g", 16, queue="stuck", cpu=1)
-    before = cluster(nodes(2), [stuck, *small(8, "busy")], [queue("stuck"), queue("busy")])
+    before = snapshot(nodes(2), [stuck, *small(8, "busy")], [queue("stuck"), queue("busy")])
 
     plan = make_plan(before, VOLCANO)
 
@@ -182,7 +172,7 @@ def test_what_is_lent_goes_to_the_queue_with_the_smallest_part_of_its_due_first(
     members = [node("n1", cpu=6), node("n2", cpu=6), node("n3", cpu=8)]
     strangers = {"n3": amounts(cpu=8)}
 
-    plan = make_plan(cluster(members, gangs, queues, strangers=strangers))
+    plan = make_plan(snapshot(members, gangs, queues, taken=strangers))
 
     assert started(plan, "one") + started(plan, "two") == 12
     assert started(plan, "one") == 4
@@ -194,7 +184,7 @@ def test_a_queue_without_weight_borrows_after_all_others() -> None:
     gangs = [waits, *small(8, "none"), *small(8, "some")]
     queues = [queue("left", 2), queue("none", 0), queue("some", 1)]
 
-    plan = make_plan(cluster(members, gangs, queues, strangers={"n2": amounts(cpu=8)}))
+    plan = make_plan(snapshot(members, gangs, queues, taken={"n2": amounts(cpu=8)}))
 
     assert started(plan, "some") == 6
     assert started(plan, "none") == 0
@@ -206,7 +196,7 @@ def crowd(*queues: Queue) -> Snapshot:
     waits = gang("a/waits", 1, queue="left", cpu=5)
     others = [each for q in queues if q.name != "kept" for each in small(8, q.name)]
     standing = [queue("left", 3), queue("pinned", reclaimable=False)]
-    return cluster(nodes(2, cpu=5), [*pinned, waits, *others], [*standing, *queues])
+    return snapshot(nodes(2, cpu=5), [*pinned, waits, *others], [*standing, *queues])
 
 
 def test_what_is_lent_stays_below_ceilings() -> None:
@@ -233,10 +223,10 @@ def test_a_queue_that_lends_its_guarantee_lets_others_use_it() -> None:
 
 def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
     queues = [queue("kept", guarantee=amounts(cpu=4), lends=True), queue("more", 9)]
-    state, _ = at_rest(cluster(nodes(2), small(8, "more"), queues))
+    state, _ = at_rest(snapshot(nodes(2), small(8, "more"), queues))
     wanting = [*state.gangs.values(), *small(4, "kept")]
 
-    state, plan = at_rest(cluster(state.nodes.nodes, wanting, queues))
+    state, plan = at_rest(snapshot(state.nodes.nodes, wanting, queues))
 
     assert plan.queues["kept"].allocated[CPU] == 4000
     assert plan.queues["more"].allocated[CPU] == 4000
@@ -247,7 +237,7 @@ def test_what_is_guaranteed_to_a_family_is_not_kept_from_its_own_queues(plugin: 
     policy = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}"))
     tree = [queue("family", guarantee=amounts(cpu=4)), queue("child", parent="family")]
 
-    plan = make_plan(cluster(nodes(1), small(4, "child"), tree), policy)
+    plan = make_plan(snapshot(nodes(1), small(4, "child"), tree), policy)
 
     assert started(plan, "child") == 4
 
@@ -264,7 +254,7 @@ def test_what_was_lent_is_taken_back_before_what_is_due_even_if_more_pods_leave(
     ]
     claim = gang("a/claim", 1, queue="right", cpu=2)
 
-    plan = make_plan(cluster(nodes(2), [*own, *young, claim], [queue("left"), queue("right")]))
+    plan = make_plan(snapshot(nodes(2), [*own, *young, claim], [queue("left"), queue("right")]))
 
     assert plan.queues["left"].deserved[CPU] == 6000
     assert evicted(plan) == {"lent"}
@@ -275,7 +265,7 @@ def test_an_important_gang_of_a_queue_stands_on_its_due_whenever_it_came() -> No
     important = gang("a/important", 2, on=["n2"] * 2, queue="left", cpu=2, created=5, priority=9)
     claim = gang("a/claim", 1, queue="right", cpu=4)
 
-    plan = make_plan(cluster(nodes(2), [old, important, claim], [queue("left"), queue("right")]))
+    plan = make_plan(snapshot(nodes(2), [old, important, claim], [queue("left"), queue("right")]))
 
     assert evicted(plan) == {"old"}
 
@@ -287,7 +277,7 @@ def test_what_is_due_is_taken_where_nothing_lent_would_help() -> None:
     young = gang("a/young", 1, on=["n2"], queue="left", cpu=4, created=5)
     claim = gang("a/claim", 1, queue="right", cpu=4, selector=(("disk", "ssd"),))
 
-    plan = make_plan(cluster(members, [old, young, claim], [queue("left"), queue("right")]))
+    plan = make_plan(snapshot(members, [old, young, claim], [queue("left"), queue("right")]))
 
     assert evicted(plan) == {"old"}
 
@@ -297,21 +287,21 @@ def test_a_gang_that_cannot_start_takes_nothing_back(kind: str) -> None:
     stuck, its_queue = UNSTARTABLE[kind]
     running = [gang(f"a/busy-{n}", 1, on=[f"n{1 + n % 2}"], queue="busy", cpu=1) for n in range(8)]
 
-    plan = make_plan(cluster(nodes(2), [stuck, *running], [its_queue, queue("busy")]))
+    plan = make_plan(snapshot(nodes(2), [stuck, *running], [its_queue, queue("busy")]))
 
     assert plan.evictions == ()
 
 
 def test_lent_room_goes_back_once_and_stays_where_it_went() -> None:
     queues = [queue("left"), queue("right")]
-    state, _ = at_rest(cluster(nodes(2), small(8, "left"), queues))
-    state = cluster(state.nodes.nodes, [*state.gangs.values(), *small(8, "right")], queues)
+    state, _ = at_rest(snapshot(nodes(2), small(8, "left"), queues))
+    state = snapshot(state.nodes.nodes, [*state.gangs.values(), *small(8, "right")], queues)
 
     left: list[int] = []
     for _ in range(4):
         plan = make_plan(state)
         left.append(len(plan.evictions))
-        state = carried_out(state, plan)
+        state = after(state, plan)
 
     assert left == [4, 0, 0, 0]
     assert {name: f.allocated.amount(CPU) for name, f in plan.queues.items()} == {
@@ -332,14 +322,22 @@ def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> No
         node("n2", cpu=4, memory=7, pods=3),
     ]
     gangs = [
-        gang("a/g0", 5, least=4, cpu=1, memory=3),
+        gang("a/g0", 5, min_member=4, cpu=1, memory=3),
         gang("a/g1", 3, cpu=2, memory=3, priority=5, created=2),
-        gang("a/g2", 5, least=1, on=["n0", "n2", "n1", "n0", "n2"], queue="low", cpu=0.5, memory=2),
-        gang("a/g3", 2, least=1, queue="low", cpu=2, priority=5),
+        gang(
+            "a/g2",
+            5,
+            min_member=1,
+            on=["n0", "n2", "n1", "n0", "n2"],
+            queue="low",
+            cpu=0.5,
+            memory=2,
+        ),
+        gang("a/g3", 2, min_member=1, queue="low", cpu=2, priority=5),
     ]
     tree = [queue("family", capability=amounts(cpu=4)), queue("low", 0, parent="family")]
 
-    _, plan = at_rest(cluster(members, gangs, tree), policies.parse(text))
+    _, plan = at_rest(snapshot(members, gangs, tree), policies.parse(text))
 
     assert plan.verdicts[gangs[1].key].standing is Standing.RUNNING
 
@@ -352,7 +350,7 @@ def test_an_important_gang_replaces_only_as_much_of_what_was_borrowed_as_it_need
     state = crowd(queue("more", deserved=amounts(cpu=2)))
     state, _ = at_rest(state, policy)
     important = gang("a/important", 1, queue="more", cpu=1, priority=9)
-    state = cluster(state.nodes.nodes, [*state.gangs.values(), important], state.queues.values())
+    state = snapshot(state.nodes.nodes, [*state.gangs.values(), important], state.queues.values())
 
     plan = make_plan(state, policy)
     _, after = at_rest(state, policy)
@@ -371,7 +369,7 @@ def test_nobody_leaves_for_an_important_gang_that_can_borrow_idle_room() -> None
     members = [node("n1"), node("n2", labels={"b": "2"})]
     queues = [queue("left", 9), queue("pinned", reclaimable=False), queue("more")]
 
-    plan = make_plan(cluster(members, [pinned, waits, *runs, important], queues))
+    plan = make_plan(snapshot(members, [pinned, waits, *runs, important], queues))
 
     assert plan.evictions == ()
     assert plan.verdicts[important.key].standing is Standing.ADMITTED
@@ -410,7 +408,7 @@ def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> No
 def test_idle_room_kept_for_a_gang_that_has_waited_long_is_named() -> None:
     runs = gang("a/runs", 1, on=["n1"], cpu=1)
     large, small_one = gang("a/large", 2, cpu=4), gang("a/small", 1, cpu=1, created=5)
-    plan = make_plan(cluster(nodes(2), [runs, large, small_one], now=1_000.0))
+    plan = make_plan(snapshot(nodes(2), [runs, large, small_one], now=1_000.0))
 
     assert words(plan) == ["kept for gang a/large, which has waited long"]
     assert "room is kept for a/large" in plan.verdicts[small_one.key].message
@@ -420,7 +418,7 @@ def test_idle_room_promised_to_a_gang_while_others_leave_is_named() -> None:
     runs = [gang(f"a/runs-{n}", 1, on=["n1"], queue="left", cpu=1) for n in range(4)]
     claim = gang("a/claim", 1, queue="right", cpu=2)
 
-    plan = make_plan(cluster(nodes(1), [*runs, claim], [queue("left"), queue("right")]))
+    plan = make_plan(snapshot(nodes(1), [*runs, claim], [queue("left"), queue("right")]))
 
     assert len(plan.evictions) == 2
     assert words(plan) == ["promised to gang a/claim while room is made for it"]
@@ -428,7 +426,7 @@ def test_idle_room_promised_to_a_gang_while_others_leave_is_named() -> None:
 
 def test_room_given_to_members_on_their_way_is_named() -> None:
     pods = [pod(f"w-{n}", shape(cpu=1), on="n1", status=Status.ALLOCATED) for n in range(2)]
-    plan = make_plan(cluster(nodes(1), [gang("a/w", pods=pods)]))
+    plan = make_plan(snapshot(nodes(1), [gang("a/w", pods=pods)]))
 
     assert words(plan) == ["given to members of gang a/w that are on their way"]
     assert plan.idle[CPU] == 2000
@@ -438,7 +436,7 @@ def test_room_on_cordoned_nodes_is_named_and_is_no_guarantee() -> None:
     closed = [node(f"closed-{n}", cpu=4, unschedulable=True) for n in range(2)]
     runs = gang("a/runs", 1, on=["closed-0"], cpu=1)
     keeps = queue("left", guarantee=amounts(cpu=8))
-    plan = make_plan(cluster([*nodes(1), *closed], [runs], [keeps, queue("default")]))
+    plan = make_plan(snapshot([*nodes(1), *closed], [runs], [keeps, queue("default")]))
 
     assert plan.idle[CPU] == 11000
     assert {each.words: each.amounts.amount(CPU) for each in plan.kept} == {

@@ -22,7 +22,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.session import Session
 from tests import builders
-from tests.builders import amounts, carried_out, queue
+from tests.builders import after, amounts, queue
 from tests.strategies import examples, gangs, node_lists, settle
 
 many = settings(max_examples=examples(150))
@@ -157,7 +157,7 @@ def _spoilt(draw: st.DrawFn, one: Gang) -> Gang:
 
 
 #: Found by chance: `a` starts a gang in idle room, and gives another one up for that of `b`.
-MADE_UP_FOR = builders.cluster(
+MADE_UP_FOR = builders.snapshot(
     [builders.node("n1", cpu=4, pods=2)],
     [
         builders.gang("a/coming", cpu=2, priority=5),
@@ -183,7 +183,7 @@ def test_promises_are_kept_and_no_room_is_left_idle_without_a_reason(
             check_nobody_takes_from_a_namespace_what_it_has_at_least(state, plan)
         if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
             break
-        state = carried_out(state, plan)
+        state = after(state, plan)
     else:
         raise AssertionError("still moving after 60 plans")
     check_no_waiting_gang_fits_into_idle_room_without_a_named_reason(state, plan)
@@ -200,7 +200,7 @@ def test_namespaces_get_no_more_and_keep_what_is_theirs_as_in_volcano(before: Sn
         plan = make_plan(state, VOLCANO)
         check_no_namespace_is_lifted_above_what_it_may_have_at_most(state, plan)
         check_nobody_takes_from_a_namespace_what_it_has_at_least(state, plan)
-        state = carried_out(state, plan)
+        state = after(state, plan)
 
 
 def check_no_waiting_gang_fits_into_idle_room_without_a_named_reason(

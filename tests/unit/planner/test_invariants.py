@@ -15,7 +15,7 @@ from extender.plan.decision import OpenQueue, Plan, Standing
 from extender.plan.planner import make_plan
 from extender.plan.policy.options import Starvation
 from extender.plan.queues.quota import TOP, Stake
-from tests.builders import carried_out, cluster
+from tests.builders import after, snapshot
 from tests.strategies import examples, snapshots
 
 many = settings(max_examples=examples(100))
@@ -125,7 +125,7 @@ def test_the_order_of_the_input_does_not_matter(before: Snapshot, chance: random
         chance.shuffle(listed)
         return listed
 
-    again = cluster(
+    again = snapshot(
         shuffled(before.nodes.nodes),  # type: ignore[arg-type]
         shuffled(before.gangs.values()),  # type: ignore[arg-type]
         shuffled(before.queues.values()),  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_plans_carried_out_again_and_again_come_to_rest(before: Snapshot) -> Non
         plan = make_plan(state)
         if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
             break
-        state = carried_out(state, plan)
+        state = after(state, plan)
     else:
         raise AssertionError("still moving after 40 plans")
 
@@ -155,11 +155,11 @@ def gang_of(snapshot: Snapshot, uid: str) -> str:
 
 
 def test_a_plan_for_nothing_is_empty() -> None:
-    assert make_plan(cluster([])) == Plan(
+    assert make_plan(snapshot([])) == Plan(
         generation=1,
-        queues=make_plan(cluster([])).queues,
+        queues=make_plan(snapshot([])).queues,
         open_queues={"default": OpenQueue()},
         stakes=(Stake("default", TOP),),
-        total=make_plan(cluster([])).total,
+        total=make_plan(snapshot([])).total,
         brief_s=Starvation().backfill_s,
     )

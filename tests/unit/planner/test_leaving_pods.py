@@ -18,7 +18,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
 from extender.sim.world.virtual_time import VirtualTime
-from tests.builders import amounts, cluster, gang, nodes, queue, share
+from tests.builders import amounts, gang, nodes, queue, share, snapshot
 from tests.unit.cache.building import cluster as mirrored, lone, node as mirrored_node
 
 VOLCANO = policies.parse(policies.DEFAULT_TEXT + "\ncompatibility: volcano\n")
@@ -38,7 +38,7 @@ def leaving(key: str, size: int, name: str, where: str, **rest: object) -> Gang:
 
 
 def limited(*gangs: Gang, queues: list[Queue] | None = None) -> Snapshot:
-    return cluster(nodes(2), gangs, queues or [queue("q", capability=amounts(cpu=4))])
+    return snapshot(nodes(2), gangs, queues or [queue("q", capability=amounts(cpu=4))])
 
 
 def test_a_queue_starts_nothing_in_place_of_pods_that_are_still_ending() -> None:
@@ -55,7 +55,7 @@ def test_a_queue_starts_nothing_in_place_of_pods_that_are_still_ending() -> None
 
 def test_what_they_still_use_is_owed_and_only_idle_room_is_kept_for_who_comes_after_them() -> None:
     gangs = [leaving("a/old", 3, "q", "n1"), gang("a/new", cpu=1), gang("a/next", 3, cpu=1)]
-    plan = make_plan(cluster(nodes(1), gangs, [queue("q"), queue("default")]))
+    plan = make_plan(snapshot(nodes(1), gangs, [queue("q"), queue("default")]))
 
     assert plan.tickets["a/new"].placements
     assert len(plan.tickets["a/next"].pipelined) == 3
@@ -70,7 +70,7 @@ def test_what_fits_beside_them_starts() -> None:
 
 
 def test_an_elastic_gang_grows_only_beside_them() -> None:
-    grows = gang("a/new", 4, least=1, queue="q", cpu=1)
+    grows = gang("a/new", 4, min_member=1, queue="q", cpu=1)
 
     plan = make_plan(limited(leaving("a/old", 2, "q", "n1"), grows))
 
@@ -92,7 +92,7 @@ def test_they_count_in_the_queues_above() -> None:
 
 
 def test_they_count_in_what_their_namespace_may_have() -> None:
-    state = cluster(
+    state = snapshot(
         nodes(2),
         [leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1)],
         [queue("q")],
@@ -163,7 +163,7 @@ def test_idle_room_is_not_kept_for_who_waits_for_its_own_to_leave() -> None:
 
 def test_who_waits_for_victims_of_its_own_queue_keeps_their_room_until_they_are_gone() -> None:
     """Nobody else is promised it, and nobody else has to leave meanwhile."""
-    state = cluster(
+    state = snapshot(
         nodes(1),
         [leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1, priority=9)],
         [queue("q", capability=amounts(cpu=4))],

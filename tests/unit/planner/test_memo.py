@@ -12,11 +12,11 @@ from extender.plan.census import Census
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.session import Session
-from tests.builders import cluster, gang, nodes, shape
+from tests.builders import gang, nodes, shape, snapshot
 
 
 def test_shapes_of_pods_long_gone_are_forgotten_though_no_node_changes() -> None:
-    before = cluster(nodes(2), [gang("a/train", 1, cpu=1)])
+    before = snapshot(nodes(2), [gang("a/train", 1, cpu=1)])
     places = Session(Census(before), policies.DEFAULT).places
     for number in range(MOST + 100):
         places.usable(shape(cpu=number))
@@ -52,7 +52,7 @@ def test_a_plan_leaves_nothing_to_the_garbage_collector(by_hand: None) -> None:
     """In a large cluster a circle would hold tens of thousands of objects, once per cycle."""
     old = [gang(f"a/old-{number}", 2, on=["n1", "n2"], cpu=1) for number in range(2)]
     new = [gang(f"a/new-{number}", 2, cpu=2, priority=number) for number in range(3)]
-    before = cluster(nodes(2, cpu=3), [*old, *new])
+    before = snapshot(nodes(2, cpu=3), [*old, *new])
     make_plan(before)
     gc.collect()
 

@@ -8,14 +8,14 @@ from extender.model.gang import Gang, GangKey
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
-from tests.builders import cluster, gang, nodes
+from tests.builders import gang, nodes, snapshot
 
 KEY = GangKey("a/train")
 
 
 def refused(train: Gang, *names: str, cpu: int = 4) -> Snapshot:
     misfits = {pod.shape: frozenset(names) for pod in train.pods}
-    return replace(cluster(nodes(2, cpu=cpu), [train]), misfits=misfits)
+    return replace(snapshot(nodes(2, cpu=cpu), [train]), misfits=misfits)
 
 
 def test_a_gang_goes_where_kube_scheduler_would_have_it() -> None:

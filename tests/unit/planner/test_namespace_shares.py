@@ -16,7 +16,7 @@ from extender.plan.decision import Plan, Standing, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
-from tests.builders import amounts, carried_out, cluster, gang, nodes, queue, share
+from tests.builders import after, amounts, gang, nodes, queue, share, snapshot
 from tests.unit.planner.sayings import shown, would_start_with
 
 VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
@@ -48,7 +48,7 @@ def at_rest(state: Snapshot, policy: Policy = policies.DEFAULT) -> tuple[Snapsho
         plan = make_plan(state, policy)
         if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
             return state, plan
-        state = carried_out(state, plan)
+        state = after(state, plan)
     raise AssertionError("still moving after 40 plans")
 
 
@@ -69,7 +69,7 @@ def waiting(plan: Plan, namespace: str) -> list[Verdict]:
 
 @EVERY_POLICY
 def test_a_namespace_gets_no_more_of_a_queue_than_it_may_have_at_most(policy: Policy) -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8), *small("b", 2)],
         [queue("q")],
@@ -88,10 +88,10 @@ def test_a_namespace_gets_no_more_of_a_queue_than_it_may_have_at_most(policy: Po
 @EVERY_POLICY
 def test_one_gang_in_ten_parts_gets_no_more_than_one_in_one(policy: Policy) -> None:
     shares = [share("q/a", at_most=amounts(cpu=3))]
-    whole = cluster(
+    whole = snapshot(
         nodes(2, cpu=8), [gang("a/g", 10, queue="q", cpu=1)], [queue("q")], shares=shares
     )
-    parts = cluster(nodes(2, cpu=8), small("a", 10), [queue("q")], shares=shares)
+    parts = snapshot(nodes(2, cpu=8), small("a", 10), [queue("q")], shares=shares)
 
     assert cpus(at_rest(whole, policy)[0], "a") == 0
     assert cpus(at_rest(parts, policy)[0], "a") == 3
@@ -100,13 +100,13 @@ def test_one_gang_in_ten_parts_gets_no_more_than_one_in_one(policy: Policy) -> N
 @EVERY_POLICY
 def test_at_most_nothing_is_nothing(policy: Policy) -> None:
     shares = [share("q/a", at_most=amounts(cpu=1) * 0)]
-    before = cluster(nodes(1, cpu=8), small("a", 2), [queue("q")], shares=shares)
+    before = snapshot(nodes(1, cpu=8), small("a", 2), [queue("q")], shares=shares)
 
     assert cpus(at_rest(before, policy)[0], "a") == 0
 
 
 def test_what_a_namespace_may_not_have_is_no_wish_of_its_queue() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8), *small("b", 8, queue="other")],
         [queue("q"), queue("other")],
@@ -121,7 +121,7 @@ def test_what_a_namespace_may_not_have_is_no_wish_of_its_queue() -> None:
 
 @EVERY_POLICY
 def test_nobody_eats_what_a_namespace_has_at_least(policy: Policy) -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8), *small("c", 8, queue="other")],
         [queue("q"), queue("other")],
@@ -137,7 +137,7 @@ def test_nobody_eats_what_a_namespace_has_at_least(policy: Policy) -> None:
 @EVERY_POLICY
 def test_what_is_kept_for_a_namespace_is_there_when_it_comes(policy: Policy) -> None:
     running = small("a", 5, on="n1")
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*running, *small("c", 4, queue="other"), *small("b", 3, created=50.0)],
         [queue("q", weight=1), queue("other", weight=1)],
@@ -150,7 +150,7 @@ def test_what_is_kept_for_a_namespace_is_there_when_it_comes(policy: Policy) -> 
 
 
 def test_a_queue_deserves_what_its_namespaces_have_at_least_whatever_its_weight() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("b", 8), *small("c", 8, queue="other")],
         [queue("q", weight=1), queue("other", weight=7)],
@@ -161,7 +161,7 @@ def test_a_queue_deserves_what_its_namespaces_have_at_least_whatever_its_weight(
 
 
 def test_what_others_of_the_queue_want_is_not_guaranteed_by_it() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8), *small("c", 8, queue="other")],
         [queue("q", weight=1), queue("other", weight=4)],
@@ -176,7 +176,7 @@ def test_what_others_of_the_queue_want_is_not_guaranteed_by_it() -> None:
 
 @EVERY_POLICY
 def test_reclaim_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [
             *small("a", 4, on="n1"),
@@ -194,7 +194,7 @@ def test_reclaim_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> None
 
 @EVERY_POLICY
 def test_preemption_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("b", 8, on="n1"), *small("a", 8, priority=9)],
         [queue("q")],
@@ -210,7 +210,7 @@ def test_preemption_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> N
 
 @EVERY_POLICY
 def test_a_more_important_gang_replaces_one_of_its_own_namespace(policy: Policy) -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [
             *small("a", 2, on="n1"),
@@ -230,7 +230,7 @@ def test_a_more_important_gang_replaces_one_of_its_own_namespace(policy: Policy)
 
 
 def test_a_full_cluster_takes_back_for_a_namespace_below_what_it_has_at_least() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8, on="n1"), *small("b", 4)],
         [queue("q")],
@@ -243,7 +243,7 @@ def test_a_full_cluster_takes_back_for_a_namespace_below_what_it_has_at_least() 
 
 
 def test_another_queue_gives_back_for_a_namespace_below_what_it_has_at_least() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("c", 8, on="n1", queue="other"), *small("b", 4)],
         [queue("q", weight=1), queue("other", weight=7)],
@@ -256,7 +256,7 @@ def test_another_queue_gives_back_for_a_namespace_below_what_it_has_at_least() -
 
 
 def test_a_gang_that_its_namespace_keeps_out_keeps_no_room_from_others() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=4),
         [*small("a", 2, on="n1"), gang("a/old", 2, queue="q", cpu=1), *small("b", 2, created=1e5)],
         [queue("q")],
@@ -268,7 +268,7 @@ def test_a_gang_that_its_namespace_keeps_out_keeps_no_room_from_others() -> None
 
 
 def test_a_gang_that_its_namespace_keeps_out_keeps_nobody_from_asking() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=4),
         [
             *small("a", 2, on="n1"),
@@ -286,7 +286,7 @@ def test_a_gang_that_its_namespace_keeps_out_keeps_nobody_from_asking() -> None:
 
 def test_gangs_that_wait_for_their_namespace_are_not_let_into_the_queue_before_others() -> None:
     least = {"min_resources": amounts(cpu=1)}
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8, group=least), *small("b", 2, group=least, created=50.0)],
         [queue("q", capability=amounts(cpu=4))],
@@ -301,13 +301,13 @@ def test_gangs_that_wait_for_their_namespace_are_not_let_into_the_queue_before_o
 
 def test_a_share_of_a_queue_that_nobody_wrote_keeps_nothing() -> None:
     shares = [share("nowhere/b", at_least=amounts(cpu=3))]
-    before = cluster(nodes(1, cpu=8), small("a", 8), [queue("q")], shares=shares)
+    before = snapshot(nodes(1, cpu=8), small("a", 8), [queue("q")], shares=shares)
 
     assert cpus(at_rest(before)[0], "a") == 8
 
 
 def test_what_a_lending_queue_lends_is_not_what_its_namespaces_have_at_least() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         small("c", 8, queue="other"),
         [queue("q", guarantee=amounts(cpu=5), lends=True), queue("other")],
@@ -318,7 +318,7 @@ def test_what_a_lending_queue_lends_is_not_what_its_namespaces_have_at_least() -
 
 
 def test_explain_tells_what_the_namespace_has_and_what_would_help() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
         [queue("q")],
@@ -342,7 +342,7 @@ def test_explain_tells_what_the_namespace_has_and_what_would_help() -> None:
 
 
 def test_a_gang_kept_out_by_what_others_have_at_least_says_so_and_what_would_help() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
         [queue("q", capability=amounts(cpu=4))],
@@ -360,7 +360,7 @@ def test_a_gang_kept_out_by_what_others_have_at_least_says_so_and_what_would_hel
 
 
 def test_room_that_is_kept_for_a_namespace_is_named() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [gang("a/train", 7, queue="other", cpu=1)],
         [queue("q"), queue("other")],
@@ -376,7 +376,7 @@ def test_room_that_is_kept_for_a_namespace_is_named() -> None:
     kept = "  2 cpu: kept for namespace b in queue q, which has at least so much there"
     assert kept in lines
     assert kept not in shown(
-        cluster(
+        snapshot(
             nodes(1, cpu=8),
             [gang("b/train", 9, queue="q", cpu=1)],
             [queue("q")],
@@ -387,7 +387,7 @@ def test_room_that_is_kept_for_a_namespace_is_named() -> None:
 
 
 def test_the_figures_of_a_share_count_what_starts_now() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 1, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
         [queue("q")],
@@ -403,7 +403,7 @@ def test_the_figures_of_a_share_count_what_starts_now() -> None:
 
 
 def test_a_full_cluster_says_so_and_not_that_a_guarantee_would_be_eaten() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 5, on="n1"), *small("b", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
         [queue("q")],
@@ -416,7 +416,7 @@ def test_a_full_cluster_says_so_and_not_that_a_guarantee_would_be_eaten() -> Non
 
 
 def test_of_two_ceilings_the_nearest_is_named() -> None:
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 2, on="n1"), *small("b", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
         [queue("q", capability=amounts(cpu=4))],
@@ -448,7 +448,7 @@ def test_what_would_help_a_gang_that_may_use_no_queue(
     policy: dict[str, Any], helps: list[str]
 ) -> None:
     refused = Problem(Reason.QUEUE_NOT_ALLOWED, "it may not")
-    before = cluster(
+    before = snapshot(
         nodes(1, cpu=8),
         [replace(gang("a/train", 2, cpu=1), problem=refused)],
         [queue("q"), queue("r"), queue("default")],

@@ -18,19 +18,19 @@ from extender.model.reason import Problem, Reason
 from extender.plan.decision import Standing
 from extender.plan.planner import make_plan
 from extender.sim.world.virtual_time import VirtualTime
-from tests.builders import NOW, amounts, cluster, gang, nodes, pod, queue, shape
+from tests.builders import SOON, amounts, gang, nodes, pod, queue, shape, snapshot
 
 MISSING = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/lost does not exist")
 
 
 def orphaned(key: str, size: int, name: str, where: str, **rest: object) -> Gang:
     """A gang whose PodGroup is gone, all of it running on one node."""
-    left = gang(key, size, on=[where] * size, queue=name, least=1, cpu=1, **rest)  # type: ignore[arg-type]
+    left = gang(key, size, on=[where] * size, queue=name, min_member=1, cpu=1, **rest)  # type: ignore[arg-type]
     return replace(left, problem=MISSING)
 
 
 def test_what_an_invalid_gang_occupies_is_used_by_its_queue() -> None:
-    plan = make_plan(cluster(nodes(1), [orphaned("a/lost", 4, "left", "n1")], [queue("left")]))
+    plan = make_plan(snapshot(nodes(1), [orphaned("a/lost", 4, "left", "n1")], [queue("left")]))
 
     assert plan.queues["left"].allocated == amounts(cpu=4, pods=4)
     assert plan.verdicts["a/lost"].standing is Standing.INVALID
@@ -38,7 +38,7 @@ def test_what_an_invalid_gang_occupies_is_used_by_its_queue() -> None:
 
 def test_a_queue_starts_nothing_beyond_its_ceiling_because_a_pod_group_was_deleted() -> None:
     plan = make_plan(
-        cluster(
+        snapshot(
             nodes(2),
             [orphaned("a/lost", 4, "left", "n1"), gang("a/next", 4, queue="left", cpu=1)],
             [queue("left", capability=amounts(cpu=4))],
@@ -51,7 +51,7 @@ def test_a_queue_starts_nothing_beyond_its_ceiling_because_a_pod_group_was_delet
 
 def test_an_invalid_gang_has_to_give_back_what_another_queue_deserves() -> None:
     plan = make_plan(
-        cluster(
+        snapshot(
             nodes(2),
             [
                 orphaned("a/lost", 4, "left", "n1"),
@@ -68,7 +68,7 @@ def test_an_invalid_gang_has_to_give_back_what_another_queue_deserves() -> None:
 
 def test_what_members_of_an_invalid_gang_wait_for_is_nobodys_wish() -> None:
     lost = replace(gang("a/lost", 4, on=["n1"], queue="left", cpu=1), problem=MISSING)
-    plan = make_plan(cluster(nodes(2), [lost], [queue("left")]))
+    plan = make_plan(snapshot(nodes(2), [lost], [queue("left")]))
 
     assert plan.queues["left"].requested == amounts(cpu=1, pods=1)
     assert not plan.tickets
@@ -84,7 +84,7 @@ def test_an_invalid_gang_with_too_few_members_is_not_the_last_to_leave() -> None
 def test_what_people_should_know_of_a_gang_is_told_with_its_verdict() -> None:
     waiting = replace(gang("a/large", 9, cpu=1), remark="priority class high does not count")
     running = replace(gang("a/small", 1, on=["n1"], cpu=1), remark="and so on")
-    plan = make_plan(cluster(nodes(1), [waiting, running]))
+    plan = make_plan(snapshot(nodes(1), [waiting, running]))
 
     assert plan.verdicts["a/large"].message.endswith("; priority class high does not count")
     assert plan.verdicts["a/small"].message == "1 of at least 1 members run; and so on"
@@ -122,7 +122,7 @@ def besieged(*others: Any) -> Any:
     namespaces = (Namespace(name=name) for name in "ab")
     for each in (*nodes(1), *namespaces, *classes, *works, *others):
         mirror.apply(Upsert(each))
-    return make_plan(mirror.snapshot(NOW))
+    return make_plan(mirror.snapshot(SOON))
 
 
 @pytest.mark.parametrize("dialect", [VOLCANO, COSCHEDULING])

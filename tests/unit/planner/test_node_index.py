@@ -13,7 +13,7 @@ from extender.plan.policy.arguments import Arguments
 from extender.plan.room.node_index import NodeIndex
 from extender.plan.room.node_match import is_hard, meets, tolerates
 from extender.plan.session import Session
-from tests.builders import amounts, cluster, gang, nodes, pod
+from tests.builders import amounts, gang, nodes, pod, snapshot
 from tests.steps import steps
 
 KEYS = ("zone", "cores", "x")
@@ -113,7 +113,7 @@ def choosy(terms: int) -> Shape:
 def test_more_nodes_make_no_requirement_more_work_than_a_look_at_an_array() -> None:
     def work(count: int) -> int:
         kind = choosy(200)
-        before = cluster(
+        before = snapshot(
             nodes(count, labels={"k": "7"}), [gang("a/train", pods=[pod("train-0", kind)])]
         )
         session = Session(Census(before), policies.DEFAULT)
@@ -124,7 +124,7 @@ def test_more_nodes_make_no_requirement_more_work_than_a_look_at_an_array() -> N
 
 
 def test_which_nodes_are_not_selected_is_remembered_beyond_the_cycle() -> None:
-    facts = cluster(nodes(3)).nodes.facts
+    facts = snapshot(nodes(3)).nodes.facts
     kind = choosy(200)
     plugin = Predicates(Arguments("predicates", {}))
 

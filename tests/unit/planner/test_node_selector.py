@@ -9,21 +9,21 @@ from extender.plan.decision import Standing
 from extender.plan.planner import make_plan
 from extender.plan.policy.policies import DEFAULT
 from extender.plan.verdict.explain import explain
-from tests.builders import amounts, cluster, gang, node, queue
+from tests.builders import amounts, gang, node, queue, snapshot
 
 OURS = node("ours", cpu=4)
 OTHER = node("other", cpu=16, ours=False)
 
 
 def test_a_gang_is_given_none_but_nodes_of_ours() -> None:
-    plan = make_plan(cluster([OURS, OTHER], [gang("a/train", 4, cpu=1)]))
+    plan = make_plan(snapshot([OURS, OTHER], [gang("a/train", 4, cpu=1)]))
 
     assert set(plan.tickets["a/train"].placements.values()) == {"ours"}
 
 
 def test_queues_share_the_nodes_of_ours_alone() -> None:
     gangs = [gang("a/left", 4, cpu=1, queue="left"), gang("a/right", 4, cpu=1, queue="right")]
-    plan = make_plan(cluster([OURS, OTHER], gangs, [queue("left"), queue("right")]))
+    plan = make_plan(snapshot([OURS, OTHER], gangs, [queue("left"), queue("right")]))
 
     assert plan.total[CPU] == 4000
     assert plan.idle.amount(CPU) == 0
@@ -31,7 +31,7 @@ def test_queues_share_the_nodes_of_ours_alone() -> None:
 
 
 def test_a_gang_that_only_nodes_of_others_could_hold_is_told_how_many_there_are() -> None:
-    plan = make_plan(cluster([OURS, OTHER], [gang("a/train", 8, cpu=1)]))
+    plan = make_plan(snapshot([OURS, OTHER], [gang("a/train", 8, cpu=1)]))
 
     verdict = plan.verdicts["a/train"]
     assert verdict.reason is Reason.NODE_NOT_OURS
@@ -41,29 +41,29 @@ def test_a_gang_that_only_nodes_of_others_could_hold_is_told_how_many_there_are(
 
 
 def test_a_gang_that_no_node_at_all_could_hold_exceeds_the_cluster() -> None:
-    plan = make_plan(cluster([OURS, OTHER], [gang("a/train", 8, cpu=5)]))
+    plan = make_plan(snapshot([OURS, OTHER], [gang("a/train", 8, cpu=5)]))
 
     assert plan.verdicts["a/train"].reason is Reason.EXCEEDS_CLUSTER
 
 
 def test_it_would_start_with_a_label_on_the_nodes_of_others() -> None:
-    snapshot = cluster([OURS, OTHER], [gang("a/train", 8, cpu=1)])
-    told = explain(snapshot, make_plan(snapshot), DEFAULT, GangKey("a/train"))
+    state = snapshot([OURS, OTHER], [gang("a/train", 8, cpu=1)])
+    told = explain(state, make_plan(state), DEFAULT, GangKey("a/train"))
 
     assert told is not None
     assert told.remedies[0] == "a label of --node-selector on node other"
 
 
 def test_where_no_node_is_ours_that_is_the_reason() -> None:
-    plan = make_plan(cluster([OTHER], [gang("a/train", 1, cpu=1)]))
+    plan = make_plan(snapshot([OTHER], [gang("a/train", 1, cpu=1)]))
 
     assert plan.verdicts["a/train"].message.endswith("0 such slots: 1 node outside --node-selector")
 
 
 def test_a_node_of_others_that_is_shut_is_no_remedy() -> None:
     shut = node("other", cpu=2, ours=False, ready=False)
-    snapshot = cluster([OURS, shut], [gang("a/train", 8, cpu=1)])
-    told = explain(snapshot, make_plan(snapshot), DEFAULT, GangKey("a/train"))
+    state = snapshot([OURS, shut], [gang("a/train", 8, cpu=1)])
+    told = explain(state, make_plan(state), DEFAULT, GangKey("a/train"))
 
     assert told is not None
     assert told.remedies
@@ -76,7 +76,7 @@ def test_whoever_runs_on_a_node_of_others_counts_in_its_queue() -> None:
         gang("a/more", 1, cpu=1, queue="small"),
     ]
     small = queue("small", capability=amounts(cpu=2))
-    plan = make_plan(cluster([OURS, OTHER], gangs, [small]))
+    plan = make_plan(snapshot([OURS, OTHER], gangs, [small]))
 
     assert plan.queues["small"].allocated[CPU] == 2000
     assert plan.verdicts["a/more"].reason is Reason.QUEUE_AT_CAPABILITY
@@ -84,11 +84,11 @@ def test_whoever_runs_on_a_node_of_others_counts_in_its_queue() -> None:
 
 def test_nobody_has_to_leave_a_node_of_others() -> None:
     gangs = [
-        gang("a/rich", 8, cpu=1, least=1, queue="rich", on=["other"] * 8),
-        gang("a/full", 4, cpu=1, least=1, queue="rich", on=["ours"] * 4),
+        gang("a/rich", 8, cpu=1, min_member=1, queue="rich", on=["other"] * 8),
+        gang("a/full", 4, cpu=1, min_member=1, queue="rich", on=["ours"] * 4),
         gang("a/poor", 2, cpu=1, queue="poor"),
     ]
-    plan = make_plan(cluster([OURS, OTHER], gangs, [queue("rich"), queue("poor")]))
+    plan = make_plan(snapshot([OURS, OTHER], gangs, [queue("rich"), queue("poor")]))
 
     assert plan.verdicts["a/poor"].standing is Standing.WAITING
     assert {order.node for order in plan.evictions} == {"ours"}

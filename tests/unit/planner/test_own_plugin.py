@@ -12,7 +12,7 @@ import pytest
 from extender.errors import BadConfiguration
 from extender.plan.planner import make_plan
 from extender.plan.policy import plugin_register, policies
-from tests.builders import cluster, gang, node
+from tests.builders import gang, node, snapshot
 
 PAGE = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
 
@@ -35,12 +35,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> None:
     courteous = policies.parse(block("yaml"), "page")
-    snapshot = cluster(
+    state = snapshot(
         [node("a", cpu=1), node("b-quiet", cpu=1)],
         [gang("batch/early", 1, cpu=1, created=1), gang("web/late", 1, cpu=1, created=2)],
     )
 
-    tickets = make_plan(snapshot, courteous).tickets
+    tickets = make_plan(state, courteous).tickets
 
     assert [(key, list(t.placements.values())) for key, t in tickets.items()] == [
         ("web/late", ["a"])
@@ -82,6 +82,6 @@ def test_what_is_installed_runs_only_if_the_policy_names_it_and_never_in_the_pla
     monkeypatch.setattr(plugin_register, "_brought", lambda: points)
     policy = policies.parse("tiers: [{plugins: [{name: gang}, {name: drf}]}]", "page")
 
-    make_plan(cluster([node("a", cpu=1)], [gang("web/late", 1, cpu=1)]), policy)
+    make_plan(snapshot([node("a", cpu=1)], [gang("web/late", 1, cpu=1)]), policy)
 
     assert "unasked_package" not in sys.modules

@@ -11,7 +11,7 @@ from extender.model.pod import HostPort, Shape
 from extender.model.ports import Ports
 from extender.plan.planner import make_plan
 from extender.plan.room.port_rows import PortRows
-from tests.builders import cluster, gang, nodes, pod, shape
+from tests.builders import gang, nodes, pod, shape, snapshot
 from tests.steps import steps
 from tests.unit.model.test_ports import clash, sets
 
@@ -23,7 +23,7 @@ from tests.unit.model.test_ports import clash, sets
     sets,
 )
 def test_rows_clash_where_two_ports_do(taken, promised, given_back, wanted) -> None:  # type: ignore[no-untyped-def]
-    table = cluster(nodes(3)).nodes
+    table = snapshot(nodes(3)).nodes
     ports = {each.name: Ports(taken[row]) for row, each in enumerate(table.nodes) if taken[row]}
     index = PortRows(replace(table, ports=ports))
     made = [(Shape(host_ports=some), rows) for some, rows in promised]
@@ -63,7 +63,7 @@ def crowd(pods: int, ports: int) -> Callable[[], object]:
     waiting = [
         gang(f"a/wait-{n}", pods=[pod(f"wait-{n}", kinds[n])]) for n in range(pods // 2, pods)
     ]
-    before = cluster(nodes(3, cpu=64), [*seated, *waiting])
+    before = snapshot(nodes(3, cpu=64), [*seated, *waiting])
     return lambda: make_plan(before)
 
 

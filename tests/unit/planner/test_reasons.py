@@ -8,7 +8,7 @@ from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import cluster, nodes
+from tests.builders import nodes, snapshot
 from tests.unit.planner.reason_cases import SENTENCES, Told, waiting
 
 
@@ -26,7 +26,7 @@ def test_no_word_of_the_list_is_left_out() -> None:
 
 def test_a_gang_that_was_given_its_nodes_before_says_so() -> None:
     promised = waiting(2, on=["n1", "n1"], each={"status": Status.ALLOCATED})
-    verdict = next(iter(make_plan(cluster(nodes(1, cpu=4), [promised])).verdicts.values()))
+    verdict = next(iter(make_plan(snapshot(nodes(1, cpu=4), [promised])).verdicts.values()))
 
     assert verdict.reason is Reason.ADMITTED
     assert verdict.message.startswith("2 members have nodes")

@@ -23,7 +23,7 @@ from extender.plan.victims.exhaustive import go_together
 from extender.plan.victims.leavers import Leavers
 from extender.plan.victims.units import Unit
 from extender.plan.victims.work import Work, Workload
-from tests.builders import cluster, gang, node, nodes, pod, shape
+from tests.builders import gang, node, nodes, pod, shape, snapshot
 from tests.strategies import examples
 
 #: Who leaves, of these units, where so much is lacking.
@@ -50,12 +50,12 @@ def crowd(chance: random.Random) -> Snapshot:
         minima = chance.choice([{}, {"chief": 1}])
         least = chance.randint(1, len(pods))
         running = gang(
-            f"a/low{number}", pods=pods, on=["n0"], least=least, group={"min_by_role": minima}
+            f"a/low{number}", pods=pods, on=["n0"], min_member=least, group={"min_by_role": minima}
         )
         gangs.append(running)
     wants = {"cpu": chance.choice([6, 7, 8]), "memory": chance.choice([0, 14])}
     gangs.append(gang("a/high", chance.randint(1, 3), priority=10, created=9.0, **wants))
-    return cluster(members, gangs)
+    return snapshot(members, gangs)
 
 
 def one_by_one(units: Sequence[Unit], line: Callable[[Unit], Amounts], lack: Amounts) -> Chosen:
@@ -133,7 +133,7 @@ def small_ones(count: int, places: int, each: int) -> list[Gang]:
     """Gangs that fill *places* nodes with small members, of which all but one may leave."""
     on = [f"n{number + 1}" for number in range(places) for _ in range(each)]
     cpu = 50 / (count * each)
-    return [gang(f"b/s{number}", len(on), least=1, on=on, cpu=cpu) for number in range(count)]
+    return [gang(f"b/s{number}", len(on), min_member=1, on=on, cpu=cpu) for number in range(count)]
 
 
 def looked(monkeypatch: pytest.MonkeyPatch, size: int, places: int = 40) -> tuple[int, int]:
@@ -149,7 +149,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, size: int, places: int = 40) -> tupl
         patch.setattr(Workload, "book", note)
         big = gang("a/big", size, cpu=50, priority=1000)
         gangs = [*small_ones(10, places, 5), big]
-        plan = make_plan(cluster(nodes(places, cpu=50, memory=1000), gangs))
+        plan = make_plan(snapshot(nodes(places, cpu=50, memory=1000), gangs))
     return sum(done), len(plan.evictions)
 
 
@@ -181,7 +181,7 @@ def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
     places = 20
     small = small_ones(10, places, 5)
     zone = (("zone", "z"),)
-    lone = gang("d/low", 1, least=1, on=["z1"], cpu=1)
+    lone = gang("d/low", 1, min_member=1, on=["z1"], cpu=1)
     endless = [
         gang(f"{namespace}/big{number}", 16, cpu=50, priority=1000, created=float(number))
         for namespace in ("a", "c")
@@ -189,7 +189,7 @@ def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
     ]
     modest = gang("e/modest", 1, cpu=1, priority=10, selector=zone, created=9.0)
     members = [*nodes(places, cpu=50, memory=1000), node("z1", cpu=1, labels=dict(zone))]
-    plan = make_plan(cluster(members, [*small, lone, *endless, modest]))
+    plan = make_plan(snapshot(members, [*small, lone, *endless, modest]))
 
     assert {each.beneficiary for each in plan.evictions} == {"e/modest"}
     told = "; so many pods might leave for it that not all of them were weighed"

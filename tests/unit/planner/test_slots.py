@@ -12,7 +12,7 @@ from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.plan.room.state import GangState
 from extender.plan.session import Session
-from tests.builders import cluster, gang, node, nodes, pod, shape
+from tests.builders import gang, node, nodes, pod, shape, snapshot
 from tests.strategies import examples, node_lists
 
 SPREAD = policies.parse("tiers: [{plugins: [{name: nodeorder}]}]")
@@ -46,7 +46,7 @@ def one_by_one(session: Session, waiting: GangState, kind: Shape, count: int) ->
 def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-untyped-def]
     members, count, cpu, memory, chosen
 ) -> None:
-    before = cluster(members, [gang("a/train", count, cpu=cpu, memory=memory)])
+    before = snapshot(members, [gang("a/train", count, cpu=cpu, memory=memory)])
     kind = shape(cpu=cpu, memory=memory)
     first, _ = opened(before, chosen)
     at_once = first.places.slots(kind).best(count)
@@ -57,7 +57,7 @@ def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-unt
 
 def test_in_a_large_cluster_every_choice_still_fits() -> None:
     sizes = [node(f"n{number:04}", cpu=1 + number % 7, memory=4) for number in range(700)]
-    before = cluster(sizes, [gang("a/big", 1500, cpu=1)])
+    before = snapshot(sizes, [gang("a/big", 1500, cpu=1)])
     session, waiting = opened(before, policies.DEFAULT)
     kind = shape(cpu=1)
     left = list(waiting.gang.pods)
@@ -70,7 +70,7 @@ def test_in_a_large_cluster_every_choice_still_fits() -> None:
 
 
 def test_packing_fills_one_node_after_the_other_and_spreading_does_not() -> None:
-    before = cluster(nodes(3, cpu=4), [gang("a/train", 4, cpu=1)])
+    before = snapshot(nodes(3, cpu=4), [gang("a/train", 4, cpu=1)])
 
     packed, _ = opened(before, PACK)
     spread, _ = opened(before, SPREAD)
@@ -83,7 +83,7 @@ def test_a_host_port_goes_on_a_node_once() -> None:
     ported = Shape(requests=shape(cpu=1).requests, host_ports=(HostPort(80),))
     taken = pod("old", ported, on="n1")
     waiting = [pod(f"new-{number}", ported) for number in range(3)]
-    before = cluster(
+    before = snapshot(
         nodes(3, cpu=8),
         [gang("a/old", pods=[taken], on=["n1"]), gang("a/new", pods=waiting)],
     )
@@ -98,7 +98,7 @@ def test_a_host_port_goes_on_a_node_once() -> None:
 
 
 def test_a_resource_no_node_has_leaves_no_slot() -> None:
-    before = cluster(nodes(2), [gang("a/train", 1, cpu=1, gpu=1)])
+    before = snapshot(nodes(2), [gang("a/train", 1, cpu=1, gpu=1)])
     session, _ = opened(before, policies.DEFAULT)
 
     assert session.places.slots(shape(cpu=1, gpu=1)).free == 0
@@ -106,7 +106,7 @@ def test_a_resource_no_node_has_leaves_no_slot() -> None:
 
 def test_room_on_its_way_is_found_when_there_is_none_now() -> None:
     leaving = gang("a/old", 1, on=["n2"], cpu=4, each={"status": _releasing()})
-    before = cluster(nodes(2, cpu=4), [leaving, gang("a/new", 2, cpu=4)])
+    before = snapshot(nodes(2, cpu=4), [leaving, gang("a/new", 2, cpu=4)])
     session, state = opened(before, policies.DEFAULT)
     session.room.place(state, list(state.gang.pods[:1]), [0])
 

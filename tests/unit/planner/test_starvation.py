@@ -17,18 +17,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Starvation
 from extender.plan.starvation import is_due
-from tests.builders import (
-    amounts,
-    carried_out,
-    cluster,
-    gang,
-    lone,
-    node,
-    nodes,
-    pod,
-    queue,
-    shape,
-)
+from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, single, snapshot
 
 BIG = gang("a/big", 2, cpu=4)
 LONG = 1_000.0
@@ -36,8 +25,8 @@ LONG = 1_000.0
 
 def crowd(*others: Gang, now: float = LONG, **rest: object) -> Snapshot:
     """Two nodes, one of them half taken, and a gang that needs both whole."""
-    running = lone("a/old", on="n1", cpu=2)
-    return cluster(nodes(2, cpu=4), [BIG, running, *others], now=now, **rest)  # type: ignore[arg-type]
+    running = single("a/old", on="n1", cpu=2)
+    return snapshot(nodes(2, cpu=4), [BIG, running, *others], now=now, **rest)  # type: ignore[arg-type]
 
 
 def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
@@ -50,14 +39,14 @@ def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
 
 
 def test_before_that_others_may_have_the_room() -> None:
-    plan = make_plan(crowd(lone("a/new", cpu=1), now=100.0))
+    plan = make_plan(crowd(single("a/new", cpu=1), now=100.0))
 
     assert plan.fences == {}
     assert "a/new" in plan.tickets
 
 
 def test_others_cannot_take_what_is_kept() -> None:
-    plan = make_plan(crowd(lone("a/new", cpu=1)))
+    plan = make_plan(crowd(single("a/new", cpu=1)))
 
     assert plan.tickets == {}
     assert plan.verdicts[GangKey("a/new")].reason is Reason.BEHIND_IN_ORDER
@@ -67,18 +56,18 @@ def test_others_cannot_take_what_is_kept() -> None:
 @pytest.mark.parametrize("status", [Status.ALLOCATED, Status.BINDING])
 def test_it_is_kept_beside_those_who_are_on_their_way_to_a_node(status: Status) -> None:
     """They take room as those do who run, and are no more sure to stay."""
-    passing = lone("a/critical", on="n2", cpu=1, each={"status": status})
+    passing = single("a/critical", on="n2", cpu=1, each={"status": status})
 
-    plan = make_plan(crowd(passing, lone("a/new", cpu=1)))
+    plan = make_plan(crowd(passing, single("a/new", cpu=1)))
 
     assert plan.fences == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=3, pods=1)}
     assert plan.tickets == {}
 
 
 def test_others_may_use_what_it_does_not_need() -> None:
-    before = cluster(
+    before = snapshot(
         [*nodes(2, cpu=4), node("n3", cpu=1)],
-        [BIG, lone("a/old", on="n1", cpu=2), lone("a/new", cpu=1)],
+        [BIG, single("a/old", on="n1", cpu=2), single("a/new", cpu=1)],
         now=LONG,
     )
 
@@ -86,7 +75,7 @@ def test_others_may_use_what_it_does_not_need() -> None:
 
 
 def test_it_starts_as_soon_as_its_room_is_free_before_anybody_else() -> None:
-    before = cluster(nodes(2, cpu=4), [BIG, lone("a/aaa", cpu=1, created=1.0)], now=LONG)
+    before = snapshot(nodes(2, cpu=4), [BIG, single("a/aaa", cpu=1, created=1.0)], now=LONG)
     plan = make_plan(before)
 
     assert list(plan.tickets) == ["a/big"]
@@ -94,31 +83,31 @@ def test_it_starts_as_soon_as_its_room_is_free_before_anybody_else() -> None:
 
 def test_smaller_gangs_that_come_and_go_cannot_starve_it() -> None:
     """Every round another small pod ends and a new one wants in; the gang starts all the same."""
-    state = crowd(lone("a/next-0", cpu=2))
+    state = crowd(single("a/next-0", cpu=2))
     for round_ in range(4):
         plan = make_plan(state)
         if "a/big" in plan.tickets:
             return
-        state = carried_out(state, plan)
+        state = after(state, plan)
         running = [each for each in state.gangs.values() if each.key != "a/big" and each.seated]
         staying = [each for each in state.gangs.values() if each not in running[:1]]
-        newcomer = lone(f"a/next-{round_ + 1}", cpu=2, created=float(round_))
-        state = cluster(state.nodes.nodes, [*staying, newcomer], now=LONG)
+        newcomer = single(f"a/next-{round_ + 1}", cpu=2, created=float(round_))
+        state = snapshot(state.nodes.nodes, [*staying, newcomer], now=LONG)
     raise AssertionError("it never started")
 
 
 def test_the_room_of_strangers_is_not_counted_on() -> None:
-    before = cluster(
-        nodes(3, cpu=4), [BIG], strangers={"n1": amounts(cpu=1), "n2": amounts(cpu=1)}, now=LONG
+    before = snapshot(
+        nodes(3, cpu=4), [BIG], taken={"n1": amounts(cpu=1), "n2": amounts(cpu=1)}, now=LONG
     )
 
     assert make_plan(before).fences == {}
 
 
 def test_nobody_behind_it_in_its_queue_makes_others_leave_for_nothing() -> None:
-    low = lone("a/low", on="n1", cpu=2, priority=-5)
+    low = single("a/low", on="n1", cpu=2, priority=-5)
     rival = gang("a/rival", 1, cpu=2, created=1.0)
-    before = cluster(nodes(2, cpu=4), [BIG, low, rival], now=LONG)
+    before = snapshot(nodes(2, cpu=4), [BIG, low, rival], now=LONG)
 
     beneficiaries = {order.beneficiary for order in make_plan(before).evictions}
     assert beneficiaries <= {"a/big"}
@@ -127,7 +116,7 @@ def test_nobody_behind_it_in_its_queue_makes_others_leave_for_nothing() -> None:
 def test_a_queue_beyond_its_due_has_no_claim_to_room_ahead_of_others() -> None:
     greedy = gang("a/greedy", 4, queue="q1", cpu=2)
     modest = gang("a/modest", 1, queue="q2", cpu=2, created=1.0)
-    before = cluster(nodes(2, cpu=4), [greedy, modest], [queue("q1"), queue("q2")], now=LONG)
+    before = snapshot(nodes(2, cpu=4), [greedy, modest], [queue("q1"), queue("q2")], now=LONG)
 
     assert "a/modest" in make_plan(before).tickets
 
@@ -172,18 +161,18 @@ def among(*others: Gang, named: str = "q1", **rest: Any) -> Snapshot:
     """The two nodes of before for queue q2, and a small third one of which a daemon uses a bit."""
     small = node("n3", cpu=1, labels={"zone": "z"})
     big = gang("a/big", 2, cpu=4, queue="q2", created=1.0)
-    old = lone("a/old", on="n1", cpu=2, queue="q2")
-    return cluster(
+    old = single("a/old", on="n1", cpu=2, queue="q2")
+    return snapshot(
         [*nodes(2, cpu=4), small],
         [big, old, *others],
         [queue(named, **rest), queue("q2")],
-        strangers={"n3": amounts(cpu=0.1)},
+        taken={"n3": amounts(cpu=0.1)},
         now=LONG,
     )
 
 
-FULL = lone("b/full", on="n3", cpu=0.5, queue="q1")
-NEXT = lone("b/next", cpu=0.5, queue="q1")
+FULL = single("b/full", on="n3", cpu=0.5, queue="q1")
+NEXT = single("b/next", cpu=0.5, queue="q1")
 #: An empty node would take it; beside the daemon there it never starts.
 IN_VAIN = {"cpu": 1, "selector": (("zone", "z"),)}
 
@@ -196,14 +185,14 @@ def test_one_that_waits_for_its_queues_ceiling_keeps_nobody_from_being_served() 
 
 
 def test_nor_does_it_where_its_queue_has_priority() -> None:
-    late = lone("b/next", cpu=0.5, queue="q1", created=LONG)
+    late = single("b/next", cpu=0.5, queue="q1", created=LONG)
 
     assert make_plan(among(FULL, late, capability=amounts(cpu=0.5), priority=5)).fences == KEPT
 
 
 @pytest.mark.parametrize("where", ["q1", "q2"])
 def test_one_that_no_node_could_hold_keeps_nobody_from_being_served(where: str) -> None:
-    plan = make_plan(among(lone("b/vain", queue=where, **IN_VAIN)))
+    plan = make_plan(among(single("b/vain", queue=where, **IN_VAIN)))
 
     assert plan.verdicts[GangKey("b/vain")].reason is Reason.NOT_ENOUGH_ROOM
     assert plan.fences == KEPT
@@ -254,9 +243,9 @@ def test_one_whose_members_fit_only_if_laid_out_with_care_has_room_kept_for_it()
     zoned = node("n1", cpu=4, labels={"zone": "z"})
     members = [pod("c-0", shape(cpu=4)), pod("c-1", shape(cpu=1, selector=(("zone", "z"),)))]
     careful = gang("b/careful", pods=members)
-    old = lone("a/old", on="n1", cpu=4, priority=9)
+    old = single("a/old", on="n1", cpu=4, priority=9)
     all_nodes = [zoned, node("n2", cpu=4), node("n3", cpu=1)]
-    plan = make_plan(cluster(all_nodes, [old, careful], now=LONG))
+    plan = make_plan(snapshot(all_nodes, [old, careful], now=LONG))
 
     assert "room is kept for it" in plan.verdicts[careful.key].message
 
@@ -268,21 +257,21 @@ def test_two_are_not_served_where_one_may_be() -> None:
     assert [each.whom for each in plan.kept if each.why is Why.STARVING] == ["b/big"]
 
 
-MINE = lone("a/mine", cpu=4, queue="q2", created=LONG)
+MINE = single("a/mine", cpu=4, queue="q2", created=LONG)
 THREE = [queue(f"q{number}") for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
     "vain",
-    [lone("b/vain", queue="q2", **IN_VAIN), gang("b/vain", pods=TOGETHER_IN_VAIN, queue="q2")],
+    [single("b/vain", queue="q2", **IN_VAIN), gang("b/vain", pods=TOGETHER_IN_VAIN, queue="q2")],
 )
 def test_those_behind_one_that_no_node_could_hold_get_their_due_back(vain: Gang) -> None:
-    lent = [lone(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in (1, 2)]
-    before = cluster(
+    lent = [single(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in (1, 2)]
+    before = snapshot(
         [*nodes(2, cpu=4), node("n3", cpu=1, labels={"zone": "z"})],
         [*lent, vain, MINE],
         [queue("q1"), queue("q2")],
-        strangers={"n3": amounts(cpu=0.1)},
+        taken={"n3": amounts(cpu=0.1)},
         now=LONG,
     )
 
@@ -291,10 +280,10 @@ def test_those_behind_one_that_no_node_could_hold_get_their_due_back(vain: Gang)
 
 def test_those_behind_one_for_whom_nobody_leaves_and_no_room_is_kept_get_their_due_back() -> None:
     """It asks for more than its queue's due, and room is kept for one that waited longer."""
-    lent = [lone(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)]
+    lent = [single(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)]
     older = gang("d/older", 3, cpu=4, queue="q3", created=0.5)
     larger = gang("b/larger", 3, cpu=4, queue="q2", created=1.0)
-    before = cluster(nodes(6, cpu=4), [*lent, older, larger, MINE], THREE, now=LONG)
+    before = snapshot(nodes(6, cpu=4), [*lent, older, larger, MINE], THREE, now=LONG)
     plan = make_plan(before)
 
     told = [each for each in (older, larger) if "kept for it" in plan.verdicts[each.key].message]
@@ -303,8 +292,8 @@ def test_those_behind_one_for_whom_nobody_leaves_and_no_room_is_kept_get_their_d
 
 
 def test_those_behind_one_for_whom_others_leave_wait_for_that() -> None:
-    lent = [lone(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)]
+    lent = [single(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)]
     older = gang("d/older", 2, cpu=4, queue="q2", created=0.5)
-    before = cluster(nodes(6, cpu=4), [*lent, older, MINE], THREE[:2], now=LONG)
+    before = snapshot(nodes(6, cpu=4), [*lent, older, MINE], THREE[:2], now=LONG)
 
     assert {each.beneficiary for each in make_plan(before).evictions} == {older.key}

@@ -9,7 +9,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.census import Census
 from extender.plan.room.state import GangState
 from extender.plan.room.trials import Departure, TrialRoom
-from tests.builders import cluster, gang, nodes
+from tests.builders import gang, nodes, snapshot
 from tests.strategies import examples, snapshots
 
 STEPS = st.lists(st.tuples(st.sampled_from(["place", "pipeline", "evict"]), st.integers(0, 99)))
@@ -75,7 +75,7 @@ def test_an_abandoned_trial_leaves_everything_as_it_was(
 
 
 def test_what_is_kept_stays() -> None:
-    room, (train,) = opened(cluster(nodes(2, cpu=4), [gang("a/train", 2, cpu=1)]))
+    room, (train,) = opened(snapshot(nodes(2, cpu=4), [gang("a/train", 2, cpu=1)]))
 
     with room.trial(train) as trial:
         room.place(train, list(train.gang.pods), [0, 0])
@@ -87,7 +87,7 @@ def test_what_is_kept_stays() -> None:
 
 
 def test_an_error_inside_a_trial_undoes_it_too() -> None:
-    room, (train,) = opened(cluster(nodes(1), [gang("a/train", 1, cpu=1)]))
+    room, (train,) = opened(snapshot(nodes(1), [gang("a/train", 1, cpu=1)]))
 
     try:
         with room.trial(train) as trial:
@@ -103,7 +103,7 @@ def test_an_error_inside_a_trial_undoes_it_too() -> None:
 
 def test_room_that_is_owed_is_paid_by_whoever_leaves() -> None:
     running = gang("a/old", 2, on=["n1", "n1"], cpu=2)
-    room, (old,) = opened(cluster(nodes(1, cpu=5), [running]))
+    room, (old,) = opened(snapshot(nodes(1, cpu=5), [running]))
     four = np.array([4000, 0, 0])
 
     fence = room.fence(0, four)

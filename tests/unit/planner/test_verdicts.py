@@ -15,18 +15,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import OpenQueue, Standing, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import (
-    NOW,
-    amounts,
-    cluster,
-    gang,
-    lone,
-    node,
-    nodes,
-    pod,
-    queue,
-    shape,
-)
+from tests.builders import SOON, amounts, gang, node, nodes, pod, queue, shape, single, snapshot
 from tests.unit.cache import building as cache
 
 
@@ -47,10 +36,10 @@ def test_no_room_is_counted_by_what_is_in_the_way() -> None:
         node("cordoned", cpu=8, unschedulable=True),
         node("lost", cpu=8, ready=False),
     ]
-    before = cluster(
+    before = snapshot(
         members,
-        [gang("a/train", 3, cpu=4, memory=16), lone("a/old", on="n1", cpu=1)],
-        strangers={"n2": amounts(memory=60)},
+        [gang("a/train", 3, cpu=4, memory=16), single("a/old", on="n1", cpu=1)],
+        taken={"n2": amounts(memory=60)},
     )
 
     barred = "1 node not ready, 1 cordoned, 1 tainted, 3 short of cpu"
@@ -58,10 +47,10 @@ def test_no_room_is_counted_by_what_is_in_the_way() -> None:
         Reason.NOT_ENOUGH_ROOM,
         f"needs 3 x 4 cpu, 16Gi memory; the empty cluster has 2 such slots: {barred}",
     )
-    smaller = cluster(
+    smaller = snapshot(
         members,
-        [gang("a/train", 2, cpu=4, memory=16), lone("a/old", on="n1", cpu=1)],
-        strangers={"n2": amounts(memory=60)},
+        [gang("a/train", 2, cpu=4, memory=16), single("a/old", on="n1", cpu=1)],
+        taken={"n2": amounts(memory=60)},
     )
     assert told(smaller) == (
         Reason.NOT_ENOUGH_ROOM,
@@ -77,7 +66,7 @@ def test_a_node_that_lacks_several_things_is_counted_once_by_all_of_them() -> No
         node("n3", cpu=9, memory=9),
     ]
     taken = {"n1": amounts(cpu=8), "n2": amounts(cpu=8, memory=8), "n3": amounts(memory=8)}
-    before = cluster(members, [gang("a/train", 1, cpu=2, memory=2)], strangers=taken)
+    before = snapshot(members, [gang("a/train", 1, cpu=2, memory=2)], taken=taken)
 
     assert told(before)[1] == (
         "needs 1 x 2 cpu, 2Gi memory; 0 slots free:"
@@ -88,7 +77,7 @@ def test_a_node_that_lacks_several_things_is_counted_once_by_all_of_them() -> No
 def test_a_taken_host_port_is_named_and_says_nothing_of_the_clusters_size() -> None:
     ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
     train = gang("a/train", pods=[pod("train-0", ported)])
-    before = cluster(nodes(1), [train])
+    before = snapshot(nodes(1), [train])
     before = replace(before, nodes=replace(before.nodes, ports={"n1": Ports([HostPort(80)])}))
 
     assert told(before) == (
@@ -101,7 +90,7 @@ def test_an_empty_cluster_has_a_host_port_once_on_every_node() -> None:
     ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
     train = gang("a/train", pods=[pod(f"train-{number}", ported) for number in range(3)])
 
-    assert told(cluster(nodes(2), [train])) == (
+    assert told(snapshot(nodes(2), [train])) == (
         Reason.EXCEEDS_CLUSTER,
         "needs 3 x 1 cpu; the empty cluster has 2 such slots",
     )
@@ -110,7 +99,7 @@ def test_an_empty_cluster_has_a_host_port_once_on_every_node() -> None:
 def test_whoever_comes_too_late_learns_who_was_first() -> None:
     gangs = [gang("a/first", 2, cpu=4), gang("a/train", 2, cpu=4, created=1)]
 
-    assert told(cluster(nodes(2, cpu=4), gangs)) == (
+    assert told(snapshot(nodes(2, cpu=4), gangs)) == (
         Reason.BEHIND_IN_ORDER,
         "needs 2 x 4 cpu; 2 slots free before, 0 left: a/first went first",
     )
@@ -118,9 +107,9 @@ def test_whoever_comes_too_late_learns_who_was_first() -> None:
 
 def test_a_queue_at_its_due_is_named_with_its_figures() -> None:
     full = gang("a/full", 2, on=["n1", "n1"], queue="q1", cpu=1)
-    other = gang("a/other", 4, queue="q2", cpu=1, least=1)
+    other = gang("a/other", 4, queue="q2", cpu=1, min_member=1)
     waiting = gang("a/train", 2, queue="q1", cpu=1)
-    before = cluster(nodes(1, cpu=4), [full, other, waiting], [queue("q1"), queue("q2")])
+    before = snapshot(nodes(1, cpu=4), [full, other, waiting], [queue("q1"), queue("q2")])
     reason, message = told(before)
 
     assert reason is Reason.QUEUE_OVER_DESERVED
@@ -128,37 +117,37 @@ def test_a_queue_at_its_due_is_named_with_its_figures() -> None:
 
 
 def test_waiting_for_victims_names_them_and_the_node() -> None:
-    low, high = lone("a/low", on="n1", cpu=4), gang("a/train", 1, priority=9, cpu=4)
+    low, high = single("a/low", on="n1", cpu=4), gang("a/train", 1, priority=9, cpu=4)
 
-    assert told(cluster(nodes(1, cpu=4), [low, high])) == (
+    assert told(snapshot(nodes(1, cpu=4), [low, high])) == (
         Reason.WAITING_FOR_VICTIMS,
         "1 member waits on n1 until a/low-0 has left",
     )
 
 
 def test_room_already_on_its_way_is_waited_for() -> None:
-    leaving = lone("a/old", on="n1", cpu=4, each={"status": Status.RELEASING})
-    reason, message = told(cluster(nodes(1, cpu=4), [leaving, gang("a/train", 1, cpu=4)]))
+    leaving = single("a/old", on="n1", cpu=4, each={"status": Status.RELEASING})
+    reason, message = told(snapshot(nodes(1, cpu=4), [leaving, gang("a/train", 1, cpu=4)]))
 
     assert reason is Reason.WAITING_FOR_VICTIMS
     assert "room being released on n1" in message
 
 
 def test_a_queue_that_does_not_exist_is_named() -> None:
-    assert told(cluster(nodes(1), [gang("a/train", 1, queue="nowhere", cpu=1)])) == (
+    assert told(snapshot(nodes(1), [gang("a/train", 1, queue="nowhere", cpu=1)])) == (
         Reason.QUEUE_NOT_FOUND,
         "queue nowhere does not exist; create it or name another",
     )
 
 
 def test_the_default_queue_needs_no_object() -> None:
-    assert verdict(cluster(nodes(1), [gang("a/train", 1, cpu=1)])).standing is Standing.ADMITTED
+    assert verdict(snapshot(nodes(1), [gang("a/train", 1, cpu=1)])).standing is Standing.ADMITTED
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
 def test_a_gang_whose_members_have_all_ended_does_not_run_any_more(status: Status) -> None:
     over = gang("a/train", 2, on=["n1", "n1"], cpu=1, each={"status": status})
-    found = verdict(cluster(nodes(1), [over]))
+    found = verdict(snapshot(nodes(1), [over]))
 
     assert (found.standing, found.phase) == (Standing.FINISHED, Phase.COMPLETED)
 
@@ -167,7 +156,7 @@ def test_a_gang_that_ended_is_over_even_where_its_queue_is_gone() -> None:
     each = {"status": Status.SUCCEEDED}
     over = gang("a/train", 1, on=["n1"], cpu=1, queue="nowhere", each=each)
 
-    assert verdict(cluster(nodes(1), [over])).standing is Standing.FINISHED
+    assert verdict(snapshot(nodes(1), [over])).standing is Standing.FINISHED
 
 
 def test_a_member_made_anew_after_all_had_ended_waits() -> None:
@@ -175,13 +164,13 @@ def test_a_member_made_anew_after_all_had_ended_waits() -> None:
     again = gang("a/train", 3, cpu=1).pods[2]
     anew = replace(ended, pods=(*ended.pods, again))
 
-    assert verdict(cluster(nodes(1), [anew])).standing is not Standing.FINISHED
+    assert verdict(snapshot(nodes(1), [anew])).standing is not Standing.FINISHED
 
 
 def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
     wrong = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/train does not exist")
     spoilt = replace(gang("a/train", 1, cpu=1), problem=wrong)
-    found = verdict(cluster(nodes(1), [spoilt]))
+    found = verdict(snapshot(nodes(1), [spoilt]))
 
     assert (found.standing, found.reason, found.message) == (
         Standing.INVALID,
@@ -191,8 +180,8 @@ def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
 
 
 def test_a_gang_that_backs_off_is_tried_again_later() -> None:
-    late = replace(gang("a/train", 1, cpu=1), backing_off_until=NOW + 7)
-    before = cluster(nodes(1), [late])
+    late = replace(gang("a/train", 1, cpu=1), backing_off_until=SOON + 7)
+    before = snapshot(nodes(1), [late])
 
     assert told(before) == (Reason.BACKING_OFF, "did not assemble in time; tried again in 7 s")
     assert make_plan(before).tickets == {}
@@ -200,7 +189,7 @@ def test_a_gang_that_backs_off_is_tried_again_later() -> None:
 
 def test_shapes_that_only_fit_apart_are_told_so() -> None:
     mixed = gang("a/train", pods=[*gang("a/small", 2, cpu=1).pods, *gang("a/large", 1, cpu=4).pods])
-    before = cluster([node("n1", cpu=4)], [mixed])
+    before = snapshot([node("n1", cpu=4)], [mixed])
 
     assert told(before) == (
         Reason.NOT_ENOUGH_ROOM,
@@ -210,30 +199,30 @@ def test_shapes_that_only_fit_apart_are_told_so() -> None:
 
 def test_phases_are_what_a_status_writer_would_write() -> None:
     def phase(each: Gang) -> Phase:
-        return verdict(cluster(nodes(2), [each]), each.key).phase
+        return verdict(snapshot(nodes(2), [each]), each.key).phase
 
     assert phase(gang("a/new", 2, cpu=1)) is Phase.INQUEUE
     assert phase(gang("a/run", 2, on=["n1", "n2"], cpu=1)) is Phase.RUNNING
     done = gang("a/done", 2, cpu=1, each={"status": Status.SUCCEEDED})
     assert phase(done) is Phase.COMPLETED
-    torn = gang("a/torn", 2, least=2, on=["n1"], cpu=99)
+    torn = gang("a/torn", 2, min_member=2, on=["n1"], cpu=99)
     assert phase(torn) is Phase.UNKNOWN
 
 
 def test_shares_are_the_dominant_part_of_the_cluster() -> None:
     running = gang("a/train", 2, on=["n1", "n2"], cpu=1, memory=32)
 
-    assert verdict(cluster(nodes(2, cpu=4, memory=64), [running])).share == 0.5
+    assert verdict(snapshot(nodes(2, cpu=4, memory=64), [running])).share == 0.5
 
 
 def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
-    quiet = make_plan(cluster(nodes(1), [lone("a/one", cpu=1)], [queue("q1")]))
+    quiet = make_plan(snapshot(nodes(1), [single("a/one", cpu=1)], [queue("q1")]))
     assert quiet.open_queues == {"default": OpenQueue(), "q1": OpenQueue()}
 
     crowded = make_plan(
-        cluster(
+        snapshot(
             nodes(2, cpu=4),
-            [lone("a/old", on="n1", cpu=4), gang("a/big", 2, queue="q1", cpu=4)],
+            [single("a/old", on="n1", cpu=4), gang("a/big", 2, queue="q1", cpu=4)],
             [queue("q1"), queue("q2")],
         )
     )
@@ -253,7 +242,7 @@ def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
 def test_nobody_starts_without_a_cycle_where_a_plugin_must_be_asked_about_everybody(
     text: str,
 ) -> None:
-    assert make_plan(cluster(nodes(1), []), policies.parse(text)).open_queues == {}
+    assert make_plan(snapshot(nodes(1), []), policies.parse(text)).open_queues == {}
 
 
 def test_a_plan_says_what_queues_are_limited_to_and_used_before_it() -> None:
@@ -264,7 +253,7 @@ def test_a_plan_says_what_queues_are_limited_to_and_used_before_it() -> None:
     ]
     running = gang("a/one", 1, queue="limited", on=["n1"], cpu=1)
     waiting = gang("a/two", 1, queue="limited", cpu=1)
-    plan = make_plan(cluster(nodes(1), [running, waiting], [limited, *family]))
+    plan = make_plan(snapshot(nodes(1), [running, waiting], [limited, *family]))
     stakes = {stake.name: stake for stake in plan.stakes}
 
     assert stakes["limited"].most.amount("cpu") == 2_000
@@ -278,7 +267,7 @@ def test_all_gpus_taken_close_no_queue_to_pods_that_ask_for_none() -> None:
     runs = gang("a/train", 8, on=["g1"] * 8, cpu=1, gpu=1)
     waits = gang("a/next", 8, cpu=1, gpu=1, created=5.0)
 
-    left = make_plan(cluster(cluster_of_three, [runs, waits])).open_queues["default"].left
+    left = make_plan(snapshot(cluster_of_three, [runs, waits])).open_queues["default"].left
 
     assert left is not None
     assert left.amount("cpu") > 0
@@ -287,7 +276,7 @@ def test_all_gpus_taken_close_no_queue_to_pods_that_ask_for_none() -> None:
 def test_a_ceiling_of_zero_for_one_resource_closes_no_queue_to_the_others() -> None:
     none = queue("default", capability=Resources({"cpu": 100_000, "nvidia.com/gpu": 0}))
 
-    plan = make_plan(cluster(nodes(1), [], [none]))
+    plan = make_plan(snapshot(nodes(1), [], [none]))
 
     assert "default" in plan.open_queues
 

@@ -16,17 +16,7 @@ from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.victims.room_maker import MOST_SEARCHES
-from tests.builders import (
-    amounts,
-    carried_out,
-    cluster,
-    gang,
-    node,
-    nodes,
-    pod,
-    queue,
-    shape,
-)
+from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, snapshot
 from tests.strategies import examples
 from tests.unit.evictions.scene import budget
 
@@ -49,13 +39,18 @@ def preemption(chance: random.Random) -> Snapshot:
                 places.append(chance.choice(fitting))
                 _take(free[places[-1]], cpu, memory)
         if places:
-            least = chance.randint(1, len(places))
-            about = {"least": least, "cpu": cpu, "memory": memory, "created": float(number)}
+            minimum = chance.randint(1, len(places))
+            about = {
+                "min_member": minimum,
+                "cpu": cpu,
+                "memory": memory,
+                "created": float(number),
+            }
             gangs.append(gang(f"a/low{number}", len(places), on=places, **about))
     size = chance.randint(1, 3)
     wanted = {"cpu": chance.choice([1, 2, 3]), "memory": chance.choice([0, 1, 4])}
     gangs.append(gang("a/high", size, priority=10, created=9.0, **wanted))
-    return cluster(members, gangs)
+    return snapshot(members, gangs)
 
 
 def _fits(room: dict[str, int], cpu: float, memory: float) -> bool:
@@ -143,13 +138,13 @@ def with_roles(key: str, *members: tuple[str, Status], **minima: int) -> Gang:
         pod(f"{name}-{number}", shape(cpu=1), on="n1", role=role, status=status)
         for number, (role, status) in enumerate(members)
     ]
-    return gang(key, pods=pods, on=["n1"], least=2, group={"min_by_role": minima})
+    return gang(key, pods=pods, on=["n1"], min_member=2, group={"min_by_role": minima})
 
 
 def leavers(running: Gang, cpus: int) -> set[str]:
     """Name who leaves a full n1 when a more important pod wants *cpus* of it."""
     vip = gang("a/vip", 1, cpu=cpus, priority=10)
-    full = cluster([node("n1", cpu=len(running.pods))], [running, vip])
+    full = snapshot([node("n1", cpu=len(running.pods))], [running, vip])
     return {each.name for each in make_plan(full).evictions}
 
 
@@ -186,13 +181,13 @@ def test_gangs_that_may_not_leave_do_not_hide_the_one_that_may() -> None:
         for number, name in enumerate(names)
     ]  # fmt: skip
     vip = gang("a/vip", 1, cpu=4, priority=10, created=99.0)
-    full = cluster([node(name) for name in names], [*old, vip])
+    full = snapshot([node(name) for name in names], [*old, vip])
 
     assert [each.name for each in make_plan(full).evictions] == ["old0-0"]
 
     spared = {member.uid: "it may not" for each in old[1:] for member in each.pods}
     willing = [replace(each, pods=(replace(each.pods[0], preemptable=True),)) for each in old]
-    full = cluster([node(name) for name in names], [*willing, vip], protected=spared)
+    full = snapshot([node(name) for name in names], [*willing, vip], protected=spared)
     assert [each.name for each in make_plan(full).evictions] == ["old0-0"]
 
 
@@ -211,7 +206,7 @@ def test_gangs_that_a_budget_keeps_do_not_hide_the_one_that_may_leave(allowed: i
         for number in range(1, 40)
     ]
     vip = gang("a/vip", 1, cpu=4, priority=10, created=99.0)
-    full = cluster([node(name) for name in names], [*old, vip], budgets=budgets)
+    full = snapshot([node(name) for name in names], [*old, vip], budgets=budgets)
 
     assert {each.name for each in make_plan(full).evictions} == {"old0-0", "old0-1"}
 
@@ -229,7 +224,7 @@ def test_gangs_elsewhere_do_not_hide_the_one_whose_node_is_wanted(action: str) -
     zone = (("zone", "z"),)
     mine = gang("a/mine", 1, queue=ours, cpu=4, priority=9, created=99.0, selector=zone)
     members = [node("n1", labels=dict(zone)), *(node(name, cpu=8) for name in names)]
-    full = cluster(members, [*large, old, mine], [queue(name) for name in {theirs, ours}])
+    full = snapshot(members, [*large, old, mine], [queue(name) for name in {theirs, ours}])
 
     leaving = [(each.action, each.name) for each in make_plan(full).evictions]
     assert leaving == [(action, "old-0")]
@@ -238,10 +233,10 @@ def test_gangs_elsewhere_do_not_hide_the_one_whose_node_is_wanted(action: str) -
 # ── who was given something in the same cycle ───────────────────────────────────────────────
 
 
-def with_one_more(*others: Pod, least: int = 1, running: int = 7, **rest: Any) -> Gang:
+def with_one_more(*others: Pod, min_member: int = 1, running: int = 7, **rest: Any) -> Gang:
     """A gang of the least important that fills n1 and most of n2, with *others* of its own."""
     names = ["n1"] * 4 + ["n2"] * (running - 4)
-    low = gang("a/low", running, on=names, least=least, cpu=1, created=1.0, **rest)
+    low = gang("a/low", running, on=names, min_member=min_member, cpu=1, created=1.0, **rest)
     return replace(low, pods=tuple(sorted([*low.pods, *others], key=lambda each: each.uid)))
 
 
@@ -249,49 +244,49 @@ LEAVES = pod("low-8", shape(cpu=1), on="n2", status=Status.RELEASING, leaves_by=
 WAITS = pod("low-9", shape(cpu=1))
 
 
-@pytest.mark.parametrize("least", [1, 7])
+@pytest.mark.parametrize("min_member", [1, 7])
 @pytest.mark.parametrize("ours", ["q1", "q2"])
 def test_a_member_that_waits_for_the_room_of_another_keeps_nobody_from_leaving(
-    ours: str, least: int
+    ours: str, min_member: int
 ) -> None:
-    low = with_one_more(LEAVES, WAITS, least=least, queue="q1")
+    low = with_one_more(LEAVES, WAITS, min_member=min_member, queue="q1")
     high = gang("b/high", 4, cpu=1, priority=10, queue=ours, created=5.0)
-    plan = make_plan(cluster(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
+    plan = make_plan(snapshot(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
 
-    assert len(plan.evictions) in {1: (3, 4), 7: (7,)}[least]
+    assert len(plan.evictions) in {1: (3, 4), 7: (7,)}[min_member]
     assert list(plan.tickets) == ["b/high"], "nothing is given where others leave"
 
 
 def test_it_comes_to_rest_with_the_more_important_ones_running() -> None:
     low = with_one_more(LEAVES, WAITS)
     high = gang("b/high", 4, cpu=1, priority=10, created=5.0)
-    state = cluster(nodes(2, cpu=4), [low, high])
+    state = snapshot(nodes(2, cpu=4), [low, high])
     left = 0
     for _ in range(5):
         plan = make_plan(state)
         left += len(plan.evictions)
-        state = carried_out(state, plan)
+        state = after(state, plan)
 
     assert all(each.node for each in state.gangs[high.key].pods)
     assert plan.evictions == ()
     assert left <= 4
 
 
-@pytest.mark.parametrize("least", [1, 8])
-def test_a_member_that_asks_for_nothing_keeps_nobody_from_leaving(least: int) -> None:
+@pytest.mark.parametrize("min_member", [1, 8])
+def test_a_member_that_asks_for_nothing_keeps_nobody_from_leaving(min_member: int) -> None:
     empty = pod("low-9", shape(host_ports=(HostPort(80),)))
-    low = with_one_more(empty, running=8, least=least, queue="q1")
+    low = with_one_more(empty, running=8, min_member=min_member, queue="q1")
     high = gang("b/high", 4, cpu=1, queue="q2", created=5.0)
-    plan = make_plan(cluster(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
+    plan = make_plan(snapshot(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
 
-    assert len(plan.evictions) == {1: 4, 8: 8}[least]
+    assert len(plan.evictions) == {1: 4, 8: 8}[min_member]
     assert list(plan.tickets) == ["b/high"]
 
 
 def test_what_a_gang_is_given_to_reach_its_minimum_is_left_to_it() -> None:
-    low = with_one_more(LEAVES, WAITS, least=8)
+    low = with_one_more(LEAVES, WAITS, min_member=8)
     high = gang("b/high", 4, cpu=1, priority=10, created=5.0)
-    plan = make_plan(cluster(nodes(2, cpu=4), [low, high]))
+    plan = make_plan(snapshot(nodes(2, cpu=4), [low, high]))
 
     assert plan.evictions == ()
     assert list(plan.tickets) == ["a/low"]
@@ -302,11 +297,13 @@ def test_what_a_gang_is_given_makes_nobody_leave_who_would_come_back_without_it(
     zone = (("zone", "z"),)
     runs = [pod(f"grows-{number}", shape(cpu=1), on="n1", created=1.0) for number in range(5)]
     next_one = pod("grows-9", shape(cpu=2), created=2.0)
-    grows = gang("a/grows", pods=[*runs, next_one], on=["n1"], least=1, queue="q1", created=1.0)
+    grows = gang(
+        "a/grows", pods=[*runs, next_one], on=["n1"], min_member=1, queue="q1", created=1.0
+    )
     first = gang("b/first", 1, cpu=1, queue="q2", created=3.0, selector=zone)
     second = gang("b/second", 1, cpu=2, queue="q2", created=4.0, selector=zone)
     members = [node("n1", cpu=5, labels=dict(zone)), *(node(n, cpu=2) for n in ("n2", "n3"))]
-    plan = make_plan(cluster(members, [grows, first, second], [queue("q1", 2), queue("q2")]))
+    plan = make_plan(snapshot(members, [grows, first, second], [queue("q1", 2), queue("q2")]))
 
     assert plan.queues["q1"].deserved[CPU] == 6_000
     assert dict(plan.tickets[grows.key].placements) == {"a-grows-9": "n2"}
@@ -323,7 +320,7 @@ def test_one_that_only_wants_a_certain_node_is_no_measure_for_those_who_take_any
     low = gang("a/low", 1, on=["n2"], cpu=4)
     picky = gang("b/picky", 1, cpu=1, priority=10, selector=(("zone", "z"),))
     vip = gang("a/vip", 1, cpu=4, priority=10, created=9.0)
-    full = cluster([zoned, node("n2", cpu=4)], [kept, low, picky, vip])
+    full = snapshot([zoned, node("n2", cpu=4)], [kept, low, picky, vip])
 
     assert [each.name for each in make_plan(full).evictions] == ["low-0"]
 
@@ -334,7 +331,7 @@ def test_many_large_members_are_no_measure_for_one_large_and_some_small() -> Non
     wide = gang("a/wide", 2, cpu=4, priority=10)
     members = [pod("m-0", shape(cpu=4)), pod("m-1", shape(cpu=1)), pod("m-2", shape(cpu=1))]
     mixed = gang("a/mixed", pods=members, priority=10, created=9.0)
-    full = cluster([node("n1", cpu=6), node("n2", cpu=6)], [kept, low, wide, mixed])
+    full = snapshot([node("n1", cpu=6), node("n2", cpu=6)], [kept, low, wide, mixed])
 
     assert [each.name for each in make_plan(full).evictions] == ["low-0"]
 
@@ -347,11 +344,11 @@ def test_a_namespace_cannot_use_up_all_searches_on_what_nobody_can_give() -> Non
     lent = [gang(f"c/lent-{n}", 1, on=[f"n{n}"], queue="q1", cpu=8) for n in (1, 2)]
     mine = gang("a/mine", 1, queue="q2", cpu=4, created=9.0)
     members = [node("n1", cpu=8), node("n2", cpu=8), node("n3", cpu=4, labels={"zone": "z"})]
-    full = cluster(
+    full = snapshot(
         members,
         [*vain, *lent, mine],
         [queue("q0"), queue("q1"), queue("q2")],
-        strangers={"n3": amounts(cpu=3.9)},
+        taken={"n3": amounts(cpu=3.9)},
     )
 
     assert {each.beneficiary for each in make_plan(full).evictions} == {"a/mine"}

@@ -10,7 +10,7 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import amounts, cluster, gang, node, nodes, pod, queue, shape
+from tests.builders import amounts, gang, node, nodes, pod, queue, shape, snapshot
 
 PREEMPT = """
 actions: preempt
@@ -46,7 +46,7 @@ def low(**on: int) -> Gang:
         pod(f"low-{place}-{priority}", shape(cpu=1), on=place.split("_")[0], priority=priority)
         for place, priority in on.items()
     ]
-    return inqueue("a/low", 0, pods=pods, least=0)
+    return inqueue("a/low", 0, pods=pods, min_member=0)
 
 
 def high(size: int = 1, **rest: Any) -> Gang:
@@ -54,28 +54,28 @@ def high(size: int = 1, **rest: Any) -> Gang:
 
 
 def test_idle_room_is_used_before_anybody_leaves() -> None:
-    plan = preempting(cluster(nodes(1, cpu=2), [low(n1=0), high()]))
+    plan = preempting(snapshot(nodes(1, cpu=2), [low(n1=0), high()]))
 
     assert leaving(plan) == []
     assert plan.tickets[GangKey("a/high")].pipelined == {"a-high-0": "n1"}
 
 
 def test_the_least_important_leaves_first_and_no_more_than_needed() -> None:
-    plan = preempting(cluster(nodes(1, cpu=3), [low(n1=5, n1_b=1, n1_c=3), high()]))
+    plan = preempting(snapshot(nodes(1, cpu=3), [low(n1=5, n1_b=1, n1_c=3), high()]))
 
     assert leaving(plan) == ["low-n1_b-1"]
 
 
 def test_a_gang_that_would_not_be_complete_displaces_nobody() -> None:
     """The first member finds a victim, the second does not: the first is given back."""
-    plan = preempting(cluster(nodes(1, cpu=1), [low(n1=0), high(2)]))
+    plan = preempting(snapshot(nodes(1, cpu=1), [low(n1=0), high(2)]))
 
     assert (leaving(plan), plan.tickets) == ([], {})
 
 
 def test_a_gang_at_its_minimum_is_spared() -> None:
     running = inqueue("a/low", 2, on=["n1", "n1"], cpu=1)
-    plan = preempting(cluster(nodes(1, cpu=2), [running, high()]))
+    plan = preempting(snapshot(nodes(1, cpu=2), [running, high()]))
 
     assert leaving(plan) == []
 
@@ -85,14 +85,14 @@ def test_pods_marked_as_not_preemptable_are_spared() -> None:
         pod("kept", shape(cpu=1), on="n1", preemptable=False),
         pod("loose", shape(cpu=1), on="n1", priority=9),
     ]
-    running = inqueue("a/low", 0, pods=pods, least=0)
-    plan = preempting(cluster(nodes(1, cpu=2), [running, high()]))
+    running = inqueue("a/low", 0, pods=pods, min_member=0)
+    plan = preempting(snapshot(nodes(1, cpu=2), [running, high()]))
 
     assert leaving(plan) == ["loose"]
 
 
 def test_a_pod_with_a_node_in_mind_does_not_displace_again() -> None:
-    plan = preempting(cluster(nodes(1, cpu=1), [low(n1=0), high(each={"nominated": "n1"})]))
+    plan = preempting(snapshot(nodes(1, cpu=1), [low(n1=0), high(each={"nominated": "n1"})]))
 
     assert leaving(plan) == []
 
@@ -100,16 +100,16 @@ def test_a_pod_with_a_node_in_mind_does_not_displace_again() -> None:
 def test_a_best_effort_pod_displaces_only_its_like() -> None:
     full = [node("n1", cpu=4, pods=1)]
     empty = inqueue("a/high", 1, priority=10)
-    asked = inqueue("a/low", 1, least=0, on=["n1"], cpu=1)
-    nothing = inqueue("a/low", 1, least=0, on=["n1"])
+    asked = inqueue("a/low", 1, min_member=0, on=["n1"], cpu=1)
+    nothing = inqueue("a/low", 1, min_member=0, on=["n1"])
 
-    assert leaving(preempting(cluster(full, [asked, empty]))) == []
-    assert leaving(preempting(cluster(full, [nothing, empty]))) == ["low-0"]
+    assert leaving(preempting(snapshot(full, [asked, empty]))) == []
+    assert leaving(preempting(snapshot(full, [nothing, empty]))) == ["low-0"]
 
 
 def test_nodes_are_tried_in_the_order_of_their_scores() -> None:
     taken = {"n1": amounts(memory=40)}
-    before = cluster(nodes(2, cpu=1), [low(n1=0, n2=0), high()], strangers=taken)
+    before = snapshot(nodes(2, cpu=1), [low(n1=0, n2=0), high()], taken=taken)
 
     assert leaving(preempting(before)) == ["low-n1-0"]
     spread = "nodeorder, arguments: {balancedresource.weight: 0}"
@@ -117,7 +117,7 @@ def test_nodes_are_tried_in_the_order_of_their_scores() -> None:
 
 
 def test_weighing_all_nodes_finds_the_least_important_victims() -> None:
-    before = cluster(nodes(2, cpu=1), [low(n1=7, n2=3), high()])
+    before = snapshot(nodes(2, cpu=1), [low(n1=7, n2=3), high()])
 
     assert leaving(preempting(before)) == ["low-n1-7"]
     assert leaving(preempting(before, also=WEIGHED)) == ["low-n2-3"]
@@ -128,25 +128,25 @@ def test_weighing_gives_back_whoever_was_not_needed() -> None:
         pod("small", shape(cpu=1), on="n1", priority=0),
         pod("large", shape(cpu=2), on="n1", priority=1),
     ]
-    running = inqueue("a/low", 0, pods=pods, least=0)
+    running = inqueue("a/low", 0, pods=pods, min_member=0)
     wanted = inqueue("a/high", 1, priority=10, cpu=2)
-    before = cluster(nodes(1, cpu=3), [running, wanted])
+    before = snapshot(nodes(1, cpu=3), [running, wanted])
 
     assert leaving(preempting(before)) == ["small", "large"]
     assert leaving(preempting(before, also=WEIGHED)) == ["large"]
 
 
 def test_the_last_victim_of_a_queue_may_dig_below_its_due() -> None:
-    rich = inqueue("a/rich", 3, least=1, on=["n1"] * 3, queue="q1", cpu=2)
+    rich = inqueue("a/rich", 3, min_member=1, on=["n1"] * 3, queue="q1", cpu=2)
     poor = inqueue("a/poor", 1, queue="q2", cpu=3)
-    before = cluster([node("n1", cpu=6)], [rich, poor], [queue("q1"), queue("q2")])
+    before = snapshot([node("n1", cpu=6)], [rich, poor], [queue("q1"), queue("q2")])
 
     assert len(leaving(make_plan(before, policies.parse(RECLAIM)))) == 2
 
 
 def test_a_closed_queue_takes_nothing_back() -> None:
-    rich = inqueue("a/rich", 2, least=0, on=["n1"] * 2, queue="q1", cpu=1)
+    rich = inqueue("a/rich", 2, min_member=0, on=["n1"] * 2, queue="q1", cpu=1)
     poor = inqueue("a/poor", 1, queue="q2", cpu=1)
-    closed = cluster([node("n1", cpu=2)], [rich, poor], [queue("q1"), queue("q2", state="Closed")])
+    closed = snapshot([node("n1", cpu=2)], [rich, poor], [queue("q1"), queue("q2", state="Closed")])
 
     assert leaving(make_plan(closed, policies.parse(RECLAIM))) == []

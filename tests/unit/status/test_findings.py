@@ -13,8 +13,8 @@ from extender.model.queue import Namespace, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.reporting.findings import AGAIN_S, SETTLE_S, Findings
-from tests.builders import cluster, node
-from tests.unit.evictions.scene import NOW, RecordingAnnouncer, VirtualClock, node_table, snapshot
+from tests.builders import node, snapshot
+from tests.unit.evictions.scene import NOW, RecordingAnnouncer, VirtualClock
 
 LOST = Queue(name="team", uid="q-1", parent="org")
 ORG = Queue(name="org", uid="q-2")
@@ -36,7 +36,7 @@ class Desk:
 
 def test_a_finding_is_a_warning_on_its_queue_once_it_has_lasted_a_moment() -> None:
     desk = Desk()
-    seen = snapshot(queues=[LOST])
+    seen = snapshot([], queues=[LOST])
 
     assert desk.look(seen) == desk.clock.monotonic() + SETTLE_S
     assert desk.announcer.notices == []
@@ -50,8 +50,8 @@ def test_a_finding_is_a_warning_on_its_queue_once_it_has_lasted_a_moment() -> No
 
 def test_a_family_of_queues_that_is_applied_child_first_costs_no_event() -> None:
     desk = Desk()
-    desk.look(snapshot(queues=[LOST]), wait_s=SETTLE_S / 2)
-    desk.look(snapshot(queues=[LOST, ORG]), wait_s=SETTLE_S)
+    desk.look(snapshot([], queues=[LOST]), wait_s=SETTLE_S / 2)
+    desk.look(snapshot([], queues=[LOST, ORG]), wait_s=SETTLE_S)
 
     assert desk.announcer.notices == []
     assert desk.findings.current == ()
@@ -66,7 +66,7 @@ def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
         return ()
 
     findings = Findings(fails, RecordingAnnouncer(), VirtualClock())
-    fatal = snapshot(queues=[Queue(name="fatal")])
+    fatal = snapshot([], queues=[Queue(name="fatal")])
     findings.look(fatal, 0.0)
     findings.look(fatal, 0.0)
 
@@ -77,18 +77,18 @@ def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
 
 def test_a_finding_that_stays_is_told_again_after_an_hour_and_not_before() -> None:
     desk = Desk()
-    desk.look(snapshot(queues=[LOST]), wait_s=SETTLE_S)
-    desk.look(snapshot(queues=[LOST]), wait_s=AGAIN_S - 1)
+    desk.look(snapshot([], queues=[LOST]), wait_s=SETTLE_S)
+    desk.look(snapshot([], queues=[LOST]), wait_s=AGAIN_S - 1)
     assert len(desk.announcer.notices) == 1
 
-    desk.look(snapshot(queues=[LOST]), wait_s=1)
+    desk.look(snapshot([], queues=[LOST]), wait_s=1)
     assert len(desk.announcer.notices) == 2
 
 
 def test_a_finding_that_comes_back_is_told_again() -> None:
     desk = Desk()
     for queues in ([LOST], [LOST, ORG], [LOST]):
-        desk.look(snapshot(queues=queues), wait_s=SETTLE_S)
+        desk.look(snapshot([], queues=queues), wait_s=SETTLE_S)
 
     assert [notice.reason for notice in desk.announcer.notices] == ["ParentMissing"] * 2
 
@@ -97,7 +97,7 @@ def test_figures_that_change_in_a_finding_are_no_news() -> None:
     desk = Desk()
     for cpu in (9, 10):
         greedy = Queue(name="a", uid="q", guarantee=Resources.parse({"cpu": cpu}))
-        desk.look(snapshot(queues=[greedy], nodes=node_table([3])), wait_s=SETTLE_S)
+        desk.look(snapshot([node("n0", cpu=3)], queues=[greedy]), wait_s=SETTLE_S)
 
     assert [notice.reason for notice in desk.announcer.notices] == ["GuaranteesAboveCluster"]
     assert desk.findings.current is not None
@@ -106,7 +106,7 @@ def test_figures_that_change_in_a_finding_are_no_news() -> None:
 
 def test_a_finding_about_a_namespace_is_told_on_the_namespace() -> None:
     desk = Desk([Finding("Namespace", "a", "UnknownQueue", "mend it")])
-    seen = snapshot(queues=[])
+    seen = snapshot([], queues=[])
     named = Snapshot(
         generation=1,
         now=NOW,
@@ -125,7 +125,7 @@ def test_a_finding_about_a_namespace_is_told_on_the_namespace() -> None:
 
 def test_what_nobody_wrote_has_no_event() -> None:
     desk = Desk()
-    desk.look(snapshot(queues=[Queue(name="implied", parent="nowhere")]), wait_s=SETTLE_S)
+    desk.look(snapshot([], queues=[Queue(name="implied", parent="nowhere")]), wait_s=SETTLE_S)
 
     assert desk.announcer.notices == []
     assert desk.findings.current is not None
@@ -138,13 +138,13 @@ def test_before_anybody_looked_nothing_is_called_well() -> None:
 
 def test_the_audit_counts_nodes_that_are_not_ready() -> None:
     queue = Queue(name="a", guarantee=Resources.parse({"cpu": "6"}))
-    seen = cluster([node("n1", cpu=4), node("n2", cpu=4, ready=False)], queues=[queue])
+    seen = snapshot([node("n1", cpu=4), node("n2", cpu=4, ready=False)], queues=[queue])
 
     assert Audit()(seen) == ()
 
 
 def test_the_audit_looks_again_only_when_something_it_depends_on_has_changed() -> None:
-    audit, first = Audit(), snapshot(queues=[LOST])
+    audit, first = Audit(), snapshot([], queues=[LOST])
     again = Snapshot(generation=2, now=NOW + 1, nodes=first.nodes, queues=first.queues)
     again_named = Snapshot(
         generation=2, now=NOW, nodes=first.nodes, queues=first.queues, namespaces=first.namespaces
@@ -154,4 +154,4 @@ def test_the_audit_looks_again_only_when_something_it_depends_on_has_changed() -
 
     assert audit(again_named) is found
     assert audit(again) == found
-    assert audit(snapshot(queues=[LOST, ORG])) == ()
+    assert audit(snapshot([], queues=[LOST, ORG])) == ()

@@ -16,7 +16,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.reporting.journal import Journal
 from extender.web.ops import Ops
-from tests.builders import NOW
+from tests.builders import SOON
 from tests.unit.planner.reason_cases import SENTENCES, Told
 
 #: The gang that the clusters are about.
@@ -42,7 +42,7 @@ def _operations_port(told: Told) -> Iterator[str]:
     policy, before, journal = policies.parse(told.policy), told.before(), Journal()
     journal.note(before, make_plan(before, policy))
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policy, lambda: NOW + 10).blueprint())
+    app.register_blueprint(Ops(journal, lambda: policy, lambda: SOON + 10).blueprint())
     server = make_server("127.0.0.1", 0, app)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

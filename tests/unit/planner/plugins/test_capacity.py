@@ -12,7 +12,7 @@ from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
-from tests.builders import amounts, cluster, gang, node, nodes, queue
+from tests.builders import amounts, gang, node, nodes, queue, snapshot
 
 TEXT = """
 actions: "enqueue, allocate, reclaim, preempt"
@@ -34,7 +34,7 @@ def started(plan: Plan, key: str) -> int:
 
 
 def elastic(name: str, count: int = 9, **rest: Any):  # type: ignore[no-untyped-def]
-    return gang(f"a/{name}", count, least=1, queue=name, cpu=1, **rest)
+    return gang(f"a/{name}", count, min_member=1, queue=name, cpu=1, **rest)
 
 
 def with_due(name: str, cpu: float, **rest: Any) -> Queue:
@@ -43,37 +43,37 @@ def with_due(name: str, cpu: float, **rest: Any) -> Queue:
 
 def test_queues_are_served_up_to_what_they_deserve_first() -> None:
     queues = [with_due("q1", 2), with_due("q2", 4)]
-    plan = decide(cluster(nodes(1, cpu=6), [elastic("q1"), elastic("q2")], queues))
+    plan = decide(snapshot(nodes(1, cpu=6), [elastic("q1"), elastic("q2")], queues))
 
     assert (started(plan, "a/q1"), started(plan, "a/q2")) == (2, 4)
 
 
 def test_what_is_left_may_be_borrowed_up_to_the_capability() -> None:
     queues = [with_due("q1", 2, capability=amounts(cpu=3)), with_due("q2", 4)]
-    plan = decide(cluster(nodes(1, cpu=9), [elastic("q1"), elastic("q2", 1)], queues))
+    plan = decide(snapshot(nodes(1, cpu=9), [elastic("q1"), elastic("q2", 1)], queues))
 
     assert started(plan, "a/q1") == 3
 
 
 def test_a_queue_that_deserves_nothing_comes_last() -> None:
     queues = [queue("aaa"), with_due("q1", 4)]
-    plan = decide(cluster(nodes(1, cpu=4), [elastic("aaa"), elastic("q1")], queues))
+    plan = decide(snapshot(nodes(1, cpu=4), [elastic("aaa"), elastic("q1")], queues))
 
     assert (started(plan, "a/aaa"), started(plan, "a/q1")) == (0, 4)
 
 
 def test_what_was_borrowed_is_given_back() -> None:
-    rich = gang("a/rich", 4, least=1, on=["n1"] * 4, queue="q1", cpu=1)
+    rich = gang("a/rich", 4, min_member=1, on=["n1"] * 4, queue="q1", cpu=1)
     queues = [with_due("q1", 2), with_due("q2", 2)]
-    plan = decide(cluster([node("n1", cpu=4)], [rich, elastic("q2", 1)], queues))
+    plan = decide(snapshot([node("n1", cpu=4)], [rich, elastic("q2", 1)], queues))
 
     assert [order.name for order in plan.evictions] == ["rich-3"]
 
 
 def test_nobody_is_driven_below_its_guarantee() -> None:
-    rich = gang("a/rich", 2, least=1, on=["n1"] * 2, queue="q1", cpu=2)
+    rich = gang("a/rich", 2, min_member=1, on=["n1"] * 2, queue="q1", cpu=2)
     queues = [queue("q1", deserved=amounts(cpu=2), guarantee=amounts(cpu=4)), with_due("q2", 2)]
-    plan = decide(cluster([node("n1", cpu=4)], [rich, elastic("q2", 1)], queues))
+    plan = decide(snapshot([node("n1", cpu=4)], [rich, elastic("q2", 1)], queues))
 
     assert plan.evictions == ()
 
@@ -88,7 +88,7 @@ def test_a_child_is_limited_by_everything_above_it() -> None:
         with_due("one", 2, parent="dept"),
         with_due("two", 2, parent="dept"),
     )
-    plan = decide(cluster(nodes(1, cpu=9), [elastic("one"), elastic("two")], queues), TREE)
+    plan = decide(snapshot(nodes(1, cpu=9), [elastic("one"), elastic("two")], queues), TREE)
 
     assert started(plan, "a/one") + started(plan, "a/two") == 3
 
@@ -103,21 +103,21 @@ def test_the_branch_furthest_below_its_due_goes_first() -> None:
     )
     running = gang("a/run", 2, on=["n1"] * 2, queue="right-a", cpu=1)
     gangs = [running, elastic("left-a", 1, created=5.0), elastic("right-b", 1)]
-    plan = decide(cluster([node("n1", cpu=3)], gangs, queues), TREE)
+    plan = decide(snapshot([node("n1", cpu=3)], gangs, queues), TREE)
 
     assert list(plan.tickets) == ["a/left-a"]
 
 
 def test_a_gang_may_not_name_a_queue_that_has_queues_below_it() -> None:
     queues = tree(queue("dept", parent="root"), queue("team", parent="dept"))
-    plan = decide(cluster(nodes(1), [elastic("dept", 1), elastic("team", 1)], queues), TREE)
+    plan = decide(snapshot(nodes(1), [elastic("dept", 1), elastic("team", 1)], queues), TREE)
 
     assert plan.verdicts[GangKey("a/dept")].reason is Reason.QUEUE_NOT_ALLOWED
     assert started(plan, "a/team") == 1, "others are not made to suffer for it"
 
 
 def test_a_queue_with_an_unknown_parent_is_told_so() -> None:
-    plan = decide(cluster(nodes(1), [elastic("q1", 1)], [queue("q1", parent="nowhere")]), TREE)
+    plan = decide(snapshot(nodes(1), [elastic("q1", 1)], [queue("q1", parent="nowhere")]), TREE)
 
     verdict = plan.verdicts[GangKey("a/q1")]
     assert verdict.reason is Reason.QUEUE_NOT_FOUND
@@ -127,7 +127,7 @@ def test_a_queue_with_an_unknown_parent_is_told_so() -> None:
 def test_volcano_stops_altogether_at_one_bad_queue() -> None:
     volcano = policies.parse(TEXT % ", enableHierarchy: true" + "compatibility: volcano")
     queues = tree(queue("bad", parent="nowhere"), queue("good", parent="root"))
-    before = cluster(nodes(1), [elastic("good", 1)], queues)
+    before = snapshot(nodes(1), [elastic("good", 1)], queues)
 
     assert started(decide(before, volcano), "a/good") == 0
     assert started(decide(before, TREE), "a/good") == 1
@@ -142,11 +142,11 @@ def test_relatives_give_back_before_strangers() -> None:
         with_due("right-a", 2, parent="right"),
     )
     gangs = [
-        gang("a/near", 3, least=1, on=["n1"] * 3, queue="left-b", cpu=1),
-        gang("a/far", 3, least=1, on=["n1"] * 3, queue="right-a", cpu=1),
+        gang("a/near", 3, min_member=1, on=["n1"] * 3, queue="left-b", cpu=1),
+        gang("a/far", 3, min_member=1, on=["n1"] * 3, queue="right-a", cpu=1),
         elastic("left-a", 1),
     ]
-    plan = decide(cluster([node("n1", cpu=6)], gangs, queues), TREE)
+    plan = decide(snapshot([node("n1", cpu=6)], gangs, queues), TREE)
 
     assert [order.name for order in plan.evictions] == ["near-2"]
 
@@ -154,7 +154,7 @@ def test_relatives_give_back_before_strangers() -> None:
 def of_twelve(*gangs: Gang) -> Plan:
     """Decide over twelve cpus, of which `mine` is due six and lends four."""
     mine = with_due("mine", 6, guarantee=amounts(cpu=2))
-    return decide(cluster(nodes(3, cpu=4), gangs, [mine, with_due("theirs", 6)]))
+    return decide(snapshot(nodes(3, cpu=4), gangs, [mine, with_due("theirs", 6)]))
 
 
 def test_a_queue_lends_all_but_its_guarantee() -> None:

@@ -12,7 +12,7 @@ from extender.model.snapshot import ResourceQuota, Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
-from tests.builders import cluster, gang, node, queue
+from tests.builders import gang, node, queue, snapshot
 
 BY_NAMESPACE = """
 actions: "enqueue, allocate{more}"
@@ -52,7 +52,7 @@ def started(snapshot: Snapshot, text: str) -> Counter[str]:
 
 @pytest.mark.parametrize("saying", SAYINGS)
 def test_namespaces_of_one_queue_share_by_weight(saying: str) -> None:
-    before = weigh(cluster([node("n1", cpu=8)], singles("a", 8) + singles("b", 8)), b=3)
+    before = weigh(snapshot([node("n1", cpu=8)], singles("a", 8) + singles("b", 8)), b=3)
 
     assert started(before, saying + BY_NAMESPACE.format(more="")) == {"a": 2, "b": 6}
 
@@ -60,7 +60,7 @@ def test_namespaces_of_one_queue_share_by_weight(saying: str) -> None:
 @pytest.mark.parametrize("saying", SAYINGS)
 def test_what_a_namespace_uses_already_counts(saying: str) -> None:
     running = gang("a/old", 4, cpu=1, on=["n1"] * 4)
-    before = cluster([node("n1", cpu=8)], [running, *singles("a", 8), *singles("b", 8)])
+    before = snapshot([node("n1", cpu=8)], [running, *singles("a", 8), *singles("b", 8)])
 
     assert started(before, saying + BY_NAMESPACE.format(more="")) == {"b": 4}
 
@@ -69,7 +69,7 @@ def test_a_namespace_comes_before_a_queue() -> None:
     """Two queues are due half each; `a` has gangs in both, `b` in one, and takes most of that."""
     right = [gang(f"a/right{n}", 1, cpu=1, queue="right") for n in range(8)]
     gangs = [*singles("a", 8, "left"), *singles("b", 8, "left"), *right]
-    before = cluster([node("n1", cpu=8)], gangs, [queue("left"), queue("right")])
+    before = snapshot([node("n1", cpu=8)], gangs, [queue("left"), queue("right")])
     switched = BY_NAMESPACE.format(more="")
 
     assert started(before, switched) == {"a": 5, "b": 3}
@@ -77,7 +77,7 @@ def test_a_namespace_comes_before_a_queue() -> None:
 
 
 def test_without_the_switch_weights_of_namespaces_mean_nothing() -> None:
-    before = weigh(cluster([node("n1", cpu=8)], singles("a", 8) + singles("b", 8)), b=3)
+    before = weigh(snapshot([node("n1", cpu=8)], singles("a", 8) + singles("b", 8)), b=3)
     silent = BY_NAMESPACE.format(more="").replace("    enableNamespaceOrder: true\n", "")
     off = BY_NAMESPACE.format(more="").replace("Order: true", "Order: false")
 
@@ -86,7 +86,7 @@ def test_without_the_switch_weights_of_namespaces_mean_nothing() -> None:
 
 def test_explain_names_the_shares_of_both_namespaces() -> None:
     full = [gang("b/old", 4, cpu=1, on=["n1"] * 4), gang("a/old", 4, cpu=1, on=["n1"] * 4)]
-    before = weigh(cluster([node("n1", cpu=8)], [*full, *singles("a", 1), *singles("b", 1)]), b=2)
+    before = weigh(snapshot([node("n1", cpu=8)], [*full, *singles("a", 1), *singles("b", 1)]), b=2)
     policy = policies.parse(BY_NAMESPACE.format(more=""))
 
     told = explain(before, make_plan(before, policy), policy, GangKey("a/g00"))
@@ -104,11 +104,13 @@ def test_others_leave_for_the_namespace_that_weighs_more(
 ) -> None:
     """Each has half: by weight 8 that is so little that one more is little still."""
     gangs = [
-        gang("a/old", 4, cpu=1, least=1, on=["n1"] * 4, created=1),
-        gang("b/old", 4, cpu=1, least=1, on=["n1"] * 4, created=1, each={"preemptable": False}),
+        gang("a/old", 4, cpu=1, min_member=1, on=["n1"] * 4, created=1),
+        gang(
+            "b/old", 4, cpu=1, min_member=1, on=["n1"] * 4, created=1, each={"preemptable": False}
+        ),
         gang("b/new", 1, cpu=1, created=2),
     ]
-    before = weigh(cluster([node("n1", cpu=8)], gangs), b=weight)
+    before = weigh(snapshot([node("n1", cpu=8)], gangs), b=weight)
     plan = make_plan(before, policies.parse(saying + BY_NAMESPACE.format(more=", preempt")))
 
     assert [order.namespace for order in plan.evictions] == ["a"] * victims

@@ -6,7 +6,7 @@ from extender.model.gang import Gang, GangKey
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import cluster, gang, nodes, pod, queue, shape
+from tests.builders import gang, nodes, pod, queue, shape, snapshot
 
 HIERARCHY = """
 actions: allocate
@@ -23,7 +23,7 @@ def decide(
     members: list[Gang], plugins: str, cpu: float = 4, actions: str = "allocate, preempt"
 ) -> Plan:
     text = f"actions: '{actions}'\ntiers: [{{plugins: [{plugins}]}}]"
-    return make_plan(cluster(nodes(1, cpu=cpu), members), policies.parse(text))
+    return make_plan(snapshot(nodes(1, cpu=cpu), members), policies.parse(text))
 
 
 def started(plan: Plan, key: str) -> int:
@@ -44,7 +44,7 @@ def test_priority_comes_before_age() -> None:
 
 
 def test_the_smaller_dominant_share_goes_first() -> None:
-    rich = gang("a/rich", 3, least=1, cpu=1, on=["n1", "n1"])
+    rich = gang("a/rich", 3, min_member=1, cpu=1, on=["n1", "n1"])
     poor = gang("a/poor", 1, cpu=1, created=9.0)
     plan = decide([rich, poor], "{name: gang}, {name: drf}", cpu=3)
 
@@ -53,7 +53,7 @@ def test_the_smaller_dominant_share_goes_first() -> None:
 
 
 def test_an_order_that_is_switched_off_is_not_asked() -> None:
-    rich = gang("a/rich", 3, least=1, cpu=1, on=["n1", "n1"])
+    rich = gang("a/rich", 3, min_member=1, cpu=1, on=["n1", "n1"])
     poor = gang("a/poor", 1, cpu=1, created=9.0)
     quiet = "{name: gang, enableJobOrder: false}, {name: drf, enableJobOrder: false}"
 
@@ -61,7 +61,7 @@ def test_an_order_that_is_switched_off_is_not_asked() -> None:
 
 
 def test_only_the_less_important_leave() -> None:
-    same = gang("a/same", 2, least=1, cpu=1, priority=5, on=["n1", "n1"])
+    same = gang("a/same", 2, min_member=1, cpu=1, priority=5, on=["n1", "n1"])
     new = gang("a/new", 1, cpu=1, priority=5, created=9.0)
     more = gang("a/more", 1, cpu=1, priority=6, created=9.0)
 
@@ -70,7 +70,7 @@ def test_only_the_less_important_leave() -> None:
 
 
 def test_by_share_nobody_leaves_for_whoever_would_then_have_more() -> None:
-    two = gang("a/two", 2, least=0, cpu=1, on=["n1", "n1"])
+    two = gang("a/two", 2, min_member=0, cpu=1, on=["n1", "n1"])
     one = gang("a/one", 1, cpu=1, created=9.0)
     large = gang("a/large", 1, cpu=2, created=9.0)
 
@@ -81,7 +81,9 @@ def test_by_share_nobody_leaves_for_whoever_would_then_have_more() -> None:
 def test_of_one_gang_the_most_important_members_go_first() -> None:
     kind = shape(cpu=1)
     members = [pod(f"m{n}", kind, priority=n) for n in range(3)]
-    plan = decide([gang("a/job", least=1, pods=members)], "{name: priority}, {name: gang}", cpu=1)
+    plan = decide(
+        [gang("a/job", min_member=1, pods=members)], "{name: priority}, {name: gang}", cpu=1
+    )
 
     assert list(plan.tickets[GangKey("a/job")].placements) == [members[2].uid]
 
@@ -97,10 +99,12 @@ def test_with_compatibility_a_tree_may_stand_before_proportion() -> None:
     queues = [branch("sci", "root/sci"), branch("dev", "root/eng/dev")]
     queues.append(branch("prod", "root/eng/prod"))
     gangs = [
-        gang("a/both", 10, least=0, queue="sci", cpu=1, memory=1),
-        gang("a/cpu", 10, least=0, queue="dev", cpu=1),
-        gang("a/memory", 10, least=0, queue="prod", memory=1),
+        gang("a/both", 10, min_member=0, queue="sci", cpu=1, memory=1),
+        gang("a/cpu", 10, min_member=0, queue="dev", cpu=1),
+        gang("a/memory", 10, min_member=0, queue="prod", memory=1),
     ]
-    plan = make_plan(cluster(nodes(1, cpu=10, memory=10), gangs, queues), policies.parse(HIERARCHY))
+    plan = make_plan(
+        snapshot(nodes(1, cpu=10, memory=10), gangs, queues), policies.parse(HIERARCHY)
+    )
 
     assert [started(plan, key) for key in ("a/both", "a/cpu", "a/memory")] == [5, 5, 5]

@@ -14,17 +14,7 @@ from extender.plan.budgets import selects
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import (
-    amounts,
-    cluster,
-    gang,
-    lone,
-    node,
-    nodes,
-    pod,
-    queue,
-    shape,
-)
+from tests.builders import amounts, gang, node, nodes, pod, queue, shape, single, snapshot
 
 
 def leaving(plan: Plan) -> list[str]:
@@ -42,11 +32,11 @@ def budget(allowed: int, **rest: Any) -> DisruptionBudget:
 
 class TestPdb:
     def test_a_budget_that_is_used_up_protects_its_pods(self) -> None:
-        low = labelled("a/low", size=3, least=1, on=["n1"] * 3, cpu=1)
+        low = labelled("a/low", size=3, min_member=1, on=["n1"] * 3, cpu=1)
         high = gang("a/high", 2, priority=9, cpu=1)
 
         def evicted(*budgets: DisruptionBudget) -> int:
-            return len(leaving(make_plan(cluster(nodes(1, cpu=3), [low, high], budgets=budgets))))
+            return len(leaving(make_plan(snapshot(nodes(1, cpu=3), [low, high], budgets=budgets))))
 
         assert evicted() == 2
         assert evicted(budget(2)) == 2
@@ -55,7 +45,7 @@ class TestPdb:
     def test_a_disruption_that_is_counted_already_is_free(self) -> None:
         low = labelled("a/low", size=1, on=["n1"], cpu=1)
         high = gang("a/high", 1, priority=9, cpu=1)
-        before = cluster(
+        before = snapshot(
             nodes(1, cpu=1), [low, high], budgets=[budget(0, disrupted=frozenset({"low-0"}))]
         )
 
@@ -80,10 +70,10 @@ class TestPdb:
 
 
 def test_pods_that_are_protected_for_now_do_not_leave() -> None:
-    low, high = lone("a/low", on="n1", cpu=1), gang("a/high", 1, priority=9, cpu=1)
+    low, high = single("a/low", on="n1", cpu=1), gang("a/high", 1, priority=9, cpu=1)
     protected = {PodUid("a-low-0"): "it has only just started"}
 
-    assert leaving(make_plan(cluster(nodes(1, cpu=1), [low, high], protected=protected))) == []
+    assert leaving(make_plan(snapshot(nodes(1, cpu=1), [low, high], protected=protected))) == []
 
 
 def test_what_the_cluster_itself_needs_never_leaves() -> None:
@@ -91,14 +81,14 @@ def test_what_the_cluster_itself_needs_never_leaves() -> None:
     critical = gang("a/agent", 1, on=["n1"], cpu=1, each={"priority_class": "system-node-critical"})
     high = gang("a/high", 1, priority=9, cpu=1)
 
-    assert leaving(make_plan(cluster(nodes(1, cpu=2), [system, critical, high]))) == []
+    assert leaving(make_plan(snapshot(nodes(1, cpu=2), [system, critical, high]))) == []
 
 
 def test_a_pod_that_may_not_preempt_displaces_nobody() -> None:
-    low = lone("a/low", on="n1", cpu=1)
+    low = single("a/low", on="n1", cpu=1)
     meek = gang("a/high", 1, priority=9, cpu=1, each={"may_preempt": False})
 
-    assert leaving(make_plan(cluster(nodes(1, cpu=1), [low, meek]))) == []
+    assert leaving(make_plan(snapshot(nodes(1, cpu=1), [low, meek]))) == []
 
 
 def test_inside_a_gang_more_important_members_displace_surplus_ones() -> None:
@@ -106,12 +96,12 @@ def test_inside_a_gang_more_important_members_displace_surplus_ones() -> None:
         *(pod(f"g-x-{number}", shape(cpu=1), on="n1") for number in range(3)),
         pod("g-x-9", shape(cpu=1), priority=5),
     ]
-    mixed = gang("a/g", pods=pods, on=["n1"], least=2)
+    mixed = gang("a/g", pods=pods, on=["n1"], min_member=2)
     text = """
 actions: preempt
 tiers: [{plugins: [{name: priority}]}]
 """
-    plan = make_plan(cluster([node("n1", cpu=3)], [mixed]), policies.parse(text))
+    plan = make_plan(snapshot([node("n1", cpu=3)], [mixed]), policies.parse(text))
 
     assert leaving(plan) == ["g-x-2"]
 
@@ -133,14 +123,14 @@ tiers:
             created=50.0,
             group={"annotations": {"sla-waiting-time": "5s"}},
         )
-        plan = make_plan(cluster(nodes(1, cpu=4), [patient, hasty]), policies.parse(self.TEXT))
+        plan = make_plan(snapshot(nodes(1, cpu=4), [patient, hasty]), policies.parse(self.TEXT))
 
         assert list(plan.tickets) == ["a/hasty"]
 
     def test_whoever_waited_long_enough_is_let_in_whatever_lower_tiers_say(self) -> None:
         def phase(now: float) -> Phase:
             big = gang("a/big", 1, cpu=1, group={"min_resources": amounts(cpu=99)})
-            plan = make_plan(cluster(nodes(1), [big], now=now), policies.parse(self.TEXT))
+            plan = make_plan(snapshot(nodes(1), [big], now=now), policies.parse(self.TEXT))
             return plan.verdicts[GangKey("a/big")].phase
 
         assert (phase(599.0), phase(601.0)) == (Phase.PENDING, Phase.INQUEUE)
@@ -153,7 +143,7 @@ tiers: [{plugins: [{name: gang}, {name: overcommit, arguments: {overcommit-facto
 """
 
     def decide(self, *gangs: Gang) -> Plan:
-        return make_plan(cluster(nodes(1, cpu=4), gangs), policies.parse(self.TEXT))
+        return make_plan(snapshot(nodes(1, cpu=4), gangs), policies.parse(self.TEXT))
 
     def wants(self, key: str, cpu: float, **rest: Any) -> Gang:
         return gang(key, 1, cpu=1, group={"min_resources": amounts(cpu=cpu)}, **rest)
@@ -200,11 +190,11 @@ tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: predicates}]}]
             self.queue("prod", "root/eng/prod", "100/50/50"),
         ]
         gangs = [
-            gang("a/sci", 10, least=0, queue="sci", cpu=1, memory=1),
-            gang("a/dev", 10, least=0, queue="dev", cpu=1),
-            gang("a/prod", 10, least=0, queue="prod", memory=1),
+            gang("a/sci", 10, min_member=0, queue="sci", cpu=1, memory=1),
+            gang("a/dev", 10, min_member=0, queue="dev", cpu=1),
+            gang("a/prod", 10, min_member=0, queue="prod", memory=1),
         ]
-        before = cluster([node("n", cpu=10, memory=10)], gangs, queues)
+        before = snapshot([node("n", cpu=10, memory=10)], gangs, queues)
 
         assert self.counts(before) == {"a/sci": 5, "a/dev": 5, "a/prod": 5}
 
@@ -217,9 +207,9 @@ tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: predicates}]}]
             self.queue("q32", "root/q3/q32", "100/25/50"),
             self.queue("q4", "root/q4", "100/25"),
         ]
-        cpus = [gang(f"a/{n}", 30, least=0, queue=n, cpu=1) for n in ("q1", "q2", "q31")]
-        memories = [gang(f"a/{n}", 30, least=0, queue=n, memory=1) for n in ("q32", "q4")]
-        before = cluster([node("n", cpu=30, memory=30, pods=500)], [*cpus, *memories], queues)
+        cpus = [gang(f"a/{n}", 30, min_member=0, queue=n, cpu=1) for n in ("q1", "q2", "q31")]
+        memories = [gang(f"a/{n}", 30, min_member=0, queue=n, memory=1) for n in ("q32", "q4")]
+        before = snapshot([node("n", cpu=30, memory=30, pods=500)], [*cpus, *memories], queues)
 
         assert self.counts(before) == {
             "a/q1": 10, "a/q2": 10, "a/q31": 10, "a/q32": 15, "a/q4": 15,

@@ -13,12 +13,12 @@ from extender.plan.policy import policies
 from extender.plan.room.node_index import NodeIndex
 from extender.plan.room.node_match import tolerates
 from extender.plan.session import Session
-from tests.builders import amounts, cluster, gang, node, pod
+from tests.builders import amounts, gang, node, pod, snapshot
 
 
 def usable(members: list[Node], **kind: Any) -> list[str]:
     shape = Shape(requests=amounts(cpu=1, pods=1), **kind)
-    before = cluster(members, [gang("a/x", pods=[pod("x", shape)])])
+    before = snapshot(members, [gang("a/x", pods=[pod("x", shape)])])
     mask = Session(Census(before), policies.DEFAULT).places.usable(shape)
     return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
 
@@ -121,7 +121,7 @@ tiers:
   - name: predicates
     arguments: {predicate.TaintTolerationEnable: false}
 """
-    before = cluster([node("a", taints=["k=v"])], [gang("a/x", 1, cpu=1)])
+    before = snapshot([node("a", taints=["k=v"])], [gang("a/x", 1, cpu=1)])
     session = Session(Census(before), policies.parse(text))
     (state,) = session.census.contenders.values()
 
@@ -129,7 +129,7 @@ tiers:
 
 
 def test_answers_are_remembered_until_a_node_changes() -> None:
-    before = cluster([node("a")], [gang("a/x", 1, cpu=1)])
+    before = snapshot([node("a")], [gang("a/x", 1, cpu=1)])
     kind = next(iter(before.gangs.values())).pods[0].shape
     first = Session(Census(before), policies.DEFAULT).places.usable(kind)
 

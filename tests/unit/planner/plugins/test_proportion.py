@@ -13,7 +13,7 @@ from extender.plan.decision import Plan, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
-from tests.builders import amounts, cluster, gang, node, nodes, queue
+from tests.builders import amounts, gang, node, nodes, queue, snapshot
 
 
 def started(plan: Plan, key: str) -> int:
@@ -22,12 +22,12 @@ def started(plan: Plan, key: str) -> int:
 
 
 def pods(queue_name: str, count: int = 20, **rest: object):  # type: ignore[no-untyped-def]
-    return gang(f"a/{queue_name}", count, least=1, queue=queue_name, cpu=1, **rest)
+    return gang(f"a/{queue_name}", count, min_member=1, queue=queue_name, cpu=1, **rest)
 
 
 def test_queues_get_their_weighted_part() -> None:
     plan = make_plan(
-        cluster(nodes(3, cpu=4), [pods("q1"), pods("q2")], [queue("q1", 1), queue("q2", 2)])
+        snapshot(nodes(3, cpu=4), [pods("q1"), pods("q2")], [queue("q1", 1), queue("q2", 2)])
     )
 
     assert (started(plan, "a/q1"), started(plan, "a/q2")) == (4, 8)
@@ -35,7 +35,7 @@ def test_queues_get_their_weighted_part() -> None:
 
 def test_what_a_queue_does_not_want_is_the_others() -> None:
     plan = make_plan(
-        cluster(nodes(3, cpu=4), [pods("q1"), pods("q2", 2)], [queue("q1", 1), queue("q2", 9)])
+        snapshot(nodes(3, cpu=4), [pods("q1"), pods("q2", 2)], [queue("q1", 1), queue("q2", 9)])
     )
 
     assert (started(plan, "a/q1"), started(plan, "a/q2")) == (10, 2)
@@ -43,7 +43,7 @@ def test_what_a_queue_does_not_want_is_the_others() -> None:
 
 def test_nobody_exceeds_its_capability_even_in_an_empty_cluster() -> None:
     limited = queue("q1", capability=amounts(cpu=3))
-    plan = make_plan(cluster(nodes(3, cpu=4), [gang("a/q1", 4, queue="q1", cpu=1)], [limited]))
+    plan = make_plan(snapshot(nodes(3, cpu=4), [gang("a/q1", 4, queue="q1", cpu=1)], [limited]))
 
     assert started(plan, "a/q1") == 0
     assert plan.verdicts[GangKey("a/q1")].reason in (
@@ -54,14 +54,14 @@ def test_nobody_exceeds_its_capability_even_in_an_empty_cluster() -> None:
 
 def test_a_capability_may_limit_pods_too() -> None:
     limited = queue("q1", capability=amounts(pods=3))
-    plan = make_plan(cluster(nodes(3, cpu=4), [pods("q1")], [limited]))
+    plan = make_plan(snapshot(nodes(3, cpu=4), [pods("q1")], [limited]))
 
     assert started(plan, "a/q1") == 3
 
 
 def test_what_is_guaranteed_to_one_is_not_lent_to_others() -> None:
     queues = [queue("q1"), queue("q2", guarantee=amounts(cpu=4))]
-    plan = make_plan(cluster(nodes(3, cpu=4), [pods("q1")], queues))
+    plan = make_plan(snapshot(nodes(3, cpu=4), [pods("q1")], queues))
 
     assert started(plan, "a/q1") == 8
 
@@ -69,13 +69,13 @@ def test_what_is_guaranteed_to_one_is_not_lent_to_others() -> None:
 def test_the_queue_of_higher_priority_goes_first() -> None:
     queues = [queue("q1"), queue("q2", priority=5)]
     gangs = [gang(f"a/{name}", 2, queue=name, cpu=2) for name in ("q1", "q2")]
-    plan = make_plan(cluster(nodes(2, cpu=2), gangs, queues))
+    plan = make_plan(snapshot(nodes(2, cpu=2), gangs, queues))
 
     assert list(plan.tickets) == ["a/q2"]
 
 
 def test_a_closed_queue_starts_nothing_and_says_so() -> None:
-    plan = make_plan(cluster(nodes(1), [pods("q1")], [queue("q1", state="Closed")]))
+    plan = make_plan(snapshot(nodes(1), [pods("q1")], [queue("q1", state="Closed")]))
 
     assert plan.tickets == {}
     assert plan.verdicts[GangKey("a/q1")].reason is Reason.QUEUE_CLOSED
@@ -83,27 +83,27 @@ def test_a_closed_queue_starts_nothing_and_says_so() -> None:
 
 
 def test_a_queue_takes_back_its_due_from_one_that_has_too_much() -> None:
-    rich = gang("a/rich", 4, least=1, on=["n1"] * 4, queue="q1", cpu=1)
+    rich = gang("a/rich", 4, min_member=1, on=["n1"] * 4, queue="q1", cpu=1)
     plan = make_plan(
-        cluster([node("n1", cpu=4)], [rich, pods("q2", 2)], [queue("q1"), queue("q2")])
+        snapshot([node("n1", cpu=4)], [rich, pods("q2", 2)], [queue("q1"), queue("q2")])
     )
 
     assert [(order.action, order.beneficiary) for order in plan.evictions] == [("reclaim", "a/q2")]
 
 
 def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
-    rich = gang("a/rich", 4, least=1, on=["n1"] * 4, queue="q1", cpu=1)
+    rich = gang("a/rich", 4, min_member=1, on=["n1"] * 4, queue="q1", cpu=1)
     queues = [queue("q1", reclaimable=False), queue("q2")]
-    plan = make_plan(cluster([node("n1", cpu=4)], [rich, pods("q2", 2)], queues))
+    plan = make_plan(snapshot([node("n1", cpu=4)], [rich, pods("q2", 2)], queues))
 
     assert plan.evictions == ()
 
 
 def test_a_queue_within_its_due_gives_nothing_back() -> None:
-    fair = gang("a/fair", 2, least=1, on=["n1"] * 2, queue="q1", cpu=1)
-    full = gang("a/full", 2, least=1, on=["n1"] * 2, queue="q2", cpu=1)
+    fair = gang("a/fair", 2, min_member=1, on=["n1"] * 2, queue="q1", cpu=1)
+    full = gang("a/full", 2, min_member=1, on=["n1"] * 2, queue="q2", cpu=1)
     plan = make_plan(
-        cluster([node("n1", cpu=4)], [fair, full, pods("q3", 2)], [queue("q1"), queue("q2")])
+        snapshot([node("n1", cpu=4)], [fair, full, pods("q3", 2)], [queue("q1"), queue("q2")])
     )
 
     assert plan.evictions == ()
@@ -113,7 +113,7 @@ def test_a_gang_is_kept_out_while_its_minimum_exceeds_the_capability() -> None:
     big = gang(
         "a/big", 1, queue="q1", cpu=1, group={"min_resources": amounts(cpu=9), "dialect": "x"}
     )
-    plan = make_plan(cluster(nodes(9), [big], [queue("q1", capability=amounts(cpu=8))]))
+    plan = make_plan(snapshot(nodes(9), [big], [queue("q1", capability=amounts(cpu=8))]))
 
     verdict = plan.verdicts[GangKey("a/big")]
     assert (verdict.phase, verdict.reason) == (Phase.PENDING, Reason.QUEUE_AT_CAPABILITY)
@@ -125,14 +125,14 @@ def test_a_gang_is_kept_out_while_its_minimum_exceeds_the_capability() -> None:
 
 def door(*gangs: Gang, lately: str = "", policy: Policy = policies.DEFAULT) -> dict[str, Verdict]:
     """One queue of 8 cpus, of which somebody said that they need all."""
-    seen = cluster(nodes(2, cpu=8), gangs, [queue("q", capability=amounts(cpu=8))])
+    seen = snapshot(nodes(2, cpu=8), gangs, [queue("q", capability=amounts(cpu=8))])
     seen = replace(seen, let_in_lately=frozenset(map(GangKey, filter(None, [lately]))))
     return {str(key): each for key, each in make_plan(seen, policy).verdicts.items()}
 
 
 def says(key: str, said: float, size: int = 0, phase: Phase = Phase.PENDING, **rest: Any) -> Gang:
     group = {"min_resources": amounts(cpu=said), "phase": phase}
-    members = {"pods": [], "least": 1} if not size else {}
+    members = {"pods": [], "min_member": 1} if not size else {}
     return gang(key, size, queue="q", group=group, **members, **rest)
 
 
@@ -192,7 +192,7 @@ def test_volcanos_way_believes_for_ever(plugin: str) -> None:
 
 def test_figures_tell_what_queues_deserve_use_and_want() -> None:
     plan = make_plan(
-        cluster(nodes(1, cpu=4), [pods("q1", 6), pods("q2", 6)], [queue("q1"), queue("q2", 3)])
+        snapshot(nodes(1, cpu=4), [pods("q1", 6), pods("q2", 6)], [queue("q1"), queue("q2", 3)])
     )
     figures = plan.queues["q2"]
 

@@ -16,7 +16,7 @@ from extender.plan.decision import Plan, Standing, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.remedies import remedies
-from tests.builders import amounts, cluster, gang, node, pod, shape
+from tests.builders import amounts, gang, node, pod, shape, snapshot
 
 VOLCANO = policies.parse("compatibility: volcano")
 KEY = GangKey("a/train")
@@ -37,7 +37,7 @@ def to_come(key: str, size: int, cpu: float = 1, **group: Any) -> Gang:
 
 
 def seen(*gangs: Gang, quotas: tuple[ResourceQuota, ...]) -> Snapshot:
-    return replace(cluster([node("n1", cpu=64)], gangs), quotas={"a": quotas})
+    return replace(snapshot([node("n1", cpu=64)], gangs), quotas={"a": quotas})
 
 
 def verdict(plan: Plan, key: GangKey = KEY) -> Verdict:
@@ -80,7 +80,7 @@ def test_a_gang_whose_pods_exist_is_not_held_for_what_they_use_themselves() -> N
 
 
 def test_a_gang_that_lacks_members_asks_for_those_alone() -> None:
-    three = gang("a/train", 3, cpu=1, least=4, group={"min_resources": amounts(cpu=4)})
+    three = gang("a/train", 3, cpu=1, min_member=4, group={"min_resources": amounts(cpu=4)})
     fits = make_plan(seen(three, quotas=(quota({"cpu": "4"}, {"cpu": "3"}),)))
     full = make_plan(seen(three, quotas=(quota({"cpu": "4"}, {"cpu": "4"}),)))
 
@@ -95,7 +95,7 @@ def test_members_that_are_leaving_or_done_must_be_created_anew() -> None:
         pod("train-1", shape(cpu=1), status=Status.FAILED),
         pod("train-2", shape(cpu=1)),
     ]
-    torn = gang("a/train", pods=pods, least=3, group={"min_resources": amounts(cpu=3)})
+    torn = gang("a/train", pods=pods, min_member=3, group={"min_resources": amounts(cpu=3)})
     plan = make_plan(seen(torn, quotas=(quota({"cpu": "3"}, {"cpu": "2"}),)))
 
     assert verdict(plan).message.startswith("its minimum asks for 2 cpu")
@@ -126,7 +126,7 @@ def test_the_number_of_pods_counts_said_or_not(name: str) -> None:
 
 def test_of_limits_the_part_of_the_members_counts_that_do_not_exist_yet() -> None:
     about = {"min_resources": amounts(cpu=4), "min_limits": Resources({"limits.cpu": 8000})}
-    one = gang("a/train", 1, cpu=1, least=4, group=about)
+    one = gang("a/train", 1, cpu=1, min_member=4, group=about)
     plan = make_plan(seen(one, quotas=(quota({"limits.cpu": "8"}, {"limits.cpu": "4"}),)))
 
     assert "asks for 6 limits.cpu for pods" in verdict(plan).message

@@ -9,19 +9,19 @@ from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import amounts, cluster, gang, node, pod
+from tests.builders import amounts, gang, node, pod, snapshot
 
 
 def goes_to(members: list[Node], plugin: str, kind: Shape | None = None, *running: str) -> str:
     """Place one pod of one cpu; *running* names the nodes of pods like it that run."""
     kind = kind or Shape(requests=amounts(cpu=1, memory=1, pods=1))
     seated = [
-        gang(f"a/old{n}", least=0, pods=[pod(f"old{n}", kind, on=name)])
+        gang(f"a/old{n}", min_member=0, pods=[pod(f"old{n}", kind, on=name)])
         for n, name in enumerate(running)
     ]
     new = gang("a/new", pods=[pod("new", kind)])
     text = f"actions: allocate\ntiers: [{{plugins: [{{name: gang}}, {plugin}]}}]"
-    plan = make_plan(cluster(members, [*seated, new]), policies.parse(text))
+    plan = make_plan(snapshot(members, [*seated, new]), policies.parse(text))
     return next(iter(plan.tickets[GangKey("a/new")].placements.values()))
 
 

@@ -16,7 +16,7 @@ from extender.plan.policy import policies
 from extender.plan.queues import hierarchy
 from extender.plan.queues.hierarchy import Tree
 from extender.plan.room.state import QueueUse
-from tests.builders import cluster, gang, nodes, queue
+from tests.builders import gang, nodes, queue, snapshot
 from tests.strategies import examples
 from tests.unit.planner.random_cases import Maker
 from tests.unit.planner.test_cases import decide
@@ -93,7 +93,7 @@ def test_so_it_does_where_many_take_turns_and_a_full_cluster_changes_hands(
     gangs = [gang(f"a/r{n}", 1, on=["n1"], cpu=1, queue="sci") for n in range(12)]
     for n, name in enumerate(("dev", "prod", "sci") * 6):
         gangs.append(gang(f"b/w{n:02}", 1, cpu=1 + n % 2, memory=n % 3, queue=name, created=n))
-    plan = make_plan(cluster(nodes(2, cpu=12, memory=8), gangs, queues), POLICY)
+    plan = make_plan(snapshot(nodes(2, cpu=12, memory=8), gangs, queues), POLICY)
 
     assert plan.tickets
     assert plan.evictions
@@ -114,7 +114,7 @@ def additions(monkeypatch: pytest.MonkeyPatch, running: int) -> int:
 
     with monkeypatch.context() as patch:
         patch.setattr(hierarchy, "_add", counted)
-        plan: Plan = make_plan(cluster(room, gangs, [queue("mine"), queue("theirs")]), POLICY)
+        plan: Plan = make_plan(snapshot(room, gangs, [queue("mine"), queue("theirs")]), POLICY)
     assert len(plan.tickets) == 20
     return count[0]
 
