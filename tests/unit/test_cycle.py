@@ -11,19 +11,18 @@ from extender import cycle
 from extender.cache.inflight import Stage
 from extender.cycle import REST, SHORT_REST, rest
 from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
-from tests.unit.cache.building import GANG, amounts, bare_pod, group, lone, pod, uid
+from tests.builders import GANG, pod, pod_group, seen, shape, uid
 from tests.unit.reservations.world import World
 
 #: Fills a node.
-BIG = Shape(requests=amounts(cpu=4))
+BIG = shape(cpu=4)
 
 
 def complete_gang() -> list[Any]:
-    return [group(), pod("p0"), pod("p1")]
+    return [pod_group(), seen("p0"), seen("p1")]
 
 
 def test_a_complete_gang_gets_a_node_reserved_for_each_member() -> None:
@@ -42,7 +41,7 @@ def test_only_members_that_kube_scheduler_has_put_aside_are_woken() -> None:
 
 
 def test_a_pod_refused_before_our_time_is_known_by_its_condition_and_woken() -> None:
-    world = World(group(), pod("p0", refusal="0/2 nodes are available"), pod("p1"))
+    world = World(pod_group(), seen("p0", refusal="0/2 nodes are available"), seen("p1"))
 
     assert world.turn() == ["p0"]
 
@@ -93,7 +92,7 @@ def test_a_pass_is_due_as_soon_as_a_gang_may_be_tried_again() -> None:
 
 def test_a_node_on_which_kube_scheduler_would_not_have_a_pod_is_not_tried_again_at_once() -> None:
     words = "0/2 nodes are available: volume node affinity conflict"
-    world = World(group(), pod("p0", refusal=words), pod("p1"))
+    world = World(pod_group(), seen("p0", refusal=words), seen("p1"))
     world.turn()
     first = world.of("p0").node
 
@@ -104,13 +103,13 @@ def test_a_node_on_which_kube_scheduler_would_not_have_a_pod_is_not_tried_again_
 
 
 def test_a_ticket_is_not_issued_into_room_that_was_taken_while_it_was_planned() -> None:
-    world = World(group(), pod("p0", shape=BIG), pod("p1", shape=BIG))
+    world = World(pod_group(), seen("p0", shape=BIG), seen("p1", shape=BIG))
 
     def plan_while_another_gang_arrives(snapshot: Snapshot) -> Plan:
         plan = make_plan(snapshot)
         world.ledger.renew(plan)
         made = PodGroup(namespace="a", name="quick", min_member=4)
-        assert world.arrivals.admit(bare_pod("q0"), made, "default", ["n1"])
+        assert world.arrivals.admit(pod("q0"), made, "default", ["n1"])
         return plan
 
     world.make_plan = plan_while_another_gang_arrives
@@ -135,8 +134,8 @@ def test_a_gang_that_arrived_while_it_was_planned_keeps_the_places_it_took() -> 
 
 
 def test_members_refused_before_their_gang_was_let_in_are_woken() -> None:
-    world = World(group(min_member=3))
-    world.see(pod("p0"))
+    world = World(pod_group(min_member=3))
+    world.see(seen("p0"))
     assert not world.ask("p0").nodes, "there is no plan yet"
     world.turn()
     assert world.ask("p1").nodes
@@ -167,7 +166,7 @@ def test_but_for_a_shorter_one_while_a_gang_waits_for_the_next_plan_alone(
     world.cycle.start()
     try:
         assert planned.acquire(timeout=20)
-        world.see(pod("p2"))
+        world.see(seen("p2"))
         assert not planned.acquire(timeout=0.2), "it does not rest"
         world.published.hurry()
         assert planned.acquire(timeout=20), "it rests though somebody waits"
@@ -210,7 +209,7 @@ def test_a_ticket_lasts_longer_while_kube_scheduler_works_through_its_queue() ->
 
 def test_an_ordinary_pod_on_its_way_to_filter_is_left_alone() -> None:
     world = World()
-    world.see(lone("web", created=world.clock.now() + 1))
+    world.see(seen("web", "", created=world.clock.now() + 1))
 
     assert world.turn() == []
     assert world.table.of(uid("web")) is None
@@ -224,7 +223,7 @@ def test_a_promise_survives_the_passes_until_the_pod_is_seen_on_its_node() -> No
 
     assert world.table.of(uid("p0")).stage is Stage.BOUND
 
-    world.see(pod("p0", on="n1"))
+    world.see(seen("p0", on="n1"))
 
     assert world.table.of(uid("p0")) is None
 
@@ -256,7 +255,7 @@ def test_while_nothing_may_be_planned_what_came_and_went_is_forgotten() -> None:
     world.cluster.tidy = tidied.set  # type: ignore[method-assign]
     world.cycle.start()
     try:
-        world.see(pod("p1"))
+        world.see(seen("p1"))
         assert tidied.wait(20)
     finally:
         world.cycle.stop()

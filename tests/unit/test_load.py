@@ -24,8 +24,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
 from extender.plan.verdict.remedies import remedies
-from tests.builders import gang, node, nodes, pod as member, shape, snapshot
-from tests.unit.cache.building import GANG, group, pod
+from tests.builders import GANG, gang, node, nodes, pod as member, pod_group, seen, shape, snapshot
 from tests.unit.kube import json_objects as make
 from tests.unit.planner.sayings import shown
 from tests.unit.reservations.world import OPEN, World
@@ -58,7 +57,7 @@ def kept_bytes(make_things: Callable[[], list[Any]]) -> int:
 
 
 def test_a_gang_of_a_billion_is_refused_and_planned_without_counting_to_it() -> None:
-    world = World(group(min_member=BILLION), pod("p0"), pod("p1"), plan=OPEN)
+    world = World(pod_group(min_member=BILLION), seen("p0"), seen("p1"), plan=OPEN)
 
     def ask_and_plan() -> list[Any]:
         return [world.ask("p0"), world.turn()]
@@ -85,8 +84,8 @@ def test_what_would_help_a_gang_of_a_billion_is_not_tried_out() -> None:
 
 
 def test_a_gang_of_a_billion_keeps_no_other_from_starting() -> None:
-    world = World(group(min_member=BILLION), pod("p0"), plan=OPEN)
-    world.see(group("small"), pod("q0", "small"), pod("q1", "small"))
+    world = World(pod_group(min_member=BILLION), seen("p0"), plan=OPEN)
+    world.see(pod_group("small"), seen("q0", "small"), seen("q1", "small"))
     world.turn()
 
     assert set(world.places(GangKey("a/small"))) == {"q0", "q1"}

@@ -7,13 +7,13 @@ import pytest
 from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
+from extender.model.dialect import COSCHEDULING
 from extender.model.gang import Gang, GangKey, Membership
 from extender.model.queue import Namespace, PriorityClass, Queue, QueueState, Share
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.queues.kinship import DEEPEST
-
-from .building import COSCHEDULING, GANG, NOW, bare_pod, cluster, group, lone, pod
+from tests.builders import GANG, NOW, cache, pod, pod_group, seen
 
 
 def gang_of(made: Cluster) -> Gang:
@@ -30,20 +30,20 @@ def reason(made: Cluster) -> Reason | None:
 
 
 def test_without_any_policy_everything_is_in_the_default_queue() -> None:
-    made = cluster(group())
+    made = cache(pod_group())
 
     assert gang_of(made).queue == "default"
     assert list(made.snapshot(NOW).queues) == ["default"]
 
 
 def test_the_queue_a_group_names_is_its_queue() -> None:
-    made = cluster(group(queue="gold"), Queue(name="gold"))
+    made = cache(pod_group(queue="gold"), Queue(name="gold"))
 
     assert (gang_of(made).queue, gang_of(made).problem) == ("gold", None)
 
 
 def test_a_queue_that_does_not_exist_is_a_problem_until_it_does() -> None:
-    made = cluster(group(queue="gold"))
+    made = cache(pod_group(queue="gold"))
 
     assert reason(made) is Reason.QUEUE_NOT_FOUND
 
@@ -57,7 +57,7 @@ def test_a_queue_that_does_not_exist_is_a_problem_until_it_does() -> None:
 
 
 def test_a_queue_that_cannot_be_used_says_so_through_its_gangs() -> None:
-    made = cluster(group(queue="gold"), Queue(name="gold", problem="its weight is -1"))
+    made = cache(pod_group(queue="gold"), Queue(name="gold", problem="its weight is -1"))
 
     problem = gang_of(made).problem
 
@@ -67,7 +67,7 @@ def test_a_queue_that_cannot_be_used_says_so_through_its_gangs() -> None:
 
 def test_a_queue_too_far_below_the_top_starts_nothing_until_it_is_nearer() -> None:
     line = [Queue(name=f"q{n}", parent=f"q{n - 1}" if n else "") for n in range(DEEPEST + 1)]
-    made = cluster(group(queue=f"q{DEEPEST}"), *line)
+    made = cache(pod_group(queue=f"q{DEEPEST}"), *line)
 
     problem = gang_of(made).problem
     assert problem is not None
@@ -83,27 +83,27 @@ def test_a_queue_too_far_below_the_top_starts_nothing_until_it_is_nearer() -> No
 
 
 def test_the_namespace_names_the_queue_of_those_who_name_none() -> None:
-    made = cluster(group(), Namespace(name="a", queue="gold"), Queue(name="gold"))
+    made = cache(pod_group(), Namespace(name="a", queue="gold"), Queue(name="gold"))
 
     assert gang_of(made).queue == "gold"
 
 
 @pytest.mark.parametrize("written", ["", "default"])
 def test_the_word_default_is_no_choice_because_the_crd_fills_it_in(written: str) -> None:
-    made = cluster(group(queue=written), Namespace(name="a", queue="gold"), Queue(name="gold"))
+    made = cache(pod_group(queue=written), Namespace(name="a", queue="gold"), Queue(name="gold"))
 
     assert gang_of(made).queue == "gold"
 
 
 def test_a_queue_of_the_namespaces_name_is_its_queue() -> None:
-    made = cluster(group(), Queue(name="a"))
+    made = cache(pod_group(), Queue(name="a"))
 
     assert gang_of(made).queue == "a"
 
 
 def test_namespaces_can_be_queues_by_themselves() -> None:
     policy = QueuePolicy(namespaces_are_queues=True)
-    made = cluster(group(), Namespace(name="a"), policy=policy)
+    made = cache(pod_group(), Namespace(name="a"), policy=policy)
     snapshot = made.snapshot(NOW)
 
     assert snapshot.gangs[GANG].queue == "a"
@@ -112,15 +112,15 @@ def test_namespaces_can_be_queues_by_themselves() -> None:
 
 
 def test_the_queue_of_last_resort_can_have_another_name() -> None:
-    made = cluster(group(), policy=QueuePolicy(default_queue="batch"))
+    made = cache(pod_group(), policy=QueuePolicy(default_queue="batch"))
 
     assert gang_of(made).queue == "batch"
     assert list(made.snapshot(NOW).queues) == ["batch"]
 
 
 def test_tenants_cannot_promote_themselves() -> None:
-    made = cluster(
-        group(queue="gold"),
+    made = cache(
+        pod_group(queue="gold"),
         Queue(name="gold"),
         Namespace(name="a", allowed=frozenset({"silver", "bronze"})),
     )
@@ -135,8 +135,8 @@ def test_tenants_cannot_promote_themselves() -> None:
 
 def test_pods_cannot_promote_themselves_either() -> None:
     ambitious = Membership(key=GANG, named=True, min_member=1, queue="gold")
-    made = cluster(
-        SeenPod(bare_pod("w-0"), ambitious),
+    made = cache(
+        SeenPod(pod("w-0"), ambitious),
         Queue(name="gold"),
         Namespace(name="a", allowed=frozenset()),
     )
@@ -145,8 +145,8 @@ def test_pods_cannot_promote_themselves_either() -> None:
 
 
 def test_what_the_administrators_allow_later_is_allowed_at_once() -> None:
-    made = cluster(
-        group(queue="gold"), Queue(name="gold"), Namespace(name="a", allowed=frozenset())
+    made = cache(
+        pod_group(queue="gold"), Queue(name="gold"), Namespace(name="a", allowed=frozenset())
     )
     made.snapshot(NOW)
     made.apply(Upsert(Namespace(name="a", allowed=frozenset({"gold"}))))
@@ -155,8 +155,8 @@ def test_what_the_administrators_allow_later_is_allowed_at_once() -> None:
 
 
 def test_a_namespace_may_always_name_its_own_queue() -> None:
-    made = cluster(
-        group(queue="gold"),
+    made = cache(
+        pod_group(queue="gold"),
         Queue(name="gold"),
         Namespace(name="a", queue="gold", allowed=frozenset()),
     )
@@ -174,15 +174,18 @@ def message(made: Cluster) -> str:
 
 @UNSAID
 def test_the_only_queue_of_the_list_is_that_of_gangs_that_name_none(said: str) -> None:
-    made = cluster(group(queue=said), Queue(name="silver"), listed("silver"))
+    made = cache(pod_group(queue=said), Queue(name="silver"), listed("silver"))
 
     assert (gang_of(made).queue, reason(made)) == ("silver", None)
 
 
 @UNSAID
 def test_a_gang_that_names_none_has_to_choose_where_the_list_has_several(said: str) -> None:
-    made = cluster(
-        group(queue=said), Queue(name="silver"), Queue(name="bronze"), listed("silver", "bronze")
+    made = cache(
+        pod_group(queue=said),
+        Queue(name="silver"),
+        Queue(name="bronze"),
+        listed("silver", "bronze"),
     )
 
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
@@ -195,20 +198,20 @@ def test_a_gang_that_names_none_has_to_choose_where_the_list_has_several(said: s
 
 @UNSAID
 def test_an_empty_list_allows_not_even_the_default_queue(said: str) -> None:
-    made = cluster(group(queue=said), Namespace(name="a", allowed=frozenset()))
+    made = cache(pod_group(queue=said), Namespace(name="a", allowed=frozenset()))
 
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
     assert "may use no queue: its annotation gang-extender.io/queues is empty" in message(made)
 
 
 def test_the_default_queue_is_that_of_gangs_that_name_none_where_it_is_listed() -> None:
-    made = cluster(group(), Queue(name="silver"), listed("silver", "default"))
+    made = cache(pod_group(), Queue(name="silver"), listed("silver", "default"))
 
     assert (gang_of(made).queue, reason(made)) == ("default", None)
 
 
 def test_the_queue_of_the_namespaces_name_is_left_where_the_list_does_not_have_it() -> None:
-    made = cluster(group(), Queue(name="a"), Queue(name="silver"), listed("silver"))
+    made = cache(pod_group(), Queue(name="a"), Queue(name="silver"), listed("silver"))
 
     assert (gang_of(made).queue, reason(made)) == ("silver", None)
 
@@ -216,13 +219,13 @@ def test_the_queue_of_the_namespaces_name_is_left_where_the_list_does_not_have_i
 @UNSAID
 def test_a_home_queue_that_is_written_is_allowed_beside_the_list(said: str) -> None:
     home = Namespace(name="a", queue="gold", allowed=frozenset({"silver", "bronze"}))
-    made = cluster(group(queue=said), Queue(name="gold"), home)
+    made = cache(pod_group(queue=said), Queue(name="gold"), home)
 
     assert (gang_of(made).queue, reason(made)) == ("gold", None)
 
 
 def test_a_namespace_not_seen_yet_may_use_no_queue() -> None:
-    made = cluster(group(queue="gold"), group("other"), Queue(name="gold"))
+    made = cache(pod_group(queue="gold"), pod_group("other"), Queue(name="gold"))
     made.require_namespaces()
 
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
@@ -239,55 +242,59 @@ DENY = QueuePolicy(deny_unlisted=True)
 
 @pytest.mark.parametrize("said", ["", "default", "a", "gold"])
 def test_unlisted_namespaces_can_be_denied_every_queue(said: str) -> None:
-    items = (group(queue=said), Queue(name="gold"), Queue(name="a"), Namespace(name="a"))
-    made = cluster(*items, policy=DENY)
+    items = (pod_group(queue=said), Queue(name="gold"), Queue(name="a"), Namespace(name="a"))
+    made = cache(*items, policy=DENY)
 
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
     assert message(made) == (
         "namespace a may use no queue: unlisted namespaces are denied; an administrator has to"
         " list queues in its annotation gang-extender.io/queues"
     )
-    assert reason(cluster(*items)) is None
+    assert reason(cache(*items)) is None
 
 
 def test_who_is_denied_may_not_make_itself_a_queue() -> None:
     policy = QueuePolicy(deny_unlisted=True, namespaces_are_queues=True)
 
-    assert reason(cluster(group(), Namespace(name="a"), policy=policy)) is Reason.QUEUE_NOT_ALLOWED
+    assert (
+        reason(cache(pod_group(), Namespace(name="a"), policy=policy)) is Reason.QUEUE_NOT_ALLOWED
+    )
 
 
 @pytest.mark.parametrize("said", [{"queue": "gold"}, {"allowed": frozenset({"gold"})}])
 def test_a_namespace_with_a_list_or_a_home_is_not_denied(said: dict[str, Any]) -> None:
-    made = cluster(group(), Queue(name="gold"), Namespace(name="a", **said), policy=DENY)
+    made = cache(pod_group(), Queue(name="gold"), Namespace(name="a", **said), policy=DENY)
 
     assert (gang_of(made).queue, reason(made)) == ("gold", None)
 
 
 def test_a_namespace_nobody_has_told_us_of_is_unlisted() -> None:
-    assert reason(cluster(group(), policy=DENY)) is Reason.QUEUE_NOT_ALLOWED
+    assert reason(cache(pod_group(), policy=DENY)) is Reason.QUEUE_NOT_ALLOWED
 
 
 def test_whoever_runs_in_a_namespace_that_is_denied_counts_in_the_last_resort() -> None:
-    running = pod("w-0", on="n1", started_in="gold")
-    made = cluster(group(), running, Queue(name="gold"), Namespace(name="a"), policy=DENY)
+    running = seen("w-0", on="n1", started_in="gold")
+    made = cache(pod_group(), running, Queue(name="gold"), Namespace(name="a"), policy=DENY)
 
     assert gang_of(made).queue == "default"
 
 
 def test_whoever_runs_without_a_home_counts_where_it_was_started_or_in_the_last_resort() -> None:
     silver, bronze = Queue(name="silver"), Queue(name="bronze")
-    started = pod("w-0", on="n1", started_in="silver")
+    started = seen("w-0", on="n1", started_in="silver")
     lists = listed("silver", "bronze")
 
-    assert gang_of(cluster(group(), started, silver, bronze, lists)).queue == "silver"
-    assert gang_of(cluster(group(), pod("w-0", on="n1"), silver, bronze, lists)).queue == "default"
+    assert gang_of(cache(pod_group(), started, silver, bronze, lists)).queue == "silver"
+    assert (
+        gang_of(cache(pod_group(), seen("w-0", on="n1"), silver, bronze, lists)).queue == "default"
+    )
 
 
 AT_MOST_THREE = Share(queue="gold", namespace="a", most=Resources({"cpu": 3000}))
 
 
 def test_what_a_namespace_has_of_a_queue_is_in_the_snapshot_while_the_queue_exists() -> None:
-    made = cluster(Namespace(name="a", shares=(AT_MOST_THREE,)))
+    made = cache(Namespace(name="a", shares=(AT_MOST_THREE,)))
     assert made.snapshot(NOW).shares == {}
 
     made.apply(Upsert(Queue(name="gold")))
@@ -300,11 +307,11 @@ def test_what_a_namespace_has_of_a_queue_is_in_the_snapshot_while_the_queue_exis
 def test_nothing_is_kept_for_a_namespace_in_a_queue_it_may_not_use() -> None:
     lists = Namespace(name="a", shares=(AT_MOST_THREE,), allowed=frozenset({"silver"}))
 
-    assert cluster(lists, Queue(name="gold")).snapshot(NOW).shares == {}
+    assert cache(lists, Queue(name="gold")).snapshot(NOW).shares == {}
 
 
 def test_nobody_gets_in_by_a_typo() -> None:
-    made = cluster(group(), Namespace(name="a", problem="the annotation x cannot be read"))
+    made = cache(pod_group(), Namespace(name="a", problem="the annotation x cannot be read"))
 
     assert (reason(made), message(made)) == (
         Reason.QUEUE_NOT_ALLOWED,
@@ -317,13 +324,13 @@ def test_nobody_gets_in_by_a_typo() -> None:
 
 
 def test_a_gang_that_breaks_two_rules_hears_of_its_group_first() -> None:
-    made = cluster(group(queue="nowhere", problem="minMember is negative"))
+    made = cache(pod_group(queue="nowhere", problem="minMember is negative"))
 
     assert reason(made) is Reason.POD_GROUP_MISSING
 
 
 def test_queues_are_sorted_and_keep_their_state() -> None:
-    made = cluster(Queue(name="z"), Queue(name="b", state=QueueState.CLOSED))
+    made = cache(Queue(name="z"), Queue(name="b", state=QueueState.CLOSED))
     queues = made.snapshot(NOW).queues
 
     assert list(queues) == ["b", "default", "z"]
@@ -331,13 +338,13 @@ def test_queues_are_sorted_and_keep_their_state() -> None:
 
 
 def test_a_written_default_queue_is_not_replaced() -> None:
-    made = cluster(Queue(name="default", weight=5))
+    made = cache(Queue(name="default", weight=5))
 
     assert made.snapshot(NOW).queues["default"].weight == 5
 
 
 def test_a_change_of_weight_leaves_gangs_alone() -> None:
-    made = cluster(group(queue="gold"), Queue(name="gold"))
+    made = cache(pod_group(queue="gold"), Queue(name="gold"))
     before = gang_of(made)
     made.apply(Upsert(Queue(name="gold", weight=7)))
     after = made.snapshot(NOW)
@@ -347,7 +354,7 @@ def test_a_change_of_weight_leaves_gangs_alone() -> None:
 
 
 def test_a_priority_class_gives_a_group_its_priority() -> None:
-    made = cluster(group(priority_class="high"), PriorityClass(name="high", value=9))
+    made = cache(pod_group(priority_class="high"), PriorityClass(name="high", value=9))
 
     assert gang_of(made).priority == 9
 
@@ -359,12 +366,12 @@ def test_without_a_known_class_the_default_one_counts(named: str) -> None:
         PriorityClass(name="high", value=9),
     ]
 
-    assert gang_of(cluster(group(priority_class=named), *classes)).priority == 3
-    assert gang_of(cluster(group(priority_class=named))).priority == 0
+    assert gang_of(cache(pod_group(priority_class=named), *classes)).priority == 3
+    assert gang_of(cache(pod_group(priority_class=named))).priority == 0
 
 
 def test_a_class_that_changes_changes_its_gangs() -> None:
-    made = cluster(group(priority_class="high"), PriorityClass(name="high", value=9))
+    made = cache(pod_group(priority_class="high"), PriorityClass(name="high", value=9))
     made.snapshot(NOW)
     made.apply(Upsert(PriorityClass(name="high", value=1)))
 
@@ -372,13 +379,13 @@ def test_a_class_that_changes_changes_its_gangs() -> None:
 
 
 def test_a_dialect_without_priorities_takes_what_its_pods_have() -> None:
-    members = [pod(f"w-{n}", priority=each) for n, each in enumerate((2, 5, 7))]
-    made = cluster(group(min_member=2, dialect=COSCHEDULING), *members)
+    members = [seen(f"w-{n}", priority=each) for n, each in enumerate((2, 5, 7))]
+    made = cache(pod_group(min_member=2, dialect=COSCHEDULING), *members)
 
     assert gang_of(made).priority == 5
 
 
 def test_a_lone_pod_has_its_own_priority() -> None:
-    made = cluster(lone("x", priority=4))
+    made = cache(seen("x", "", priority=4))
 
     assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 4

@@ -19,7 +19,7 @@ from extender.plan.budgets import selects
 from extender.plan.decision import Standing
 from extender.plan.planner import make_plan
 from extender.sim.world.virtual_time import VirtualTime
-from tests.unit.cache.building import NOW, bare_pod, group, node, pod, uid
+from tests.builders import NOW, node, pod, pod_group, seen, uid
 
 WEB = GangKey("a/poddisruptionbudget:web")
 SAYS = "its minimum is minAvailable of PodDisruptionBudget web"
@@ -35,7 +35,7 @@ def budget(name: str = "web", least: int | None = 3, **rest: Any) -> DisruptionB
 def single(name: str, app: str = "web", queue: str = "", **rest: Any) -> SeenPod:
     """A pod that names no gang."""
     said = Membership(key=GangKey(f"{rest.get('namespace', 'a')}/pod:{name}"), queue=queue)
-    return SeenPod(bare_pod(name, labels={"app": app}, **rest), said)
+    return SeenPod(pod(name, labels={"app": app}, **rest), said)
 
 
 def cluster(*items: Any, budgets_are_gangs: bool = True) -> Cluster:
@@ -68,14 +68,14 @@ def test_without_the_setting_a_budget_is_a_budget() -> None:
 
 
 def test_pods_that_name_a_group_or_are_others_stay_what_they_are() -> None:
-    named = pod("p0", labels={"app": "web"})
+    named = seen("p0", labels={"app": "web"})
     native = SeenPod(
-        bare_pod("n0", labels={"app": "web"}, on="n1"),
+        pod("n0", labels={"app": "web"}, on="n1"),
         Membership(key=GangKey("a/native:x"), named=True, native=True),
     )
     foreign = single("f0", ours=False)
     elsewhere = single("e0", namespace="b")
-    found = gangs(cluster(budget(), group(), named, native, foreign, elsewhere))
+    found = gangs(cluster(budget(), pod_group(), named, native, foreign, elsewhere))
 
     assert set(found) == {"a/train", "a/native:x", "b/pod:e0"}
 
@@ -177,8 +177,8 @@ def test_a_pod_that_changes_its_labels_leaves_the_gang() -> None:
 
 def test_a_gang_whose_pods_are_gone_is_gone() -> None:
     made = cluster(budget(), *WEBS)
-    for seen in WEBS:
-        made.apply(Delete(Kind.POD, seen.pod.uid))
+    for each in WEBS:
+        made.apply(Delete(Kind.POD, each.pod.uid))
     made.apply(Upsert(budget(least=5)))
 
     assert gangs(made) == {}

@@ -8,6 +8,7 @@ import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.inflight import Stage
+from extender.model.dialect import COSCHEDULING, VOLCANO
 from extender.model.gang import GangKey, Membership, Phase, PodGroup
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
 from extender.model.ports import Ports
@@ -15,21 +16,18 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
 from extender.sim.world.virtual_time import VirtualTime
-
-from .building import (
-    COSCHEDULING,
+from tests.builders import (
     GANG,
     NOW,
-    SMALL,
-    VOLCANO,
+    ONE_CPU,
     amounts,
-    bare_pod,
-    cluster,
-    group,
-    lone,
+    cache,
     member_of,
     node,
     pod,
+    pod_group,
+    seen,
+    shape,
     uid,
 )
 
@@ -40,7 +38,7 @@ def cpu_used(made: Any, name: str) -> int:
 
 
 def test_a_gang_is_its_group_with_all_pods_that_name_it() -> None:
-    made = cluster(group(), pod("w-1"), pod("w-0"), pod("other", gang="else"))
+    made = cache(pod_group(), seen("w-1"), seen("w-0"), seen("other", gang="else"))
 
     gang = made.snapshot(NOW).gangs[GANG]
 
@@ -49,19 +47,19 @@ def test_a_gang_is_its_group_with_all_pods_that_name_it() -> None:
 
 
 def test_a_group_without_pods_is_a_gang_too() -> None:
-    assert cluster(group()).snapshot(NOW).gangs[GANG].pods == ()
+    assert cache(pod_group()).snapshot(NOW).gangs[GANG].pods == ()
 
 
 def test_gangs_are_sorted_by_key_however_they_came() -> None:
-    made = cluster(lone("c"), lone("a"))
+    made = cache(seen("c", ""), seen("a", ""))
     made.snapshot(NOW)
-    made.apply(Upsert(lone("b")))
+    made.apply(Upsert(seen("b", "")))
 
     assert list(made.snapshot(NOW).gangs) == ["a/pod:a", "a/pod:b", "a/pod:c"]
 
 
 def test_pods_that_name_a_missing_group_are_a_gang_with_a_problem() -> None:
-    made = cluster(pod("w-0"))
+    made = cache(seen("w-0"))
 
     problem = made.snapshot(NOW).gangs[GANG].problem
 
@@ -72,15 +70,15 @@ def test_pods_that_name_a_missing_group_are_a_gang_with_a_problem() -> None:
 
 
 def test_the_problem_goes_when_the_group_comes() -> None:
-    made = cluster(pod("w-0"))
+    made = cache(seen("w-0"))
     made.snapshot(NOW)
-    made.apply(Upsert(group()))
+    made.apply(Upsert(pod_group()))
 
     assert made.snapshot(NOW).gangs[GANG].problem is None
 
 
 def test_a_group_that_cannot_be_used_makes_an_invalid_gang() -> None:
-    made = cluster(group(problem="minMember is no number"), pod("w-0"))
+    made = cache(pod_group(problem="minMember is no number"), seen("w-0"))
 
     problem = made.snapshot(NOW).gangs[GANG].problem
 
@@ -90,7 +88,7 @@ def test_a_group_that_cannot_be_used_makes_an_invalid_gang() -> None:
 
 def test_pods_that_declare_their_number_need_no_group() -> None:
     membership = member_of(min_member=3)
-    made = cluster(SeenPod(bare_pod("w-0"), membership), SeenPod(bare_pod("w-1"), membership))
+    made = cache(SeenPod(pod("w-0"), membership), SeenPod(pod("w-1"), membership))
 
     gang = made.snapshot(NOW).gangs[GANG]
 
@@ -99,25 +97,25 @@ def test_pods_that_declare_their_number_need_no_group() -> None:
 
 
 def test_when_pods_disagree_about_their_number_the_highest_counts() -> None:
-    pods = [SeenPod(bare_pod(f"w-{n}"), member_of(min_member=n)) for n in (2, 5, 3)]
+    pods = [SeenPod(pod(f"w-{n}"), member_of(min_member=n)) for n in (2, 5, 3)]
 
-    assert cluster(*pods).snapshot(NOW).gangs[GANG].group.min_member == 5
+    assert cache(*pods).snapshot(NOW).gangs[GANG].group.min_member == 5
 
 
 def test_a_written_group_wins_over_what_pods_declare() -> None:
-    made = cluster(SeenPod(bare_pod("w-0"), member_of(min_member=9)), group(min_member=2))
+    made = cache(SeenPod(pod("w-0"), member_of(min_member=9)), pod_group(min_member=2))
 
     assert made.snapshot(NOW).gangs[GANG].group.min_member == 2
 
 
 def test_a_made_group_is_as_old_as_its_oldest_pod() -> None:
-    made = cluster(lone("x", created=7.0))
+    made = cache(seen("x", "", created=7.0))
 
     assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].group.created == 7.0
 
 
 def test_of_one_name_in_two_dialects_volcanos_counts() -> None:
-    made = cluster(group(min_member=7, dialect=COSCHEDULING), group(min_member=2))
+    made = cache(pod_group(min_member=7, dialect=COSCHEDULING), pod_group(min_member=2))
 
     assert made.snapshot(NOW).gangs[GANG].group.min_member == 2
 
@@ -127,22 +125,22 @@ def test_of_one_name_in_two_dialects_volcanos_counts() -> None:
 
 
 def test_a_relist_of_one_dialect_leaves_the_others_alone() -> None:
-    made = cluster(group("x"), group("y", dialect=COSCHEDULING))
+    made = cache(pod_group("x"), pod_group("y", dialect=COSCHEDULING))
     made.replace(Kind.GROUP, [], VOLCANO)
 
     assert list(made.snapshot(NOW).gangs) == ["a/y"]
 
 
 def test_foreign_pods_only_use_up_room() -> None:
-    made = cluster(node("n"), lone("x", on="n", ours=False))
+    made = cache(node("n"), seen("x", "", on="n", ours=False))
 
     assert made.snapshot(NOW).gangs == {}
     assert cpu_used(made, "n") == 1000
 
 
 def test_a_foreign_pod_that_is_done_is_forgotten() -> None:
-    made = cluster(node("n"), lone("x", on="n", ours=False))
-    made.apply(Upsert(lone("x", on="n", ours=False, status=Status.SUCCEEDED)))
+    made = cache(node("n"), seen("x", "", on="n", ours=False))
+    made.apply(Upsert(seen("x", "", on="n", ours=False, status=Status.SUCCEEDED)))
 
     assert made.pod(uid("x")) is None
     assert cpu_used(made, "n") == 0
@@ -150,10 +148,10 @@ def test_a_foreign_pod_that_is_done_is_forgotten() -> None:
 
 def test_native_groups_are_shown_only_where_they_use_room() -> None:
     native = member_of("native:g", native=True)
-    made = cluster(
+    made = cache(
         node("n"),
-        SeenPod(bare_pod("waits"), native),
-        SeenPod(bare_pod("runs", on="n"), native),
+        SeenPod(pod("waits"), native),
+        SeenPod(pod("runs", on="n"), native),
     )
 
     gang = made.snapshot(NOW).gangs[GangKey("a/native:g")]
@@ -174,14 +172,15 @@ def test_native_groups_are_shown_only_where_they_use_room() -> None:
     ],
 )
 def test_a_pod_takes_up_room_until_it_is_done(status: Status, occupies: bool) -> None:
-    made = cluster(node("n"), lone("x", on="n", status=status))
+    made = cache(node("n"), seen("x", "", on="n", status=status))
 
     assert cpu_used(made, "n") == (1000 if occupies else 0)
 
 
 def test_room_of_leaving_pods_is_used_and_releasing() -> None:
-    made = cluster(node("n"), lone("x", on="n"))
-    made.apply(Upsert(lone("x", on="n", status=Status.RELEASING)))
+    asks = {"on": "n", "shape": shape(cpu=1, memory=1)}
+    made = cache(node("n"), seen("x", "", **asks))
+    made.apply(Upsert(seen("x", "", **asks, status=Status.RELEASING)))
 
     table = made.snapshot(NOW).nodes
 
@@ -189,13 +188,13 @@ def test_room_of_leaving_pods_is_used_and_releasing() -> None:
 
 
 def test_a_pod_may_be_heard_of_before_its_node() -> None:
-    made = cluster(lone("x", on="n"), node("n"))
+    made = cache(seen("x", "", on="n"), node("n"))
 
     assert cpu_used(made, "n") == 1000
 
 
 def test_a_node_that_comes_back_still_has_its_pods() -> None:
-    made = cluster(node("n"), node("m"), lone("x", on="n"))
+    made = cache(node("n"), node("m"), seen("x", "", on="n"))
     made.apply(Delete(Kind.NODE, "n"))
 
     assert [each.name for each in made.snapshot(NOW).nodes.nodes] == ["m"]
@@ -206,7 +205,7 @@ def test_a_node_that_comes_back_still_has_its_pods() -> None:
 
 
 def test_nodes_are_rows_in_the_order_of_their_names() -> None:
-    table = cluster(node("n2", cpu=2), node("n1", cpu=1), node("n3", cpu=3)).snapshot(NOW).nodes
+    table = cache(node("n2", cpu=2), node("n1", cpu=1), node("n3", cpu=3)).snapshot(NOW).nodes
 
     assert [each.name for each in table.nodes] == ["n1", "n2", "n3"]
     assert table.allocatable[:, 0].tolist() == [1000, 2000, 3000]
@@ -214,7 +213,9 @@ def test_nodes_are_rows_in_the_order_of_their_names() -> None:
 
 def test_only_what_some_node_offers_is_a_dimension() -> None:
     gpus = Resources({"cpu": 1000, "memory": 1, "pods": 1, "b/gpu": 8, "a/fpga": 1, "huge": 0})
-    made = cluster(node("n", allocatable=gpus), lone("x", on="n", shape=Shape(amounts(c=5))))
+    made = cache(
+        node("n", allocatable=gpus), seen("x", "", on="n", shape=Shape(amounts(cpu=1, c=5)))
+    )
 
     table = made.snapshot(NOW).nodes
 
@@ -223,19 +224,19 @@ def test_only_what_some_node_offers_is_a_dimension() -> None:
 
 
 def test_a_resource_that_appears_later_finds_what_pods_already_use_of_it() -> None:
-    made = cluster(node("n"), lone("x", on="n", shape=Shape(amounts(gpu=2))))
+    made = cache(node("n"), seen("x", "", on="n", shape=shape(cpu=1, gpu=2)))
     made.snapshot(NOW)
     made.apply(Upsert(node("n", allocatable=amounts(cpu=4, gpu=8))))
 
     table = made.snapshot(NOW).nodes
 
-    assert table.used[0, table.dimensions.index("gpu")] == 2
+    assert table.used[0, table.dimensions.index("nvidia.com/gpu")] == 2
 
 
 def test_many_nodes_and_many_resources_fit() -> None:
-    made = cluster(
+    made = cache(
         *(node(f"n{i:03}", allocatable=amounts(cpu=i, **{f"r{i % 40:02}": i})) for i in range(200)),
-        *(lone(f"p{i}", on=f"n{i:03}") for i in range(200)),
+        *(seen(f"p{i}", "", on=f"n{i:03}") for i in range(200)),
     )
 
     table = made.snapshot(NOW).nodes
@@ -246,14 +247,14 @@ def test_many_nodes_and_many_resources_fit() -> None:
 
 
 def test_a_node_without_a_pod_limit_has_room_for_any_number() -> None:
-    made = cluster(node("n", allocatable=Resources({"cpu": 1000, "memory": 1})))
+    made = cache(node("n", allocatable=Resources({"cpu": 1000, "memory": 1})))
 
     assert made.snapshot(NOW).nodes.allocatable[0, 2] > 10**17
 
 
 def test_host_ports_are_taken_as_often_as_pods_take_them() -> None:
     http = HostPort(80)
-    made = cluster(node("n"), lone("x", on="n", shape=Shape(amounts(), host_ports=(http,))))
+    made = cache(node("n"), seen("x", "", on="n", shape=shape(cpu=1, host_ports=(http,))))
 
     assert made.snapshot(NOW).nodes.ports == {"n": Ports([http])}
 
@@ -263,16 +264,18 @@ def test_host_ports_are_taken_as_often_as_pods_take_them() -> None:
 
 
 def test_snapshots_cannot_be_changed() -> None:
-    table = cluster(node("n")).snapshot(NOW).nodes
+    table = cache(node("n")).snapshot(NOW).nodes
 
     with pytest.raises(ValueError, match="read-only"):
         table.used[0, 0] = 1
 
 
 def test_snapshots_share_what_did_not_change() -> None:
-    made = cluster(node("n"), group("x"), group("y"), pod("x-0", gang="x"), pod("y-0", gang="y"))
+    made = cache(
+        node("n"), pod_group("x"), pod_group("y"), seen("x-0", gang="x"), seen("y-0", gang="y")
+    )
     before = made.snapshot(NOW)
-    made.apply(Upsert(pod("x-0", gang="x", on="n")))
+    made.apply(Upsert(seen("x-0", gang="x", on="n")))
     after = made.snapshot(NOW)
 
     assert after.gangs[GangKey("a/y")] is before.gangs[GangKey("a/y")]
@@ -284,7 +287,7 @@ def test_snapshots_share_what_did_not_change() -> None:
 
 
 def test_an_older_snapshot_does_not_change_with_the_cluster() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
+    made = cache(node("n"), pod_group(), seen("w-0"))
     before = made.snapshot(NOW)
     made.apply(Delete(Kind.POD, uid("w-0")))
     made.apply(Delete(Kind.NODE, "n"))
@@ -295,11 +298,11 @@ def test_an_older_snapshot_does_not_change_with_the_cluster() -> None:
 
 
 def test_saying_the_same_again_is_no_change() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
+    made = cache(node("n"), pod_group(), seen("w-0"))
     generation = made.generation
     woken: list[int] = []
     made.on_change(lambda: woken.append(1))
-    for item in (node("n"), group(), pod("w-0")):
+    for item in (node("n"), pod_group(), seen("w-0")):
         made.apply(Upsert(item))
 
     assert made.generation == generation
@@ -307,33 +310,33 @@ def test_saying_the_same_again_is_no_change() -> None:
 
 
 def test_when_a_pod_began_is_known_though_its_containers_do_not_run_yet() -> None:
-    made = cluster(node("n1"), group(min_member=1), pod("p0", on="n1", status=Status.BOUND))
+    made = cache(node("n1"), pod_group(min_member=1), seen("p0", on="n1", status=Status.BOUND))
     woken: list[str] = []
     made.on_change(lambda: woken.append("plan"))
-    made.apply(Upsert(pod("p0", on="n1", status=Status.BOUND, began=NOW)))
+    made.apply(Upsert(seen("p0", on="n1", status=Status.BOUND, began=NOW)))
 
     assert made.snapshot(NOW).gangs[GANG].runs_since == NOW
     assert woken == [], "nothing to plan anew for"
 
 
 def test_a_refusal_is_told_but_wakes_nobody() -> None:
-    made = cluster(group(), pod("w-0"))
+    made = cache(pod_group(), seen("w-0"))
     heard: list[str] = []
     woken: list[int] = []
-    made.watch_pods(lambda _, seen: heard.append(seen.refusal if seen else "gone"))
+    made.watch_pods(lambda _, shown: heard.append(shown.refusal if shown else "gone"))
     made.on_change(lambda: woken.append(1))
-    made.apply(Upsert(pod("w-0", refusal="0/3 nodes are available")))
+    made.apply(Upsert(seen("w-0", refusal="0/3 nodes are available")))
 
     assert heard == ["0/3 nodes are available"]
     assert woken == []
-    seen = made.pod(uid("w-0"))
-    assert seen is not None
-    assert seen.refusal == "0/3 nodes are available"
+    shown = made.pod(uid("w-0"))
+    assert shown is not None
+    assert shown.refusal == "0/3 nodes are available"
 
 
 def test_a_pod_may_change_its_gang() -> None:
-    made = cluster(group("x"), group("y"), pod("p", gang="x"))
-    made.apply(Upsert(pod("p", gang="y")))
+    made = cache(pod_group("x"), pod_group("y"), seen("p", gang="x"))
+    made.apply(Upsert(seen("p", gang="y")))
 
     gangs = made.snapshot(NOW).gangs
 
@@ -343,29 +346,29 @@ def test_a_pod_may_change_its_gang() -> None:
 
 
 def test_gangs_without_a_group_vanish_with_their_pods() -> None:
-    made = cluster(lone("x"), lone("y"))
+    made = cache(seen("x", ""), seen("y", ""))
     made.snapshot(NOW)
-    made.apply(Upsert(lone("x", status=Status.SUCCEEDED)))
+    made.apply(Upsert(seen("x", "", status=Status.SUCCEEDED)))
     made.apply(Delete(Kind.POD, uid("y")))
 
     assert made.snapshot(NOW).gangs == {}
 
 
 def test_finished_members_of_a_group_still_count() -> None:
-    made = cluster(group(), pod("w-0", status=Status.SUCCEEDED), pod("w-1"))
+    made = cache(pod_group(), seen("w-0", status=Status.SUCCEEDED), seen("w-1"))
 
     assert made.snapshot(NOW).gangs[GANG].ready == 1
     assert made.seated(GANG) == 1
 
 
 def test_members_are_those_that_could_still_count() -> None:
-    made = cluster(
-        group(),
-        pod("waits"),
-        pod("runs", on="n"),
-        pod("done", status=Status.SUCCEEDED),
-        pod("failed", status=Status.FAILED),
-        pod("leaves", status=Status.RELEASING),
+    made = cache(
+        pod_group(),
+        seen("waits"),
+        seen("runs", on="n"),
+        seen("done", status=Status.SUCCEEDED),
+        seen("failed", status=Status.FAILED),
+        seen("leaves", status=Status.RELEASING),
     )
 
     assert made.members(GANG) == 3
@@ -374,13 +377,13 @@ def test_members_are_those_that_could_still_count() -> None:
 
 
 def test_seats_are_counted_by_role() -> None:
-    made = cluster(
-        group(),
-        pod("launcher", role="launcher", on="n"),
-        pod("w-0", role="worker", on="n"),
-        pod("w-1", role="worker"),
+    made = cache(
+        pod_group(),
+        seen("launcher", role="launcher", on="n"),
+        seen("w-0", role="worker", on="n"),
+        seen("w-1", role="worker"),
     )
-    made.inflight.reserve(bare_pod("w-1", role="worker"), GANG, "n", 0.0, stage=Stage.BOUND)
+    made.inflight.reserve(pod("w-1", role="worker"), GANG, "n", 0.0, stage=Stage.BOUND)
 
     assert made.seated_in_role(GANG, "launcher") == 1
     assert made.seated_in_role(GANG, "worker") == 2
@@ -391,10 +394,10 @@ def test_seats_are_counted_by_role_without_a_look_at_every_promise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Filter asks for each role of a gang, of which thousands may be on their way."""
-    made = cluster(group(), pod("w-0", role="worker", on="n"))
+    made = cache(pod_group(), seen("w-0", role="worker", on="n"))
     inflight = made.inflight
     for name in ("w-1", "w-2", "w-3"):
-        inflight.reserve(bare_pod(name, role="worker"), GANG, "n", 0.0, stage=Stage.COMMITTING)
+        inflight.reserve(pod(name, role="worker"), GANG, "n", 0.0, stage=Stage.COMMITTING)
     inflight.advance(uid("w-1"), Stage.BOUND)
     inflight.advance(uid("w-2"), Stage.BOUND)
     inflight.release(uid("w-2"))
@@ -407,9 +410,9 @@ def test_seats_are_counted_by_role_without_a_look_at_every_promise(
 
 
 def test_room_is_what_kube_scheduler_counts_as_free() -> None:
-    made = cluster(node("n", cpu=8), lone("x", on="n"))
+    made = cache(node("n", cpu=8), seen("x", "", on="n"))
     for name, stage in (("t", Stage.TICKETED), ("p", Stage.PASSED), ("h", Stage.HELD)):
-        made.inflight.reserve(bare_pod(name), GANG, "n", 0.0, stage=stage)
+        made.inflight.reserve(pod(name), GANG, "n", 0.0, stage=stage)
 
     room = made.room("n")
 
@@ -422,16 +425,16 @@ def test_room_is_what_kube_scheduler_counts_as_free() -> None:
 def test_budgets_are_sorted() -> None:
     budgets = [DisruptionBudget(namespace="a", name=name) for name in "zxy"]
 
-    assert [each.name for each in cluster(*budgets).snapshot(NOW).budgets] == ["x", "y", "z"]
+    assert [each.name for each in cache(*budgets).snapshot(NOW).budgets] == ["x", "y", "z"]
 
 
 def test_listeners_hear_of_pods_groups_and_nodes_coming_and_going() -> None:
-    made = cluster()
+    made = cache()
     heard: list[Any] = []
     made.watch_pods(lambda key, seen: heard.append((key, seen is not None)))
     made.on_group(lambda key, seen: heard.append((key, seen is not None)))
     made.on_node(lambda key, seen: heard.append((key, seen is not None)))
-    for item in (node("n"), group(), pod("w-0"), lone("foreign", ours=False)):
+    for item in (node("n"), pod_group(), seen("w-0"), seen("foreign", "", ours=False)):
         made.apply(Upsert(item))
     for kind, key in ((Kind.POD, uid("w-0")), (Kind.GROUP, GANG), (Kind.NODE, "n")):
         made.apply(Delete(kind, key))
@@ -439,15 +442,15 @@ def test_listeners_hear_of_pods_groups_and_nodes_coming_and_going() -> None:
     assert heard == [
         ("n", True),
         (GANG, True),
-        ("uid-w-0", True),
-        ("uid-w-0", False),
+        ("a-w-0", True),
+        ("a-w-0", False),
         (GANG, False),
         ("n", False),
     ]
 
 
 def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    made = cluster()
+    made = cache()
     woken: list[int] = []
 
     def fail() -> None:
@@ -462,7 +465,7 @@ def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_listeners_may_look_at_the_cluster_and_take_snapshots() -> None:
-    made = cluster()
+    made = cache()
     sizes: list[int] = []
     made.on_change(lambda: sizes.append(len(made.snapshot(NOW).nodes.nodes)))
     made.apply(Upsert(node("n")))
@@ -471,7 +474,7 @@ def test_listeners_may_look_at_the_cluster_and_take_snapshots() -> None:
 
 
 def test_single_facts_can_be_read_while_a_snapshot_holds_the_lock() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
+    made = cache(node("n"), pod_group(), seen("w-0"))
     answered = threading.Event()
 
     def ask() -> None:
@@ -482,7 +485,7 @@ def test_single_facts_can_be_read_while_a_snapshot_holds_the_lock() -> None:
         made.members(GANG)
         made.node("n")
         made.room("n")
-        made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0)
+        made.inflight.reserve(pod("w-0"), GANG, "n", 0.0)
         made.inflight.advance(uid("w-0"), Stage.PASSED)
         answered.set()
 
@@ -493,8 +496,8 @@ def test_single_facts_can_be_read_while_a_snapshot_holds_the_lock() -> None:
 
 
 def test_a_whole_list_replaces_what_was_there() -> None:
-    made = cluster(node("n"), pod("old"), pod("kept"))
-    made.replace(Kind.POD, [pod("kept", on="n"), pod("new")])
+    made = cache(node("n"), seen("old"), seen("kept"))
+    made.replace(Kind.POD, [seen("kept", on="n"), seen("new")])
 
     assert made.pod(uid("old")) is None
     assert made.pod(uid("new")) is not None
@@ -503,10 +506,10 @@ def test_a_whole_list_replaces_what_was_there() -> None:
 
 def test_a_list_that_breaks_off_forgets_nothing() -> None:
     def broken() -> Any:
-        yield pod("new")
+        yield seen("new")
         raise ConnectionError
 
-    made = cluster(pod("old"))
+    made = cache(seen("old"))
     with pytest.raises(ConnectionError):
         made.replace(Kind.POD, broken())
 
@@ -514,32 +517,32 @@ def test_a_list_that_breaks_off_forgets_nothing() -> None:
 
 
 def test_a_deletion_in_the_middle_of_a_list_takes_back_what_came_before() -> None:
-    made = cluster(pod("old"))
-    made.replace(Kind.POD, [pod("x"), pod("old"), Delete(Kind.POD, uid("x"))])
+    made = cache(seen("old"))
+    made.replace(Kind.POD, [seen("x"), seen("old"), Delete(Kind.POD, uid("x"))])
 
     assert made.pod(uid("x")) is None
     assert made.pod(uid("old")) is not None
 
 
 def test_a_list_longer_than_a_batch_is_taken_in_whole() -> None:
-    made = cluster(pod("gone"))
-    made.replace(Kind.POD, (lone(f"p{i}") for i in range(1000)))
+    made = cache(seen("gone"))
+    made.replace(Kind.POD, (seen(f"p{i}", "") for i in range(1000)))
 
     assert len(made.snapshot(NOW).gangs) == 1000
     assert made.pod(uid("gone")) is None
 
 
 def test_the_snapshot_says_when_and_of_which_generation_it_is() -> None:
-    made = cluster(node("n"))
+    made = cache(node("n"))
     snapshot = made.snapshot(NOW)
 
     assert (snapshot.now, snapshot.generation) == (NOW, made.generation)
 
 
 def test_the_sum_of_all_rows_is_the_sum_of_all_pods() -> None:
-    shapes = [Shape(amounts(cpu=n, memory=n)) for n in range(1, 4)]
-    pods = [lone(f"p{n}", on=f"n{n % 5}", shape=shapes[n % 3]) for n in range(60)]
-    table = cluster(*(node(f"n{n}") for n in range(5)), *pods).snapshot(NOW).nodes
+    shapes = [shape(cpu=n, memory=n) for n in range(1, 4)]
+    pods = [seen(f"p{n}", "", on=f"n{n % 5}", shape=shapes[n % 3]) for n in range(60)]
+    table = cache(*(node(f"n{n}") for n in range(5)), *pods).snapshot(NOW).nodes
 
     expected = sum((each.pod.requests for each in pods), start=Resources())
 
@@ -550,7 +553,7 @@ def test_the_sum_of_all_rows_is_the_sum_of_all_pods() -> None:
 
 def test_an_unreadable_pod_spoils_its_gang_with_a_reason() -> None:
     spoilt = Membership(key=GANG, named=True, problem="pod w-1 cannot be read")
-    made = cluster(group(), pod("w-0"), SeenPod(bare_pod("w-1"), spoilt))
+    made = cache(pod_group(), seen("w-0"), SeenPod(pod("w-1"), spoilt))
 
     problem = made.snapshot(NOW).gangs[GANG].problem
 
@@ -559,8 +562,8 @@ def test_an_unreadable_pod_spoils_its_gang_with_a_reason() -> None:
 
 
 def test_a_pod_promised_before_it_was_seen_has_a_gang() -> None:
-    made = cluster(node("n"), group())
-    unseen = Pod(uid=PodUid("new"), namespace="a", name="new", shape=SMALL)
+    made = cache(node("n"), pod_group())
+    unseen = Pod(uid=PodUid("new"), namespace="a", name="new", shape=ONE_CPU)
     made.inflight.reserve(unseen, GANG, "n", 0.0)
 
     assert made.gang_of(PodUid("new")) == GANG
@@ -570,10 +573,10 @@ def test_a_pod_promised_before_it_was_seen_has_a_gang() -> None:
 
 def test_a_gang_was_let_in_lately_for_a_minute_after_its_phase_said_so() -> None:
     clock = VirtualTime()
-    made = cluster(group(), group("other", phase=Phase.INQUEUE), clock=clock)
+    made = cache(pod_group(), pod_group("other", phase=Phase.INQUEUE), clock=clock)
     clock.pass_by(30)
-    made.apply(Upsert(group(phase=Phase.INQUEUE)))
-    made.apply(Upsert(group(phase=Phase.INQUEUE, min_member=3)))
+    made.apply(Upsert(pod_group(phase=Phase.INQUEUE)))
+    made.apply(Upsert(pod_group(phase=Phase.INQUEUE, min_member=3)))
     shown = []
     for _ in range(3):
         shown.append(made.snapshot(NOW).let_in_lately)
@@ -586,7 +589,7 @@ def test_a_gang_was_let_in_lately_for_a_minute_after_its_phase_said_so() -> None
 def test_a_gang_that_runs_or_is_out_again_or_gone_was_not_let_in_lately(
     phase: Phase | None,
 ) -> None:
-    made = cluster(group(phase=Phase.INQUEUE))
-    made.apply(Upsert(group(phase=phase)) if phase else Delete(Kind.GROUP, GANG, VOLCANO))
+    made = cache(pod_group(phase=Phase.INQUEUE))
+    made.apply(Upsert(pod_group(phase=phase)) if phase else Delete(Kind.GROUP, GANG, VOLCANO))
 
     assert not made.snapshot(NOW).let_in_lately

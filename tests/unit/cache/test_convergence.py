@@ -16,20 +16,20 @@ from hypothesis import given, settings, strategies as st
 from extender.cache.changes import Delete, Item, Kind, SeenPod, Upsert, key_of, kind_of
 from extender.cache.cluster import Cluster
 from extender.cache.inflight import Stage
+from extender.model.dialect import VOLCANO
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, PodUid, Requirement, Shape, Status
 from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.sim.world.virtual_time import VirtualTime
+from tests.builders import NOW, ONE_CPU, amounts, node, pod, pod_group, shape
 from tests.strategies import examples
 
-from .building import NOW, VOLCANO, amounts, bare_pod, group, node
-
 SHAPES = (
-    Shape(amounts(cpu=1)),
+    ONE_CPU,
     Shape(amounts(cpu=2, gpu=1)),
-    Shape(amounts(cpu=1), host_ports=(HostPort(80),)),
+    shape(cpu=1, host_ports=(HostPort(80),)),
 )
 NODES = ("n1", "n2", "n3")
 QUEUES = ("", "default", "gold", "silver")
@@ -39,7 +39,7 @@ PODS = tuple("tuvwxyz")
 def any_pod(chance: Random) -> SeenPod:
     name = chance.choice(PODS)
     status = chance.choice([Status.PENDING, Status.PENDING, Status.RUNNING, *Status])
-    seen = bare_pod(
+    seen = pod(
         name,
         on="" if status is Status.PENDING else chance.choice(NODES),
         status=status,
@@ -62,7 +62,7 @@ def any_pod(chance: Random) -> SeenPod:
 
 
 def any_group(chance: Random) -> Item:
-    return group(
+    return pod_group(
         chance.choice("gh"),
         chance.randrange(4),
         queue=chance.choice(QUEUES),
@@ -209,13 +209,13 @@ def promise(history: History, cluster: Cluster, kind: Kind, number: int) -> None
     """Something is in flight meanwhile."""
     name = PODS[number % len(PODS)]
     stage = list(Stage)[number % 5]
-    uid = PodUid(f"uid-{name}")
+    uid = PodUid(f"a-{name}")
     if not cluster.inflight.advance(uid, stage):
-        cluster.inflight.reserve(bare_pod(name), GangKey("a/g"), "n1", 0.0, stage=stage)
+        cluster.inflight.reserve(pod(name), GangKey("a/g"), "n1", 0.0, stage=stage)
 
 
 def withdraw(history: History, cluster: Cluster, kind: Kind, number: int) -> None:
-    cluster.inflight.release(PodUid(f"uid-{PODS[number % len(PODS)]}"))
+    cluster.inflight.release(PodUid(f"a-{PODS[number % len(PODS)]}"))
 
 
 Act = Callable[[History, Cluster, Kind, int], None]
@@ -263,7 +263,7 @@ def fresh(history: History, like: Cluster, **rest: Any) -> Cluster:
     for kind in Kind:
         made.replace(kind, history.world(kind, len(history.events[kind])))
     for name in PODS:
-        known = like.inflight.of(PodUid(f"uid-{name}"))
+        known = like.inflight.of(PodUid(f"a-{name}"))
         if known is not None:
             made.inflight.reserve(known.pod, known.gang, known.node, 0.0, stage=known.stage)
     return made

@@ -12,8 +12,7 @@ from extender.cache.cluster import Cluster
 from extender.model.gang import Phase
 from extender.model.pod import Status
 from extender.sim.world.virtual_time import VirtualTime
-
-from .building import GANG, NOW, cluster, group, node, pod, uid
+from tests.builders import GANG, NOW, cache, node, pod_group, seen, uid
 
 INQUEUE = {"uid": "u1", "phase": Phase.INQUEUE, "dialect": "scheduling.volcano.sh"}
 CUT_SHORT = frozenset({GANG})
@@ -25,8 +24,8 @@ class Mirror:
 
     def __init__(self, **facts: Any) -> None:
         self.clock = VirtualTime()
-        self.cluster: Cluster = cluster(
-            node("n"), group(min_member=3, **(INQUEUE | facts)), clock=self.clock
+        self.cluster: Cluster = cache(
+            node("n"), pod_group(min_member=3, **(INQUEUE | facts)), clock=self.clock
         )
         self.cluster.cut_short.forget()
         self.see("w-0", on="n")
@@ -34,7 +33,7 @@ class Mirror:
         self.see("w-2")
 
     def see(self, name: str, **facts: Any) -> None:
-        self.cluster.apply(Upsert(pod(name, **facts)))
+        self.cluster.apply(Upsert(seen(name, **facts)))
 
     def cut_short(self, after_s: float = 0.0) -> frozenset[str]:
         self.clock.pass_by(after_s)
@@ -60,8 +59,8 @@ def test_who_has_too_few_members_when_we_begin_was_cut_short() -> None:
 
 
 def test_where_nobody_ever_led_nobody_was_cut_short() -> None:
-    saved = cluster(node("n"), group(min_member=3, **INQUEUE))
-    saved.apply(Upsert(pod("w-0", on="n")))
+    saved = cache(node("n"), pod_group(min_member=3, **INQUEUE))
+    saved.apply(Upsert(seen("w-0", on="n")))
 
     assert saved.snapshot(NOW).cut_short == NOBODY
     assert saved.snapshot(NOW).protected == {}
@@ -101,7 +100,7 @@ def test_who_asks_for_more_members_than_it_was_started_with_was_not_cut_short() 
     mirror = Mirror().settled()
     for number in range(3, 9):
         mirror.see(f"w-{number}")
-    mirror.cluster.apply(Upsert(group(min_member=9, **INQUEUE)))
+    mirror.cluster.apply(Upsert(pod_group(min_member=9, **INQUEUE)))
 
     assert mirror.cut_short() == NOBODY
 
@@ -140,10 +139,10 @@ def test_nothing_else_goes_first_in_the_name_of_what_was_cut_short(cheat: str) -
     assert mirror.cut_short() == CUT_SHORT
     mirror.clock.pass_by(ARRIVES_S)
     if cheat == CHEATS[0]:
-        mirror.cluster.apply(Upsert(group(min_member=3, **(INQUEUE | {"uid": "u2"}))))
+        mirror.cluster.apply(Upsert(pod_group(min_member=3, **(INQUEUE | {"uid": "u2"}))))
     elif cheat == CHEATS[1]:
         mirror.see("w-3")
-        mirror.cluster.apply(Upsert(group(min_member=4, **INQUEUE)))
+        mirror.cluster.apply(Upsert(pod_group(min_member=4, **INQUEUE)))
     else:
         mirror.cluster.apply(Delete(Kind.POD, uid("w-2")))
         mirror.see("w-3")

@@ -7,13 +7,12 @@ from extender.cache.changes import Delete, Kind, Upsert
 from extender.model.gang import GangKey
 from extender.model.pod import Requirement, Status
 from extender.model.snapshot import DisruptionBudget, ResourceQuota
-
-from .building import GANG, NOW, bare_pod, cluster, group, lone, node, pod, uid
+from tests.builders import GANG, NOW, cache, node, pod, pod_group, seen, uid
 
 
 def test_a_node_that_went_before_its_pods_is_forgotten_with_the_last_of_them() -> None:
-    made = cluster(node("n"), group(), pod("w-0", on="n"))
-    made.inflight.reserve(bare_pod("w-1"), GANG, "n", 0.0)
+    made = cache(node("n"), pod_group(), seen("w-0", on="n"))
+    made.inflight.reserve(pod("w-1"), GANG, "n", 0.0)
     made.apply(Delete(Kind.NODE, "n"))
     made.apply(Delete(Kind.POD, uid("w-0")))
     made.inflight.release(uid("w-1"))
@@ -22,7 +21,7 @@ def test_a_node_that_went_before_its_pods_is_forgotten_with_the_last_of_them() -
 
 
 def test_a_namespace_without_quotas_any_more_is_forgotten() -> None:
-    made = cluster()
+    made = cache()
     made.apply(Upsert(ResourceQuota(namespace="a", name="q")))
     made.apply(Delete(Kind.QUOTA, "a/q"))
 
@@ -40,10 +39,10 @@ def test_a_namespace_without_budgets_any_more_is_forgotten() -> None:
 
 
 def test_roles_that_a_gang_has_no_more_are_forgotten() -> None:
-    made = cluster(node("n"), group())
+    made = cache(node("n"), pod_group())
     for number in range(5):
         seat = {"on": "n", "status": Status.RUNNING, "started_in": f"q{number}"}
-        made.apply(Upsert(pod("w-0", role=f"role-{number}", **seat)))
+        made.apply(Upsert(seen("w-0", role=f"role-{number}", **seat)))
 
     roster = made._pods.roster(GANG)
     assert roster is not None
@@ -53,11 +52,11 @@ def test_roles_that_a_gang_has_no_more_are_forgotten() -> None:
 
 def test_whoever_came_and_went_on_a_standby_is_forgotten_there() -> None:
     """It asks for no snapshot, which forgets them where plans are made."""
-    made = cluster(node("n"), group(), pod("w-0"))
+    made = cache(node("n"), pod_group(), seen("w-0"))
     for number in range(3_000):
-        made.apply(Upsert(lone(f"p-{number}")))
+        made.apply(Upsert(seen(f"p-{number}", "")))
         if number % 2:
-            made.inflight.reserve(bare_pod(f"p-{number}"), GangKey(f"a/p-{number}"), "n", 0.0)
+            made.inflight.reserve(pod(f"p-{number}"), GangKey(f"a/p-{number}"), "n", 0.0)
             made.inflight.release(uid(f"p-{number}"))
         made.apply(Delete(Kind.POD, uid(f"p-{number}")))
         made.tidy()
@@ -69,12 +68,12 @@ def test_whoever_came_and_went_on_a_standby_is_forgotten_there() -> None:
 
 
 def test_a_standby_that_tidies_up_keeps_whoever_is_there() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-1"), GANG, "n", 0.0)
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-1"), GANG, "n", 0.0)
     for number in range(1_500):
-        made.apply(Upsert(lone(f"p-{number}")))
+        made.apply(Upsert(seen(f"p-{number}", "")))
     made.tidy()
 
     snapshot = made.snapshot(NOW)
     assert len(snapshot.gangs) == 1_501
-    assert {pod.name for pod in snapshot.gangs[GANG].pods} == {"w-0", "w-1"}
+    assert {each.name for each in snapshot.gangs[GANG].pods} == {"w-0", "w-1"}

@@ -5,55 +5,54 @@ import pytest
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.inflight import SETTLED_S, SOMEWHERE, Inflight, Stage
 from extender.model.gang import GangKey
-from extender.model.pod import HostPort, Shape, Status
+from extender.model.pod import HostPort, Status
 from extender.model.ports import Ports
 from extender.sim.world.virtual_time import VirtualTime
-
-from .building import GANG, NOW, amounts, bare_pod, cluster, group, lone, node, pod, uid
+from tests.builders import GANG, NOW, ONE_CPU, cache, node, pod, pod_group, seen, shape, uid
 
 OTHER = GangKey("a/other")
 
 
 def alone(clock: VirtualTime | None = None) -> Inflight:
     """Promises in a cluster nobody has told us of."""
-    return cluster(clock=clock or VirtualTime()).inflight
+    return cache(clock=clock or VirtualTime()).inflight
 
 
 def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
     inflight = alone()
 
-    assert inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    assert inflight.reserve(pod("w-0"), GANG, "n", 1.0)
 
     reservation = inflight.of(uid("w-0"))
     assert reservation is not None
     assert (reservation.node, reservation.stage, reservation.gang) == ("n", Stage.TICKETED, GANG)
     assert (reservation.pod.namespace, reservation.pod.name) == ("a", "w-0")
-    assert inflight.reserved_on("n") == amounts()
+    assert inflight.reserved_on("n") == ONE_CPU.requests
     assert set(inflight.reserved_nodes()) == {"n"}
 
 
 def test_a_held_pod_is_room_taken_and_no_longer_reserved() -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    inflight.reserve(pod("w-0"), GANG, "n", 1.0)
     inflight.advance(uid("w-0"), Stage.HELD)
 
     assert inflight.reserved_on("n").amount("cpu") == 0
-    assert inflight.committed_on("n") == amounts()
+    assert inflight.committed_on("n") == ONE_CPU.requests
 
 
 def test_kube_scheduler_may_choose_another_node() -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    inflight.reserve(pod("w-0"), GANG, "n", 1.0)
     inflight.advance(uid("w-0"), Stage.HELD, node="m")
 
     assert set(inflight.reserved_nodes()) == set()
     assert inflight.committed_on("n").amount("cpu") == 0
-    assert inflight.committed_on("m") == amounts()
+    assert inflight.committed_on("m") == ONE_CPU.requests
 
 
 def test_a_reservation_moves_as_a_whole() -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    inflight.reserve(pod("w-0"), GANG, "n", 1.0)
 
     assert inflight.move(uid("w-0"), "m")
     assert set(inflight.reserved_nodes()) == {"m"}
@@ -62,20 +61,20 @@ def test_a_reservation_moves_as_a_whole() -> None:
 @pytest.mark.parametrize("stage", [Stage.COMMITTING, Stage.BOUND])
 def test_there_is_no_way_back_from_a_binding_under_way(stage: Stage) -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=stage)
+    inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
 
     assert not inflight.advance(uid("w-0"), Stage.PASSED)
     assert not inflight.move(uid("w-0"), "m")
-    assert not inflight.reserve(bare_pod("w-0"), GANG, "m", 2.0)
-    assert inflight.committed_on("n") == amounts()
+    assert not inflight.reserve(pod("w-0"), GANG, "m", 2.0)
+    assert inflight.committed_on("n") == ONE_CPU.requests
 
 
 def test_a_pod_that_kube_scheduler_tries_again_falls_back_from_held() -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)
+    inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)
 
     assert inflight.advance(uid("w-0"), Stage.PASSED)
-    assert inflight.reserved_on("n") == amounts()
+    assert inflight.reserved_on("n") == ONE_CPU.requests
 
 
 def test_what_is_not_promised_cannot_advance_move_or_be_released() -> None:
@@ -88,7 +87,7 @@ def test_what_is_not_promised_cannot_advance_move_or_be_released() -> None:
 
 def test_a_released_pod_leaves_nothing_behind() -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    inflight.reserve(pod("w-0"), GANG, "n", 1.0)
 
     assert inflight.release(uid("w-0"))
     assert len(inflight) == 0
@@ -99,8 +98,8 @@ def test_a_released_pod_leaves_nothing_behind() -> None:
 def test_giving_back_spares_what_kube_scheduler_counts_on() -> None:
     inflight = alone()
     for name, stage in (("t", Stage.TICKETED), ("p", Stage.PASSED), ("h", Stage.HELD)):
-        inflight.reserve(bare_pod(name), GANG, "n", 1.0, stage=stage)
-    inflight.reserve(bare_pod("o"), OTHER, "n", 1.0)
+        inflight.reserve(pod(name), GANG, "n", 1.0, stage=stage)
+    inflight.reserve(pod("o"), OTHER, "n", 1.0)
 
     assert inflight.give_back(GANG) == 2
     assert [each.pod.name for each in inflight.of_gang(GANG)] == ["h"]
@@ -108,18 +107,19 @@ def test_giving_back_spares_what_kube_scheduler_counts_on() -> None:
 
 
 def test_a_pod_on_a_node_needs_no_promise() -> None:
-    made = cluster(node("n"), pod("w-0", on="n"), pod("w-1", status=Status.RELEASING))
+    made = cache(node("n"), seen("w-0", on="n"), seen("w-1", status=Status.RELEASING))
 
-    assert not made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
-    assert not made.inflight.reserve(bare_pod("w-1"), GANG, "n", 1.0)
+    assert not made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    assert not made.inflight.reserve(pod("w-1"), GANG, "n", 1.0)
 
 
 @pytest.mark.parametrize("stage", list(Stage))
 def test_a_pod_seen_on_its_node_is_counted_once(stage: Stage) -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=stage)
+    kind = shape(cpu=1, memory=1)
+    made = cache(node("n"), pod_group(), seen("w-0", shape=kind))
+    made.inflight.reserve(pod("w-0", kind), GANG, "n", 1.0, stage=stage)
     before = made.snapshot(NOW)
-    made.apply(Upsert(pod("w-0", on="n", status=Status.BOUND)))
+    made.apply(Upsert(seen("w-0", shape=kind, on="n", status=Status.BOUND)))
     after = made.snapshot(NOW)
 
     assert made.inflight.of(uid("w-0")) is None
@@ -129,18 +129,18 @@ def test_a_pod_seen_on_its_node_is_counted_once(stage: Stage) -> None:
 
 
 def test_a_pod_bound_elsewhere_is_counted_there_alone() -> None:
-    made = cluster(node("m"), node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made = cache(node("m"), node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
     made.snapshot(NOW)
-    made.apply(Upsert(pod("w-0", on="m")))
+    made.apply(Upsert(seen("w-0", on="m")))
 
     assert made.snapshot(NOW).nodes.used[:, 0].tolist() == [1000, 0]
 
 
 @pytest.mark.parametrize("stage", list(Stage))
 def test_a_pod_that_is_gone_has_no_promise(stage: Stage) -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=stage)
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
     made.snapshot(NOW)
     made.apply(Delete(Kind.POD, uid("w-0")))
 
@@ -149,25 +149,25 @@ def test_a_pod_that_is_gone_has_no_promise(stage: Stage) -> None:
 
 
 def test_a_ticket_ends_when_its_pod_is_being_deleted() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
-    made.apply(Upsert(pod("w-0", status=Status.RELEASING)))
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    made.apply(Upsert(seen("w-0", status=Status.RELEASING)))
 
     assert made.inflight.of(uid("w-0")) is None
 
 
 def test_a_ticket_ends_when_its_pod_leaves_the_gang() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
-    made.apply(Upsert(pod("w-0", gang="other")))
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    made.apply(Upsert(seen("w-0", gang="other")))
 
     assert made.inflight.of(uid("w-0")) is None
 
 
 def test_a_waiting_bind_keeps_its_room_until_it_is_answered() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)
-    made.apply(Upsert(pod("w-0", status=Status.RELEASING)))
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)
+    made.apply(Upsert(seen("w-0", status=Status.RELEASING)))
     snapshot = made.snapshot(NOW)
 
     assert snapshot.nodes.used[0, 0] == 1000
@@ -176,9 +176,9 @@ def test_a_waiting_bind_keeps_its_room_until_it_is_answered() -> None:
 
 
 def test_an_old_sighting_does_not_undo_a_confirmed_bind() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=Stage.BOUND)
-    made.apply(Upsert(pod("w-0", nominated="n")))
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.BOUND)
+    made.apply(Upsert(seen("w-0", nominated="n")))
 
     assert made.seated(GANG) == 1
     assert made.snapshot(NOW).gangs[GANG].ready == 1
@@ -195,17 +195,17 @@ def test_an_old_sighting_does_not_undo_a_confirmed_bind() -> None:
     ],
 )
 def test_the_plan_sees_a_promised_pod_on_its_node(stage: Stage, status: Status) -> None:
-    made = cluster(node("n"), group(), pod("w-0", nominated="m", priority=3))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, stage=stage)
+    made = cache(node("n"), pod_group(), seen("w-0", nominated="m", priority=3))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
 
-    (seen,) = made.snapshot(NOW).gangs[GANG].pods
+    (shown,) = made.snapshot(NOW).gangs[GANG].pods
 
-    assert (seen.status, seen.node, seen.nominated, seen.priority) == (status, "n", "m", 3)
+    assert (shown.status, shown.node, shown.nominated, shown.priority) == (status, "n", "m", 3)
 
 
 def test_a_promised_pod_is_shown_anew_only_when_something_changed() -> None:
-    made = cluster(node("n"), group(), pod("w-0"), pod("w-1"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made = cache(node("n"), pod_group(), seen("w-0"), seen("w-1"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
     before = made.snapshot(NOW).gangs[GANG].pods[0]
     made.inflight.advance(uid("w-0"), Stage.PASSED)
     same = made.snapshot(NOW).gangs[GANG].pods[0]
@@ -217,19 +217,19 @@ def test_a_promised_pod_is_shown_anew_only_when_something_changed() -> None:
 
 
 def test_a_promised_pod_that_changes_is_shown_as_it_is_now() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
     made.snapshot(NOW)
-    made.apply(Upsert(pod("w-0", nominated="n")))
+    made.apply(Upsert(seen("w-0", nominated="n")))
 
-    (seen,) = made.snapshot(NOW).gangs[GANG].pods
+    (shown,) = made.snapshot(NOW).gangs[GANG].pods
 
-    assert (seen.status, seen.nominated) == (Status.ALLOCATED, "n")
+    assert (shown.status, shown.nominated) == (Status.ALLOCATED, "n")
 
 
 def test_a_released_pod_is_shown_as_it_was() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0)
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
     made.snapshot(NOW)
     made.inflight.release(uid("w-0"))
     snapshot = made.snapshot(NOW)
@@ -239,8 +239,8 @@ def test_a_released_pod_is_shown_as_it_was() -> None:
 
 
 def test_promised_host_ports_are_taken() -> None:
-    web = bare_pod("x", shape=Shape(amounts(), host_ports=(HostPort(80),)))
-    made = cluster(node("n"), lone("x", shape=web.shape))
+    web = pod("x", shape=shape(cpu=1, host_ports=(HostPort(80),)))
+    made = cache(node("n"), seen("x", "", shape=web.shape))
     made.inflight.reserve(web, GangKey("a/pod:x"), "n", 1.0)
 
     assert made.snapshot(NOW).nodes.ports == {"n": Ports([HostPort(80)])}
@@ -251,8 +251,8 @@ def test_promised_host_ports_are_taken() -> None:
 
 
 def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "ghost", 1.0)
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "ghost", 1.0)
 
     assert made.snapshot(NOW).nodes.used.sum() == 0
 
@@ -262,8 +262,8 @@ def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
 
 
 def test_a_bind_without_any_outcome_is_taken_for_not_done() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.DOUBTED)
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.DOUBTED)
     sent = made.inflight.of(uid("w-0"))
 
     assert not made.inflight.drop_unsettled(sent, SETTLED_S)
@@ -272,17 +272,17 @@ def test_a_bind_without_any_outcome_is_taken_for_not_done() -> None:
 
 
 def test_a_bind_whose_outcome_may_still_come_keeps_its_room_however_long_it_takes() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.COMMITTING)
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.COMMITTING)
 
     assert not made.inflight.drop_unsettled(made.inflight.of(uid("w-0")), 10 * SETTLED_S)
     assert len(made.inflight) == 1
 
 
 def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:
-    made = cluster(node("n"), group(), pod("seen"))
+    made = cache(node("n"), pod_group(), seen("seen"))
     for name in ("seen", "never-seen"):
-        made.inflight.reserve(bare_pod(name), GANG, "n", 0.0, stage=Stage.BOUND)
+        made.inflight.reserve(pod(name), GANG, "n", 0.0, stage=Stage.BOUND)
     for each in made.inflight.of_gang(GANG):
         made.inflight.drop_unsettled(each, SETTLED_S + 1)
 
@@ -293,10 +293,10 @@ def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:
 def test_while_the_watch_is_silent_nobody_can_tell_that_a_bind_did_not_happen(
     stage: Stage,
 ) -> None:
-    made = cluster(node("n"), group())
+    made = cache(node("n"), pod_group())
     made.freshness.expect("pods", 0.0)
     made.freshness.listed("pods", 5.0)
-    made.inflight.reserve(bare_pod("new"), GANG, "n", 10.0, stage=stage)
+    made.inflight.reserve(pod("new"), GANG, "n", 10.0, stage=stage)
     sent, later = made.inflight.of(uid("new")), 10.0 + SETTLED_S + 1
     assert sent is not None
 
@@ -307,7 +307,7 @@ def test_while_the_watch_is_silent_nobody_can_tell_that_a_bind_did_not_happen(
 
 def test_a_gang_backs_off_until_its_time_has_come() -> None:
     clock = VirtualTime()
-    made = cluster(group(), clock=clock)
+    made = cache(pod_group(), clock=clock)
     made.inflight.back_off(GANG, 10)
 
     assert made.snapshot(NOW).gangs[GANG].backing_off_until == NOW + 10
@@ -321,7 +321,7 @@ def test_a_gang_backs_off_until_its_time_has_come() -> None:
 
 def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
     clock = VirtualTime()
-    made = cluster(group(), clock=clock)
+    made = cache(pod_group(), clock=clock)
     made.inflight.back_off(GANG, 10)
     made.snapshot(NOW)
 
@@ -330,11 +330,11 @@ def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
 
 
 def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue_and_namespace() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, queue="q")
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 1.0, queue="q")
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, queue="q")
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, queue="q")
 
-    assert made.inflight.spent() == {("q", "a"): bare_pod("w-0").requests}
+    assert made.inflight.spent() == {("q", "a"): pod("w-0").requests}
 
     made.snapshot(NOW)
 
@@ -343,8 +343,8 @@ def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue_and_namespac
 
 def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n-0", 0.0)
-    inflight.reserve(bare_pod("w-1"), GANG, "n-1", 0.0)
+    inflight.reserve(pod("w-0"), GANG, "n-0", 0.0)
+    inflight.reserve(pod("w-1"), GANG, "n-1", 0.0)
 
     assert inflight.trade(uid("w-0"), uid("w-1"))
     assert {each.pod.name: each.node for each in inflight.of_gang(GANG)} == {
@@ -352,7 +352,7 @@ def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
         "w-1": "n-0",
     }
     assert [each.pod.name for each in inflight.on("n-1")] == ["w-0"]
-    assert inflight.reserved_on("n-0") == bare_pod("w-0").requests
+    assert inflight.reserved_on("n-0") == pod("w-0").requests
 
     inflight.advance(uid("w-1"), Stage.PASSED)
     assert not inflight.trade(uid("w-0"), uid("w-1"))
@@ -360,21 +360,21 @@ def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
 
 def test_a_place_somewhere_takes_no_room_of_any_node() -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("web"), GANG, SOMEWHERE, 0.0, stage=Stage.PASSED)
+    inflight.reserve(pod("web"), GANG, SOMEWHERE, 0.0, stage=Stage.PASSED)
 
     assert not inflight.reserved_nodes()
     assert inflight.turn().steps == []
 
     inflight.advance(uid("web"), Stage.COMMITTING, "n")
 
-    assert inflight.committed_on("n") == bare_pod("web").requests
+    assert inflight.committed_on("n") == pod("web").requests
 
 
 def test_room_that_comes_free_wakes_the_cycle_but_a_promise_does_not() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
+    made = cache(node("n"), pod_group(), seen("w-0"))
     woken: list[int] = []
     made.on_change(lambda: woken.append(1))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0)
+    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0)
     made.inflight.advance(uid("w-0"), Stage.PASSED)
 
     assert woken == []
@@ -386,8 +386,8 @@ def test_room_that_comes_free_wakes_the_cycle_but_a_promise_does_not() -> None:
 
 def test_the_number_of_bound_members_follows_every_step() -> None:
     inflight = alone()
-    inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0)
-    inflight.reserve(bare_pod("w-1"), GANG, "n", 0.0)
+    inflight.reserve(pod("w-0"), GANG, "n", 0.0)
+    inflight.reserve(pod("w-1"), GANG, "n", 0.0)
     inflight.advance(uid("w-0"), Stage.BOUND)
     inflight.advance(uid("w-0"), Stage.BOUND)
 

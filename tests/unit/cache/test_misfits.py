@@ -6,9 +6,10 @@ import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.misfits import Misfits
+from extender.model.dialect import VOLCANO
 from extender.model.gang import GangKey
 from extender.sim.world.virtual_time import VirtualTime
-from tests.unit.cache.building import GANG, NOW, VOLCANO, cluster, group, node, pod, uid
+from tests.builders import GANG, NOW, cache, node, pod_group, seen, uid
 
 OTHER = GangKey("a/other")
 
@@ -109,34 +110,34 @@ def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.Mo
 
 
 def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
-    mirror = cluster(node("n1"), group(), pod("p0"), group("other"), pod("q0", "other"))
+    mirror = cache(node("n1"), pod_group(), seen("p0"), pod_group("other"), seen("q0", "other"))
     mirror.misfits.note(GANG, "n1", 30.0)
 
-    seen = mirror.snapshot(NOW)
+    shown = mirror.snapshot(NOW)
 
-    (mine,), (theirs,) = seen.gangs[GANG].pods, seen.gangs[OTHER].pods
-    assert seen.misfits == {mine.shape: {"n1"}}
-    assert theirs.shape not in seen.misfits
+    (mine,), (theirs,) = shown.gangs[GANG].pods, shown.gangs[OTHER].pods
+    assert shown.misfits == {mine.shape: {"n1"}}
+    assert theirs.shape not in shown.misfits
     assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is mine.shape
 
 
 def test_when_it_is_over_its_pods_are_like_all_others_again() -> None:
     clock = VirtualTime()
-    mirror = cluster(node("n1"), group(), pod("p0"), clock=clock)
+    mirror = cache(node("n1"), pod_group(), seen("p0"), clock=clock)
     before = mirror.snapshot(NOW).gangs[GANG].pods[0].shape
     mirror.misfits.note(GANG, "n1", 30.0)
     assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is not before
 
     clock.pass_by(31)
 
-    seen = mirror.snapshot(NOW)
-    assert seen.misfits == {}
-    assert seen.gangs[GANG].pods[0].shape is before
+    shown = mirror.snapshot(NOW)
+    assert shown.misfits == {}
+    assert shown.gangs[GANG].pods[0].shape is before
 
 
 def test_a_gang_that_is_gone_takes_its_misfits_along() -> None:
     for gone in (Delete(Kind.POD, uid("p0")), Delete(Kind.GROUP, GANG, VOLCANO)):
-        mirror = cluster(node("n1"), group(), pod("p0"))
+        mirror = cache(node("n1"), pod_group(), seen("p0"))
         mirror.misfits.note(GANG, "n1", 30.0)
 
         mirror.apply(gone)
@@ -145,9 +146,9 @@ def test_a_gang_that_is_gone_takes_its_misfits_along() -> None:
 
 
 def test_a_group_made_anew_under_the_same_name_begins_without_any() -> None:
-    mirror = cluster(node("n1"), group(uid="first"), pod("p0"))
+    mirror = cache(node("n1"), pod_group(uid="first"), seen("p0"))
     mirror.misfits.note(GANG, "n1", 30.0)
 
-    mirror.apply(Upsert(group(uid="second")))
+    mirror.apply(Upsert(pod_group(uid="second")))
 
     assert mirror.misfits.by_gang() == {}

@@ -7,12 +7,12 @@ from typing import Any
 from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
+from extender.model.dialect import VOLCANO
 from extender.model.gang import Gang, Membership
 from extender.model.pod import Status
 from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason
-
-from .building import GANG, NOW, VOLCANO, bare_pod, cluster, group, node, pod
+from tests.builders import GANG, NOW, cache, node, pod, pod_group, seen
 
 QUEUES = (Queue(name="left"), Queue(name="right"), Queue(name="home"))
 HOME = Namespace(name="a", queue="home")
@@ -24,12 +24,12 @@ def gang_of(made: Cluster) -> Gang:
 
 def running(*items: Any, started_in: str = "", policy: QueuePolicy | None = None) -> Cluster:
     """A gang of two that runs."""
-    members = [pod(f"w-{each}", on="n1", started_in=started_in) for each in range(2)]
-    return cluster(node("n1"), *QUEUES, *members, *items, policy=policy)
+    members = [seen(f"w-{each}", on="n1", started_in=started_in) for each in range(2)]
+    return cache(node("n1"), *QUEUES, *members, *items, policy=policy)
 
 
 def test_a_running_gang_without_its_pod_group_counts_in_the_home_queue_of_its_namespace() -> None:
-    made = running(group(queue="left"), HOME)
+    made = running(pod_group(queue="left"), HOME)
 
     assert gang_of(made).queue == "left"
 
@@ -42,44 +42,44 @@ def test_a_running_gang_without_its_pod_group_counts_in_the_home_queue_of_its_na
 
 
 def test_a_running_gang_without_its_pod_group_stays_where_its_pods_say_they_were_started() -> None:
-    made = running(group(queue="left"), HOME, started_in="left")
+    made = running(pod_group(queue="left"), HOME, started_in="left")
     made.apply(Delete(Kind.GROUP, GANG, VOLCANO))
 
     assert gang_of(made).queue == "left"
 
 
 def test_a_running_gang_that_is_pointed_to_another_queue_stays_where_it_was_started() -> None:
-    made = running(group(queue="left"), started_in="left")
-    made.apply(Upsert(group(queue="right")))
+    made = running(pod_group(queue="left"), started_in="left")
+    made.apply(Upsert(pod_group(queue="right")))
 
     assert (gang_of(made).queue, gang_of(made).problem) == ("left", None)
 
 
 def test_its_members_that_still_wait_are_asked_for_where_it_runs() -> None:
-    made = running(group(queue="right"), started_in="left")
+    made = running(pod_group(queue="right"), started_in="left")
 
     assert made.queue_of(GANG, "a", "right") == ("left", None)
 
 
 def test_once_nobody_of_it_runs_the_group_decides_again() -> None:
-    made = running(group(queue="right"), started_in="left")
+    made = running(pod_group(queue="right"), started_in="left")
     for each in range(2):
-        done = pod(f"w-{each}", on="n1", started_in="left", status=Status.SUCCEEDED)
+        done = seen(f"w-{each}", on="n1", started_in="left", status=Status.SUCCEEDED)
         made.apply(Upsert(done))
 
     assert gang_of(made).queue == "right"
 
 
 def test_where_nobody_knows_where_it_was_started_the_group_says_it() -> None:
-    made = running(group(queue="left"))
-    made.apply(Upsert(group(queue="right")))
+    made = running(pod_group(queue="left"))
+    made.apply(Upsert(pod_group(queue="right")))
 
     assert gang_of(made).queue == "right"
 
 
 def test_pods_that_were_started_in_different_queues_count_where_most_of_them_were() -> None:
-    made = running(group(queue="right"), started_in="left")
-    made.apply(Upsert(pod("w-2", on="n1", started_in="right")))
+    made = running(pod_group(queue="right"), started_in="left")
+    made.apply(Upsert(seen("w-2", on="n1", started_in="right")))
 
     assert gang_of(made).queue == "left"
 
@@ -87,30 +87,30 @@ def test_pods_that_were_started_in_different_queues_count_where_most_of_them_wer
 def test_of_two_queues_with_as_many_pods_the_first_by_name_counts_in_whatever_order_they_came() -> (
     None
 ):
-    members = [pod("w-0", on="n1", started_in="left"), pod("w-1", on="n1", started_in="right")]
-    first = cluster(node("n1"), *QUEUES, group(), *members)
-    second = cluster(node("n1"), *QUEUES, group(), *reversed(members))
+    members = [seen("w-0", on="n1", started_in="left"), seen("w-1", on="n1", started_in="right")]
+    first = cache(node("n1"), *QUEUES, pod_group(), *members)
+    second = cache(node("n1"), *QUEUES, pod_group(), *reversed(members))
 
     assert gang_of(first).queue == gang_of(second).queue == "left"
 
 
 def test_a_pod_cannot_say_that_it_was_started_in_a_queue_its_namespace_may_not_use() -> None:
     allowed = Namespace(name="a", allowed=frozenset({"left"}))
-    made = running(group(queue="left"), allowed, started_in="right")
+    made = running(pod_group(queue="left"), allowed, started_in="right")
 
     assert gang_of(made).queue == "left"
 
 
 def test_nobody_counts_in_a_queue_its_namespace_may_not_use_but_at_home() -> None:
     allowed = Namespace(name="a", queue="home", allowed=frozenset({"left"}))
-    made = running(group(queue="right"), allowed)
+    made = running(pod_group(queue="right"), allowed)
 
     assert gang_of(made).queue == "home"
     assert gang_of(made).problem is not None
 
 
 def test_a_queue_that_is_deleted_leaves_its_running_gangs_to_their_home() -> None:
-    made = running(group(queue="left"), HOME, started_in="left")
+    made = running(pod_group(queue="left"), HOME, started_in="left")
     made.apply(Delete(Kind.QUEUE, "left"))
 
     assert gang_of(made).queue == "home"
@@ -122,7 +122,7 @@ def test_a_queue_that_is_deleted_leaves_its_running_gangs_to_their_home() -> Non
 
 def test_without_any_queue_left_the_queue_of_last_resort_counts() -> None:
     policy = QueuePolicy(default_queue="batch")
-    made = running(group(queue="gone"), Namespace(name="a", queue="gone"), policy=policy)
+    made = running(pod_group(queue="gone"), Namespace(name="a", queue="gone"), policy=policy)
 
     assert gang_of(made).queue == "batch"
 
@@ -135,36 +135,36 @@ def test_a_namespace_that_is_its_own_queue_counts_its_orphans() -> None:
 
 
 def test_a_namespace_that_gets_another_home_moves_nobody_who_runs() -> None:
-    made = running(group(queue=""), HOME, started_in="home")
+    made = running(pod_group(queue=""), HOME, started_in="home")
     made.apply(Upsert(Namespace(name="a", queue="right")))
 
     assert gang_of(made).queue == "home"
 
 
 def test_a_gang_that_waits_in_a_wrong_queue_is_shown_with_that_queue() -> None:
-    made = cluster(*QUEUES, group(queue="gone"), pod("w-0"))
+    made = cache(*QUEUES, pod_group(queue="gone"), seen("w-0"))
 
     assert gang_of(made).queue == "gone"
 
 
 def test_a_running_pod_that_gets_a_mark_nobody_can_read_counts_as_before() -> None:
     spoilt = Membership(key=GANG, named=True, min_member=1, problem="min-member is 'all'")
-    made = cluster(node("n1"), *QUEUES, SeenPod(bare_pod("x", on="n1", started_in="left"), spoilt))
+    made = cache(node("n1"), *QUEUES, SeenPod(pod("x", on="n1", started_in="left"), spoilt))
 
     assert (gang_of(made).queue, gang_of(made).allocated.amount("cpu")) == ("left", 1000)
 
 
 def test_a_gang_without_its_pod_group_is_as_old_as_its_oldest_pod() -> None:
-    made = cluster(node("n1"), pod("w-0", on="n1", created=50.0), pod("w-1", created=70.0))
+    made = cache(node("n1"), seen("w-0", on="n1", created=50.0), seen("w-1", created=70.0))
 
     assert gang_of(made).group.created == 50.0
 
 
 def test_members_of_a_native_group_count_at_home() -> None:
     native = Membership(key=GANG, named=True, native=True)
-    made = cluster(
-        node("n1"), *QUEUES, HOME, SeenPod(bare_pod("x", on="n1"), native),
-        SeenPod(bare_pod("y"), native),
+    made = cache(
+        node("n1"), *QUEUES, HOME, SeenPod(pod("x", on="n1"), native),
+        SeenPod(pod("y"), native),
     )  # fmt: skip
 
     assert gang_of(made).queue == "home"

@@ -10,21 +10,11 @@ from extender.cache.assignment import QueueAssignment, QueuePolicy
 from extender.cache.catalog import Catalog
 from extender.cache.changes import Upsert
 from extender.cache.cluster import Cluster
+from extender.model.dialect import COSCHEDULING, VOLCANO
 from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import Pod, Status
 from extender.model.queue import Namespace, PriorityClass
-from tests.unit.cache.building import (
-    COSCHEDULING,
-    GANG,
-    NOW,
-    SMALL,
-    VOLCANO,
-    cluster,
-    group,
-    lone,
-    pod,
-    uid,
-)
+from tests.builders import GANG, NOW, ONE_CPU, cache, pod_group, seen, uid
 
 CLASSES = (
     PriorityClass(name="system-cluster-critical", value=2_000_000_000),
@@ -43,7 +33,7 @@ def limited(*names: str) -> Namespace:
 
 
 def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_it_is_told_why() -> None:
-    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="system-cluster-critical"))
+    made = cache(*CLASSES, Namespace(name="a"), pod_group(priority_class="system-cluster-critical"))
 
     assert gang_of(made).priority == 10
     assert gang_of(made).remark == (
@@ -53,17 +43,17 @@ def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_it_is_told_why
 
 
 def test_what_has_no_effect_in_its_group_is_told_beside_it() -> None:
-    made = cluster(
+    made = cache(
         *CLASSES,
         Namespace(name="a"),
-        group(priority_class="system-cluster-critical", remark="it does nothing here"),
+        pod_group(priority_class="system-cluster-critical", remark="it does nothing here"),
     )
 
     assert gang_of(made).remark.endswith("would have to list it; it does nothing here")
 
 
 def test_without_a_default_class_it_has_no_priority_at_all() -> None:
-    made = cluster(CLASSES[0], group(priority_class="system-cluster-critical"))
+    made = cache(CLASSES[0], pod_group(priority_class="system-cluster-critical"))
 
     assert gang_of(made).priority == 0
 
@@ -72,25 +62,25 @@ def test_a_system_class_counts_in_the_namespace_of_the_system() -> None:
     ours = PodGroup(
         namespace="kube-system", name="dns", priority_class=CLASSES[0].name, dialect=VOLCANO
     )
-    made = cluster(*CLASSES, Namespace(name="kube-system"), ours)
+    made = cache(*CLASSES, Namespace(name="kube-system"), ours)
     found = made.snapshot(NOW).gangs[GangKey("kube-system/dns")]
 
     assert (found.priority, found.remark) == (2_000_000_000, "")
 
 
 def test_a_system_class_counts_where_administrators_list_it() -> None:
-    made = cluster(
+    made = cache(
         *CLASSES,
         limited("system-cluster-critical"),
-        group(priority_class="system-cluster-critical"),
+        pod_group(priority_class="system-cluster-critical"),
     )
 
     assert (gang_of(made).priority, gang_of(made).remark) == (2_000_000_000, "")
 
 
 def test_a_class_counts_no_further_than_the_pods_have_it_where_nobody_lists_it() -> None:
-    made = cluster(
-        *CLASSES, Namespace(name="a"), group(priority_class="high"), pod("w-0"), pod("w-1")
+    made = cache(
+        *CLASSES, Namespace(name="a"), pod_group(priority_class="high"), seen("w-0"), seen("w-1")
     )
 
     assert gang_of(made).priority == 10
@@ -116,48 +106,50 @@ def test_a_class_counts_no_further_than_the_pods_have_it_where_nobody_lists_it()
 def test_pods_lend_their_gang_what_the_api_server_admitted(
     priorities: tuple[int, ...], counts: int
 ) -> None:
-    members = [pod(f"w-{n}", priority=each) for n, each in enumerate(priorities)]
-    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="high"), *members)
+    members = [seen(f"w-{n}", priority=each) for n, each in enumerate(priorities)]
+    made = cache(*CLASSES, Namespace(name="a"), pod_group(priority_class="high"), *members)
 
     assert gang_of(made).priority == counts
     assert bool(gang_of(made).remark) is (counts < 900)
 
 
 def test_a_pod_that_is_over_lends_nothing_to_those_that_wait() -> None:
-    made = cluster(
+    made = cache(
         *CLASSES,
-        group(priority_class="high"),
-        pod("w-0", priority=900, status=Status.SUCCEEDED),
-        pod("w-1"),
+        pod_group(priority_class="high"),
+        seen("w-0", priority=900, status=Status.SUCCEEDED),
+        seen("w-1"),
     )
 
     assert gang_of(made).priority == 10
 
 
 def test_a_low_class_counts_whatever_the_pods_have() -> None:
-    made = cluster(*CLASSES, group(priority_class="low"), pod("w-0", priority=900))
+    made = cache(*CLASSES, pod_group(priority_class="low"), seen("w-0", priority=900))
 
     assert (gang_of(made).priority, gang_of(made).remark) == (-5, "")
 
 
 def test_a_class_that_is_listed_counts_whatever_the_pods_have() -> None:
-    made = cluster(*CLASSES, limited("high"), group(priority_class="high"), pod("w-0"))
+    made = cache(*CLASSES, limited("high"), pod_group(priority_class="high"), seen("w-0"))
 
     assert (gang_of(made).priority, gang_of(made).remark) == (900, "")
 
 
 def test_what_its_pods_have_counts_as_soon_as_they_have_it() -> None:
-    first = pod("w-0", priority=900)
-    made = cluster(*CLASSES, Namespace(name="a"), group(priority_class="high"), first, pod("w-1"))
+    first = seen("w-0", priority=900)
+    made = cache(
+        *CLASSES, Namespace(name="a"), pod_group(priority_class="high"), first, seen("w-1")
+    )
     assert gang_of(made).priority == 10
 
-    made.apply(Upsert(pod("w-2", priority=900)))
+    made.apply(Upsert(seen("w-2", priority=900)))
 
     assert gang_of(made).priority == 900
 
 
 def test_a_namespace_may_be_limited_to_a_list_of_classes() -> None:
-    made = cluster(*CLASSES, limited("low", "usual"), group(priority_class="high"))
+    made = cache(*CLASSES, limited("low", "usual"), pod_group(priority_class="high"))
 
     assert gang_of(made).priority == 10
     assert gang_of(made).remark == (
@@ -167,13 +159,13 @@ def test_a_namespace_may_be_limited_to_a_list_of_classes() -> None:
 
 
 def test_an_empty_list_allows_none() -> None:
-    made = cluster(*CLASSES, limited(), group(priority_class="high"))
+    made = cache(*CLASSES, limited(), pod_group(priority_class="high"))
 
     assert gang_of(made).remark.endswith("allows none")
 
 
 def test_a_namespace_not_seen_yet_has_no_class() -> None:
-    made = cluster(*CLASSES, group(priority_class="high"))
+    made = cache(*CLASSES, pod_group(priority_class="high"))
     made.require_namespaces()
 
     assert gang_of(made).priority == 10
@@ -182,19 +174,19 @@ def test_a_namespace_not_seen_yet_has_no_class() -> None:
 
 @pytest.mark.parametrize("written", ["", "unknown"])
 def test_who_names_no_class_or_none_that_exists_hears_nothing(written: str) -> None:
-    made = cluster(*CLASSES, limited("low"), group(priority_class=written))
+    made = cache(*CLASSES, limited("low"), pod_group(priority_class=written))
 
     assert (gang_of(made).priority, gang_of(made).remark) == (10, "")
 
 
 def test_the_list_holds_for_pods_that_speak_for_their_gang_too() -> None:
-    made = cluster(
+    made = cache(
         *CLASSES,
         limited("low"),
-        group(dialect=COSCHEDULING),
-        pod("w-0", priority=900, priority_class="high"),
-        pod("w-1", priority=900, priority_class="high"),
-        pod("w-2", priority=-5, priority_class="low"),
+        pod_group(dialect=COSCHEDULING),
+        seen("w-0", priority=900, priority_class="high"),
+        seen("w-1", priority=900, priority_class="high"),
+        seen("w-2", priority=-5, priority_class="low"),
     )
 
     assert gang_of(made).priority == 10
@@ -215,19 +207,19 @@ def test_the_list_holds_for_pods_that_speak_for_their_gang_too() -> None:
     ],
 )
 def test_who_will_not_start_lends_its_gang_no_priority(one: dict[str, Any], dialect: str) -> None:
-    made = cluster(
+    made = cache(
         *CLASSES,
-        group(min_member=1, dialect=dialect, priority_class="high"),
-        pod("w-0", priority=3),
-        pod("w-1", **({"priority": 2_000_000_000} | one)),
+        pod_group(min_member=1, dialect=dialect, priority_class="high"),
+        seen("w-0", priority=3),
+        seen("w-1", **({"priority": 2_000_000_000} | one)),
     )
 
     assert gang_of(made).priority == (10 if dialect == VOLCANO else 3)
 
 
 def test_members_that_run_lend_theirs_to_those_that_wait() -> None:
-    running = [pod(f"w-{n}", on="n1", priority=900) for n in range(2)]
-    made = cluster(*CLASSES, group(dialect=COSCHEDULING), *running, pod("w-2", priority=3))
+    running = [seen(f"w-{n}", on="n1", priority=900) for n in range(2)]
+    made = cache(*CLASSES, pod_group(dialect=COSCHEDULING), *running, seen("w-2", priority=3))
 
     assert gang_of(made).priority == 900
 
@@ -238,15 +230,15 @@ def test_members_that_run_lend_theirs_to_those_that_wait() -> None:
 def test_a_gang_has_the_priority_that_as_many_members_have_as_it_needs(
     needed: int, counts: int
 ) -> None:
-    members = [pod(f"w-{n}", priority=each) for n, each in enumerate((7, 900, 40))]
-    made = cluster(group(min_member=needed, dialect=COSCHEDULING), *members)
+    members = [seen(f"w-{n}", priority=each) for n, each in enumerate((7, 900, 40))]
+    made = cache(pod_group(min_member=needed, dialect=COSCHEDULING), *members)
 
     assert gang_of(made).priority == counts
 
 
 def test_gates_of_all_members_change_nothing_of_what_they_will_have() -> None:
-    members = [pod(f"w-{n}", priority=900, gated=True) for n in range(2)]
-    made = cluster(group(dialect=COSCHEDULING), *members, pod("w-2", gated=True))
+    members = [seen(f"w-{n}", priority=900, gated=True) for n in range(2)]
+    made = cache(pod_group(dialect=COSCHEDULING), *members, seen("w-2", gated=True))
 
     assert gang_of(made).priority == 900
 
@@ -257,8 +249,8 @@ def test_gates_of_all_members_change_nothing_of_what_they_will_have() -> None:
 def test_a_system_class_of_the_pods_counts_where_administrators_list_it_alone(
     namespace: Namespace, counts: int
 ) -> None:
-    one = pod("w-0", priority=2_000_000_000, priority_class=CLASSES[0].name)
-    made = cluster(*CLASSES, namespace, group(dialect=COSCHEDULING), one)
+    one = seen("w-0", priority=2_000_000_000, priority_class=CLASSES[0].name)
+    made = cache(*CLASSES, namespace, pod_group(dialect=COSCHEDULING), one)
 
     # It waits for nobody in both, so nobody has to hear why it counts for less.
     assert (gang_of(made).priority, gang_of(made).remark) == (counts, "")
@@ -277,14 +269,14 @@ class Watched(Pod):
 
 def looks_at(size: int) -> int:
     members = [
-        Watched(uid=uid(f"w-{n}"), namespace="a", name=f"w-{n}", shape=SMALL, priority=n % 7)
+        Watched(uid=uid(f"w-{n}"), namespace="a", name=f"w-{n}", shape=ONE_CPU, priority=n % 7)
         for n in range(size)
     ]
     policy = QueueAssignment(
         QueuePolicy(), *(Catalog[Any](lambda *_: None) for _ in ("queues", "namespaces", "classes"))
     )
     before = Watched.looks
-    assert policy.rank(group(min_member=size, dialect=COSCHEDULING), members).value == 0
+    assert policy.rank(pod_group(min_member=size, dialect=COSCHEDULING), members).value == 0
     return Watched.looks - before
 
 
@@ -293,24 +285,24 @@ def test_twice_the_members_are_twice_the_looks_at_what_they_have() -> None:
 
 
 def test_what_the_api_server_gave_a_pod_counts_where_there_is_no_list() -> None:
-    made = cluster(*CLASSES, lone("x", priority=900, priority_class="high"))
+    made = cache(*CLASSES, seen("x", "", priority=900, priority_class="high"))
 
     assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 900
 
 
 def test_a_pod_gives_its_gang_no_priority_by_an_annotation() -> None:
-    made = cluster(lone("x", priority=3, task_priority=2_000_000_000))
+    made = cache(seen("x", "", priority=3, task_priority=2_000_000_000))
 
     assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 3
 
 
 def test_a_class_that_makes_nobody_leave_lets_its_gangs_make_nobody_leave() -> None:
     patient = PriorityClass(name="patient", value=900, may_preempt=False)
-    made = cluster(
+    made = cache(
         patient,
-        group(priority_class="patient"),
-        pod("w-0", priority=900),
-        pod("w-1", on="n1", priority=900),
+        pod_group(priority_class="patient"),
+        seen("w-0", priority=900),
+        seen("w-1", on="n1", priority=900),
     )
 
     assert gang_of(made).priority == 900

@@ -14,8 +14,7 @@ from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.inflight import Stage
 from extender.model.pod import Pod, Status
 from extender.model.resources import Resources
-
-from .building import GANG, NOW, bare_pod, cluster, group, node, pod, uid
+from tests.builders import GANG, NOW, cache, node, pod, pod_group, seen, uid
 
 ROUNDS = 1_500
 
@@ -54,7 +53,7 @@ def all_the_while(act: Callable[[], None]) -> Iterator[None]:
 
 
 def test_a_pod_on_its_way_to_a_node_is_never_missing_from_its_room() -> None:
-    made = cluster(node("n", cpu=4), group(), pod("w-0"), pod("w-1"))
+    made = cache(node("n", cpu=4), pod_group(), seen("w-0"), seen("w-1"))
     most = 3000
 
     def look() -> None:
@@ -62,34 +61,34 @@ def test_a_pod_on_its_way_to_a_node_is_never_missing_from_its_room() -> None:
         assert room is not None
         assert room.amount("cpu") <= most
 
-    made.inflight.reserve(bare_pod("w-1"), GANG, "n", 0.0, stage=Stage.HELD)
+    made.inflight.reserve(pod("w-1"), GANG, "n", 0.0, stage=Stage.HELD)
     with all_the_while(look):
         for number in range(ROUNDS):
             # One of the two is on the node at any time, in one state or another.
             this, other = f"w-{number % 2}", f"w-{1 - number % 2}"
-            made.inflight.reserve(bare_pod(this), GANG, "n", 0.0, stage=Stage.HELD)
+            made.inflight.reserve(pod(this), GANG, "n", 0.0, stage=Stage.HELD)
             made.apply(Delete(Kind.POD, uid(other)))
-            made.apply(Upsert(pod(other)))
+            made.apply(Upsert(seen(other)))
             made.inflight.advance(uid(this), Stage.BOUND)
-            made.apply(Upsert(pod(this, on="n", status=Status.BOUND)))
+            made.apply(Upsert(seen(this, on="n", status=Status.BOUND)))
 
 
 def test_a_bound_pod_is_never_counted_as_two_seats() -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
+    made = cache(node("n"), pod_group(), seen("w-0"))
 
     def look() -> None:
         assert made.seated(GANG) <= 1
 
     with all_the_while(look):
         for _ in range(ROUNDS):
-            made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
-            made.apply(Upsert(pod("w-0", on="n", status=Status.BOUND)))
+            made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
+            made.apply(Upsert(seen("w-0", on="n", status=Status.BOUND)))
             made.apply(Delete(Kind.POD, uid("w-0")))
-            made.apply(Upsert(pod("w-0")))
+            made.apply(Upsert(seen("w-0")))
 
 
 def test_snapshots_agree_with_themselves_whatever_happens_meanwhile() -> None:
-    made = cluster(node("n"), group(), *(pod(f"w-{number}") for number in range(4)))
+    made = cache(node("n"), pod_group(), *(seen(f"w-{number}") for number in range(4)))
 
     def look() -> None:
         snapshot = made.snapshot(NOW)
@@ -99,17 +98,17 @@ def test_snapshots_agree_with_themselves_whatever_happens_meanwhile() -> None:
     with all_the_while(look):
         for number in range(ROUNDS):
             name = f"w-{number % 4}"
-            made.inflight.reserve(bare_pod(name), GANG, "n", 0.0)
+            made.inflight.reserve(pod(name), GANG, "n", 0.0)
             made.inflight.advance(uid(name), Stage(1 + number % 5))
             if number % 3:
                 made.inflight.release(uid(name))
             else:
-                made.apply(Upsert(pod(name, on="n")))
-                made.apply(Upsert(pod(name)))
+                made.apply(Upsert(seen(name, on="n")))
+                made.apply(Upsert(seen(name)))
 
 
 def test_rows_and_columns_may_grow_under_a_reader() -> None:
-    made = cluster(node("n", cpu=4))
+    made = cache(node("n", cpu=4))
 
     def look() -> None:
         room = made.room("n")
@@ -125,26 +124,26 @@ def test_rows_and_columns_may_grow_under_a_reader() -> None:
 def test_a_member_is_on_a_node_from_its_promise_to_its_gangs_roster_without_a_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = cluster(node("n"), group(), pod("w-0"))
-    made.inflight.reserve(bare_pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
-    seen: list[set[str]] = []
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
+    shown: list[set[str]] = []
     told = made._pods._enrol
 
     def look_first(*news: Any) -> None:
-        seen.append(made.on_nodes(GANG))
+        shown.append(made.on_nodes(GANG))
         told(*news)
 
     monkeypatch.setattr(made._pods, "_enrol", look_first)
-    made.apply(Upsert(pod("w-0", on="n", status=Status.BOUND)))
+    made.apply(Upsert(seen("w-0", on="n", status=Status.BOUND)))
 
-    assert seen == [{uid("w-0")}]
+    assert shown == [{uid("w-0")}]
     assert made.inflight.of(uid("w-0")) is None
 
 
 def test_nobody_stands_still_while_it_is_counted_who_was_asked_to_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = cluster(node("n"), group(), pod("w-0", on="n", status=Status.BOUND))
+    made = cache(node("n"), pod_group(), seen("w-0", on="n", status=Status.BOUND))
     made.goodbyes.are_said_to({uid("w-0"): GANG})
     among = made.goodbyes.among
 

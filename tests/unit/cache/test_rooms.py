@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from extender.cache.rooms import Rooms
 from extender.model.pod import Shape
+from tests.builders import ONE_CPU, amounts, node
 from tests.strategies import examples
-
-from .building import SMALL, amounts, node
 
 
 def rows_kept(rooms: Rooms) -> int:
@@ -15,11 +14,11 @@ def test_nodes_that_come_and_go_leave_no_rows_behind() -> None:
     rooms = Rooms()
     for number in range(1000):
         rooms.put(node(f"n{number}"))
-        rooms.occupy(f"n{number}", SMALL, releasing=False)
-        rooms.promise([(f"n{number}", SMALL, 1)])
+        rooms.occupy(f"n{number}", ONE_CPU, releasing=False)
+        rooms.promise([(f"n{number}", ONE_CPU, 1)])
         rooms.drop(f"n{number}")
-        rooms.promise([(f"n{number}", SMALL, -1)])
-        rooms.vacate(f"n{number}", SMALL, releasing=False)
+        rooms.promise([(f"n{number}", ONE_CPU, -1)])
+        rooms.vacate(f"n{number}", ONE_CPU, releasing=False)
 
     assert rows_kept(rooms) == 64
 
@@ -27,8 +26,8 @@ def test_nodes_that_come_and_go_leave_no_rows_behind() -> None:
 def test_a_row_that_is_used_again_is_empty() -> None:
     rooms = Rooms()
     rooms.put(node("old", cpu=64))
-    rooms.occupy("old", SMALL, releasing=True)
-    rooms.vacate("old", SMALL, releasing=True)
+    rooms.occupy("old", ONE_CPU, releasing=True)
+    rooms.vacate("old", ONE_CPU, releasing=True)
     rooms.drop("old")
     rooms.put(node("new", cpu=1))
 
@@ -48,16 +47,18 @@ def test_idle_room_has_every_resource_the_node_offers() -> None:
 
     assert idle is not None
     assert idle.amount("cpu") == 3000
-    assert idle.amount("gpu") == 1
+    assert idle.amount(GPU) == 1
     assert idle.amount("memory") == 7 << 30
 
 
 def test_more_kinds_of_resources_than_anybody_has_are_left_out() -> None:
     rooms = Rooms()
     for name in ("m", "n", "o"):
-        offered = amounts(**{f"{name}.io/{number}": 1 for number in range(500)})
+        offered = amounts(cpu=1, **{f"{name}.io/{number}": 1 for number in range(500)})
         rooms.put(node(name, allocatable=offered))
-    rooms.occupy("n", Shape(amounts(**{f"x{number}": 1 for number in range(500)})), releasing=False)
+    rooms.occupy(
+        "n", Shape(amounts(cpu=1, **{f"x{number}": 1 for number in range(500)})), releasing=False
+    )
 
     table = rooms.table()
 
@@ -71,10 +72,10 @@ GPU = "nvidia.com/gpu"
 def test_names_that_pods_make_up_take_no_columns_from_what_nodes_offer() -> None:
     rooms = Rooms()
     for number in range(200):
-        junk = Shape(amounts(**{f"x.io/r{number}": 1}))
+        junk = Shape(amounts(cpu=1, **{f"x.io/r{number}": 1}))
         rooms.occupy("n", junk, releasing=False)
         rooms.promise([("n", junk, 1)])
-    rooms.put(node("n", allocatable=amounts(**{GPU: 8})))
+    rooms.put(node("n", allocatable=amounts(cpu=1, **{GPU: 8})))
 
     assert GPU in rooms.table().dimensions
 
@@ -83,18 +84,19 @@ def test_one_node_cannot_use_up_all_columns_not_even_with_ever_new_names() -> No
     rooms = Rooms()
     for times in range(9):
         odd = {f"x.io/r{times}-{number}": 1 for number in range(500)}
-        rooms.put(node("odd", allocatable=amounts(**odd)))
-        rooms.occupy("odd", Shape(amounts(**odd)), releasing=False)
-    rooms.put(node("good", allocatable=amounts(**{GPU: 8, "storage": 3})))
+        rooms.put(node("odd", allocatable=amounts(cpu=1, **odd)))
+        rooms.occupy("odd", Shape(amounts(cpu=1, **odd)), releasing=False)
+    rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8, "storage": 3})))
 
     assert {GPU, "storage", "cpu"} <= set(rooms.table().dimensions)
 
 
 def test_of_a_node_with_too_many_names_those_of_kubernetes_and_of_other_nodes_count() -> None:
     rooms = Rooms()
-    rooms.put(node("good", allocatable=amounts(**{GPU: 8})))
+    rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
     odd = {f"a.io/r{number}": 1 for number in range(500)}
-    rooms.put(node("odd", allocatable=amounts(**odd, **{GPU: 4, "ephemeral-storage": 7})))
+    odd |= {GPU: 4, "ephemeral-storage": 7}
+    rooms.put(node("odd", allocatable=amounts(cpu=1, memory=1, pods=1, **odd)))
 
     table = rooms.table()
     row = dict(zip(table.dimensions, table.allocatable[1].tolist(), strict=True))
@@ -104,13 +106,13 @@ def test_of_a_node_with_too_many_names_those_of_kubernetes_and_of_other_nodes_co
 
 def test_what_pods_took_before_any_node_offered_it_counts_once_one_does() -> None:
     rooms = Rooms()
-    shape = Shape(amounts(**{GPU: 1}))
+    shape = Shape(amounts(cpu=1, **{GPU: 1}))
     for leaving in (False, False, True):
         rooms.occupy("n", shape, releasing=leaving)
     rooms.vacate("n", shape, releasing=False)
     rooms.promise([("n", shape, 1), ("n", shape, 1), ("n", shape, -1)])
-    rooms.put(node("m", allocatable=amounts(**{GPU: 8})))
-    rooms.put(node("n", allocatable=amounts(**{GPU: 8})))
+    rooms.put(node("m", allocatable=amounts(cpu=1, **{GPU: 8})))
+    rooms.put(node("n", allocatable=amounts(cpu=1, **{GPU: 8})))
 
     table = rooms.table()
     at = table.dimensions.index(GPU)
@@ -125,10 +127,10 @@ def test_what_pods_took_before_any_node_offered_it_counts_once_one_does() -> Non
 
 def test_room_given_up_before_any_node_offered_it_is_expected_no_more() -> None:
     rooms = Rooms()
-    shape = Shape(amounts(**{GPU: 1}))
+    shape = Shape(amounts(cpu=1, **{GPU: 1}))
     rooms.occupy("n", shape, releasing=True)
     rooms.give_up("n", shape)
-    rooms.put(node("n", allocatable=amounts(**{GPU: 8})))
+    rooms.put(node("n", allocatable=amounts(cpu=1, **{GPU: 8})))
 
     table = rooms.table()
     at = table.dimensions.index(GPU)
@@ -137,17 +139,17 @@ def test_room_given_up_before_any_node_offered_it_is_expected_no_more() -> None:
 
 def test_what_lost_its_column_and_gets_one_again_is_counted_as_ever() -> None:
     rooms = Rooms()
-    shape = Shape(amounts(**{GPU: 1}))
-    rooms.put(node("good", allocatable=amounts(**{GPU: 8})))
+    shape = Shape(amounts(cpu=1, **{GPU: 1}))
+    rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
     rooms.occupy("good", shape, releasing=False)
     rooms.put(node("good"))  # its driver is away for a while
     for name in ("m", "n"):
         odd = {f"{name}.io/{number}": 1 for number in range(64)}
-        rooms.put(node(name, allocatable=amounts(**odd)))
+        rooms.put(node(name, allocatable=amounts(cpu=1, **odd)))
     assert GPU not in rooms.table().dimensions
     rooms.occupy("good", shape, releasing=False)
     rooms.drop("n")
-    rooms.put(node("good", allocatable=amounts(**{GPU: 8})))
+    rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
 
     table = rooms.table()
     assert table.used[0, table.dimensions.index(GPU)] == 2
@@ -157,7 +159,7 @@ def test_names_that_come_and_go_leave_nothing_behind() -> None:
     rooms = Rooms()
     rooms.put(node("n"))
     for number in range(examples(20_000)):
-        junk = Shape(amounts(**{f"x.io/r{number}": 1}))
+        junk = Shape(amounts(cpu=1, **{f"x.io/r{number}": 1}))
         rooms.occupy("n", junk, releasing=True)
         rooms.vacate("n", junk, releasing=True)
         rooms.promise([("n", junk, 1)])

@@ -11,7 +11,7 @@ import pytest
 from extender.cache.roster import Roster
 from extender.model.gang import Membership
 from extender.model.pod import FINISHED_SET, Pod, Status
-from tests.unit.cache.building import bare_pod, member_of
+from tests.builders import member_of, pod
 
 STATUSES = (Status.PENDING, Status.RUNNING, Status.SUCCEEDED, Status.RELEASING)
 
@@ -35,7 +35,7 @@ def each_another(number: int) -> list[tuple[Pod, Membership]]:
     """Pods of one gang that agree on nothing."""
     return [
         (
-            bare_pod(f"p{each}", on="n1", started_in=Told(f"s{each:05}")),
+            pod(f"p{each}", on="n1", started_in=Told(f"s{each:05}")),
             member_of(min_member=each + 1, queue=Told(f"q{each:05}")),
         )
         for each in range(number)
@@ -48,10 +48,10 @@ def test_a_gang_whose_pods_agree_on_nothing_costs_no_walk_for_each_of_them(order
     pods, roster = each_another(1000), Roster()
     Told.compared = 0
 
-    for pod, membership in pods:
-        roster.put(pod, membership)
-    for pod, membership in pods[::order]:
-        roster.drop(pod, membership)
+    for each in pods:
+        roster.put(*each)
+    for each in pods[::order]:
+        roster.drop(*each)
 
     assert Told.compared < 100 * len(pods)
 
@@ -77,7 +77,7 @@ def test_what_is_counted_along_the_way_is_what_all_of_them_say(seed: int) -> Non
 
     def anything(name: str) -> Pod:
         started = random.choice(["", "a", "b", "c"])
-        return bare_pod(name, status=random.choice(STATUSES), started_in=started)
+        return pod(name, status=random.choice(STATUSES), started_in=started)
 
     for turn in range(600):
         kind = random.random()

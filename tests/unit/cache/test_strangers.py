@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
-
-from .building import GANG, NOW, cluster, group, node, pod
+from tests.builders import GANG, NOW, cache, node, pod_group, seen
 
 
 def strange(name: str) -> SeenPod:
-    return pod(name, ours=False)
+    return seen(name, ours=False)
 
 
 def gangs(made: Cluster) -> list[str]:
@@ -17,7 +16,7 @@ def gangs(made: Cluster) -> list[str]:
 
 
 def test_it_is_left_to_whoever_schedules_its_pods() -> None:
-    made = cluster(node("n1"), group())
+    made = cache(node("n1"), pod_group())
     assert gangs(made) == [GANG]  # it may get pods of ours
 
     made.apply(Upsert(strange("w-0")))
@@ -25,14 +24,14 @@ def test_it_is_left_to_whoever_schedules_its_pods() -> None:
 
 
 def test_it_is_ours_while_one_of_its_pods_is() -> None:
-    made = cluster(node("n1"), group(), strange("w-0"), pod("w-1"))
+    made = cache(node("n1"), pod_group(), strange("w-0"), seen("w-1"))
 
     assert gangs(made) == [GANG]
 
 
 def test_it_may_become_ours_again_when_the_others_are_gone() -> None:
     other = strange("w-0")
-    made = cluster(node("n1"), group(), other)
+    made = cache(node("n1"), pod_group(), other)
     assert gangs(made) == []
 
     made.apply(Delete(Kind.POD, other.pod.uid))
@@ -40,20 +39,20 @@ def test_it_may_become_ours_again_when_the_others_are_gone() -> None:
 
 
 def test_it_is_planned_anew_when_a_pod_of_others_names_another_one() -> None:
-    made = cluster(node("n1"), group(), group("other"), strange("w-0"))
+    made = cache(node("n1"), pod_group(), pod_group("other"), strange("w-0"))
     woken: list[int] = []
     made.on_change(lambda: woken.append(made.generation))
     before = made.generation
     assert gangs(made) == ["a/other"]
 
-    made.apply(Upsert(pod("w-0", "other", ours=False)))
+    made.apply(Upsert(seen("w-0", "other", ours=False)))
     assert gangs(made) == [GANG]
     assert woken == [made.generation]
     assert made.generation > before
 
 
 def test_nothing_is_planned_anew_when_a_pod_of_others_says_the_same_again() -> None:
-    made = cluster(node("n1"), group(), strange("w-0"))
+    made = cache(node("n1"), pod_group(), strange("w-0"))
     woken: list[int] = []
     made.on_change(lambda: woken.append(made.generation))
 

@@ -7,18 +7,20 @@ import pytest
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.pods import LONGEST_GRACE_S, STUCK_S
-from extender.model.pod import Shape, Status
+from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.plan.planner import make_plan
 from extender.sim.world.virtual_time import VirtualTime
-from tests.unit.cache.building import NOW, SeenPod, amounts, cluster, group, lone, node, pod, uid
+from tests.builders import NOW, SeenPod, cache, node, pod_group, seen, shape, uid
 
-BIG = Shape(requests=amounts(cpu=4))
+BIG = shape(cpu=4)
 
 
 def leaving(clock: VirtualTime, grace_s: float = 30, name: str = "x") -> SeenPod:
     """A pod that was just deleted."""
-    return lone(name, on="n1", shape=BIG, status=Status.RELEASING, leaves_by=clock.now() + grace_s)
+    return seen(
+        name, "", on="n1", shape=BIG, status=Status.RELEASING, leaves_by=clock.now() + grace_s
+    )
 
 
 class World:
@@ -26,7 +28,7 @@ class World:
 
     def __init__(self, grace_s: float = 30) -> None:
         self.clock = VirtualTime()
-        self.cluster = cluster(node("n1"), leaving(self.clock, grace_s), clock=self.clock)
+        self.cluster = cache(node("n1"), leaving(self.clock, grace_s), clock=self.clock)
 
     def coming(self, after_s: float = 0) -> int:
         """Give the cpus that are on their way so much later."""
@@ -46,7 +48,7 @@ def test_room_is_on_its_way_for_the_grace_of_its_pod_and_a_while_longer() -> Non
     assert world.coming(after_s=30 + STUCK_S - 1) == 4
     assert world.stuck() == set()
     assert world.coming(after_s=2) == 0
-    assert world.stuck() == {"uid-x"}
+    assert world.stuck() == {"a-x"}
 
 
 def test_nobody_waits_for_ever_for_a_pod_with_an_absurd_grace() -> None:
@@ -68,7 +70,7 @@ def test_a_clock_that_steps_calls_nobody_stuck(wrong_by: float) -> None:
 def test_a_pod_from_before_our_time_is_given_a_while_too() -> None:
     """After a restart all we know is the clock on the wall, and that may be wrong."""
     clock = VirtualTime()
-    made = cluster(node("n1"), leaving(clock, grace_s=-86400), clock=clock)
+    made = cache(node("n1"), leaving(clock, grace_s=-86400), clock=clock)
 
     assert not made.snapshot(clock.now()).stuck
     clock.pass_by(STUCK_S + 1)
@@ -89,7 +91,7 @@ def test_a_pod_that_was_given_up_is_forgotten_when_it_goes_after_all() -> None:
     world.coming(after_s=3600)
     world.cluster.apply(Upsert(leaving(world.clock, grace_s=-3570)))
     assert world.coming() == 0, "another word about it changes nothing"
-    world.cluster.apply(Delete(Kind.POD, "uid-x"))
+    world.cluster.apply(Delete(Kind.POD, "a-x"))
 
     table = world.cluster.snapshot(NOW).nodes
 
@@ -105,13 +107,13 @@ def test_a_pod_that_has_ended_gives_its_room_back_once_though_a_finalizer_keeps_
 ) -> None:
     world = World()
     world.coming(after_s=ends_after_s)
-    ended = lone("x", on="n1", shape=BIG, status=status, leaves_by=NOW)
+    ended = seen("x", "", on="n1", shape=BIG, status=status, leaves_by=NOW)
     world.cluster.apply(Upsert(ended))
     world.clock.pass_by(3600)
 
     for gone in (False, True):
         if gone:
-            world.cluster.apply(Delete(Kind.POD, "uid-x"))
+            world.cluster.apply(Delete(Kind.POD, "a-x"))
         table = world.cluster.snapshot(world.clock.now()).nodes
         assert not table.used.any()
         assert not table.releasing.any()
@@ -121,12 +123,12 @@ def test_a_pod_that_has_ended_gives_its_room_back_once_though_a_finalizer_keeps_
 def test_room_on_its_way_is_waited_for_whoever_ended_there_before() -> None:
     """What a finalizer kept for long is not taken off the room of those who come after it."""
     clock = VirtualTime()
-    big = group("big", 2)
-    made = cluster(node("n1"), node("n2"), leaving(clock), clock=clock)
-    made.apply(Upsert(lone("x", on="n1", shape=BIG, status=Status.FAILED)))
+    big = pod_group("big", 2)
+    made = cache(node("n1"), node("n2"), leaving(clock), clock=clock)
+    made.apply(Upsert(seen("x", "", on="n1", shape=BIG, status=Status.FAILED)))
     clock.pass_by(3600)
     made.snapshot(clock.now())
-    for item in (leaving(clock, name="y"), big, *(pod(f"b{n}", "big", shape=BIG) for n in "01")):
+    for item in (leaving(clock, name="y"), big, *(seen(f"b{n}", "big", shape=BIG) for n in "01")):
         made.apply(Upsert(item))
 
     plan = make_plan(made.snapshot(clock.now()))
@@ -145,13 +147,13 @@ def test_a_pod_that_is_killed_after_all_is_given_no_more_time_than_before() -> N
 
 def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room() -> None:
     clock = VirtualTime()
-    big, small = group("big", 3), group("small", 1, created=2.0)
-    made = cluster(
+    big, small = pod_group("big", 3), pod_group("small", 1, created=2.0)
+    made = cache(
         *(node(name) for name in ("n1", "n2", "n3")),
         big,
-        *(pod(f"b{number}", "big", shape=BIG) for number in range(3)),
+        *(seen(f"b{number}", "big", shape=BIG) for number in range(3)),
         small,
-        pod("s0", "small", shape=BIG),
+        seen("s0", "small", shape=BIG),
         leaving(clock),
         clock=clock,
     )

@@ -11,7 +11,7 @@ import pytest
 from extender.cache.changes import Upsert
 from extender.evictions.dispatch import Dispatch
 from extender.metrics import Metrics
-from extender.model.pod import Requirement, Shape, Status
+from extender.model.pod import Requirement, Status
 from extender.model.queue import Queue
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Plan
@@ -19,11 +19,11 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
 from extender.reporting.journal import Journal
-from tests.unit.cache.building import amounts, group, node, pod
+from tests.builders import node, pod_group, seen, shape
 from tests.unit.evictions.scene import STORY_S, RecordingAnnouncer, settled
 from tests.unit.reservations.world import World
 
-BIG = Shape(requests=amounts(cpu=4))
+BIG = shape(cpu=4)
 #: Volcano's installer leaves the plugin out too; then only our last look knows of budgets.
 WITHOUT_PDB = policies.parse(policies.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
 
@@ -41,15 +41,15 @@ class Quiet:
         self.world = world = World(
             Queue(name="left"),
             Queue(name="right"),
-            group("need", 1, queue="right"),
-            pod("q0", "need", shape=BIG),
+            pod_group("need", 1, queue="right"),
+            seen("q0", "need", shape=BIG),
             nodes=names,
         )
         for number, name in enumerate(names):
             app = f"db{number}" if number in guarded else "free"
             world.see(
-                group(f"l{number}", 1, queue="left"),
-                pod(f"v{number}", f"l{number}", on=name, shape=BIG, labels={"app": app}),
+                pod_group(f"l{number}", 1, queue="left"),
+                seen(f"v{number}", f"l{number}", on=name, shape=BIG, labels={"app": app}),
             )
         for number in guarded:
             world.see(budget(f"db{number}"))
@@ -84,17 +84,17 @@ class Quiet:
                 outcomes.append(EvictOutcome(EvictResult.BLOCKED, "the budget says no"))
                 continue
             outcomes.append(EvictOutcome(EvictResult.LEAVING))
-            seen = self.world.cluster.seen(order.uid)
-            assert seen is not None
+            shown = self.world.cluster.seen(order.uid)
+            assert shown is not None
             number = order.name.removeprefix("v")
             self.world.see(
-                pod(
+                seen(
                     order.name,
                     f"l{number}",
-                    on=seen[0].node,
+                    on=shown[0].node,
                     shape=BIG,
                     status=Status.RELEASING,
-                    labels=seen[0].labels,
+                    labels=shown[0].labels,
                 )
             )
         return [settled(each) for each in outcomes]
@@ -137,7 +137,7 @@ def test_a_budget_that_covers_hundreds_is_asked_once_and_not_pod_by_pod(who: str
     covered = range(1, 200)
     for number in covered:
         quiet.world.see(
-            pod(f"v{number}", f"l{number}", on=f"n{number}", shape=BIG, labels={"app": "db"})
+            seen(f"v{number}", f"l{number}", on=f"n{number}", shape=BIG, labels={"app": "db"})
         )
     if who == "the API server":
         quiet.blocked = {f"v{number}" for number in covered}

@@ -12,13 +12,14 @@ from extender.audit.everything import Audit, audit
 from extender.audit.finding import Finding
 from extender.audit.namespaces import of_namespaces
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+from extender.model.dialect import VOLCANO
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Requirement
 from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
 from extender.plan.budgets import MOST_BUDGETS
-from tests.unit.cache.building import NOW, VOLCANO, bare_pod, cluster, group, node
+from tests.builders import NOW, cache, node, pod, pod_group
 
 QUEUES = [Queue(name="research", capability=Resources({"cpu": 8000})), Queue(name="nightly")]
 
@@ -33,7 +34,7 @@ def share(queue: str, namespace: str = "b", **rest: Any) -> Share:
 
 def found(*namespaces: Namespace, classes: tuple[str, ...] = ()) -> list[Finding]:
     """Look at *namespaces* as a live cluster shows them."""
-    made = cluster(
+    made = cache(
         node("n1", cpu=16), *QUEUES, *namespaces, *(PriorityClass(name=name) for name in classes)
     )
     return list(audit(made.snapshot(NOW)))
@@ -185,7 +186,7 @@ def test_what_nobody_has_seen_yet_is_held_against_nobody() -> None:
 
 
 def test_a_class_that_comes_ends_the_finding() -> None:
-    made = cluster(PriorityClass(name="low"), Namespace(name="b", classes=frozenset({"high"})))
+    made = cache(PriorityClass(name="low"), Namespace(name="b", classes=frozenset({"high"})))
     look = Audit()
 
     assert [each.reason for each in look(made.snapshot(NOW))] == ["PriorityClassUnknown"]
@@ -194,7 +195,7 @@ def test_a_class_that_comes_ends_the_finding() -> None:
 
 
 def test_pod_groups_of_exempt_namespaces_are_named_because_they_promise_nothing() -> None:
-    made = cluster(node("n1"), group("train", exempt=True), group("tune", exempt=True))
+    made = cache(node("n1"), pod_group("train", exempt=True), pod_group("tune", exempt=True))
     look = Audit()
 
     (one,) = look(made.snapshot(NOW))
@@ -210,8 +211,8 @@ def test_pod_groups_of_exempt_namespaces_are_named_because_they_promise_nothing(
 
 def test_namespaces_with_objects_that_are_too_large_are_named_with_one_of_them() -> None:
     large = Membership(key=GangKey("a/pod:p"), excess="more than 256 host ports")
-    made = cluster(node("n1"), group("wide", excess="more than 256 roles in minTaskMember"))
-    made.apply(Upsert(SeenPod(bare_pod("p"), large)))
+    made = cache(node("n1"), pod_group("wide", excess="more than 256 roles in minTaskMember"))
+    made.apply(Upsert(SeenPod(pod("p"), large)))
     budget = DisruptionBudget(namespace="b", name="web", excess="more labels than are read")
     made.apply(Upsert(budget))
     look = Audit()
@@ -227,14 +228,14 @@ def test_namespaces_with_objects_that_are_too_large_are_named_with_one_of_them()
         "PodDisruptionBudget web of namespace b has more labels than are read; write fewer",
     )
     assert made.snapshot(NOW).too_large is made.snapshot(NOW).too_large
-    made.apply(Upsert(group("wide")))
-    made.apply(Delete(Kind.POD, "uid-p"))
+    made.apply(Upsert(pod_group("wide")))
+    made.apply(Delete(Kind.POD, "a-p"))
     made.apply(Delete(Kind.BUDGET, "b/web"))
     assert look(made.snapshot(NOW)) == ()
 
 
 def test_a_namespace_with_more_budgets_for_one_pod_than_are_looked_at_is_named() -> None:
-    made, look = cluster(node("n1")), Audit()
+    made, look = cache(node("n1")), Audit()
     every = (Requirement("k", "Exists"),)
     for number in range(MOST_BUDGETS + 1):
         own = (Requirement("app", "In", (f"a{number}",)),)

@@ -16,7 +16,7 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
 from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
 from extender.promises.offers import LATELY_S
-from tests.unit.cache.building import GANG, bare_pod, group, lone, member_of, node, pod, uid
+from tests.builders import GANG, member_of, node, pod, pod_group, seen, uid
 from tests.unit.reservations import world as promises
 from tests.unit.reservations.world import NODES, OPEN
 
@@ -34,7 +34,7 @@ def verdict(reason: Reason, standing: Standing = Standing.WAITING, key: GangKey 
 
 
 def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
-    world = World(group(), pod("p0"), pod("p1"))
+    world = World(pod_group(), seen("p0"), seen("p1"))
     world.promise("p0", "n2")
 
     answer = world.ask("p0")
@@ -47,9 +47,9 @@ def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
 def test_a_member_of_a_role_that_its_gang_lacks_does_not_pass_without_the_place_bind_asks_for() -> (
     None
 ):
-    roles = group(min_member=3, min_by_role={"ps": 1, "worker": 2})
-    workers = [pod(f"w{index}", on="n1", role="worker") for index in range(3)]
-    world = World(roles, *workers, pod("ps", role="ps"))
+    roles = pod_group(min_member=3, min_by_role={"ps": 1, "worker": 2})
+    workers = [seen(f"w{index}", on="n1", role="worker") for index in range(3)]
+    world = World(roles, *workers, seen("ps", role="ps"))
     assert not world.ask("ps", role="ps").nodes, "its bind would be refused: it has no ticket"
 
     assert world.turn() == ["ps"]
@@ -58,15 +58,15 @@ def test_a_member_of_a_role_that_its_gang_lacks_does_not_pass_without_the_place_
 
 
 def test_a_member_beyond_the_minima_of_all_roles_passes_without_a_place() -> None:
-    roles = group(min_member=3, min_by_role={"ps": 1, "worker": 2})
-    running = [pod(f"w{index}", on="n1", role="worker") for index in range(2)]
-    world = World(roles, *running, pod("ps", on="n1", role="ps"), pod("w2", role="worker"))
+    roles = pod_group(min_member=3, min_by_role={"ps": 1, "worker": 2})
+    running = [seen(f"w{index}", on="n1", role="worker") for index in range(2)]
+    world = World(roles, *running, seen("ps", on="n1", role="ps"), seen("w2", role="worker"))
 
     assert list(world.ask("w2", role="worker").nodes) == NODES
 
 
 def test_a_reservation_moves_when_its_node_is_not_on_offer() -> None:
-    world = World(group(), pod("p0"))
+    world = World(pod_group(), seen("p0"))
     world.promise("p0", "n2")
 
     assert list(world.ask("p0", offered=["n1"]).nodes) == ["n1"]
@@ -74,7 +74,7 @@ def test_a_reservation_moves_when_its_node_is_not_on_offer() -> None:
 
 
 def test_a_reservation_does_not_move_into_room_that_is_promised_to_others() -> None:
-    world = World(group(), pod("p0"))
+    world = World(pod_group(), seen("p0"))
     world.promise("p0", "n2")
     for index in range(4):
         world.promise(f"other-{index}", "n1", GangKey("a/other"))
@@ -89,39 +89,39 @@ def test_a_reservation_does_not_move_into_room_that_is_promised_to_others() -> N
 
 
 def test_a_member_without_reservation_hears_the_verdict_on_its_gang() -> None:
-    world = World(group(), pod("p0"), pod("p1"), plan=verdict(Reason.QUEUE_OVER_DESERVED))
+    world = World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.QUEUE_OVER_DESERVED))
 
     assert world.ask("p0").outcome == "QueueOverDeserved"
 
 
 def test_a_member_that_is_newer_than_the_plan_hears_that_others_are_missing() -> None:
-    world = World(group(min_member=3), pod("p0"), plan=Plan())
+    world = World(pod_group(min_member=3), seen("p0"), plan=Plan())
 
     assert world.ask("p0").outcome == "NotEnoughMembers"
 
 
 def test_a_member_beyond_the_ticket_of_an_admitted_gang_waits_its_turn() -> None:
     plan = verdict(Reason.ADMITTED, Standing.ADMITTED)
-    world = World(group(), pod("p0"), pod("p1"), plan=plan)
+    world = World(pod_group(), seen("p0"), seen("p1"), plan=plan)
 
     assert world.ask("p0").outcome == "BehindInOrder"
 
 
 def test_a_gang_made_anew_after_all_its_members_had_ended_arrives_like_a_new_one() -> None:
-    world = World(group(), plan=verdict(Reason.COMPLETED, Standing.FINISHED))
+    world = World(pod_group(), plan=verdict(Reason.COMPLETED, Standing.FINISHED))
 
     assert [world.ask(f"p{index}").outcome for index in range(2)] == ["steered"] * 2
 
 
 def test_who_was_made_after_its_gang_had_ended_is_not_told_that_it_has() -> None:
     told = verdict(Reason.COMPLETED, Standing.FINISHED)
-    world = World(group(), pod("p0"), pod("p1"), plan=replace(told, open_queues={}))
+    world = World(pod_group(), seen("p0"), seen("p1"), plan=replace(told, open_queues={}))
 
     assert world.ask("p0").outcome == "BehindInOrder"
 
 
 def test_the_members_of_an_arriving_gang_pass_one_after_the_other() -> None:
-    world = World(group(min_member=3))
+    world = World(pod_group(min_member=3))
 
     answers = [world.ask(f"p{index}") for index in range(3)]
 
@@ -132,20 +132,20 @@ def test_the_members_of_an_arriving_gang_pass_one_after_the_other() -> None:
 def test_a_gang_that_its_pods_declare_arrives_before_our_watch_has_seen_any_of_them() -> None:
     world = World()
 
-    answer = world.gate.filter(bare_pod("p0"), member_of("own", min_member=2), NODES)
+    answer = world.gate.filter(pod("p0"), member_of("own", min_member=2), NODES)
 
     assert answer.outcome == "steered"
 
 
 def test_a_gang_of_a_queue_it_may_not_name_is_refused_before_any_plan() -> None:
-    world = World(group(min_member=1, queue="nowhere"))
+    world = World(pod_group(min_member=1, queue="nowhere"))
 
     assert world.ask("p0").outcome == "QueueNotFound"
 
 
 def test_a_pod_without_a_group_uses_no_queue_that_its_namespace_may_not() -> None:
     lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
-    world = World(lone("web"), lists)
+    world = World(seen("web", ""), lists)
 
     assert world.ask_lone("web").outcome == "QueueNotAllowed"
     assert world.ask_lone("web", queue="default").outcome == "QueueNotAllowed"
@@ -154,21 +154,21 @@ def test_a_pod_without_a_group_uses_no_queue_that_its_namespace_may_not() -> Non
 
 def test_a_gang_that_names_no_queue_does_not_arrive_where_its_namespace_has_to() -> None:
     lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
-    world = World(group(), lists)
+    world = World(pod_group(), lists)
 
     assert world.ask("p0").outcome == "QueueNotAllowed"
 
 
 def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_room() -> None:
-    running = (pod("p0", on="n1"), pod("p1", on="n1"), pod("p2"))
-    world = World(group(), *running, plan=Plan())
+    running = (seen("p0", on="n1"), seen("p1", on="n1"), seen("p2"))
+    world = World(pod_group(), *running, plan=Plan())
 
     assert world.ask("p2").outcome == "BehindInOrder"
 
 
 def test_the_next_plan_is_hurried_for_whom_only_it_can_let_in() -> None:
     """Others wait for the room, and no plan has looked at this one yet."""
-    for newcomer in (World(group(), pod("p0"), pod("p1"), plan=Plan()), World(plan=Plan())):
+    for newcomer in (World(pod_group(), seen("p0"), seen("p1"), plan=Plan()), World(plan=Plan())):
         answer = newcomer.ask("p0") if newcomer.cluster.group(GANG) else newcomer.ask_lone("web")
 
         assert answer.outcome == "BehindInOrder"
@@ -178,9 +178,9 @@ def test_the_next_plan_is_hurried_for_whom_only_it_can_let_in() -> None:
 @pytest.mark.parametrize(
     "world",
     [
-        World(group(), pod("p0"), plan=Plan()),
-        World(group(), pod("p0"), pod("p1"), plan=verdict(Reason.BEHIND_IN_ORDER)),
-        World(group(), pod("p0"), pod("p1"), plan=verdict(Reason.NOT_ENOUGH_ROOM)),
+        World(pod_group(), seen("p0"), plan=Plan()),
+        World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.BEHIND_IN_ORDER)),
+        World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.NOT_ENOUGH_ROOM)),
     ],
     ids=["not whole", "behind others", "without room"],
 )
@@ -190,14 +190,14 @@ def test_nothing_is_hurried_for_who_waits_for_something_else(world: World) -> No
 
 
 def test_a_surplus_member_of_a_running_gang_passes() -> None:
-    world = World(group(), pod("p0", on="n1"), pod("p1", on="n1"), pod("p2"))
+    world = World(pod_group(), seen("p0", on="n1"), seen("p1", on="n1"), seen("p2"))
 
     assert list(world.ask("p2").nodes) == NODES
 
 
 @pytest.mark.parametrize("spoilt", [None, "minMember is three"])
 def test_a_member_of_a_group_that_is_missing_or_unusable_is_refused(spoilt: str | None) -> None:
-    world = World(pod("p0"), *([group(problem=spoilt)] if spoilt else []))
+    world = World(seen("p0"), *([pod_group(problem=spoilt)] if spoilt else []))
 
     assert world.ask("p0").outcome == "PodGroupMissing"
 
@@ -206,7 +206,7 @@ def test_a_gang_that_may_not_start_is_refused_on_every_node_offered_lately_thoug
     None
 ):
     """So kube-scheduler's sentence about it stays, and is not written for every pod that comes."""
-    world = World(group(), pod("p0"), plan=verdict(Reason.NOT_ENOUGH_ROOM))
+    world = World(pod_group(), seen("p0"), plan=verdict(Reason.NOT_ENOUGH_ROOM))
     before = world.ask("p0")
 
     assert world.ask("p0", offered=["n2"]) == before
@@ -215,7 +215,7 @@ def test_a_gang_that_may_not_start_is_refused_on_every_node_offered_lately_thoug
 
 
 def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> None:
-    world = World(group(), pod("p0"), plan=verdict(Reason.NOT_ENOUGH_ROOM))
+    world = World(pod_group(), seen("p0"), plan=verdict(Reason.NOT_ENOUGH_ROOM))
     world.ask("p0")
     world.cluster.apply(Delete(Kind.NODE, "n1"))
     assert list(world.ask("p0", offered=["n2"]).refused) == ["n2"]
@@ -230,16 +230,16 @@ def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> Non
 
 def test_whom_others_may_leave_a_node_to_is_refused_on_nothing_but_what_was_offered() -> None:
     """Those it was not offered have a reason of kube-scheduler's, and may be won by preempting."""
-    key = lone("web").membership.key
+    key = seen("web", "").membership.key
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
-    world = World(lone("web"), plan=plan)
+    world = World(seen("web", ""), plan=plan)
     assert list(world.ask_lone("web").refused) == NODES
 
     assert list(world.ask_lone("web", offered=["n2"]).refused) == ["n2"]
 
 
 def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
-    world = World(lone("web"))
+    world = World(seen("web", ""))
     for index in range(4):
         world.promise(f"p{index}", "n1")
 
@@ -253,7 +253,7 @@ def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> Non
     fence = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
     brief, lengthy = {"deadline_s": 60.0}, {"deadline_s": 3600.0}
     plan = Plan(fences=fence, open_queues={"default": OpenQueue()}, brief_s=600.0)
-    world = World(lone("web", **brief), lone("long", **lengthy), plan=plan)
+    world = World(seen("web", "", **brief), seen("long", "", **lengthy), plan=plan)
     world.promise("web", on="n1", gang=GangKey("a/pod:web"), **brief)
     world.promise("long", on="n2", gang=GangKey("a/pod:long"), **lengthy)
 
@@ -268,7 +268,7 @@ def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> Non
 def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
     fence = Resources({"cpu": 4000})
     world = World(
-        lone("web"), plan=Plan(fences={"n1": fence}, open_queues={"default": OpenQueue()})
+        seen("web", ""), plan=Plan(fences={"n1": fence}, open_queues={"default": OpenQueue()})
     )
 
     answer = world.ask_lone("web")
@@ -281,11 +281,11 @@ def test_what_becomes_free_where_room_is_owed_is_left_to_whom_it_is_owed() -> No
     fence = {"n1": Resources({"cpu": 1000})}
     plan = Plan(fences=fence, open_queues={"default": OpenQueue()})
 
-    assert list(World(lone("web"), plan=plan).ask_lone("web").nodes) == NODES
+    assert list(World(seen("web", ""), plan=plan).ask_lone("web").nodes) == NODES
     owing = replace(plan, owed={"n1": Resources({"cpu": 3000})})
-    world = World(lone("web"), lone("late"), plan=owing)
+    world = World(seen("web", ""), seen("late", ""), plan=owing)
     assert list(world.ask_lone("web").nodes) == ["n2"]
-    world.promise("late", "n1", lone("late").membership.key)
+    world.promise("late", "n1", seen("late", "").membership.key)
     assert world.ledger.may_bind(uid("late"), "n1"), "who has a place there keeps it"
 
 
@@ -294,8 +294,8 @@ def test_an_ordinary_pod_keeps_the_place_of_its_ticket_beside_what_is_owed_to_ot
     fence = {"n1": NOTHING, "n2": NOTHING}
     owed = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
     plan = Plan(fences=fence, owed=owed, open_queues={"default": OpenQueue()})
-    world = World(lone("web"), lone("late"), plan=plan)
-    world.promise("web", "n1", lone("web").membership.key)
+    world = World(seen("web", ""), seen("late", ""), plan=plan)
+    world.promise("web", "n1", seen("web", "").membership.key)
 
     assert list(world.ask_lone("web").nodes) == ["n1"]
     assert world.of("web").node == "n1"
@@ -305,9 +305,9 @@ def test_an_ordinary_pod_keeps_the_place_of_its_ticket_beside_what_is_owed_to_ot
 
 
 def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> None:
-    key = lone("web").membership.key
+    key = seen("web", "").membership.key
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
-    world = World(lone("web"), plan=plan)
+    world = World(seen("web", ""), plan=plan)
 
     answer = world.ask_lone("web")
 
@@ -316,8 +316,8 @@ def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> 
 
 
 def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> None:
-    world = World(lone("web"))
-    world.promise("web", "n2", lone("web").membership.key)
+    world = World(seen("web", ""))
+    world.promise("web", "n2", seen("web", "").membership.key)
 
     answer = world.ask_lone("web")
 
@@ -332,38 +332,36 @@ def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> N
         {"namespace": "kube-system"},
         {"priority_class": "system-node-critical"},
         {"exempt": True},
-        {"node": "n1", "status": Status.BOUND},
+        {"on": "n1", "status": Status.BOUND},
     ],
     ids=["another scheduler", "kube-system", "critical", "exempt namespace", "bound already"],
 )
 def test_what_is_not_ours_or_keeps_the_cluster_alive_passes(exempt: dict[str, Any]) -> None:
     world = World()
 
-    assert (
-        list(world.gate.filter(bare_pod("p0", **exempt), member_of("none"), NODES).nodes) == NODES
-    )
+    assert list(world.gate.filter(pod("p0", **exempt), member_of("none"), NODES).nodes) == NODES
 
 
 def test_an_exempt_pod_passes_whatever_is_fenced_or_promised() -> None:
     everything = {name: Resources({"cpu": 4000}) for name in NODES}
-    world = World(group(), pod("p0"), plan=Plan(fences=everything))
+    world = World(pod_group(), seen("p0"), plan=Plan(fences=everything))
     world.promise("p0", "n1")
 
-    agent = bare_pod("agent", exempt=True)
+    agent = pod("agent", exempt=True)
     assert list(world.gate.filter(agent, member_of("none"), NODES).nodes) == NODES
 
 
 def test_members_of_native_groups_pass() -> None:
     native = Membership(key=GANG, named=True, native=True)
 
-    assert list(World().gate.filter(bare_pod("p0"), native, NODES).nodes) == NODES
+    assert list(World().gate.filter(pod("p0"), native, NODES).nodes) == NODES
 
 
 def test_the_reserved_node_scores_highest() -> None:
-    world = World(group(), pod("p0"))
+    world = World(pod_group(), seen("p0"))
     world.promise("p0", "n2")
 
-    assert world.gate.prioritize(bare_pod("p0"), NODES) == {"n1": 0, "n2": 10}
+    assert world.gate.prioritize(pod("p0"), NODES) == {"n1": 0, "n2": 10}
 
 
 @pytest.mark.parametrize(
@@ -373,20 +371,20 @@ def test_the_reserved_node_scores_highest() -> None:
 def test_ordinary_pods_are_packed_or_spread_as_configured(
     prefer: str, scores: dict[str, int]
 ) -> None:
-    world = World(lone("old", on="n1"), prefer=prefer)
+    world = World(seen("old", "", on="n1"), prefer=prefer)
     world.promise("p0", "n1")
 
-    assert world.gate.prioritize(bare_pod("web"), NODES) == scores
+    assert world.gate.prioritize(pod("web"), NODES) == scores
 
 
 def test_a_node_we_have_not_heard_of_counts_as_full() -> None:
     world = World(prefer="spread")
 
-    assert world.gate.prioritize(bare_pod("web"), ["n1", "new"]) == {"n1": 9, "new": 0}
+    assert world.gate.prioritize(pod("web"), ["n1", "new"]) == {"n1": 9, "new": 0}
 
 
 def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
-    world = World(group(min_member=1), node("n2", ours=False))
+    world = World(pod_group(min_member=1), node("n2", ours=False))
 
     answers = [world.ask_lone("single"), world.ask("p0", offered=["n2", "n1"])]
 
@@ -426,7 +424,7 @@ def test_a_node_that_becomes_ours_is_offered_to_pods_of_ours_again() -> None:
 
 
 def test_a_place_on_a_node_that_is_ours_no_more_is_moved_to_one_that_is() -> None:
-    world = World(group(), pod("p0"), pod("p1"))
+    world = World(pod_group(), seen("p0"), seen("p1"))
     world.promise("p0", "n2")
     world.see(node("n2", ours=False))
 
@@ -435,7 +433,7 @@ def test_a_place_on_a_node_that_is_ours_no_more_is_moved_to_one_that_is() -> Non
 
 
 def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_other() -> None:
-    world = World(group(), pod("p0"), pod("p1"))
+    world = World(pod_group(), seen("p0"), seen("p1"))
     world.promise("p0", "n2")
     world.ledger.refused(uid("p0"))
     world.wait(1)  # it is woken, with its node as the nomination
@@ -450,33 +448,33 @@ def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_
 def test_a_pod_with_a_problem_of_its_own_starts_nowhere_whether_it_names_a_gang_or_not(
     named: bool,
 ) -> None:
-    world = World(group(min_member=1))
+    world = World(pod_group(min_member=1))
     member = Membership(key=GANG, named=named, problem="a pod of it has more than 256 host ports")
 
-    answer = world.gate.filter(bare_pod("p"), member, NODES)
+    answer = world.gate.filter(pod("p"), member, NODES)
 
     assert not answer.nodes
     assert answer.outcome == "PodGroupMissing"
     assert set(answer.refused) == set(NODES)
-    exempt = world.gate.filter(bare_pod("q", namespace="kube-system"), member, NODES)
+    exempt = world.gate.filter(pod("q", namespace="kube-system"), member, NODES)
     assert list(exempt.nodes) == NODES
 
 
 def test_nobody_leaves_for_a_pod_that_filter_would_refuse_by_the_ceiling_of_its_queue() -> None:
     world = World(
         Queue(name="q", capability=Resources({"cpu": 2000})),
-        pod("foreign", on="n1", ours=False),
+        seen("foreign", on="n1", ours=False),
     )
     world.turn()
     member = Membership(key=GangKey("a/pod:boss"), queue="q")
     asked = {"n1": [uid("foreign")]}
-    assert world.gate.preempt(bare_pod("boss"), member, asked) == asked
+    assert world.gate.preempt(pod("boss"), member, asked) == asked
 
-    world.see(lone("first", "q", on="n2"), lone("second", "q", on="n2"))
+    world.see(seen("first", "", queue="q", on="n2"), seen("second", "", queue="q", on="n2"))
     world.turn()
 
-    assert not world.gate.filter(bare_pod("boss"), member, NODES).nodes
-    assert world.gate.preempt(bare_pod("boss"), member, asked) == {}
+    assert not world.gate.filter(pod("boss"), member, NODES).nodes
+    assert world.gate.preempt(pod("boss"), member, asked) == {}
 
 
 CAPPED = {"cpu": 2000}
@@ -492,8 +490,8 @@ CAPPED = {"cpu": 2000}
 def test_a_surplus_member_is_told_what_its_queue_lacks_and_not_that_others_are_ahead(
     queue: Queue, reason: Reason
 ) -> None:
-    running = (pod(name, on="n1") for name in ("p0", "p1"))
-    world = World(queue, group(min_member=2, queue="q"), *running, pod("p2"))
+    running = (seen(name, on="n1") for name in ("p0", "p1"))
+    world = World(queue, pod_group(min_member=2, queue="q"), *running, seen("p2"))
     world.turn()
 
     assert world.ask("p2").outcome == reason.value
@@ -517,7 +515,7 @@ def test_an_ordinary_pod_that_the_watch_has_not_shown_is_not_told_that_members_a
 
 def test_who_completes_its_gang_is_not_told_that_members_are_missing() -> None:
     closed = Queue(name="q", state=QueueState.CLOSED)
-    world = World(closed, group(min_member=2, queue="q"), pod("p0"))
+    world = World(closed, pod_group(min_member=2, queue="q"), seen("p0"))
     world.turn()
 
     assert world.ask("p0").outcome == Reason.NOT_ENOUGH_MEMBERS.value

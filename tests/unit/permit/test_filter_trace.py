@@ -13,8 +13,8 @@ from hypothesis.stateful import (
 )
 
 from extender.cache.inflight import Stage
+from tests.builders import member_of, node, pod, pod_group, seen
 from tests.strategies import examples
-from tests.unit.cache.building import bare_pod, group, lone, member_of, node, pod
 from tests.unit.reservations.world import OPEN, World
 
 EXAMPLES = examples(100)
@@ -34,10 +34,10 @@ class FilterMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = World(
             *(node(name, cpu=2) for name in NODES),
-            group("left", 3),
-            group("right", 4),
-            *(pod(name, gang) for name, gang in MEMBERS),
-            lone("alone"),
+            pod_group("left", 3),
+            pod_group("right", 4),
+            *(seen(name, gang) for name, gang in MEMBERS),
+            seen("alone", ""),
             nodes=[],
             plan=OPEN,
         )
@@ -47,21 +47,21 @@ class FilterMachine(RuleBasedStateMachine):
     @rule(call=st.sampled_from(list(product(MEMBERS, OFFERS))))
     def filter_member(self, call):
         (name, gang), offered = call
-        answer = self.gate.filter(bare_pod(name), member_of(gang), offered)
+        answer = self.gate.filter(pod(name), member_of(gang), offered)
 
         assert set(answer.nodes) <= set(offered)
 
     @rule(offered=st.sampled_from(OFFERS))
     def filter_lone(self, offered):
-        alone = lone("alone")
+        alone = seen("alone", "")
         self.gate.filter(alone.pod, alone.membership, offered)
 
     @rule(who=st.sampled_from(MEMBERS))
     def ask_the_rest(self, who):
         name, gang = who
         before = list(self.cluster.inflight.of_gang(member_of(gang).key))
-        self.gate.prioritize(bare_pod(name), NODES)
-        self.gate.preempt(bare_pod(name), member_of(gang), {"n1": ["uid-left-0"]})
+        self.gate.prioritize(pod(name), NODES)
+        self.gate.preempt(pod(name), member_of(gang), {"n1": ["a-left-0"]})
 
         assert list(self.cluster.inflight.of_gang(member_of(gang).key)) == before
 

@@ -10,7 +10,7 @@ from extender.holds.machine.messages import Withdrawn
 from extender.model.gang import GangKey
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import Resources
-from tests.unit.cache import building
+from tests import builders
 from tests.unit.reservations.world import World
 
 from .doubles import Call
@@ -65,7 +65,7 @@ RED = Queue(name="red", capability=Resources({"cpu": 4000}))
 CHANGES = {
     "closed": Queue(name="red", state=QueueState.CLOSED),
     "lowered": Queue(name="red", capability=Resources({"cpu": 1000})),
-    "left": building.group(queue="blue"),
+    "left": builders.pod_group(queue="blue"),
 }
 
 
@@ -75,14 +75,14 @@ def test_the_ledger_tells_of_gangs_that_are_held_and_not_of_those_that_were_sent
     change: str, stage: Stage
 ) -> None:
     blue = Queue(name="blue")
-    members = [building.pod("w-0"), building.pod("w-1")]
-    world = World(RED, blue, building.group(queue="red"), *members)
+    members = [builders.seen("w-0"), builders.seen("w-1")]
+    world = World(RED, blue, builders.pod_group(queue="red"), *members)
     told: list[GangKey] = []
     world.ledger.on_withdrawn(told.append)
     world.turn()
     for name in ("w-0", "w-1"):
-        assert world.table.advance(building.uid(name), stage)
+        assert world.table.advance(builders.uid(name), stage)
     world.see(CHANGES[change])
     world.turn()
 
-    assert told == ([building.GANG] if stage is Stage.HELD else [])
+    assert told == ([builders.GANG] if stage is Stage.HELD else [])

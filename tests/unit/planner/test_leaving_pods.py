@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from extender.cache.pods import LONGEST_GRACE_S, STUCK_S
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import Shape, Status
+from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
@@ -18,8 +18,7 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
 from extender.sim.world.virtual_time import VirtualTime
-from tests.builders import amounts, gang, nodes, queue, share, snapshot
-from tests.unit.cache.building import cluster as mirrored, lone, node as mirrored_node
+from tests.builders import amounts, cache, gang, node, nodes, queue, seen, share, snapshot
 
 VOLCANO = policies.parse(policies.DEFAULT_TEXT + "\ncompatibility: volcano\n")
 
@@ -125,13 +124,12 @@ def test_pods_that_should_have_left_long_ago_keep_nobody() -> None:
 def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> None:
     """Who deletes pods that take a day to end has no more of its queue half an hour later."""
     clock = VirtualTime()
-    small = Shape(requests=amounts(cpu=1, pods=1))
     deleted = {"status": Status.RELEASING, "leaves_by": clock.now() + 86400}
-    mirror = mirrored(
-        mirrored_node("n1", cpu=16),
+    mirror = cache(
+        node("n1", cpu=16),
         queue("q", capability=amounts(cpu=2)),
-        *(lone(name, "q", on="n1", shape=small, **deleted) for name in ("old-0", "old-1")),
-        lone("new", "q", shape=small),
+        *(seen(name, "", queue="q", on="n1", **deleted) for name in ("old-0", "old-1")),
+        seen("new", "", queue="q"),
         clock=clock,
     )
     assert not make_plan(mirror.snapshot(clock.now())).tickets

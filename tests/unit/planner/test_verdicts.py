@@ -15,8 +15,22 @@ from extender.model.snapshot import Snapshot
 from extender.plan.decision import OpenQueue, Standing, Verdict
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
-from tests.builders import SOON, amounts, gang, node, nodes, pod, queue, shape, single, snapshot
-from tests.unit.cache import building as cache
+from tests.builders import (
+    NOW,
+    SOON,
+    amounts,
+    cache,
+    gang,
+    node,
+    nodes,
+    pod,
+    pod_group,
+    queue,
+    seen,
+    shape,
+    single,
+    snapshot,
+)
 
 
 def verdict(before: Snapshot, key: str = "a/train") -> Verdict:
@@ -285,12 +299,12 @@ def test_of_however_many_resources_a_node_lacks_one_it_is_said() -> None:
     names = [f"r{number:02}" for number in range(61)]
     offered = {**dict.fromkeys(names, 9), "cpu": 4000, "memory": 1 << 36, "pods": 110}
     for lacking in ("r00", "r58", "r60"):
-        made = cache.cluster(
-            cache.node("n", allocatable=Resources(offered)),
-            cache.lone("x", on="n", shape=Shape(cache.amounts(**{lacking: 9}))),
-            cache.group("wide", 1),
-            cache.pod("w", "wide", shape=Shape(cache.amounts(**dict.fromkeys(names, 9)))),
+        made = cache(
+            node("n", allocatable=Resources(offered)),
+            seen("x", "", on="n", shape=Shape(amounts(cpu=1, **{lacking: 9}))),
+            pod_group("wide", 1),
+            seen("w", "wide", shape=Shape(amounts(cpu=1, **dict.fromkeys(names, 9)))),
         )
 
-        said = make_plan(made.snapshot(cache.NOW)).verdicts[GangKey("a/wide")].message
+        said = make_plan(made.snapshot(NOW)).verdicts[GangKey("a/wide")].message
         assert "1 node short of " in said, (lacking, said)

@@ -8,12 +8,12 @@ from typing import Any
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.inflight import Promise
 from extender.model.gang import PodGroup
-from extender.model.pod import HostPort, Shape
+from extender.model.pod import HostPort
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota
 from extender.plan.decision import OpenQueue, Plan
 from extender.promises.arrivals import DISTRUST, MOST_MEMBERS
-from tests.unit.cache.building import GANG, amounts, bare_pod, group, pod, uid
+from tests.builders import GANG, ONE_CPU, amounts, pod, pod_group, seen, shape, uid
 from tests.unit.reservations import world as promises
 from tests.unit.reservations.world import GRACE_S, NODES, OPEN
 
@@ -25,7 +25,7 @@ class World(promises.World):
         super().__init__(*items, plan=Plan(open_queues={"default": OpenQueue(left)}))
 
     def see_members(self, *names: str) -> None:
-        self.see(*map(pod, names))
+        self.see(*map(seen, names))
 
     def admit(
         self,
@@ -37,14 +37,14 @@ class World(promises.World):
         **rest: Any,
     ) -> Promise | None:
         made = PodGroup(namespace="a", name="train", min_member=min_member, **rest)
-        return self.arrivals.admit(bare_pod(name), made, queue, offered)
+        return self.arrivals.admit(pod(name), made, queue, offered)
 
     def claim(self, name: str, **rest: Any) -> Promise | None:
-        return self.arrivals.claim(bare_pod(name, **rest), GANG)
+        return self.arrivals.claim(pod(name, **rest), GANG)
 
 
 def test_the_first_member_takes_places_for_the_whole_minimum() -> None:
-    world = World(group(min_member=4))
+    world = World(pod_group(min_member=4))
 
     place = world.admit("p0")
 
@@ -54,7 +54,7 @@ def test_the_first_member_takes_places_for_the_whole_minimum() -> None:
 
 
 def test_the_fullest_nodes_are_taken_first() -> None:
-    world = World(pod("old", "other", on="n2"))
+    world = World(seen("old", "other", on="n2"))
 
     assert world.admit("p0", 3)
     assert {each.node for each in world.table.of_gang(GANG)} == {"n2"}
@@ -77,7 +77,7 @@ def test_nothing_is_taken_where_not_all_of_it_fits() -> None:
 
 def test_nodes_that_are_full_are_not_looked_at_for_every_member_of_a_gang() -> None:
     """Each would cost kube-scheduler's one loop a look at all nodes, as often as it is tried."""
-    world = World(group(min_member=9))
+    world = World(pod_group(min_member=9))
     looks = []
     look, world.ledger.room.slots = world.ledger.room.slots, lambda *asked: looks.append(asked) or 0
     for number in range(9):
@@ -95,10 +95,10 @@ def test_nodes_that_are_full_are_not_looked_at_for_every_member_of_a_gang() -> N
 
 def test_a_host_port_is_needed_once_on_every_node() -> None:
     world = World()
-    shape = Shape(requests=amounts(), host_ports=(HostPort(8080),))
+    kind = shape(cpu=1, host_ports=(HostPort(8080),))
     made = PodGroup(namespace="a", name="train", min_member=3)
 
-    assert world.arrivals.admit(bare_pod("p0", shape=shape), made, "default", NODES) is None
+    assert world.arrivals.admit(pod("p0", shape=kind), made, "default", NODES) is None
 
 
 def test_nobody_is_let_into_a_queue_that_is_not_open() -> None:
@@ -110,7 +110,7 @@ def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() 
     world.publish(Plan(open_queues={"default": OpenQueue(is_quiet=False)}))
 
     assert world.admit("p0") is None
-    assert world.ledger.allowance.may_start("default", "a", amounts())
+    assert world.ledger.allowance.may_start("default", "a", ONE_CPU.requests)
 
 
 def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> None:
@@ -118,7 +118,7 @@ def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> Non
     assert world.admit("p0", 4)
 
     second = PodGroup(namespace="a", name="second", min_member=2)
-    ask = (bare_pod("q0"), second, "default", NODES)
+    ask = (pod("q0"), second, "default", NODES)
     assert world.arrivals.admit(*ask) is None
 
     world.cluster.snapshot(world.clock.now())
@@ -151,7 +151,7 @@ def test_a_gang_that_has_places_or_runs_is_not_let_in_twice() -> None:
     assert world.admit("p0", 2)
     assert world.admit("p9", 2) is None
 
-    running = World(pod("p0", on="n1"))
+    running = World(seen("p0", on="n1"))
     assert running.admit("p1", 2) is None
 
 
@@ -185,12 +185,12 @@ def test_a_member_of_another_shape_takes_no_place_that_may_be_too_small() -> Non
     world = World()
     world.admit("p0", 3)
 
-    assert world.claim("p1", shape=Shape(requests=amounts(cpu=2))) is None
+    assert world.claim("p1", shape=shape(cpu=2)) is None
     assert len(world.kept) == 2
 
 
 def test_before_a_snapshot_members_that_were_seen_take_their_places() -> None:
-    world = World(group(min_member=3))
+    world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0", "p1")
 
@@ -204,9 +204,9 @@ def test_before_a_snapshot_members_that_were_seen_take_their_places() -> None:
 
 
 def test_a_gated_member_takes_no_place() -> None:
-    world = World(group(min_member=3))
+    world = World(pod_group(min_member=3))
     world.admit("p0", 3)
-    world.cluster.apply(Upsert(pod("p1", gated=True)))
+    world.cluster.apply(Upsert(seen("p1", gated=True)))
 
     world.arrivals.settle()
 
@@ -214,7 +214,7 @@ def test_a_gated_member_takes_no_place() -> None:
 
 
 def test_places_nobody_comes_for_are_given_back() -> None:
-    world = World(group(min_member=3))
+    world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
     world.clock.pass_by(GRACE_S / 2)
@@ -237,7 +237,7 @@ AGES = {"p0": 61.0, "p1": 59.0}
 
 def given_up() -> World:
     """A world in which a gang of three kept room, and only one of it came."""
-    world = World(group(min_member=3))
+    world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
     give_up(world)
@@ -253,7 +253,7 @@ def give_up(world: World) -> None:
 def another(world: World, name: str, namespace: str, min_member: int = 2) -> Promise | None:
     """Let the first member of another gang come."""
     made = PodGroup(namespace=namespace, name=name, min_member=min_member)
-    first = replace(bare_pod(f"{name}-0"), namespace=namespace)
+    first = replace(pod(f"{name}-0"), namespace=namespace)
     return world.arrivals.admit(first, made, "default", NODES)
 
 
@@ -282,9 +282,9 @@ def test_a_gang_that_is_gone_is_forgotten() -> None:
 def test_a_gang_that_lacked_a_member_before_we_led_is_not_taken_for_one_that_arrives() -> None:
     """After every change of leaders each such gang would keep room and have its members woken."""
     made = PodGroup(namespace="a", name="train", min_member=3)
-    world = World(group(min_member=3))
+    world = World(pod_group(min_member=3))
     world.see_members("p0", "p1")
-    old, new = (bare_pod(each, created=world.clock.now() - age) for each, age in AGES.items())
+    old, new = (pod(each, created=world.clock.now() - age) for each, age in AGES.items())
 
     assert world.arrivals.admit(old, made, "default", NODES) is None
     assert world.arrivals.admit(new, made, "default", NODES)
@@ -292,9 +292,9 @@ def test_a_gang_that_lacked_a_member_before_we_led_is_not_taken_for_one_that_arr
 
 def test_a_gang_that_is_old_and_whole_is_let_in() -> None:
     made = PodGroup(namespace="a", name="train", min_member=2)
-    world = World(group(min_member=2))
+    world = World(pod_group(min_member=2))
     world.see_members("p0", "p1")
-    old = bare_pod("p0", created=world.clock.now() - 600)
+    old = pod("p0", created=world.clock.now() - 600)
 
     assert world.arrivals.admit(old, made, "default", NODES)
 
@@ -310,7 +310,7 @@ def test_who_left_room_unused_has_none_kept_under_another_name_for_a_while() -> 
 
 def test_a_gang_that_is_all_there_is_let_in_whatever_its_namespace_left_unused() -> None:
     world = given_up()
-    world.see(pod("q0", "next"), pod("q1", "next"))
+    world.see(seen("q0", "next"), seen("q1", "next"))
 
     assert another(world, "next", "a")
 
@@ -335,10 +335,10 @@ def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
 
 
 def test_many_gangs_that_are_given_up_together_count_once() -> None:
-    world = World(group(min_member=3), group("other", min_member=3))
+    world = World(pod_group(min_member=3), pod_group("other", min_member=3))
     world.admit("p0", 3)
     another(world, "other", "a", 3)
-    world.see(pod("p0"), pod("other-0", "other"))
+    world.see(seen("p0"), seen("other-0", "other"))
     world.clock.pass_by(GRACE_S + 1)
     world.arrivals.settle()
     assert len(world.incomplete) == 2
@@ -349,7 +349,7 @@ def test_many_gangs_that_are_given_up_together_count_once() -> None:
 
 def test_who_leaves_before_his_grace_is_over_has_left_the_room_unused_too() -> None:
     """Else a pod that is deleted in time, under one name after the other, keeps it for ever."""
-    world = World(group(min_member=3))
+    world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
     world.lose_pod("p0")
@@ -361,10 +361,10 @@ def test_who_leaves_before_his_grace_is_over_has_left_the_room_unused_too() -> N
 
 
 def test_so_has_who_needs_less_of_it_after_all() -> None:
-    world = World(group(min_member=4))
+    world = World(pod_group(min_member=4))
     world.admit("p0", 4)
     world.see_members("p0")
-    world.see(group(min_member=1))
+    world.see(pod_group(min_member=1))
     world.arrivals.settle()
 
     assert world.kept == []
@@ -372,7 +372,7 @@ def test_so_has_who_needs_less_of_it_after_all() -> None:
 
 
 def test_nobody_is_blamed_for_a_member_that_went_after_all_of_them_had_come() -> None:
-    world = World(group(min_member=2))
+    world = World(pod_group(min_member=2))
     world.admit("p0", 2)
     assert world.claim("p1")
     world.see_members("p0", "p1")
@@ -383,9 +383,9 @@ def test_nobody_is_blamed_for_a_member_that_went_after_all_of_them_had_come() ->
 
 
 def test_nor_for_members_of_another_shape_that_the_plan_places() -> None:
-    world = World(group(min_member=2))
+    world = World(pod_group(min_member=2))
     world.admit("p0", 2)
-    world.see(pod("p0"), pod("launcher", shape=Shape(requests=amounts(cpu=2))))
+    world.see(seen("p0"), seen("launcher", shape=shape(cpu=2)))
     world.arrivals.settle()
 
     assert world.kept == []
@@ -401,10 +401,10 @@ def test_what_a_namespace_left_unused_is_forgotten_in_the_end() -> None:
 
 
 def test_places_are_given_back_when_the_minimum_shrinks_or_everybody_is_gone() -> None:
-    world = World(group(min_member=4))
+    world = World(pod_group(min_member=4))
     world.admit("p0", 4)
     world.see_members("p0")
-    world.cluster.apply(Upsert(group(min_member=2)))
+    world.cluster.apply(Upsert(pod_group(min_member=2)))
     world.arrivals.settle()
     assert len(world.kept) == 1
 
@@ -423,7 +423,7 @@ def test_a_member_kube_scheduler_saw_before_our_watch_keeps_its_siblings_places(
 
 
 def test_who_does_not_lead_any_more_keeps_only_what_kube_scheduler_counts_on() -> None:
-    world = World(group(min_member=4))
+    world = World(pod_group(min_member=4))
     world.see_members("p0", "p1")
     assert world.admit("p0")
     assert world.claim("p1")

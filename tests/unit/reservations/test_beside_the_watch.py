@@ -17,27 +17,17 @@ from extender.holds.machine.standing import BindNow, Entry, judge
 from extender.holds.mirror import MirrorFacts
 from extender.model.gang import GangKey
 from extender.model.memo import Memo
-from extender.model.pod import HostPort, Shape, Status
+from extender.model.pod import HostPort, Status
 from extender.ports import BindOrder
 from extender.promises.answers import Answers, Passer
 from extender.timing.freshness import Freshness
+from tests.builders import GANG, member_of, node, pod, pod_group, seen, shape, uid
 from tests.strategies import PROFILE
-from tests.unit.cache.building import (
-    GANG,
-    amounts,
-    bare_pod,
-    group,
-    lone,
-    member_of,
-    node,
-    pod,
-    uid,
-)
 from tests.unit.cache.interleaving import between_steps
 
 from .world import OPEN, World
 
-PORTED = Shape(requests=amounts(), host_ports=(HostPort(8080, "TCP", "0.0.0.0"),))
+PORTED = shape(cpu=1, host_ports=(HostPort(8080, "TCP", "0.0.0.0"),))
 
 
 def come_and_go(come: Callable[[str], object], go: Callable[[str], object]) -> Callable[[], None]:
@@ -52,15 +42,15 @@ def come_and_go(come: Callable[[str], object], go: Callable[[str], object]) -> C
 
 
 def test_filter_answers_while_the_watch_ends_promises_of_pods_on_their_way() -> None:
-    world = World(group(), plan=OPEN)
+    world = World(pod_group(), plan=OPEN)
     world.promise("w-0", on="n2")
-    world.see(lone("me"), lone("other"), lone("another"))
+    world.see(seen("me", ""), seen("other", ""), seen("another", ""))
     world.ask_lone("other")
     world.ask_lone("another")
 
     def come(name: str) -> None:
         gang = GangKey(f"a/pod:{name}")
-        world.table.reserve(bare_pod(name), gang, SOMEWHERE, 0.0, stage=Stage.PASSED)
+        world.table.reserve(pod(name), gang, SOMEWHERE, 0.0, stage=Stage.PASSED)
 
     with between_steps(come_and_go(come, lambda name: world.table.sighted(uid(name)))):
         answer = world.ask_lone("me")
@@ -69,12 +59,12 @@ def test_filter_answers_while_the_watch_ends_promises_of_pods_on_their_way() -> 
 
 
 def test_filter_answers_while_the_watch_ends_promises_of_host_ports() -> None:
-    world = World(group(), plan=OPEN)
+    world = World(pod_group(), plan=OPEN)
     world.promise("w-0", on="n2", shape=PORTED)
     world.promise("w-1", on="n2", shape=PORTED)
 
     def come(name: str) -> None:
-        world.table.reserve(bare_pod(name, shape=PORTED), GANG, "n2", 0.0)
+        world.table.reserve(pod(name, shape=PORTED), GANG, "n2", 0.0)
 
     with between_steps(come_and_go(come, lambda name: world.table.sighted(uid(name)))):
         answer = world.ask_lone("me", shape=PORTED, offered=["n2"])
@@ -85,16 +75,16 @@ def test_filter_answers_while_the_watch_ends_promises_of_host_ports() -> None:
 def test_answers_are_forgotten_while_the_watch_forgets_others() -> None:
     answers = Answers(remembered=5)
     for number in range(6):
-        answers.passed(bare_pod(f"p{number}"), member_of())
+        answers.passed(pod(f"p{number}"), member_of())
 
     def come(name: str) -> None:
-        answers._passed[uid(name)] = Passer(bare_pod(name), member_of())
+        answers._passed[uid(name)] = Passer(pod(name), member_of())
         answers._may_come[uid(name)] = None
         answers._refused[uid(name)] = 0
 
     with between_steps(come_and_go(come, lambda name: answers.seen(uid(name), None))):
         for number in range(6, 66):
-            answers.passed(bare_pod(f"p{number}"), member_of())
+            answers.passed(pod(f"p{number}"), member_of())
             answers.refused(uid(f"p{number}"))
 
     assert len(answers._passed) <= 5 + 3
@@ -122,7 +112,7 @@ def test_sources_are_looked_at_while_others_are_still_expected() -> None:
 
 
 def test_a_node_that_shrinks_again_while_filter_asks_is_not_taken_for_large() -> None:
-    world = World(group(), plan=OPEN)
+    world = World(pod_group(), plan=OPEN)
     world.see(node("n1", cpu=3))
     world.clock.pass_by(31.0)
     world.see(node("n1", cpu=4))
@@ -150,9 +140,9 @@ STEPS = ["the pod is being deleted", "kube-scheduler found no node", "the pod le
 def test_a_binding_that_is_sent_while_the_watch_speaks_keeps_its_room(step: str) -> None:
     """The watch looks at a promise and ends it; at every moment the binding may be sent."""
     change = {
-        STEPS[0]: pod("w-0", status=Status.RELEASING),
-        STEPS[1]: pod("w-0", refusal="0/2 nodes are available"),
-        STEPS[2]: pod("w-0", gang="another"),
+        STEPS[0]: seen("w-0", status=Status.RELEASING),
+        STEPS[1]: seen("w-0", refusal="0/2 nodes are available"),
+        STEPS[2]: seen("w-0", gang="another"),
     }[step]
     outcomes = list(takewhile(bool, (send_after(turns, change) for turns in count(step=STEP))))
 
@@ -161,7 +151,7 @@ def test_a_binding_that_is_sent_while_the_watch_speaks_keeps_its_room(step: str)
 
 def send_after(turns: int, change: SeenPod) -> list[bool]:
     """Try to send the binding after so many steps of the watch; nothing when it ended before."""
-    world = World(group(), pod("w-0"), plan=OPEN)
+    world = World(pod_group(), seen("w-0"), plan=OPEN)
     world.promise("w-0", on="n1")
     world.table.advance(uid("w-0"), Stage.PASSED)
     left, was_sent = iter(range(turns)), list[bool]()
@@ -183,9 +173,9 @@ def send_after(turns: int, change: SeenPod) -> list[bool]:
 
 
 def test_a_gang_is_let_in_while_the_watch_brings_and_takes_its_members() -> None:
-    world = World(group(min_member=4), plan=OPEN)
+    world = World(pod_group(min_member=4), plan=OPEN)
 
-    with between_steps(come_and_go(lambda name: world.see(pod(name)), world.lose_pod)):
+    with between_steps(come_and_go(lambda name: world.see(seen(name)), world.lose_pod)):
         world.ask("x")
         world.arrivals.settle()
         world.ledger.look_after()
@@ -195,7 +185,7 @@ def test_a_gang_is_let_in_while_the_watch_brings_and_takes_its_members() -> None
 
 
 def test_a_ticket_is_issued_while_the_watch_takes_its_node_and_brings_it_back() -> None:
-    world = World(group(), pod("w-0"), pod("w-1"))
+    world = World(pod_group(), seen("w-0"), seen("w-1"))
     snapshot = world.cluster.snapshot(world.clock.now())
     plan = world.make_plan(snapshot)
 
@@ -220,6 +210,6 @@ def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_the_watch_tha
     judged: list[Entry] = []
 
     with between_steps(lambda: judged.append(judge(order, facts)), within="cache"):
-        world.see(lone("me"))
+        world.see(seen("me", ""))
 
     assert [each for each in judged if each != BindNow()] == []

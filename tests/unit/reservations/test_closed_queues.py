@@ -7,7 +7,7 @@ import pytest
 from extender.cache.inflight import Stage
 from extender.model.pod import Status
 from extender.model.queue import Queue, QueueState
-from tests.unit.cache.building import GANG, group, pod, uid
+from tests.builders import GANG, pod_group, seen, uid
 
 from .world import World
 
@@ -17,7 +17,7 @@ ALL = Queue(name="all")
 
 def admitted() -> World:
     """A gang of two that waits in the queue red, and has its ticket."""
-    world = World(ALL, RED, group(queue="red"), pod("w-0"), pod("w-1"))
+    world = World(ALL, RED, pod_group(queue="red"), seen("w-0"), seen("w-1"))
     world.turn()
     assert len(world.table.of_gang(GANG)) == 2
     return world
@@ -52,7 +52,7 @@ def test_who_has_begun_to_start_goes_on_in_a_closed_queue() -> None:
 def test_whose_members_are_all_done_has_not_begun_with_the_next() -> None:
     """Nobody of it is on a node: whoever starts now would start in a closed queue."""
     world = admitted()
-    world.see(pod("w-0", on="n1", status=Status.SUCCEEDED))
+    world.see(seen("w-0", on="n1", status=Status.SUCCEEDED))
     world.turn()
     assert [each.uid for each in world.table.of_gang(GANG)] == [uid("w-1")]
     world.see(Queue(name="red", parent="all", state=QueueState.CLOSED))
@@ -74,7 +74,7 @@ def test_a_ticket_of_a_queue_that_its_gang_has_left_is_withdrawn() -> None:
     """Else whoever has a ticket moves to a closed queue, or a full one, and starts there."""
     world = admitted()
     world.see(Queue(name="blue", state=QueueState.CLOSED))
-    world.see(group(queue="blue"))
+    world.see(pod_group(queue="blue"))
     world.turn()
 
     assert world.table.of_gang(GANG) == ()
@@ -88,7 +88,7 @@ def test_who_has_begun_to_start_becomes_whole_wherever_it_moves() -> None:
     world = admitted()
     world.table.advance(uid("w-0"), Stage.BOUND, "n1")
     world.see(Queue(name="blue", state=QueueState.CLOSED))
-    world.see(group(queue="blue"))
+    world.see(pod_group(queue="blue"))
     world.turn()
 
     assert len(world.table.of_gang(GANG)) == 2

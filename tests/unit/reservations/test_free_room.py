@@ -5,19 +5,19 @@ from __future__ import annotations
 from extender.model.gang import GangKey
 from extender.model.pod import HostPort, Shape
 from extender.promises.free_room import FreeRoom
+from tests.builders import cache, node, pod, seen, shape, uid
 from tests.steps import steps
-from tests.unit.cache.building import amounts, bare_pod, cluster, lone, node, uid
 
 
 def ported(first: int, count: int) -> Shape:
     ports = tuple(HostPort(first + number) for number in range(count))
-    return Shape(amounts(), host_ports=ports)
+    return shape(cpu=1, host_ports=ports)
 
 
 def test_a_port_is_free_again_when_its_promise_is_given_back() -> None:
-    made = cluster(node("n"), lone("x", shape=ported(80, 1)))
+    made = cache(node("n"), seen("x", "", shape=ported(80, 1)))
     room = FreeRoom(made)
-    made.inflight.reserve(bare_pod("x", shape=ported(80, 1)), GangKey("a/pod:x"), "n", 1.0)
+    made.inflight.reserve(pod("x", shape=ported(80, 1)), GangKey("a/pod:x"), "n", 1.0)
 
     assert room.slots("n", ported(80, 1)) == 0
     assert room.slots("n", ported(81, 1)) == 1
@@ -28,9 +28,9 @@ def test_a_port_is_free_again_when_its_promise_is_given_back() -> None:
 
 
 def test_asking_for_ports_does_not_compare_each_with_each() -> None:
-    seated = lone("x", on="n", shape=ported(1000, 400))
-    made = cluster(node("n"), seated, lone("y", shape=ported(2000, 400)))
-    made.inflight.reserve(bare_pod("y", shape=ported(2000, 400)), GangKey("a/pod:y"), "n", 1.0)
+    seated = seen("x", "", on="n", shape=ported(1000, 400))
+    made = cache(node("n"), seated, seen("y", "", shape=ported(2000, 400)))
+    made.inflight.reserve(pod("y", shape=ported(2000, 400)), GangKey("a/pod:y"), "n", 1.0)
     room = FreeRoom(made)
 
     assert steps(lambda: room.slots("n", ported(3000, 400))) < 20 * 400

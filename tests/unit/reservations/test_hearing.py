@@ -11,7 +11,7 @@ from extender.model.caller import Caller, Voice
 from extender.model.pod import CALLED, Pod, Status
 from extender.model.reason import Reason
 from extender.sim.world.virtual_time import VirtualTime
-from tests.unit.cache.building import bare_pod, uid
+from tests.builders import pod, uid
 
 PATIENCE_S = 20.0
 OURS = f"0/3 nodes are available: 3 {Reason.NOT_ENOUGH_ROOM.sentence}."
@@ -29,12 +29,12 @@ class Ears:
         self.hearing.look()
 
     def see(self, name: str = "p0", scheduler: str = "mine", **facts: Any) -> Pod:
-        seen = bare_pod(name, scheduler=scheduler, **facts)
+        seen = pod(name, scheduler=scheduler, **facts)
         self.hearing.seen(seen.uid, seen)
         return seen
 
     def ask(self, name: str = "p0", scheduler: str = "mine") -> None:
-        self.hearing.asked(bare_pod(name, scheduler=scheduler))
+        self.hearing.asked(pod(name, scheduler=scheduler))
 
     def wait(self, seconds: float) -> None:
         for _ in range(int(seconds)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
 from extender.model.queue import Namespace, Queue
-from tests.unit.cache.building import amounts, bare_pod, lone
+from tests.builders import amounts, pod, seen
 
 from .world import NODES, World
 
@@ -13,13 +13,13 @@ HOME = (Namespace(name="a", queue="home"), Queue(name="home", capability=amounts
 
 
 def test_an_ordinary_pod_waits_until_the_one_it_follows_is_gone() -> None:
-    world = World(*HOME, lone("old", node=NODES[0], status=Status.RELEASING))
+    world = World(*HOME, seen("old", "", on=NODES[0], status=Status.RELEASING))
     world.turn()
     member = Membership(key=GangKey("a/pod:new"))
 
-    refused = world.gate.filter(bare_pod("new"), member, NODES)
+    refused = world.gate.filter(pod("new"), member, NODES)
     world.lose_pod("old")
     world.turn()
 
     assert not refused.nodes
-    assert world.gate.filter(bare_pod("new"), member, NODES).nodes
+    assert world.gate.filter(pod("new"), member, NODES).nodes

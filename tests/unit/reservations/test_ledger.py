@@ -10,8 +10,7 @@ import pytest
 from extender.cache.changes import Delete, Kind
 from extender.cache.inflight import SETTLED_S, SOMEWHERE, Stage
 from extender.model.gang import GangKey
-from extender.model.node import Taint
-from extender.model.pod import Shape, Toleration
+from extender.model.pod import Toleration
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -20,16 +19,16 @@ from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.ports import WakeOrder
 from extender.promises.tickets import MOST_REFUSALS, SLICE
-from tests.unit.cache.building import GANG, amounts, bare_pod, group, lone, node, pod, uid
+from tests.builders import GANG, ONE_CPU, node, pod, pod_group, seen, shape, uid
 from tests.unit.reservations.world import NODES, OPEN, World
 
 #: Fills a node.
-BIG = Shape(requests=amounts(cpu=4))
+BIG = shape(cpu=4)
 QUICK = GangKey("a/quick")
 
 
 def gang_of_two(**rest: Any) -> list[Any]:
-    return [group(), pod("p0", **rest), pod("p1", **rest)]
+    return [pod_group(), seen("p0", **rest), seen("p1", **rest)]
 
 
 # Wake-ups
@@ -55,12 +54,12 @@ def test_a_pod_that_has_a_place_and_is_refused_again_is_woken_again() -> None:
 
 
 def test_a_member_that_took_over_a_place_is_looked_after_like_any_other() -> None:
-    world = World(group(), plan=OPEN)
+    world = World(pod_group(), plan=OPEN)
     assert world.ask("p0").nodes
-    world.see(pod("p0"), pod("p1"))
+    world.see(seen("p0"), seen("p1"))
     world.arrivals.settle()
     assert world.of("p1").stage is Stage.TICKETED
-    world.see(pod("p1", refusal="0/2 nodes are available: 2 Insufficient cpu"))
+    world.see(seen("p1", refusal="0/2 nodes are available: 2 Insufficient cpu"))
 
     assert world.wait(1.0) == ["p1"]
 
@@ -97,7 +96,7 @@ def test_who_comes_by_himself_is_left_asleep() -> None:
 def test_a_stale_nomination_costs_no_ticket_but_trades_places() -> None:
     words = "0/2 nodes are available: 2 BehindInOrder: gangs ahead."
     world = World(
-        group(), pod("p0", shape=BIG), pod("p1", shape=BIG, nominated="n1", refusal=words)
+        pod_group(), seen("p0", shape=BIG), seen("p1", shape=BIG, nominated="n1", refusal=words)
     )
     world.turn()
     stale = world.of("p0").node
@@ -113,7 +112,7 @@ def test_a_stale_nomination_costs_no_ticket_but_trades_places() -> None:
     "worse",
     [
         {"cpu": 1},
-        {"taints": (Taint("gone"),)},
+        {"taints": ("gone",)},
         {"unschedulable": True},
         {"ready": False},
         {"ours": False},
@@ -133,7 +132,7 @@ def test_nobody_is_traded_to_a_node_that_got_worse_since_it_was_promised(worse: 
 
 def test_an_offer_without_any_room_keeps_the_ticket_and_nominates_the_pod() -> None:
     world = World(*gang_of_two(shape=BIG), nodes=["n1", "n2", "n3"])
-    world.see(pod("old", "other", shape=BIG, on="n3"))
+    world.see(seen("old", "other", shape=BIG, on="n3"))
     world.turn()
     mine = world.of("p0").node
     assert world.ask("p1", offered=[world.of("p1").node], shape=BIG).nodes
@@ -167,8 +166,8 @@ def test_kube_schedulers_samples_cost_no_gang_its_ticket() -> None:
     world = World(nodes=names)
     gangs = [f"g{index:02d}" for index in range(15)]
     pods = [(gang, f"{gang}-{index}") for gang in gangs for index in range(20)]
-    world.see(*(group(gang, 20) for gang in gangs))
-    world.see(*(pod(name, gang, shape=BIG) for gang, name in pods))
+    world.see(*(pod_group(gang, 20) for gang in gangs))
+    world.see(*(seen(name, gang, shape=BIG) for gang, name in pods))
     world.turn()
     chance.shuffle(pods)
     assumed: set[str] = set()
@@ -193,7 +192,7 @@ def test_what_kube_scheduler_finds_wrong_with_one_gang_bars_its_nodes_to_no_othe
     assert world.cluster.misfits.by_gang() == {GANG: {"n1", "n2"}}
     world.lose_pod("p0")
     world.lose_pod("p1")
-    world.see(group("quick"), pod("q0", "quick", shape=BIG), pod("q1", "quick", shape=BIG))
+    world.see(pod_group("quick"), seen("q0", "quick", shape=BIG), seen("q1", "quick", shape=BIG))
 
     world.turn()
 
@@ -212,7 +211,7 @@ def promised_but_one(world: World) -> World:
 
 
 def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() -> None:
-    world = World(lone("a"), lone("b"), plan=OPEN)
+    world = World(seen("a", ""), seen("b", ""), plan=OPEN)
     assert list(world.ask_lone("a").nodes) == NODES
     assert list(world.ask_lone("b").nodes) == NODES
     promised_but_one(world)
@@ -225,7 +224,7 @@ def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() 
 
 
 def test_an_ordinary_pod_with_one_node_left_is_promised_that_one() -> None:
-    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
+    world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]
     assert world.of("a").node == "n1"
 
@@ -236,7 +235,7 @@ def test_an_ordinary_pod_with_one_node_left_is_promised_that_one() -> None:
 
 
 def test_who_may_go_to_a_contested_node_keeps_others_off_it_until_his_node_is_known() -> None:
-    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
+    world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_lone("a").nodes) == NODES
 
     assert world.ask_lone("b", ["n1"]).outcome == "BehindInOrder"
@@ -245,14 +244,14 @@ def test_who_may_go_to_a_contested_node_keeps_others_off_it_until_his_node_is_kn
 
 
 def test_where_there_is_choice_ordinary_pods_keep_out_of_each_others_way() -> None:
-    world = promised_but_one(World(lone("a"), lone("b"), plan=OPEN))
+    world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_lone("a").nodes) == NODES
 
     assert list(world.ask_lone("b").nodes) == ["n2"]
 
 
 def test_where_nothing_is_promised_kube_schedulers_count_is_believed() -> None:
-    world = World(pod("old", "other", shape=BIG, on="n1"), lone("a"), plan=OPEN)
+    world = World(seen("old", "other", shape=BIG, on="n1"), seen("a", ""), plan=OPEN)
 
     assert world.ask_lone("a", ["n1"]).nodes
     assert world.ledger.may_bind(uid("a"), "n1"), "our watch may be behind"
@@ -260,7 +259,7 @@ def test_where_nothing_is_promised_kube_schedulers_count_is_believed() -> None:
 
 def test_nobody_gets_room_to_which_a_binding_is_on_its_way() -> None:
     """A kube-scheduler that was just restarted does not count it there."""
-    world = World(lone("a", shape=BIG), lone("b", shape=BIG), plan=OPEN)
+    world = World(seen("a", "", shape=BIG), seen("b", "", shape=BIG), plan=OPEN)
     world.ask_lone("a", shape=BIG)
     world.ledger.committing(uid("a"), "n1")
 
@@ -269,7 +268,7 @@ def test_nobody_gets_room_to_which_a_binding_is_on_its_way() -> None:
 
 
 def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile() -> None:
-    world = promised_but_one(World(lone("a"), plan=OPEN))
+    world = promised_but_one(World(seen("a", ""), plan=OPEN))
     assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]
 
     world.see(node("n1", cpu=3))
@@ -278,7 +277,7 @@ def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile()
 
 
 def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promised_there() -> None:
-    world = World(lone("a"), lone("b"), pod("old", "other", on="n1"), plan=OPEN)
+    world = World(seen("a", ""), seen("b", ""), seen("old", "other", on="n1"), plan=OPEN)
     assert list(world.ask_lone("a").nodes) == NODES
     world.see(node("n1", cpu=1))
 
@@ -290,11 +289,11 @@ def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promis
 
 @pytest.mark.parametrize(
     "worse",
-    [{"taints": (Taint("gone"),)}, {"unschedulable": True}, {"ours": False}],
+    [{"taints": ("gone",)}, {"unschedulable": True}, {"ours": False}],
     ids=["tainted", "cordoned", "not ours"],
 )
 def test_nobody_is_bound_to_a_node_that_was_shut_since_it_passed(worse: Any) -> None:
-    world = World(lone("a"), plan=OPEN)
+    world = World(seen("a", ""), plan=OPEN)
     assert list(world.ask_lone("a").nodes) == NODES
     world.wait(21)
     assert world.table.of(uid("a")) is None
@@ -307,10 +306,10 @@ def test_nobody_is_bound_to_a_node_that_was_shut_since_it_passed(worse: Any) -> 
 
 @pytest.mark.parametrize("state", [{"unschedulable": True}, {"ready": False}], ids=str)
 def test_a_pod_that_kube_scheduler_would_place_on_a_poor_node_is_bound_there(state: Any) -> None:
-    shape = Shape(requests=amounts(cpu=1), tolerations=(Toleration(operator="Exists"),))
-    shape = shape if "unschedulable" in state else Shape(requests=amounts(cpu=1))
-    world = World(lone("agent", shape=shape), node("n1", **state), plan=OPEN)
-    assert list(world.ask_lone("agent", ["n1"], shape=shape).nodes) == ["n1"]
+    kind = shape(cpu=1, tolerations=(Toleration(operator="Exists"),))
+    kind = kind if "unschedulable" in state else ONE_CPU
+    world = World(seen("agent", "", shape=kind), node("n1", **state), plan=OPEN)
+    assert list(world.ask_lone("agent", ["n1"], shape=kind).nodes) == ["n1"]
     assert world.of("agent").node == "n1"
 
     assert world.ledger.may_bind(uid("agent"), "n1")
@@ -319,7 +318,7 @@ def test_a_pod_that_kube_scheduler_would_place_on_a_poor_node_is_bound_there(sta
 def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:
     world = World(
         Queue(name="q", capability=Resources({"cpu": 2000})),
-        *(lone(name, "q") for name in ("a", "b", "c")),
+        *(seen(name, "", queue="q") for name in ("a", "b", "c")),
     )
     world.turn()
     assert world.ask_lone("a", queue="q").nodes
@@ -331,18 +330,18 @@ def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:
 
 
 def test_a_pod_that_passed_and_found_no_node_counts_no_longer() -> None:
-    world = World(lone("a"), plan=OPEN)
+    world = World(seen("a", ""), plan=OPEN)
     world.ask_lone("a")
     assert world.of("a").node == SOMEWHERE
 
-    world.see(lone("a", refusal="0/2 nodes are available: 2 Insufficient memory"))
+    world.see(seen("a", "", refusal="0/2 nodes are available: 2 Insufficient memory"))
 
     assert world.table.of(uid("a")) is None
 
 
 def test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes() -> None:
     world = World(Queue(name="q", capability=Resources({"cpu": 1000})))
-    world.see(*(lone(name, "q", created=world.clock.now() + 1) for name in ("a", "b")))
+    world.see(*(seen(name, "", queue="q", created=world.clock.now() + 1) for name in ("a", "b")))
     world.turn()
     assert world.ask_lone("a", queue="q").nodes
     world.wait(21)
@@ -355,7 +354,7 @@ def test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes() -> N
 
 
 def test_an_ordinary_pod_that_finds_no_free_node_keeps_the_place_it_was_promised() -> None:
-    world = World(lone("web"), plan=OPEN)
+    world = World(seen("web", ""), plan=OPEN)
     world.promise("web", "n2", GangKey("a/pod:web"))
     for index in range(4):
         world.promise(f"p{index}", "n1")
@@ -370,11 +369,11 @@ def test_an_ordinary_pod_that_finds_no_free_node_keeps_the_place_it_was_promised
 def test_filter_and_plan_do_not_spend_the_same_rest_of_a_capability() -> None:
     world = World(
         Queue(name="q", capability=Resources({"cpu": 4000})),
-        group("train", 1, queue="q"),
-        group("quick", 1, queue="q"),
+        pod_group("train", 1, queue="q"),
+        pod_group("quick", 1, queue="q"),
     )
     world.turn()
-    world.see(pod("p0", shape=BIG))
+    world.see(seen("p0", shape=BIG))
 
     def plan_while_quick_arrives(snapshot: Snapshot) -> Plan:
         plan = make_plan(snapshot)
@@ -417,7 +416,7 @@ def test_the_plan_gives_two_queues_no_room_that_is_guaranteed_to_a_third() -> No
     for index in range(5):
         for queue in ("q1", "q2"):
             name = f"{queue}-{index}"
-            world.see(group(name, 1, queue=queue), pod(name, name))
+            world.see(pod_group(name, 1, queue=queue), seen(name, name))
 
     world.turn()
 
@@ -468,7 +467,7 @@ def test_a_ticket_is_not_issued_when_its_node_was_tainted_meanwhile() -> None:
     world = World(*gang_of_two(shape=BIG))
 
     def plan_while_a_node_is_tainted(snapshot: Snapshot) -> Plan:
-        world.see(node("n1", taints=(Taint("gone"),)))
+        world.see(node("n1", taints=("gone",)))
         return make_plan(snapshot)
 
     world.make_plan = plan_while_a_node_is_tainted
@@ -481,11 +480,11 @@ def test_a_ticket_is_not_issued_when_its_node_was_tainted_meanwhile() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        group(min_member=3),
-        group(queue="other"),
-        group(uid="another"),
-        pod("p0", gated=True),
-        pod("p0", on="n2"),
+        pod_group(min_member=3),
+        pod_group(queue="other"),
+        pod_group(uid="another"),
+        seen("p0", gated=True),
+        seen("p0", on="n2"),
     ],
     ids=["larger", "another queue", "made anew", "a member gated", "a member elsewhere"],
 )
@@ -504,8 +503,8 @@ def test_a_ticket_is_not_issued_to_a_gang_that_changed_meanwhile(change: Any) ->
 
 def test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place() -> None:
     size = 2 * SLICE + 1
-    world = World(group(min_member=size), nodes=[f"n{index}" for index in range(size)])
-    world.see(*(pod(f"p{index}", shape=BIG) for index in range(size)))
+    world = World(pod_group(min_member=size), nodes=[f"n{index}" for index in range(size)])
+    world.see(*(seen(f"p{index}", shape=BIG) for index in range(size)))
     answers = []
 
     def ask() -> None:
@@ -522,8 +521,8 @@ def test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place() -> None:
 
 def test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place() -> None:
     size = SLICE + 1
-    world = World(group(min_member=size), nodes=[f"n{index}" for index in range(size)])
-    world.see(*(pod(f"p{index}", shape=BIG, refusal="no room") for index in range(size)))
+    world = World(pod_group(min_member=size), nodes=[f"n{index}" for index in range(size)])
+    world.see(*(seen(f"p{index}", shape=BIG, refusal="no room") for index in range(size)))
     woken = []
 
     def look_after() -> None:
@@ -538,13 +537,13 @@ def test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place() -> None:
 
 def test_a_large_gang_whose_last_slice_no_longer_stands_gives_back_the_first() -> None:
     size = 2 * SLICE + 1
-    world = World(group(min_member=size), nodes=[f"n{index}" for index in range(size)])
-    world.see(*(pod(f"p{index}", shape=BIG) for index in range(size)))
+    world = World(pod_group(min_member=size), nodes=[f"n{index}" for index in range(size)])
+    world.see(*(seen(f"p{index}", shape=BIG) for index in range(size)))
 
     def taint_a_node() -> None:
         if len(world.places()) == 2 * SLICE:
             free = {f"n{index}" for index in range(size)} - set(world.places().values())
-            world.see(node(free.pop(), taints=(Taint("gone"),)))
+            world.see(node(free.pop(), taints=("gone",)))
 
     world.between = taint_a_node
     world.turn()
@@ -598,7 +597,7 @@ def test_a_ticket_nobody_uses_lapses_without_any_pass() -> None:
 def test_an_ordinary_pod_whose_ticket_lapsed_waits_a_second_and_no_ten() -> None:
     """It may have been behind thousands in kube-scheduler's queue, and keeps little room."""
     key = GangKey("a/pod:a")
-    world = World(lone("a"), plan=Plan())
+    world = World(seen("a", ""), plan=Plan())
     for pause_s in (1, 2, 4):
         world.promise("a", "n1", key)
         world.wait(20.5)
@@ -678,8 +677,8 @@ def test_a_binding_that_failed_leaves_its_pod_a_ticket_that_is_looked_after() ->
 
 
 def test_what_was_refused_has_a_reason_that_names_the_ceiling() -> None:
-    world = World(Queue(name="q", capability=Resources({"cpu": 1000})), group(queue="q"))
-    world.see(pod("p0"), pod("p1"))
+    world = World(Queue(name="q", capability=Resources({"cpu": 1000})), pod_group(queue="q"))
+    world.see(seen("p0"), seen("p1"))
     world.turn()
 
     verdict = world.published.plan.verdicts[GANG]
@@ -692,7 +691,7 @@ def test_a_pod_only_filter_has_seen_is_committed_with_its_room() -> None:
 
     world.ledger.committing(uid("new"), "n1")
 
-    assert world.table.committed_on("n1") == bare_pod("new").requests
+    assert world.table.committed_on("n1") == pod("new").requests
 
 
 def test_a_look_that_fails_is_not_the_last_one_at_its_promise() -> None:

@@ -11,7 +11,7 @@ from extender.cache.inflight import SOMEWHERE, Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod
 from extender.model.queue import Namespace, Queue
-from tests.unit.cache.building import GANG, amounts, bare_pod, lone, uid
+from tests.builders import GANG, ONE_CPU, amounts, pod, seen, uid
 
 from .world import NODES, World
 
@@ -23,9 +23,9 @@ CRITICAL: dict[str, Any] = {"priority_class": "system-node-critical"}
 privileged = pytest.mark.parametrize(
     ("pod", "member"),
     [
-        (bare_pod("x", **CRITICAL), LONE),
-        (bare_pod("x", exempt=True), LONE),
-        (bare_pod("x"), NATIVE),
+        (pod("x", **CRITICAL), LONE),
+        (pod("x", exempt=True), LONE),
+        (pod("x"), NATIVE),
     ],
     ids=["critical", "exempt", "native"],
 )
@@ -43,9 +43,9 @@ def test_who_asks_nobody_counts_in_its_home_queue_from_filter_on(
     promise = world.table.of(pod.uid)
     assert promise is not None
     assert (promise.queue, promise.stage, promise.node) == ("home", Stage.PASSED, SOMEWHERE)
-    assert world.ledger.allowance.objection("home", "a", amounts()) is not None
+    assert world.ledger.allowance.objection("home", "a", ONE_CPU.requests) is not None
     world.turn()
-    assert world.passes[-1].queues["home"].allocated == amounts()
+    assert world.passes[-1].queues["home"].allocated == ONE_CPU.requests
 
 
 @privileged
@@ -54,13 +54,13 @@ def test_others_of_its_queue_wait_for_what_it_uses(pod: Pod, member: Membership)
     world.turn()
     world.gate.filter(pod, member, NODES)
 
-    late = lone("late")
+    late = seen("late", "")
     assert not world.gate.filter(late.pod, late.membership, NODES).nodes
 
 
 @privileged
 def test_it_is_let_through_and_bound_where_its_queue_is_full(pod: Pod, member: Membership) -> None:
-    world = World(*HOME, lone("first", on="n1"))
+    world = World(*HOME, seen("first", "", on="n1"))
     world.turn()
 
     assert list(world.gate.filter(pod, member, NODES).nodes) == NODES
@@ -85,7 +85,7 @@ def test_pods_of_other_schedulers_count_in_no_queue() -> None:
     world = World(*HOME)
     world.turn()
 
-    world.gate.filter(bare_pod("x", ours=False), LONE, NODES)
+    world.gate.filter(pod("x", ours=False), LONE, NODES)
 
     assert world.table.of(uid("x")) is None
     assert world.cluster.promised_in(uid("x")) == ""

@@ -8,7 +8,7 @@ from extender.cache.inflight import Stage
 from extender.model.gang import GangKey
 from extender.model.queue import Queue
 from extender.model.resources import Resources
-from tests.unit.cache.building import GANG, group, pod, uid
+from tests.builders import GANG, pod_group, seen, uid
 
 from .world import World
 
@@ -22,7 +22,7 @@ def queue(name: str, cpus: int, parent: str = "") -> Queue:
 def admitted(*more: object, **rest: object) -> World:
     """A gang of two that waits in the queue red, and has its ticket."""
     world = World(queue("all", 8), queue("red", 4, "all"), *more)
-    world.see(group(queue="red", **rest), pod("w-0"), pod("w-1"))
+    world.see(pod_group(queue="red", **rest), seen("w-0"), seen("w-1"))
     world.turn()
     assert len(world.table.of_gang(GANG)) == 2
     return world
@@ -54,7 +54,7 @@ def test_a_ticket_below_the_new_ceiling_stays() -> None:
 def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
     world = admitted()
     world.clock.pass_by(1)
-    world.see(group("blue", queue="red"), pod("b-0", "blue"), pod("b-1", "blue"))
+    world.see(pod_group("blue", queue="red"), seen("b-0", "blue"), seen("b-1", "blue"))
     world.turn()
     assert len(world.table.of_gang(BLUE)) == 2
     world.see(queue("red", 3, "all"))
@@ -67,7 +67,7 @@ def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
 def test_who_is_further_keeps_his() -> None:
     world = admitted()
     world.clock.pass_by(1)
-    world.see(group("blue", queue="red"), pod("b-0", "blue"), pod("b-1", "blue"))
+    world.see(pod_group("blue", queue="red"), seen("b-0", "blue"), seen("b-1", "blue"))
     world.turn()
     assert world.ask("b-0").nodes
     world.see(queue("red", 3, "all"))

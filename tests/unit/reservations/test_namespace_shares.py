@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.model.pod import Shape
 from extender.model.queue import Namespace, Queue, Share
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
-from tests.unit.cache.building import amounts, group, node, pod
+from tests.builders import node, pod_group, seen, shape
 from tests.unit.reservations.world import World
 
 #: Fills a node.
-BIG = Shape(requests=amounts(cpu=4))
+BIG = shape(cpu=4)
 
 
 def cpu(number: int) -> Resources:
@@ -54,8 +53,8 @@ def test_gangs_arrive_up_to_what_their_namespace_may_have_at_most() -> None:
         node("n1", cpu=10),
         Queue(name="q"),
         namespace("a", most=cpu(3)),
-        group("one", 2),
-        group("two", 2),
+        pod_group("one", 2),
+        pod_group("two", 2),
         nodes=[],
     )
     world.turn()
@@ -79,11 +78,11 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_share() -> None:
     world = World(
         Queue(name="q"),
         namespace("a", most=cpu(4)),
-        group("train", 1),
-        group("quick", 1),
+        pod_group("train", 1),
+        pod_group("quick", 1),
     )
     world.turn()
-    world.see(pod("p0", shape=BIG))
+    world.see(seen("p0", shape=BIG))
 
     def plan_while_quick_arrives(snapshot: Snapshot) -> Plan:
         plan = make_plan(snapshot)
@@ -107,7 +106,7 @@ def test_who_asks_nobody_counts_in_the_share_of_its_namespace() -> None:
 
 def test_nobody_passes_by_a_plan_that_has_not_seen_the_share() -> None:
     home = Namespace(name="a", queue="q")
-    world = World(node("n1", cpu=10), Queue(name="q"), home, group("one", 2), nodes=[])
+    world = World(node("n1", cpu=10), Queue(name="q"), home, pod_group("one", 2), nodes=[])
     world.turn()
     world.see(namespace("a", most=cpu(1)))
 
@@ -119,7 +118,7 @@ def test_nobody_passes_by_a_plan_that_has_not_seen_the_share() -> None:
 
 def test_a_ticket_of_a_plan_that_has_not_seen_the_share_is_not_issued() -> None:
     home = Namespace(name="a", queue="q")
-    world = World(Queue(name="q"), home, group("train", 1), pod("p0", shape=BIG))
+    world = World(Queue(name="q"), home, pod_group("train", 1), seen("p0", shape=BIG))
 
     def plan_while_the_share_is_written(snapshot: Snapshot) -> Plan:
         plan = make_plan(snapshot)

@@ -8,16 +8,16 @@ import pytest
 
 from extender.hearing.hearing import Hearing
 from extender.model.caller import Voice
-from extender.model.pod import CALLED, Shape
+from extender.model.pod import CALLED
 from extender.model.reason import Reason
 from extender.ports import WakeOrder
 from extender.promises.summons import Summons
-from tests.unit.cache.building import amounts, group, lone, pod, uid
+from tests.builders import pod_group, seen, shape, uid
 from tests.unit.reservations.world import World
 
 ITS_OWN = "0/2 nodes are available: 2 Insufficient cpu."
 OURS = f"0/2 nodes are available: 2 {Reason.NOT_ENOUGH_ROOM.sentence}."
-BIG = Shape(requests=amounts(cpu=4))
+BIG = shape(cpu=4)
 
 
 class Listening(World):
@@ -45,8 +45,8 @@ class Listening(World):
 
 
 def gang(name: str = "train", size: int = 2, **rest: Any) -> list[Any]:
-    members = [pod(f"{name}-{n}", name, scheduler="mine", **rest) for n in range(size)]
-    return [group(name, size), *members]
+    members = [seen(f"{name}-{n}", name, scheduler="mine", **rest) for n in range(size)]
+    return [pod_group(name, size), *members]
 
 
 def test_a_gang_of_a_name_that_nobody_serves_takes_no_room_ever() -> None:
@@ -54,8 +54,8 @@ def test_a_gang_of_a_name_that_nobody_serves_takes_no_room_ever() -> None:
     for _ in range(300):
         world.listen(1)
 
-        assert not world.cluster.inflight.of_gang(pod("train-0").membership.key)
-    assert world.published().verdicts[pod("x").membership.key].reason is Reason.SCHEDULER_SILENT
+        assert not world.cluster.inflight.of_gang(seen("train-0").membership.key)
+    assert world.published().verdicts[seen("x").membership.key].reason is Reason.SCHEDULER_SILENT
 
 
 def test_kube_scheduler_is_called_with_no_node_in_mind() -> None:
@@ -67,13 +67,13 @@ def test_kube_scheduler_is_called_with_no_node_in_mind() -> None:
 
 
 def test_the_last_word_of_kube_scheduler_is_marked_so_that_it_says_it_again() -> None:
-    world = Listening(*gang(refusal=ITS_OWN, shape=BIG), lone("full", on="n1", shape=BIG))
-    world.see(lone("fuller", on="n2", shape=BIG))
+    world = Listening(*gang(refusal=ITS_OWN, shape=BIG), seen("full", "", on="n1", shape=BIG))
+    world.see(seen("fuller", "", on="n2", shape=BIG))
     world.listen(1)
     assert [order.refusal for order in world.calls] == [ITS_OWN + CALLED]
 
-    world.see(pod("train-0", scheduler="mine", shape=BIG, refusal=ITS_OWN + CALLED))
-    world.see(pod("train-1", scheduler="mine", shape=BIG, refusal=ITS_OWN + CALLED))
+    world.see(seen("train-0", scheduler="mine", shape=BIG, refusal=ITS_OWN + CALLED))
+    world.see(seen("train-1", scheduler="mine", shape=BIG, refusal=ITS_OWN + CALLED))
     world.listen(10)
 
     assert {order.refusal for order in world.calls} == {ITS_OWN + CALLED}
@@ -88,8 +88,8 @@ def test_a_long_word_leaves_the_mark_within_what_we_read() -> None:
 
 
 def test_where_all_nodes_are_full_one_is_named_for_a_moment() -> None:
-    world = Listening(*gang(refusal=ITS_OWN, shape=BIG), lone("full", on="n1", shape=BIG))
-    world.see(lone("fuller", on="n2", shape=BIG))
+    world = Listening(*gang(refusal=ITS_OWN, shape=BIG), seen("full", "", on="n1", shape=BIG))
+    world.see(seen("fuller", "", on="n2", shape=BIG))
     world.listen(1)
 
     (call,) = world.calls
@@ -102,17 +102,17 @@ def test_the_first_question_lets_the_gang_start_at_once() -> None:
     world.listen(60)
     assert world.voice is Voice.SILENT
 
-    world.gate.heard(pod("train-0", scheduler="mine").pod)
+    world.gate.heard(seen("train-0", scheduler="mine").pod)
     answer = world.ask("train-0", scheduler="mine")
 
     assert answer.nodes
     world.listen(1)
-    assert len(world.cluster.inflight.of_gang(pod("x").membership.key)) == 2
+    assert len(world.cluster.inflight.of_gang(seen("x").membership.key)) == 2
 
 
 def test_who_has_a_place_is_left_to_the_ledger() -> None:
     world = Listening(*gang(refusal=OURS))
-    world.gate.heard(pod("train-0", scheduler="mine").pod)
+    world.gate.heard(seen("train-0", scheduler="mine").pod)
     world.turn()
     assert world.cluster.inflight.of(uid("train-0"))
     world.clock.pass_by(30)

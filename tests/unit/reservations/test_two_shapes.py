@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Plan
 from extender.plan.planner import make_plan
 from extender.promises.tickets import MOST_REFUSALS
-from tests.unit.cache.building import amounts, group, pod, uid
+from tests.builders import pod_group, seen, shape, uid
 from tests.unit.reservations.world import World
 
-LAUNCHER = Shape(requests=amounts(memory=2))
+LAUNCHER = shape(cpu=1, memory=2)
 
 
 def arriving() -> World:
     """A gang of four whose first worker is held, and whose launcher had to be refused."""
-    world = World(group(min_member=4))
+    world = World(pod_group(min_member=4))
     world.turn()
     assert world.ask("w0").nodes
-    world.see(pod("w0"), pod("launcher", shape=LAUNCHER))
+    world.see(seen("w0"), seen("launcher", shape=LAUNCHER))
     assert not world.ask("launcher", shape=LAUNCHER).nodes
     world.ledger.held(uid("w0"), world.of("w0").node)
     return world
@@ -42,7 +41,7 @@ def test_a_gang_that_comes_slowly_is_not_set_back_for_it() -> None:
     for number in range(1, 3):
         for _ in range(MOST_REFUSALS):
             world.turn(after_s=0.25)
-        world.see(pod(f"w{number}"))
+        world.see(seen(f"w{number}"))
         assert world.ask(f"w{number}").nodes
 
     assert sorted(world.places()) == ["launcher", "w0", "w1", "w2"]
@@ -51,9 +50,9 @@ def test_a_gang_that_comes_slowly_is_not_set_back_for_it() -> None:
 
 def test_a_ticket_from_before_the_gang_arrived_is_not_issued_beside_its_places() -> None:
     """The plan saw all of it waiting; meanwhile filter took places for the whole minimum."""
-    world = World(group(min_member=2))
+    world = World(pod_group(min_member=2))
     world.turn()
-    world.see(pod("w0"), pod("w1"))
+    world.see(seen("w0"), seen("w1"))
 
     def plan_while_kube_scheduler_asks(snapshot: Snapshot) -> Plan:
         plan = make_plan(snapshot)

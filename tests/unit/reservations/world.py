@@ -20,7 +20,7 @@ from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 from extender.promises.tickets import Tickets
 from extender.sim.world.virtual_time import VirtualTime
-from tests.unit.cache.building import GANG, bare_pod, cluster, member_of, node, uid
+from tests.builders import GANG, cache, member_of, node, pod, uid
 
 NODES = ["n1", "n2"]
 OPEN = Plan(open_queues={"default": OpenQueue()})
@@ -38,7 +38,7 @@ class World:
         prefer: str = "nothing",
     ) -> None:
         self.clock = VirtualTime()
-        self.cluster = cluster(*map(node, nodes), *items, clock=self.clock)
+        self.cluster = cache(*map(node, nodes), *items, clock=self.clock)
         self.table = self.cluster.inflight
         self.published = Published()
         self.make_plan: Callable[[Snapshot], Plan] = make_plan
@@ -109,17 +109,17 @@ class World:
         self, name: str, gang: str = "train", offered: list[str] = NODES, **rest: Any
     ) -> Filtered:
         """Let kube-scheduler ask about a member."""
-        return self.gate.filter(bare_pod(name, **rest), member_of(gang), offered)
+        return self.gate.filter(pod(name, **rest), member_of(gang), offered)
 
     def ask_lone(
         self, name: str, offered: list[str] = NODES, queue: str = "", **rest: Any
     ) -> Filtered:
         """Let kube-scheduler ask about an ordinary pod."""
         membership = Membership(key=GangKey(f"a/pod:{name}"), queue=queue)
-        return self.gate.filter(bare_pod(name, **rest), membership, offered)
+        return self.gate.filter(pod(name, **rest), membership, offered)
 
     def promise(self, name: str, on: str, gang: GangKey = GANG, **rest: Any) -> None:
-        assert self.ledger.promise(bare_pod(name, **rest), gang, on, "default")
+        assert self.ledger.promise(pod(name, **rest), gang, on, "default")
 
     def turn(self, after_s: float = 0.0) -> list[str]:
         """Make one pass and name the pods woken by it."""

@@ -12,7 +12,7 @@ from extender.metrics import Metrics
 from extender.ports import WakeOrder
 from extender.reporting.callers import CallerNews
 from extender.sim.world.virtual_time import VirtualTime
-from tests.unit.cache.building import bare_pod, uid
+from tests.builders import pod, uid
 
 
 class Desk:
@@ -30,11 +30,11 @@ class Desk:
         self.woken.extend(orders)
 
     def see(self, name: str, refusal: str = "") -> None:
-        pod = bare_pod(name, scheduler="mine", refusal=refusal)
-        self.hearing.seen(pod.uid, pod)
+        member = pod(name, scheduler="mine", refusal=refusal)
+        self.hearing.seen(member.uid, member)
 
     def ask(self, name: str) -> None:
-        self.hearing.asked(bare_pod(name, scheduler="mine"))
+        self.hearing.asked(pod(name, scheduler="mine"))
 
     def wait(self, seconds: float) -> None:
         self.clock.pass_by(seconds)
@@ -63,7 +63,7 @@ def test_the_last_question_is_dated_for_every_name_of_ours(desk: Desk) -> None:
 
 
 def test_names_of_others_make_no_series(desk: Desk) -> None:
-    desk.hearing.asked(bare_pod("p", scheduler="made-up-by-a-tenant"))
+    desk.hearing.asked(pod("p", scheduler="made-up-by-a-tenant"))
 
     assert desk.value("gang_extender_unheard_pods", "made-up-by-a-tenant") is None
 
@@ -104,8 +104,8 @@ def test_another_extender_is_named_once_in_the_log_and_counted(
     desk.see("p", "0/2 nodes are available")
     desk.wait(15)
     for name in ("them", "us", "them"):
-        pod = bare_pod("p", scheduler="mine", refusal="0/2 nodes are available", woken_by=name)
-        desk.hearing.seen(pod.uid, pod)
+        member = pod("p", scheduler="mine", refusal="0/2 nodes are available", woken_by=name)
+        desk.hearing.seen(member.uid, member)
 
     assert lines(caplog) == [("WARNING", "another extender acts beside us")]
     assert desk.metrics.registry.get_sample_value("gang_extender_rivals") == 1

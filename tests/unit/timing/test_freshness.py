@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from extender.sim.world.virtual_time import VirtualTime
 from extender.timing.freshness import Freshness
-from tests.unit.cache.building import cluster
+from tests.builders import cache
 
 
 def test_nothing_is_expected_of_a_cluster_nobody_follows() -> None:
-    assert cluster().readiness() == []
+    assert cache().readiness() == []
 
 
 def test_a_source_is_awaited_until_it_has_listed_everything() -> None:
@@ -92,7 +92,7 @@ def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
 
 def test_the_cluster_measures_silence_by_its_own_clock() -> None:
     clock = VirtualTime()
-    made = cluster(clock=clock)
+    made = cache(clock=clock)
     made.freshness.expect("pods", clock.seconds)
     made.freshness.listed("pods", clock.seconds)
     clock.pass_by(100)

@@ -9,7 +9,7 @@ from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
 from extender.plan.decision import Plan, ShareFigures
 from extender.preemption.grants import SHOWN_S
-from tests.unit.cache.building import bare_pod, group, lone, node, pod, uid
+from tests.builders import node, pod, pod_group, seen, uid
 from tests.unit.hooks.preemption import test_judgement as judgement
 from tests.unit.hooks.preemption.test_judgement import cpus, running
 
@@ -21,19 +21,19 @@ class World(judgement.World):
         """Give whom *who* may have of *victims* on n1, and of those *elsewhere*."""
         chosen: dict[str, list[PodUid]] = {"n1": [uid(name) for name in victims]}
         chosen |= {on: [uid(name)] for on, name in elsewhere.items()}
-        boss = lone(who)
+        boss = seen(who, "")
         answer = self.preemption.judge(boss.pod, boss.membership, chosen, self.now)
-        return [each.removeprefix("uid-") for uids in answer.values() for each in uids]
+        return [each.removeprefix("a-") for uids in answer.values() for each in uids]
 
     def see(self, item: Any) -> None:
         self.cluster.apply(Upsert(item))
 
     def leave(self, name: str, **rest: Any) -> None:
-        self.see(pod(name, on="n1", status=Status.RELEASING, **rest))
+        self.see(seen(name, on="n1", status=Status.RELEASING, **rest))
 
 
 def test_two_that_come_at_once_do_not_tear_a_gang_that_can_spare_one() -> None:
-    world = World(group(), *running(3))
+    world = World(pod_group(), *running(3))
 
     assert world.by("boss", "p0") == ["p0"]
     assert world.by("second", "p1") == []
@@ -41,14 +41,14 @@ def test_two_that_come_at_once_do_not_tear_a_gang_that_can_spare_one() -> None:
 
 
 def test_who_asks_again_has_thought_better_of_it() -> None:
-    world = World(group(), *running(3))
+    world = World(pod_group(), *running(3))
     world.by("boss", "p0")
 
     assert world.by("boss", "p1") == ["p1"]
 
 
 def test_a_gang_spares_as_many_as_it_can() -> None:
-    world = World(group(), *running(5))
+    world = World(pod_group(), *running(5))
 
     assert world.by("boss", "p0") == ["p0"]
     assert world.by("second", "p1") == ["p1"]
@@ -58,7 +58,7 @@ def test_a_gang_spares_as_many_as_it_can() -> None:
 
 
 def test_what_was_granted_on_many_nodes_is_taken_on_one() -> None:
-    world = World(node("n2"), group(min_member=3), *running(4), pod("q0", on="n2"))
+    world = World(node("n2"), pod_group(min_member=3), *running(4), seen("q0", on="n2"))
     assert world.by("boss", "p0", n2="q0") == ["p0", "q0"]
 
     assert world.by("second", "p1") == ["p1"]
@@ -67,7 +67,7 @@ def test_what_was_granted_on_many_nodes_is_taken_on_one() -> None:
 
 def test_the_first_may_take_another_than_the_one_the_second_asks_for() -> None:
     """Both named the same pod; the first is free to take the one on another node instead."""
-    world = World(node("n2"), group(), *running(2), pod("q0", on="n2"))
+    world = World(node("n2"), pod_group(), *running(2), seen("q0", on="n2"))
     assert world.by("boss", "p0", n2="q0") == ["p0", "q0"]
 
     assert world.by("second", "p0") == []
@@ -75,7 +75,7 @@ def test_the_first_may_take_another_than_the_one_the_second_asks_for() -> None:
 
 
 def test_nor_may_the_second_count_on_the_first_to_take_the_rest() -> None:
-    world = World(node("n2"), group(), *running(2), lone("other", on="n2"))
+    world = World(node("n2"), pod_group(), *running(2), seen("other", "", on="n2"))
     assert world.by("boss", "p0", "p1", n2="other") == ["p0", "p1", "other"]
 
     assert world.by("second", "p0") == []
@@ -83,17 +83,17 @@ def test_nor_may_the_second_count_on_the_first_to_take_the_rest() -> None:
 
 
 def test_the_node_it_was_nominated_to_is_where_they_go() -> None:
-    world = World(node("n2"), group(), *running(3), lone("other", on="n2"))
+    world = World(node("n2"), pod_group(), *running(3), seen("other", "", on="n2"))
     assert world.by("boss", "p0", n2="other") == ["p0", "other"]
     assert world.by("second", "p1") == []
 
-    world.see(lone("boss", nominated="n2"))
+    world.see(seen("boss", "", nominated="n2"))
 
     assert world.by("second", "p1") == ["p1"]
 
 
 def test_what_kube_scheduler_did_not_do_is_forgotten() -> None:
-    world = World(group(), *running(3), lone("boss"))
+    world = World(pod_group(), *running(3), seen("boss", ""))
     world.by("boss", "p0")
     world.now += SHOWN_S + 1
 
@@ -101,7 +101,7 @@ def test_what_kube_scheduler_did_not_do_is_forgotten() -> None:
 
 
 def test_it_is_not_while_its_pod_waits_for_those_victims() -> None:
-    world = World(group(), *running(3), lone("boss", nominated="n1"))
+    world = World(pod_group(), *running(3), seen("boss", "", nominated="n1"))
     world.by("boss", "p0")
     world.now += SHOWN_S + 1
 
@@ -111,8 +111,8 @@ def test_it_is_not_while_its_pod_waits_for_those_victims() -> None:
 
 
 def test_a_nomination_from_before_says_nothing_until_a_new_one_would_have_come() -> None:
-    world = World(node("n2"), group(), *running(3), lone("other", on="n2"))
-    before = lone("boss", nominated="n2")
+    world = World(node("n2"), pod_group(), *running(3), seen("other", "", on="n2"))
+    before = seen("boss", "", nominated="n2")
     world.see(before)
     asked = {"n1": [uid("p0")], "n2": [uid("other")]}
     assert world.preemption.judge(before.pod, before.membership, asked, world.now) == asked
@@ -124,7 +124,7 @@ def test_a_nomination_from_before_says_nothing_until_a_new_one_would_have_come()
 
 
 def test_who_is_nominated_elsewhere_takes_nothing_of_what_was_granted() -> None:
-    world = World(group(), *running(3), lone("boss", nominated="n9"))
+    world = World(pod_group(), *running(3), seen("boss", "", nominated="n9"))
     world.by("boss", "p0")
     world.now += SHOWN_S + 1
 
@@ -132,9 +132,9 @@ def test_who_is_nominated_elsewhere_takes_nothing_of_what_was_granted() -> None:
 
 
 def test_nor_is_a_role_torn() -> None:
-    servers = [pod(f"ps{index}", on="n1", role="ps") for index in range(3)]
+    servers = [seen(f"ps{index}", on="n1", role="ps") for index in range(3)]
     minima = {"ps": 1, "worker": 3}
-    world = World(group(min_member=4, min_by_role=minima), *running(4, role="worker"), *servers)
+    world = World(pod_group(min_member=4, min_by_role=minima), *running(4, role="worker"), *servers)
 
     assert world.by("boss", "p0") == ["p0"]
     assert world.by("second", "p1") == []
@@ -145,7 +145,7 @@ class TestQueues:
     """Another queue keeps its due, and nobody takes more than his own."""
 
     def world(self, **figures: tuple[int, int]) -> World:
-        rich = group(queue="rich", min_member=1)
+        rich = pod_group(queue="rich", min_member=1)
         return World(Queue(name="rich"), rich, *running(4), **figures)
 
     def test_many_together_take_no_more_than_one_might(self) -> None:
@@ -171,7 +171,7 @@ class TestQueues:
         assert world.by("boss", "p0") == ["p0"]
         assert world.by("second", "p1") == []
 
-        world.see(lone("boss", nominated="n1"))
+        world.see(seen("boss", "", nominated="n1"))
         world.leave("p0")
         world.now += 60
         assert world.by("second", "p1") == []
@@ -181,28 +181,28 @@ class TestQueues:
 
     def test_who_takes_from_his_own_queue_takes_nothing_more_of_its_due(self) -> None:
         world = self.world(rich=(4, 0), default=(1, 2))
-        world.see(lone("old", on="n1"))
+        world.see(seen("old", "", on="n1"))
         assert world.by("boss", "old") == ["old"]
 
         assert world.by("second", "p0") == ["p0"]
 
 
 def test_who_is_another_schedulers_has_part_in_no_due() -> None:
-    rich = group(queue="rich", min_member=1)
+    rich = pod_group(queue="rich", min_member=1)
     world = World(Queue(name="rich"), rich, *running(4), rich=(4, 0), default=(0, 1))
-    foreign = bare_pod("foreign", ours=False)
+    foreign = pod("foreign", ours=False)
 
     assert world.ask("p0", by=foreign) == ["p0"]
     assert world.by("boss", "p1") == ["p1"]
 
 
 def test_nor_do_many_together_take_what_a_namespace_has_at_least() -> None:
-    world = World(group(min_member=1), *running(4))
+    world = World(pod_group(min_member=1), *running(4))
     share = ShareFigures(queue="default", namespace="a", at_least=cpus(2), allocated=cpus(4))
     world.plan = Plan(shares={"default/a": share})
 
     def by(who: str, victim: str) -> list[str]:
-        boss, member = bare_pod(who, namespace="b"), lone(who).membership
+        boss, member = pod(who, namespace="b"), seen(who, "").membership
         asked = {"n1": [uid(victim)]}
         return [*world.preemption.judge(boss, member, asked, world.now).get("n1", ())]
 

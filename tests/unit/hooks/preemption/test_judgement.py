@@ -16,7 +16,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures, ShareFigures
 from extender.preemption.judgement import Preemption
-from tests.unit.cache.building import bare_pod, cluster, group, lone, member_of, node, pod, uid
+from tests.builders import cache, member_of, node, pod, pod_group, seen, uid
 
 
 def cpus(count: int) -> Resources:
@@ -27,7 +27,7 @@ class World:
     """One node, and a plan with the figures of two queues."""
 
     def __init__(self, *items: Any, **figures: tuple[int, int]) -> None:
-        self.cluster = cluster(node("n1"), *items)
+        self.cluster = cache(node("n1"), *items)
         self.plan = Plan()
         self.count(**figures)
         #: What any queue may have more.
@@ -53,37 +53,37 @@ class World:
         """Give the victims on n1 that may go for an ordinary pod, or for *by*."""
         chosen = {"n1": [uid(name) for name in victims]}
         answer = self.preemption.judge(
-            by or bare_pod("boss"), of or lone("boss").membership, chosen, self.now
+            by or pod("boss"), of or seen("boss", "").membership, chosen, self.now
         )
-        return [each.removeprefix("uid-") for each in answer.get("n1", ())]
+        return [each.removeprefix("a-") for each in answer.get("n1", ())]
 
 
 def running(count: int, **rest: Any) -> list[Any]:
-    return [pod(f"p{index}", on="n1", **rest) for index in range(count)]
+    return [seen(f"p{index}", on="n1", **rest) for index in range(count)]
 
 
 def test_a_surplus_member_may() -> None:
-    assert World(group(), *running(3)).ask("p0") == ["p0"]
+    assert World(pod_group(), *running(3)).ask("p0") == ["p0"]
 
 
 def test_a_member_its_gang_cannot_spare_may_not() -> None:
-    assert World(group(), *running(2)).ask("p0") == []
+    assert World(pod_group(), *running(2)).ask("p0") == []
 
 
 def test_a_whole_gang_may() -> None:
-    assert World(group(), *running(2)).ask("p0", "p1") == ["p0", "p1"]
+    assert World(pod_group(), *running(2)).ask("p0", "p1") == ["p0", "p1"]
 
 
 def test_a_gang_may_not_that_somebody_is_about_to_join() -> None:
-    world = World(group(), *running(2), pod("late"))
-    world.cluster.inflight.reserve(bare_pod("late"), member_of().key, "n1", 0.0)
+    world = World(pod_group(), *running(2), seen("late"))
+    world.cluster.inflight.reserve(pod("late"), member_of().key, "n1", 0.0)
     world.cluster.inflight.advance(uid("late"), Stage.COMMITTING)
 
     assert world.ask("p0", "p1") == []
 
 
 def test_nor_may_those_whom_a_gang_cannot_spare_beside_whom_we_have_asked_to_leave() -> None:
-    world = World(group(), *running(4))
+    world = World(pod_group(), *running(4))
     world.cluster.goodbyes.are_said_to({uid("p0"): member_of().key, uid("p1"): member_of().key})
 
     assert world.ask("p2") == []
@@ -92,15 +92,15 @@ def test_nor_may_those_whom_a_gang_cannot_spare_beside_whom_we_have_asked_to_lea
 
 
 def test_what_is_left_of_a_gang_may_when_the_others_are_done() -> None:
-    done = pod("done", status=Status.SUCCEEDED)
+    done = seen("done", status=Status.SUCCEEDED)
 
-    assert World(group(min_member=3), *running(2), done).ask("p0", "p1") == ["p0", "p1"]
+    assert World(pod_group(min_member=3), *running(2), done).ask("p0", "p1") == ["p0", "p1"]
 
 
 def test_the_only_member_of_a_role_the_gang_needs_may_not() -> None:
     world = World(
-        group(min_by_role={"ps": 1, "worker": 1}),
-        pod("ps", on="n1", role="ps"),
+        pod_group(min_by_role={"ps": 1, "worker": 1}),
+        seen("ps", on="n1", role="ps"),
         *running(3, role="worker"),
     )
 
@@ -112,46 +112,46 @@ def test_the_only_member_of_a_role_the_gang_needs_may_not() -> None:
 
 
 def test_a_pod_whose_binding_is_on_its_way_may_not_even_for_a_critical_one() -> None:
-    world = World(group(min_member=1), pod("p0"))
-    world.cluster.inflight.reserve(bare_pod("p0"), member_of().key, "n1", 0.0)
+    world = World(pod_group(min_member=1), seen("p0"))
+    world.cluster.inflight.reserve(pod("p0"), member_of().key, "n1", 0.0)
     world.cluster.inflight.advance(uid("p0"), Stage.COMMITTING)
 
     assert world.ask("p0") == []
-    assert world.ask("p0", by=bare_pod("dns", namespace="kube-system")) == []
+    assert world.ask("p0", by=pod("dns", namespace="kube-system")) == []
 
 
 def test_nor_may_one_of_whose_binding_nobody_knows_for_kube_scheduler_sees_it_bound() -> None:
-    world = World(group(), pod("p0", on="n1"), pod("p1"))
-    world.cluster.inflight.reserve(bare_pod("p1"), member_of().key, "n1", 0.0)
+    world = World(pod_group(), seen("p0", on="n1"), seen("p1"))
+    world.cluster.inflight.reserve(pod("p1"), member_of().key, "n1", 0.0)
     world.cluster.inflight.advance(uid("p1"), Stage.DOUBTED)
 
     assert world.ask("p1") == []
 
 
 def test_a_pod_that_is_marked_as_not_preemptable_may_not_but_for_a_critical_one() -> None:
-    marked = lone("marked", on="n1", preemptable=False)
-    foreign = pod("foreign", on="n1", ours=False, preemptable=False)
-    world = World(marked, foreign, lone("other", on="n1"))
+    marked = seen("marked", "", on="n1", preemptable=False)
+    foreign = seen("foreign", on="n1", ours=False, preemptable=False)
+    world = World(marked, foreign, seen("other", "", on="n1"))
 
     assert world.ask("marked") == []
     assert world.ask("marked", "other") == []
-    assert world.ask("marked", by=bare_pod("dns", namespace="kube-system")) == ["marked"]
+    assert world.ask("marked", by=pod("dns", namespace="kube-system")) == ["marked"]
     assert world.ask("foreign") == ["foreign"], "it speaks of pods of ours"
 
 
 def test_a_held_pod_may_because_its_gang_has_not_started() -> None:
-    world = World(group(), pod("p0"), pod("p1"))
+    world = World(pod_group(), seen("p0"), seen("p1"))
     for name in ("p0", "p1"):
-        world.cluster.inflight.reserve(bare_pod(name), member_of().key, "n1", 0.0)
+        world.cluster.inflight.reserve(pod(name), member_of().key, "n1", 0.0)
         world.cluster.inflight.advance(uid(name), Stage.HELD)
 
     assert world.ask("p0") == ["p0"]
 
 
 def test_a_member_that_was_just_bound_may_not_although_the_watch_has_not_shown_it() -> None:
-    world = World(group(), pod("p0"), pod("p1"))
+    world = World(pod_group(), seen("p0"), seen("p1"))
     for name in ("p0", "p1"):
-        world.cluster.inflight.reserve(bare_pod(name), member_of().key, "n1", 0.0)
+        world.cluster.inflight.reserve(pod(name), member_of().key, "n1", 0.0)
         world.cluster.inflight.advance(uid(name), Stage.BOUND)
 
     assert world.ask("p0") == []
@@ -159,24 +159,24 @@ def test_a_member_that_was_just_bound_may_not_although_the_watch_has_not_shown_i
 
 
 def test_what_keeps_the_cluster_alive_may_tear_a_gang() -> None:
-    critical = bare_pod("dns", namespace="kube-system")
+    critical = pod("dns", namespace="kube-system")
 
-    assert World(group(), *running(2)).ask("p0", by=critical) == ["p0"]
+    assert World(pod_group(), *running(2)).ask("p0", by=critical) == ["p0"]
 
 
 def test_nobody_goes_for_a_gang_that_could_not_start_with_one_more_node() -> None:
-    hopeless = {"by": bare_pod("q0"), "of": member_of("second")}
-    world = World(group(), *running(3))
+    hopeless = {"by": pod("q0"), "of": member_of("second")}
+    world = World(pod_group(), *running(3))
     assert world.ask("p0", **hopeless) == []
 
-    world.cluster.inflight.reserve(bare_pod("q0"), member_of("second").key, "n1", 0.0)
+    world.cluster.inflight.reserve(pod("q0"), member_of("second").key, "n1", 0.0)
     assert world.ask("p0", **hopeless) == ["p0"]
 
 
 def test_a_surplus_member_of_a_running_gang_may_ask() -> None:
-    world = World(group(), *running(2), lone("other", on="n1"))
+    world = World(pod_group(), *running(2), seen("other", "", on="n1"))
 
-    assert world.ask("other", by=bare_pod("p2"), of=member_of()) == ["other"]
+    assert world.ask("other", by=pod("p2"), of=member_of()) == ["other"]
 
 
 #: What keeps an ordinary pod from starting however much room there is.
@@ -197,25 +197,25 @@ IN_VAIN = {
 
 @pytest.mark.parametrize("items", IN_VAIN.values(), ids=IN_VAIN)
 def test_nobody_goes_for_a_pod_that_its_queue_does_not_let_start(items: list[Any]) -> None:
-    world = World(*items, lone("other", on="n1"), pod("foreign", on="n1", ours=False))
+    world = World(*items, seen("other", "", on="n1"), seen("foreign", on="n1", ours=False))
 
     assert world.ask("other") == []
     assert world.ask("foreign") == []
-    assert world.ask("other", by=bare_pod("dns", namespace="kube-system")) == ["other"]
-    assert world.ask("other", by=bare_pod("guest", ours=False)) == ["other"]
+    assert world.ask("other", by=pod("dns", namespace="kube-system")) == ["other"]
+    assert world.ask("other", by=pod("guest", ours=False)) == ["other"]
 
 
 def test_nobody_goes_for_a_pod_that_cannot_be_read_or_whose_group_cannot() -> None:
-    unread = replace(lone("boss").membership, problem="too large")
-    spoilt = group("second", min_member=1, problem="minMember is negative")
-    world = World(lone("other", on="n1"), spoilt, pod("q0", "second", on="n1"))
+    unread = replace(seen("boss", "").membership, problem="too large")
+    spoilt = pod_group("second", min_member=1, problem="minMember is negative")
+    world = World(seen("other", "", on="n1"), spoilt, seen("q0", "second", on="n1"))
 
     assert world.ask("other", of=unread) == []
-    assert world.ask("other", by=bare_pod("q1"), of=member_of("second")) == []
+    assert world.ask("other", by=pod("q1"), of=member_of("second")) == []
 
 
 def test_nobody_else_goes_for_a_pod_whose_queue_has_all_that_it_may() -> None:
-    world = World(lone("other", on="n1"), pod("foreign", on="n1", ours=False))
+    world = World(seen("other", "", on="n1"), seen("foreign", on="n1", ours=False))
     world.most = cpus(0)
 
     assert world.ask("foreign") == []
@@ -225,16 +225,16 @@ def test_nobody_else_goes_for_a_pod_whose_queue_has_all_that_it_may() -> None:
 
 
 def test_they_do_for_one_that_has_its_place_already() -> None:
-    world = World(pod("foreign", on="n1", ours=False))
+    world = World(seen("foreign", on="n1", ours=False))
     world.most = cpus(0)
-    world.cluster.inflight.reserve(bare_pod("boss"), lone("boss").membership.key, "n1", 0.0)
+    world.cluster.inflight.reserve(pod("boss"), seen("boss", "").membership.key, "n1", 0.0)
 
     assert world.ask("foreign") == ["foreign"]
 
 
 def test_victims_that_are_leaving_anyway_are_not_asked_again() -> None:
-    world = World(group(), *running(4))
-    world.cluster.apply(Upsert(pod("p0", on="n1", status=Status.RELEASING)))
+    world = World(pod_group(), *running(4))
+    world.cluster.apply(Upsert(seen("p0", on="n1", status=Status.RELEASING)))
 
     assert world.ask("p0", "p1") == ["p1"]
     assert world.ask("p0") == [], "it is enough to wait"
@@ -251,7 +251,7 @@ def test_a_victim_we_do_not_know_is_kube_schedulers_business() -> None:
 class TestQueues:
     """Another queue keeps its due."""
 
-    rich = group(queue="rich", min_member=1)
+    rich = pod_group(queue="rich", min_member=1)
 
     def world(self, *, reclaimable: bool = True, **figures: tuple[int, int]) -> World:
         queue = Queue(name="rich", reclaimable=reclaimable)
@@ -276,18 +276,18 @@ class TestQueues:
     def test_inside_a_queue_priority_decides(self) -> None:
         world = self.world(rich=(3, 3))
 
-        assert world.ask("p0", by=bare_pod("p9"), of=member_of()) == ["p0"]
+        assert world.ask("p0", by=pod("p9"), of=member_of()) == ["p0"]
 
 
 def test_what_a_namespace_has_at_least_of_a_queue_may_not() -> None:
-    world = World(group(), *running(4))
+    world = World(pod_group(), *running(4))
 
     def has(number: int) -> list[str]:
         share = ShareFigures(
             queue="default", namespace="a", at_least=cpus(2), allocated=cpus(number)
         )
         world.plan = Plan(shares={"default/a": share})
-        return world.ask("p0", "p1", by=bare_pod("boss", namespace="b"))
+        return world.ask("p0", "p1", by=pod("boss", namespace="b"))
 
     assert has(3) == []
     assert has(4) == ["p0", "p1"]
@@ -295,8 +295,8 @@ def test_what_a_namespace_has_at_least_of_a_queue_may_not() -> None:
 
 
 def test_whoever_runs_on_a_node_of_others_may_not_for_that_makes_no_room_of_ours() -> None:
-    world = World(group(), *running(3))
+    world = World(pod_group(), *running(3))
     world.cluster.apply(Upsert(node("n1", ours=False)))
 
     assert world.ask("p0") == []
-    assert world.ask("p0", by=bare_pod("foreign", ours=False)) == ["p0"]
+    assert world.ask("p0", by=pod("foreign", ours=False)) == ["p0"]

@@ -11,7 +11,7 @@ from extender.kube.decode import watched
 from extender.kube.decode.codec import Codec
 from extender.kube.watch.order import MOST_GONE, Order
 from extender.kube.watch.progress import Mode, Progress, Signal
-from tests.unit.cache.building import NOW, cluster, node
+from tests.builders import NOW, cache, node
 from tests.unit.kube import json_objects as make
 
 from .test_progress import end_of_list, listed, page, progress, said
@@ -30,7 +30,7 @@ def test_a_pod_that_is_gone_does_not_come_back_with_a_late_line() -> None:
 
 
 def test_a_late_line_leaves_no_ghost_that_takes_up_room() -> None:
-    mirror, made = cluster(node("n1")), listed()
+    mirror, made = cache(node("n1")), listed()
     for line in (said("ADDED", 6), said("DELETED", 8), said("MODIFIED", 7, **bound())):
         heard = made.line(line)
         if not isinstance(heard, Signal):
@@ -146,7 +146,7 @@ def test_lines_in_any_order_end_in_what_the_newest_ones_say(seed: int) -> None:
     # Late by some lines, and some of them twice.
     late = sorted(range(len(story)), key=lambda at: at + 4 * chance.random())
     heard = [story[at] for at in late for _ in range(chance.choice((1, 1, 2)))]
-    mirror, made = cluster(), listed()
+    mirror, made = cache(), listed()
     for line in heard:
         change = made.line(line)
         if not isinstance(change, Signal):
