@@ -29,8 +29,8 @@ from extender.settings import flag
 from tests.bench.bench_cache import _pour, canned_api, percentile
 from tests.bench.bench_gangs import cpu_s, family
 from tests.bench.canned_api import GANG, Size, pod
+from tests.certificates import Wallet
 from tests.cluster.extender_process import Extender
-from tests.unit.tls.wallet import Wallet
 
 HELD = (1_000, 5_000, 10_000)  # the last is the limit (--max-holds)
 NAMES = 500  # what kube-scheduler offers at 5,000 nodes

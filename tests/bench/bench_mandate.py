@@ -15,8 +15,8 @@ from functools import partial
 from extender.kube.act.bind import PipelinedBinder
 from extender.leadership.term import Term
 from extender.ports import Mandate, OpenMandate
+from tests.api_server import connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
-from tests.unit.kube.loopback import connected, loopback_server, play
 
 GANG = 200
 TURNS = 30

@@ -44,7 +44,7 @@ from extender.promises.summons import LOOK_S as SUMMONS_LOOK_S, Summons
 from extender.promises.tickets import Tickets
 from extender.sim.world.api_server import ApiServer
 from extender.sim.world.virtual_time import VirtualTime
-from tests.unit.permit.doubles import Notebook
+from tests.doubles import RecordingObserver
 
 from .stepwise import Stepwise
 
@@ -123,7 +123,7 @@ class System:
 
     def _observer(self) -> Observer:
         """Give whoever is told what the barrier does."""
-        return Notebook()
+        return RecordingObserver()
 
     # ── told ──────────────────────────────────────────────────────────────────────────────
 

@@ -28,8 +28,8 @@ from extender.reporting.reporter import Reporter
 from extender.sim.world.api_server import ApiServer
 from extender.sim.world.virtual_time import VirtualTime
 from extender.web.app import create_app
+from tests.doubles import RecordingAnnouncer, RecordingWriter, settled
 from tests.system.system import HOLD_S, System
-from tests.unit.evictions.scene import RecordingAnnouncer, RecordingWriter, settled
 
 
 class WatchedSystem(System):

@@ -30,7 +30,7 @@ from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.api.pipeline import Pipeline
 from extender.model.gang import GangKey
 from extender.timing.clock import SystemClock
-from tests.unit.permit.doubles import Call, Notebook, SpokenReader, SpokenUndo
+from tests.doubles import Call, ManualReader, RecordingObserver, RecordingUndo
 from tests.unit.permit.world import World
 
 _ANSWER = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 85\r\n\r\n"
@@ -71,17 +71,17 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
     pipeline = Pipeline(access, loop)
     world = World()
     world.add_node("n-1")
-    reader = SpokenReader()
+    reader = ManualReader()
     reader.at_once = True
     barrier = Barrier(
         Book(world, Limits(), chance=random),
         binder=PipelinedBinder(pipeline),
         groups=reader,
         inflight=world,
-        undo=SpokenUndo(),
+        undo=RecordingUndo(),
         timer=LoopTimer(loop),
         clock=SystemClock(),
-        observer=Notebook(),
+        observer=RecordingObserver(),
     )
     best = (float("inf"), 0.0)
     for round_ in range(5):

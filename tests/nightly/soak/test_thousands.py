@@ -22,8 +22,8 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome
 from extender.sim.world.virtual_time import VirtualTime
-from tests.unit.kube.loopback import LoopbackServer, connected, loopback_server, play
-from tests.unit.permit.doubles import Notebook, SpokenReader, SpokenUndo
+from tests.api_server import LoopbackServer, connected, loopback_server, play
+from tests.doubles import ManualReader, RecordingObserver, RecordingUndo
 from tests.unit.permit.world import GANG, World
 
 HOLD_S, BIND_TIMEOUT_S = 30.0, 300.0
@@ -58,7 +58,7 @@ class Scene:
             self.world.add_pod(order.uid)
         self.clock = VirtualTime()
         self.binder = PipelinedBinder(pipeline, now=self.clock.monotonic, chance=lambda: 0.0)
-        self.notebook, reader = Notebook(), SpokenReader()
+        self.notebook, reader = RecordingObserver(), ManualReader()
         reader.at_once = True
         limits = Limits.within(HOLD_S, BIND_TIMEOUT_S)
         self.barrier = Barrier(
@@ -66,7 +66,7 @@ class Scene:
             binder=self.binder,
             groups=reader,
             inflight=self.world,
-            undo=SpokenUndo(),
+            undo=RecordingUndo(),
             timer=self.clock,  # type: ignore[arg-type]
             clock=self.clock,
             observer=self.notebook,

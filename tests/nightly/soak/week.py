@@ -29,10 +29,10 @@ from extender.reporting.reporter import Reporter
 from extender.sim.world.api_server import ApiServer
 from extender.sim.world.kube_scheduler import KubeScheduler
 from extender.sim.world.virtual_time import VirtualTime
+from tests.doubles import RecordingAnnouncer, RecordingEvictor, RecordingWriter
 from tests.system.referee import Referee
 from tests.system.system import SCHEDULER, System
 from tests.system.world import VOLCANO, World, amounts, key
-from tests.unit.evictions.scene import RecordingAnnouncer, RecordingEvictor, RecordingWriter
 
 from .containers import sizes
 

@@ -13,7 +13,7 @@ from extender.audit.finding import Finding
 from extender.plan.policy import policies
 from extender.reporting.journal import Journal
 from extender.web.ops import Ops
-from tests.unit.evictions.scene import NOW
+from tests.builders import NOW
 
 
 @pytest.fixture

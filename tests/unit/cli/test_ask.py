@@ -13,7 +13,7 @@ from extender.cli.ask import ask
 from extender.errors import BadInput
 from extender.settings import Settings
 from extender.tls.rotation import of_operations
-from tests.unit.tls.wallet import Wallet
+from tests.certificates import Wallet
 
 
 class Pages(http.server.BaseHTTPRequestHandler):

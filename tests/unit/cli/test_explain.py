@@ -24,7 +24,8 @@ from extender.plan.verdict.explain import explain as told_with
 from extender.reporting.journal import Journal
 from extender.web import ops
 from extender.web.whatif.remedied import TRYING
-from tests.unit.evictions.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import evictions, gang, node_table, plan, snapshot, verdict
 
 TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 90)
 FIRST = gang("first", 2, status=Status.PENDING, created=NOW - 200)

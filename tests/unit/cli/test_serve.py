@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from extender.cli.main import main
 from extender.settings import Settings
 from tests.bench.bench_hooks import write_kubeconfig
-from tests.unit.tls.wallet import HOSTS, Wallet, days_ago
+from tests.certificates import HOSTS, Wallet, days_ago
 
 
 def refusal(*arguments: str) -> str:

@@ -19,7 +19,8 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import Kept, QueueFigures, ShareFigures, Why
 from extender.reporting.journal import Journal
-from tests.unit.evictions.scene import NOW, gang, plan, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import gang, plan, snapshot, verdict
 
 WIDE = {"COLUMNS": "160"}
 

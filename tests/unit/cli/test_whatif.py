@@ -22,7 +22,7 @@ from tests.unit.evictions.scene import gang, node_table, pod, snapshot
 
 EXAMPLE = Path(__file__).parents[3] / "manifests" / "examples" / "what-if.yaml"
 #: The journal's time, so that nobody has waited for fifty years.
-WHEN = ["--now", "1970-01-12T13:46:40Z"]
+WHEN = ["--now", "1970-01-12T13:48:20Z"]
 
 
 def pods_on(node: str, name: str, number: int, status: Status = Status.RUNNING) -> list[Any]:

@@ -15,13 +15,9 @@ from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.plan.decision import Eviction, Plan
 from extender.reporting.journal import Journal
-from tests.unit.evictions.scene import (
-    RecordingAnnouncer,
-    RecordingEvictor,
-    VirtualClock,
-    gang,
-    snapshot,
-)
+from extender.sim.world.virtual_time import VirtualTime
+from tests.doubles import RecordingAnnouncer, RecordingEvictor
+from tests.unit.evictions.scene import gang, snapshot
 
 NEEDY = gang("needy", 2, status=Status.PENDING, queue="right")
 OLD = gang("old", 2)
@@ -37,7 +33,7 @@ class Bench:
     announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
     journal: Journal = field(default_factory=Journal)
     metrics: Metrics = field(default_factory=Metrics)
-    clock: VirtualClock = field(default_factory=VirtualClock)
+    clock: VirtualTime = field(default_factory=VirtualTime)
     pokes: int = 0
     #: Of every gang, how it is while a plan is carried out, if not as the plan has seen it.
     meanwhile: Mapping[GangKey, Gang] = field(default_factory=dict)

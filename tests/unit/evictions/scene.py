@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,9 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction, Plan, Standing, Verdict
-from extender.ports import EvictOrder, EvictOutcome, EvictResult, Notice, Subject
+from tests.builders import NOW
 from tests.strategies import PROFILE
 
-NOW = 1_000_000.0
 #: How much virtual time a long story takes: ten minutes at a landing, an hour in a nightly run.
 STORY_S = 3600 if PROFILE == "nightly" else 600
 ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
@@ -163,109 +160,3 @@ def verdict(
 
 def plan(*verdicts: Verdict, generation: int = 1, **rest: Any) -> Plan:
     return Plan(generation=generation, verdicts={each.gang: each for each in verdicts}, **rest)
-
-
-@dataclass
-class VirtualClock:
-    """Time that passes when a test says so; both kinds at once."""
-
-    at: float = NOW
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at - NOW
-
-    def pass_(self, seconds: float) -> None:
-        self.at += seconds
-
-
-@dataclass
-class RecordingAnnouncer:
-    notices: list[Notice] = field(default_factory=list)
-
-    def announce(self, notice: Notice) -> None:
-        self.notices.append(notice)
-
-    def said(self) -> list[tuple[str, str]]:
-        return [(notice.subject.name, notice.reason) for notice in self.notices]
-
-
-class RecordingEvictor:
-    """Answers at once, with what *outcomes* says of a pod."""
-
-    def __init__(self) -> None:
-        self.orders: list[EvictOrder] = []
-        self.outcomes: dict[str, EvictOutcome] = {}
-
-    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        self.orders += orders
-        leaving = EvictOutcome(EvictResult.LEAVING)
-        return [settled(self.outcomes.get(order.name, leaving)) for order in orders]
-
-    def names(self) -> list[str]:
-        return [order.name for order in self.orders]
-
-
-class SlowEvictor(RecordingEvictor):
-    """Answers when a test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.futures: dict[str, Future[EvictOutcome]] = {}
-
-    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        self.orders += orders
-        made: list[Future[EvictOutcome]] = [Future() for _ in orders]
-        self.futures |= {order.name: future for order, future in zip(orders, made, strict=True)}
-        return made
-
-    def answer(self, *names: str, result: EvictResult = EvictResult.LEAVING) -> None:
-        """Answer about these pods, or about everybody."""
-        for name in names or tuple(self.unanswered()):
-            self.futures[name].set_result(EvictOutcome(result, "the API server says so"))
-
-    def unanswered(self) -> list[str]:
-        return [name for name, future in self.futures.items() if not future.done()]
-
-
-class RecordingWriter:
-    """An API server's worth of statuses; merges like one."""
-
-    def __init__(self) -> None:
-        self.statuses: dict[str, dict[str, Any]] = {}
-        self.writes: list[tuple[Subject, Mapping[str, Any]]] = []
-        self.reads: list[Subject] = []
-        self.failures: list[Exception] = []
-        #: What somebody else writes just before us, once; our write is refused then.
-        self.overtaken: dict[str, dict[str, Any]] = {}
-
-    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
-        self.reads.append(subject)
-        return settled(self.statuses.get(subject.uid, {}))
-
-    def write(
-        self, subject: Subject, status: Mapping[str, Any]
-    ) -> Future[Mapping[str, Any] | None]:
-        if self.failures:
-            failed: Future[Mapping[str, Any] | None] = Future()
-            failed.set_exception(self.failures.pop())
-            return failed
-        if subject.uid in self.overtaken:
-            self.statuses[subject.uid] = self.overtaken.pop(subject.uid)
-            return settled(None)
-        self.writes.append((subject, status))
-        merged = {**self.statuses.get(subject.uid, {}), **status}
-        self.statuses[subject.uid] = merged
-        return settled(merged)
-
-    def of(self, name: str) -> list[Mapping[str, Any]]:
-        """Every status written on an object, in order."""
-        return [status for subject, status in self.writes if subject.name == name]
-
-
-def settled(value: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(value)
-    return future

@@ -9,7 +9,8 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.model.snapshot import DisruptionBudget
 from extender.timing.pause import Pause
-from tests.unit.evictions.scene import NOW, budget, gang, pod, snapshot
+from tests.builders import NOW
+from tests.unit.evictions.scene import budget, gang, pod, snapshot
 
 OLD = GangKey("a/old")
 

@@ -6,8 +6,9 @@ import pytest
 
 from extender.model.gang import Gang
 from extender.model.pod import Status
+from tests.builders import NOW
 from tests.unit.evictions.bench import Bench
-from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
 
 MINE = {"old-0", "old-1"}
 
@@ -25,9 +26,9 @@ def test_a_gang_that_started_just_before_our_beginning_has_its_minimum_time_too(
     bench, young = Bench(min_run_s=30), started(20, 10)
     assert bench.protected(young) == MINE, "at the first look, before anything was noted"
 
-    bench.clock.pass_(19)
+    bench.clock.pass_by(19)
     assert bench.protected(young) == MINE
-    bench.clock.pass_(1)
+    bench.clock.pass_by(1)
     assert bench.protected(young) == set()
 
 

@@ -26,8 +26,11 @@ from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.planner import make_plan
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
 from extender.reporting.journal import Journal
+from extender.sim.world.virtual_time import VirtualTime
+from tests.builders import NOW
+from tests.doubles import RecordingAnnouncer, settled
 
-from .scene import DIMENSIONS, NOW, RecordingAnnouncer, VirtualClock, node_table, settled
+from .scene import DIMENSIONS, node_table
 
 #: How long a pod takes to stop.
 GRACE_S = 3.0
@@ -60,7 +63,7 @@ class Town:
     jobs: dict[str, Job] = field(default_factory=dict)
     pods: dict[PodUid, Pod] = field(default_factory=dict)
     stopping: dict[PodUid, float] = field(default_factory=dict)
-    clock: VirtualClock = field(default_factory=VirtualClock)
+    clock: VirtualTime = field(default_factory=VirtualTime)
     #: (when, gang) of every eviction.
     evicted: list[tuple[float, str]] = field(default_factory=list)
     #: Jobs whose pods never go: somebody's finalizer keeps them.
@@ -123,7 +126,7 @@ class Town:
         """Let time pass, with a cycle every so many seconds."""
         for _ in range(seconds // every):
             self.run_a_cycle()
-            self.clock.pass_(every)
+            self.clock.pass_by(every)
 
     def run_a_cycle(self) -> None:
         self._stop_and_start_anew()

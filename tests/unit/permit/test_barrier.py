@@ -17,9 +17,9 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
 from extender.sim.world.virtual_time import VirtualTime
+from tests.doubles import Call, ManualBinder, ManualReader, RecordingObserver, RecordingUndo
 
 from . import soundness
-from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo
 from .world import BOUND, FAILED, GANG, LOST, World
 
 OTHER = GangKey("team/other")
@@ -37,10 +37,10 @@ class Scene:
         for index in range(members):
             self.world.add_pod(f"w-{index}")
         self.clock = VirtualTime()
-        self.binder = SpokenBinder()
-        self.reader = SpokenReader()
-        self.undo = SpokenUndo()
-        self.notebook = Notebook()
+        self.binder = ManualBinder()
+        self.reader = ManualReader()
+        self.undo = RecordingUndo()
+        self.notebook = RecordingObserver()
         self.book = Book(self.world, limits, chance=lambda: 0.0)
         self.barrier = Barrier(
             self.book,

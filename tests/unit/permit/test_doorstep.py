@@ -14,8 +14,8 @@ from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources
 from extender.ports import BindOrder
 from extender.sim.world.virtual_time import VirtualTime
+from tests.doubles import Call
 
-from .doubles import Call
 from .test_mirror import Scene, pod
 
 SHAPE = Shape(requests=Resources({"cpu": 1000, "pods": 1}))

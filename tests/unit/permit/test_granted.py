@@ -14,8 +14,8 @@ from extender.model.gang import GangKey, Membership
 from extender.model.pod import PodUid, Status
 from extender.ports import BindOutcome, BindResult
 from extender.preemption.grants import SHOWN_S
+from tests.doubles import Call
 
-from .doubles import Call
 from .test_mirror import GANG, Scene, pod
 from .world import a_gang_of, bound_uids
 

@@ -23,8 +23,7 @@ from extender.promises.answers import Answers
 from extender.promises.arrivals import Arrivals
 from extender.promises.ledger import Ledger
 from extender.sim.world.virtual_time import VirtualTime
-
-from .doubles import Call, Notebook, SpokenBinder, SpokenReader, SpokenUndo
+from tests.doubles import Call, ManualBinder, ManualReader, RecordingObserver, RecordingUndo
 
 GANG = GangKey("team/train")
 MEMBER = Membership(key=GANG, named=True)
@@ -49,8 +48,8 @@ class Scene:
             wake=lambda orders: None,
             ticket_s=20.0,
         )
-        self.binder = SpokenBinder()
-        self.reader = SpokenReader()
+        self.binder = ManualBinder()
+        self.reader = ManualReader()
         arrivals = Arrivals(self.cluster, self.ledger, self.clock, grace_s=3.0)
         self.gate = Gate(self.cluster, self.ledger, arrivals, Published())
         self.facts = MirrorFacts(self.cluster, self.ledger, self.gate)
@@ -59,10 +58,10 @@ class Scene:
             binder=self.binder,
             groups=self.reader,
             inflight=self.ledger,
-            undo=SpokenUndo(),
+            undo=RecordingUndo(),
             timer=self.clock,
             clock=self.clock,
-            observer=Notebook(),
+            observer=RecordingObserver(),
         )
         listen(self.cluster, self.ledger, self.barrier)
         self.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))

@@ -9,8 +9,8 @@ from extender.holds.machine.messages import Bind, Free, Park
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import PodUid
 from extender.promises.answers import Answers
+from tests.doubles import Call
 
-from .doubles import Call
 from .test_mirror import GANG, MEMBER, STRANGER, Scene, pod
 from .world import a_gang_of
 

@@ -11,9 +11,9 @@ from extender.model.gang import GangKey
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import Resources
 from tests import builders
+from tests.doubles import Call
 from tests.unit.reservations.world import World
 
-from .doubles import Call
 from .test_mirror import Scene, pod
 from .world import GANG, a_gang_of, bound_uids
 

@@ -23,7 +23,8 @@ from extender.plan.policy.options import Policy
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.verdict.explain import Ahead, Explanation, explain
 from extender.plan.verdict.shortfall import Near
-from tests.unit.evictions.scene import NOW, gang, node_table, plan, pod, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import gang, node_table, plan, pod, snapshot, verdict
 
 NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
 MINE = gang("train", status=Status.PENDING).group

@@ -16,8 +16,9 @@ from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
+from tests.builders import NOW
 from tests.strategies import examples
-from tests.unit.evictions.scene import NOW, gang, pod
+from tests.unit.evictions.scene import gang, pod
 from tests.unit.planner.sayings import cpu, queues, running, seen, waiting, would_start_with
 from tests.unit.planner.test_idle_room_laws import POLICIES, clusters
 

@@ -13,8 +13,9 @@ from extender.model.queue import Namespace, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.reporting.findings import AGAIN_S, SETTLE_S, Findings
-from tests.builders import node, snapshot
-from tests.unit.evictions.scene import NOW, RecordingAnnouncer, VirtualClock
+from extender.sim.world.virtual_time import VirtualTime
+from tests.builders import NOW, node, snapshot
+from tests.doubles import RecordingAnnouncer
 
 LOST = Queue(name="team", uid="q-1", parent="org")
 ORG = Queue(name="org", uid="q-2")
@@ -24,13 +25,13 @@ class Desk:
     """Looks and tells as the reporting thread would."""
 
     def __init__(self, extra: Iterable[Finding] = ()) -> None:
-        self.announcer, self.clock = RecordingAnnouncer(), VirtualClock()
+        self.announcer, self.clock = RecordingAnnouncer(), VirtualTime()
         audit = Audit()
         self.findings = Findings(lambda seen: (*audit(seen), *extra), self.announcer, self.clock)
 
     def look(self, seen: Snapshot, wait_s: float = 0.0) -> float:
         self.findings.look(seen, self.clock.monotonic())
-        self.clock.pass_(wait_s)
+        self.clock.pass_by(wait_s)
         return self.findings.tell(self.clock.monotonic())
 
 
@@ -65,7 +66,7 @@ def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
             raise RecursionError("too deep")
         return ()
 
-    findings = Findings(fails, RecordingAnnouncer(), VirtualClock())
+    findings = Findings(fails, RecordingAnnouncer(), VirtualTime())
     fatal = snapshot([], queues=[Queue(name="fatal")])
     findings.look(fatal, 0.0)
     findings.look(fatal, 0.0)

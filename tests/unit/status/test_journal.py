@@ -12,7 +12,8 @@ from extender.plan.decision import QueueFigures, Standing
 from extender.reporting import journal as journal_module
 from extender.reporting.departures import AskedToLeave
 from extender.reporting.journal import Journal
-from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
 
 TRAIN = GangKey("a/train")
 WAITING = gang("train", 2, status=Status.PENDING, created=NOW - 40)

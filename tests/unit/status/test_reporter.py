@@ -23,17 +23,10 @@ from extender.reporting.findings import Findings
 from extender.reporting.journal import Journal
 from extender.reporting.record import PATIENCE_S
 from extender.reporting.reporter import Reporter
-from tests.unit.evictions.scene import (
-    NOW,
-    RecordingAnnouncer,
-    RecordingWriter,
-    VirtualClock,
-    gang,
-    plan,
-    pod,
-    snapshot,
-    verdict,
-)
+from extender.sim.world.virtual_time import VirtualTime
+from tests.builders import NOW
+from tests.doubles import RecordingAnnouncer, RecordingWriter
+from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
 
 NEW = NOW + 1  # created after we started, so that nothing needs to be read
 WAITS = gang("train", 2, status=Status.PENDING, created=NEW)
@@ -49,7 +42,7 @@ class Desk:
 
     writer: RecordingWriter = field(default_factory=RecordingWriter)
     announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
-    clock: VirtualClock = field(default_factory=VirtualClock)
+    clock: VirtualTime = field(default_factory=VirtualTime)
     metrics: Metrics = field(default_factory=Metrics)
 
     def __post_init__(self) -> None:
@@ -74,7 +67,7 @@ class Desk:
         end = self.clock.now() + seconds
         self.reporter.work()
         while self.clock.now() < end:
-            self.clock.pass_(0.05)
+            self.clock.pass_by(0.05)
             self.reporter.work()
 
     def reasons(self) -> list[str]:

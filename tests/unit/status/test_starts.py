@@ -9,7 +9,8 @@ from extender.model.reason import Reason
 from extender.plan.decision import QueueFigures, Verdict
 from extender.reporting import starts
 from extender.reporting.journal import Journal
-from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
 
 QUEUES = {"left": QueueFigures(name="left", weight=1)}
 WAITS = gang("train", [pod("train-0", Status.PENDING, created=NOW)])

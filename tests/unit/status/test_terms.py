@@ -15,7 +15,9 @@ from extender.model.reason import Reason
 from extender.plan.decision import QueueFigures, Verdict
 from extender.ports import Subject
 from extender.reporting.findings import AGAIN_S
-from tests.unit.evictions.scene import NOW, RecordingWriter, gang, plan, snapshot, verdict
+from tests.builders import NOW
+from tests.doubles import RecordingWriter
+from tests.unit.evictions.scene import gang, plan, snapshot, verdict
 from tests.unit.status.test_reporter import BEHIND, NEW, NO_ROOM, RUNNING, RUNS, WAITS, Desk
 
 HOUR_S = 3600.0
@@ -62,7 +64,7 @@ def test_a_standby_that_takes_over_repeats_nothing_that_was_said_since_it_was_st
     leader, standby = Desk(), Desk()
     leader.report((WAITS, NO_ROOM), wait_s=2)
     standby.writer.statuses = leader.writer.statuses
-    standby.clock.pass_(HOUR_S)
+    standby.clock.pass_by(HOUR_S)
     runs = gang("other", 2, created=NEW, phase=Phase.RUNNING)
     standby.report((WAITS, NO_ROOM), (runs, verdict("a/other")), wait_s=5)
 
@@ -76,7 +78,7 @@ def test_a_wait_keeps_the_time_it_began_when_another_goes_on_with_it() -> None:
     leader.report((WAITS, NO_ROOM), wait_s=2)
     standby.writer.statuses = leader.writer.statuses
     (before,) = leader.writer.of("train")
-    standby.clock.pass_(HOUR_S)
+    standby.clock.pass_by(HOUR_S)
     standby.report((WAITS, BEHIND), wait_s=5)
 
     (after,) = standby.writer.of("train")
@@ -89,9 +91,9 @@ def test_what_another_leader_wrote_is_not_taken_for_what_we_wrote_before_it() ->
     desk.report((WAITS, NO_ROOM), wait_s=2)
     desk.journal.forget()
     other.writer.statuses = desk.writer.statuses
-    other.clock.pass_(60)
+    other.clock.pass_by(60)
     other.report((RUNS, RUNNING), wait_s=5)
-    desk.clock.pass_(120)
+    desk.clock.pass_by(120)
     desk.report((WAITS, NO_ROOM), wait_s=5)
 
     assert desk.writer.statuses[WAITS.group.uid]["conditions"][0]["reason"] == "NotEnoughRoom"
@@ -120,7 +122,7 @@ def test_what_was_found_in_a_term_is_not_told_after_it() -> None:
     assert desk.announcer.said() == [("team", "ParentMissing")]
 
     desk.journal.forget()
-    desk.clock.pass_(AGAIN_S)
+    desk.clock.pass_by(AGAIN_S)
     desk.settle(5)
     assert desk.announcer.said() == [("team", "ParentMissing")]
     assert desk.findings.current is None
@@ -187,7 +189,7 @@ def test_news_does_not_wait_behind_the_details_of_thousands_who_wait() -> None:
 
     desk.report(*told("1 slot is free"), wait_s=1)
     writer.serve(600)
-    desk.clock.pass_(5)
+    desk.clock.pass_by(5)
     desk.report(*told("2 slots are free"), wait_s=1)
     desk.report(*told("2 slots are free"), (WAITS, NO_ROOM), wait_s=1)
     for _ in range(40):

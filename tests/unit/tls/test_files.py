@@ -17,7 +17,7 @@ from extender.errors import BadConfiguration
 from extender.tls.contexts import build
 from extender.tls.files import check, of_operations, of_the_hooks
 from extender.tls.issuing import Authority, Pair
-from tests.unit.tls.wallet import HOSTS, NAME, Wallet, days_ago, odd_authority
+from tests.certificates import HOSTS, NAME, Wallet, days_ago, odd_authority
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from extender.tls import files
 from extender.tls.guard import Guard
 from extender.tls.issuing import Authority
 from extender.tls.rotation import Certificates
-from tests.unit.tls.wallet import HOSTS, NAME, Wallet, days_ago, odd_authority
+from tests.certificates import HOSTS, NAME, Wallet, days_ago, odd_authority
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from extender.plan.policy import policies
 from extender.reporting.journal import Journal
 from extender.web import api
 from extender.web.ops import Ops
-from tests.unit.evictions.scene import NOW, evictions, gang, node_table, plan, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import evictions, gang, node_table, plan, snapshot, verdict
 
 OLD, NEW = gang("old"), gang("new", 2, status=Status.PENDING, queue="right")
 TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 30)
@@ -114,7 +115,7 @@ def test_a_gang_says_why_it_waits_since_when_and_what_would_help(client: FlaskCl
 
     assert (told["verdict"], told["reason"]) == ("waiting", "NotEnoughRoom")
     assert told["message"] == "needs 4 x 1 cpu; 1 slot free"
-    assert (told["since"], told["lasted_s"]) == ("1970-01-12T13:46:10.000Z", 30.0)
+    assert (told["since"], told["lasted_s"]) == ("1970-01-12T13:47:50.000Z", 30.0)
     assert told["needs"] == [
         {
             "members": 4,

@@ -29,7 +29,8 @@ from extender.model.snapshot import ResourceQuota, Snapshot
 from extender.plan.planner import make_plan
 from extender.web import api
 from extender.web.dump import dump
-from tests.unit.evictions.scene import NOW, budget, gang, node_table, pod, snapshot
+from tests.builders import NOW
+from tests.unit.evictions.scene import budget, gang, node_table, pod, snapshot
 from tests.unit.evictions.town import Job, Town
 
 OURS = frozenset({"gang-scheduler"})

@@ -17,7 +17,8 @@ from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures
 from extender.reporting.journal import Pass
 from extender.web.series import MOST_GANGS, MOST_QUEUES, FindingSeries, PlanSeries
-from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
 
 FIGURES = QueueFigures(
     name="left",

@@ -22,7 +22,7 @@ from extender.tls.guard import Guard
 from extender.tls.issuing import Authority, Pair
 from extender.tls.rotation import Certificates
 from extender.web.hookport import LIMITS
-from tests.unit.tls.wallet import HOSTS, NAME, Wallet, below, days_ago
+from tests.certificates import HOSTS, NAME, Wallet, below, days_ago
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request
 

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 import pytest
 
 from extender.tls.issuing import Authority
-from tests.unit.tls.wallet import NAME, Wallet
+from tests.certificates import NAME, Wallet
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request
 from tests.unit.web.test_tls import certificates, gets_nowhere, wallet, world

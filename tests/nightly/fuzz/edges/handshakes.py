@@ -17,9 +17,9 @@ import uvloop
 
 from extender.tls.guard import Guard
 from extender.tls.rotation import Certificates
+from tests.certificates import NAME, Wallet
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.mutations import mutated
-from tests.unit.tls.wallet import NAME, Wallet
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import Wire, question, request
 

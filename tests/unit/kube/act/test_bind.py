@@ -15,7 +15,7 @@ from extender.kube.act.bind import PipelinedBinder
 from extender.kube.act.line import WIDEST
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome, BindResult
-from tests.unit.kube.loopback import (
+from tests.api_server import (
     DO_AND_HANG_UP,
     HANG_UP,
     NEVER,

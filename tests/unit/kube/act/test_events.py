@@ -14,7 +14,7 @@ from extender.leadership.term import Term
 from extender.metrics import Metrics
 from extender.model.dialect import VOLCANO
 from extender.ports import Notice, Subject
-from tests.unit.evictions.scene import NOW
+from tests.builders import NOW
 from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble
 
 EVENTS = "/api/v1/namespaces/a/events"
@@ -42,7 +42,7 @@ def test_an_event_names_its_object_the_reason_and_the_sentence() -> None:
     assert (event["reason"], event["type"]) == ("NotEnoughRoom", "Warning")
     assert event["message"] == "needs 4 x 1 cpu"
     assert event["source"] == {"component": "gang-extender"}
-    assert event["firstTimestamp"] == event["lastTimestamp"] == "1970-01-12T13:46:40Z"
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "1970-01-12T13:48:20Z"
 
 
 def test_the_same_word_again_raises_a_count() -> None:

@@ -11,7 +11,7 @@ import pytest
 from extender.errors import ApiError, Unreachable
 from extender.kube.act.groups import LiveGroups
 from extender.model.gang import PodGroup
-from tests.unit.kube.loopback import HANG_UP, LoopbackServer, connected, loopback_server, play
+from tests.api_server import HANG_UP, LoopbackServer, connected, loopback_server, play
 
 GROUP = PodGroup(
     namespace="team", name="train", min_member=2, uid="g-1", dialect="scheduling.volcano.sh"

@@ -10,8 +10,8 @@ from extender.kube.act import bind
 from extender.kube.act.bind import PipelinedBinder
 from extender.leadership.term import Term
 from extender.ports import BindOrder, Whose
+from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
-from tests.unit.kube.loopback import NEVER, LoopbackServer, connected, loopback_server, play
 
 Story = Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]]
 

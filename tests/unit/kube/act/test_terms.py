@@ -15,9 +15,7 @@ from extender.kube.api.client import Access
 from extender.leadership.term import Term
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictResult, WakeOrder
-from tests.unit.kube.act.test_bind import order, outcomes
-from tests.unit.kube.api_double import ApiDouble
-from tests.unit.kube.loopback import (
+from tests.api_server import (
     DO_AND_HANG_UP,
     HANG_UP,
     LoopbackServer,
@@ -25,6 +23,8 @@ from tests.unit.kube.loopback import (
     loopback_server,
     play,
 )
+from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.api_double import ApiDouble
 
 
 class Time:

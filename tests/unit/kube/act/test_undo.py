@@ -14,7 +14,7 @@ from extender.leadership.term import Term
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
-from tests.unit.kube.loopback import (
+from tests.api_server import (
     HANG_UP,
     LoopbackServer,
     VirtualLoop,

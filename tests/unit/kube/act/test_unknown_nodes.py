@@ -12,8 +12,8 @@ from extender.kube.act import bind
 from extender.kube.act.bind import PipelinedBinder
 from extender.kube.act.line import WIDEST
 from extender.ports import BindOrder, Whose
+from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
-from tests.unit.kube.loopback import NEVER, LoopbackServer, connected, loopback_server, play
 
 Story = Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]]
 EVERY_KIND = pytest.mark.parametrize("whose", list(Whose))

@@ -13,7 +13,7 @@ import pytest
 from extender.kube.act.wake import WOKEN, PipelinedWaker
 from extender.model.pod import PodUid
 from extender.ports import WakeOrder
-from tests.unit.kube.loopback import (
+from tests.api_server import (
     HANG_UP,
     NEVER,
     LoopbackServer,

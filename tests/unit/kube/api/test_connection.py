@@ -12,7 +12,7 @@ import uvloop
 
 from extender.kube.api import connection as connection_module
 from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
-from tests.unit.kube.loopback import VirtualLoop, play
+from tests.api_server import VirtualLoop, play
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

@@ -9,7 +9,7 @@ from extender.kube.api.client import Access
 from extender.kube.api.connection import UNSENT, Exchange, Reply
 from extender.kube.api.kubeconfig import Endpoint
 from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
-from tests.unit.kube.loopback import NEVER, connected, loopback_server, play
+from tests.api_server import NEVER, connected, loopback_server, play
 
 
 def framed(access: Access, *arguments: object) -> str:

@@ -11,8 +11,8 @@ from extender.kube.act.bind import PipelinedBinder
 from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
 from extender.kube.api.watchman import LONGEST_S, Watchman
 from extender.sim.world.virtual_time import VirtualTime
+from tests.api_server import NEVER, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
-from tests.unit.kube.loopback import NEVER, connected, loopback_server, play
 
 FOR_EVER_S = 60.0
 WELL = Reply(200)

@@ -22,7 +22,7 @@ from extender.settings import Settings
 from extender.web.pages.sights import Sights
 from extender.web.pages.site import Site
 from extender.whatif.on_page import supposing
-from tests.unit.evictions.scene import NOW
+from tests.builders import NOW
 
 
 class Compiled(BytecodeCache):

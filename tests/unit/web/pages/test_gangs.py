@@ -11,7 +11,8 @@ from extender.model.reason import Reason
 from extender.plan.decision import Standing
 from extender.web.pages import gangs
 from extender.web.pages.asked import Asked, paged
-from tests.unit.evictions.scene import NOW, gang, plan, pod, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
 
 NOT_YET = Reason.NOT_ENOUGH_ROOM

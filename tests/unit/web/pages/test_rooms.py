@@ -20,7 +20,8 @@ from extender.policyfile import PolicyFile
 from extender.reporting.departures import AskedToLeave
 from extender.web.pages import health, nodes
 from extender.web.pages.asked import Asked
-from tests.unit.evictions.scene import NOW, gang, node_table, plan, pod, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import gang, node_table, plan, pod, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
 
 TOTAL = Resources({"cpu": 12_000, "memory": 128 << 30})

@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from extender.model.reason import Reason
-from tests.unit.evictions.scene import NOW, gang, plan, snapshot, verdict
+from tests.builders import NOW
+from tests.unit.evictions.scene import gang, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
 from tests.unit.web.test_api import DECIDED, SEEN
 
@@ -181,7 +182,7 @@ def test_an_event_says_how_far_we_are_and_names_nobody(looker: Looker) -> None:
 
     looker.sees(SEEN, DECIDED)
     told = looker.sights.pulse()
-    assert told == b'data: {"cycle":7,"at":1000000.0,"troubled":false}\n\n'
+    assert told == b'data: {"cycle":7,"at":1000100.0,"troubled":false}\n\n'
     looker.missing = ["something"]
     assert looker.sights.pulse() != told
     assert looker.page("/events").encode() == looker.sights.pulse()

@@ -1,0 +1,210 @@
+"""Stand-ins for ports: they record what they are told, or answer when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from extender.holds.barrier import Barrier
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid
+from extender.ports import (
+    BindOrder,
+    BindOutcome,
+    BindResult,
+    EvictOrder,
+    EvictOutcome,
+    EvictResult,
+    Notice,
+    Settle,
+    Subject,
+)
+
+
+class ManualBinder:
+    """Takes orders; a test says what becomes of them."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        #: By when the outcomes of each batch are wanted.
+        self.untils: list[float] = []
+        self.at_once: BindOutcome | None = None
+        self._sent: dict[str, tuple[BindOrder, Settle]] = {}
+
+    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+        self.untils.append(until)
+        self.batches.append([order.uid for order in orders])
+        for order in orders:
+            self._sent[order.uid] = order, settle
+            if self.at_once is not None:
+                settle(order, self.at_once)
+
+    def say(self, uid: str, outcome: BindOutcome | None = None) -> None:
+        order, settle = self._sent[uid]
+        settle(order, outcome or BindOutcome(BindResult.BOUND))
+
+
+class Call(Future[str]):
+    """One bind call as its caller sees it: the answer, and a way to hang up."""
+
+    def __init__(self, barrier: Barrier, uid: str, node: str = "n-1") -> None:
+        super().__init__()
+        self._barrier = barrier
+        order = BindOrder(uid=PodUid(uid), namespace="team", name=uid, node=node)
+        self._id = barrier.bind(order, self.set_result)
+
+    def hang_up(self) -> None:
+        self._barrier.peer_gone(self._id)
+
+
+class ManualReader:
+    """Reads PodGroups; a test says what the API server shows."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[PodGroup, Future[PodGroup | None]]] = []
+        self.at_once = False
+
+    def read(self, group: PodGroup) -> Future[PodGroup | None]:
+        future = Future[PodGroup | None]()
+        self.reads.append((group, future))
+        if self.at_once:
+            future.set_result(group)
+        return future
+
+    def confirm(self) -> None:
+        group, future = self.reads[-1]
+        future.set_result(group)
+
+
+class RecordingUndo:
+    """Notes what is to be taken back."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[GangKey, list[str]]] = []
+        #: Nobody would make its pods anew.
+        self.refuses = False
+
+    def take_back(
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
+    ) -> None:
+        self.taken.append((gang, [order.uid for order in orders]))
+        (stays if self.refuses else leaves)(gang)
+
+
+class RecordingObserver:
+    """Writes down what the barrier reports."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, float]] = []
+        self.partial: list[GangKey] = []
+        self.closed: list[float] = []
+        self.learnt: float | None = None
+
+    def released(self, cause: str, waited_s: float) -> None:
+        self.ended.append((cause, waited_s))
+
+    def partial_commit(self, gang: GangKey) -> None:
+        self.partial.append(gang)
+
+    def peer_closed(self, age_s: float) -> None:
+        self.closed.append(age_s)
+
+    def learnt_timeout(self, seconds: float | None) -> None:
+        self.learnt = seconds
+
+
+@dataclass
+class RecordingAnnouncer:
+    notices: list[Notice] = field(default_factory=list)
+
+    def announce(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    def said(self) -> list[tuple[str, str]]:
+        return [(notice.subject.name, notice.reason) for notice in self.notices]
+
+
+class RecordingEvictor:
+    """Answers at once, with what *outcomes* says of a pod."""
+
+    def __init__(self) -> None:
+        self.orders: list[EvictOrder] = []
+        self.outcomes: dict[str, EvictOutcome] = {}
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        self.orders += orders
+        leaving = EvictOutcome(EvictResult.LEAVING)
+        return [settled(self.outcomes.get(order.name, leaving)) for order in orders]
+
+    def names(self) -> list[str]:
+        return [order.name for order in self.orders]
+
+
+class SlowEvictor(RecordingEvictor):
+    """Answers when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.futures: dict[str, Future[EvictOutcome]] = {}
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        self.orders += orders
+        made: list[Future[EvictOutcome]] = [Future() for _ in orders]
+        self.futures |= {order.name: future for order, future in zip(orders, made, strict=True)}
+        return made
+
+    def answer(self, *names: str, result: EvictResult = EvictResult.LEAVING) -> None:
+        """Answer about these pods, or about everybody."""
+        for name in names or tuple(self.unanswered()):
+            self.futures[name].set_result(EvictOutcome(result, "the API server says so"))
+
+    def unanswered(self) -> list[str]:
+        return [name for name, future in self.futures.items() if not future.done()]
+
+
+class RecordingWriter:
+    """An API server's worth of statuses; merges like one."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[str, dict[str, Any]] = {}
+        self.writes: list[tuple[Subject, Mapping[str, Any]]] = []
+        self.reads: list[Subject] = []
+        self.failures: list[Exception] = []
+        #: What somebody else writes just before us, once; our write is refused then.
+        self.overtaken: dict[str, dict[str, Any]] = {}
+
+    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
+        self.reads.append(subject)
+        return settled(self.statuses.get(subject.uid, {}))
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        if self.failures:
+            failed: Future[Mapping[str, Any] | None] = Future()
+            failed.set_exception(self.failures.pop())
+            return failed
+        if subject.uid in self.overtaken:
+            self.statuses[subject.uid] = self.overtaken.pop(subject.uid)
+            return settled(None)
+        self.writes.append((subject, status))
+        merged = {**self.statuses.get(subject.uid, {}), **status}
+        self.statuses[subject.uid] = merged
+        return settled(merged)
+
+    def of(self, name: str) -> list[Mapping[str, Any]]:
+        """Every status written on an object, in order."""
+        return [status for subject, status in self.writes if subject.name == name]
+
+
+def settled(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
