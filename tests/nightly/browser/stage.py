@@ -18,7 +18,7 @@ from extender.settings import Settings
 from extender.web.app import create_app
 from extender.web.pageport import PagePort
 from extender.whatif.on_page import supposing
-from tests.unit.evictions.scene import gang, node_table, plan, snapshot, verdict
+from tests.scene import gang, node_table, plan, snapshot, verdict
 
 NO_ROOM = Reason.NOT_ENOUGH_ROOM
 QUEUES = {

@@ -18,8 +18,8 @@ from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.plan.decision import QueueFigures
 from extender.reporting.journal import Journal
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.strangers import STRANGERS, listening
-from tests.unit.evictions.scene import gang, plan, snapshot, verdict
 
 ROOT = Path(__file__).parents[3]
 

@@ -25,7 +25,7 @@ from extender.reporting.journal import Journal
 from extender.web import ops
 from extender.web.whatif.remedied import TRYING
 from tests.builders import NOW
-from tests.unit.evictions.scene import evictions, gang, node_table, plan, snapshot, verdict
+from tests.scene import evictions, gang, node_table, plan, snapshot, verdict
 
 TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 90)
 FIRST = gang("first", 2, status=Status.PENDING, created=NOW - 200)

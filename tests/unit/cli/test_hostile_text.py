@@ -27,8 +27,8 @@ from extender.reporting.journal import Journal
 from extender.text.plain import clean
 from extender.web.ops import Ops
 from tests.builders import NOW
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.terminal import shown
-from tests.unit.evictions.scene import gang, plan, snapshot, verdict
 
 EVIL = "[/][link=http://x]y\x1b[2J\x9b31m\x1b]0;t\x07\r\u202e\u2066\u2028\x85\ufeff\nz"
 AMOUNTS = ("deserved", "allocated", "requested", "borrowed", "own", "idle", "amounts", "each")

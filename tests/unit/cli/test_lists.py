@@ -24,8 +24,8 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures
 from extender.reporting.journal import Journal
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.terminal import shown
-from tests.unit.evictions.scene import gang, plan, snapshot, verdict
 
 ROOT = Path(__file__).parents[3]
 LONG = "needs 2 x 1 cpu; " + "1 slot free on a node with a long name, " * 3 + "so it waits"

@@ -26,8 +26,8 @@ from extender.model.reason import Reason
 from extender.reporting.journal import Journal
 from extender.settings import check_environment
 from tests.cluster.waiting import wait_for
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
-from tests.unit.evictions.scene import gang, plan, snapshot, verdict
 
 ROOT = Path(__file__).parents[3]
 NOBODY = "http://127.0.0.1:1"

@@ -20,7 +20,7 @@ from extender.model.resources import Resources
 from extender.plan.decision import Kept, QueueFigures, ShareFigures, Why
 from extender.reporting.journal import Journal
 from tests.builders import NOW
-from tests.unit.evictions.scene import gang, plan, snapshot, verdict
+from tests.scene import gang, plan, snapshot, verdict
 
 WIDE = {"COLUMNS": "160"}
 

@@ -18,7 +18,8 @@ from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.reporting.journal import Journal
-from tests.unit.evictions.scene import gang, node_table, pod, snapshot
+from tests.builders import pod
+from tests.scene import gang, node_table, snapshot
 
 EXAMPLE = Path(__file__).parents[3] / "manifests" / "examples" / "what-if.yaml"
 #: The journal's time, so that nobody has waited for fifty years.
@@ -26,7 +27,7 @@ WHEN = ["--now", "1970-01-12T13:48:20Z"]
 
 
 def pods_on(node: str, name: str, number: int, status: Status = Status.RUNNING) -> list[Any]:
-    return [pod(f"{name}-{each}", status, node=node) for each in range(number)]
+    return [pod(f"{name}-{each}", on=node, status=status) for each in range(number)]
 
 
 def seen(*gangs: Any, queues: Any = (), cpus: tuple[int, ...] = (4, 4)) -> Snapshot:
@@ -373,7 +374,7 @@ def test_a_job_that_is_there_already_is_told(
     ops_url: str, journal: Journal, tmp_path: Path
 ) -> None:
     labels = {"batch.kubernetes.io/job-name": "new"}
-    note(journal, seen(gang("new", [pod("new-x7", node="n0", labels=labels)])))
+    note(journal, seen(gang("new", [pod("new-x7", on="n0", labels=labels)])))
 
     result = live(ops_url, "-f", job(tmp_path, 1))
 

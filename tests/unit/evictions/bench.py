@@ -17,7 +17,7 @@ from extender.plan.decision import Eviction, Plan
 from extender.reporting.journal import Journal
 from extender.sim.world.virtual_time import VirtualTime
 from tests.doubles import RecordingAnnouncer, RecordingEvictor
-from tests.unit.evictions.scene import gang, snapshot
+from tests.scene import gang, snapshot
 
 NEEDY = gang("needy", 2, status=Status.PENDING, queue="right")
 OLD = gang("old", 2)
@@ -81,7 +81,7 @@ class Bench:
     def protected(self, *gangs: Gang, **facts: Any) -> set[str]:
         """Name the pods that are left alone now."""
         seen = snapshot(*gangs, now=self.clock.now(), **facts)
-        return {uid.removeprefix("uid-") for uid in self.dispatch.protect(seen).protected}
+        return {uid.removeprefix("a-") for uid in self.dispatch.protect(seen).protected}
 
     def stories(self, key: str, word: str) -> list[str]:
         """Give what was told of a gang under one word."""

@@ -10,9 +10,10 @@ from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid, Status
 from extender.plan.decision import Plan
 from extender.ports import EvictOutcome, EvictResult
+from tests.builders import pod
 from tests.doubles import SlowEvictor
+from tests.scene import budget, evictions, gang, snapshot, verdict
 from tests.unit.evictions.bench import NEEDY, OLD, Bench
-from tests.unit.evictions.scene import budget, evictions, gang, pod, snapshot, verdict
 
 
 def test_a_set_goes_out_once_although_every_plan_names_it() -> None:
@@ -28,7 +29,7 @@ def test_other_victims_are_not_asked_for_while_a_set_is_on_its_way() -> None:
     bench = Bench()
     other = gang("other", 2)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
-    half = gang("old", [pod("old-0", Status.RELEASING), pod("old-1")])
+    half = gang("old", [pod("old-0", on="n", status=Status.RELEASING), pod("old-1", on="n")])
     bench.carry_out(half, other, NEEDY, wanted=evictions(other))
 
     assert bench.evictor.names() == ["old-0", "old-1"]
@@ -96,7 +97,7 @@ def test_a_gang_may_leave_whole_for_two_others_together() -> None:
 
 def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_hears_why() -> None:
     bench = Bench()
-    guarded = gang("guarded", [pod("guarded-0", labels={"app": "db"})])
+    guarded = gang("guarded", [pod("guarded-0", on="n", labels={"app": "db"})])
     wanted = evictions(OLD, guarded)
     seen = bench.carry_out(OLD, guarded, NEEDY, wanted=wanted, budgets=[budget("db", 0, app="db")])
 
@@ -104,7 +105,7 @@ def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_h
     assert bench.pokes == 1, "at once, not when something happens to change"
     assert bench.counted("reclaim", "refused") == 1
     assert bench.dispatch.protect(seen).protected == {
-        PodUid("uid-guarded-0"): "PodDisruptionBudget a/db allows 0 disruptions, not 1"
+        PodUid("a-guarded-0"): "PodDisruptionBudget a/db allows 0 disruptions, not 1"
     }
     bench.clock.pass_by(REFUSED.first_s)
     assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
@@ -116,7 +117,7 @@ def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
     seen = bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
 
     assert bench.pokes == 1
-    assert bench.dispatch.protect(seen).protected == {PodUid("uid-old-1"): "the budget says no"}
+    assert bench.dispatch.protect(seen).protected == {PodUid("a-old-1"): "the budget says no"}
     assert bench.counted("reclaim", "blocked") == 1
     bench.clock.pass_by(BLOCKED.first_s)
     assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
@@ -128,7 +129,7 @@ def test_after_a_refusal_others_are_chosen_as_soon_as_the_rest_is_seen_to_leave(
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.BLOCKED, "no")
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(other))
-    half = gang("old", [pod("old-0", Status.RELEASING), pod("old-1")])
+    half = gang("old", [pod("old-0", on="n", status=Status.RELEASING), pod("old-1", on="n")])
     bench.carry_out(half, other, NEEDY, wanted=evictions(other))
 
     assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
@@ -138,14 +139,18 @@ def torn(bench: Bench, outcome: EvictOutcome) -> None:
     """Let one of two go, and *outcome* be said of the other."""
     bench.evictor.outcomes["old-1"] = outcome
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
-    bench.carry_out(gang("old", [pod("old-0", Status.RELEASING), pod("old-1")]), NEEDY, wanted=[])
+    bench.carry_out(
+        gang("old", [pod("old-0", on="n", status=Status.RELEASING), pod("old-1", on="n")]),
+        NEEDY,
+        wanted=[],
+    )
 
 
 @pytest.mark.parametrize("result", [EvictResult.FAILED, EvictResult.BLOCKED])
 def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
     result: EvictResult,
 ) -> None:
-    bench, rest = Bench(), gang("old", [pod("old-1")], min_member=2)
+    bench, rest = Bench(), gang("old", [pod("old-1", on="n")], min_member=2)
     torn(bench, EvictOutcome(result, "no answer"))
     for _ in range(3):
         bench.clock.pass_by(AGAIN.longest_s)
@@ -166,8 +171,8 @@ def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
 
 def test_whoever_leads_next_sees_on_pods_of_a_torn_gang_that_they_were_to_leave() -> None:
     bench = Bench()
-    marked = pod("old-1", doomed=True)
-    for members in ([pod("old-0", doomed=True), marked], [pod("old-1")]):
+    marked = pod("old-1", on="n", doomed=True)
+    for members in ([pod("old-0", on="n", doomed=True), marked], [pod("old-1", on="n")]):
         for _ in range(2):
             bench.carry_out(gang("old", members, min_member=2), NEEDY, wanted=[])
             bench.clock.pass_by(AGAIN.first_s)
@@ -182,27 +187,31 @@ def test_whoever_leads_next_sees_on_pods_of_a_torn_gang_that_they_were_to_leave(
 def test_who_was_marked_and_never_asked_is_not_evicted_when_his_gang_is_torn_much_later() -> None:
     """A leader that ends between the marks and the evictions leaves marks on pods that stay."""
     bench = Bench()
-    whole = gang("old", [pod("old-0", doomed=True), pod("old-1", doomed=True)])
+    whole = gang("old", [pod("old-0", on="n", doomed=True), pod("old-1", on="n", doomed=True)])
     for _ in range(3):
         bench.carry_out(whole, NEEDY, wanted=[])
         bench.clock.pass_by(LET_OFF_S / 2)
 
     for _ in range(3):
-        bench.carry_out(gang("old", [pod("old-1", doomed=True)], min_member=2), NEEDY, wanted=[])
+        bench.carry_out(
+            gang("old", [pod("old-1", on="n", doomed=True)], min_member=2), NEEDY, wanted=[]
+        )
         bench.clock.pass_by(AGAIN.longest_s)
     assert bench.evictor.names() == [], "its other member failed by itself"
 
 
 def test_who_was_let_off_once_follows_when_his_gang_is_made_to_leave_after_all() -> None:
     bench = Bench()
-    marked = gang("old", [pod("old-0", doomed=True), pod("old-1", doomed=True)])
+    marked = gang("old", [pod("old-0", on="n", doomed=True), pod("old-1", on="n", doomed=True)])
     for _ in range(3):
         bench.carry_out(marked, NEEDY, wanted=[])
         bench.clock.pass_by(LET_OFF_S)
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
     bench.carry_out(marked, NEEDY, wanted=evictions(marked))
     bench.clock.pass_by(AGAIN.longest_s)
-    bench.carry_out(gang("old", [pod("old-1", doomed=True)], min_member=2), NEEDY, wanted=[])
+    bench.carry_out(
+        gang("old", [pod("old-1", on="n", doomed=True)], min_member=2), NEEDY, wanted=[]
+    )
 
     assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
 
@@ -214,7 +223,7 @@ def test_who_was_called_back_when_a_term_ended_follows_in_the_next() -> None:
     bench.evictor.answer("old-0")
     bench.evictor.futures["old-1"].cancel()
     bench.clock.pass_by(AGAIN.first_s)
-    rest = gang("old", [pod("old-1")], min_member=2)
+    rest = gang("old", [pod("old-1", on="n")], min_member=2)
     bench.carry_out(rest, NEEDY, wanted=[])
 
     assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
@@ -226,10 +235,10 @@ def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
     bench.carry_out(large, NEEDY, wanted=evictions(large)[:2])
     bench.clock.pass_by(AGAIN.longest_s)
-    rest = gang("old", [pod("old-1"), pod("old-2")], min_member=2)
+    rest = gang("old", [pod("old-1", on="n"), pod("old-2", on="n")], min_member=2)
     bench.carry_out(rest, NEEDY, wanted=[])
     bench.clock.pass_by(AGAIN.longest_s)
-    bench.carry_out(gang("old", [pod("old-1")], min_member=2), NEEDY, wanted=[])
+    bench.carry_out(gang("old", [pod("old-1", on="n")], min_member=2), NEEDY, wanted=[])
 
     assert "old-1" not in bench.evictor.names()[2:], "what its owner does later is his"
 
@@ -237,10 +246,10 @@ def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
 def test_nor_is_who_stayed_of_a_gang_that_has_become_whole_while_we_planned() -> None:
     bench = Bench()
     torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
-    whole = gang("old", [pod("old-1"), pod("new")])
+    whole = gang("old", [pod("old-1", on="n"), pod("new", on="n")])
     bench.meanwhile = {OLD.key: whole}
     bench.clock.pass_by(AGAIN.longest_s)
-    bench.carry_out(gang("old", [pod("old-1")], min_member=2), NEEDY, wanted=[])
+    bench.carry_out(gang("old", [pod("old-1", on="n")], min_member=2), NEEDY, wanted=[])
 
     assert bench.evictor.names() == ["old-0", "old-1"]
 
@@ -248,7 +257,7 @@ def test_nor_is_who_stayed_of_a_gang_that_has_become_whole_while_we_planned() ->
 def test_nobody_counts_on_who_is_asked_to_follow_unless_he_may_stay() -> None:
     bench = Bench()
     torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
-    slow, left = SlowEvictor(), gang("old", [pod("old-1")], min_member=2)
+    slow, left = SlowEvictor(), gang("old", [pod("old-1", on="n")], min_member=2)
     bench.dispatch._evictor = slow
     bench.clock.pass_by(AGAIN.longest_s)
     assert bench.going(left) == []
@@ -265,7 +274,7 @@ def test_nobody_counts_on_who_was_asked_to_leave_until_it_is_known_that_he_stays
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
     assert bench.going(OLD) == ["old-0", "old-1"]
 
-    half = gang("old", [pod("old-0", Status.RELEASING), pod("old-1")])
+    half = gang("old", [pod("old-0", on="n", status=Status.RELEASING), pod("old-1", on="n")])
     assert bench.going(half) == ["old-1"], "the other one is seen to leave"
     slow.answer("old-0")
     assert bench.going(OLD) == ["old-0", "old-1"]
@@ -280,7 +289,7 @@ def test_in_a_dry_run_everybody_counts() -> None:
     assert bench.going(OLD) == []
 
 
-LATE = pod("late")
+LATE = pod("late", on="n")
 
 
 def test_who_joined_a_gang_before_it_was_made_to_leave_and_unseen_by_the_plan_follows_it() -> None:
@@ -305,7 +314,7 @@ def test_he_does_so_though_his_binding_was_settled_after_all_others_had_left(
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
     bench.clock.pass_by(AGAIN.first_s)
     for status in (then, Status.RUNNING):
-        alone = gang("old", [pod("late", status)], min_member=2)
+        alone = gang("old", [pod("late", on="n", status=status)], min_member=2)
         bench.carry_out(alone, NEEDY, wanted=[])
 
     assert bench.evictor.names() == asked
@@ -314,8 +323,8 @@ def test_he_does_so_though_his_binding_was_settled_after_all_others_had_left(
 @pytest.mark.parametrize(
     ("now", "taken"),
     [
-        ([pod("old-0"), pod("old-1"), LATE], []),
-        ([pod("old-0"), pod("old-1", Status.RELEASING)], ["old-0", "old-1"]),
+        ([pod("old-0", on="n"), pod("old-1", on="n"), LATE], []),
+        ([pod("old-0", on="n"), pod("old-1", on="n", status=Status.RELEASING)], ["old-0", "old-1"]),
     ],
     ids=["somebody has joined it", "somebody leaves it anyway"],
 )
@@ -330,7 +339,9 @@ def test_a_gang_leaves_whole_or_not_at_all_as_it_is_when_it_is_asked(
 
 def test_nobody_is_taken_whom_a_gang_cannot_spare_any_more_since_the_plan_was_made() -> None:
     large = gang("old", 3, min_member=2)
-    fewer = gang("old", [*large.pods[:2], pod("old-2", Status.RELEASING)], min_member=2)
+    fewer = gang(
+        "old", [*large.pods[:2], pod("old-2", on="n", status=Status.RELEASING)], min_member=2
+    )
     bench = Bench(meanwhile={OLD.key: fewer})
     bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
 
@@ -419,7 +430,7 @@ def test_a_gang_that_came_back_is_left_alone_for_a_while() -> None:
     back = snapshot(OLD, NEEDY, now=bench.clock.now())
     bench.journal.note(back, Plan(verdicts={GangKey("a/old"): verdict("a/old")}))
 
-    assert set(bench.dispatch.protect(back).protected) == {"uid-old-0", "uid-old-1"}
+    assert set(bench.dispatch.protect(back).protected) == {"a-old-0", "a-old-1"}
     bench.clock.pass_by(61)
     later = snapshot(OLD, NEEDY, now=bench.clock.now())
     assert bench.dispatch.protect(later).protected == {}

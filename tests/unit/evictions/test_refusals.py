@@ -21,7 +21,7 @@ from extender.ports import EvictOrder, EvictOutcome, EvictResult
 from extender.reporting.journal import Journal
 from tests.builders import node, pod_group, seen, shape
 from tests.doubles import RecordingAnnouncer, settled
-from tests.unit.evictions.scene import STORY_S
+from tests.scene import STORY_S
 from tests.unit.reservations.world import World
 
 BIG = shape(cpu=4)

@@ -6,11 +6,11 @@ import pytest
 
 from extender.evictions.reprieves import FORGET_S, LONGEST_S, MEMORY_S, Reprieves
 from extender.model.gang import GangKey
-from extender.model.pod import PodUid, Status
+from extender.model.pod import PodUid
 from extender.model.snapshot import DisruptionBudget
 from extender.timing.pause import Pause
-from tests.builders import NOW
-from tests.unit.evictions.scene import budget, gang, pod, snapshot
+from tests.builders import NOW, pod
+from tests.scene import budget, gang, snapshot
 
 OLD = GangKey("a/old")
 
@@ -26,27 +26,27 @@ def test_nobody_is_protected_without_a_reason() -> None:
 
 def test_a_pod_is_protected_until_its_reprieve_ends() -> None:
     reprieves = Reprieves()
-    reprieves.grant(pod("old-0"), "a budget forbids it", Pause(10, 40), NOW)
+    reprieves.grant(pod("old-0", on="n"), "a budget forbids it", Pause(10, 40), NOW)
 
     seen = snapshot(gang("old", 2))
-    assert reprieves.protected(seen, {}.get, NOW) == {PodUid("uid-old-0"): "a budget forbids it"}
+    assert reprieves.protected(seen, {}.get, NOW) == {PodUid("a-old-0"): "a budget forbids it"}
     assert protected(reprieves, None, now=NOW + 10) == set()
 
 
 def test_a_pod_that_may_not_leave_is_left_alone_longer_each_time() -> None:
     reprieves, now, lasted = Reprieves(), NOW, []
     for _ in range(4):
-        reprieves.grant(pod("old-0"), "no", Pause(10, 40), now)
+        reprieves.grant(pod("old-0", on="n"), "no", Pause(10, 40), now)
         until = now
-        while reprieves.spares(pod("old-0"), until):
+        while reprieves.spares(pod("old-0", on="n"), until):
             until += 1
         lasted.append(until - now)
         now = until
 
     assert lasted == [10, 20, 40, 40]
     assert protected(reprieves, None, now=now + FORGET_S) == set()
-    reprieves.grant(pod("old-0"), "no", Pause(10, 40), now + FORGET_S)
-    assert not reprieves.spares(pod("old-0"), now + FORGET_S + 10), "and then forgotten"
+    reprieves.grant(pod("old-0", on="n"), "no", Pause(10, 40), now + FORGET_S)
+    assert not reprieves.spares(pod("old-0", on="n"), now + FORGET_S + 10), "and then forgotten"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_reprieve_that_rests_on_a_budget_ends_with_it(
     later: list[DisruptionBudget], is_over: bool
 ) -> None:
     reprieves = Reprieves()
-    guarded = pod("old-0", labels={"app": "db"})
+    guarded = pod("old-0", on="n", labels={"app": "db"})
     reprieves.grant(guarded, "no", Pause(600, 600), NOW, [budget("db", 0, app="db")])
     seen = snapshot(gang("old", [guarded]), budgets=later)
 
@@ -80,16 +80,16 @@ def test_a_clock_that_was_set_back_protects_nobody_for_longer() -> None:
 def test_a_gang_may_run_for_the_minimum_time_before_it_can_be_a_victim() -> None:
     reprieves = Reprieves(min_run_s=30)
 
-    assert protected(reprieves, since=NOW - 29) == {"uid-old-0", "uid-old-1"}
+    assert protected(reprieves, since=NOW - 29) == {"a-old-0", "a-old-1"}
     assert protected(reprieves, since=NOW - 30) == set()
     assert protected(reprieves, since=None) == set()
 
 
 def test_only_members_on_a_node_are_protected() -> None:
     reprieves = Reprieves(min_run_s=30)
-    seen = snapshot(gang("old", [pod("old-0"), pod("old-1", Status.PENDING)]))
+    seen = snapshot(gang("old", [pod("old-0", on="n"), pod("old-1")]))
 
-    assert set(reprieves.protected(seen, {OLD: NOW}.get, NOW)) == {"uid-old-0"}
+    assert set(reprieves.protected(seen, {OLD: NOW}.get, NOW)) == {"a-old-0"}
 
 
 def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
@@ -100,7 +100,7 @@ def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
         allowed.append(reprieves.undisturbed_s(OLD))
 
     assert allowed == [60, 120, 240, 480, LONGEST_S, LONGEST_S]
-    assert protected(reprieves, since=NOW - 599) == {"uid-old-0", "uid-old-1"}
+    assert protected(reprieves, since=NOW - 599) == {"a-old-0", "a-old-1"}
     assert protected(reprieves, since=NOW - 600) == set()
 
 

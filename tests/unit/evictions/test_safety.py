@@ -12,7 +12,8 @@ from extender.model.pod import Pod, PodUid, Status
 from extender.model.queue import Queue, Share
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
-from tests.unit.evictions.scene import budget, evictions, gang, pod, snapshot
+from tests.builders import pod
+from tests.scene import budget, evictions, gang, snapshot
 
 NEEDY = gang("needy", 2, status=Status.PENDING, queue="right")
 
@@ -45,24 +46,35 @@ def test_a_gang_is_never_left_with_fewer_members_than_it_needs() -> None:
 
 
 def test_members_that_have_succeeded_still_count_for_the_rest() -> None:
-    done = [pod("old-0", Status.SUCCEEDED, node=""), pod("old-1"), pod("old-2")]
+    done = [
+        pod("old-0", on="", status=Status.SUCCEEDED),
+        pod("old-1", on="n"),
+        pod("old-2", on="n"),
+    ]
 
     assert objections(gang("old", [done[1], done[2], done[0]], min_member=2), only=1) == set()
 
 
 def test_a_role_is_never_left_with_fewer_members_than_it_needs() -> None:
-    members = [pod("old-0", role="chief"), pod("old-1", role="hand"), pod("old-2", role="hand")]
+    members = [
+        pod("old-0", on="n", role="chief"),
+        pod("old-1", on="n", role="hand"),
+        pod("old-2", on="n", role="hand"),
+    ]
     torn = gang("old", members, min_member=2, min_by_role={"chief": 1, "hand": 1})
 
     assert objections(torn, only=1) == {"0 of 1 needed chief members of a/old would be left"}
 
 
 def test_a_promise_does_not_stand_for_a_member_that_leaves() -> None:
-    chiefs = [pod("old-0", role="chief"), pod("old-1", Status.ALLOCATED, role="chief")]
-    torn = gang("old", [*chiefs, pod("old-2")], min_member=2, min_by_role={"chief": 1})
+    chiefs = [
+        pod("old-0", on="n", role="chief"),
+        pod("old-1", on="n", status=Status.ALLOCATED, role="chief"),
+    ]
+    torn = gang("old", [*chiefs, pod("old-2", on="n")], min_member=2, min_by_role={"chief": 1})
 
     assert objections(torn, only=1) == {"1 of 2 needed members of a/old would be left"}
-    assert objections(gang("old", [*torn.pods, pod("old-3")], min_member=2,
+    assert objections(gang("old", [*torn.pods, pod("old-3", on="n")], min_member=2,
                            min_by_role={"chief": 1}), only=1) == {
         "0 of 1 needed chief members of a/old would be left"
     }  # fmt: skip
@@ -71,15 +83,21 @@ def test_a_promise_does_not_stand_for_a_member_that_leaves() -> None:
 @pytest.mark.parametrize(
     ("victim", "why"),
     [
-        pytest.param(pod("x", ours=False), "it belongs to another scheduler", id="not ours"),
         pytest.param(
-            pod("x", priority_class="system-node-critical"),
+            pod("x", on="n", ours=False), "it belongs to another scheduler", id="not ours"
+        ),
+        pytest.param(
+            pod("x", on="n", priority_class="system-node-critical"),
             "priority class system-node-critical is exempt",
             id="critical",
         ),
-        pytest.param(pod("x", exempt=True), "namespace a is exempt", id="exempt namespace"),
-        pytest.param(pod("x", preemptable=False), "it is marked as not preemptable", id="marked"),
-        pytest.param(pod("x", Status.RELEASING), "it is not running", id="leaves already"),
+        pytest.param(pod("x", on="n", exempt=True), "namespace a is exempt", id="exempt namespace"),
+        pytest.param(
+            pod("x", on="n", preemptable=False), "it is marked as not preemptable", id="marked"
+        ),
+        pytest.param(
+            pod("x", on="n", status=Status.RELEASING), "it is not running", id="leaves already"
+        ),
     ],
 )
 def test_some_pods_never_have_to_leave(victim: Pod, why: str) -> None:
@@ -87,7 +105,7 @@ def test_some_pods_never_have_to_leave(victim: Pod, why: str) -> None:
 
 
 def test_kube_system_is_left_alone() -> None:
-    system = pod("dns", namespace="kube-system")
+    system = pod("dns", on="n", namespace="kube-system")
     seen = snapshot(NEEDY)
     asked = evictions(gang("old", [system]))[0]
     victim = safety.Victim(asked, gang("old", [system]), system)
@@ -133,7 +151,7 @@ def test_nobody_leaves_for_a_gang_that_is_gone() -> None:
 
 
 def test_a_disruption_budget_is_counted_over_the_whole_set() -> None:
-    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+    members = [pod(f"old-{index}", on="n", labels={"app": "web"}) for index in range(3)]
 
     assert objections(gang("old", members), budgets=(budget("web", 3, app="web"),)) == set()
     assert objections(gang("old", members), budgets=(budget("web", 2, app="web"),)) == {
@@ -143,23 +161,23 @@ def test_a_disruption_budget_is_counted_over_the_whole_set() -> None:
 
 
 def test_only_those_beyond_a_budget_are_held_against_it() -> None:
-    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+    members = [pod(f"old-{index}", on="n", labels={"app": "web"}) for index in range(3)]
     seen = snapshot(
         gang("old", members, min_member=0), NEEDY, budgets=[budget("web", 1, app="web")]
     )
     asked = safety.find(evictions(seen.gangs[GangKey("a/old")]), seen)
 
-    assert set(safety.objections(asked, seen)) == {"uid-old-1", "uid-old-2"}
+    assert set(safety.objections(asked, seen)) == {"a-old-1", "a-old-2"}
 
 
 def test_those_asked_before_count_against_a_budget_until_it_shows_them() -> None:
-    members = [pod(f"old-{index}", labels={"app": "web"}) for index in range(3)]
+    members = [pod(f"old-{index}", on="n", labels={"app": "web"}) for index in range(3)]
     old = gang("old", members, min_member=0)
 
     def forbidden(web: DisruptionBudget, leaving: set[str]) -> int:
         seen = snapshot(old, NEEDY, budgets=[web])
         asked = safety.find(evictions(old, only=1), seen)
-        return len(safety.objections(asked, seen, {PodUid(f"uid-{name}") for name in leaving}))
+        return len(safety.objections(asked, seen, {PodUid(f"a-{name}") for name in leaving}))
 
     assert forbidden(budget("web", 2, app="web"), {"old-1"}) == 0
     assert forbidden(budget("web", 2, app="web"), {"old-1", "old-2"}) == 1

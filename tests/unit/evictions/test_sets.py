@@ -8,9 +8,10 @@ from extender.evictions.sets import WAVE
 from extender.model.gang import Gang
 from extender.model.pod import Status
 from extender.ports import EvictResult
+from tests.builders import pod
 from tests.doubles import SlowEvictor
+from tests.scene import budget, evictions, gang
 from tests.unit.evictions.bench import NEEDY, OLD, Bench, without
-from tests.unit.evictions.scene import budget, evictions, gang, pod
 
 OTHER = gang("other", 2)
 
@@ -22,7 +23,9 @@ def slow_bench() -> tuple[Bench, SlowEvictor]:
 
 def guarded(name: str, count: int = 2) -> Gang:
     """A gang that the budget `db` has a say about."""
-    return gang(name, [pod(f"{name}-{index}", labels={"app": "db"}) for index in range(count)])
+    return gang(
+        name, [pod(f"{name}-{index}", on="n", labels={"app": "db"}) for index in range(count)]
+    )
 
 
 def test_a_set_whose_evictions_wait_their_turn_for_minutes_is_still_one_set() -> None:

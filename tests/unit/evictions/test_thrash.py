@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from extender.evictions.reprieves import LONGEST_S
 from extender.model.queue import Queue
+from tests.scene import STORY_S, budget
 from tests.strategies import examples
-from tests.unit.evictions.scene import STORY_S, budget
 from tests.unit.evictions.town import Job, Town
 
 LEFT, RIGHT = Queue(name="left"), Queue(name="right")

@@ -6,9 +6,9 @@ import pytest
 
 from extender.model.gang import Gang
 from extender.model.pod import Status
-from tests.builders import NOW
+from tests.builders import NOW, pod
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.evictions.bench import Bench
-from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
 
 MINE = {"old-0", "old-1"}
 
@@ -16,7 +16,7 @@ MINE = {"old-0", "old-1"}
 def started(*ago_s: float, min_member: int = 2) -> Gang:
     """A gang that waited for an hour, and whose members began so long ago."""
     pods = [
-        pod(f"old-{index}", created=NOW - 3600, began=NOW - each)
+        pod(f"old-{index}", on="n", created=NOW - 3600, began=NOW - each)
         for index, each in enumerate(ago_s)
     ]
     return gang("old", pods, min_member=min_member, created=NOW - 3600)

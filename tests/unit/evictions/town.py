@@ -29,8 +29,7 @@ from extender.reporting.journal import Journal
 from extender.sim.world.virtual_time import VirtualTime
 from tests.builders import NOW
 from tests.doubles import RecordingAnnouncer, settled
-
-from .scene import DIMENSIONS, node_table
+from tests.scene import node_table
 
 #: How long a pod takes to stop.
 GRACE_S = 3.0
@@ -160,7 +159,7 @@ class Town:
         for pod in self.pods.values():
             if pod.status in OCCUPYING_SET:
                 row = table.facts.index[pod.node]
-                need = np.array([pod.requests.amount(name) for name in DIMENSIONS])
+                need = np.array([pod.requests.amount(name) for name in table.dimensions])
                 table.used[row] += need
                 is_leaving = pod.status is Status.RELEASING and pod.uid not in stuck
                 table.releasing[row] += need if is_leaving else 0

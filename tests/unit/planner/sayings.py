@@ -11,7 +11,7 @@ from extender.cli.explain import lay_out
 from extender.cli.printed.terminal import Terminal
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeFacts, Taint
-from extender.model.pod import Shape, Status
+from extender.model.pod import Shape
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -20,7 +20,8 @@ from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.plan.verdict.explain import explain
 from extender.web import api
-from tests.unit.evictions.scene import gang, node_table, pod, snapshot
+from tests.builders import pod
+from tests.scene import gang, node_table, snapshot
 
 
 def cpu(cores: float) -> Resources:
@@ -33,12 +34,12 @@ def shape(cores: float) -> Shape:
 
 
 def waiting(name: str = "train", *cores: float, **rest: Any) -> Gang:
-    members = [pod(f"{name}-{n}", Status.PENDING, shape=shape(c)) for n, c in enumerate(cores)]
+    members = [pod(f"{name}-{n}", shape=shape(c)) for n, c in enumerate(cores)]
     return gang(name, members, **rest)
 
 
 def running(name: str, nodes: Iterable[str], cores: float = 1, **rest: Any) -> Gang:
-    members = [pod(f"{name}-{n}", node=on, shape=shape(cores)) for n, on in enumerate(nodes)]
+    members = [pod(f"{name}-{n}", on=on, shape=shape(cores)) for n, on in enumerate(nodes)]
     return gang(name, members, **rest)
 
 

@@ -16,9 +16,9 @@ from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
 from extender.timing.pause import Pause
+from tests import scene
 from tests.builders import gang, node, pod, shape, snapshot
 from tests.steps import steps
-from tests.unit.evictions import scene
 
 VOLCANO = policies.parse("compatibility: volcano\ntiers: [{plugins: [{name: gang}, {name: pdb}]}]")
 KEYS, VALUES = ("app", "tier", "3"), ("a", "b", "7")
@@ -93,9 +93,7 @@ def test_twice_the_gangs_with_a_budget_each_are_twice_the_work() -> None:
 
 def test_evictions_are_checked_without_asking_every_budget() -> None:
     def work(count: int) -> int:
-        members = [
-            scene.pod(f"old-{n}", node="n0", labels={"app": "x", "i": str(n)}) for n in range(count)
-        ]
+        members = [pod(f"old-{n}", on="n0", labels={"app": "x", "i": str(n)}) for n in range(count)]
         old = scene.gang("old", members)
         seen = scene.snapshot(old, budgets=one_each(count, allowed=1))
         victims = find(scene.evictions(old), seen)
@@ -107,9 +105,7 @@ def test_evictions_are_checked_without_asking_every_budget() -> None:
 
 def test_pods_are_spared_without_asking_every_budget_that_forbade_it() -> None:
     def work(count: int) -> int:
-        members = [
-            scene.pod(f"old-{n}", node="n0", labels={"app": "x", "i": str(n)}) for n in range(count)
-        ]
+        members = [pod(f"old-{n}", on="n0", labels={"app": "x", "i": str(n)}) for n in range(count)]
         each = one_each(count)
         seen = scene.snapshot(scene.gang("old", members), budgets=each)
         reprieves = Reprieves()

@@ -23,8 +23,8 @@ from extender.plan.policy.options import Policy
 from extender.plan.room.state import GangState, QueueUse
 from extender.plan.verdict.explain import Ahead, Explanation, explain
 from extender.plan.verdict.shortfall import Near
-from tests.builders import NOW
-from tests.unit.evictions.scene import gang, node_table, plan, pod, snapshot, verdict
+from tests.builders import NOW, pod
+from tests.scene import gang, node_table, plan, snapshot, verdict
 
 NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
 MINE = gang("train", status=Status.PENDING).group
@@ -63,7 +63,7 @@ def test_slots_are_counted_and_every_other_node_says_what_keeps_it_out() -> None
 def test_a_node_that_lacks_several_things_says_so() -> None:
     table = node_table([1, 0])
     big = Shape(requests=Resources({"cpu": 2000, "memory": 65 << 30, "pods": 1}))
-    members = [pod("train-0", Status.PENDING, shape=big)]
+    members = [pod("train-0", shape=big)]
     need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
 
     assert need.obstacles == {"short of cpu and memory": 2}
@@ -73,7 +73,7 @@ def test_a_node_that_lacks_several_things_says_so() -> None:
 
 def test_a_resource_no_node_has_is_named() -> None:
     exotic = Shape(requests=Resources({"example.com/quantum": 1, "pods": 1}))
-    members = [pod("train-0", Status.PENDING, shape=exotic)]
+    members = [pod("train-0", shape=exotic)]
     need = told(snapshot(gang("train", members)), plan(NO_ROOM)).needs[0]
 
     assert need.obstacles == {"without any example.com/quantum": 1}
@@ -82,7 +82,7 @@ def test_a_resource_no_node_has_is_named() -> None:
 def test_a_taken_host_port_keeps_a_node_out() -> None:
     table = replace(node_table([8, 8]), ports={"n0": Ports([HostPort(80)])})
     serving = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
-    members = [pod(f"train-{index}", Status.PENDING, shape=serving) for index in range(2)]
+    members = [pod(f"train-{index}", shape=serving) for index in range(2)]
     need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
 
     assert (need.slots, need.obstacles) == (1, {"with a host port taken": 1})
@@ -127,8 +127,8 @@ def test_room_given_to_others_by_the_same_plan_is_gone() -> None:
 
 def test_every_shape_of_a_gang_is_looked_at() -> None:
     members = [
-        pod("train-0", Status.PENDING),
-        pod("train-1", Status.PENDING, shape=Shape(requests=Resources({"cpu": 4000, "pods": 1}))),
+        pod("train-0"),
+        pod("train-1", shape=Shape(requests=Resources({"cpu": 4000, "pods": 1}))),
     ]
     needs = told(snapshot(gang("train", members), nodes=node_table([5])), plan(NO_ROOM)).needs
 
@@ -148,7 +148,7 @@ def behind(
 
 
 def test_a_gang_that_was_cut_short_is_ahead_of_all() -> None:
-    torn = gang("torn", [pod("torn-0", node="n0"), pod("torn-1", Status.PENDING)], created=NOW)
+    torn = gang("torn", [pod("torn-0", on="n0"), pod("torn-1")], created=NOW)
 
     assert behind(torn, mine=waiting("train", priority=5), cut_short=frozenset({torn.key})) == (
         Ahead(GangKey("a/torn"), "left", "it runs with 1 of at least 2 members"),
@@ -156,7 +156,7 @@ def test_a_gang_that_was_cut_short_is_ahead_of_all() -> None:
 
 
 def test_in_one_queue_priority_goes_first_then_who_lacks_members_then_the_smaller_share() -> None:
-    members = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+    members = [pod("train-0", on="n0"), pod("train-1")]
     mine = gang("train", members, min_member=1, created=NOW)
     others = (
         waiting("vip", priority=10),
@@ -194,7 +194,7 @@ def test_priorities_are_no_reason_where_nobody_asks_for_them() -> None:
 
 
 def test_where_only_shares_count_only_shares_are_named() -> None:
-    members = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+    members = [pod("train-0", on="n0"), pod("train-1")]
     mine = gang("train", members, min_member=1, priority=9)
 
     assert whys(waiting("new", created=NOW + 60), mine=mine, by=policy("drf")) == [
@@ -223,7 +223,7 @@ STATED = [
 
 def test_with_stated_dues_a_queue_goes_first_by_share_then_by_age() -> None:
     by = policy("gang", "capacity")
-    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+    mine = gang("train", [pod("train-0", on="n0"), pod("train-1")])
 
     assert whys(waiting("other", queue="right"), mine=mine, by=by, queues=STATED) == [
         "queue right uses 0% of its due, left 50%"
@@ -243,7 +243,7 @@ def test_in_a_tree_the_first_level_that_differs_is_named() -> None:
     ]
     listed = "{name: gang}, {name: capacity, enableHierarchy: true}"
     by = policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
-    running = [pod("train-0", node="n0"), pod("train-1", Status.PENDING)]
+    running = [pod("train-0", on="n0"), pod("train-1")]
 
     mine = gang("train", running, queue="e1")
     assert whys(waiting("other", queue="w1"), mine=mine, by=by, queues=tree) == [
@@ -254,7 +254,7 @@ def test_in_a_tree_the_first_level_that_differs_is_named() -> None:
 def test_in_a_tree_of_shares_the_tree_is_the_reason() -> None:
     listed = "{name: gang}, {name: drf, enableHierarchy: true}"
     by = policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
-    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+    mine = gang("train", [pod("train-0", on="n0"), pod("train-1")])
 
     assert whys(waiting("other", queue="right"), mine=mine, by=by) == [
         "queue right has less than left in the tree of shares"
@@ -310,7 +310,7 @@ def test_a_queues_priority_is_the_reason_only_where_a_plugin_asks_for_it() -> No
 
 
 def test_a_queue_that_uses_less_of_its_due_goes_first() -> None:
-    mine = gang("train", [pod("train-0", node="n0"), pod("train-1", Status.PENDING)])
+    mine = gang("train", [pod("train-0", on="n0"), pod("train-1")])
     ahead = behind(waiting("other", queue="right"), mine=mine)
 
     assert [(each.gang, each.queue) for each in ahead] == [("a/other", "right")]
@@ -369,7 +369,7 @@ def test_a_member_of_its_own_node_type_is_told_apart() -> None:
     picky = Shape(requests=Resources({"cpu": 1000, "pods": 1}), selector=(("zone", "a"),))
     table = changed(node_table([8, 8]), "n1", labels={"zone": "a"})
     assert isinstance(table.nodes[1], Node)
-    members = [pod("train-0", Status.PENDING, shape=picky)]
+    members = [pod("train-0", shape=picky)]
     need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
 
     assert (need.slots, need.obstacles) == (8, {"not selected": 1})

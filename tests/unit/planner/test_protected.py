@@ -13,13 +13,14 @@ from extender.plan.census import Census
 from extender.plan.policy import policies
 from extender.plan.session import Session
 from extender.plan.victims.protected import Protected
-from tests.unit.evictions.scene import budget, gang, node_table, pod, snapshot
+from tests.builders import pod
+from tests.scene import budget, gang, node_table, snapshot
 
 VIP = gang("vip", 2, status=Status.PENDING, priority=10, phase=Phase.INQUEUE)
 
 
 def guarded(count: int = 3, **rest: Any) -> Gang:
-    members = [pod(f"old-{index}", node="n0", labels={"app": "db"}) for index in range(count)]
+    members = [pod(f"old-{index}", on="n0", labels={"app": "db"}) for index in range(count)]
     return gang("old", members, phase=Phase.RUNNING, **rest)
 
 
@@ -47,9 +48,7 @@ def test_a_budget_that_allows_enough_is_not() -> None:
 
 
 def test_protected_pods_are_named_with_their_reason() -> None:
-    seen = replace(
-        full(guarded(), VIP), protected={PodUid("uid-old-0"): "it has only just started"}
-    )
+    seen = replace(full(guarded(), VIP), protected={PodUid("a-old-0"): "it has only just started"})
 
     assert note(seen) == "; left alone: 1 pod (it has only just started)"
 
@@ -82,7 +81,7 @@ def test_without_budgets_and_reprieves_nothing_is_said() -> None:
 
 
 def test_pods_that_should_have_left_long_ago_are_named() -> None:
-    stuck = frozenset({PodUid("uid-old-0"), PodUid("uid-of-another-scheduler")})
-    hanging = gang("old", [pod("old-0", Status.RELEASING, node="n0")], phase=Phase.RUNNING)
+    stuck = frozenset({PodUid("a-old-0"), PodUid("uid-of-another-scheduler")})
+    hanging = gang("old", [pod("old-0", on="n0", status=Status.RELEASING)], phase=Phase.RUNNING)
 
     assert note(full(hanging, VIP, stuck=stuck)) == "; 2 pods should have left long ago: a/old-0"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from extender.model.gang import GangKey
-from extender.model.pod import NodeTerm, Requirement, Shape, Status
+from extender.model.pod import NodeTerm, Requirement, Shape
 from extender.model.queue import Queue, QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
@@ -16,9 +16,9 @@ from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.policy import policies
 from extender.plan.verdict.explain import explain
-from tests.builders import NOW
+from tests.builders import NOW, pod
+from tests.scene import gang
 from tests.strategies import examples
-from tests.unit.evictions.scene import gang, pod
 from tests.unit.planner.sayings import cpu, queues, running, seen, waiting, would_start_with
 from tests.unit.planner.test_idle_room_laws import POLICIES, clusters
 
@@ -178,7 +178,7 @@ def test_members_nobody_has_seen_cannot_be_tried() -> None:
 
 
 def test_gates_are_to_be_taken_away() -> None:
-    gated = [pod(f"train-{n}", Status.PENDING, gated=True) for n in range(2)]
+    gated = [pod(f"train-{n}", gated=True) for n in range(2)]
 
     assert would_start_with(seen(gang("train", gated))) == [
         "the scheduling gates of 2 of its pods taken away"
@@ -190,7 +190,7 @@ def test_what_nobody_could_change_is_said() -> None:
         requests=Resources({"cpu": 1000, "pods": 1}),
         affinity=(NodeTerm(labels=(Requirement("zone", "In", ("somewhere",)),)),),
     )
-    before = seen(gang("train", [pod("train-0", Status.PENDING, shape=nowhere)]))
+    before = seen(gang("train", [pod("train-0", shape=nowhere)]))
 
     assert would_start_with(before) == [
         "nothing was found that an administrator could change; in vain would be:"

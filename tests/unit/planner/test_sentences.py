@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from extender.model.pod import HostPort, Shape, Status
+from extender.model.pod import HostPort, Shape
 from extender.model.ports import Ports
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.plan.policy import policies
 from extender.plan.policy.options import Policy
-from tests.unit.evictions.scene import gang, pod
+from tests.builders import pod
+from tests.scene import gang
 from tests.unit.planner.sayings import cpu, family, queues, running, said, seen, waiting
 
 CAPACITY = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity"))
@@ -100,7 +101,7 @@ def test_nobody_is_said_to_leave_where_nobody_leaves() -> None:
 
 def test_what_runs_now_is_no_part_of_the_empty_cluster() -> None:
     ported = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
-    members = [pod(f"train-{n}", Status.PENDING, shape=ported) for n in range(3)]
+    members = [pod(f"train-{n}", shape=ported) for n in range(3)]
     before = seen(gang("train", members), cpus=[8, 8])
     taken = replace(before.nodes, ports={"n0": Ports([HostPort(80)])})
     refused = {ported: frozenset({"n1"})}

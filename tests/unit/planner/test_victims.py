@@ -17,8 +17,8 @@ from extender.model.snapshot import Snapshot
 from extender.plan.planner import make_plan
 from extender.plan.victims.room_maker import MOST_SEARCHES
 from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, snapshot
+from tests.scene import budget
 from tests.strategies import examples
-from tests.unit.evictions.scene import budget
 
 
 def preemption(chance: random.Random) -> Snapshot:

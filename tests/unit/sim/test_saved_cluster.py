@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from extender.cli.main import main
 from extender.model.queue import Queue
 from extender.web.dump import listing
-from tests.unit.evictions.scene import gang, node_table, snapshot
+from tests.scene import gang, node_table, snapshot
 
 MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
 PART = MANUAL.partition("<!-- snapshot -->\n```yaml\n")[2].partition("```")[0]

@@ -15,7 +15,8 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.plan.decision import QueueFigures, Standing
 from extender.reporting import contents
-from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
+from tests.builders import pod
+from tests.scene import gang, plan, snapshot, verdict
 
 
 def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
@@ -65,7 +66,12 @@ def test_the_two_conditions_follow_the_standing(
 
 
 def test_members_are_counted_by_how_far_they_are() -> None:
-    members = [pod("a"), pod("b"), pod("c", Status.SUCCEEDED), pod("d", Status.FAILED)]
+    members = [
+        pod("a", on="n"),
+        pod("b", on="n"),
+        pod("c", on="n", status=Status.SUCCEEDED),
+        pod("d", on="n", status=Status.FAILED),
+    ]
     said = contents.of_gang(gang("train", members), verdict("a/train"))
 
     assert said is not None

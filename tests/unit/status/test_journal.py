@@ -12,8 +12,8 @@ from extender.plan.decision import QueueFigures, Standing
 from extender.reporting import journal as journal_module
 from extender.reporting.departures import AskedToLeave
 from extender.reporting.journal import Journal
-from tests.builders import NOW
-from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
+from tests.builders import NOW, pod
+from tests.scene import gang, plan, snapshot, verdict
 
 TRAIN = GangKey("a/train")
 WAITING = gang("train", 2, status=Status.PENDING, created=NOW - 40)
@@ -87,7 +87,11 @@ def test_what_is_gone_is_a_change_too_and_tells_how_long_it_lasted() -> None:
 
 def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() -> None:
     journal = Journal()
-    old = gang("train", [pod("x", created=NOW - 30), pod("y", created=NOW - 10)], created=NOW - 99)
+    old = gang(
+        "train",
+        [pod("x", on="n", created=NOW - 30), pod("y", on="n", created=NOW - 10)],
+        created=NOW - 99,
+    )
     journal.note(snapshot(old), plan(verdict("a/train")))
 
     assert journal.running_since(TRAIN) == NOW - 10
@@ -152,8 +156,14 @@ def test_the_last_pass_is_there_to_be_read() -> None:
 
 def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> None:
     journal, admitted = Journal(), verdict("a/g", Reason.ADMITTED)
-    promised = gang("g", [pod("g-0", Status.ALLOCATED), pod("g-1", Status.ALLOCATED)])
-    held = gang("g", [pod("g-0", Status.BINDING), pod("g-1", Status.ALLOCATED)])
+    promised = gang(
+        "g",
+        [pod("g-0", on="n", status=Status.ALLOCATED), pod("g-1", on="n", status=Status.ALLOCATED)],
+    )
+    held = gang(
+        "g",
+        [pod("g-0", on="n", status=Status.BINDING), pod("g-1", on="n", status=Status.ALLOCATED)],
+    )
     journal.note(snapshot(promised), plan(admitted))
     for _ in range(3):
         journal.note(snapshot(held), plan(admitted))

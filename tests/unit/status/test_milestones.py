@@ -10,7 +10,7 @@ from extender.plan.decision import Standing, Verdict
 from extender.reporting.journal import Change
 from extender.reporting.milestones import milestone
 from tests.builders import NOW
-from tests.unit.evictions.scene import gang, verdict
+from tests.scene import gang, verdict
 
 WAITS = verdict("a/train", Reason.NOT_ENOUGH_ROOM, members=3, min_member=2)
 RUNS = verdict("a/train", members=3, min_member=2)

@@ -24,9 +24,9 @@ from extender.reporting.journal import Journal
 from extender.reporting.record import PATIENCE_S
 from extender.reporting.reporter import Reporter
 from extender.sim.world.virtual_time import VirtualTime
-from tests.builders import NOW
+from tests.builders import NOW, pod
 from tests.doubles import RecordingAnnouncer, RecordingWriter
-from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
+from tests.scene import gang, plan, snapshot, verdict
 
 NEW = NOW + 1  # created after we started, so that nothing needs to be read
 WAITS = gang("train", 2, status=Status.PENDING, created=NEW)
@@ -100,7 +100,11 @@ def test_a_gang_that_starts_at_once_costs_one_write_and_no_event() -> None:
     bound = gang("train", 2, status=Status.BOUND, created=NEW)
     desk.report((bound, RUNNING), wait_s=0.3)
     desk.report(
-        (gang("train", [pod("x"), pod("y", Status.BOUND)], created=NEW), RUNNING), wait_s=0.2
+        (
+            gang("train", [pod("x", on="n"), pod("y", on="n", status=Status.BOUND)], created=NEW),
+            RUNNING,
+        ),
+        wait_s=0.2,
     )
     desk.report((RUNS, RUNNING), wait_s=5)
 
@@ -315,8 +319,12 @@ def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_an
     desk = Desk()
     missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
     desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=60)
-    place = replace(pod("to-come", Status.ALLOCATED), uid=PodUid(f"{PLACEHOLDER}a/train:0"))
-    arriving = gang("train", [pod("x", Status.ALLOCATED), place], min_member=2, created=NEW)
+    place = replace(
+        pod("to-come", on="n", status=Status.ALLOCATED), uid=PodUid(f"{PLACEHOLDER}a/train:0")
+    )
+    arriving = gang(
+        "train", [pod("x", on="n", status=Status.ALLOCATED), place], min_member=2, created=NEW
+    )
 
     desk.report((arriving, replace(missing, message="has 1 of 2")), wait_s=0.3)
     desk.report((RUNS, RUNNING), wait_s=5)

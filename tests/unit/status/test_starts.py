@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from extender.metrics import Metrics
 from extender.model.gang import Gang
-from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.plan.decision import QueueFigures, Verdict
 from extender.reporting import starts
 from extender.reporting.journal import Journal
-from tests.builders import NOW
-from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
+from tests.builders import NOW, pod
+from tests.scene import gang, plan, snapshot, verdict
 
 QUEUES = {"left": QueueFigures(name="left", weight=1)}
-WAITS = gang("train", [pod("train-0", Status.PENDING, created=NOW)])
-RUNS = gang("train", [pod("train-0", created=NOW)])
+WAITS = gang("train", [pod("train-0", created=NOW)])
+RUNS = gang("train", [pod("train-0", on="n", created=NOW)])
 NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
 ADMITTED = verdict("a/train", Reason.ADMITTED)
 RUNNING = verdict("a/train")
@@ -57,14 +56,14 @@ def test_after_a_time_without_a_term_nobody_knows_when_a_gang_began() -> None:
 
 
 def test_a_gang_made_anew_is_counted_from_its_new_pods() -> None:
-    anew = gang("train", [pod("train-0", created=NOW + 900)])
+    anew = gang("train", [pod("train-0", on="n", created=NOW + 900)])
     passes = [(900, WAITS, NO_ROOM), (905, anew, RUNNING)]
 
     assert observed(*passes) == [1, 5]
 
 
 def test_ordinary_pods_and_queues_that_are_gone_are_not_counted() -> None:
-    shadow = gang("pod:web", [pod("web", created=NOW)], dialect="")
+    shadow = gang("pod:web", [pod("web", on="n", created=NOW)], dialect="")
     homeless = verdict("a/train", queue="gone")
 
     assert observed((-1, None, None), (2, shadow, verdict("a/pod:web"))) == [0, 0]

@@ -17,7 +17,7 @@ from extender.ports import Subject
 from extender.reporting.findings import AGAIN_S
 from tests.builders import NOW
 from tests.doubles import RecordingWriter
-from tests.unit.evictions.scene import gang, plan, snapshot, verdict
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.status.test_reporter import BEHIND, NEW, NO_ROOM, RUNNING, RUNS, WAITS, Desk
 
 HOUR_S = 3600.0

@@ -20,7 +20,7 @@ from extender.reporting.journal import Journal
 from extender.web import api
 from extender.web.ops import Ops
 from tests.builders import NOW
-from tests.unit.evictions.scene import evictions, gang, node_table, plan, snapshot, verdict
+from tests.scene import evictions, gang, node_table, plan, snapshot, verdict
 
 OLD, NEW = gang("old"), gang("new", 2, status=Status.PENDING, queue="right")
 TRAIN = gang("train", 4, status=Status.PENDING, created=NOW - 30)
@@ -177,7 +177,7 @@ def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_ther
 def test_without_its_snapshot_a_plan_names_uids() -> None:
     document = api.plan(DECIDED)
 
-    assert document["gangs"][0]["placements"] == {"uid-new-0": "n0"}
+    assert document["gangs"][0]["placements"] == {"a-new-0": "n0"}
     assert document["binds"] == {}
 
 

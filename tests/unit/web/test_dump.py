@@ -29,8 +29,8 @@ from extender.model.snapshot import ResourceQuota, Snapshot
 from extender.plan.planner import make_plan
 from extender.web import api
 from extender.web.dump import dump
-from tests.builders import NOW
-from tests.unit.evictions.scene import budget, gang, node_table, pod, snapshot
+from tests.builders import NOW, pod
+from tests.scene import budget, gang, node_table, snapshot
 from tests.unit.evictions.town import Job, Town
 
 OURS = frozenset({"gang-scheduler"})
@@ -92,17 +92,15 @@ PICKY = Shape(
 @pytest.mark.parametrize(
     "member",
     [
-        pytest.param(pod("x-0", Status.PENDING, shape=PICKY), id="shape"),
-        pytest.param(pod("x-0", Status.PENDING, gated=True), id="gated"),
-        pytest.param(pod("x-0", role="chief", preemptable=False, node="n0"), id="role"),
-        pytest.param(pod("x-0", priority=7, may_preempt=False, node="n0"), id="priority"),
-        pytest.param(pod("x-0", Status.RELEASING, node="n0", created=NOW - 9), id="leaving"),
-        pytest.param(pod("x-0", node="n0", started_in="default"), id="started"),
-        pytest.param(pod("x-0", Status.SUCCEEDED, labels={"app": "db"}), id="done"),
-        pytest.param(
-            pod("x-0", Status.PENDING, lasts_s=90.0, deadline_s=300.0, grace_s=60.0), id="brief"
-        ),
-        pytest.param(pod("x-0", node="n0", began=NOW - 60, lasts_s=600.0), id="gave its word"),
+        pytest.param(pod("x-0", shape=PICKY), id="shape"),
+        pytest.param(pod("x-0", gated=True), id="gated"),
+        pytest.param(pod("x-0", on="n0", role="chief", preemptable=False), id="role"),
+        pytest.param(pod("x-0", on="n0", priority=7, may_preempt=False), id="priority"),
+        pytest.param(pod("x-0", on="n0", status=Status.RELEASING, created=NOW - 9), id="leaving"),
+        pytest.param(pod("x-0", on="n0", started_in="default"), id="started"),
+        pytest.param(pod("x-0", on="n", status=Status.SUCCEEDED, labels={"app": "db"}), id="done"),
+        pytest.param(pod("x-0", lasts_s=90.0, deadline_s=300.0, grace_s=60.0), id="brief"),
+        pytest.param(pod("x-0", on="n0", began=NOW - 60, lasts_s=600.0), id="gave its word"),
     ],
 )
 def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
@@ -170,7 +168,7 @@ def test_what_namespaces_have_of_queues_is_the_same_again(tmp_path: Path) -> Non
 
 def test_priorities_count_again_as_far_as_the_namespace_lists_their_classes(tmp_path: Path) -> None:
     by_operator = gang("by-operator", 2, status=Status.PENDING, priority=100)
-    pods = [pod("bare-0", Status.PENDING, priority=50, priority_class="unlisted")]
+    pods = [pod("bare-0", priority=50, priority_class="unlisted")]
     denied = gang("pod:bare-0", pods, dialect="", min_member=1)
     seen = replace(
         snapshot(by_operator, denied),
@@ -188,8 +186,8 @@ def test_priorities_count_again_as_far_as_the_namespace_lists_their_classes(tmp_
 
 
 def test_those_who_name_no_class_have_the_priority_of_the_default_one_again(tmp_path: Path) -> None:
-    low = [pod(f"low-{index}", Status.PENDING, priority=0) for index in range(2)]
-    usual = [pod("usual-0", Status.PENDING, priority=7)]
+    low = [pod(f"low-{index}", priority=0) for index in range(2)]
+    usual = [pod("usual-0", priority=7)]
     gangs = (
         gang("low", low),
         gang("usual", usual, priority=7),

@@ -17,8 +17,8 @@ from extender.model.resources import Resources
 from extender.plan.decision import Plan, QueueFigures
 from extender.reporting.journal import Pass
 from extender.web.series import MOST_GANGS, MOST_QUEUES, FindingSeries, PlanSeries
-from tests.builders import NOW
-from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
+from tests.builders import NOW, pod
+from tests.scene import gang, plan, snapshot, verdict
 
 FIGURES = QueueFigures(
     name="left",
@@ -145,7 +145,7 @@ def test_what_has_no_series_is_counted() -> None:
 
 def waits(**reason: object) -> tuple[float, float]:
     """How long the queue `left` has a gang waiting, and how long one to which room is owed."""
-    waiting = gang("late", [pod("late-0", Status.PENDING, created=NOW - 700)], created=NOW - 900)
+    waiting = gang("late", [pod("late-0", created=NOW - 700)], created=NOW - 900)
     figures = replace(FIGURES, **reason.pop("figures", {}))  # type: ignore[arg-type]
     said = verdict("a/late", **reason)  # type: ignore[arg-type]
     registry = CollectorRegistry()

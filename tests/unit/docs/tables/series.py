@@ -11,8 +11,8 @@ from extender.metrics import Metrics
 from extender.policyfile import PolicyFile
 from extender.reporting.journal import Journal
 from extender.web.app import create_app
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.docs.tables.parts import table
-from tests.unit.evictions.scene import gang, plan, snapshot, verdict
 
 
 class Series(NamedTuple):

@@ -11,8 +11,8 @@ from extender.model.reason import Reason
 from extender.plan.decision import Standing
 from extender.web.pages import gangs
 from extender.web.pages.asked import Asked, paged
-from tests.builders import NOW
-from tests.unit.evictions.scene import gang, plan, pod, snapshot, verdict
+from tests.builders import NOW, pod
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
 
 NOT_YET = Reason.NOT_ENOUGH_ROOM
@@ -114,11 +114,11 @@ def test_pages_are_of_fifty_and_name_their_neighbours(looker: Looker) -> None:
 
 def test_progress_counts_who_is_bound_held_and_promised() -> None:
     members = [
-        pod("p0", Status.RUNNING),
-        pod("p1", Status.BINDING),
-        pod("p2", Status.BINDING),
-        pod("p3", Status.ALLOCATED),
-        pod("p4", Status.PENDING),
+        pod("p0", on="n"),
+        pod("p1", on="n", status=Status.BINDING),
+        pod("p2", on="n", status=Status.BINDING),
+        pod("p3", on="n", status=Status.ALLOCATED),
+        pod("p4"),
     ]
     done = gangs.progress(
         gang("half", members, min_member=4), verdict("a/half", min_member=4, members=5)

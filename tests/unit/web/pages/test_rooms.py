@@ -20,8 +20,8 @@ from extender.policyfile import PolicyFile
 from extender.reporting.departures import AskedToLeave
 from extender.web.pages import health, nodes
 from extender.web.pages.asked import Asked
-from tests.builders import NOW
-from tests.unit.evictions.scene import gang, node_table, plan, pod, snapshot, verdict
+from tests.builders import NOW, pod
+from tests.scene import gang, node_table, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
 
 TOTAL = Resources({"cpu": 12_000, "memory": 128 << 30})
@@ -36,7 +36,7 @@ def mapped(looker: Looker) -> Looker:
     """Two nodes of 8 and 4 cpus: n0 has 3 used, 1 of them promised, and 2 more are to come."""
     table = node_table([8, 4])
     table.used[0, 0] = 3000
-    members = [pod("g-0", Status.RUNNING, node="n0"), pod("g-1", Status.BINDING, node="n0")]
+    members = [pod("g-0", on="n0"), pod("g-1", on="n0", status=Status.BINDING)]
     old, new = gang("g", members), gang("new", 2, status=Status.PENDING)
     placed = {each.uid: "n0" for each in new.pods}
     looker.sees(
@@ -117,8 +117,11 @@ def promised(whom: Gang, stage: Stage, since: float) -> list[Promise]:
 
 
 def test_holds_show_how_far_members_are_and_the_longest_first(looker: Looker) -> None:
-    fresh = gang("fresh", [pod("f-0", Status.BINDING)])
-    slow = gang("slow", [pod("s-0", Status.BINDING), pod("s-1", Status.ALLOCATED)])
+    fresh = gang("fresh", [pod("f-0", on="n", status=Status.BINDING)])
+    slow = gang(
+        "slow",
+        [pod("s-0", on="n", status=Status.BINDING), pod("s-1", on="n", status=Status.ALLOCATED)],
+    )
     seated = gang("seated")
     looker.sees(
         snapshot(fresh, slow, seated),

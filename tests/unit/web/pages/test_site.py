@@ -12,7 +12,7 @@ import pytest
 
 from extender.model.reason import Reason
 from tests.builders import NOW
-from tests.unit.evictions.scene import gang, plan, snapshot, verdict
+from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
 from tests.unit.web.test_api import DECIDED, SEEN
 

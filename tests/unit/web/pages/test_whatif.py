@@ -21,8 +21,9 @@ from extender.plan.policy import policies
 from extender.web.dump import dump
 from extender.web.whatif import bench, question
 from extender.whatif import on_page
+from tests.builders import pod
+from tests.scene import gang
 from tests.unit.cli.test_whatif import changes, plan, pods_on, seen, told
-from tests.unit.evictions.scene import gang, pod
 from tests.unit.web.pages.conftest import Looker
 from tests.unit.web.pages.test_site import HOSTILE, parsed
 
@@ -139,7 +140,10 @@ def test_who_names_no_priority_has_that_of_the_default_class(looker: Looker, now
 def test_a_priority_counts_as_far_as_the_namespace_lists_its_class(
     looker: Looker, now: Snapshot
 ) -> None:
-    ranked = [pod(f"vip-{n}", Status.SUCCEEDED, priority=9, priority_class="high") for n in "ab"]
+    ranked = [
+        pod(f"vip-{n}", on="n", status=Status.SUCCEEDED, priority=9, priority_class="high")
+        for n in "ab"
+    ]
     gangs = {**now.gangs, GangKey("a/vip"): gang("vip", ranked)}
     namespaces = {"a": Namespace(name="a", classes=frozenset({"high"}))}
     listed = replace(now, gangs=gangs, namespaces=namespaces)

@@ -19,7 +19,7 @@ from extender.plan.verdict.remedies import remedies
 from extender.web.whatif import remedied
 from extender.web.whatif.bench import Bench
 from extender.web.whatif.remedied import TRYING, Remedied
-from tests.unit.evictions.scene import gang, node_table, snapshot
+from tests.scene import gang, node_table, snapshot
 from tests.unit.web.pages.conftest import Looker, looker
 
 PATIENCE_S = 60.0

@@ -1,35 +1,26 @@
-"""A small cluster written down in a few words, for tests of what we do about a plan."""
+"""A cluster that runs, and a plan written by hand: what pages, commands and statuses tell of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from extender.model.dialect import VOLCANO
-from extender.model.gang import Gang, GangKey, Phase, PodGroup
-from extender.model.node import Node, NodeFacts, NodeTable
-from extender.model.pod import Pod, PodUid, Requirement, Shape, Status
+from extender.model.gang import Gang, GangKey, Phase
+from extender.model.node import NodeTable
+from extender.model.pod import Pod, PodUid, Requirement, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
-from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.plan.decision import Eviction, Plan, Standing, Verdict
-from tests.builders import NOW
+from tests import builders
+from tests.builders import NOW, node, pod, pod_group
 from tests.strategies import PROFILE
 
 #: How much virtual time a long story takes: ten minutes at a landing, an hour in a nightly run.
 STORY_S = 3600 if PROFILE == "nightly" else 600
-ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
-DIMENSIONS = ("cpu", "memory", "pods")
-
-
-def pod(name: str, status: Status = Status.RUNNING, namespace: str = "a", **rest: Any) -> Pod:
-    """A pod of one cpu, on node `n` unless it is pending."""
-    rest.setdefault("node", "" if status is Status.PENDING else "n")
-    rest.setdefault("shape", ONE_CPU)
-    return Pod(uid=PodUid(f"uid-{name}"), namespace=namespace, name=name, status=status, **rest)
+QUEUES = (Queue(name="left", uid="q-l"), Queue(name="right", uid="q-r"))
 
 
 def gang(
@@ -41,68 +32,34 @@ def gang(
     queue: str = "left",
     priority: int = 0,
     dialect: str = VOLCANO,
-    created: float = NOW,
     **group: Any,
 ) -> Gang:
     """A gang `a/NAME` of equal pods `NAME-0`, `NAME-1`, …, or of the given ones."""
-    pods = (
-        [pod(f"{name}-{index}", status) for index in range(members)]
-        if isinstance(members, int)
-        else members
-    )
-    return Gang(
-        group=PodGroup(
-            namespace="a",
-            name=name,
-            min_member=len(pods) if min_member is None else min_member,
-            uid=f"uid-group-{name}" if dialect else "",
-            dialect=dialect,
-            created=created,
-            **group,
-        ),
-        pods=tuple(pods),
-        queue=queue,
-        priority=priority,
-    )
+    if isinstance(members, int):
+        on = "" if status is Status.PENDING else "n"
+        members = [pod(f"{name}-{index}", on=on, status=status) for index in range(members)]
+    uid = f"uid-group-{name}" if dialect else ""
+    size = len(members) if min_member is None else min_member
+    written = pod_group(name, size, **{"uid": uid, "dialect": dialect, "created": NOW, **group})
+    return Gang(group=written, pods=tuple(members), queue=queue, priority=priority)
 
 
 def node_table(cpus: Iterable[int] = (8,)) -> NodeTable:
-    """Empty nodes with so many cpus each."""
-    room = np.array([[cpu * 1000, 64 << 30, 110] for cpu in cpus], dtype=np.int64)
-    nodes = tuple(
-        Node(
-            name=f"n{index}",
-            allocatable=Resources(zip(DIMENSIONS, row.tolist(), strict=True)),
-        )
-        for index, row in enumerate(room)
-    )
-    return NodeTable(
-        facts=NodeFacts(nodes, {node.name: index for index, node in enumerate(nodes)}),
-        dimensions=DIMENSIONS,
-        allocatable=room,
-        used=np.zeros_like(room),
-        releasing=np.zeros_like(room),
-    )
+    """Make nodes n0, n1, … with so many cpus each, and nothing on them."""
+    return builders.snapshot(node(f"n{index}", cpu=cpu) for index, cpu in enumerate(cpus)).nodes
 
 
 def snapshot(
     *gangs: Gang,
-    queues: Sequence[Queue] = (Queue(name="left", uid="q-l"), Queue(name="right", uid="q-r")),
+    queues: Sequence[Queue] = QUEUES,
     budgets: Sequence[DisruptionBudget] = (),
     now: float = NOW,
     generation: int = 1,
     nodes: NodeTable | None = None,
     stuck: frozenset[PodUid] = frozenset(),
 ) -> Snapshot:
-    return Snapshot(
-        generation=generation,
-        now=now,
-        nodes=nodes or node_table(),
-        gangs={each.key: each for each in sorted(gangs, key=lambda each: each.key)},
-        queues={queue.name: queue for queue in queues},
-        budgets=tuple(budgets),
-        stuck=stuck,
-    )
+    made = builders.snapshot([], gangs, queues, budgets=budgets, now=now)
+    return replace(made, nodes=nodes or node_table(), generation=generation, stuck=stuck)
 
 
 def budget(name: str, allowed: int, **labels: str) -> DisruptionBudget:
