@@ -128,6 +128,14 @@ def test_a_pod_seen_on_its_node_is_counted_once(stage: Stage) -> None:
     assert made.seated(GANG) == 1
 
 
+@pytest.mark.parametrize("stage", Stage)
+def test_a_member_has_started_when_it_is_bound_and_not_before(stage: Stage) -> None:
+    made = cache(node("n"), pod_group(), seen("w-0"))
+    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
+
+    assert made.seated(GANG) == (stage is Stage.BOUND)
+
+
 def test_a_pod_bound_elsewhere_is_counted_there_alone() -> None:
     made = cache(node("m"), node("n"), pod_group(), seen("w-0"))
     made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)

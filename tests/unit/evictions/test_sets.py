@@ -79,6 +79,15 @@ def test_those_a_budget_has_a_say_about_are_asked_first_and_nobody_leaves_in_vai
     assert evictor.names()[2:] == ["old-0", "old-1", "other-0", "other-1"]
 
 
+def test_the_others_stay_when_a_gang_of_one_is_refused() -> None:
+    bench, evictor = slow_bench()
+    wanted, budgets = evictions(OLD, guarded("db", 1)), [budget("db", 1, app="db")]
+    bench.carry_out(OLD, guarded("db", 1), NEEDY, wanted=wanted, budgets=budgets)
+    evictor.answer(result=EvictResult.BLOCKED)
+
+    assert evictor.names() == ["db-0"]
+
+
 def test_the_others_follow_when_everybody_a_budget_has_a_say_about_may_go() -> None:
     bench, evictor = slow_bench()
     two, wanted = [guarded("db"), guarded("web")], evictions(OLD, guarded("db"), guarded("web"))

@@ -105,6 +105,16 @@ def test_a_seated_member_stands_for_its_role():
     assert bound_uids(desk.commits(desk.arrives("w-0"))) == ["w-0"]
 
 
+def test_a_member_is_held_while_a_role_is_missing_though_enough_others_run():
+    desk = a_gang_of(0, min_member=2)
+    desk.world.add_group(2, roles={"master": 1})
+    for uid in ("w-0", "w-1"):
+        desk.world.add_pod(uid, role="worker", node="n-3")
+    desk.world.add_pod("w-2", role="worker")
+
+    assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
+
+
 def test_roles_that_add_up_to_more_than_the_minimum_are_not_asked_for():
     desk = a_gang_of(2)
     desk.world.add_group(2, roles={"master": 1, "worker": 5})

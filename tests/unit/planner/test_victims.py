@@ -161,6 +161,27 @@ def test_the_only_member_of_a_needed_role_leaves_with_all_others_or_not_at_all()
     assert len(leavers(train, 3)) == 4
 
 
+def test_a_gang_is_not_evicted_in_part_while_one_member_is_only_bound() -> None:
+    pods = [
+        pod("low-0", shape(cpu=1), on="n1", status=Status.BOUND),
+        pod("low-1", shape(cpu=1), on="n1"),
+    ]
+    low = gang("a/low", pods=pods, on=["n1"], queue="q1")
+    high = gang("a/high", 1, cpu=1, queue="q2")
+    plan = make_plan(snapshot([node("n1", cpu=2)], [low, high], [queue("q1"), queue("q2")]))
+
+    assert plan.evictions == ()
+
+
+def test_a_gang_that_could_start_again_within_the_due_of_its_queue_is_not_evicted() -> None:
+    wide = gang("a/wide", 3, min_member=2, on=["n1"] * 3, cpu=1, queue="q1")
+    large = gang("a/large", 1, cpu=2, queue="q2")
+    room = [node("n1", cpu=3), node("n2", cpu=1)]
+    plan = make_plan(snapshot(room, [wide, large], [queue("q1"), queue("q2")]))
+
+    assert plan.evictions == ()
+
+
 def test_a_promise_does_not_stand_for_the_only_member_of_a_role() -> None:
     """It may lapse, and then nobody would be there."""
     train = with_roles(

@@ -505,16 +505,23 @@ def test_a_binding_says_in_which_queue_its_pod_is_started():
 
 def test_a_binding_that_still_waits_for_a_connection_has_certainly_failed():
     async def scene() -> None:
-        async with loopback_server() as server, connected(server) as pipeline:
+        async with loopback_server() as server, connected(server, size=1) as pipeline:
+            (connection,) = pipeline._connections
+            connect, is_up = connection._connect, asyncio.Event()
 
-            async def never(protocol: asyncio.Protocol) -> None:
-                await asyncio.Event().wait()
+            async def late(protocol: asyncio.Protocol) -> None:
+                await is_up.wait()
+                await connect(protocol)
 
-            for each in pipeline._connections:
-                each._connect = never
+            connection._connect = late
             binder = PipelinedBinder(pipeline)
+            for name in ("w-0", "w-1"):
+                server.add_pod(name)
 
             assert await outcomes(binder, order("w-0"), within_s=0.1) == [bind.TIMED_OUT]
+            is_up.set()
+            assert await outcomes(binder, order("w-1")) == [bind.BOUND]
+            assert server.node_of("w-0") == ""
 
     play(scene())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 from extender.kube.act import bind
 from extender.kube.act.bind import PipelinedBinder
@@ -196,6 +196,23 @@ def test_an_eviction_that_is_asked_to_come_again_does_not_in_another_term():
 
     assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
     assert len(api.asked) == 2
+    evictor.stop()
+
+
+def test_an_eviction_that_was_marked_in_one_term_is_not_sent_in_the_next():
+    time = Time()
+
+    class SlowMark(ApiDouble):
+        def request(self, method: str, path: str, body: object = None, **rest: Any) -> bytes:
+            said = super().request(method, path, body, **rest)
+            time.begin_again()
+            return said
+
+    api = SlowMark()
+    evictor = ApiEvictor(cast(Access, api), mandate=time.term)
+
+    assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
+    assert [asked.method for asked in api.asked] == ["PATCH"]
     evictor.stop()
 
 

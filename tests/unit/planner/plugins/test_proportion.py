@@ -99,12 +99,12 @@ def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
     assert plan.evictions == ()
 
 
-def test_a_queue_within_its_due_gives_nothing_back() -> None:
+@pytest.mark.parametrize("state", ["Open", "Closed"])
+def test_a_queue_within_its_due_gives_nothing_back(state: str) -> None:
     fair = gang("a/fair", 2, min_member=1, on=["n1"] * 2, queue="q1", cpu=1)
-    full = gang("a/full", 2, min_member=1, on=["n1"] * 2, queue="q2", cpu=1)
-    plan = make_plan(
-        snapshot([node("n1", cpu=4)], [fair, full, pods("q3", 2)], [queue("q1"), queue("q2")])
-    )
+    rich = gang("a/rich", 4, min_member=1, on=["n1"] * 4, queue="q2", cpu=1)
+    queues = [queue("q1", state=state), queue("q2", reclaimable=False), queue("q3")]
+    plan = make_plan(snapshot([node("n1", cpu=6)], [fair, rich, pods("q3", 2)], queues))
 
     assert plan.evictions == ()
 
