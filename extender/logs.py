@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from extender.text.plain import escaped
+from extender.text import escaped
 
 #: How often a line is repeated of which many may come.
 SELDOM_S = 60.0

@@ -15,8 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from extender.model.dialect import VOLCANO
-from extender.model.gang import Gang, GangKey, PodGroup
+from extender.model.gang import VOLCANO, Gang, GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.model.queue import Namespace, Queue
 

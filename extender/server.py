@@ -27,15 +27,15 @@ from gunicorn.glogging import Logger
 from gunicorn.workers import base
 
 from extender import __version__
-from extender.holds.machine.limits import Limits
+from extender.clock import SystemClock
+from extender.hooks.server import HookPort
 from extender.kube.live import live_cluster
 from extender.logs import event
+from extender.permit.timeouts import Limits
 from extender.settings import Settings, address
-from extender.timing.clock import SystemClock
-from extender.tls import rotation, secret
-from extender.tls.rotation import Certificates
-from extender.web.hookport import HookPort
-from extender.web.pageport import PagePort
+from extender.tls import hook_secret
+from extender.tls.server import Certificates, hook_certificates, operations_certificates
+from extender.web.server import PagePort
 from extender.wiring import Runtime
 
 log = logging.getLogger(__name__)
@@ -71,8 +71,8 @@ class Application:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._hook_tls = rotation.of_the_hooks(settings)
-        self._ops_tls = rotation.of_operations(settings)
+        self._hook_tls = hook_certificates(settings)
+        self._ops_tls = operations_certificates(settings)
         self._parts: tuple[Runtime, HookPort, PagePort] | None = None
 
     async def start(self, listening: Sequence[Any]) -> None:
@@ -90,7 +90,7 @@ class Application:
             runtime.pages.metrics,
             loop,
             hook_tls,
-            secret=secret.read(self._settings.hook_secret_file),
+            secret=hook_secret.read(self._settings.hook_secret_file),
         )
         await hooks.listen(self._socket(listening, self._settings.listen, "--listen"))
         runtime.pages.probes.listen_for(lambda: hooks.silent_s)

@@ -8,39 +8,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from extender.audit.everything import Audit
-from extender.audit.rights import with_missing_rights
 from extender.cache.cluster import Cluster
-from extender.cycle import Cycle, Published
-from extender.evictions.dispatch import Dispatch
-from extender.evictions.reprieves import Reprieves
-from extender.forecast.learning import learn_from
-from extender.gate import Gate
-from extender.holds.looptimer import Errands, LoopTimer, Rounds
-from extender.holds.machine.limits import Limits
-from extender.holds.mirror import barrier_beside
+from extender.clock import Errands, LoopTimer, Rounds
+from extender.evictions.backoff import Reprieves
+from extender.evictions.runner import Dispatch
+from extender.findings.audit import Audit, with_missing_rights
+from extender.forecast.durations import learn_from
+from extender.hooks.gate import Gate
+from extender.hooks.handlers import Hooks
 from extender.kube.decode import pods
-from extender.leadership.leadership import Leadership
-from extender.leadership.office import Office
-from extender.leadership.succession import LOOK_S as TERM_LOOK_S
+from extender.leader.election import Leadership
+from extender.leader.lease import LOOK_S as TERM_LOOK_S
+from extender.leader.term_lifecycle import Office
 from extender.metrics import Metrics
-from extender.policyfile import PolicyFile
+from extender.permit.facts import barrier_beside
+from extender.permit.timeouts import Limits
+from extender.planning_loop import Cycle, Published
+from extender.policy_file import PolicyFile
 from extender.ports import Clock, ClusterPorts, Mandate
-from extender.promises.arrivals import Arrivals
-from extender.promises.ledger import LOOK_S as PROMISES_LOOK_S, Ledger
-from extender.promises.summons import LOOK_S as SUMMONS_LOOK_S, Summons
-from extender.promises.tickets import Tickets
-from extender.recording.recorder import Recorder
-from extender.reporting.callers import CallerNews
-from extender.reporting.findings import Findings
-from extender.reporting.holdnews import HoldNews
-from extender.reporting.journal import Journal
-from extender.reporting.reporter import Reporter
+from extender.replay.recorder import Recorder
+from extender.reservations.apply_plan import Tickets
+from extender.reservations.arrivals import Arrivals
+from extender.reservations.ledger import LOOK_S as PROMISES_LOOK_S, Ledger
+from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, Summons
 from extender.settings import Settings
-from extender.tls.rotation import Certificates
+from extender.status.findings import Findings
+from extender.status.history import Journal
+from extender.status.notes import CallerNews, HoldNews
+from extender.status.reporter import Reporter
+from extender.tls.server import Certificates
 from extender.web.app import create_app
-from extender.web.hooks import Hooks
-from extender.whatif.on_page import supposing
+from extender.whatif.page import supposing
 
 
 class Runtime:

@@ -13,9 +13,9 @@ from typing import Any
 
 import uvloop
 
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.api.pipeline import Pipeline
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
+from extender.kube.pipeline import Pipeline
 
 
 class _Leaping(selectors.DefaultSelector):

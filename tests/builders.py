@@ -12,20 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.model.dialect import VOLCANO
-from extender.model.gang import Gang, GangKey, Membership, Phase, PodGroup
+from extender.cache.queue_policy import QueuePolicy
+from extender.model.gang import VOLCANO, Gang, GangKey, Membership, Phase, PodGroup
 from extender.model.memo import Memo
-from extender.model.node import Node, NodeFacts, NodeTable, Taint
+from extender.model.node import Node, NodeFacts, NodeTable, Ports, Taint
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
-from extender.model.ports import Ports
 from extender.model.queue import Queue, QueueState, Share
 from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.plan.decision import Plan
-from extender.sim.world.virtual_time import VirtualTime
+from extender.planner.plan import Plan
+from extender.sim.clock import VirtualTime
 
 GI = 2**30
 #: What a new `VirtualTime` shows.

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from extender.settings import Settings
-from extender.tls import issuing
-from extender.tls.files import Files, NamedFile
-from extender.tls.issuing import Authority, Pair
+from extender.tls import issue
+from extender.tls.certificates import Files, NamedFile
+from extender.tls.issue import Authority, Pair
 
 NAME = "system:kube-scheduler"
 HOSTS = ("localhost", "127.0.0.1")
@@ -29,9 +29,9 @@ def below(root: Authority, name: str) -> Authority:
     """Make an authority that another one signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     told = (
-        issuing._certificate(name, "our CA", key, 9, None)
+        issue._certificate(name, "our CA", key, 9, None)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(issuing._usage(signs_certificates=True), critical=True)
+        .add_extension(issue._usage(signs_certificates=True), critical=True)
     )
     return Authority(told.sign(root._key, hashes.SHA256()), key)
 

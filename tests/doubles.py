@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from extender.holds.barrier import Barrier
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
+from extender.permit.runner import Barrier
 from extender.ports import (
     BindOrder,
     BindOutcome,

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from extender.model.dialect import VOLCANO
-from extender.model.gang import Gang, GangKey, Phase
+from extender.model.gang import VOLCANO, Gang, GangKey, Phase
 from extender.model.node import NodeTable
 from extender.model.pod import Pod, PodUid, Requirement, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.plan.decision import Eviction, Plan, Standing, Verdict
+from extender.planner.plan import Eviction, Plan, Standing, Verdict
 from tests import builders
 from tests.builders import NOW, node, pod, pod_group
 from tests.strategies import PROFILE

@@ -18,7 +18,7 @@ from extender.model.node import Node
 from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
-from extender.plan.queues.waterfill import Bounds
+from extender.planner.plugins.proportion import Bounds
 from tests.builders import amounts, gang, node, pod, queue, shape, snapshot
 
 #: Profile -> its share of the number of cases that a test names.

@@ -16,10 +16,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
+from extender.model.budgets import MOST_BUDGETS, MOST_WORDS, selects
 from extender.model.gang import SHADOW, GangKey, Membership
 from extender.model.pod import Pod, Requirement
 from extender.model.snapshot import DisruptionBudget
-from extender.plan.budgets import MOST_BUDGETS, MOST_WORDS, selects
 
 #: Before the name of a budget, as the kind of a controller stands before its name.
 KIND = "poddisruptionbudget"

@@ -17,39 +17,42 @@ from itertools import count, groupby, islice
 from typing import Any
 from uuid import uuid4
 
-from extender.cache.assignment import QueueAssignment, QueuePolicy
-from extender.cache.begun.cut_short import CutShort
-from extender.cache.begun.goodbyes import Goodbyes
 from extender.cache.budget_gangs import BudgetGangs
-from extender.cache.catalog import Catalog, Large, Store
 from extender.cache.changes import (
+    Catalog,
     Change,
     Delete,
+    GroupListener,
     Item,
     Kind,
+    Large,
+    Listeners,
+    News,
+    NodeListener,
+    PodListener,
+    Store,
     Upsert,
     excess_of,
     key_of,
     kind_of,
 )
+from extender.cache.freshness import Freshness
+from extender.cache.gang_history import CutShort, Goodbyes, Misfits
 from extender.cache.gangs import Gangs, assemble
-from extender.cache.inflight import Inflight, Stage
-from extender.cache.listeners import GroupListener, Listeners, News, NodeListener, PodListener
-from extender.cache.misfits import Misfits
+from extender.cache.nodes import Rooms
 from extender.cache.pods import LONGEST_GRACE_S, STUCK_S, Pods
-from extender.cache.rooms import Rooms
-from extender.hearing.hearing import Hearing
+from extender.cache.queue_policy import QueueAssignment, QueuePolicy
+from extender.cache.reservation_table import Inflight, Stage
+from extender.liveness import Hearing
 from extender.model.gang import GangKey, Membership, Phase, PodGroup
-from extender.model.node import Node
+from extender.model.node import Node, Ports
 from extender.model.pod import SEATED_SET, Pod, PodUid
-from extender.model.ports import Ports
 from extender.model.queue import ROOT_QUEUE, Namespace, PriorityClass, Queue, QueueState, Share
 from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.ports import Clock
 from extender.settings import Settings
-from extender.timing.freshness import Freshness
 
 #: Objects of a list that are taken in under one hold of the lock.
 _BATCH = 200

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
-from extender.cache.assignment import QueueAssignment
-from extender.cache.inflight import Promise
-from extender.cache.roster import Roster
+from extender.cache.members import Roster
+from extender.cache.queue_policy import QueueAssignment
+from extender.cache.reservation_table import Promise
 from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import ALLOCATED_SET, FINISHED_SET, Pod, PodUid, Status
 from extender.model.reason import Problem, Reason

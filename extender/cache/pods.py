@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from extender.cache.budget_gangs import Moved
-from extender.cache.changes import SeenPod
+from extender.cache.changes import News, SeenPod
+from extender.cache.gang_history import Misfits
 from extender.cache.gangs import Gangs
-from extender.cache.inflight import Inflight
-from extender.cache.listeners import News
-from extender.cache.misfits import Misfits
-from extender.cache.rooms import Rooms
-from extender.cache.roster import Roster
+from extender.cache.members import Roster
+from extender.cache.nodes import Rooms
+from extender.cache.reservation_table import Inflight
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
 

@@ -11,22 +11,18 @@ from typing import Any
 import click
 from rich.text import Text
 
-from extender.cli.ask import read
-from extender.cli.printed.documents import document
-from extender.cli.printed.terminal import Terminal
-from extender.cli.reach import kubeconfig
-from extender.cli.reach.way import reached
-from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.show import count, output_option, show
-from extender.doctor.looking import files
-from extender.doctor.looking.everywhere import Wanted, look
-from extender.doctor.looking.pages import Read
-from extender.doctor.seen import Seen
-from extender.doctor.trap import Caught, Severity
-from extender.doctor.traps.everything import catch
+from extender.cli.connect import Whereabouts, reach_options, reached, read_page
+from extender.cli.kubectl import kubeconfig_exists
+from extender.cli.output import Terminal, count, output_option, show
+from extender.cli.schema import document
+from extender.doctor import scheduler_config
+from extender.doctor.checks import catch
+from extender.doctor.collect import Wanted, look
+from extender.doctor.facts import Caught, Seen, Severity
+from extender.doctor.reader import Read
 from extender.errors import BadInput
-from extender.kube.api.client import Access
-from extender.text.plain import clean
+from extender.kube.client import Access
+from extender.text import clean
 
 Document = dict[str, Any]
 _FILE = click.Path(path_type=Path)
@@ -73,9 +69,9 @@ def doctor(
     """
     if offline and not (scheduler_configs or where.ops_url):
         raise BadInput("--offline leaves nothing to look at; name --scheduler-config or --ops-url")
-    documents = [(path, files.configuration(path)) for path in scheduler_configs]
+    documents = [(path, scheduler_config.configuration(path)) for path in scheduler_configs]
     # A file by itself is looked at also where no cluster is known.
-    away = offline or bool(documents and not where.names_a_cluster and not kubeconfig.is_there())
+    away = offline or bool(documents and not where.names_a_cluster and not kubeconfig_exists())
     with ExitStack() as ways:
         seen = look(
             Wanted(
@@ -100,7 +96,7 @@ def doctor(
 
 def _way(ways: ExitStack, where: Whereabouts) -> tuple[Read, str]:
     address = ways.enter_context(reached(where, quietly=True))
-    return partial(read, address), str(address)
+    return partial(read_page, address), str(address)
 
 
 def code(seen: Seen, caught: list[Caught]) -> int:

@@ -9,15 +9,20 @@ from typing import Any
 import click
 from rich.text import Text
 
-from extender.cli.live.answers import explanation
-from extender.cli.live.completion import gang_names
-from extender.cli.printed.columns import Columns
-from extender.cli.printed.documents import document
-from extender.cli.printed.terminal import Terminal, cell, tell
-from extender.cli.reach.way import reached
-from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.show import coloured, count, show, wide_output_option
-from extender.cli.typed.names import named, namespace_option
+from extender.cli.completion import gang_names
+from extender.cli.connect import Whereabouts, reach_options, reached
+from extender.cli.options import named, namespace_option
+from extender.cli.output import (
+    Columns,
+    Terminal,
+    cell,
+    coloured,
+    count,
+    show,
+    tell,
+    wide_output_option,
+)
+from extender.cli.schema import document, explanation
 
 Document = dict[str, Any]
 

@@ -15,25 +15,25 @@ from typing import Any, NoReturn
 import click
 
 from extender import __version__
-from extender.cli.printed.terminal import end_of_pipe, tell
+from extender.cli.output import end_of_pipe, tell
 from extender.errors import ApiError, BadInput, ExtenderError
 
 #: Each is imported when it is asked for: a shell that completes a word has no time for all of them.
 _WORDS = {
     "serve": "extender.cli.serve",
-    "demo": "extender.cli.staged.demo",
+    "demo": "extender.cli.demo",
     "plan": "extender.cli.plan",
-    "simulate": "extender.cli.foreseen.simulate",
-    "replay": "extender.cli.foreseen.replay",
+    "simulate": "extender.cli.simulate",
+    "replay": "extender.cli.replay",
     "explain": "extender.cli.explain",
-    "gangs": "extender.cli.live.gangs",
-    "queues": "extender.cli.live.queues",
-    "top": "extender.cli.top",
+    "gangs": "extender.cli.listing",
+    "queues": "extender.cli.listing",
+    "top": "extender.cli.listing",
     "doctor": "extender.cli.doctor",
     "scheduler-config": "extender.cli.scheduler_config",
     "certificates": "extender.cli.certificates",
-    "pair": "extender.cli.pair",
-    "completion": "extender.cli.live.completion",
+    "pair": "extender.cli.certificates",
+    "completion": "extender.cli.completion",
 }
 
 

@@ -2,35 +2,221 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import click
 from rich.text import Text
 
-from extender.audit.everything import audit
-from extender.cache.assignment import QueuePolicy
-from extender.cli.foreseen.whatif import Question, answered, whatif_options
-from extender.cli.printed.columns import Columns
-from extender.cli.printed.documents import document
-from extender.cli.printed.terminal import Terminal, cell, tell
-from extender.cli.reach.whereabouts import Whereabouts, reach_options
-from extender.cli.saved.missing import missing
+from extender.cache.queue_policy import QueuePolicy
+from extender.cli import saved, schema
+from extender.cli.connect import Whereabouts, reach_options, reached
+from extender.cli.options import in_use, moment
+from extender.cli.output import (
+    COLOURS,
+    Columns,
+    Terminal,
+    cell,
+    coloured,
+    count,
+    output_option,
+    show,
+    tell,
+)
+from extender.cli.saved import missing
+from extender.cli.schema import document
 from extender.cli.serve import setting_option
-from extender.cli.show import COLOURS, coloured, count, output_option, show
-from extender.cli.typed.moments import moment
+from extender.errors import BadInput
+from extender.findings.audit import audit
 from extender.forecast.estimate import Estimate
 from extender.forecast.forecaster import Forecaster
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, QueueFigures, Standing, Ticket, Verdict
-from extender.policyfile import PolicyFile
+from extender.planner.plan import Plan, QueueFigures, Standing, Ticket, Verdict
+from extender.planner.policy import Policy
+from extender.policy_file import PolicyFile
+from extender.replay.compare import Differing
 from extender.settings import Settings, label_pairs
-from extender.web import api
-from extender.whatif.compared import by_node
-from extender.whatif.supposed import Supposed
-from extender.whatif.weighed import Reading
+from extender.web import documents
+from extender.whatif.compare import (
+    Foretold,
+    PlannedMoment,
+    Reading,
+    asked_for,
+    by_node,
+    foretold,
+    weighed,
+)
+from extender.whatif.hypothesis import Supposed
+from extender.whatif.manifests import Objects, Thing, told as told_by
+from extender.whatif.workloads import submitted
+
+#: On a page; a document has all of them.
+_SHOWN = 40
+
+
+def print_compared(after: PlannedMoment, differing: list[Differing], policy: Policy) -> None:
+    """Print what becomes of those who are asked about, and what changes for the others."""
+    terminal = Terminal()
+    asked = asked_for(after.snapshot)
+    for key in asked[:_SHOWN]:
+        told = foretold(after, key, policy)
+        terminal.lay_out(*_asked(told) if told else ())
+    if len(asked) > _SHOWN:
+        terminal.lay_out(Text(f"and {count(len(asked) - _SHOWN, 'gang')} more, below"))
+    if not differing:
+        terminal.lay_out(Text("nothing changes for anybody else" if asked else "nothing changes"))
+        terminal.lay_out(Text())
+        return
+    table = Columns("WHO", "WITHOUT IT", "WITH IT", title="what changes")
+    for each in differing[:_SHOWN]:
+        table.add(*each)
+    table.print(terminal)
+    if len(differing) > _SHOWN:
+        rest = len(differing) - _SHOWN
+        terminal.lay_out(Text(f"and {rest} more; -o json has all of them"))
+    terminal.lay_out(Text())
+
+
+def _asked(told: Foretold) -> Iterator[Text]:
+    verdict = told.verdict
+    head = cell(f"{told.gang} ", style="bold")
+    colour = COLOURS.get(verdict.standing.value, "")
+    head.append_text(cell(told.starts, style=f"not bold {colour}"))
+    yield head.append_text(cell(f": {verdict.reason.value}: {verdict.message}", style="not bold"))
+    for title, lines in told.lists:
+        yield cell(f"  {title}", style="bold")
+        for line in lines:
+            yield cell(f"    {line}")
+
+
+Command = Callable[..., Any]
+_OPTIONS = (
+    click.option(
+        "--live",
+        is_flag=True,
+        help="Plan the cluster as a running extender sees it. What -f names is what would be"
+        " submitted: pods, PodGroups, Jobs, Deployments and the like, also nodes and queues.",
+    ),
+    click.option(
+        "--with",
+        "withs",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="Suppose this, and say first what changes: queue/NAME.weight, .priority, .parent,"
+        " .reclaimable, .lend, .guarantee.RESOURCE, .deserved.RESOURCE, .capability.RESOURCE;"
+        " node/NAME.unschedulable. May be repeated.",
+    ),
+    click.option(
+        "--without",
+        "withouts",
+        multiple=True,
+        metavar="PATH",
+        help="Suppose that this is gone: node/NAME, queue/NAME, gang/NAMESPACE/NAME,"
+        " pod/NAMESPACE/NAME. Pods of a node that is gone wait again. May be repeated.",
+    ),
+)
+
+
+def whatif_options(command: Command) -> Command:
+    """Give *command* the flags that say what is supposed."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked, and about which cluster."""
+
+    files: Sequence[str]
+    live: bool
+    where: Whereabouts
+    supposed: Supposed
+    now: float | None
+    reading: Reading
+
+
+@dataclass(slots=True)
+class Answered:
+    """The cluster as supposed, and what changes by it where something is supposed."""
+
+    found: Objects
+    after: PlannedMoment
+    policy: Policy
+    #: None where nothing is supposed.
+    differing: list[Differing] | None = None
+    remarks: list[str] = field(default_factory=list)
+
+    def written(self) -> dict[str, Any]:
+        """Give what a document has of it."""
+        return {
+            "asked": asked_for(self.after.snapshot),
+            "differences": [each._asdict() for each in self.differing or ()],
+        }
+
+    def print(self, page: Callable[[Snapshot, Plan], None]) -> None:
+        """Print what changes, if anything was supposed, and then the plan as *page* does."""
+        if self.differing is not None:
+            print_compared(self.after, self.differing, self.policy)
+        page(self.after.snapshot, self.after.plan)
+
+
+def answered(question: Question, policy: Policy) -> Answered:
+    """Plan once, or twice where something is supposed."""
+    if not question.files and not question.live:
+        raise BadInput("plan needs -f FILE with saved objects, or --live for a running extender")
+    named = {"--kubeconfig": question.where.kubeconfig, "--context": question.where.context}
+    for flag in (flag for flag, said in named.items() if said and not question.live):
+        raise BadInput(
+            f"{flag} names a cluster, and only --live asks one: add that or leave it out"
+        )
+    now, reading = question.now, question.reading
+    remarks, new = list[str](), list[Thing]()
+    if question.live:
+        now = time.time() if now is None else now
+        there, said = _live(question.where)
+        files = [*saved.written_in(question.files)]
+        brought = submitted(
+            files,
+            there,
+            namespace=in_use(question.where) if files else "",
+            now=now,
+            schedulers=reading.schedulers,
+        )
+        new, remarks = brought.things, brought.remarks
+    else:
+        there, said = [*saved.written_in(question.files)], None
+    told = weighed(there, new, question.supposed, reading, policy, now)
+    if said is not None:
+        remarks += _doubts(said, told.before.plan)
+    return Answered(told.found, told.after, policy, told.differing, remarks)
+
+
+def _live(where: Whereabouts) -> tuple[list[Thing], dict[str, Any]]:
+    """Give what a running extender sees, and what it plans for it."""
+    with reached(where) as address:
+        listed, said = schema.snapshot(address), schema.plan(address)
+    return [*told_by(listed, str(address))], said
+
+
+def _doubts(said: dict[str, Any], plan: Plan) -> Iterator[str]:
+    """Say where the extender itself decides otherwise: its policy or its settings are others."""
+    ours = {str(key): each.standing.value for key, each in plan.verdicts.items()}
+    theirs = {f"{each['namespace']}/{each['name']}": each["verdict"] for each in said["gangs"]}
+    other = sorted(key for key in ours if key in theirs and ours[key] != theirs[key])
+    if other:
+        first = other[0]
+        yield (
+            f"the extender itself decides otherwise about {len(other)} of the gangs ({first} is"
+            f" {theirs[first]} there and {ours[first]} here); if it has a policy file or"
+            " flags of its own, give them here too (--config)"
+        )
+
 
 _BAR = 12
 #: Of our own processor time, for estimates: somebody waits for the answer, and nobody else is here.
@@ -116,8 +302,8 @@ def plan(
     ahead = Forecaster(lambda: policy, seconds=_LOOK_AHEAD_S)
     estimates = partial(ahead.estimate, snapshot, decided)
     findings = (*audit(snapshot), *policies.findings())
-    said = api.plan(decided, snapshot, estimates=estimates)
-    written = {**said, "findings": api.findings(findings), **answer.written()}
+    said = documents.plan(decided, snapshot, estimates=estimates)
+    written = {**said, "findings": documents.findings(findings), **answer.written()}
     del written["generation"]  # a number of the live product that says nothing here
     show(
         document("Plan", written), output, lambda: answer.print(partial(page, estimates=estimates))
@@ -138,7 +324,7 @@ def _tell_passed_over(kinds: Counter[str]) -> None:
         tell(f"passed over: {said}")
 
 
-def page(snapshot: Snapshot, plan: Plan, estimates: api.Estimates = lambda _: None) -> None:
+def page(snapshot: Snapshot, plan: Plan, estimates: documents.Estimates = lambda _: None) -> None:
     """Print *plan*, and when who waits would start."""
     terminal = Terminal()
     terminal.lay_out(_head(snapshot, plan), Text())

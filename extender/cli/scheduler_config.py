@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import click
 import yaml
 
-from extender.cli.ask import check
-from extender.cli.typed.seconds import Seconds
+from extender.cli.connect import check
+from extender.cli.options import Seconds
 from extender.errors import BadInput
 from extender.settings import PREFERENCES, Settings, is_loopback
-from extender.tls import secret
+from extender.tls import hook_secret
 
 _HEAD = """\
 # Two entries, because httpTimeout is per entry: filter and preempt sit in the serial
@@ -232,22 +232,22 @@ def scheduler_config(
 
 def _plain(url: str) -> str:
     """Give *url* if nothing stands before its host; a command line is read by many."""
-    if secret.masked(url) != url:
+    if hook_secret.masked(url) != url:
         raise BadInput("--url has a secret in it, which others can see; give --hook-secret-file")
     return check(url, "--url", _URL)
 
 
 def _with_secret(url: str, path: str) -> str:
-    told = secret.read(path)
+    told = hook_secret.read(path)
     if not told:
         return url
     parts = urlsplit(url)
     if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         raise BadInput(
-            f"{secret.FLAG} {path}: on the way to {url} everybody could read the secret;"
+            f"{hook_secret.FLAG} {path}: on the way to {url} everybody could read the secret;"
             " take https, or an address on loopback"
         )
-    return secret.into(url, told)
+    return hook_secret.into(url, told)
 
 
 def _duration(seconds: float, flag: str) -> str:

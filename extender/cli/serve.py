@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 import click
 
 from extender import logs, server
-from extender.kube.api.client import Access
-from extender.policyfile import PolicyFile
+from extender.kube.client import Access
+from extender.policy_file import PolicyFile
 from extender.settings import Settings, check_environment, flag, variable
-from extender.tls import rotation, secret
+from extender.tls import hook_secret
+from extender.tls.server import hook_certificates, operations_certificates
 
 Command: TypeAlias = Callable[..., Any]
 
@@ -54,7 +55,7 @@ def serve(**values: Any) -> None:
     # one line, not with a worker that fails to boot.
     Access.load(settings.kubeconfig or None)
     PolicyFile(settings.config)
-    rotation.of_the_hooks(settings)
-    rotation.of_operations(settings)
-    secret.read(settings.hook_secret_file)
+    hook_certificates(settings)
+    operations_certificates(settings)
+    hook_secret.read(settings.hook_secret_file)
     server.serve(settings)

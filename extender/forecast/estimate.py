@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from extender.forecast.expectation import Lasting
+from extender.durations import clock, told
+from extender.forecast.durations import Lasting
 from extender.model.gang import GangKey
-from extender.text.spans import clock, told
 
 #: So many gangs are named; the others are counted.
 NAMED = 3

@@ -12,14 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from extender.durations import told
+from extender.forecast.durations import Experience
 from extender.forecast.estimate import Estimate
-from extender.forecast.experience import Experience
 from extender.forecast.lookahead import Effort, Lookahead
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, Standing
-from extender.plan.policy.options import Policy
-from extender.text.spans import told
+from extender.planner.plan import Plan, Standing
+from extender.planner.policy import Policy
 
 MOST_S = 1.0
 REST = 20.0

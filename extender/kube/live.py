@@ -6,21 +6,17 @@ import asyncio
 import logging
 
 from extender.cache.cluster import Cluster
-from extender.kube.act.bind import PipelinedBinder
-from extender.kube.act.events import ApiAnnouncer
-from extender.kube.act.evict import ApiEvictor
-from extender.kube.act.groups import LiveGroups
-from extender.kube.act.leases import ApiLeases
-from extender.kube.act.signs import ApiSigns
-from extender.kube.act.status import ApiStatusWriter
-from extender.kube.act.undo import CautiousUndo
-from extender.kube.act.wake import PipelinedWaker
-from extender.kube.api.client import Access, ActingAccess
-from extender.kube.api.pipeline import Pipeline
-from extender.kube.api.reviews import ApiReviewer
-from extender.kube.api.tally import ApiTally
+from extender.kube.client import Access, ActingAccess
 from extender.kube.decode.pods import to_pod
-from extender.kube.watch.follow import Watches
+from extender.kube.metrics import ApiTally
+from extender.kube.pipeline import Pipeline
+from extender.kube.read import ApiReviewer, LiveGroups
+from extender.kube.reflector import Watches
+from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.evict import ApiEvictor, CautiousUndo
+from extender.kube.write.leader import ApiLeases, ApiSigns
+from extender.kube.write.status import ApiAnnouncer, ApiStatusWriter
+from extender.kube.write.wake import PipelinedWaker
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.pod import Pod

@@ -22,7 +22,6 @@ from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources, total
 
 GangKey = NewType("GangKey", str)  # "namespace/name"
-
 #: Separates a shadow's kind from its name; no Kubernetes name can contain it, so the gang of
 #: the Job `train` (`job:train`) is never mistaken for the PodGroup `train`.
 SHADOW = ":"
@@ -234,3 +233,24 @@ class Gang:
         if self.problem is not None or self.is_exempt:
             return NOTHING
         return total(pod.requests for pod in self.by_status.get(Status.PENDING, ()))
+
+
+VOLCANO = "scheduling.volcano.sh"
+COSCHEDULING = "scheduling.x-k8s.io"
+KUBE_BATCH = "scheduling.sigs.dev"
+KUBE_BATCH_INCUBATOR = "scheduling.incubator.k8s.io"
+#: Groups that kube-scheduler assembles itself; we count them and let them pass.
+NATIVE = "scheduling.k8s.io"
+#: No object at all: pods make the gang by themselves.
+UNWRITTEN = ""
+#: Of two objects with the same name, the one that comes first here counts.
+MOST_TRUSTED_FIRST = (VOLCANO, COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, UNWRITTEN)
+#: Their PodGroups have no priority of their own; their pods speak for them.
+WITHOUT_PRIORITY = frozenset({COSCHEDULING, NATIVE, UNWRITTEN})
+#: The version of each in which we read and write.
+VERSIONS = {
+    VOLCANO: "v1beta1",
+    COSCHEDULING: "v1alpha1",
+    KUBE_BATCH: "v1alpha2",
+    KUBE_BATCH_INCUBATOR: "v1alpha1",
+}

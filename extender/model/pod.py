@@ -13,23 +13,18 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
 
 PodUid = NewType("PodUid", str)
-
 #: Begins the uid of a place kept for a pod that does not exist yet; no real uid looks like it.
 PLACEHOLDER = "placeholder:"
-
 #: Ends what kube-scheduler said of a pod while it is called to say it again. Its next word, even
 #: if it is the same, is written then: otherwise it writes nothing that is there already.
 CALLED = " (kube-scheduler was called to look again)"
-
 #: How our own refusals begin inside kube-scheduler's words.
 #: What kube-scheduler says of a node that has no room for a pod.
 _NO_ROOM = ("Insufficient ", "Too many pods")
 _OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
-
 #: Keeps the cluster itself alive: exempt whatever was set.
 SYSTEM_NAMESPACE = "kube-system"
 _CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
-
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -7,15 +7,76 @@ policy's business.
 
 from __future__ import annotations
 
+import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
 from typing import Any
 
-from extender.model import quantity
+from extender.errors import BadQuantity
+
+#: Amounts beyond this are cut to it, so that sums over all nodes stay within 64 bits.
+LARGEST = 2**50
+_FORM = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|([KMGTPE]i|[numkMGTPE])?)"
+)
+_MOST_DIGITS = 64
+_BINARY = {
+    suffix: Fraction(1024**power)
+    for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)
+}
+_POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_FACTOR = _BINARY | {suffix: Fraction(10) ** power for suffix, power in _POWERS.items()}
+
+
+# By type too: 1.0 is an amount, and true, which is equal to it, is none.
+@lru_cache(maxsize=4096, typed=True)
+def parse_quantity(text: str | int | float) -> Fraction:
+    """Read a quantity exactly."""
+    try:
+        written = str(text)
+    except ValueError as error:
+        raise BadQuantity("a number of thousands of digits") from error
+    form = _FORM.fullmatch(written) if len(written) <= _MOST_DIGITS else None
+    if form is None or isinstance(text, bool):
+        raise BadQuantity(text)
+    digits, exponent, suffix = form.groups()
+    if exponent:
+        return Fraction(digits) * Fraction(10) ** int(exponent)
+    return Fraction(digits) * _FACTOR[suffix] if suffix else Fraction(digits)
+
+
+def parse_whole(text: str | int | float) -> int:
+    """Read a quantity in whole units, rounded up."""
+    return _within_limits(ceil(parse_quantity(text)))
+
+
+def parse_milli(text: str | int | float) -> int:
+    """Read a quantity in thousandths, rounded up."""
+    return _within_limits(ceil(parse_quantity(text) * 1000))
+
+
+def write_milli(amount: int) -> str:
+    """Write thousandths: `1500` becomes `1500m`, `2000` becomes `2`."""
+    return f"{amount}m" if amount % 1000 else str(amount // 1000)
+
+
+def write_bytes(amount: int) -> str:
+    """Write bytes with the largest binary suffix that keeps the number whole."""
+    for suffix, factor in reversed(_BINARY.items()):
+        if amount and amount % factor == 0:
+            return f"{amount // int(factor)}{suffix}"
+    return str(amount)
+
+
+def _within_limits(amount: int) -> int:
+    return max(-LARGEST, min(LARGEST, amount))
+
 
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
-
 #: Quotas have two more names for it.
 _IN_MILLI = (CPU, "requests.cpu", "limits.cpu")
 _IN_BYTES = (MEMORY, "ephemeral-storage", "storage")
@@ -35,7 +96,7 @@ class Resources(Mapping[str, int]):
         """Read a Kubernetes resource list such as `{"cpu": "500m", "memory": "1Gi"}`."""
         return cls(
             {
-                name: quantity.milli(text) if name in _IN_MILLI else quantity.whole(text)
+                name: parse_milli(text) if name in _IN_MILLI else parse_whole(text)
                 for name, text in quantities.items()
             }
         )
@@ -152,7 +213,7 @@ def write_amount(name: str, amount: int) -> str:
     """Write one amount as Kubernetes does: `cpu` 1500 is `1500m`, `memory` 2**30 is `1Gi`."""
     kind = name.removeprefix("requests.").removeprefix("limits.")
     if kind == CPU:
-        return quantity.write_milli(amount)
+        return write_milli(amount)
     if kind in _IN_BYTES or kind.startswith("hugepages-"):
-        return quantity.write_bytes(amount)
+        return write_bytes(amount)
     return str(amount)

@@ -1,140 +1,200 @@
-"""An API server in memory: Kubernetes objects as plain dicts, told to whoever listens.
+"""One run: time, API server, kube-scheduler, extender and workloads, and the order of what happens.
 
-It implements the ports through which the extender acts (bind, wake, read a PodGroup), and keeps
-the same rules: a binding checks the uid, a pod is bound once, a nomination wakes.
+Everything is a callback of one clock. After each of them watches are delivered, binds go out beside
+each other, and kube-scheduler looks at its next pod a moment later.
 """
 
 from __future__ import annotations
 
-import copy
-import itertools
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any, TypeAlias
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
-from extender.model.gang import PodGroup
-from extender.ports import BindOrder, BindOutcome, BindResult, Clock, Settle, WakeOrder, Whose
-from extender.timing.clock import timestamp
+from extender.model.pod import Pod
+from extender.model.queue import DEFAULT_QUEUE, PriorityClass
+from extender.model.resources import Resources, total
+from extender.model.snapshot import Snapshot
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.policy import Policy
+from extender.planning_loop import LONGEST_REST_S
+from extender.settings import Settings
+from extender.sim import scenario as scenarios
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import VirtualTime
+from extender.sim.distributions import seconds
+from extender.sim.extender import DirectExtender
+from extender.sim.kube_scheduler import KubeScheduler, Ways
+from extender.sim.result import Outcome
+from extender.sim.scenario import NOTHING_GIVEN, Given, Scenario
+from extender.sim.workloads import Run, Workloads
 
-Object: TypeAlias = dict[str, Any]
-#: Told of every change: ADDED, MODIFIED or DELETED, and the object.
-Listener: TypeAlias = Callable[[str, Object], None]
-
-
-class SimCluster:
-    """Nodes, pods and PodGroups; every change reaches the listeners in order."""
-
-    def __init__(self, read_group: Callable[[Object], PodGroup], clock: Clock) -> None:
-        self._read_group = read_group
-        self._clock = clock
-        self._objects: dict[tuple[str, str, str], Object] = {}
-        self._listeners: list[Listener] = []
-        self._lock = threading.RLock()
-        self._uids = itertools.count(1)
-
-    def listen(self, listener: Listener) -> None:
-        """Tell *listener* of everything there is and of every change to come."""
-        with self._lock:
-            for existing in self._objects.values():
-                listener("ADDED", existing)
-            self._listeners.append(listener)
-
-    def create(self, thing: Object, *, keep_uid: bool = False) -> Object:
-        """Store *thing* under a new uid, or under the one it brings."""
-        with self._lock:
-            stored = copy.deepcopy(thing)
-            about = stored["metadata"]
-            if not keep_uid:
-                about["uid"] = f"sim-{next(self._uids):06d}"
-            about.setdefault("creationTimestamp", timestamp(self._clock.now()))
-            self._objects[_key(stored)] = stored
-            self._tell("ADDED", stored)
-            return stored
-
-    def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Remove an object at once."""
-        with self._lock:
-            gone = self._objects.pop((kind, namespace, name), None)
-            if gone is not None:
-                self._tell("DELETED", gone)
-
-    def change(self, thing: Object, change: Callable[[Object], None]) -> None:
-        """Replace *thing* by a changed copy; listeners keep what they were given."""
-        with self._lock:
-            current = self._objects.get(_key(thing))
-            if current is None or current["metadata"]["uid"] != thing["metadata"]["uid"]:
-                return
-            changed = copy.deepcopy(current)
-            change(changed)
-            self._objects[_key(changed)] = changed
-            self._tell("MODIFIED", changed)
-
-    def all(self, kind: str) -> list[Object]:
-        """Give every object of *kind*."""
-        with self._lock:
-            return [thing for (each, _, _), thing in self._objects.items() if each == kind]
-
-    def find(self, kind: str, uid: str) -> Object | None:
-        """Give the very object, None when it is gone."""
-        return next((each for each in self.all(kind) if each["metadata"]["uid"] == uid), None)
-
-    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
-        """Bind this very pod, only once, and only to a node that there is."""
-        for order in orders:
-            settle(order, self._bind(order))
-
-    def read(self, group: PodGroup) -> Future[PodGroup | None]:
-        """Give the PodGroup as it is now."""
-        with self._lock:
-            found = self._objects.get(("PodGroup", group.namespace, group.name))
-        return settled(self._read_group(found) if found else None)
-
-    def wake(self, orders: Sequence[WakeOrder]) -> None:
-        """Nominate each pod to its node; whoever listens as kube-scheduler looks at it again."""
-        for order in orders:
-            with self._lock:
-                pod = self._objects.get(("Pod", order.namespace, order.name))
-            if pod is not None:
-                self.change(pod, lambda it, node=order.nomination: _nominate(it, node))  # type: ignore[misc]
-
-    def _bind(self, order: BindOrder) -> BindOutcome:
-        with self._lock:
-            pod = self._objects.get(("Pod", order.namespace, order.name))
-            if pod is None or pod["metadata"]["uid"] != order.uid:
-                return BindOutcome(BindResult.LOST, "the pod is gone")
-            if order.whose is Whose.UNKNOWN:
-                # Our watch is never behind here: who is unknown there is nobody's to bind.
-                return BindOutcome(BindResult.FAILED, "this extender may not decide now")
-            if pod["spec"].get("nodeName", order.node) != order.node:
-                return BindOutcome(BindResult.LOST, "the pod is on another node")
-
-            if ("Node", "", order.node) not in self._objects:
-                return BindOutcome(BindResult.FAILED, "the chosen node does not exist")
-
-            def seat(it: Object) -> None:
-                it["spec"]["nodeName"] = order.node
-                it["status"]["phase"] = "Running"
-
-            self.change(pod, seat)
-            return BindOutcome(BindResult.BOUND)
-
-    def _tell(self, verb: str, thing: Object) -> None:
-        for listener in self._listeners:
-            listener(verb, thing)
+#: What kube-scheduler takes for one pod.
+CYCLE_S = 0.002
+#: How often it looks whose pause is over, and who has slept too long.
+PAUSES_S = 1.0
+SLEEPERS_S = 30.0
+#: As kube-scheduler is in what matters to us, without the questions that change nothing.
+WAYS = Ways(sample=None, backs_off=True, looks_in_vain=False)
 
 
-def _key(thing: Object) -> tuple[str, str, str]:
-    about = thing["metadata"]
-    return thing["kind"], about.get("namespace", ""), about["name"]
+class World:
+    """A cluster, empty at first; `run` lets time pass."""
+
+    def __init__(
+        self,
+        policy: Policy = policy_parser.DEFAULT,
+        seed: int = 0,
+        ways: Ways = WAYS,
+        settings: Settings | None = None,
+        rest_s: float = LONGEST_REST_S,
+    ) -> None:
+        settings = settings or Settings()
+        self.time = VirtualTime()
+        self.api = ApiServer(self.time)
+        self.extender = DirectExtender(self.time, self.api, policy, seed, settings, rest_s)
+        self.scheduler = KubeScheduler(self.time, self.api, self.extender, ways)
+        self.workloads = Workloads(self.time, self.api, settings.scheduler_name[0])
+        self.scheduler.let_preempt(self.extender, self._preempted)
+        self.extender.on_eviction = self.workloads.evicted
+        # Who is on the way to filter is let in there; a plan is for those who were sent away.
+        self.extender.is_quiet = lambda: not (self.scheduler.parked or self.scheduler.backoff)
+        self._has_turn = self._looks_at_pauses = False
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Let everybody hear what there is, and make the first plan."""
+        self._has_begun = True
+        self._deliver()
+        self.extender.start()
+        self.time.call_later(SLEEPERS_S, self._look_for_sleepers)
+        self._settle()
+
+    def run(self, until: float) -> None:
+        """Let time pass until *until*, in monotonic seconds."""
+        if not self._has_begun:
+            self.begin()
+        time = self.time
+        self._settle()
+        while (at := time.next_at) is not None and at <= until:
+            time.step()
+            self._settle()
+        time.pass_by(max(0.0, until - time.monotonic()))
+
+    def _settle(self) -> None:
+        """Let happen what takes no time."""
+        scheduler = self.scheduler
+        while True:
+            self._deliver()
+            if scheduler.has_new_room:
+                scheduler.wake_who_fits()
+            ready = scheduler.ready_to_bind
+            if not ready:
+                break
+            for uid in ready:
+                scheduler.send_bind(uid)
+        if self.extender.is_deferred and not self.extender.is_quiet():
+            self.extender.plan_soon()
+        if scheduler.active and not self._has_turn:
+            self._has_turn = True
+            self.time.call_later(CYCLE_S, self._turn)
+        if scheduler.backoff and not self._looks_at_pauses:
+            self._looks_at_pauses = True
+            self.time.call_later(PAUSES_S, self._look_at_pauses)
+
+    def _deliver(self) -> None:
+        api, to_extender, to_scheduler = self.api, self.api.to_extender, self.api.to_scheduler
+        while to_extender or to_scheduler:
+            while to_extender:
+                self.extender.hear(to_extender.popleft().change)
+            while to_scheduler:
+                self.scheduler.hear(to_scheduler.popleft())
+        api.wakes.clear()
+
+    def _turn(self) -> None:
+        self._has_turn = False
+        self.scheduler.schedule()
+
+    def _look_at_pauses(self) -> None:
+        self._looks_at_pauses = False
+        self.scheduler.end_pauses()
+
+    def _look_for_sleepers(self) -> None:
+        self.scheduler.tick()
+        self.time.call_later(SLEEPERS_S, self._look_for_sleepers)
+
+    def _preempted(self, victim: Pod) -> None:
+        self.workloads.evicted(victim.uid)
+        self.api.delete_pod(victim.uid)
 
 
-def _nominate(pod: Object, node: str) -> None:
-    pod["status"]["nominatedNodeName"] = node
+#: How often whoever watches is told how far it is.
+_STEPS = 100
 
 
-def settled(value: Any) -> Future[Any]:
-    """Give a future that waits for nothing."""
-    future: Future[Any] = Future()
-    future.set_result(value)
-    return future
+class Simulation:
+    """One run."""
+
+    def __init__(self, scenario: Scenario, policy: Policy, given: Given = NOTHING_GIVEN) -> None:
+        self._span_s = scenarios.span_s(scenario)
+        self.world = world = World(policy, scenario.seed, rest_s=scenarios.pace_s(scenario))
+        self.beginning = world.time.monotonic()
+        self._nodes = scenarios.nodes_of(scenario, given)
+        queues = scenarios.queues_of(scenario, given)
+        for node in self._nodes.values():
+            world.api.put(node)
+        for queue in queues.values():
+            world.api.put(queue)
+        for rank in sorted({stream.priority for stream in scenario.arrivals} - {0}):
+            world.api.put(PriorityClass(name=f"rank-{rank}", value=rank))
+        for job in scenarios.jobs_of(scenario, given):
+            world.workloads.submit(job)
+        for mishap in scenario.mishaps:
+            at = seconds(mishap.at, "at")
+            happens = partial(self._lose, mishap.lose) if mishap.lose else None
+            happens = happens or partial(self._restore, mishap.restore or "")
+            world.time.call_later(at, happens)
+        has = total(node.allocatable for node in self._nodes.values())
+        names = sorted({DEFAULT_QUEUE, *queues})
+        self.outcome = Outcome(
+            self._span_s, Resources(has), names, is_of_a_tree=policy.is_of_a_tree
+        )
+        world.workloads.on_room = self._room
+        world.extender.on_pass = self._planned
+
+    def run(self, told: Callable[[float], None] = lambda part: None) -> Outcome:
+        """Let it happen; *told* hears which part of it is over."""
+        with _little_garbage():
+            for step in range(1, _STEPS + 1):
+                self.world.run(self.beginning + self._span_s * step / _STEPS)
+                told(step / _STEPS)
+        self.world.workloads.count_until_now()
+        self.outcome.close(self.world.workloads.runs, self.world.extender.passes)
+        return self.outcome
+
+    def _at(self) -> float:
+        return self.world.time.monotonic() - self.beginning
+
+    def _room(self, run: Run, step: int) -> None:
+        self.outcome.room(run, step, self._at())
+
+    def _planned(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.outcome.planned(plan, self._at())
+
+    def _lose(self, name: str) -> None:
+        self.world.workloads.lose_node(name)
+
+    def _restore(self, name: str) -> None:
+        self.world.api.put(self._nodes[name])
+
+
+@contextmanager
+def _little_garbage() -> Iterator[None]:
+    """Look for cycles of garbage seldom: nearly all there is lives until the end."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Annotated
@@ -11,15 +11,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from extender import yaml_loader
 from extender.errors import BadInput
 from extender.model.node import Node
 from extender.model.pod import Shape
 from extender.model.queue import DEFAULT_QUEUE, Queue
 from extender.model.resources import PODS, Resources
-from extender.sim.chance import Chance, Clause, amounts, drawn, seconds
-from extender.sim.traces.reading import TraceWish
-from extender.sim.world.workloads import Job
-from extender.text import written
+from extender.sim.distributions import Chance, Clause, amounts, drawn, seconds
+from extender.sim.traces import TraceWish
+from extender.sim.workloads import Job
 
 #: What one scenario may come to.
 MOST_NODES = 5_000
@@ -29,9 +29,7 @@ LONGEST_S = 31 * 86400.0
 _PODS_OF_A_NODE = 110
 #: What stands wrong in a scenario is told with so many letters.
 _LONGEST_TOLD = 300
-
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
-
 Count = Annotated[int, Meta(ge=0, le=MOST_PODS)]
 
 
@@ -124,7 +122,7 @@ def read(text: str, name: str) -> Scenario:
 def parse(text: str, name: str) -> Scenario:
     """Read a scenario as it is written; what it means is not looked at yet."""
     try:
-        scenario = msgspec.convert(written.load(text), Scenario)
+        scenario = msgspec.convert(yaml_loader.load(text), Scenario)
         if not 0 < span_s(scenario) <= LONGEST_S:
             raise BadInput(f"span is {scenario.span}; give more than 0s and at most 31d")
     except BadInput as error:
@@ -300,3 +298,33 @@ def pace_s(scenario: Scenario) -> float:
     if scenario.pace is not None:
         return max(0.25, seconds(scenario.pace, "pace"))
     return max(0.25, span_s(scenario) / 2880)
+
+
+def check_ignored(scenario: Scenario, name: str) -> None:
+    """Raise `BadInput` for arrivals of which a part would silently do nothing."""
+    for stream in scenario.arrivals:
+        if wrong := _wrong(stream):
+            raise BadInput(f"{name}: arrivals {stream.name}: {wrong}")
+
+
+def _wrong(stream: Stream) -> str:
+    if stream.plain and (stream.size != 1 or stream.least is not None):
+        return "plain pods have no gang, so no size and no least; give count, or leave out plain"
+    if stream.before is None:
+        return ""
+    if stream.every is not None:
+        return "both every and before; leave one of them out"
+    if seconds(stream.before, "before") < seconds(stream.after, "after"):
+        return f"before {stream.before} is earlier than after {stream.after}; give the later one"
+    return ""
+
+
+def ignored_fields(scenario: Scenario, given: Given) -> Iterator[str]:
+    """Say what comes after the end; of a trace that is said where it is read."""
+    span, of_trace = span_s(scenario), {id(job) for job in given.jobs}
+    jobs = [job for job in jobs_of(scenario, given) if id(job) not in of_trace]
+    if late := sum(job.arrives_s > span for job in jobs):
+        yield f"arrivals: {late} of {len(jobs)} gangs would come after the span"
+    at = [seconds(mishap.at, "at") for mishap in scenario.mishaps]
+    if late := sum(each > span for each in at):
+        yield f"mishaps: {late} of {len(at)} would come after the span"

@@ -1,278 +1,183 @@
-"""The plan as JSON: one shape for the operations port, the command line and saved files."""
+"""The read-only API of the operations port: queues, gangs, findings, and why a gang waits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from extender.audit.finding import Finding
-from extender.forecast.estimate import NOT_COUNTED, Estimate
-from extender.model.caller import Caller
+import msgspec
+from flask import Blueprint, Response
+from flask.typing import ResponseReturnValue
+
+from extender.findings.finding import Finding
+from extender.forecast.forecaster import Forecaster
+from extender.kube.encode import listing
 from extender.model.gang import GangKey
-from extender.model.resources import PODS, Resources, write_amount
-from extender.model.snapshot import Snapshot
-from extender.plan.decision import Eviction, Kept, Plan, QueueFigures, ShareFigures, Verdict
-from extender.plan.verdict.explain import Explanation
-from extender.plan.verdict.shortfall import Shortfall
-from extender.reporting.journal import JournalLine
-from extender.web.whatif.remedied import TRYING
+from extender.planner.explain.explain import Remedying, explain, remedies
+from extender.planner.plan import NO_PLAN
+from extender.planner.policy import Policy
+from extender.status.history import Journal, Pass
+from extender.text import escaped
+from extender.web import documents
 
-Document = dict[str, Any]
-
-#: A gang may wait for thousands: of those that end last so many are listed, all are counted.
-_ENDINGS = 10
-
-Since = Callable[[GangKey], float | None]
-Estimates = Callable[[GangKey], Estimate | None]
+#: Pieces are of this size or a little more.
+PIECE = 64 * 1024
+_encode = msgspec.json.Encoder().encode
 
 
-def _never(key: GangKey) -> float | None:
-    return None
+def pieces(document: object) -> Iterator[bytes]:
+    """Write *document*; of an object its fields, and of lists their items, one by one."""
+    piece = bytearray()
+    for part in _parts(document):
+        piece += part
+        if len(piece) >= PIECE:
+            yield _plain(bytes(piece))
+            piece.clear()
+    if piece:
+        yield _plain(bytes(piece))
 
 
-def _nobody_asks(key: GangKey) -> Estimate | None:
-    return None
+def _plain(piece: bytes) -> bytes:
+    """Give *piece* with what would steer a terminal in JSON's own notation: people use curl."""
+    if piece.isascii() and b"\x7f" not in piece:
+        return piece
+    return escaped(piece.decode()).encode()
 
 
-def plan(
-    current: Plan,
-    snapshot: Snapshot | None = None,
-    since: Since = _never,
-    estimates: Estimates = _nobody_asks,
-) -> Document:
-    """Give the whole plan; with its *snapshot*, pods are named where they go.
-
-    *since* tells when a gang began to wait, to run, or to be over, *estimates* when it will start.
-    """
-    return {
-        "generation": current.generation,
-        "queues": queues(current),
-        "shares": [share(figures) for figures in current.shares.values()],
-        "gangs": gangs(current, snapshot, since, estimates),
-        "binds": _binds(current, snapshot) if snapshot else {},
-        "evictions": [eviction(each) for each in current.evictions],
-        "idle": amounts(current.idle.without(PODS)),
-        "kept": [kept(each) for each in current.kept],
-        "schedulers": schedulers(snapshot.callers.values(), snapshot.now) if snapshot else [],
-    }
+def _parts(document: Any, deep: int = 2) -> Iterator[bytes]:
+    if deep and isinstance(document, Mapping):
+        comma = b"{"
+        for key, value in document.items():
+            yield comma + _encode(str(key)) + b":"
+            yield from _parts(value, deep - 1)
+            comma = b","
+        yield b"}" if comma == b"," else b"{}"
+    elif deep and isinstance(document, list | tuple | Iterator):
+        comma = b"["
+        for each in document:
+            yield comma + _encode(each)
+            comma = b","
+        yield b"]" if comma == b"," else b"[]"
+    else:
+        yield _encode(document)
 
 
-def schedulers(callers: Iterable[Caller], now: float) -> list[Document]:
-    """Give what we hear of the kube-scheduler behind each scheduler name."""
-    return [
-        {
-            "name": each.name,
-            "voice": each.voice.value,
-            "asked_at": time(each.asked_at) if each.asked_at else None,
-            "words": each.words(now),
-            "complaint": each.complaint(now),
-        }
-        for each in callers
-    ]
+class Ops:
+    """Answers from the journal, which holds the last pass and every story."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: Callable[[], Policy],
+        now: Callable[[], float] = time.time,
+        findings: Callable[[], Sequence[Finding] | None] = lambda: None,
+        standby: Callable[[], Sequence[str]] = lambda: (),
+        forecaster: Forecaster | None = None,
+        remedied: Remedying = remedies,
+    ) -> None:
+        self._journal = journal
+        self._policy = policy
+        self._findings = findings
+        self._standby = standby
+        self._now = now
+        self._forecaster = forecaster or Forecaster(policy)
+        self._remedied = remedied
+
+    def blueprint(self) -> Blueprint:
+        """Give the routes."""
+        routes = Blueprint("ops", __name__, url_prefix="/api/v1")
+        routes.before_request(self.not_here)
+        routes.add_url_rule("/plan", view_func=self.plan)
+        routes.add_url_rule("/queues", view_func=self.queues)
+        routes.add_url_rule("/gangs", view_func=self.gangs)
+        routes.add_url_rule("/gangs/<namespace>/<name>", view_func=self.gang)
+        routes.add_url_rule("/pods/<namespace>/<name>", view_func=self.pod)
+        routes.add_url_rule("/findings", view_func=self.findings)
+        routes.add_url_rule("/snapshot", view_func=self.snapshot)
+        return routes
+
+    def not_here(self) -> ResponseReturnValue | None:
+        """Say who leads, while it is not us: what we know of plans is old or nothing."""
+        for sentence in self._standby():
+            return _json({"error": f"{sentence}; ask there"}, 503)
+        return None
+
+    def plan(self) -> ResponseReturnValue:
+        """Give the last plan."""
+        last = self._journal.last
+        if last is None:
+            return _json(documents.plan(NO_PLAN))
+        estimates = self._estimates(last)
+        return _json(documents.plan(last.plan, last.snapshot, self._journal.since, estimates))
+
+    def queues(self) -> ResponseReturnValue:
+        """Give every queue's figures."""
+        last = self._journal.last
+        return _json(documents.queues(last.plan) if last else [])
+
+    def gangs(self) -> ResponseReturnValue:
+        """Give every gang's verdict."""
+        last = self._journal.last
+        if last is None:
+            return _json([])
+        estimates = self._estimates(last)
+        return _json(documents.gangs(last.plan, last.snapshot, self._journal.since, estimates))
+
+    def gang(self, namespace: str, name: str) -> ResponseReturnValue:
+        """Give all there is to say about one gang."""
+        key, last = GangKey(f"{namespace}/{name}"), self._journal.last
+        if last is None:
+            return _not_planned()
+        story = self._journal.story(key)
+        told = explain(last.snapshot, last.plan, self._policy(), key, self._remedied)
+        if told is None:
+            message = f"there is no gang {key}; /api/v1/gangs lists those there are"
+            return _json({"error": message, "story": documents.lines(story)}, 404)
+        return _json(
+            documents.explanation(
+                told,
+                last.plan,
+                last.snapshot,
+                now=self._now(),
+                since=self._journal.since(key),
+                reason_since=self._journal.reason_since(key),
+                story=story,
+                estimates=self._estimates(last),
+            )
+        )
+
+    def _estimates(self, last: Pass) -> documents.Estimates:
+        return partial(self._forecaster.estimate, last.snapshot, last.plan)
+
+    def pod(self, namespace: str, name: str) -> ResponseReturnValue:
+        """Give all there is to say about the gang of one pod."""
+        last = self._journal.last
+        if last is None:
+            return _not_planned()
+        for gang in last.snapshot.gangs.values():
+            if gang.group.namespace == namespace and any(pod.name == name for pod in gang.pods):
+                return self.gang(namespace, gang.group.name)
+        return _json({"error": f"{namespace}/{name} is not a pod of ours"}, 404)
+
+    def findings(self) -> ResponseReturnValue:
+        """Give what makes no sense as it is written; 503 while nobody has looked."""
+        found = self._findings()
+        if found is None:
+            return _not_planned()
+        return _json(documents.findings(found))
+
+    def snapshot(self) -> ResponseReturnValue:
+        """Give the cluster as the last plan saw it, as a List that `plan -f` reads."""
+        last = self._journal.last
+        return _json(listing(last.snapshot) if last else {"kind": "List", "items": []})
 
 
-def queues(current: Plan) -> list[Document]:
-    """Give every queue's figures."""
-    return [queue(figures) for figures in current.queues.values()]
+def _not_planned() -> Response:
+    """Say that nobody knows yet: who asks must not take it for an answer."""
+    return _json({"error": "the first plan is being made; ask again in a moment"}, 503)
 
 
-def queue(figures: QueueFigures) -> Document:
-    """Give what one queue deserves, uses and wants."""
-    return {
-        "name": figures.name,
-        "weight": figures.weight,
-        "deserved": amounts(figures.deserved),
-        "allocated": amounts(figures.allocated),
-        "own": amounts(figures.own),
-        "requested": amounts(figures.requested),
-        "borrowed": amounts(figures.borrowed),
-        "share": round(figures.share, 6),
-        "overused": figures.overused,
-    }
-
-
-def share(figures: ShareFigures) -> Document:
-    """Give what one namespace may have of a queue, has at least, uses and wants."""
-    return {
-        "queue": figures.queue,
-        "namespace": figures.namespace,
-        "at_most": amounts(figures.at_most),
-        "at_least": amounts(figures.at_least),
-        "allocated": amounts(figures.allocated),
-        "requested": amounts(figures.requested),
-    }
-
-
-def gangs(
-    current: Plan,
-    snapshot: Snapshot | None = None,
-    since: Since = _never,
-    estimates: Estimates = _nobody_asks,
-) -> list[Document]:
-    """Give every gang's verdict."""
-    return [
-        gang(verdict, current, snapshot, since, estimates) for verdict in current.verdicts.values()
-    ]
-
-
-def gang(
-    verdict: Verdict,
-    current: Plan,
-    snapshot: Snapshot | None = None,
-    since: Since = _never,
-    estimates: Estimates = _nobody_asks,
-) -> Document:
-    """Give the verdict on one gang, since when it waits or runs, and where its members go."""
-    told = estimates(verdict.gang)
-    namespace, _, name = verdict.gang.partition("/")
-    began = since(verdict.gang)
-    ticket = current.tickets.get(verdict.gang)
-    return {
-        "namespace": namespace,
-        "name": name,
-        "queue": verdict.queue,
-        "min_member": verdict.min_member,
-        "members": verdict.members,
-        "phase": verdict.phase.value,
-        "verdict": verdict.standing.value,
-        "reason": verdict.reason.value,
-        "message": verdict.message,
-        "since": time(began) if began is not None else None,
-        "share": round(verdict.share, 6),
-        "estimate": estimate(told) if told is not None else None,
-        "placements": _named(verdict.gang, ticket.placements, snapshot) if ticket else {},
-        "pipelined": _named(verdict.gang, ticket.pipelined, snapshot) if ticket else {},
-    }
-
-
-def estimate(told: Estimate) -> Document:
-    """Give when a gang will start: `at`, `not_before`, or neither where nobody can tell."""
-    return {
-        "at": time(told.at) if told.at is not None else None,
-        "not_before": time(told.not_before) if told.not_before is not None else None,
-        "brief": told.brief,
-        "words": told.words,
-        "after": [
-            {
-                "gang": each.gang,
-                "ends_at": time(each.at),
-                "lasts_s": round(each.lasting.seconds, 1),
-                "ground": each.lasting.ground.value,
-                "samples": each.lasting.samples,
-            }
-            for each in told.after[-_ENDINGS:]
-        ],
-        "after_count": len(told.after),
-        "not_counted": NOT_COUNTED,
-    }
-
-
-def eviction(order: Eviction) -> Document:
-    """Give one pod that is asked to leave."""
-    return {
-        "pod": f"{order.namespace}/{order.name}",
-        "node": order.node,
-        "action": order.action,
-        "for": order.beneficiary,
-    }
-
-
-def kept(room: Kept) -> Document:
-    """Give idle room that is kept for somebody, or from everybody."""
-    return {"amounts": amounts(room.amounts), "for": room.whom, "why": room.words}
-
-
-def explanation(
-    told: Explanation,
-    current: Plan,
-    snapshot: Snapshot,
-    *,
-    now: float,
-    since: float | None,
-    reason_since: float | None,
-    story: Sequence[JournalLine],
-    estimates: Estimates = _nobody_asks,
-) -> Document:
-    """Give all there is to say about one gang."""
-    return {
-        **gang(told.verdict, current, snapshot, lambda _: since, estimates),
-        "priority": told.priority,
-        "lasted_s": _lasted(since, now),
-        "reason_since": time(reason_since) if reason_since is not None else None,
-        "reason_lasted_s": _lasted(reason_since, now),
-        "members_by_status": dict(told.members),
-        "missing": told.missing,
-        "queue_figures": queue(told.queue) if told.queue else None,
-        "share_figures": share(told.share) if told.share else None,
-        "needs": [_need(each) for each in told.needs],
-        "needs_count": told.needs_count,
-        "ahead": [{"gang": each.gang, "queue": each.queue, "why": each.why} for each in told.ahead],
-        "ahead_count": told.ahead_count,
-        "victims": [eviction(each) for each in told.victims],
-        "protected": dict(told.protected),
-        "kept": [kept(each) for each in told.kept],
-        "schedulers": schedulers(told.callers, snapshot.now),
-        "would_start_with": list(told.remedies),
-        "is_trying": told.remedies == TRYING,
-        "story": lines(story),
-    }
-
-
-def findings(found: Sequence[Finding]) -> list[Document]:
-    """Give what makes no sense as it is written."""
-    return [
-        {"kind": each.kind, "name": each.name, "reason": each.reason, "message": each.message}
-        for each in found
-    ]
-
-
-def lines(story: Sequence[JournalLine]) -> list[Document]:
-    """Give a story, oldest line first."""
-    return [
-        {"at": time(line.at), "cycle": line.cycle, "word": line.word, "text": line.text}
-        for line in story
-    ]
-
-
-def amounts(resources: Resources) -> dict[str, str]:
-    """Write amounts as Kubernetes does, sorted by name."""
-    return {name: write_amount(name, amount) for name, amount in sorted(resources.items())}
-
-
-def time(epoch: float) -> str:
-    """Write a time as Kubernetes does, with milliseconds."""
-    return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
-
-
-def _lasted(since: float | None, now: float) -> float | None:
-    return round(max(0.0, now - since), 1) if since is not None else None
-
-
-def _need(need: Shortfall) -> Document:
-    return {
-        "members": need.members,
-        "each": amounts(need.each.without(PODS)),
-        "slots": need.slots,
-        "empty_slots": need.empty_slots,
-        "takers": need.takers,
-        "obstacles": dict(need.obstacles),
-        "nearest": [{"node": near.node, "lacks": amounts(near.lacks)} for near in need.nearest],
-    }
-
-
-def _binds(current: Plan, snapshot: Snapshot) -> dict[str, str]:
-    return {
-        f"{key.partition('/')[0]}/{name}": node
-        for key, ticket in current.tickets.items()
-        for name, node in _named(key, ticket.placements, snapshot).items()
-    }
-
-
-def _named(key: GangKey, nodes: Mapping[Any, str], snapshot: Snapshot | None) -> dict[str, str]:
-    """Name pods instead of their uids, which mean nothing to people."""
-    members = snapshot.gangs.get(key) if snapshot else None
-    if members is None:
-        return {str(uid): node for uid, node in nodes.items()}
-    names = {pod.uid: pod.name for pod in members.pods}
-    return dict(sorted((names.get(uid, str(uid)), node) for uid, node in nodes.items()))
+def _json(document: object, status: int = 200) -> Response:
+    return Response(list(pieces(document)), status, mimetype="application/json")

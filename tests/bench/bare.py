@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from extender.kube.act.bind import PipelinedBinder
-from extender.kube.api.client import Access
-from extender.kube.api.pipeline import Pipeline
+from extender.kube.client import Access
+from extender.kube.pipeline import Pipeline
+from extender.kube.write.bind import PipelinedBinder
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome
 from tests.cluster.components import answers

@@ -14,25 +14,25 @@ from statistics import median
 
 from extender.model.memo import Memo
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from extender.sim import scenario as scenarios
-from extender.sim.outcome import Outcome
-from extender.sim.simulation import Simulation
+from extender.sim.cluster import Simulation
+from extender.sim.result import Outcome
 from tests.bench.bench_plan import Size, World
 
 HEAD = (
     "| long ones | `backfill` | the giant waits | small ones wait, median | small ones that ended"
     " | cpu in use |\n|---|---|---|---|---|---|"
 )
-WITHOUT = policies.parse("starvation: {backfill: 0s}")
+WITHOUT = policy_parser.parse("starvation: {backfill: 0s}")
 HONEST, LIARS = "keep their word", "leave after half of it"
 #: Line by line: what the long ones do, and how the policy has it.
 LINES = [
     (long, word, policy)
     for long in (HONEST, LIARS)
-    for word, policy in (("0s", WITHOUT), ("10m", policies.DEFAULT))
+    for word, policy in (("0s", WITHOUT), ("10m", policy_parser.DEFAULT))
 ]
 
 
@@ -86,7 +86,7 @@ def cost() -> str:
     told = []
     for with_words in (False, True):
         seen = crowded(with_words=with_words)
-        for policy in (WITHOUT, policies.DEFAULT):
+        for policy in (WITHOUT, policy_parser.DEFAULT):
             took = []
             for _ in range(4):
                 before = time.thread_time()

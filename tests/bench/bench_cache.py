@@ -22,13 +22,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from extender.cache.cluster import Cluster
-from extender.cache.inflight import Stage
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
+from extender.cache.reservation_table import Stage
+from extender.clock import SystemClock
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
 from extender.kube.decode.pods import pod as decode_pod, to_pod
-from extender.kube.watch.follow import Watches
+from extender.kube.reflector import Watches
 from extender.model.pod import PodUid
-from extender.timing.clock import SystemClock
 
 from .canned_api import Size, pod
 

@@ -15,18 +15,18 @@ from statistics import median
 
 import msgspec
 
+from extender.forecast.durations import Experience
 from extender.forecast.estimate import Estimate
-from extender.forecast.experience import Experience
 from extender.forecast.lookahead import Effort, Lookahead
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, Standing
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import Plan, Standing
+from extender.planner.planner import make_plan
 from extender.sim import scenario as scenarios
-from extender.sim.outcome import percentile
-from extender.sim.simulation import Simulation
-from extender.sim.world.workloads import Run
+from extender.sim.cluster import Simulation
+from extender.sim.result import percentile
+from extender.sim.workloads import Run
 from tests.bench.bench_plan import Size, World
 
 SMALL = ("deadlock", "greedy-queue", "mixed-drf", "node-loss", "starving-giant", "backfill")
@@ -58,7 +58,7 @@ class Asker:
             return
         self.next_at = snapshot.now + self.every_s
         # As many plans as in production, and as long as they take: the same on every machine.
-        ahead = Lookahead(snapshot, plan, policies.DEFAULT, self.experience, Effort())
+        ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, self.experience, Effort())
         self.told |= {key: told for key in new if (told := ahead.estimate(key)) is not None}
 
     def ran(self, run: Run) -> None:
@@ -73,7 +73,7 @@ def row(name: str, *, declared: bool = False) -> str:
     if declared:
         streams = [msgspec.structs.replace(each, declared=True) for each in scenario.arrivals]
         scenario = msgspec.structs.replace(scenario, arrivals=streams)
-    simulation = Simulation(scenario, policies.DEFAULT)
+    simulation = Simulation(scenario, policy_parser.DEFAULT)
     asker = Asker(every_s=_SELDOM_S.get(name, _EVERY_S))
     simulation.world.workloads.on_run = asker.ran
     counted = simulation.world.extender.on_pass
@@ -112,13 +112,13 @@ def cost() -> str:
     """Say what one run ahead takes, of 500 nodes and 1,000 waiting gangs."""
     world = World(Size(nodes=500, running=10_000, gangs=1_000, members=20, cpu=4))
     snapshot = world.cluster.snapshot(1_000.0)
-    plan, experience = make_plan(snapshot, policies.DEFAULT), Experience()
+    plan, experience = make_plan(snapshot, policy_parser.DEFAULT), Experience()
     for key, gang in snapshot.gangs.items():
         experience.note(key, gang.queue, 60.0 if gang.on_nodes else 600.0)
     waits = [key for key, v in plan.verdicts.items() if v.standing is Standing.WAITING]
     effort = Effort(seconds=1.0, spent=time.thread_time)
     before = time.thread_time()
-    ahead = Lookahead(snapshot, plan, policies.DEFAULT, experience, effort)
+    ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, experience, effort)
     answers = [ahead.estimate(key) for key in waits]
     took = time.thread_time() - before
     known = sum(each is not None and each.at is not None for each in answers)

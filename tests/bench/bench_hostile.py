@@ -15,8 +15,8 @@ from rich.table import Table
 
 from extender.model.pod import HostPort, NodeTerm, Requirement, Shape
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.plan.decision import Standing
-from extender.plan.planner import make_plan
+from extender.planner.plan import Standing
+from extender.planner.planner import make_plan
 from tests.bench.bench_plan import timed
 from tests.builders import amounts, gang, node, nodes, pod, snapshot
 

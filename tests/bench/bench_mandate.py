@@ -12,8 +12,8 @@ import time
 import timeit
 from functools import partial
 
-from extender.kube.act.bind import PipelinedBinder
-from extender.leadership.term import Term
+from extender.kube.write.bind import PipelinedBinder
+from extender.leader.fencing import Term
 from extender.ports import Mandate, OpenMandate
 from tests.api_server import connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes

@@ -25,9 +25,9 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.queue import Queue
 from extender.model.resources import Resources
-from extender.plan.decision import Plan, Standing
-from extender.plan.planner import make_plan
-from extender.sim.world.virtual_time import VirtualTime
+from extender.planner.plan import Plan, Standing
+from extender.planner.planner import make_plan
+from extender.sim.clock import VirtualTime
 
 MI, GI = 2**20, 2**30
 NODE = Resources({"cpu": 32_000, "memory": 128 * GI, "pods": 110})

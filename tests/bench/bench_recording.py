@@ -13,12 +13,10 @@ from pathlib import Path
 from statistics import median
 
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.recording.folder import Folder
-from extender.recording.reading import Recording
-from extender.recording.writing import Writing
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.replay.recording import Folder, Recording, Writing
 from tests.bench.bench_plan import RUNNING, Size, World
 
 SIZES = (
@@ -71,7 +69,7 @@ class _Pen:
 
     def write(self, snapshot: Snapshot, plan: Plan) -> tuple[int, float]:
         began = time.thread_time()
-        self._writing.write(snapshot, policies.DEFAULT, plan)
+        self._writing.write(snapshot, policy_parser.DEFAULT, plan)
         took = time.thread_time() - began
         before, self._size = self._size, sum(each.stat().st_size for each in self._folder.iterdir())
         return self._size - before, took
@@ -79,7 +77,7 @@ class _Pen:
 
 def _timed(snapshot: Snapshot) -> tuple[Plan, float]:
     began = time.thread_time()
-    plan = make_plan(snapshot, policies.DEFAULT)
+    plan = make_plan(snapshot, policy_parser.DEFAULT)
     return plan, time.thread_time() - began
 
 
@@ -88,7 +86,7 @@ def _moved(world: World, size: Size, number: int) -> tuple[Snapshot, Plan]:
     for place in range(number * 20, number * 20 + 20):
         world.gang(f"wait-{place:05}", place % size.queues, size.members, RUNNING, size.nodes)
     snapshot = world.cluster.snapshot(2_000.0 + number)
-    return snapshot, make_plan(snapshot, policies.DEFAULT)
+    return snapshot, make_plan(snapshot, policy_parser.DEFAULT)
 
 
 def _told(passes: list[tuple[int, float]]) -> str:

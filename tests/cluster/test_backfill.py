@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.plan.policy.policies import DEFAULT_TEXT
+from extender.planner.policy_parser import DEFAULT_TEXT
 from tests import objects
 
 from .api import Api, ApiError, Object

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.plan.policy import policies
+from extender.planner import policy_parser
 from tests.unit.stories.comparing import EMBEDDED, REAL, WRITTEN, differences, written
 from tests.unit.stories.embedded import EmbeddedStage, policy_of
 from tests.unit.stories.stage import SCHEDULER
@@ -38,7 +38,7 @@ class Theatre:
 @pytest.fixture(scope="module")
 def theatre(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
-    policy.write_text(policies.DEFAULT_TEXT)
+    policy.write_text(policy_parser.DEFAULT_TEXT)
     with running_pair(plane, f"--config={policy}", scheduler_name=SCHEDULER) as pair:
         yield Theatre(pair, policy)
 
@@ -72,7 +72,7 @@ def test_an_embedded_cluster_that_decides_otherwise_is_found_out(
     plane: ControlPlane, theatre: Theatre, namespace: str
 ) -> None:
     story = STORIES["family"]
-    without_ceilings = policies.DEFAULT_TEXT.replace("  - name: proportion\n", "")
+    without_ceilings = policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "")
 
     found = differences(
         story,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from extender.plan.policy.policies import DEFAULT_TEXT
+from extender.planner.policy_parser import DEFAULT_TEXT
 from tests import objects
 
 from .api import Api, Object

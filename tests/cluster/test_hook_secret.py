@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.tls import secret
+from extender.tls import hook_secret
 from tests import objects
 
 from .api import Api
@@ -87,7 +87,7 @@ def test_kube_scheduler_sends_it_with_every_call_and_writes_it_into_no_event(
         api.create(objects.pod("unanswered", namespace, node_selector=selector, **OURS))
         wait_for(lambda: ear.url[7:] in said(api, namespace), 60, "it says whom it cannot reach")
 
-    told = base64.b64encode(f"{secret.USER}:{SECRET}".encode()).decode()
+    told = base64.b64encode(f"{hook_secret.USER}:{SECRET}".encode()).decode()
     assert set(ear.heard) == {f"Basic {told}"}
     assert SECRET not in said(api, namespace)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.plan.policy import policies
+from extender.planner import policy_parser
 from tests import objects
 
 from . import telling
@@ -36,7 +36,7 @@ ROLE = "volcano.sh/task-spec"
 def pair(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GangScheduler]:
     """A pair whose plans know of no budgets (Volcano's installer leaves the plugin out too)."""
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
-    policy.write_text(policies.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
+    policy.write_text(policy_parser.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
     options = (f"--config={policy}", f"--stuck-s={STUCK_S}")
     with running_pair(plane, *options, scheduler_name=SCHEDULER) as made:
         yield made

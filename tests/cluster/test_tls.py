@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from extender.tls.issuing import Authority
+from extender.tls.issue import Authority
 from tests import objects
 
 from .api import Api

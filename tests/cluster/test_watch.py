@@ -17,13 +17,13 @@ import msgspec
 import pytest
 
 from extender.cache.cluster import Cluster
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.decode.watched import resources
-from extender.kube.watch.follow import LIMITS, Watches, WatchLimits
-from extender.kube.watch.progress import Signal
+from extender.clock import SystemClock
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
+from extender.kube.decode.resources import resources
+from extender.kube.list_watch import Signal
+from extender.kube.reflector import LIMITS, Watches, WatchLimits
 from extender.model.gang import GangKey
-from extender.timing.clock import SystemClock
 from tests import objects
 from tests.unit.cache.test_convergence import as_figures
 
@@ -209,7 +209,7 @@ def test_the_mirror_agrees_with_a_fresh_list(lab: ControlPlane, streaming: bool)
 def test_a_compacted_history_is_made_up_for_by_a_new_list(
     lab: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "extender.kube.watch.follow")
+    caplog.set_level("INFO", "extender.kube.reflector")
     work(lab.api, "old")
     with watching(lab) as (watched, wire):
         wire.cut()

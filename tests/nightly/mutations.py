@@ -31,22 +31,22 @@ ROOT = Path(__file__).parents[2]
 #: The name, the file and the tests that run first; what is wrong; the text, which the file has
 #: exactly once; what replaces it.
 TABLE = """
-lapsed-reservation-kept  cache/inflight.py  cache/test_inflight.py
+lapsed-reservation-kept  cache/reservation_table.py  cache/test_inflight.py
     The capacity reserved for a gang that never came is not released.
 -   self._drop(each.uid)
 +   pass
 
-capacity-free-while-binding  holds/barrier.py  permit/test_barrier.py
+capacity-free-while-binding  permit/runner.py  permit/test_barrier.py
     A reservation ends when its binding is sent, and not when the watch shows the pod.
 -   self._inflight.committing(each.uid, each.node)
 +   self._inflight.release(each.uid)
 
-node-reserved-twice  promises/free_room.py  test_cycle.py
+node-reserved-twice  reservations/capacity.py  test_cycle.py
     A plan's reservations are judged without those made since its snapshot.
 -   idle.amount(each) - promised.amount(each) - committed.amount(each)
 +   idle.amount(each) - committed.amount(each)
 
-starving-gang-loses-its-room  promises/free_room.py  reservations/test_arrivals.py
+starving-gang-loses-its-room  reservations/capacity.py  reservations/test_arrivals.py
     A new pod may use the capacity that is kept for a gang that waits too long.
 -   promised.amount(each) + fence.amount(each)
 +   promised.amount(each)
@@ -56,12 +56,12 @@ terminating-pod-takes-no-room  cache/pods.py  cache/test_cluster.py
 -   pod is None or not pod.node or pod.status in FINISHED_SET:
 +   pod is None or not pod.node or pod.status in FINISHED_SET | {Status.RELEASING}:
 
-bound-member-forgotten  cache/roster.py  cache/test_inflight.py
+bound-member-forgotten  cache/members.py  cache/test_inflight.py
     A member on a node counts as started only once its containers run, also after a restart.
 -   _SEATED = SEATED_SET | {Status.SUCCEEDED}
 +   _SEATED = frozenset({Status.RUNNING, Status.SUCCEEDED})
 
-queue-allow-list-ignored  cache/assignment.py  cache/test_assignment.py
+queue-allow-list-ignored  cache/queue_policy.py  cache/test_assignment.py
     A namespace may use a queue that its list does not name.
 -   return namespace.allows(queue) and not self._policy.denies(namespace)
 +   return not self._policy.denies(namespace)
@@ -71,62 +71,62 @@ bind-before-minimum  cache/cluster.py  cache/test_inflight.py
 -   seen + self.inflight.bound_in(key)
 +   seen + len(self.inflight.of_gang(key))
 
-role-minimum-ignored  holds/machine/standing.py  permit/test_gathering.py
+role-minimum-ignored  permit/checks.py  permit/test_gathering.py
     A late member is bound at once though its gang lacks members of a role.
--   facts.seated(gang) >= group.min_member and quorum.is_satisfied(
-+   facts.seated(gang) >= group.min_member or quorum.is_satisfied(
+-   facts.seated(gang) >= group.min_member and is_satisfied(
++   facts.seated(gang) >= group.min_member or is_satisfied(
 
-held-bind-never-times-out  holds/machine/gathering.py  permit/test_barrier.py
+held-bind-never-times-out  permit/assembling.py  permit/test_barrier.py
     A bind that waits for its gang is not answered at its deadline.
 -   yield from self._table.end(assembly, Cause.DEADLINE, now)
 +   pass
 
-partly-bound-gang-stays  holds/machine/forward.py  permit/test_broken.py
+partly-bound-gang-stays  permit/committing.py  permit/test_broken.py
     A gang that was bound in part and cannot be completed is not taken back.
--   elif limits.take_back_s and seated.total and not quorum.is_satisfied(group, seated):
+-   elif limits.take_back_s and seated.total and not checks.is_satisfied(group, seated):
 +   elif False:
 
-ceiling-rounds-up  plan/queues/quota.py  planner/queues/test_quota.py
+ceiling-rounds-up  planner/quota.py  planner/queues/test_quota.py
     A pod of which only a part fits below the ceiling of its queue is admitted.
 -   int(left) // amount), scarcest
 +   -(-int(left) // amount)), scarcest
 
-reclaim-from-due  plan/plugins/proportion.py  planner/plugins/test_proportion.py
+reclaim-from-due  planner/plugins/proportion.py  planner/plugins/test_proportion.py
     A queue that uses no more than it deserves has to give capacity back.
 -   return excess(queue.allocated, self.deserved(queue), claim.pod.requests)
 +   return list(claim.pod.requests.without(PODS))
 
-dominant-share-of-cpu-alone  plan/arithmetic.py  planner/plugins/test_orders.py
+dominant-share-of-cpu-alone  planner/policy.py  planner/plugins/test_orders.py
     The dominant share of a gang is its share of cpu, whatever else it uses more of.
 -   if share > largest and amount >= self.close(name):
 +   if name == CPU and amount >= self.close(name):
 
-gang-evicted-in-part  plan/victims/units.py  planner/test_victims.py
+gang-evicted-in-part  planner/victims/units.py  planner/test_victims.py
     A gang of which one member may not be evicted loses all the others.
 -   if is_ours or self._is_busy(gang) or not left or len(left) < present:
 +   if is_ours or self._is_busy(gang) or not left:
 
-unknown-bind-called-failed  kube/act/bind.py  kube/act/test_bind.py
+unknown-bind-called-failed  kube/write/bind.py  kube/act/test_bind.py
     A bind that was sent and not answered is reported as failed.
 -   UNKNOWN if errand.unsure or is_open else TIMED_OUT
 +   TIMED_OUT
 
-bind-out-of-term  kube/act/bind.py  kube/act/test_terms.py
+bind-out-of-term  kube/write/bind.py  kube/act/test_terms.py
     A bind is sent though the term in which it was ordered is over.
 -   return errand.order.whose is not Whose.OURS or self._mandate.holds(errand.term)
 +   return True
 
-older-event-wins  kube/watch/order.py  kube/watch/test_order.py
+older-event-wins  kube/list_watch.py  kube/watch/test_order.py
     An event of the watch that comes late overwrites a newer one.
 -   if at <= self._listed or at < known or (at == known and not is_gone):
 +   if at <= self._listed:
 
-exempt-pod-waits  gate.py  hooks/test_gate.py
+exempt-pod-waits  hooks/gate.py  hooks/test_gate.py
     A pod of an exempt namespace, or of another scheduler, is judged like any other.
 -   return pod.asks_nobody or bool(pod.node) or member.native
 +   return bool(pod.node) or member.native
 
-hook-secret-not-compared  web/http/callers.py  web/test_strangers.py
+hook-secret-not-compared  hooks/server.py  web/test_strangers.py
     A caller of the hooks may show any secret.
 -   scheme.lower() == b"basic" and hmac.compare_digest(password, self._secret)
 +   scheme.lower() == b"basic" and bool(password)

@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 
 from extender.model.queue import Namespace, Queue, Share
 from extender.model.resources import Resources
-from extender.plan.policy.policies import DEFAULT
-from extender.sim.world.api_server import MOODS
-from extender.sim.world.kube_scheduler import Ways
+from extender.planner.policy_parser import DEFAULT
+from extender.sim.api_server import MOODS
+from extender.sim.kube_scheduler import Ways
 
 from .referee import Breach
 from .world import GPU, TREE, World, amounts

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
-from extender.gate import Filtered
+from extender.hooks.gate import Filtered
 from extender.model.gang import GangKey, Membership
 from extender.model.node import Node
 from extender.model.pod import FINISHED_SET, Pod, PodUid
 from extender.model.queue import DEFAULT_QUEUE, Queue
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.ports import BindOrder
-from extender.sim.world.api_server import ApiServer
-from extender.sim.world.kube_scheduler import KubeScheduler
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import VirtualTime
+from extender.sim.kube_scheduler import KubeScheduler
 
 from .system import Promise, System
 

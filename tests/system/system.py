@@ -15,35 +15,34 @@ from typing import NamedTuple
 
 from extender.cache.changes import Change
 from extender.cache.cluster import Cluster
-from extender.cache.inflight import Stage
-from extender.cycle import Cycle, Published
-from extender.gate import Filtered, Gate
-from extender.hearing.hearing import Hearing
-from extender.holds.barrier import Barrier, Observer
-from extender.holds.looptimer import Rounds
-from extender.holds.machine.book import Book
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import CallId
-from extender.holds.mirror import MirrorFacts, listen
+from extender.cache.reservation_table import Stage
+from extender.clock import Rounds
+from extender.hooks.gate import Filtered, Gate
+from extender.liveness import Hearing
 from extender.metrics import Metrics
-from extender.model.caller import Voice
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod, PodUid, Shape
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Snapshot
-from extender.plan.decision import Eviction, Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
+from extender.model.snapshot import Snapshot, Voice
+from extender.permit.facts import MirrorFacts, listen
+from extender.permit.machine import Book
+from extender.permit.messages import CallId
+from extender.permit.runner import Barrier, Observer
+from extender.permit.timeouts import Limits
+from extender.planner import policy_parser
+from extender.planner.plan import Eviction, Plan
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
+from extender.planning_loop import Cycle, Published
 from extender.ports import BindOrder, EvictOrder, WakeOrder
-from extender.promises import tickets
-from extender.promises.arrivals import Arrivals
-from extender.promises.ledger import LOOK_S, Ledger
-from extender.promises.summons import LOOK_S as SUMMONS_LOOK_S, Summons
-from extender.promises.tickets import Tickets
-from extender.sim.world.api_server import ApiServer
-from extender.sim.world.virtual_time import VirtualTime
+from extender.reservations import apply_plan
+from extender.reservations.apply_plan import Tickets
+from extender.reservations.arrivals import Arrivals
+from extender.reservations.ledger import LOOK_S, Ledger
+from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, Summons
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import VirtualTime
 from tests.doubles import RecordingObserver
 
 from .stepwise import Stepwise
@@ -74,7 +73,7 @@ class System:
     """Cache, promises, gate, cycle and barrier, wired as the real ones are."""
 
     def __init__(
-        self, time: VirtualTime, api: ApiServer, policy: Policy = policies.DEFAULT
+        self, time: VirtualTime, api: ApiServer, policy: Policy = policy_parser.DEFAULT
     ) -> None:
         self.metrics = Metrics()
         self._policy = policy
@@ -213,11 +212,11 @@ class System:
             self._pass.abandon()
 
     def _run_pass(self) -> None:
-        usual, tickets.SLICE = tickets.SLICE, 1
+        usual, apply_plan.SLICE = apply_plan.SLICE, 1
         try:
             self._cycle.run_once()
         finally:
-            tickets.SLICE = usual
+            apply_plan.SLICE = usual
 
     def _make_plan(self, snapshot: Snapshot) -> Plan:
         self._stand_still(SNAPSHOT_TAKEN)

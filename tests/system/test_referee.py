@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.gate import Filtered
+from extender.hooks.gate import Filtered
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.model.queue import Namespace, Share
@@ -331,7 +331,7 @@ def test_a_part_that_fails_and_only_logs_it(world: World) -> None:
         try:
             raise ZeroDivisionError
         except ZeroDivisionError:
-            logging.getLogger("extender.holds").exception("barrier failed")
+            logging.getLogger("extender.permit").exception("barrier failed")
 
     broken(world, "crash", fail)
 

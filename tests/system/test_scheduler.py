@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from extender.gate import Filtered
+from extender.hooks.gate import Filtered
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.ports import BindOrder, WakeOrder
-from extender.sim.world.kube_scheduler import BIND_TIMEOUT_S, Ways
+from extender.sim.kube_scheduler import BIND_TIMEOUT_S, Ways
 
 from .world import World, uid
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from extender.model.pod import Status
-from extender.sim.world.api_server import Read
+from extender.sim.api_server import Read
 
 from .world import World, worlds
 

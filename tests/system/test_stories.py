@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from extender.model.caller import Voice
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.sim.world.kube_scheduler import Ways
+from extender.model.snapshot import Voice
+from extender.sim.kube_scheduler import Ways
 
 from .world import GPU, TREE, World, amounts, key, uid, worlds
 

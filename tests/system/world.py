@@ -12,18 +12,18 @@ from dataclasses import replace
 from typing import Any
 
 from extender.cache.changes import SeenPod
-from extender.gate import Filtered
+from extender.hooks.gate import Filtered
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape
 from extender.model.queue import Queue
 from extender.model.resources import Resources
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
+from extender.planner import policy_parser
+from extender.planner.policy import Policy
 from extender.ports import BindOrder
-from extender.sim.world.api_server import ApiServer, Binding
-from extender.sim.world.kube_scheduler import KubeScheduler, Ways
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.api_server import ApiServer, Binding
+from extender.sim.clock import VirtualTime
+from extender.sim.kube_scheduler import KubeScheduler, Ways
 
 from .referee import Referee
 from .system import SCHEDULER, System
@@ -45,7 +45,7 @@ def amounts(cpu: int = 0, gpu: int = 0, memory: int = 0, pods: int = 0) -> Resou
 
 
 #: Queues as a tree, in which every ancestor's ceiling counts.
-TREE = policies.parse(
+TREE = policy_parser.parse(
     """
     actions: "enqueue, allocate, backfill"
     tiers:
@@ -80,7 +80,7 @@ class World:
     def __init__(
         self,
         ways: Ways | None = None,
-        policy: Policy = policies.DEFAULT,
+        policy: Policy = policy_parser.DEFAULT,
         kind: type[System] = System,
     ) -> None:
         self.time = VirtualTime()
@@ -441,7 +441,9 @@ def worlds() -> Iterator[Callable[..., World]]:
     """Give a maker of worlds, which are closed in the end."""
     made: list[World] = []
 
-    def make(ways: Ways | None = None, policy: Policy = policies.DEFAULT, **nodes: int) -> World:
+    def make(
+        ways: Ways | None = None, policy: Policy = policy_parser.DEFAULT, **nodes: int
+    ) -> World:
         """Give a world with nodes of so many cpus, in which the first pass was made."""
         made.append(World(ways, policy))
         for name, cpu in nodes.items():

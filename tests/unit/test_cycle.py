@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from extender import cycle
-from extender.cache.inflight import Stage
-from extender.cycle import REST, SHORT_REST, rest
+from extender import planning_loop
+from extender.cache.reservation_table import Stage
 from extender.model.gang import GangKey, PodGroup
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.planning_loop import REST, SHORT_REST, rest
 from tests.builders import GANG, pod, pod_group, seen, shape, uid
 from tests.unit.reservations.world import World
 
@@ -162,7 +162,7 @@ def test_but_for_a_shorter_one_while_a_gang_waits_for_the_next_plan_alone(
         return make_plan(snapshot)
 
     world.make_plan = plan
-    monkeypatch.setattr(cycle, "rest", lambda _, times=REST: 60.0 if times == REST else 0.0)
+    monkeypatch.setattr(planning_loop, "rest", lambda _, times=REST: 60.0 if times == REST else 0.0)
     world.cycle.start()
     try:
         assert planned.acquire(timeout=20)

@@ -9,28 +9,28 @@ from click.testing import CliRunner
 
 from extender.cache.changes import Upsert
 from extender.cache.cluster import Cluster
-from extender.cli.live.spoken import is_said
 from extender.cli.main import main
-from extender.cli.printed.terminal import tell
+from extender.cli.output import tell
+from extender.cli.schema import is_said
+from extender.clock import SystemClock
 from extender.errors import BadConfiguration, BadQuantity, MalformedCall, Unreachable
-from extender.kube.decode import pods, watched
-from extender.kube.decode.codec import WatchLine
-from extender.kube.watch.progress import Progress, Signal
-from extender.model import quantity
-from extender.model.dialect import VOLCANO
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.hooks import wire
+from extender.kube.decode import pods, resources
+from extender.kube.decode.decoder import WatchLine
+from extender.kube.encode import dump
+from extender.kube.list_watch import Progress, Signal
+from extender.model.gang import VOLCANO
+from extender.model.resources import parse_quantity
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
 from extender.settings import Settings
-from extender.timing.clock import SystemClock
-from extender.web import wire
-from extender.web.dump import dump
-from extender.web.http.writing import pieces
+from extender.web.api import pieces
 from tests.nightly.fuzz.edge import CORPUS, must_be_text
 from tests.nightly.fuzz.edges.hook_port import HookStreams
 from tests.nightly.fuzz.edges.page_port import PageStreams
 from tests.nightly.fuzz.edges.terminal import _documents
 
-PODS = watched.pods(frozenset({"gang-scheduler"}))
+PODS = resources.pods(frozenset({"gang-scheduler"}))
 
 
 def kept(name: str) -> bytes:
@@ -39,15 +39,15 @@ def kept(name: str) -> bytes:
 
 
 def test_true_is_no_amount_not_even_after_one() -> None:
-    assert quantity.parse(1.0) == 1
+    assert parse_quantity(1.0) == 1
 
     with pytest.raises(BadQuantity):
-        quantity.parse(True)
+        parse_quantity(True)
 
 
 def test_an_amount_of_any_length_is_refused_in_a_short_sentence() -> None:
     with pytest.raises(BadQuantity) as caught:
-        quantity.parse("x" * 100_000)
+        parse_quantity("x" * 100_000)
 
     assert len(str(caught.value)) < 200
 
@@ -58,14 +58,14 @@ def test_an_amount_that_is_nearly_one_is_quoted_whole() -> None:
 
 @pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
 def test_a_queue_without_a_name_does_not_stop_the_planner(verb: str) -> None:
-    codec = watched.queues(VOLCANO)
+    codec = resources.queues(VOLCANO)
     thing = {"metadata": {"resourceVersion": "7"}, "spec": {"weight": 1}}
     event = json.dumps({"type": verb, "object": thing}).encode()
 
     assert codec.line(event) == WatchLine(verb, "7")
     assert codec.item(json.dumps(thing).encode()) is None
     cluster = Cluster.of(Settings(), SystemClock())
-    assert make_plan(cluster.snapshot(0.0), policies.DEFAULT).verdicts == {}
+    assert make_plan(cluster.snapshot(0.0), policy_parser.DEFAULT).verdicts == {}
 
 
 def test_an_event_that_is_not_utf8_breaks_the_stream_and_nothing_else() -> None:
@@ -196,7 +196,7 @@ def test_what_the_api_says_steers_no_terminal_and_means_the_same() -> None:
 )
 def test_a_policy_with_a_number_of_any_length_is_refused_by_its_place(text: str) -> None:
     with pytest.raises(BadConfiguration) as caught:
-        policies.parse(text % ("0x" + "f" * 5000))
+        policy_parser.parse(text % ("0x" + "f" * 5000))
 
     assert "cannot be understood" not in str(caught.value)
     assert len(str(caught.value)) < 500

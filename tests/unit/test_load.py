@@ -14,16 +14,14 @@ from typing import Any
 
 import pytest
 
-from extender.kube.decode import pods, watched
-from extender.model.dialect import VOLCANO
-from extender.model.gang import GangKey
+from extender.kube.decode import pods, resources
+from extender.model.gang import VOLCANO, GangKey
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.verdict.explain import explain
-from extender.plan.verdict.remedies import remedies
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain, remedies
+from extender.planner.planner import make_plan
 from tests.builders import GANG, gang, node, nodes, pod as member, pod_group, seen, shape, snapshot
 from tests.unit.kube import json_objects as make
 from tests.unit.planner.sayings import shown
@@ -76,7 +74,7 @@ def test_what_would_help_a_gang_of_a_billion_is_not_tried_out() -> None:
     plan = make_plan(state)
 
     def ask() -> list[Any]:
-        return [remedies(state, plan, policies.DEFAULT, large.key)]
+        return [remedies(state, plan, policy_parser.DEFAULT, large.key)]
 
     assert kept_bytes(ask) < 1_000_000
     ((sentence,),) = ask()
@@ -111,7 +109,7 @@ def test_of_a_long_annotation_hardly_anything_is_kept(key: str) -> None:
 def test_of_a_podgroup_with_many_annotations_and_a_long_queue_hardly_anything_is_kept(
     prefix: str,
 ) -> None:
-    codec = watched.groups(VOLCANO)
+    codec = resources.groups(VOLCANO)
     things = []
     for number in range(20):
         thing = make.group(f"g{number}", queue=f"{LONG}{number}")
@@ -126,7 +124,7 @@ def test_of_annotations_that_nobody_reads_not_even_strings_are_made(resource: st
     """While a decoder makes 17,000 of them no other thread has a turn, hooks included."""
     codec = next(
         each.codec
-        for each in watched.resources(frozenset({"gang-scheduler"}))
+        for each in resources.resources(frozenset({"gang-scheduler"}))
         if each.path.endswith(f"/{resource}")
     )
     marks = {f"volcano.sh/{each:x}": "" for each in range(17_000)}
@@ -157,7 +155,7 @@ def motley() -> Snapshot:
 
 def test_of_a_gang_of_many_sizes_some_are_named_and_the_others_counted(motley: Snapshot) -> None:
     plan = make_plan(motley)
-    told = explain(motley, plan, policies.DEFAULT, GangKey("a/motley"))
+    told = explain(motley, plan, policy_parser.DEFAULT, GangKey("a/motley"))
 
     assert told is not None
     assert told.verdict.message.startswith("needs 1 x 1 cpu and 1 x 1001m cpu and 1 x ")
@@ -191,7 +189,7 @@ def test_of_many_ways_to_be_short_the_commonest_are_told() -> None:
     ]
     state = snapshot(lacking, [gang("a/greedy", pods=[member("p", greedy)])])
 
-    told = explain(state, make_plan(state), policies.DEFAULT, GangKey("a/greedy"))
+    told = explain(state, make_plan(state), policy_parser.DEFAULT, GangKey("a/greedy"))
 
     assert told is not None
     found = dict(told.needs[0].obstacles)

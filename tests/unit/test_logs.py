@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from extender.logs import Seldom
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 
 log = logging.getLogger(__name__)
 

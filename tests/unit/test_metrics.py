@@ -7,7 +7,7 @@ import platform
 from prometheus_client import generate_latest
 
 from extender import __version__
-from extender.evictions.dispatch import ACTIONS, OUTCOMES
+from extender.evictions.runner import ACTIONS, OUTCOMES
 from extender.metrics import Metrics, expect
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.plan.policy import policies
-from extender.policyfile import PolicyFile
+from extender.planner import policy_parser
+from extender.policy_file import PolicyFile
 from tests.unit.text.bombs import BOMBS
 
 
@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_a_file_the_built_in_policy_is_in_force() -> None:
-    assert PolicyFile().current() is policies.DEFAULT
+    assert PolicyFile().current() is policy_parser.DEFAULT
 
 
 def test_a_changed_file_is_in_force_at_once(file: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_plugin_of_others_that_fails_over_its_arguments_keeps_the_old_policy(
     def fails(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("extender.plan.policy.plugin_register.make", fails)
+    monkeypatch.setattr("extender.planner.plugins.registry.make", fails)
     file.write_text("tiers: [{plugins: [{name: gang}]}]")
 
     assert policies.current().actions == ("allocate",)

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from extender import __version__, logs, server
-from extender.holds.machine.limits import Limits
+from extender.permit.timeouts import Limits
 from extender.settings import Settings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from extender.errors import BadQuantity
-from extender.kube.decode.bounds import MOST_AFFINITY, MOST_SELECTED, some, weight_of
-from extender.kube.decode.codec import OddMeta
+from extender import yaml_loader as documents
+from extender.errors import BadInput, BadQuantity
+from extender.kube.decode.decoder import OddMeta
+from extender.kube.decode.limits import MOST_AFFINITY, MOST_SELECTED, some, weight_of
 from extender.kube.decode.raw import (
     Labels,
     Quantities,
@@ -20,18 +21,89 @@ from extender.kube.decode.raw import (
     RawRequirement,
 )
 from extender.kube.decode.shapes import requirement
-from extender.kube.decode.shares import read_shares
 from extender.model.node import Node, Taint
 from extender.model.pod import NO_LABELS, Requirement
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
+    AT_LEAST,
+    AT_MOST,
     HOME_QUEUE,
     Namespace,
     PriorityClass,
+    Share,
 )
-from extender.model.resources import Resources
+from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota
+from extender.text import as_text, shown
+
+_EXAMPLE = "'{research: {cpu: 8}}'"
+#: Of what is wrong; an annotation has a quarter of a megabyte, and every verdict would repeat it.
+_LONGEST = 300
+
+
+def read_shares(namespace: str, annotations: Mapping[str, str]) -> tuple[tuple[Share, ...], str]:
+    """Read the shares of a namespace and, where an annotation cannot be read, why not.
+
+    Nobody gets in by a typo: with such a sentence no gang of the namespace starts.
+    """
+    if AT_MOST not in annotations and AT_LEAST not in annotations:
+        return (), ""
+    problems: list[str] = []
+    said: dict[str, Mapping[str, Resources]] = {}
+    for annotation in (AT_MOST, AT_LEAST):
+        try:
+            said[annotation] = _by_queue(annotations.get(annotation, ""))
+        except BadInput as error:
+            said[annotation] = {}
+            problems.append(
+                f"the annotation {annotation} of namespace {namespace} cannot be read:"
+                f" {str(error)[:_LONGEST]};"
+                f" write it like {_EXAMPLE}"
+            )
+    most, least = said[AT_MOST], said[AT_LEAST]
+    shares = tuple(
+        Share(
+            queue=queue,
+            namespace=namespace,
+            most=most.get(queue, NOTHING),
+            least=least.get(queue, NOTHING).positive(),
+        )
+        for queue in sorted({*most, *least})
+    )
+    return shares, "; ".join(problems)
+
+
+def _by_queue(text: str) -> Mapping[str, Resources]:
+    try:
+        document = documents.load(text)
+    except BadInput as error:
+        raise BadInput(f"it is neither YAML nor JSON ({error})") from error
+    found = {}
+    for queue, amounts in _mapping(document, "it", "queues to amounts").items():
+        found[queue] = _amounts(_mapping(amounts, f"what it says of {queue}", "names to amounts"))
+    return found
+
+
+def _mapping(thing: Any, what: str, of: str) -> dict[str, Any]:
+    """Take *thing* for a mapping; nothing at all is an empty one."""
+    if thing is None:
+        return {}
+    if not isinstance(thing, dict) or not all(isinstance(name, str) for name in thing):
+        raise BadInput(f"{what} is no mapping of {of}")
+    return thing
+
+
+def _amounts(written: Mapping[str, Any]) -> Resources:
+    for name, text in written.items():
+        if not isinstance(text, str | int | float):
+            raise BadInput(f"{name}: {shown(text)} is not a quantity")
+    amounts = Resources.parse(written)
+    for name, amount in amounts.items():
+        if amount < 0:
+            raise BadInput(f"{name} is {as_text(written[name])}, and nothing can be less than 0")
+    return amounts
+
 
 #: Among the hard limits of a ResourceQuota: what its namespace weighs.
 WEIGHT = "volcano.sh/namespace.weight"

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.cache.changes import Upsert
 from extender.metrics import Metrics
-from extender.sim.world.api_server import ToldAt
+from extender.sim.api_server import ToldAt
 from tests.system.referee import Referee
 from tests.system.world import World, key
 

@@ -7,26 +7,25 @@ from concurrent.futures import Future
 
 from prometheus_client import generate_latest
 
-from extender.audit.everything import Audit
-from extender.evictions.dispatch import Dispatch
-from extender.gate import Filtered
-from extender.holds.barrier import Observer
-from extender.kube.api.tally import ApiTally
+from extender.evictions.runner import Dispatch
+from extender.findings.audit import Audit
+from extender.hooks.gate import Filtered
+from extender.kube.metrics import ApiTally
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.policyfile import PolicyFile
+from extender.permit.runner import Observer
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.policy import Policy
+from extender.policy_file import PolicyFile
 from extender.ports import BindOrder, EvictOrder, EvictOutcome, EvictResult
-from extender.reporting.callers import CallerNews
-from extender.reporting.findings import Findings
-from extender.reporting.holdnews import HoldNews
-from extender.reporting.journal import Journal
-from extender.reporting.reporter import Reporter
-from extender.sim.world.api_server import ApiServer
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import VirtualTime
+from extender.status.findings import Findings
+from extender.status.history import Journal
+from extender.status.notes import CallerNews, HoldNews
+from extender.status.reporter import Reporter
 from extender.web.app import create_app
 from tests.doubles import RecordingAnnouncer, RecordingWriter, settled
 from tests.system.system import HOLD_S, System
@@ -36,7 +35,7 @@ class WatchedSystem(System):
     """A `System` that may be scraped."""
 
     def __init__(
-        self, time: VirtualTime, api: ApiServer, policy: Policy = policies.DEFAULT
+        self, time: VirtualTime, api: ApiServer, policy: Policy = policy_parser.DEFAULT
     ) -> None:
         self._announcer = RecordingAnnouncer()
         self._is_broken = False

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from extender.model.reason import Reason
-from extender.web.http import desk
+from extender.web import page_worker
 from tests.nightly.browser.stage import Stage
 from tests.nightly.browser.windows import Open, started, windows
 
@@ -23,8 +23,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     # On a busy machine a page takes long to write, and would be given again for ten times as long.
-    monkeypatch.setattr(desk, "_GOOD_FOR", 0.0)
-    monkeypatch.setattr(desk, "_PATIENCE_S", 600.0)
+    monkeypatch.setattr(page_worker, "_GOOD_FOR", 0.0)
+    monkeypatch.setattr(page_worker, "_PATIENCE_S", 600.0)
     made = Stage()
     made.add("train")
     made.add("report", Reason.RUNNING, message="2 of at least 2 members run")

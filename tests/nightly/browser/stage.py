@@ -5,19 +5,19 @@ from __future__ import annotations
 import socket
 import time
 
-from extender.forecast.experience import Experience
+from extender.forecast.durations import Experience
 from extender.metrics import Metrics
 from extender.model.gang import Gang
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures, Verdict
-from extender.policyfile import PolicyFile
-from extender.reporting.journal import Journal
+from extender.planner.plan import QueueFigures, Verdict
+from extender.policy_file import PolicyFile
 from extender.settings import Settings
+from extender.status.history import Journal
 from extender.web.app import create_app
-from extender.web.pageport import PagePort
-from extender.whatif.on_page import supposing
+from extender.web.server import PagePort
+from extender.whatif.page import supposing
 from tests.scene import gang, node_table, plan, snapshot, verdict
 
 NO_ROOM = Reason.NOT_ENOUGH_ROOM

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from extender.model.reason import Reason
-from extender.web.pages import gangs
+from extender.web.dashboard import gangs
 from tests.nightly.browser.stage import Stage
 from tests.nightly.browser.windows import (
     NARROW,

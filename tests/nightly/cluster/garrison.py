@@ -19,7 +19,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from extender.plan.policy.policies import DEFAULT_TEXT
+from extender.planner.policy_parser import DEFAULT_TEXT
 from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.applied import CREDENTIALS, SCHEDULER_PORT, AppliedPod, Container

@@ -14,10 +14,10 @@ from itertools import count
 from typing import Any
 
 from extender.errors import ApiError as Refusal
-from extender.kube.act import signs
-from extender.kube.act.status import ApiStatusWriter
-from extender.kube.api.client import Access
-from extender.model.dialect import COSCHEDULING, VERSIONS, VOLCANO
+from extender.kube.client import Access
+from extender.kube.write import leader
+from extender.kube.write.status import ApiStatusWriter
+from extender.model.gang import COSCHEDULING, VERSIONS, VOLCANO
 from extender.ports import Subject
 from tests import objects
 from tests.cluster.api import Object
@@ -331,12 +331,12 @@ class IsLabelled(Story):
         self._replica = replica
 
     def begin(self, world: World, name: str, right: Right) -> None:
-        off = {"metadata": {"labels": {signs.LABEL: None}}}
+        off = {"metadata": {"labels": {leader.LABEL: None}}}
         world.plane.api.patch("pods", THE_LEADER, off, EXTENDER_NAMESPACE)
 
     def is_seen(self, world: World, name: str, right: Right) -> bool:
         pod = world.plane.api.get("pods", THE_LEADER, EXTENDER_NAMESPACE)
-        return bool(pod["metadata"].get("labels", {}).get(signs.LABEL) == "true")
+        return bool(pod["metadata"].get("labels", {}).get(leader.LABEL) == "true")
 
     def told(self, world: World) -> str:
         return self._replica.page("/readyz")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.plan.policy import policies
-from extender.tls.issuing import Authority
+from extender.planner import policy_parser
+from extender.tls.issue import Authority
 from tests import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.binaries import demand
@@ -275,7 +275,7 @@ def test_an_api_server_that_answers_slowly_is_told(
 
 BROKEN = """
 from pathlib import Path
-from extender.plan.plugin import Plugin
+from extender.planner.plugin import Plugin
 
 class Broken(Plugin):
     def open(self, session):
@@ -294,7 +294,7 @@ def test_cycles_that_all_fail_are_told(
     (about / "entry_points.txt").write_text("[gang_extender.plugins]\nbroken = broken:Broken\n")
     (tmp_path / "broken.py").write_text(BROKEN.format(mark=str(mark)))
     policy = tmp_path / "policy.yaml"
-    policy.write_text(policies.DEFAULT_TEXT + "- plugins:\n  - name: broken\n")
+    policy.write_text(policy_parser.DEFAULT_TEXT + "- plugins:\n  - name: broken\n")
     path = {"PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
     with (
         plane.extender(NAME, f"--config={policy}", environment=path) as extender,

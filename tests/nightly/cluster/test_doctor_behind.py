@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.tls.issuing import Authority
+from extender.tls.issue import Authority
 from tests.cluster.api import Object
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.doctor.traps.everything import KNOWN
+from extender.doctor.checks import KNOWN
 from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.components import ApiServer, answers

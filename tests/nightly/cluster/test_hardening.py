@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.kube.act import signs
+from extender.kube.write import leader
 from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.control_plane import MANIFESTS, OVERLAYS, SECOND_SCHEDULER, ControlPlane
@@ -277,7 +277,7 @@ def test_the_service_leads_to_the_leader_among_the_pods_of_its_deployment(
 
     assert metrics["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     beyond = dict(service["spec"]["selector"].items() - pod["metadata"]["labels"].items())
-    assert beyond == {signs.LABEL: "true"}
+    assert beyond == {leader.LABEL: "true"}
     declared = {port["name"]: port["containerPort"] for port in extender["ports"]}
     for port in (*service["spec"]["ports"], *metrics["spec"]["ports"]):
         assert declared[port["targetPort"]] == port["port"]

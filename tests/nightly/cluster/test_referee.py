@@ -21,7 +21,7 @@ class Lawless(Replica):
 
     def command(self) -> list[str | Path]:
         fault = (
-            "from extender.leadership.term import Term;"
+            "from extender.leader.fencing import Term;"
             "Term.current = lambda self: self._number;"
             "Term.holds = lambda self, number: bool(number);"
             "from extender.cli.main import main; main()"

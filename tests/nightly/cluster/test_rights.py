@@ -16,9 +16,9 @@ import urllib3
 import yaml
 
 from extender.cache.cluster import Cluster
-from extender.kube.api.client import Access
-from extender.kube.watch.follow import Watches
-from extender.timing.clock import SystemClock
+from extender.clock import SystemClock
+from extender.kube.client import Access
+from extender.kube.reflector import Watches
 from tests import objects
 from tests.cluster.components import ApiServer
 from tests.cluster.control_plane import MANIFESTS, ControlPlane

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from click.testing import CliRunner
 
 from extender.cli.main import main
-from extender.plan.policy.policies import DEFAULT_TEXT
-from extender.sim.outcome import Outcome
+from extender.planner.policy_parser import DEFAULT_TEXT
+from extender.sim.result import Outcome
 from tests.bench import bench_backfill, bench_estimates
 from tests.unit.docs.tables.parts import ROOT, parts
 from tests.unit.replay.runs import recorded

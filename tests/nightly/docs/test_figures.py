@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.plan.policy.options import Starvation
+from extender.planner.policy import Starvation
 from tests.bench.bench_backfill import HONEST, LIARS
 from tests.nightly.docs.figures import FIGURES, MARK, backfill, written
 from tests.unit.docs.tables.parts import parts

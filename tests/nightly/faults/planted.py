@@ -12,7 +12,7 @@ from typing import Any
 
 def unknown_is_failed() -> None:
     """A binding without an answer is called failed, and nobody looks at the pod."""
-    from extender.kube.act import bind
+    from extender.kube.write import bind
 
     def told_as_failed(self: Any, errand: Any) -> None:
         if hasattr(self, "_finish"):
@@ -37,7 +37,7 @@ def one_short() -> None:
 
 def never_given_back() -> None:
     """Room that was promised is never free again."""
-    from extender.cache.inflight import Inflight
+    from extender.cache.reservation_table import Inflight
 
     _replace(Inflight, "release", lambda *_: False)
     _replace(Inflight, "give_back", lambda *_: 0)
@@ -58,7 +58,7 @@ def no_ceiling() -> None:
 
 def hold_forgotten() -> None:
     """A bind that was held is never answered."""
-    from extender.holds.barrier import Barrier
+    from extender.permit.runner import Barrier
 
     answer = Barrier._answer
 
@@ -71,7 +71,7 @@ def hold_forgotten() -> None:
 
 def quick_ears() -> None:
     """No plant, but a shorter span: a watch that is silent is given up after seconds."""
-    from extender.kube.watch.follow import Watches
+    from extender.kube.reflector import Watches
 
     defaults = Watches.__init__.__kwdefaults__
     assert "silence_s" in (defaults or {}), "the span is elsewhere now"

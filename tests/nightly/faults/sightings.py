@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from extender.kube.decode.membership import STARTED_IN
-from extender.model.quantity import milli
+from extender.kube.decode.pods import STARTED_IN
+from extender.model.resources import parse_milli
 from tests.nightly.faults import record as seen
 
 from .record import Amounts, Change
@@ -114,7 +114,7 @@ def name_of(thing: Object) -> str:
 
 
 def amounts(quantities: Object | None) -> Amounts:
-    return {name: milli(quantity) for name, quantity in (quantities or {}).items()}
+    return {name: parse_milli(quantity) for name, quantity in (quantities or {}).items()}
 
 
 def _request(pod: Object) -> Amounts:

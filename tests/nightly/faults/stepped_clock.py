@@ -62,7 +62,7 @@ def main() -> None:
             return cls.fromtimestamp(clock.time(), tz)
 
     from extender.cli.main import main as command
-    from extender.kube.act import wake
+    from extender.kube.write import wake
 
     wake.datetime = Stepped  # type: ignore[attr-defined]
     if plant := os.environ.get(PLANTED):

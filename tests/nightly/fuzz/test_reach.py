@@ -10,7 +10,7 @@ import pytest
 from msgspec import inspect
 
 from extender.cli.main import main
-from extender.kube.decode.watched import Resource, resources
+from extender.kube.decode.resources import Resource, resources
 from tests.nightly.fuzz.edges.plan import saved
 from tests.nightly.fuzz.edges.terminal import COMMANDS
 from tests.nightly.fuzz.objects import OBJECTS, Object

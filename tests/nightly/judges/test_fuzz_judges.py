@@ -13,27 +13,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender import policyfile, settings
+from extender import policy_file, settings
 from extender.cache.cluster import Cluster
-from extender.cli.foreseen import replay
-from extender.cli.printed import terminal
-from extender.doctor.looking.eyes import Eyes
+from extender.cli import output, replay
+from extender.doctor.reader import Eyes
 from extender.errors import BadConfiguration, BadQuantity, MalformedCall
-from extender.kube.decode.codec import Codec
-from extender.model import quantity
-from extender.plan.policy import policies
-from extender.recording import reading
-from extender.recording.layout import BEGINNING, parcel
+from extender.hooks import http_connection, server as hookport, wire
+from extender.hooks.handlers import Hooks
+from extender.hooks.http_connection import BoundedConnection
+from extender.hooks.http_server import BoundedPort
+from extender.hooks.server import Callers
+from extender.kube.decode.decoder import Codec
+from extender.model import resources
+from extender.planner import policy_parser
+from extender.replay import recording
+from extender.replay.recording import BEGINNING, parcel
 from extender.sim import scenario
-from extender.tls import contexts, rotation
-from extender.tls.guard import Guard
-from extender.web import hookport, wire
-from extender.web.hooks import Hooks
-from extender.web.http import connection, writing
-from extender.web.http.callers import Callers
-from extender.web.http.connection import BoundedConnection
-from extender.web.http.port import BoundedPort
-from extender.whatif import objects
+from extender.tls import server
+from extender.tls.server import Guard
+from extender.web import api
+from extender.whatif import manifests
 from tests.nightly.fuzz import bounds
 from tests.nightly.fuzz.bounds import Ears, bounded
 from tests.nightly.fuzz.edge import Objection, must_be_sentence, must_be_text
@@ -72,8 +71,8 @@ def a_mirror_that_breaks(patch: Patch) -> bytes:
 
 
 def an_amount_that_is_another(patch: Patch) -> bytes:
-    right = quantity.parse
-    patch.setattr(quantity, "parse", lambda text: right(text) * 2)
+    right = resources.parse_quantity
+    patch.setattr(resources, "parse_quantity", lambda text: right(text) * 2)
     return b"500m"
 
 
@@ -86,15 +85,15 @@ def a_refusal_without_an_end(patch: Patch) -> bytes:
 
 
 def a_policy_that_raises(patch: Patch) -> bytes:
-    patch.setattr(policies, "_parse", raising(KeyError("tiers")))
+    patch.setattr(policy_parser, "_parse", raising(KeyError("tiers")))
     return b"tiers: []\n"
 
 
 def a_bad_file_that_changes_the_policy(patch: Patch) -> bytes:
-    def keep(self: policyfile.PolicyFile, problem: str) -> None:
-        self.problem, self._policy = problem, policies.DEFAULT
+    def keep(self: policy_file.PolicyFile, problem: str) -> None:
+        self.problem, self._policy = problem, policy_parser.DEFAULT
 
-    patch.setattr(policyfile.PolicyFile, "_keep", keep)
+    patch.setattr(policy_file.PolicyFile, "_keep", keep)
     return b"tiers: 1\n"
 
 
@@ -146,7 +145,7 @@ def a_call_that_only_we_take(patch: Patch) -> bytes:
 
 
 def a_coding_that_only_we_read(patch: Patch) -> bytes:
-    patch.setitem(connection._CODINGS, "1.1", ([], [b"gzip, chunked"]))
+    patch.setitem(http_connection._CODINGS, "1.1", ([], [b"gzip, chunked"]))
     chunks = b'Transfer-Encoding: gzip, chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\n\r\n'
     return watch_out(b"/filter").partition(b"Content-Length")[0] + chunks
 
@@ -159,34 +158,34 @@ def watch_out(path: bytes) -> bytes:
 
 
 def a_page_that_steers(patch: Patch) -> bytes:
-    patch.setattr(writing, "_plain", bytes)
+    patch.setattr(api, "_plain", bytes)
     return b"GET /api/v1/pods/a/%C2%9B HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def a_page_that_fails(patch: Patch) -> bytes:
-    patch.setattr("extender.web.api.plan", raising(KeyError("x")))
+    patch.setattr("extender.web.documents.plan", raising(KeyError("x")))
     return b"GET /api/v1/plan HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def saved_objects_that_raise(patch: Patch) -> bytes:
-    patch.setattr(objects, "_check_amounts", raising(ValueError("x")))
+    patch.setattr(manifests, "_check_amounts", raising(ValueError("x")))
     return b"table\nkind: Pod\nmetadata: {name: x}\n"
 
 
 def a_complaint_that_steers(patch: Patch) -> bytes:
-    patch.setattr(terminal, "clean", str)
+    patch.setattr(output, "clean", str)
     return f"table\nkind: {json.dumps(EVIL)}\nmetadata: {{name: x}}\n".encode()
 
 
 def a_command_that_steers(patch: Patch) -> bytes:
-    patch.setattr(terminal, "clean", str)
+    patch.setattr(output, "clean", str)
     texts = ("namespace", "name", "queue", "phase", "verdict", "reason", "message")
     gang = {**dict.fromkeys(texts, "\x9b31m"), "members": 1, "min_member": 1, "share": 0.5}
     return gangs([{**gang, "placements": {}, "pipelined": {}}])
 
 
 def a_command_that_raises(patch: Patch) -> bytes:
-    patch.setattr("extender.cli.live.answers.is_said", raising(TypeError("x")))
+    patch.setattr("extender.cli.schema.is_said", raising(TypeError("x")))
     return gangs([])
 
 
@@ -194,7 +193,7 @@ def a_setting_that_is_quoted_as_it_is(patch: Patch) -> bytes:
     def address(text: str, flag: str) -> tuple[str, int]:
         raise BadConfiguration(f"{flag} {text} is not HOST:PORT")
 
-    patch.setattr(terminal, "clean", str)
+    patch.setattr(output, "clean", str)
     patch.setattr(settings, "address", address)
     return json.dumps({"command": "serve", "text": "\x9b31m"}).encode()
 
@@ -246,14 +245,14 @@ def a_guard_who_lets_everybody_in(patch: Patch) -> bytes:
 
 
 def a_port_that_asks_for_no_certificate(patch: Patch) -> bytes:
-    right = contexts.build
+    right = server.build
 
     def build(*arguments: Any) -> ssl.SSLContext:
         context = right(*arguments)
         context.verify_mode = ssl.CERT_NONE
         return context
 
-    patch.setattr(rotation, "build", build)
+    patch.setattr(server, "build", build)
     return b'{"at": "unnamed", "from": 0, "drop": 0, "put": "", "cut": 0}'
 
 
@@ -263,7 +262,7 @@ def a_scenario_that_raises(patch: Patch) -> bytes:
 
 
 def a_scenario_that_is_quoted_as_it_is(patch: Patch) -> bytes:
-    patch.setattr(terminal, "clean", str)
+    patch.setattr(output, "clean", str)
     return b'"\\e[2J": 1\n'
 
 
@@ -274,7 +273,7 @@ def a_recording_that_raises(patch: Patch) -> bytes:
 
 def a_recording_that_is_unpacked_whole(patch: Patch) -> bytes:
     patch.setattr(
-        reading, "_unpacked", lambda unpacking, content, at: unpacking.decompress(content)
+        recording, "_unpacked", lambda unpacking, content, at: unpacking.decompress(content)
     )
     packing = zlib.compressobj()
     bomb = [packing.compress(bytes(1 << 20)) for _ in range((bounds.MOST_BYTES >> 20) + 64)]

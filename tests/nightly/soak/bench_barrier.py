@@ -20,16 +20,15 @@ from typing import cast
 
 import uvloop
 
-from extender.holds.barrier import Barrier
-from extender.holds.looptimer import LoopTimer
-from extender.holds.machine.book import Book
-from extender.holds.machine.limits import Limits
-from extender.kube.act.bind import PipelinedBinder
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.api.pipeline import Pipeline
+from extender.clock import LoopTimer, SystemClock
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
+from extender.kube.pipeline import Pipeline
+from extender.kube.write.bind import PipelinedBinder
 from extender.model.gang import GangKey
-from extender.timing.clock import SystemClock
+from extender.permit.machine import Book
+from extender.permit.runner import Barrier
+from extender.permit.timeouts import Limits
 from tests.doubles import Call, ManualReader, RecordingObserver, RecordingUndo
 from tests.unit.permit.world import World
 

@@ -23,18 +23,18 @@ from hypothesis import Phase, seed
 
 from extender.cache import cluster as cluster_module, gangs
 from extender.cache.cluster import Cluster
-from extender.cache.inflight import Inflight, Stage
-from extender.cache.misfits import PASSED_OVER_S, Misfits
-from extender.cycle import QUIET_S, Cycle
-from extender.holds.machine import standing
-from extender.holds.mirror import MirrorFacts
+from extender.cache.gang_history import PASSED_OVER_S, Misfits
+from extender.cache.reservation_table import Inflight, Stage
 from extender.model.resources import NOTHING
-from extender.plan.queues.quota import Quota
-from extender.promises import tickets
-from extender.promises.allowance import Allowance
-from extender.promises.ledger import Ledger
-from extender.promises.tickets import Tickets
-from extender.promises.wakeups import WakeUps
+from extender.permit import checks
+from extender.permit.facts import MirrorFacts
+from extender.planner.quota import Quota
+from extender.planning_loop import QUIET_S, Cycle
+from extender.reservations import apply_plan
+from extender.reservations.apply_plan import Tickets
+from extender.reservations.capacity import Allowance
+from extender.reservations.ledger import Ledger
+from extender.reservations.wakeups import WakeUps
 from tests.system import test_stories
 from tests.system.machine import SystemMachine, Theme, play
 from tests.system.referee import Breach
@@ -287,7 +287,7 @@ MENDS = (
     Mend(
         "p12",
         "taints are not looked at before the bindings go out",
-        instead(standing, "_will_take", lambda node, pod: node is not None),
+        instead(checks, "_will_take", lambda node, pod: node is not None),
         test_stories.test_a_taint_is_seen_before_the_bindings_go_out,
         theme=Theme(("slow_volumes", "taint_a_node"), "one"),
     ),
@@ -417,7 +417,7 @@ MENDS = (
     Mend(
         "",
         "a ticket is issued for a node that was tainted meanwhile",
-        instead(tickets, "_is_as_good", lambda node, seen: node is not None),
+        instead(apply_plan, "_is_as_good", lambda node, seen: node is not None),
         test_ledger.test_a_ticket_is_not_issued_when_its_node_was_tainted_meanwhile,
     ),
     Mend(
@@ -437,7 +437,7 @@ MENDS = (
     Mend(
         "",
         "a gang whose ticket never stands is planned for ever",
-        instead(tickets, "MOST_REFUSALS", 10**9),
+        instead(apply_plan, "MOST_REFUSALS", 10**9),
         test_ledger.test_a_gang_whose_ticket_never_stands_waits_instead_of_being_planned_for_ever,
         unfound="the watch always catches up there, and no rule forbids planning often",
     ),

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import Answer, BackOff, Bind, Instruction, Verify
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
+from extender.permit.messages import Answer, BackOff, Bind, Instruction, Verify
+from extender.permit.timeouts import Limits
 from tests.unit.permit.world import Desk, World
 
 ROOM = 6

@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from extender.holds.barrier import Barrier
-from extender.holds.machine.book import Book
-from extender.holds.machine.limits import Limits
-from extender.kube.act import bind
-from extender.kube.act.bind import PipelinedBinder
-from extender.kube.api.pipeline import Pipeline
+from extender.kube.pipeline import Pipeline
+from extender.kube.write import bind
+from extender.kube.write.bind import PipelinedBinder
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+from extender.permit.machine import Book
+from extender.permit.runner import Barrier
+from extender.permit.timeouts import Limits
 from extender.ports import BindOrder, BindOutcome
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 from tests.api_server import LoopbackServer, connected, loopback_server, play
 from tests.doubles import ManualReader, RecordingObserver, RecordingUndo
 from tests.unit.permit.world import GANG, World

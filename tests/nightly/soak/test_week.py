@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from extender.cache.cluster import Cluster
-from extender.hearing.hearing import Hearing
+from extender.liveness import Hearing
 from extender.model.pod import Pod, PodUid
-from extender.promises.wakeups import WakeUps
-from extender.reporting.reporter import Reporter
+from extender.reservations.wakeups import WakeUps
+from extender.status.reporter import Reporter
 
 from .containers import grown, sizes
 from .week import Week
 
 #: Memories with a bound that a week of this size does not reach. Whatever else grows fails.
 BOUNDS = {
-    "extender.cache.rooms._REMEMBERED_AMOUNTS": 60,
-    "extender.hearing.hearing._REMEMBERED": 3,
-    "extender.promises.answers._MOST_GONE": 60,
-    "extender.holds.machine.table._GANGS": 3,
-    "extender.reporting.journal._GANGS": 3,
+    "extender.cache.nodes._REMEMBERED_AMOUNTS": 60,
+    "extender.liveness._REMEMBERED": 3,
+    "extender.reservations.wakeups._MOST_GONE": 60,
+    "extender.permit.states._GANGS": 3,
+    "extender.status.history._GANGS": 3,
 }
 
 

@@ -8,27 +8,26 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from extender.audit.everything import Audit
 from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
-from extender.evictions.dispatch import Dispatch
-from extender.evictions.reprieves import Reprieves
-from extender.holds.barrier import Observer
+from extender.evictions.backoff import Reprieves
+from extender.evictions.runner import Dispatch
+from extender.findings.audit import Audit
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, Pod, PodUid, Requirement, Shape, Status
 from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
-from extender.plan.decision import Plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.reporting.callers import CallerNews
-from extender.reporting.findings import Findings
-from extender.reporting.holdnews import HoldNews
-from extender.reporting.journal import Journal
-from extender.reporting.reporter import Reporter
-from extender.sim.world.api_server import ApiServer
-from extender.sim.world.kube_scheduler import KubeScheduler
-from extender.sim.world.virtual_time import VirtualTime
+from extender.permit.runner import Observer
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.policy import Policy
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import VirtualTime
+from extender.sim.kube_scheduler import KubeScheduler
+from extender.status.findings import Findings
+from extender.status.history import Journal
+from extender.status.notes import CallerNews, HoldNews
+from extender.status.reporter import Reporter
 from tests.doubles import RecordingAnnouncer, RecordingEvictor, RecordingWriter
 from tests.system.referee import Referee
 from tests.system.system import SCHEDULER, System
@@ -51,7 +50,7 @@ class WholeSystem(System):
     """With those who tell and those who make room, which the stories do without."""
 
     def __init__(
-        self, time: VirtualTime, api: ApiServer, policy: Policy = policies.DEFAULT
+        self, time: VirtualTime, api: ApiServer, policy: Policy = policy_parser.DEFAULT
     ) -> None:
         self._announcer, self._writer = RecordingAnnouncer(), RecordingWriter()
         super().__init__(time, api, policy)

@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.model.dialect import COSCHEDULING
-from extender.model.gang import Gang, GangKey, Membership
+from extender.cache.queue_policy import QueuePolicy
+from extender.model.gang import COSCHEDULING, Gang, GangKey, Membership
 from extender.model.queue import Namespace, PriorityClass, Queue, QueueState, Share
+from extender.model.queue_tree import DEEPEST
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.queues.kinship import DEEPEST
 from tests.builders import GANG, NOW, cache, pod, pod_group, seen
 
 

@@ -10,15 +10,15 @@ import pytest
 from extender.cache import budget_gangs
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
+from extender.model.budgets import selects
 from extender.model.gang import Gang, GangKey, Membership
 from extender.model.pod import Requirement, Status
 from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget
-from extender.plan.budgets import selects
-from extender.plan.decision import Standing
-from extender.plan.planner import make_plan
-from extender.sim.world.virtual_time import VirtualTime
+from extender.planner.plan import Standing
+from extender.planner.planner import make_plan
+from extender.sim.clock import VirtualTime
 from tests.builders import NOW, node, pod, pod_group, seen, uid
 
 WEB = GangKey("a/poddisruptionbudget:web")

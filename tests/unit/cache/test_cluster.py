@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
-from extender.cache.inflight import Stage
-from extender.model.dialect import COSCHEDULING, VOLCANO
-from extender.model.gang import GangKey, Membership, Phase, PodGroup
+from extender.cache.reservation_table import Stage
+from extender.model.gang import COSCHEDULING, VOLCANO, GangKey, Membership, Phase, PodGroup
+from extender.model.node import Ports
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
-from extender.model.ports import Ports
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 from tests.builders import (
     GANG,
     NOW,

@@ -15,14 +15,13 @@ from hypothesis import given, settings, strategies as st
 
 from extender.cache.changes import Delete, Item, Kind, SeenPod, Upsert, key_of, kind_of
 from extender.cache.cluster import Cluster
-from extender.cache.inflight import Stage
-from extender.model.dialect import VOLCANO
-from extender.model.gang import GangKey, Membership, PodGroup
+from extender.cache.reservation_table import Stage
+from extender.model.gang import VOLCANO, GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, PodUid, Requirement, Shape, Status
 from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 from tests.builders import NOW, ONE_CPU, amounts, node, pod, pod_group, shape
 from tests.strategies import examples
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from extender.cache.begun.cut_short import ARRIVES_S, SPARED_S
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.cluster import Cluster
+from extender.cache.gang_history import ARRIVES_S, SPARED_S
 from extender.model.gang import Phase
 from extender.model.pod import Status
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 from tests.builders import GANG, NOW, cache, node, pod_group, seen, uid
 
 INQUEUE = {"uid": "u1", "phase": Phase.INQUEUE, "dialect": "scheduling.volcano.sh"}

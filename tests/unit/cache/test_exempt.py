@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason
-from extender.plan.decision import Standing
-from extender.plan.planner import make_plan
+from extender.planner.plan import Standing
+from extender.planner.planner import make_plan
 from tests.builders import GANG, NOW, ONE_CPU, cache, node, pod_group, seen
 
 

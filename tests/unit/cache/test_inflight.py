@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.inflight import SETTLED_S, SOMEWHERE, Inflight, Stage
+from extender.cache.reservation_table import SETTLED_S, SOMEWHERE, Inflight, Stage
 from extender.model.gang import GangKey
+from extender.model.node import Ports
 from extender.model.pod import HostPort, Status
-from extender.model.ports import Ports
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 from tests.builders import GANG, NOW, ONE_CPU, cache, node, pod, pod_group, seen, shape, uid
 
 OTHER = GangKey("a/other")

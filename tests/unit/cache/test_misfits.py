@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.misfits import Misfits
-from extender.model.dialect import VOLCANO
-from extender.model.gang import GangKey
-from extender.sim.world.virtual_time import VirtualTime
+from extender.cache.gang_history import Misfits
+from extender.model.gang import VOLCANO, GangKey
+from extender.sim.clock import VirtualTime
 from tests.builders import GANG, NOW, cache, node, pod_group, seen, uid
 
 OTHER = GangKey("a/other")
@@ -71,7 +70,7 @@ def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
 
 
 def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cache.misfits.MOST", 100)
+    monkeypatch.setattr("extender.cache.gang_history.MOST", 100)
     misfits, theirs = Misfits(VirtualTime().monotonic), GangKey("b/victim")
     misfits.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
     for number in range(200):
@@ -86,7 +85,7 @@ def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.Monk
 
 
 def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cache.misfits.MOST", 100)
+    monkeypatch.setattr("extender.cache.gang_history.MOST", 100)
     misfits = Misfits(VirtualTime().monotonic)
     misfits.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
 
@@ -94,7 +93,7 @@ def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cache.misfits.MOST", 2)
+    monkeypatch.setattr("extender.cache.gang_history.MOST", 2)
     clock = VirtualTime()
     misfits = Misfits(clock.monotonic)
     misfits.note(GANG, "n1", 30.0)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.cache.assignment import QueuePolicy
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.model.dialect import VOLCANO
-from extender.model.gang import Gang, Membership
+from extender.cache.queue_policy import QueuePolicy
+from extender.model.gang import VOLCANO, Gang, Membership
 from extender.model.pod import Status
 from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason

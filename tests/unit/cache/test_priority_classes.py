@@ -6,12 +6,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from extender.cache.assignment import QueueAssignment, QueuePolicy
-from extender.cache.catalog import Catalog
-from extender.cache.changes import Upsert
+from extender.cache.changes import Catalog, Upsert
 from extender.cache.cluster import Cluster
-from extender.model.dialect import COSCHEDULING, VOLCANO
-from extender.model.gang import Gang, GangKey, PodGroup
+from extender.cache.queue_policy import QueueAssignment, QueuePolicy
+from extender.model.gang import COSCHEDULING, VOLCANO, Gang, GangKey, PodGroup
 from extender.model.pod import Pod, Status
 from extender.model.queue import Namespace, PriorityClass
 from tests.builders import GANG, NOW, ONE_CPU, cache, pod_group, seen, uid

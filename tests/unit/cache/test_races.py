@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.inflight import Stage
+from extender.cache.reservation_table import Stage
 from extender.model.pod import Pod, Status
 from extender.model.resources import Resources
 from tests.builders import GANG, NOW, cache, node, pod, pod_group, seen, uid

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from extender.cache.rooms import Rooms
+from extender.cache.nodes import Rooms
 from extender.model.pod import Shape
 from tests.builders import ONE_CPU, amounts, node
 from tests.strategies import examples

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.cache.roster import Roster
+from extender.cache.members import Roster
 from extender.model.gang import Membership
 from extender.model.pod import FINISHED_SET, Pod, Status
 from tests.builders import member_of, pod

@@ -9,8 +9,8 @@ from extender.cache.cluster import Cluster
 from extender.cache.pods import LONGEST_GRACE_S, STUCK_S
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.plan.planner import make_plan
-from extender.sim.world.virtual_time import VirtualTime
+from extender.planner.planner import make_plan
+from extender.sim.clock import VirtualTime
 from tests.builders import NOW, SeenPod, cache, node, pod_group, seen, shape, uid
 
 BIG = shape(cpu=4)

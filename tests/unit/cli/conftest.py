@@ -9,10 +9,10 @@ import pytest
 from flask import Flask
 from werkzeug.serving import make_server
 
-from extender.audit.finding import Finding
-from extender.plan.policy import policies
-from extender.reporting.journal import Journal
-from extender.web.ops import Ops
+from extender.findings.finding import Finding
+from extender.planner import policy_parser
+from extender.status.history import Journal
+from extender.web.api import Ops
 from tests.builders import NOW
 
 
@@ -31,7 +31,7 @@ def findings() -> list[Sequence[Finding] | None]:
 @pytest.fixture
 def ops_url(journal: Journal, findings: list[Sequence[Finding] | None]) -> Iterator[str]:
     app = Flask(__name__)
-    ops = Ops(journal, lambda: policies.DEFAULT, lambda: NOW, lambda: findings[0])
+    ops = Ops(journal, lambda: policy_parser.DEFAULT, lambda: NOW, lambda: findings[0])
     app.register_blueprint(ops.blueprint())
     app.add_url_rule("/readyz", view_func=lambda: "ok\n")
     server = make_server("127.0.0.1", 0, app)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from extender.tls.issuing import Authority
+from extender.tls.issue import Authority
 
 Speaks = Callable[[socket.socket], None]
 

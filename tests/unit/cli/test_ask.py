@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.ask import ask
+from extender.cli.connect import ask
 from extender.errors import BadInput
 from extender.settings import Settings
-from extender.tls.rotation import of_operations
+from extender.tls.server import operations_certificates
 from tests.certificates import Wallet
 
 
@@ -34,7 +34,7 @@ class Server(http.server.ThreadingHTTPServer):
 def url(tmp_path: Path) -> Iterator[str]:
     wallet = Wallet(tmp_path)
     pair = {f"ops_{name}": path for name, path in wallet.options.items() if "tls" in name}
-    certificates = of_operations(Settings(**pair))
+    certificates = operations_certificates(Settings(**pair))
     assert certificates is not None
     with Server(("127.0.0.1", 0), Pages) as server:
         server.socket = certificates.in_force().wrap_socket(server.socket, server_side=True)

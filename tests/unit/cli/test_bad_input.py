@@ -16,9 +16,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from extender.cli.ask import Patience, ask
+from extender.cli import saved
+from extender.cli.connect import Patience, ask
 from extender.cli.main import main
-from extender.cli.saved import objects
 from extender.errors import BadInput
 from tests.unit.cli.strangers import SLOW, STRANGERS, listening
 
@@ -296,7 +296,7 @@ def test_saved_objects_that_are_too_many_are_named(tmp_path: Path) -> None:
     path.write_text("# a comment\n" * 1000)
 
     with pytest.raises(BadInput, match="is larger than any cluster, 10000 bytes"):
-        list(objects.written_in([str(path)], most_bytes=10_000))
+        list(saved.written_in([str(path)], most_bytes=10_000))
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom"])

@@ -13,9 +13,8 @@ from click.testing import CliRunner, Result
 from cryptography import x509
 
 from extender.cli.main import main
-from extender.tls.files import Files, NamedFile, check
-from extender.tls.guard import Guard
-from extender.tls.rotation import Certificates
+from extender.tls.certificates import Files, NamedFile, check_files
+from extender.tls.server import Certificates, Guard
 
 NAMES = {f"{name}.{end}" for name in ("ca", "server", "client") for end in ("crt", "key")}
 
@@ -70,7 +69,7 @@ def test_what_is_made_is_what_both_ends_need(tmp_path: Path, host: str) -> None:
     assert make(folder, "--host=10.96.0.77", "--host=other") == ""
 
     assert {path.name for path in folder.iterdir()} == NAMES
-    assert check(files(folder)).client_ca
+    assert check_files(files(folder)).client_ca
     assert shake_hands(folder, host).version() == "TLSv1.3"
 
 

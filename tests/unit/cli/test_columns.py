@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from extender.cli.printed.columns import Columns
-from extender.cli.printed.terminal import clean
+from extender.cli.output import Columns, clean
 
 CONSOLE = Console(file=StringIO(), width=200)
 WHY = "needs 8 x 1 cpu; 4 slots free: 2 nodes short of cpu"

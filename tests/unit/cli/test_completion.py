@@ -11,13 +11,13 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from extender.cli.live import completion
-from extender.cli.live.completion import SHELLS
+from extender.cli import completion
+from extender.cli.completion import SHELLS
 from extender.cli.main import main
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.plan.decision import QueueFigures
-from extender.reporting.journal import Journal
+from extender.planner.plan import QueueFigures
+from extender.status.history import Journal
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.strangers import STRANGERS, listening
 

@@ -18,16 +18,14 @@ from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
+from extender.cli import demo_picture
+from extender.cli.demo_picture import Brick, Head, Picture, SeenGang, SeenNode, SeenQueue, Sight
 from extender.cli.main import main
-from extender.cli.staged import picture
-from extender.cli.staged.picture import Head, Picture
-from extender.cli.staged.sight import Brick, SeenGang, SeenNode, SeenQueue, Sight
-from extender.embedded import form as forms
-from extender.embedded.form import GangForm
-from extender.embedded.formport import MOST_BYTES, with_form
-from extender.embedded.running import Embedded
+from extender.demo import form as forms
+from extender.demo.acts import ACTS
+from extender.demo.embedded import Embedded
+from extender.demo.form import MOST_BYTES, GangForm, with_form
 from extender.errors import BadInput
-from extender.sim.story.acts import ACTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "demo.md").read_text()
 HOSTILE = "\x1b[31m<script>\u202e"
@@ -228,7 +226,7 @@ def test_the_page_of_the_manual_says_what_is_there() -> None:
     table = re.findall(r"^\| `(\w[\w-]*)` \| (.+) \|$", PAGE, re.MULTILINE)
 
     assert table == [(act.name, act.title) for act in ACTS.values()]
-    assert f"{picture.LEAST_WIDTH} columns and {picture.LEAST_HEIGHT} lines" in PAGE
+    assert f"{demo_picture.LEAST_WIDTH} columns and {demo_picture.LEAST_HEIGHT} lines" in PAGE
     assert f"at most {MOST_BYTES} bytes" in PAGE
     assert f"At most {forms._MOST_GANGS} gangs and {forms._MOST_PODS} pods" in PAGE
     assert f"up to {forms.FIELDS['pods'].most} pods" in PAGE

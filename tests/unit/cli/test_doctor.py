@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from extender.audit.finding import Finding
 from extender.cli.main import main
+from extender.findings.finding import Finding
 
 FOUND = Finding("Queue", "team", "ParentMissing", "queue team is below queue x; create it")
 Findings = list[Sequence[Finding] | None]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from extender.audit.finding import Finding
 from extender.cli.main import main
-from extender.cli.printed.documents import ADDED_LATER, KINDS, PARTS, VERSION
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.reporting.journal import Journal
+from extender.cli.schema import ADDED_LATER, KINDS, PARTS, VERSION
+from extender.findings.finding import Finding
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.status.history import Journal
 from tests.unit.cli.test_bad_input import asks
 from tests.unit.docs.tables.commandline import DOCUMENTS, EXITS
 from tests.unit.planner.reason_cases import SENTENCES
@@ -41,7 +41,7 @@ def with_a_recording(recording: str) -> None:
 def a_full_cluster(journal: Journal, findings: list[Any]) -> None:
     for told in SENTENCES[:1]:
         before = told.before()
-        journal.note(before, make_plan(before, policies.DEFAULT))
+        journal.note(before, make_plan(before, policy_parser.DEFAULT))
     findings[0] = [Finding("Queue", "team", "ParentMissing", "x")]
 
 

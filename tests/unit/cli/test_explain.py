@@ -14,16 +14,16 @@ from click.testing import CliRunner, Result
 
 from extender.cli.explain import explain
 from extender.errors import BadInput
-from extender.model.caller import Caller, Voice
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures
-from extender.plan.verdict.explain import explain as told_with
-from extender.reporting.journal import Journal
-from extender.web import ops
-from extender.web.whatif.remedied import TRYING
+from extender.model.snapshot import Caller, Voice
+from extender.planner.explain.explain import explain as told_with
+from extender.planner.plan import QueueFigures
+from extender.status.history import Journal
+from extender.web import api
+from extender.web.background import TRYING
 from tests.builders import NOW
 from tests.scene import evictions, gang, node_table, plan, snapshot, verdict
 
@@ -189,7 +189,7 @@ def test_what_is_still_worked_out_is_asked_for_again(
 ) -> None:
     answers = [TRYING, TRYING, ("nodes",)]
     monkeypatch.setattr(
-        ops, "explain", lambda *case: told_with(*case[:4], lambda *_: answers.pop(0))
+        api, "explain", lambda *case: told_with(*case[:4], lambda *_: answers.pop(0))
     )
     monkeypatch.setattr(time, "sleep", lambda _: None)
 
@@ -201,7 +201,7 @@ def test_what_is_still_worked_out_is_asked_for_again(
 def test_what_takes_longer_than_anybody_waits_is_said_to_be_on_its_way(
     ops_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ops, "explain", lambda *case: told_with(*case[:4], lambda *_: TRYING))
+    monkeypatch.setattr(api, "explain", lambda *case: told_with(*case[:4], lambda *_: TRYING))
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
 

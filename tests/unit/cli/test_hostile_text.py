@@ -16,16 +16,16 @@ from flask import Flask, Response
 from werkzeug.serving import make_server
 
 from extender import logs
-from extender.cli.live.completion import _matching
+from extender.cli.completion import _matching
 from extender.cli.main import main
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures
-from extender.plan.policy import policies
-from extender.reporting.journal import Journal
-from extender.text.plain import clean
-from extender.web.ops import Ops
+from extender.planner import policy_parser
+from extender.planner.plan import QueueFigures
+from extender.status.history import Journal
+from extender.text import clean
+from extender.web.api import Ops
 from tests.builders import NOW
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.terminal import shown
@@ -73,7 +73,7 @@ def evil_url(journal: Journal) -> Iterator[str]:
     gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
     journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policies.DEFAULT, lambda: NOW).blueprint())
+    app.register_blueprint(Ops(journal, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
 
     @app.after_request
     def spoil(answer: Response) -> Response:

@@ -22,8 +22,8 @@ from extender.model.gang import Gang
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures
-from extender.reporting.journal import Journal
+from extender.planner.plan import QueueFigures
+from extender.status.history import Journal
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.terminal import shown
 

@@ -8,21 +8,21 @@ import pytest
 import yaml
 
 from extender.cache.changes import SeenPod
-from extender.cli.saved import objects
+from extender.cli import saved
 from extender.errors import BadInput
 from extender.model.gang import PodGroup
 from tests.unit.kube import json_objects as make
 
 #: Gives what a file with this text holds.
-Read: TypeAlias = Callable[[str], objects.Objects]
+Read: TypeAlias = Callable[[str], saved.Objects]
 
 
 @pytest.fixture
 def read_text(tmp_path: Path) -> Read:
-    def read(text: str) -> objects.Objects:
+    def read(text: str) -> saved.Objects:
         file = tmp_path / "saved.yaml"
         file.write_text(text)
-        return objects.read([str(file)], frozenset({"gang-scheduler"}))
+        return saved.read([str(file)], frozenset({"gang-scheduler"}))
 
     return read
 

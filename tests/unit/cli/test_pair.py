@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from extender.cli.main import main
-from extender.tls import secret
+from extender.tls import hook_secret
 from tests.unit.cli.test_bad_input import SHIPPED
 
 
@@ -28,7 +28,7 @@ def configuration(folder: Path) -> Any:
 
 def test_both_are_told_the_same_and_nobody_else(tmp_path: Path) -> None:
     said = paired(tmp_path)
-    told = secret.read(str(tmp_path / "hook-secret"))
+    told = hook_secret.read(str(tmp_path / "hook-secret"))
 
     urls = [each["urlPrefix"] for each in configuration(tmp_path)["extenders"]]
     assert urls == [f"http://hooks:{told.decode()}@127.0.0.1:8888"] * 2
@@ -40,7 +40,7 @@ def test_but_for_the_urls_the_configuration_is_as_it_was(tmp_path: Path) -> None
     paired(tmp_path)
     made, shipped = configuration(tmp_path), yaml.safe_load(Path(SHIPPED).read_text())
     for each in made["extenders"]:
-        each["urlPrefix"] = secret.masked(each["urlPrefix"])
+        each["urlPrefix"] = hook_secret.masked(each["urlPrefix"])
 
     assert made == shipped
 
@@ -57,14 +57,16 @@ def test_half_a_secret_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "hook-secret").write_text("short")
     paired(tmp_path)
 
-    assert len(secret.read(str(tmp_path / "hook-secret"))) > 40
+    assert len(hook_secret.read(str(tmp_path / "hook-secret"))) > 40
 
 
 def test_two_pods_have_two_secrets(tmp_path: Path) -> None:
     for name in ("one", "other"):
         paired(tmp_path / name)
 
-    one, other = (secret.read(str(tmp_path / name / "hook-secret")) for name in ("one", "other"))
+    one, other = (
+        hook_secret.read(str(tmp_path / name / "hook-secret")) for name in ("one", "other")
+    )
     assert one != other
 
 

@@ -14,17 +14,15 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from extender.cli import ask as asking
+from extender.cli import connect, connect as asking, kubectl as kubectl_module
+from extender.cli.connect import Whereabouts, reached
+from extender.cli.kubectl import choose, contexts, current_namespace
 from extender.cli.main import main
-from extender.cli.reach import kubeconfig, kubectl as kubectl_module, way
-from extender.cli.reach.leader import choose
-from extender.cli.reach.way import reached
-from extender.cli.reach.whereabouts import Whereabouts
 from extender.errors import BadInput
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.reporting.journal import Journal
 from extender.settings import check_environment
+from extender.status.history import Journal
 from tests.cluster.waiting import wait_for
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
@@ -55,8 +53,8 @@ def nobody_on_loopback(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]
     """Keep what may run on this machine out of it; give a way to put somebody there."""
 
     def put(url: str) -> None:
-        monkeypatch.setattr(way, "DEFAULT_URL", url)
-        monkeypatch.setattr(way, "_LOOPBACK", asking.Address(url))
+        monkeypatch.setattr(connect, "DEFAULT_URL", url)
+        monkeypatch.setattr(connect, "_LOOPBACK", asking.Address(url))
 
     put(NOBODY)
     return put
@@ -116,8 +114,8 @@ def test_the_forward_ends_with_the_command(kubectl: FakeKubectl) -> None:
 def test_the_forward_ends_with_a_command_that_is_ended(kubectl: FakeKubectl, name: str) -> None:
     kubectl.list(pod("one", leads=True))
     code = (
-        "from extender.cli.reach.way import reached\n"
-        "from extender.cli.reach.whereabouts import Whereabouts\n"
+        "from extender.cli.connect import reached\n"
+        "from extender.cli.connect import Whereabouts\n"
         "with reached(Whereabouts()):\n"
         "    print('here', flush=True)\n"
         "    input()\n"
@@ -345,11 +343,11 @@ def test_a_command_that_reaches_again_finds_the_next_leader(kubectl: FakeKubectl
 def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
     path = str(_kubeconfig(tmp_path / "config", a="team-a", b="team-b", c=""))
 
-    assert kubeconfig.namespace(path) == "team-b"
-    assert kubeconfig.namespace(path, "a") == "team-a"
-    assert kubeconfig.namespace(path, "c") == "default"
-    assert kubeconfig.namespace(path, "unknown") == "default"
-    assert kubeconfig.contexts(path) == ["a", "b", "c"]
+    assert current_namespace(path) == "team-b"
+    assert current_namespace(path, "a") == "team-a"
+    assert current_namespace(path, "c") == "default"
+    assert current_namespace(path, "unknown") == "default"
+    assert contexts(path) == ["a", "b", "c"]
 
 
 def test_of_several_kubeconfigs_the_first_to_speak_wins(
@@ -360,8 +358,8 @@ def test_of_several_kubeconfigs_the_first_to_speak_wins(
     missing = tmp_path / "missing"
     monkeypatch.setenv("KUBECONFIG", f"{missing}:{first}:{second}")
 
-    assert kubeconfig.namespace() == "mine"
-    assert kubeconfig.namespace(context="z") == "zed"
+    assert current_namespace() == "mine"
+    assert current_namespace(context="z") == "zed"
 
 
 @pytest.mark.parametrize("text", ["- a list", "{", "a: b: c", "\x00"])
@@ -370,7 +368,7 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     path.write_text(text)
 
     with pytest.raises(BadInput, match=f"kubeconfig {path} is not"):
-        kubeconfig.namespace(str(path))
+        current_namespace(str(path))
 
 
 def test_serve_does_not_mind_the_variables_of_the_command_line() -> None:

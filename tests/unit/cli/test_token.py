@@ -12,14 +12,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from extender.cli.ask import Address
-from extender.cli.live import completion
+from extender.cli import completion, connect
+from extender.cli.connect import Address, Whereabouts
 from extender.cli.main import main
-from extender.cli.reach import token
-from extender.cli.reach.whereabouts import Whereabouts
 from extender.errors import BadInput, Unreachable
-from extender.tls.issuing import Authority
-from extender.web.pageport import PagePort
+from extender.tls.issue import Authority
+from extender.web.server import PagePort
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
 from tests.unit.web.conftest import World
 from tests.unit.web.test_readers import Registrar
@@ -144,7 +142,7 @@ def test_a_client_certificate_is_no_token_and_the_mend_is_said(tmp_path: Path) -
     )
 
     with pytest.raises(BadInput, match="the kubeconfig has no token: a client certificate") as told:
-        token.read(Whereabouts(kubeconfig=str(config), token_from="kubeconfig"))
+        connect.read_token(Whereabouts(kubeconfig=str(config), token_from="kubeconfig"))
     assert "kubectl create token ACCOUNT" in str(told.value)
 
 
@@ -152,9 +150,9 @@ def test_no_token_is_sent_in_the_clear_to_another_machine(good: str) -> None:
     where = Whereabouts(token_from=good)
 
     with pytest.raises(BadInput, match=r"over plain http to example\.com:8889"):
-        token.read(where, "http://somebody:secret@example.com:8889")
+        connect.read_token(where, "http://somebody:secret@example.com:8889")
     for url in ("http://127.0.0.1:8889", "http://localhost:8889", "http://[::1]:1", "https://a"):
-        assert token.read(where, url) == "good"
+        assert connect.read_token(where, url) == "good"
 
 
 @pytest.mark.parametrize(
@@ -167,13 +165,13 @@ def test_a_file_that_holds_no_token_is_told_without_a_word_of_it(
     file.write_bytes(content)
 
     with pytest.raises(BadInput, match="holds no token") as told:
-        token.read(Whereabouts(token_from=str(file)))
+        connect.read_token(Whereabouts(token_from=str(file)))
     assert "hush" not in str(told.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="missing cannot be read: No such file"):
-        token.read(Whereabouts(token_from=str(tmp_path / "missing")))
+        connect.read_token(Whereabouts(token_from=str(tmp_path / "missing")))
 
 
 def test_an_address_is_printed_without_its_token() -> None:

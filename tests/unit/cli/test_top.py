@@ -9,16 +9,16 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
-from extender.cli.printed.terminal import Terminal
-from extender.cli.reach.whereabouts import Whereabouts
-from extender.cli.top import frames, top
-from extender.cli.typed.filters import Filter
-from extender.model.caller import Caller, Voice
+from extender.cli.connect import Whereabouts
+from extender.cli.listing import frames, top
+from extender.cli.options import Filter
+from extender.cli.output import Terminal
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import Kept, QueueFigures, ShareFigures, Why
-from extender.reporting.journal import Journal
+from extender.model.snapshot import Caller, Voice
+from extender.planner.plan import Kept, QueueFigures, ShareFigures, Why
+from extender.status.history import Journal
 from tests.builders import NOW
 from tests.scene import gang, plan, snapshot, verdict
 

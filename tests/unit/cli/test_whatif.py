@@ -15,9 +15,9 @@ from extender.cli.main import main
 from extender.model.pod import Status
 from extender.model.queue import Namespace, Queue
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.reporting.journal import Journal
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.status.history import Journal
 from tests.builders import pod
 from tests.scene import gang, node_table, snapshot
 
@@ -53,7 +53,7 @@ def running(journal: Journal) -> None:
 
 
 def note(journal: Journal, now: Snapshot) -> None:
-    journal.note(now, make_plan(now, policies.DEFAULT))
+    journal.note(now, make_plan(now, policy_parser.DEFAULT))
 
 
 def job(
@@ -229,7 +229,9 @@ def test_pods_that_name_no_class_are_admitted_with_the_default_one(
 
 def test_an_extender_that_decides_otherwise_is_told(ops_url: str, journal: Journal) -> None:
     now = seen(gang("old", pods_on("n0", "old", 3)), gang("wait", 2, status=Status.PENDING))
-    journal.note(now, make_plan(seen(gang("wait", 9, status=Status.PENDING)), policies.DEFAULT))
+    journal.note(
+        now, make_plan(seen(gang("wait", 9, status=Status.PENDING)), policy_parser.DEFAULT)
+    )
 
     said = live(ops_url).stderr
 

@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from extender.cli.main import main
-from extender.kube.decode import membership, objects
+from extender.kube.decode import objects, pods
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
@@ -25,7 +25,7 @@ from extender.model.queue import (
     AT_MOST,
     HOME_QUEUE,
 )
-from extender.plan.policy import policies
+from extender.planner import policy_parser
 from extender.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -202,10 +202,13 @@ def test_a_plan_that_a_page_shows_is_what_the_command_prints(
 
 def test_the_files_that_the_configuration_page_shows_are_read() -> None:
     samples = [sample for _, sample in found(r"^```yaml\n(.*?)^```$", DOCS / "configuration.md")]
-    whole, flat = (policies.parse(each, "configuration.md") for each in samples[:2])
+    whole, flat = (policy_parser.parse(each, "configuration.md") for each in samples[:2])
     quota = msgspec.convert(yaml.safe_load(samples[-1]), objects.RawQuota)
 
-    assert (whole.actions, whole.tiers) == (policies.DEFAULT.actions, policies.DEFAULT.tiers)
+    assert (whole.actions, whole.tiers) == (
+        policy_parser.DEFAULT.actions,
+        policy_parser.DEFAULT.tiers,
+    )
     assert [each.name for each in flat.tiers[0]] == [
         "gang", "priority", "drf", "predicates", "proportion",
     ]  # fmt: skip
@@ -218,7 +221,7 @@ def test_the_keys_that_are_listed_are_those_that_are_read() -> None:
     schedulers = rest.partition("one of ours\n(")[2].partition(")")[0]
     namespaces = text(DOCS / "namespaces.md").partition("## At work")[0]
 
-    assert tuple(re.findall(r"`([^`]+)`", groups)) == membership._GROUP_KEYS, "concepts.md"
+    assert tuple(re.findall(r"`([^`]+)`", groups)) == pods._GROUP_KEYS, "concepts.md"
     assert tuple(re.findall(r"`([^`]+)`", schedulers)) == Settings().scheduler_name, "concepts.md"
     assert re.findall(r"^\| `([\w./-]+):", namespaces, re.M) == [
         HOME_QUEUE, ALLOWED_QUEUES, AT_MOST, AT_LEAST, ALLOWED_CLASSES,

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from extender.doctor.looking.everywhere import Wanted, look
-from extender.doctor.seen import Document, Seen
+from extender.doctor.collect import Wanted, look
+from extender.doctor.facts import Document, Seen
 from extender.errors import Unreachable
 
 from .scenes import HERE, OVERLAYS

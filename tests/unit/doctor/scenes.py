@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
-from extender.doctor import needs
-from extender.doctor.seen import (
+from extender.doctor import rbac
+from extender.doctor.checks import POLICIES
+from extender.doctor.facts import (
     CallerFiles,
     Clocks,
     Document,
@@ -29,9 +30,8 @@ from extender.doctor.seen import (
     Seen,
     ServiceSeen,
 )
-from extender.doctor.traps.kinds import POLICIES
 from extender.settings import Settings
-from extender.tls.issuing import Authority
+from extender.tls.issue import Authority
 
 OVERLAYS = Path(__file__).parents[3] / "manifests" / "overlays"
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -214,7 +214,7 @@ SET: dict[str, Seen] = {
     "OperationsClosed": replace(
         GOOD,
         lacking=tuple(
-            Lacking(INSTALLED.user, right.verb, right.what, "") for right in needs.ASKS_WHO
+            Lacking(INSTALLED.user, right.verb, right.what, "") for right in rbac.ASKS_WHO
         ),
     ),
     "RightMissing": replace(

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.doctor.looking import files, pages
-from extender.doctor.looking.arguments import settings_of
-from extender.doctor.looking.eyes import ahead
-from extender.doctor.seen import Document, FindingSeen, Seen, Unseen
-from extender.doctor.traps.everything import catch
+from extender.doctor import scheduler_config
+from extender.doctor.checks import catch
+from extender.doctor.facts import Document, FindingSeen, Seen, Unseen
+from extender.doctor.installation import settings_of
+from extender.doctor.reader import Page, Told, ahead, ask
 from extender.errors import BadConfiguration, BadInput
 from extender.settings import Settings
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_said_without_the_secret_in_it(tmp_path: Path) ->
     file.write_text("kind: x\nurlPrefix: http://hooks:hush-hush@127.0.0.1:8888: 1\n")
 
     with pytest.raises(BadInput, match="is not YAML") as refusal:
-        files.configuration(file)
+        scheduler_config.configuration(file)
     assert "hush" not in str(refusal.value)
 
 
@@ -445,31 +445,31 @@ def test_a_file_that_is_no_configuration_is_refused_in_a_sentence(
         file.write_bytes(content)
 
     with pytest.raises(BadInput, match=sentence):
-        files.configuration(file)
+        scheduler_config.configuration(file)
 
 
 def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="Is a directory"):
-        files.configuration(tmp_path)
+        scheduler_config.configuration(tmp_path)
 
 
 def test_the_configuration_that_we_print_is_read(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump({"kind": "KubeSchedulerConfiguration"}))
 
-    assert files.configuration(file) == {"kind": "KubeSchedulerConfiguration"}
+    assert scheduler_config.configuration(file) == {"kind": "KubeSchedulerConfiguration"}
 
 
 # The operations port
 
 
-def told(readyz: pages.Page, findings: pages.Page) -> pages.Told:
-    return pages.ask({"/readyz": readyz, "/api/v1/findings": findings}.__getitem__, "there")
+def told(readyz: Page, findings: Page) -> Told:
+    return ask({"/readyz": readyz, "/api/v1/findings": findings}.__getitem__, "there")
 
 
 def test_what_the_extender_says_is_read_line_by_line() -> None:
     finding = b'[{"kind":"Queue","name":"q","reason":"R","message":"m"}]'
-    found = told(pages.Page(200, b"ok\nbinds: late\n", 3.0), pages.Page(200, finding))
+    found = told(Page(200, b"ok\nbinds: late\n", 3.0), Page(200, finding))
 
     assert found.said == ("there", True, ("binds: late",))
     assert found.findings == (FindingSeen("Queue", "q", "R", "m"),)
@@ -478,8 +478,8 @@ def test_what_the_extender_says_is_read_line_by_line() -> None:
 
 def test_one_that_is_not_ready_and_cannot_tell_is_heard_all_the_same() -> None:
     found = told(
-        pages.Page(503, b"pods: first list not complete\n"),
-        pages.Page(503, b'{"error": "the first plan is being made"}'),
+        Page(503, b"pods: first list not complete\n"),
+        Page(503, b'{"error": "the first plan is being made"}'),
     )
 
     assert found.said == ("there", False, ("pods: first list not complete",))
@@ -501,7 +501,7 @@ def test_who_leads_nothing_or_is_no_extender_is_not_believed(
     readyz: tuple[int, bytes], findings: tuple[int, bytes], sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
-        told(pages.Page(*readyz), pages.Page(*findings))
+        told(Page(*readyz), Page(*findings))
 
 
 # Clocks

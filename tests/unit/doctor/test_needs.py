@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.doctor import needs
-from extender.doctor.needs import NeededRight
+from extender.doctor import rbac
+from extender.doctor.rbac import NeededRight
 from tests.cluster.rights import (
     ASKS_WHO,
     BEHIND_A_SERVICE,
@@ -40,11 +40,11 @@ def as_needed(right: Right) -> list[NeededRight]:
 @pytest.mark.parametrize(
     ("granted", "needed"),
     [
-        (EVERYWHERE, needs.EVERYWHERE),
-        (WHOLE_PODGROUPS, needs.WHOLE_PODGROUPS),
-        (ASKS_WHO, needs.ASKS_WHO),
-        (BEHIND_A_SERVICE, needs.of_own_lease(HOME)),
-        (BESIDE_A_SCHEDULER, needs.of_schedulers_lease(HOME, "gang-scheduler")),
+        (EVERYWHERE, rbac.EVERYWHERE),
+        (WHOLE_PODGROUPS, rbac.WHOLE_PODGROUPS),
+        (ASKS_WHO, rbac.ASKS_WHO),
+        (BEHIND_A_SERVICE, rbac.of_own_lease(HOME)),
+        (BESIDE_A_SCHEDULER, rbac.of_schedulers_lease(HOME, "gang-scheduler")),
     ],
     ids=["everywhere", "whole podgroups", "asks who", "own lease", "lease of the scheduler"],
 )
@@ -65,7 +65,7 @@ def test_the_role_reads_no_secrets_and_only_reads_what_people_write() -> None:
 
 def test_a_status_is_patched_by_itself_or_with_the_object_but_never_both() -> None:
     for has_status, expected in ((True, "podgroups/status"), (False, "podgroups")):
-        found = needs.needed(INSTALLED, [kind("podgroups", has_status=has_status)])
+        found = rbac.needed(INSTALLED, [kind("podgroups", has_status=has_status)])
         patched = [each.resource for each in found if each.group and each.verb == "patch"]
         assert patched == [expected]
 
@@ -74,5 +74,5 @@ def test_who_reads_is_asked_only_where_the_setting_says_so() -> None:
     assert INSTALLED.settings is not None
     asking = replace(INSTALLED, settings=replace(INSTALLED.settings, **ASKING))
 
-    assert not {*needs.ASKS_WHO} & {*needs.needed(INSTALLED, [])}
-    assert {*needs.ASKS_WHO} <= {*needs.needed(asking, [])}
+    assert not {*rbac.ASKS_WHO} & {*rbac.needed(INSTALLED, [])}
+    assert {*rbac.ASKS_WHO} <= {*rbac.needed(asking, [])}

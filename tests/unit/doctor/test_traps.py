@@ -8,12 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from extender.audit import namespaces, queues
-from extender.doctor.seen import Clocks, FindingSeen, RunningScheduler, Said, Seen
-from extender.doctor.trap import Severity, Trap
-from extender.doctor.traps.everything import KNOWN, catch
+from extender.doctor.checks import KNOWN, catch
+from extender.doctor.facts import Clocks, FindingSeen, RunningScheduler, Said, Seen, Severity, Trap
+from extender.findings import namespaces, queues
 from extender.settings import Settings
-from extender.tls.issuing import Authority
+from extender.tls.issue import Authority
 
 from .scenes import (
     ANOTHER,

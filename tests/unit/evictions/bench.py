@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from extender.cache.begun.goodbyes import Goodbyes
-from extender.evictions.dispatch import Dispatch
-from extender.evictions.reprieves import Reprieves
+from extender.cache.gang_history import Goodbyes
+from extender.evictions.backoff import Reprieves
+from extender.evictions.runner import Dispatch
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import SEATED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Eviction, Plan
-from extender.reporting.journal import Journal
-from extender.sim.world.virtual_time import VirtualTime
+from extender.planner.plan import Eviction, Plan
+from extender.sim.clock import VirtualTime
+from extender.status.history import Journal
 from tests.doubles import RecordingAnnouncer, RecordingEvictor
 from tests.scene import gang, snapshot
 

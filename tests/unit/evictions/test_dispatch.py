@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from extender.evictions.dispatch import BLOCKED, REFUSED, UNSEEN_S
-from extender.evictions.remnants import AGAIN, LET_OFF_S
+from extender.evictions.pending import AGAIN, LET_OFF_S
+from extender.evictions.runner import BLOCKED, REFUSED, UNSEEN_S
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid, Status
-from extender.plan.decision import Plan
+from extender.planner.plan import Plan
 from extender.ports import EvictOutcome, EvictResult
 from tests.builders import pod
 from tests.doubles import SlowEvictor

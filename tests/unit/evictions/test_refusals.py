@@ -9,16 +9,16 @@ from itertools import accumulate, pairwise
 import pytest
 
 from extender.cache.changes import Upsert
-from extender.evictions.dispatch import Dispatch
+from extender.evictions.runner import Dispatch
 from extender.metrics import Metrics
 from extender.model.pod import Requirement, Status
 from extender.model.queue import Queue
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
-from extender.reporting.journal import Journal
+from extender.status.history import Journal
 from tests.builders import node, pod_group, seen, shape
 from tests.doubles import RecordingAnnouncer, settled
 from tests.scene import STORY_S
@@ -26,7 +26,7 @@ from tests.unit.reservations.world import World
 
 BIG = shape(cpu=4)
 #: Volcano's installer leaves the plugin out too; then only our last look knows of budgets.
-WITHOUT_PDB = policies.parse(policies.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
+WITHOUT_PDB = policy_parser.parse(policy_parser.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
 
 
 def budget(app: str, allowed: int = 0) -> DisruptionBudget:

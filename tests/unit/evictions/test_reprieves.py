@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from extender.evictions.reprieves import FORGET_S, LONGEST_S, MEMORY_S, Reprieves
+from extender.durations import Pause
+from extender.evictions.backoff import FORGET_S, LONGEST_S, MEMORY_S, Reprieves
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.model.snapshot import DisruptionBudget
-from extender.timing.pause import Pause
 from tests.builders import NOW, pod
 from tests.scene import budget, gang, snapshot
 

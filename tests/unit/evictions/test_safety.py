@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.evictions import safety
+from extender.evictions import checks
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Pod, PodUid, Status
 from extender.model.queue import Queue, Share
@@ -28,7 +28,7 @@ def objections(
 ) -> set[str]:
     seen = snapshot(*victims, needy, queues=queues, budgets=budgets)
     ordered = evictions(*victims, action=action, only=only)
-    return set(safety.objections(safety.find(ordered, seen), seen).values())
+    return set(checks.objections(checks.find(ordered, seen), seen).values())
 
 
 def test_a_whole_gang_of_another_queue_may_leave() -> None:
@@ -108,9 +108,9 @@ def test_kube_system_is_left_alone() -> None:
     system = pod("dns", on="n", namespace="kube-system")
     seen = snapshot(NEEDY)
     asked = evictions(gang("old", [system]))[0]
-    victim = safety.Victim(asked, gang("old", [system]), system)
+    victim = checks.Victim(asked, gang("old", [system]), system)
 
-    assert safety.objections({system.uid: victim}, seen) == {
+    assert checks.objections({system.uid: victim}, seen) == {
         system.uid: "namespace kube-system is exempt"
     }
 
@@ -135,10 +135,10 @@ def test_a_queue_gives_back_to_a_namespace_that_has_at_least_so_much_of_it() -> 
     def said(victim: Gang) -> set[str]:
         seen = replace(snapshot(NEEDY, victim), shares=shares)
         asked = {
-            each.uid: safety.Victim(order, victim, each)
+            each.uid: checks.Victim(order, victim, each)
             for order, each in zip(evictions(victim), victim.pods, strict=True)
         }
-        return set(safety.objections(asked, seen).values())
+        return set(checks.objections(asked, seen).values())
 
     assert said(theirs) == set()
     assert said(mine) == {"a queue does not reclaim from itself"}
@@ -165,9 +165,9 @@ def test_only_those_beyond_a_budget_are_held_against_it() -> None:
     seen = snapshot(
         gang("old", members, min_member=0), NEEDY, budgets=[budget("web", 1, app="web")]
     )
-    asked = safety.find(evictions(seen.gangs[GangKey("a/old")]), seen)
+    asked = checks.find(evictions(seen.gangs[GangKey("a/old")]), seen)
 
-    assert set(safety.objections(asked, seen)) == {"a-old-1", "a-old-2"}
+    assert set(checks.objections(asked, seen)) == {"a-old-1", "a-old-2"}
 
 
 def test_those_asked_before_count_against_a_budget_until_it_shows_them() -> None:
@@ -176,8 +176,8 @@ def test_those_asked_before_count_against_a_budget_until_it_shows_them() -> None
 
     def forbidden(web: DisruptionBudget, leaving: set[str]) -> int:
         seen = snapshot(old, NEEDY, budgets=[web])
-        asked = safety.find(evictions(old, only=1), seen)
-        return len(safety.objections(asked, seen, {PodUid(f"a-{name}") for name in leaving}))
+        asked = checks.find(evictions(old, only=1), seen)
+        return len(checks.objections(asked, seen, {PodUid(f"a-{name}") for name in leaving}))
 
     assert forbidden(budget("web", 2, app="web"), {"old-1"}) == 0
     assert forbidden(budget("web", 2, app="web"), {"old-1", "old-2"}) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from extender.evictions.sets import WAVE
+from extender.evictions.pending import WAVE
 from extender.model.gang import Gang
 from extender.model.pod import Status
 from extender.ports import EvictResult

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings, strategies as st
 
-from extender.evictions.reprieves import LONGEST_S
+from extender.evictions.backoff import LONGEST_S
 from extender.model.queue import Queue
 from tests.scene import STORY_S, budget
 from tests.strategies import examples

@@ -13,20 +13,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from extender.cache.begun.goodbyes import Goodbyes
+from extender.cache.gang_history import Goodbyes
 from extender.cache.pods import STUCK_S
-from extender.evictions.dispatch import Dispatch
+from extender.evictions.runner import Dispatch
 from extender.metrics import Metrics
-from extender.model.dialect import VOLCANO
-from extender.model.gang import Gang, GangKey, Phase, PodGroup
+from extender.model.gang import VOLCANO, Gang, GangKey, Phase, PodGroup
 from extender.model.pod import OCCUPYING_SET, SEATED_SET, Pod, PodUid, Shape, Status
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.plan.planner import make_plan
+from extender.planner.planner import make_plan
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
-from extender.reporting.journal import Journal
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
+from extender.status.history import Journal
 from tests.builders import NOW
 from tests.doubles import RecordingAnnouncer, settled
 from tests.scene import node_table

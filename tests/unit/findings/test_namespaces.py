@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from extender.audit import finding
-from extender.audit.everything import Audit, audit
-from extender.audit.finding import Finding
-from extender.audit.namespaces import of_namespaces
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
-from extender.model.dialect import VOLCANO
-from extender.model.gang import GangKey, Membership
+from extender.findings import finding
+from extender.findings.audit import Audit, audit
+from extender.findings.finding import Finding
+from extender.findings.namespaces import of_namespaces
+from extender.model.budgets import MOST_BUDGETS
+from extender.model.gang import VOLCANO, GangKey, Membership
 from extender.model.pod import Requirement
 from extender.model.queue import Namespace, PriorityClass, Queue, Share
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
-from extender.plan.budgets import MOST_BUDGETS
 from tests.builders import NOW, cache, node, pod, pod_group
 
 QUEUES = [Queue(name="research", capability=Resources({"cpu": 8000})), Queue(name="nightly")]

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from extender.audit.finding import Finding
-from extender.audit.queues import of_queues
+from extender.findings.finding import Finding
+from extender.findings.queues import of_queues
 from extender.model.queue import Queue
+from extender.model.queue_tree import DEEPEST
 from extender.model.resources import NOTHING, Resources
-from extender.plan.queues.kinship import DEEPEST
 
 CLUSTER = Resources.parse({"cpu": "8", "memory": "16Gi"})
 

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from extender.forecast.expectation import MEDIAN, _learnt, spread
+from extender.forecast.durations import MEDIAN, _learnt, spread
 
 
 def test_parts_lie_evenly_however_many_there_are() -> None:

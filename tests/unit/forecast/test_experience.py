@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.forecast.experience import (
+from extender.forecast.durations import (
     MOST_NAMES,
     MOST_OF_A_NAMESPACE,
     MOST_SAMPLES,

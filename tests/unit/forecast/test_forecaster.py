@@ -7,9 +7,9 @@ from dataclasses import replace
 from extender.forecast.forecaster import REST, Forecaster
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
 from tests.unit.forecast.test_lookahead import HOUR, NOW, running, seen, waiting
 
 NEXT = GangKey("lab/next")
@@ -28,7 +28,7 @@ class Times:
 
 def forecaster(times: Times) -> Forecaster:
     return Forecaster(
-        lambda: policies.DEFAULT,
+        lambda: policy_parser.DEFAULT,
         seconds=10.0,
         spent=times.spent,
         monotonic=lambda: times.now,
@@ -37,7 +37,7 @@ def forecaster(times: Times) -> Forecaster:
 
 def passed(lasts_s: float) -> tuple[Snapshot, Plan]:
     snapshot = seen(running("lab/a", "n1", "n2", lasts_s=lasts_s), waiting("lab/next", 2))
-    return snapshot, make_plan(snapshot, policies.DEFAULT)
+    return snapshot, make_plan(snapshot, policy_parser.DEFAULT)
 
 
 def at(asked: Forecaster, last: tuple[Snapshot, Plan], key: GangKey = NEXT) -> float | None:
@@ -75,7 +75,7 @@ def test_a_gang_that_came_since_is_looked_at_in_spite_of_the_rest() -> None:
     late = waiting("lab/zlate", 1)
     newer = replace(snapshot, gangs={**snapshot.gangs, late.key: late})
 
-    assert at(asked, (newer, make_plan(newer, policies.DEFAULT)), GangKey("lab/zlate")) is None
+    assert at(asked, (newer, make_plan(newer, policy_parser.DEFAULT)), GangKey("lab/zlate")) is None
 
 
 def test_gangs_that_come_all_the_time_do_not_have_it_look_ahead_all_the_time() -> None:
@@ -86,7 +86,7 @@ def test_gangs_that_come_all_the_time_do_not_have_it_look_ahead_all_the_time() -
     for number in range(20):
         late = waiting(f"lab/zlate-{number:02}", 1)
         snapshot = replace(last[0], gangs={**last[0].gangs, late.key: late})
-        last = (snapshot, make_plan(snapshot, policies.DEFAULT))
+        last = (snapshot, make_plan(snapshot, policy_parser.DEFAULT))
         told = asked.estimate(*last, late.key)
         assert told is not None
         words.append(told.words)

@@ -9,11 +9,10 @@ import pytest
 
 from extender.cache.changes import Delete, Kind
 from extender.cache.cluster import Cluster
-from extender.forecast.experience import Experience
-from extender.forecast.learning import learn_from
-from extender.kube.decode import watched
+from extender.forecast.durations import Experience, learn_from
+from extender.kube.decode import resources
 from extender.model.gang import GangKey
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 
 OURS = frozenset({"gang-scheduler"})
 
@@ -46,7 +45,7 @@ class Watch:
                 "containerStatuses": [over if phase in ("Succeeded", "Failed") else {}],
             },
         }
-        line = watched.pods(OURS).line(_line(pod))
+        line = resources.pods(OURS).line(_line(pod))
         assert line.change is not None
         self.cluster.apply(line.change)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from extender.forecast.durations import Experience
 from extender.forecast.estimate import Estimate
-from extender.forecast.experience import Experience
 from extender.forecast.lookahead import Effort, Lookahead
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Status
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
 from tests.builders import gang, node, nodes, pod, queue, shape, snapshot
 
 #: 13:00 UTC.
@@ -37,8 +37,8 @@ def seen(*gangs: Gang, count: int = 2, **rest: Any) -> Snapshot:
 def ahead(
     snapshot: Snapshot, experience: Experience | None = None, effort: Effort | None = None
 ) -> Lookahead:
-    plan = make_plan(snapshot, policies.DEFAULT)
-    return Lookahead(snapshot, plan, policies.DEFAULT, experience or Experience(), effort)
+    plan = make_plan(snapshot, policy_parser.DEFAULT)
+    return Lookahead(snapshot, plan, policy_parser.DEFAULT, experience or Experience(), effort)
 
 
 def estimate(snapshot: Snapshot, key: str, *earlier: tuple[str, float]) -> Estimate:
@@ -252,12 +252,12 @@ def test_a_run_ends_when_its_time_is_spent() -> None:
 
 def test_looking_ahead_changes_nothing_of_what_it_looks_at() -> None:
     snapshot = seen(running("lab/a", "n1", "n2", lasts_s=HOUR), waiting("lab/next", 2))
-    used, before = snapshot.nodes.used.copy(), make_plan(snapshot, policies.DEFAULT)
+    used, before = snapshot.nodes.used.copy(), make_plan(snapshot, policy_parser.DEFAULT)
 
     ahead(snapshot).estimate(GangKey("lab/next"))
 
     assert (snapshot.nodes.used == used).all()
-    assert make_plan(snapshot, policies.DEFAULT) == before
+    assert make_plan(snapshot, policy_parser.DEFAULT) == before
     assert snapshot.gangs[GangKey("lab/next")].on_nodes == 0
 
 

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import main
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
 from tests.bench.bench_estimates import row
 from tests.unit.forecast.test_lookahead import HOUR, running, seen, waiting
 from tests.unit.web.pages.conftest import Looker
@@ -78,7 +78,7 @@ def test_a_duration_that_is_none_is_named_with_its_mend(tmp_path: Path) -> None:
 def looking() -> Looker:
     looker = Looker()
     snapshot = seen(running("lab/<b>a", "n1", "n2", lasts_s=HOUR), waiting("lab/next", 2))
-    looker.sees(snapshot, make_plan(snapshot, policies.DEFAULT))
+    looker.sees(snapshot, make_plan(snapshot, policy_parser.DEFAULT))
     return looker
 
 

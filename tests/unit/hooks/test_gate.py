@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, Kind
-from extender.cache.inflight import SOMEWHERE, Stage
+from extender.cache.reservation_table import SOMEWHERE, Stage
+from extender.hooks.gate import LATELY_S
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
 from extender.model.queue import Namespace, Queue, QueueState
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
-from extender.plan.decision import OpenQueue, Plan, Standing, Verdict
-from extender.promises.offers import LATELY_S
+from extender.planner.plan import OpenQueue, Plan, Standing, Verdict
 from tests.builders import GANG, member_of, node, pod, pod_group, seen, uid
 from tests.unit.reservations import world as promises
 from tests.unit.reservations.world import NODES, OPEN

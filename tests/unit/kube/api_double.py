@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender.errors import OutOfTerm
-from extender.kube.api.client import refusal
+from extender.kube.client import refusal
 from extender.ports import Mandate
 
 Answer = tuple[int, object]

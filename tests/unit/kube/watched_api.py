@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
 
 Object = dict[str, Any]
 

@@ -17,16 +17,14 @@ from typing import Any
 
 import msgspec
 
-import extender.leadership
+import extender.leader
 from extender.errors import ApiError, Unreachable
-from extender.leadership.own import OwnLease
-from extender.leadership.spans import Spans
-from extender.leadership.succession import Succession
-from extender.leadership.term import Term
+from extender.leader.fencing import Term
+from extender.leader.lease import OwnLease, Spans, Succession
 from extender.metrics import Metrics
 from extender.ports import Lease
 
-_ROOM = str(Path(extender.leadership.__file__).parent)
+_ROOM = str(Path(extender.leader.__file__).parent)
 EPOCH = 1_000_000.0
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from extender.leadership.campaign import Campaign
-from extender.leadership.own import OwnLease
-from extender.leadership.spans import Spans
-from extender.leadership.succession import Succession
-from extender.leadership.term import Term
+from extender.clock import SystemClock
+from extender.leader.election import Campaign
+from extender.leader.fencing import Term
+from extender.leader.lease import OwnLease, Spans, Succession
 from extender.metrics import Metrics
 from extender.ports import Lease
-from extender.timing.clock import SystemClock
 from tests.unit.leader.test_runtime import LeaseDouble
 from tests.unit.web.conftest import eventually
 

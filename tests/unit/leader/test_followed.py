@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.leadership.followed import FollowedLease
-from extender.leadership.spans import Spans
+from extender.leader.lease import FollowedLease, Spans
 from extender.ports import Lease
 
 from .stage import Contender, Stage

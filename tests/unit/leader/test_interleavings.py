@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from extender.leadership.own import OwnLease
+from extender.leader.lease import OwnLease
 from extender.ports import Lease
 from tests.strategies import examples
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import extender.leadership
-from extender.leadership.succession import Succession
-from extender.leadership.term import Term
+import extender.leader
+from extender.leader.fencing import Term
+from extender.leader.lease import Succession
 from extender.metrics import Metrics
 
-_ROOM = str(Path(extender.leadership.__file__).parent)
+_ROOM = str(Path(extender.leader.__file__).parent)
 
 
 class Loop:

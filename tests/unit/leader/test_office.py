@@ -6,8 +6,8 @@ import asyncio
 from concurrent.futures import Future
 from typing import Any, cast
 
-from extender.leadership.leadership import Leadership
-from extender.leadership.office import Office
+from extender.leader.election import Leadership
+from extender.leader.term_lifecycle import Office
 
 
 class Witness:

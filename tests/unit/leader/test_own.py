@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from extender.errors import ApiError
-from extender.leadership.spans import Spans
+from extender.leader.lease import Spans
 from extender.ports import Lease
 
 from .stage import Contender, Stage

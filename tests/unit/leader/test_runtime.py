@@ -18,13 +18,13 @@ from click.testing import CliRunner
 from werkzeug.serving import make_server
 
 from extender.cli.main import main
-from extender.cycle import TICK_S
-from extender.embedded import ports as embedded
+from extender.clock import SystemClock
+from extender.demo import embedded
+from extender.demo.objects import pod as _pod
 from extender.errors import ApiError
+from extender.planning_loop import TICK_S
 from extender.ports import ClusterPorts, Lease
 from extender.settings import Settings
-from extender.sim.objects import pod as _pod
-from extender.timing.clock import SystemClock
 from tests.unit.web.conftest import JSON, World, eventually
 
 FAST = {"lease_duration_s": 6.0, "lease_renew_s": 4.0, "lease_retry_s": 0.1}

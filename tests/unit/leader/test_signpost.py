@@ -14,14 +14,14 @@ from itertools import count
 
 import pytest
 
+from extender.clock import SystemClock
 from extender.errors import ApiError, Gone, OutOfTerm, Unreachable
-from extender.leadership.leadership import Leadership
-from extender.leadership.signpost import LOOK_S, Signpost
-from extender.leadership.term import Term
+from extender.leader.election import Leadership
+from extender.leader.fencing import Term
+from extender.leader.label import LOOK_S, Signpost
 from extender.metrics import Metrics
 from extender.ports import Lease, Mandate, Mark, Marks, Signs
 from extender.settings import Settings
-from extender.timing.clock import SystemClock
 from tests.strategies import examples
 from tests.unit.leader.test_campaign import AtOnce
 from tests.unit.leader.test_runtime import LeaseDouble

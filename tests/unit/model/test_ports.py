@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
+from extender.model.node import Ports
 from extender.model.pod import HostPort
-from extender.model.ports import Ports
 
 ports = st.builds(
     HostPort,

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from extender.errors import BadQuantity
-from extender.model import quantity
+from extender.model.resources import (
+    LARGEST,
+    parse_milli,
+    parse_quantity,
+    parse_whole,
+    write_bytes,
+    write_milli,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,7 @@ from extender.model import quantity
     ],
 )
 def test_every_form_of_kubernetes_is_read_exactly(text: str | float, value: Fraction) -> None:
-    assert quantity.parse(text) == value
+    assert parse_quantity(text) == value
 
 
 @pytest.mark.parametrize(
@@ -58,27 +65,27 @@ def test_every_form_of_kubernetes_is_read_exactly(text: str | float, value: Frac
 )  # fmt: skip
 def test_anything_else_is_refused_by_name(text: str) -> None:
     with pytest.raises(BadQuantity) as caught:
-        quantity.parse(text)
+        parse_quantity(text)
 
     assert repr(text) in str(caught.value)
 
 
 def test_fractions_of_the_unit_round_up_as_the_api_server_does() -> None:
-    assert quantity.whole("100m") == 1
-    assert quantity.milli("1n") == 1
-    assert quantity.milli("0.0005") == 1
+    assert parse_whole("100m") == 1
+    assert parse_milli("1n") == 1
+    assert parse_milli("0.0005") == 1
 
 
 def test_amounts_beyond_every_cluster_are_cut() -> None:
-    assert quantity.whole("1E") == quantity.LARGEST
-    assert quantity.milli("-9E") == -quantity.LARGEST
+    assert parse_whole("1E") == LARGEST
+    assert parse_milli("-9E") == -LARGEST
 
 
 @pytest.mark.parametrize(
     ("amount", "text"), [(0, "0"), (1500, "1500m"), (2000, "2"), (1, "1m"), (-500, "-500m")]
 )
 def test_thousandths_are_written_as_kubectl_does(amount: int, text: str) -> None:
-    assert quantity.write_milli(amount) == text
+    assert write_milli(amount) == text
 
 
 @pytest.mark.parametrize(
@@ -86,10 +93,10 @@ def test_thousandths_are_written_as_kubectl_does(amount: int, text: str) -> None
     [(0, "0"), (1000, "1000"), (1024, "1Ki"), (3 * 2**29, "1536Mi"), (2**40, "1Ti"), (7, "7")],
 )
 def test_bytes_are_written_with_the_largest_suffix_that_fits(amount: int, text: str) -> None:
-    assert quantity.write_bytes(amount) == text
+    assert write_bytes(amount) == text
 
 
-@given(st.integers(0, quantity.LARGEST))
+@given(st.integers(0, LARGEST))
 def test_what_was_written_reads_the_same(amount: int) -> None:
-    assert quantity.whole(quantity.write_bytes(amount)) == amount
-    assert quantity.milli(quantity.write_milli(amount)) == amount
+    assert parse_whole(write_bytes(amount)) == amount
+    assert parse_milli(write_milli(amount)) == amount

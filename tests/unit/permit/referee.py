@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import (
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid
+from extender.permit.checks import UNSEATED_SET
+from extender.permit.messages import (
     Answer,
     Bind,
     CallId,
+    Cause,
     Event,
     Instruction,
     Park,
     TakeBack,
     Verified,
 )
-from extender.holds.machine.standing import UNSEATED_SET
-from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import PodUid
+from extender.permit.timeouts import Limits
 from extender.ports import BindOrder
 
 from .world import World

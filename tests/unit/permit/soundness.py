@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from extender.errors import IllegalTransition
-from extender.holds.machine.assembly import (
+from extender.permit.machine import Book
+from extender.permit.states import (
     ASSEMBLY_MOVES,
     GATHERING,
     HOLD_MOVES,
@@ -11,9 +12,8 @@ from extender.holds.machine.assembly import (
     AssemblyState,
     Hold,
     HoldState,
+    Table,
 )
-from extender.holds.machine.book import Book
-from extender.holds.machine.table import Table
 
 
 def check(book: Book) -> None:

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.holds.machine.assembly import AssemblyState
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import Answer, Bind, Closed, Free, Opened, Park
 from extender.model.pod import PodUid, Status
+from extender.permit.messages import Answer, Bind, Cause, Closed, Free, Opened, Park
+from extender.permit.states import AssemblyState
+from extender.permit.timeouts import Limits
 from extender.ports import BindOrder
 
 from .world import GANG, Desk, World, a_gang_of, bound_uids

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from extender.holds.machine import limits
-from extender.holds.machine.limits import Backoff, Limits
 from extender.model.gang import GangKey
+from extender.permit import timeouts
+from extender.permit.timeouts import Backoff, Limits
 
 from .world import GANG
 
@@ -46,7 +46,7 @@ def test_a_gang_that_stayed_away_for_long_is_not_stubborn():
 
 
 def test_gangs_are_not_remembered_without_bound(monkeypatch):
-    monkeypatch.setattr(limits, "_REMEMBERED", 2)
+    monkeypatch.setattr(timeouts, "_REMEMBERED", 2)
     gangs = Backoff(LIMITS, chance=lambda: 0.0)
     for name in ("a", "b", "a", "c"):
         gangs.aborted(GangKey(f"team/{name}"), 0.0)

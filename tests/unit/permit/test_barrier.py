@@ -8,15 +8,15 @@ import threading
 import pytest
 
 from extender.errors import Unreachable
-from extender.holds.barrier import Barrier
-from extender.holds.machine.assembly import AssemblyState
-from extender.holds.machine.book import Book
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
+from extender.permit.machine import Book
+from extender.permit.messages import Cause
+from extender.permit.runner import Barrier
+from extender.permit.states import AssemblyState
+from extender.permit.timeouts import Limits
 from extender.ports import BindOrder, BindOutcome, BindResult
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 from tests.doubles import Call, ManualBinder, ManualReader, RecordingObserver, RecordingUndo
 
 from . import soundness

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from extender.holds.machine.assembly import AssemblyState
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import (
+from extender.model.pod import PodUid, Status
+from extender.permit.messages import (
     BackOff,
+    Cause,
     Closed,
     FoundShort,
     Free,
@@ -18,7 +17,8 @@ from extender.holds.machine.messages import (
     StaysInPart,
     TakeBack,
 )
-from extender.model.pod import PodUid, Status
+from extender.permit.states import AssemblyState
+from extender.permit.timeouts import Limits
 from extender.ports import BindOutcome, BindResult
 
 from .world import BOUND, FAILED, GANG, LOST, Desk, a_gang_of, bound_uids, the

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.messages import Answer, BackOff, Bind, Park, Verify
 from extender.model.pod import PodUid, Status
+from extender.permit.messages import Answer, BackOff, Bind, Cause, Park, Verify
 
 from .world import FAILED, GANG, a_gang_of, bound_uids, the
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.holds.doorstep import Doorstep
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.messages import Arrived, CallId
 from extender.model.gang import GangKey, Membership
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources
+from extender.permit.messages import Arrived, CallId, Cause
+from extender.permit.runner import Doorstep
 from extender.ports import BindOrder
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
 from tests.doubles import Call
 
 from .test_mirror import Scene, pod

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from extender.cache.inflight import Stage
+from extender.cache.reservation_table import Stage
 from tests.builders import member_of, node, pod, pod_group, seen
 from tests.strategies import examples
 from tests.unit.reservations.world import OPEN, World

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from extender.holds.machine.assembly import AssemblyState
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import (
+from extender.model.gang import Phase
+from extender.model.node import Taint
+from extender.model.pod import PodUid, Status, Toleration
+from extender.permit.messages import (
     Answer,
     BackOff,
     Bind,
+    Cause,
     Closed,
     GroupChanged,
     NodeChanged,
@@ -22,9 +23,8 @@ from extender.holds.machine.messages import (
     Verify,
     VerifyFailed,
 )
-from extender.model.gang import Phase
-from extender.model.node import Taint
-from extender.model.pod import PodUid, Status, Toleration
+from extender.permit.states import AssemblyState
+from extender.permit.timeouts import Limits
 from extender.ports import BindOrder, BindOutcome, BindResult
 
 from .world import BOUND, FAILED, GANG, SHAPE, a_gang_of, bound_uids, the

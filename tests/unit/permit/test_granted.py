@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.changes import Delete, Kind
-from extender.holds.machine.cause import Cause
+from extender.evictions.preemption import SHOWN_S
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import PodUid, Status
+from extender.permit.messages import Cause
 from extender.ports import BindOutcome, BindResult
-from extender.preemption.grants import SHOWN_S
 from tests.doubles import Call
 
 from .test_mirror import GANG, Scene, pod

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from extender.holds.machine.assembly import AssemblyState
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.messages import StillIncomplete
+from extender.permit.messages import Cause, StillIncomplete
+from extender.permit.states import AssemblyState
 
 from .world import GANG, a_gang_of
 

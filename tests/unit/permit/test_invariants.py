@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import IllegalTransition
-from extender.holds.machine.assembly import AssemblyState, HoldState
-from extender.holds.machine.messages import CallId
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+from extender.permit.messages import CallId
+from extender.permit.states import AssemblyState, HoldState
 
 from . import soundness
 from .world import GANG, Desk, a_gang_of

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import Bind
+from extender.permit.messages import Bind, Cause
+from extender.permit.timeouts import Limits
 
 from .world import BOUND, FAILED, GANG, Desk, World, a_gang_of, bound_uids, the
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from extender.holds.looptimer import LoopTimer
+from extender.clock import LoopTimer
 
 
 def test_it_calls_back_in_the_thread_of_the_loop_whoever_asks():

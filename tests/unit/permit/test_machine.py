@@ -21,13 +21,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from extender.holds.machine.book import Book
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.messages import (
+from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Taint
+from extender.model.pod import PodUid, Status
+from extender.permit.checks import UNSEATED_SET
+from extender.permit.machine import Book
+from extender.permit.messages import (
     Answer,
     Arrived,
     Bind,
     CallId,
+    Cause,
     Closed,
     Event,
     FoundShort,
@@ -50,10 +54,6 @@ from extender.holds.machine.messages import (
     VerifyFailed,
     Withdrawn,
 )
-from extender.holds.machine.standing import UNSEATED_SET
-from extender.model.gang import GangKey, PodGroup
-from extender.model.node import Taint
-from extender.model.pod import PodUid, Status
 from extender.ports import BindOrder, BindOutcome, BindResult
 from tests.strategies import examples
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from extender.holds.machine import table
-from extender.holds.machine.table import Recent, Stories
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+from extender.permit import states
+from extender.permit.states import Recent, Stories
 
 from .world import GANG
 
@@ -39,7 +39,7 @@ def test_a_bind_that_is_repeated_is_as_new_as_its_last_time():
 
 
 def test_binds_are_not_remembered_without_bound(monkeypatch):
-    monkeypatch.setattr(table, "_MOST_RECENT", 3)
+    monkeypatch.setattr(states, "_MOST_RECENT", 3)
     binds = Recent()
     for index in range(10):
         binds.remember(PodUid(f"w-{index}"), "n-1", 100.0)
@@ -59,7 +59,7 @@ def test_a_story_keeps_its_last_lines():
 
 
 def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
-    monkeypatch.setattr(table, "_GANGS", 2)
+    monkeypatch.setattr(states, "_GANGS", 2)
     stories = Stories()
     for name in ("a", "b", "c"):
         stories.note(GangKey(f"team/{name}"), "HELD")

@@ -6,23 +6,23 @@ import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.cache.inflight import Stage
-from extender.cycle import Published
-from extender.gate import Gate
-from extender.holds.barrier import Barrier
-from extender.holds.machine.book import Book
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.mirror import MirrorFacts, listen
+from extender.cache.reservation_table import Stage
+from extender.hooks.gate import Gate
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import CPU, NOTHING, PODS, Resources
+from extender.permit.facts import MirrorFacts, listen
+from extender.permit.machine import Book
+from extender.permit.messages import Cause
+from extender.permit.runner import Barrier
+from extender.permit.timeouts import Limits
+from extender.planning_loop import Published
 from extender.ports import BindOutcome, BindResult
-from extender.promises.answers import Answers
-from extender.promises.arrivals import Arrivals
-from extender.promises.ledger import Ledger
-from extender.sim.world.virtual_time import VirtualTime
+from extender.reservations.arrivals import Arrivals
+from extender.reservations.ledger import Ledger
+from extender.reservations.wakeups import Answers
+from extender.sim.clock import VirtualTime
 from tests.doubles import Call, ManualBinder, ManualReader, RecordingObserver, RecordingUndo
 
 GANG = GangKey("team/train")

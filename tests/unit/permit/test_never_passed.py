@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.messages import Bind, Free, Park
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import PodUid
-from extender.promises.answers import Answers
+from extender.permit.messages import Bind, Cause, Free, Park
+from extender.reservations.wakeups import Answers
 from tests.doubles import Call
 
 from .test_mirror import GANG, MEMBER, STRANGER, Scene, pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.holds.machine.limits import Limits, Patience
+from extender.permit.timeouts import Limits, Patience
 
 CONFIGURED = Limits()
 

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from extender.holds.machine.assembly import AssemblyState
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import (
+from extender.model.gang import GangKey, PodGroup
+from extender.model.pod import PodUid, Status
+from extender.permit.messages import (
     BackOff,
+    Cause,
     Closed,
     GroupChanged,
     NodeChanged,
     Verified,
     Verify,
 )
-from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import PodUid, Status
+from extender.permit.states import AssemblyState
+from extender.permit.timeouts import Limits
 
 from .world import GANG, LOST, Desk, World, a_gang_of, bound_uids, the
 

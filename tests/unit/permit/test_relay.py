@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import Arrived, Bind, CallId, Closed, Instruction
 from extender.model.pod import PodUid
+from extender.permit.messages import Arrived, Bind, CallId, Cause, Closed, Instruction
+from extender.permit.timeouts import Limits
 from extender.ports import BindOrder, Whose
 
 from .world import Desk, a_gang_of, the

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.messages import SiblingUnschedulable
 from extender.model.pod import PodUid
 from extender.model.reason import Reason
+from extender.permit.messages import Cause, SiblingUnschedulable
 
 from .world import GANG, Desk, a_gang_of
 

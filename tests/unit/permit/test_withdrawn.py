@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cache.inflight import Stage
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.messages import Withdrawn
+from extender.cache.reservation_table import Stage
 from extender.model.gang import GangKey
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import Resources
+from extender.permit.messages import Cause, Withdrawn
 from tests import builders
 from tests.doubles import Call
 from tests.unit.reservations.world import World

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from extender.holds.machine.book import Book
-from extender.holds.machine.cause import Cause
-from extender.holds.machine.limits import Limits
-from extender.holds.machine.messages import (
+from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Node, Taint
+from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
+from extender.model.resources import NOTHING, PODS, Resources
+from extender.permit.machine import Book
+from extender.permit.messages import (
     Answer,
     Arrived,
     BackOff,
     Bind,
     CallId,
+    Cause,
     Doubt,
     Event,
     Free,
@@ -29,10 +32,7 @@ from extender.holds.machine.messages import (
     Verified,
     Verify,
 )
-from extender.model.gang import GangKey, PodGroup
-from extender.model.node import Node, Taint
-from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
-from extender.model.resources import NOTHING, PODS, Resources
+from extender.permit.timeouts import Limits
 from extender.ports import BindOrder, BindOutcome, BindResult
 
 from . import soundness

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from extender.plan.policy.policies import CALLBACKS
+from extender.planner.policy_parser import CALLBACKS
 
 Case = Mapping[str, Any]
 

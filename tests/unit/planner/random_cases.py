@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from extender.plan.policy.policies import CALLBACKS
+from extender.planner.policy_parser import CALLBACKS
 from tests.unit.planner.case_objects import Case, flag
 
 T = TypeVar("T")

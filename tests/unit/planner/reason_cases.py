@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from extender.model.caller import Caller, Voice
 from extender.model.pod import Status
 from extender.model.queue import QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Snapshot
-from extender.plan.policy import policies
+from extender.model.snapshot import Caller, Snapshot, Voice
+from extender.planner import policy_parser
 from tests.builders import SOON, amounts, gang, node, nodes, queue, share, snapshot
 
 OVERCOMMITTED = """
@@ -30,7 +29,7 @@ class Told:
     reason: Reason
     message: str
     before: Callable[[], Snapshot]
-    policy: str = policies.DEFAULT_TEXT
+    policy: str = policy_parser.DEFAULT_TEXT
 
 
 def waiting(size: int = 2, **rest: Any) -> Any:

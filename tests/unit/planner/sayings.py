@@ -8,18 +8,18 @@ from functools import cache
 from typing import Any
 
 from extender.cli.explain import lay_out
-from extender.cli.printed.terminal import Terminal
+from extender.cli.output import Terminal
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.plan.verdict.explain import explain
-from extender.web import api
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
+from extender.web import documents
 from tests.builders import pod
 from tests.scene import gang, node_table, snapshot
 
@@ -79,12 +79,14 @@ def seen(
     return snapshot(*gangs, queues=among, nodes=table)
 
 
-def shown(before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFAULT) -> list[str]:
+def shown(
+    before: Snapshot, key: str = "a/train", policy: Policy = policy_parser.DEFAULT
+) -> list[str]:
     """Plan *before* and give what `gang-extender explain` prints about a gang, line by line."""
     decided = make_plan(before, policy)
     told = explain(before, decided, policy, GangKey(key))
     assert told is not None
-    document = api.explanation(
+    document = documents.explanation(
         told, decided, before, now=0.0, since=None, reason_since=None, story=()
     )
     terminal = Terminal()
@@ -93,13 +95,13 @@ def shown(before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFA
     return [line.rstrip() for line in printed.get().splitlines()]
 
 
-def said(before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFAULT) -> str:
+def said(before: Snapshot, key: str = "a/train", policy: Policy = policy_parser.DEFAULT) -> str:
     """Give the reason and the sentence."""
     return shown(before, key, policy)[1]
 
 
 def would_start_with(
-    before: Snapshot, key: str = "a/train", policy: Policy = policies.DEFAULT
+    before: Snapshot, key: str = "a/train", policy: Policy = policy_parser.DEFAULT
 ) -> list[str]:
     """Give the lines below that title."""
     lines = shown(before, key, policy)

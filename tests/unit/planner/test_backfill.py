@@ -18,13 +18,13 @@ from extender.model.pod import HostPort, Status
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.actions import meanwhile
-from extender.plan.actions.meanwhile import MARGIN_S
-from extender.plan.decision import Plan
-from extender.plan.endings import stays_until
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy, Starvation
+from extender.planner import policy_parser
+from extender.planner.actions import reserved
+from extender.planner.actions.reserved import MARGIN_S
+from extender.planner.capacity_forecast import stays_until
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy, Starvation
 from tests.builders import after, amounts, gang, nodes, queue, single, snapshot
 from tests.strategies import examples, snapshots
 
@@ -32,7 +32,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "backfill.md").read_text()
 HOUR = 3600.0
 NOW = 1_000.0
 BIG = gang("a/big", 2, cpu=4)
-OFF = policies.parse("starvation: {backfill: 0s}")
+OFF = policy_parser.parse("starvation: {backfill: 0s}")
 
 
 def old(**each: Any) -> Gang:
@@ -51,11 +51,11 @@ def crowd(*others: Gang, now: float = NOW, **rest: Any) -> Snapshot:
     return snapshot(nodes(2, cpu=4), [BIG, *others], now=now, **rest)
 
 
-def said(before: Snapshot, key: str = "a/new", policy: Policy = policies.DEFAULT) -> str:
+def said(before: Snapshot, key: str = "a/new", policy: Policy = policy_parser.DEFAULT) -> str:
     return make_plan(before, policy).verdicts[GangKey(key)].message
 
 
-def started(before: Snapshot, policy: Policy = policies.DEFAULT) -> set[str]:
+def started(before: Snapshot, policy: Policy = policy_parser.DEFAULT) -> set[str]:
     return {key for key, ticket in make_plan(before, policy).tickets.items() if ticket.placements}
 
 
@@ -127,7 +127,7 @@ def test_who_may_run_longer_is_told_how_long() -> None:
 def test_who_says_to_stay_for_a_day_and_goes_costs_no_more_than_the_policy_says() -> None:
     """The worst that liars can do together: one lets others in by its word, and then leaves."""
     liar, gone_at = old(lasts_s=24 * HOUR), NOW + 990.0
-    honest, lied_to = (starts_at(liar, gone_at, policy) for policy in (OFF, policies.DEFAULT))
+    honest, lied_to = (starts_at(liar, gone_at, policy) for policy in (OFF, policy_parser.DEFAULT))
 
     assert honest == gone_at
     assert honest < lied_to <= honest + Starvation().backfill_s
@@ -139,7 +139,9 @@ def test_who_says_to_stay_for_a_day_and_goes_costs_no_more_than_the_policy_says(
 def test_however_many_follow_each_other_it_starts_when_it_would_have_started() -> None:
     keeps_word = old(lasts_s=1_300.0)
 
-    honest, chained = (starts_at(keeps_word, 2_200.0, policy) for policy in (OFF, policies.DEFAULT))
+    honest, chained = (
+        starts_at(keeps_word, 2_200.0, policy) for policy in (OFF, policy_parser.DEFAULT)
+    )
     assert honest == chained == 2_200.0
 
 
@@ -314,7 +316,7 @@ def test_it_can_be_turned_off() -> None:
 
 
 def test_a_longer_one_may_be_allowed() -> None:
-    patient = policies.parse("starvation: {backfill: 1h}")
+    patient = policy_parser.parse("starvation: {backfill: 1h}")
     new = brief(each={"deadline_s": 1_800.0})
 
     assert started(crowd(old(), new)) == set()
@@ -332,7 +334,7 @@ def test_a_longer_one_may_be_allowed() -> None:
 def test_nothing_is_worked_out_where_nobody_could_be_let_in(
     before: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meanwhile, "Outlook", None)
+    monkeypatch.setattr(reserved, "Outlook", None)
 
     assert make_plan(before).verdicts
 

@@ -7,20 +7,22 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from extender.evictions.reprieves import Reprieves
-from extender.evictions.safety import find, objections
+from extender.durations import Pause
+from extender.evictions.backoff import Reprieves
+from extender.evictions.checks import find, objections
+from extender.model.budgets import MOST_BUDGETS, MOST_WORDS, BudgetIndex, selects
 from extender.model.pod import PodUid, Requirement
 from extender.model.snapshot import DisruptionBudget
-from extender.plan.budgets import MOST_BUDGETS, MOST_WORDS, BudgetIndex, selects
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.timing.pause import Pause
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests import scene
 from tests.builders import gang, node, pod, shape, snapshot
 from tests.steps import steps
 
-VOLCANO = policies.parse("compatibility: volcano\ntiers: [{plugins: [{name: gang}, {name: pdb}]}]")
+VOLCANO = policy_parser.parse(
+    "compatibility: volcano\ntiers: [{plugins: [{name: gang}, {name: pdb}]}]"
+)
 KEYS, VALUES = ("app", "tier", "3"), ("a", "b", "7")
 requirements = st.builds(
     Requirement,
@@ -70,7 +72,7 @@ def one_each(count: int, allowed: int = 0) -> list[DisruptionBudget]:
 
 
 def planned(
-    count: int, policy: Policy = policies.DEFAULT, allowed: int = 0
+    count: int, policy: Policy = policy_parser.DEFAULT, allowed: int = 0
 ) -> Callable[[], object]:
     """Plan one important gang beside *count* seated ones, each with a budget of its own."""
     seated = [
@@ -85,7 +87,7 @@ def planned(
 
 
 def test_twice_the_gangs_with_a_budget_each_are_twice_the_work() -> None:
-    for policy in (policies.DEFAULT, VOLCANO):
+    for policy in (policy_parser.DEFAULT, VOLCANO):
         few, many = (steps(planned(count, policy)) for count in (100, 200))
 
         assert many < 2.5 * few

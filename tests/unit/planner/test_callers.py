@@ -7,22 +7,21 @@ from typing import Any
 
 import pytest
 
-from extender.model.caller import Caller, Voice
 from extender.model.reason import Reason
-from extender.model.snapshot import Snapshot
-from extender.plan.decision import Standing
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.plan.verdict.explain import explain
+from extender.model.snapshot import Caller, Snapshot, Voice
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
+from extender.planner.plan import Standing
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests.builders import SOON, amounts, gang, node, nodes, queue, snapshot
 
-VOLCANO = policies.parse(
+VOLCANO = policy_parser.parse(
     "compatibility: volcano\n"
     'actions: "enqueue, allocate, backfill, reclaim, preempt"\n'
     "tiers: [{plugins: [{name: gang}, {name: proportion}, {name: predicates}]}]"
 )
-WAYS = pytest.mark.parametrize("policy", [policies.DEFAULT, VOLCANO], ids=["ours", "volcano"])
+WAYS = pytest.mark.parametrize("policy", [policy_parser.DEFAULT, VOLCANO], ids=["ours", "volcano"])
 
 TRAIN, OTHER = "a/train", "b/other"
 MUTE = [Voice.UNHEARD, Voice.SILENT, Voice.ELSEWHERE]
@@ -140,7 +139,7 @@ def test_a_gang_that_nobody_would_come_for_keeps_no_queue_from_starting_pods_at_
 
 
 def test_what_it_was_let_in_with_keeps_nobody_else_out_of_a_queue() -> None:
-    policy = policies.parse(
+    policy = policy_parser.parse(
         'actions: "enqueue, allocate"\n'
         "tiers: [{plugins: [{name: gang}, {name: overcommit}, {name: predicates}]}]"
     )
@@ -193,7 +192,7 @@ def test_the_verdict_changes_with_what_is_heard_though_the_gang_does_not() -> No
 def test_the_explanation_points_at_kube_scheduler_and_invents_no_remedy() -> None:
     before = heard(snapshot([node("n1")], [gang(TRAIN, 2, cpu=1, each=of("dead"))]), Voice.SILENT)
 
-    told = explain(before, make_plan(before), policies.DEFAULT, before.gangs[TRAIN].key)  # type: ignore[index]
+    told = explain(before, make_plan(before), policy_parser.DEFAULT, before.gangs[TRAIN].key)  # type: ignore[index]
 
     assert told is not None
     (remedy,) = told.remedies

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from extender.model.gang import Gang, GangKey
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.plan.verdict.explain import explain
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests.builders import gang, nodes, single, snapshot
 
-VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
+VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
 #: More important than all who wait: only the free place counts here.
 RUNS = gang("a/runs", 3, on=["n1"] * 3, cpu=1, priority=100)
 
@@ -21,7 +21,7 @@ def alone(name: str, created: float = 5.0, *, nominated: str = "", priority: int
     return single(f"a/{name}", cpu=1, priority=priority, created=created, each=each)
 
 
-def admitted(*waiting: Gang, policy: Policy = policies.DEFAULT) -> list[str]:
+def admitted(*waiting: Gang, policy: Policy = policy_parser.DEFAULT) -> list[str]:
     """Say who gets the one place that is free."""
     plan = make_plan(snapshot(nodes(1), [RUNS, *waiting]), policy)
     return [key for key, ticket in plan.tickets.items() if ticket.placements]
@@ -54,7 +54,7 @@ def test_who_waits_behind_it_is_told_so() -> None:
     full = gang("a/runs", 4, on=["n1"] * 4, cpu=1, priority=100)
     state = snapshot(nodes(1), [full, alone("one"), alone("z", 7.0, nominated="n1")])
 
-    told = explain(state, make_plan(state), policies.DEFAULT, GangKey("a/one"))
+    told = explain(state, make_plan(state), policy_parser.DEFAULT, GangKey("a/one"))
 
     assert told is not None
     assert [(each.gang, each.why) for each in told.ahead] == [

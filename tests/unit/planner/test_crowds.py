@@ -14,19 +14,17 @@ from extender.model.pod import Shape
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.plan import crowds
-from extender.plan.actions.allocate import allocate
-from extender.plan.actions.enqueue import enqueue
-from extender.plan.census import Census
-from extender.plan.decision import Plan, Standing
-from extender.plan.demand import Demand
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.session import Session
-from extender.plan.verdict.explain import explain
-from extender.plan.verdict.verdicts import Verdicts
-from extender.plan.victims.protected import Protected
-from extender.plan.victims.room_maker import MOST_FAILURES, RoomMaker
+from extender.planner import accounting, policy_parser
+from extender.planner.accounting import Census
+from extender.planner.actions.allocate import allocate
+from extender.planner.actions.backfill import enqueue
+from extender.planner.explain.explain import explain
+from extender.planner.obstacles import Protected
+from extender.planner.plan import Plan, Standing
+from extender.planner.planner import make_plan
+from extender.planner.session import Demand, Session
+from extender.planner.verdicts import Verdicts
+from extender.planner.victims.make_room import MOST_FAILURES, RoomMaker
 from tests.builders import SOON, gang, nodes, queue, snapshot
 from tests.steps import opcodes, steps
 from tests.strategies import examples
@@ -35,9 +33,9 @@ from tests.strategies import examples
 @pytest.fixture
 def few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let four gangs have a turn in every cycle, and two of the others."""
-    monkeypatch.setattr(crowds, "FIRST", 4)
-    monkeypatch.setattr(crowds, "VISITORS", 2)
-    monkeypatch.setattr(crowds, "MOST", 6)
+    monkeypatch.setattr(accounting, "FIRST", 4)
+    monkeypatch.setattr(accounting, "VISITORS", 2)
+    monkeypatch.setattr(accounting, "MOST", 6)
 
 
 def many(count: int, **rest: Any) -> list[Gang]:
@@ -140,7 +138,7 @@ def test_a_verdict_is_the_same_before_and_after_a_turn_that_brought_nothing(
 def test_a_queue_wants_what_its_crowd_wants(few_turns: None) -> None:
     """Else its due would follow whoever has a turn, and others would lose and regain theirs."""
     before = at(SOON, many(20), queues=[queue("q1")])
-    session = Session(Census(before), policies.DEFAULT)
+    session = Session(Census(before), policy_parser.DEFAULT)
 
     assert session.wishes["default"].amount("cpu") == 20_000
 
@@ -149,7 +147,7 @@ def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> N
     before = at(SOON, many(20))
     plan = make_plan(before)
     key = GangKey(in_a_crowd(plan)[0])
-    told = explain(before, plan, policies.DEFAULT, key)
+    told = explain(before, plan, policy_parser.DEFAULT, key)
 
     assert told is not None
     assert told.verdict.reason is Reason.BEHIND_IN_ORDER
@@ -159,12 +157,12 @@ def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> N
 @given(st.integers(1, 40), st.integers(0, 5))
 @settings(max_examples=examples(40))
 def test_everybody_is_first_or_a_visitor_or_behind(count: int, now: int) -> None:
-    behind, visitors = crowds.turns(many(count), float(now))
+    behind, visitors = accounting.turns(many(count), float(now))
     assert (behind, visitors) == (frozenset(), frozenset())
 
-    some, rest = crowds._divide(many(crowds.MOST + count), float(now))
+    some, rest = accounting._divide(many(accounting.MOST + count), float(now))
 
-    assert len(some) == crowds.VISITORS
+    assert len(some) == accounting.VISITORS
     assert len(rest) == count
     assert not set(some) & set(rest)
 
@@ -184,7 +182,7 @@ def test_whoever_waits_is_told_who_went_first_without_a_list_for_each() -> None:
         started = [gang(f"a/g{n:03}", 1, cpu=1, priority=1) for n in range(count)]
         waiting = gang("b/w", 1, cpu=1)
         before = snapshot(nodes(1, cpu=count, pods=9999), [*started, waiting])
-        session = Session(Census(before), policies.DEFAULT)
+        session = Session(Census(before), policy_parser.DEFAULT)
         enqueue(session)
         allocate(session)
         verdicts, state = Verdicts(session), session.census.contenders[waiting.key]
@@ -202,7 +200,7 @@ def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_prio
     ]
     new = many(30)
     session = Session(
-        Census(snapshot(nodes(1, cpu=29), [*old, *new], budgets=keep)), policies.DEFAULT
+        Census(snapshot(nodes(1, cpu=29), [*old, *new], budgets=keep)), policy_parser.DEFAULT
     )
     protected = Protected(session)
     states = list(session.census.contenders.values())
@@ -215,7 +213,7 @@ def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_prio
 def test_those_who_may_not_ask_are_not_remembered_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = Session(Census(snapshot(nodes(1), many(3))), policies.DEFAULT)
+    session = Session(Census(snapshot(nodes(1), many(3))), policy_parser.DEFAULT)
     maker = RoomMaker(session, "reclaim")
     monkeypatch.setattr(maker, "_may_ask", lambda demand: False)
     state = next(iter(session.census.contenders.values()))

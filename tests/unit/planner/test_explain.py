@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from extender.model.gang import Gang, GangKey
-from extender.model.node import Node, NodeFacts, NodeTable, Taint
+from extender.model.node import Node, NodeFacts, NodeTable, Ports, Taint
 from extender.model.pod import HostPort, PodUid, Shape, Status
-from extender.model.ports import Ports
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, Ticket, Verdict
-from extender.plan.planner import make_plan
-from extender.plan.plugin import Plugin
-from extender.plan.policy import plugin_register, policies
-from extender.plan.policy.options import Policy
-from extender.plan.room.state import GangState, QueueUse
-from extender.plan.verdict.explain import Ahead, Explanation, explain
-from extender.plan.verdict.shortfall import Near
+from extender.planner import policy_parser
+from extender.planner.explain.explain import Ahead, Explanation, explain
+from extender.planner.obstacles import Near
+from extender.planner.plan import Plan, Ticket, Verdict
+from extender.planner.planner import make_plan
+from extender.planner.plugin import Plugin
+from extender.planner.plugins import registry
+from extender.planner.policy import Policy
+from extender.planner.state import GangState, QueueUse
 from tests.builders import NOW, pod
 from tests.scene import gang, node_table, plan, snapshot, verdict
 
@@ -35,7 +35,7 @@ def waiting(name: str, members: int = 4, **rest: Any) -> Gang:
 
 
 def told(
-    seen: Snapshot, decided: Plan, key: str = "a/train", policy: Policy = policies.DEFAULT
+    seen: Snapshot, decided: Plan, key: str = "a/train", policy: Policy = policy_parser.DEFAULT
 ) -> Explanation:
     explanation = explain(seen, decided, policy, GangKey(key))
     assert explanation is not None
@@ -138,7 +138,7 @@ def test_every_shape_of_a_gang_is_looked_at() -> None:
 def behind(
     *others: Gang,
     mine: Gang,
-    policy: Policy = policies.DEFAULT,
+    policy: Policy = policy_parser.DEFAULT,
     cut_short: frozenset[GangKey] = frozenset(),
     **rest: Any,
 ) -> tuple[Ahead, ...]:
@@ -180,7 +180,7 @@ def test_between_equals_the_older_goes_first() -> None:
 
 def policy(*plugins: str) -> Policy:
     listed = ", ".join(f"{{name: {name}}}" for name in plugins)
-    return policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+    return policy_parser.parse(f"tiers: [{{plugins: [{listed}]}}]")
 
 
 def whys(*others: Gang, mine: Gang, by: Policy, **rest: Any) -> list[str]:
@@ -242,7 +242,7 @@ def test_in_a_tree_the_first_level_that_differs_is_named() -> None:
         Queue(name="w1", parent="west", deserved=Resources({"cpu": 4000})),
     ]
     listed = "{name: gang}, {name: capacity, enableHierarchy: true}"
-    by = policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+    by = policy_parser.parse(f"tiers: [{{plugins: [{listed}]}}]")
     running = [pod("train-0", on="n0"), pod("train-1")]
 
     mine = gang("train", running, queue="e1")
@@ -253,7 +253,7 @@ def test_in_a_tree_the_first_level_that_differs_is_named() -> None:
 
 def test_in_a_tree_of_shares_the_tree_is_the_reason() -> None:
     listed = "{name: gang}, {name: drf, enableHierarchy: true}"
-    by = policies.parse(f"tiers: [{{plugins: [{listed}]}}]")
+    by = policy_parser.parse(f"tiers: [{{plugins: [{listed}]}}]")
     mine = gang("train", [pod("train-0", on="n0"), pod("train-1")])
 
     assert whys(waiting("other", queue="right"), mine=mine, by=by) == [
@@ -277,7 +277,7 @@ class Talkative(Alphabet):
 
 
 def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plugin_register._OURS, "alphabet", Alphabet)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry._OURS, "alphabet", Alphabet)  # type: ignore[arg-type]
 
     assert whys(waiting("z"), mine=waiting("train"), by=policy("alphabet")) == [
         "plugin alphabet puts it first"
@@ -291,7 +291,7 @@ def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_plugin_may_say_why_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plugin_register._OURS, "talk", Talkative)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry._OURS, "talk", Talkative)  # type: ignore[arg-type]
 
     assert whys(waiting("z"), mine=waiting("train"), by=policy("talk")) == ["z is a shorter name"]
 
@@ -355,7 +355,7 @@ def test_protected_pods_are_counted_by_reason() -> None:
 
 
 def test_a_gang_nobody_knows_has_no_explanation() -> None:
-    assert explain(snapshot(), plan(), policies.DEFAULT, GangKey("a/none")) is None
+    assert explain(snapshot(), plan(), policy_parser.DEFAULT, GangKey("a/none")) is None
 
 
 def test_a_running_gang_needs_no_remedy() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, strategies as st
 
 from extender.model.gang import GangKey
 from extender.model.resources import CPU
-from extender.plan.planner import make_plan
-from extender.plan.queues.waterfill import Bounds, divide
+from extender.planner.planner import make_plan
+from extender.planner.plugins.proportion import Bounds, divide
 from tests.builders import after, gang, node, queue, snapshot
 
 BOUNDS = st.lists(

@@ -8,21 +8,21 @@ from extender.model.gang import GangKey
 from extender.model.queue import QueueState
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.plan.verdict.explain import explain
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests.builders import amounts, gang, nodes, queue, snapshot
 
-CAPACITY = policies.DEFAULT_TEXT.replace("proportion", "capacity")
+CAPACITY = policy_parser.DEFAULT_TEXT.replace("proportion", "capacity")
 TREE = CAPACITY.replace("- name: capacity", "- name: capacity\n    enableHierarchy: true")
 EVERY_POLICY = pytest.mark.parametrize(
     "policy",
     [
-        pytest.param(policies.DEFAULT, id="proportion"),
-        pytest.param(policies.parse(CAPACITY), id="capacity"),
-        pytest.param(policies.parse(TREE), id="a tree of dues"),
-        pytest.param(policies.parse("compatibility: volcano"), id="volcano"),
+        pytest.param(policy_parser.DEFAULT, id="proportion"),
+        pytest.param(policy_parser.parse(CAPACITY), id="capacity"),
+        pytest.param(policy_parser.parse(TREE), id="a tree of dues"),
+        pytest.param(policy_parser.parse("compatibility: volcano"), id="volcano"),
     ],
 )
 TRAIN = GangKey("a/train")
@@ -57,14 +57,14 @@ def test_hundreds_of_nested_queues_are_planned_and_those_above_limit_the_last(
 
 
 def test_a_path_of_a_hundred_thousand_levels_is_planned() -> None:
-    tree = policies.DEFAULT_TEXT.replace("  - name: proportion\n", "").replace(
+    tree = policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "").replace(
         "- name: drf", "- name: drf\n    enableHierarchy: true"
     )
     deep = {"volcano.sh/hierarchy": "root" + "/x" * 100_000}
     wants = [gang("a/train", 2, queue="deep", cpu=1), gang("a/other", 2, queue="flat", cpu=1)]
     seen = snapshot(nodes(1, cpu=4), wants, [queue("deep", annotations=deep), queue("flat")])
 
-    assert {*make_plan(seen, policies.parse(tree)).tickets} == {TRAIN, GangKey("a/other")}
+    assert {*make_plan(seen, policy_parser.parse(tree)).tickets} == {TRAIN, GangKey("a/other")}
 
 
 @EVERY_POLICY
@@ -105,13 +105,13 @@ def test_what_would_help_is_to_open_the_queue_above() -> None:
     ]
     seen = snapshot(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
 
-    told = explain(seen, make_plan(seen), policies.DEFAULT, TRAIN)
+    told = explain(seen, make_plan(seen), policy_parser.DEFAULT, TRAIN)
 
     assert told is not None
     assert list(told.remedies) == ["queues dept and org opened again"]
 
 
-@pytest.mark.parametrize("text", [policies.DEFAULT_TEXT, CAPACITY, TREE])
+@pytest.mark.parametrize("text", [policy_parser.DEFAULT_TEXT, CAPACITY, TREE])
 def test_guarantees_that_add_up_to_more_do_not_lift_a_parent_above_its_ceiling(text: str) -> None:
     family = [queue("org", capability=amounts(cpu=4))]
     family += [
@@ -120,7 +120,7 @@ def test_guarantees_that_add_up_to_more_do_not_lift_a_parent_above_its_ceiling(t
     ]
     gangs = [gang(f"a/{name}{n}", 1, queue=name, cpu=1) for name in ("a", "b") for n in range(3)]
 
-    plan = make_plan(snapshot(nodes(1, cpu=16), gangs, family), policies.parse(text))
+    plan = make_plan(snapshot(nodes(1, cpu=16), gangs, family), policy_parser.parse(text))
 
     assert plan.queues["org"].allocated.amount("cpu") == 4000
 
@@ -161,7 +161,7 @@ def test_in_a_tree_of_dues_the_share_of_a_parent_is_that_of_its_family() -> None
     ]
     seen = snapshot(nodes(1, cpu=8), [gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1)], family)
 
-    shown = make_plan(seen, policies.parse(TREE)).queues
+    shown = make_plan(seen, policy_parser.parse(TREE)).queues
 
     assert shown["org"].share == shown["team"].share == 0.5
 

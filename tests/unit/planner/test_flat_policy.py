@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.plan.policy import policies
+from extender.planner import policy_parser
 
 #: What was in force there without a file, as the data of a ConfigMap.
 WHOLE = """
@@ -22,12 +22,12 @@ plugin.drf.joborder: "true"
 
 
 def silenced(text: str) -> dict[str, set[str]]:
-    (tier,) = policies.parse(text, "kube-batch.conf").tiers
+    (tier,) = policy_parser.parse(text, "kube-batch.conf").tiers
     return {option.name: set(option.silenced) for option in tier}
 
 
 def test_the_plugins_are_one_tier_in_the_order_of_the_row() -> None:
-    read = policies.parse(WHOLE, "kube-batch.conf")
+    read = policy_parser.parse(WHOLE, "kube-batch.conf")
 
     assert read.actions == ("reclaim", "allocate", "backfill", "preempt")
     assert [[option.name for option in tier] for tier in read.tiers] == [
@@ -51,7 +51,7 @@ def test_where_no_switch_is_named_all_are_on(row: str) -> None:
 
 
 def test_the_rest_of_the_file_is_read_as_ever() -> None:
-    read = policies.parse("plugins: gang\nstarvation: {after: 90s}", "kube-batch.conf")
+    read = policy_parser.parse("plugins: gang\nstarvation: {after: 90s}", "kube-batch.conf")
 
     assert read.starvation.after_s == 90
 
@@ -77,6 +77,6 @@ def test_the_rest_of_the_file_is_read_as_ever() -> None:
 )
 def test_mistakes_name_the_nearest_word(text: str, said: str) -> None:
     with pytest.raises(BadConfiguration, match=r"kube-batch\.conf: ") as refused:
-        policies.parse(text, "kube-batch.conf")
+        policy_parser.parse(text, "kube-batch.conf")
 
     assert said in str(refused.value)

@@ -13,15 +13,15 @@ from extender.model.queue import Queue
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, Standing, Verdict
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.plan.verdict.explain import explain
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
+from extender.planner.plan import Plan, Standing, Verdict
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, snapshot
 
 STARTED = (Reason.ADMITTED, Reason.RUNNING)
-VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
+VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
 
 
 def small(count: int, queue: str, **rest: Any) -> list[Gang]:
@@ -37,7 +37,7 @@ def started(plan: Plan, prefix: str) -> int:
     )
 
 
-def at_rest(state: Snapshot, policy: Policy = policies.DEFAULT) -> tuple[Snapshot, Plan]:
+def at_rest(state: Snapshot, policy: Policy = policy_parser.DEFAULT) -> tuple[Snapshot, Plan]:
     """Carry plans out until nothing changes."""
     for _ in range(40):
         plan = make_plan(state, policy)
@@ -234,7 +234,9 @@ def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
 def test_what_is_guaranteed_to_a_family_is_not_kept_from_its_own_queues(plugin: str) -> None:
-    policy = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}"))
+    policy = policy_parser.parse(
+        policy_parser.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}")
+    )
     tree = [queue("family", guarantee=amounts(cpu=4)), queue("child", parent="family")]
 
     plan = make_plan(snapshot(nodes(1), small(4, "child"), tree), policy)
@@ -313,7 +315,7 @@ def test_lent_room_goes_back_once_and_stays_where_it_went() -> None:
 
 def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> None:
     """The room made for one gang was asked for again by the next of its queue, and lent instead."""
-    text = policies.DEFAULT_TEXT.replace(
+    text = policy_parser.DEFAULT_TEXT.replace(
         "allocate, backfill, reclaim", "reclaim, allocate, backfill"
     )
     members = [
@@ -337,7 +339,7 @@ def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> No
     ]
     tree = [queue("family", capability=amounts(cpu=4)), queue("low", 0, parent="family")]
 
-    _, plan = at_rest(snapshot(members, gangs, tree), policies.parse(text))
+    _, plan = at_rest(snapshot(members, gangs, tree), policy_parser.parse(text))
 
     assert plan.verdicts[gangs[1].key].standing is Standing.RUNNING
 
@@ -346,7 +348,9 @@ def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> No
 def test_an_important_gang_replaces_only_as_much_of_what_was_borrowed_as_it_needs(
     plugin: str,
 ) -> None:
-    policy = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}"))
+    policy = policy_parser.parse(
+        policy_parser.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}")
+    )
     state = crowd(queue("more", deserved=amounts(cpu=2)))
     state, _ = at_rest(state, policy)
     important = gang("a/important", 1, queue="more", cpu=1, priority=9)
@@ -391,7 +395,7 @@ def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> No
     state, plan = at_rest(crowd(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
     waits = next(v.gang for v in plan.verdicts.values() if v.queue == "more" and waiting(v))
 
-    told = explain(state, plan, policies.DEFAULT, waits)
+    told = explain(state, plan, policy_parser.DEFAULT, waits)
 
     assert plan.idle[CPU] == 2000
     assert [(each.words, each.amounts[CPU]) for each in plan.kept] == [

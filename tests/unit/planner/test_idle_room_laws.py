@@ -16,35 +16,39 @@ from extender.model.queue import Queue, QueueState, Share, share_name
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
-from extender.plan.census import Census
-from extender.plan.decision import Plan, Why
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.session import Session
+from extender.planner import policy_parser
+from extender.planner.accounting import Census
+from extender.planner.plan import Plan, Why
+from extender.planner.planner import make_plan
+from extender.planner.session import Session
 from tests import builders
 from tests.builders import after, amounts, queue
 from tests.strategies import examples, gangs, node_lists, settle
 
 many = settings(max_examples=examples(150))
 
-_CAPACITY = policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
+_CAPACITY = policy_parser.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
 _TREE = _CAPACITY.replace("name: capacity", "name: capacity\n    enableHierarchy: true")
 POLICIES = {
-    "default": policies.DEFAULT,
-    "allocate alone": policies.parse(
-        policies.DEFAULT_TEXT.replace("enqueue, allocate, backfill, reclaim, preempt", "allocate")
+    "default": policy_parser.DEFAULT,
+    "allocate alone": policy_parser.parse(
+        policy_parser.DEFAULT_TEXT.replace(
+            "enqueue, allocate, backfill, reclaim, preempt", "allocate"
+        )
     ),
-    "reclaim first": policies.parse(
-        policies.DEFAULT_TEXT.replace("allocate, backfill, reclaim", "reclaim, allocate, backfill")
+    "reclaim first": policy_parser.parse(
+        policy_parser.DEFAULT_TEXT.replace(
+            "allocate, backfill, reclaim", "reclaim, allocate, backfill"
+        )
     ),
-    "capacity": policies.parse(_CAPACITY),
-    "capacity as a tree": policies.parse(_TREE),
+    "capacity": policy_parser.parse(_CAPACITY),
+    "capacity as a tree": policy_parser.parse(_TREE),
 }
 
 #: So many plans are judged one by one; a cluster that needs more is judged at rest.
 PLANS = 4
 
-VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
+VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
 
 #: Reasons that say that a ceiling or somebody's guarantee would be broken.
 PROMISES = {Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_AT_MOST}
@@ -260,7 +264,7 @@ def check_nobody_takes_from_a_namespace_what_it_has_at_least(state: Snapshot, pl
 @given(before=clusters())
 @many
 def test_deserved_parts_add_up_to_what_there_is_to_divide(before: Snapshot) -> None:
-    session = Session(Census(before), policies.DEFAULT)
+    session = Session(Census(before), policy_parser.DEFAULT)
     wishes, whole = session.wishes, session.total.amount(CPU)
     shares = session.share_wishes
     kept = _needed(before, {**wishes, **shares}) - total(wishes.values()).amount(CPU)

@@ -11,10 +11,10 @@ from hypothesis import given, settings, strategies as st
 from extender.model.gang import Gang
 from extender.model.pod import SEATED_SET
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import OpenQueue, Plan, Standing
-from extender.plan.planner import make_plan
-from extender.plan.policy.options import Starvation
-from extender.plan.queues.quota import TOP, Stake
+from extender.planner.plan import OpenQueue, Plan, Standing
+from extender.planner.planner import make_plan
+from extender.planner.policy import Starvation
+from extender.planner.quota import TOP, Stake
 from tests.builders import after, snapshot
 from tests.strategies import examples, snapshots
 

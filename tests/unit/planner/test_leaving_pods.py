@@ -14,13 +14,13 @@ from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.verdict.explain import explain
-from extender.sim.world.virtual_time import VirtualTime
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
+from extender.planner.planner import make_plan
+from extender.sim.clock import VirtualTime
 from tests.builders import amounts, cache, gang, node, nodes, queue, seen, share, snapshot
 
-VOLCANO = policies.parse(policies.DEFAULT_TEXT + "\ncompatibility: volcano\n")
+VOLCANO = policy_parser.parse(policy_parser.DEFAULT_TEXT + "\ncompatibility: volcano\n")
 
 
 def leaving(key: str, size: int, name: str, where: str, **rest: object) -> Gang:
@@ -176,7 +176,7 @@ def test_who_waits_for_victims_of_its_own_queue_keeps_their_room_until_they_are_
 def test_explain_tries_what_more_the_queue_would_have_to_have() -> None:
     state = limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
 
-    found = explain(state, make_plan(state), policies.DEFAULT, GangKey("a/new"))
+    found = explain(state, make_plan(state), policy_parser.DEFAULT, GangKey("a/new"))
 
     assert found is not None
     assert "4 cpu more capability of queue q" in found.remedies

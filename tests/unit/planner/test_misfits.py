@@ -7,7 +7,7 @@ from dataclasses import replace
 from extender.model.gang import Gang, GangKey
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
+from extender.planner.planner import make_plan
 from tests.builders import gang, nodes, snapshot
 
 KEY = GangKey("a/train")

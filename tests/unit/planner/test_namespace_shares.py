@@ -12,20 +12,22 @@ from extender.model.queue import Namespace
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan, Standing, Verdict
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
+from extender.planner import policy_parser
+from extender.planner.plan import Plan, Standing, Verdict
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests.builders import after, amounts, gang, nodes, queue, share, snapshot
 from tests.unit.planner.sayings import shown, would_start_with
 
-VOLCANO = policies.parse(f"{policies.DEFAULT_TEXT}\ncompatibility: volcano\n")
-CAPACITY = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity"))
-UNLIMITED = policies.parse(
-    policies.DEFAULT_TEXT.replace("  - name: proportion\n", "").replace(" reclaim,", "")
+VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
+CAPACITY = policy_parser.parse(
+    policy_parser.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
+)
+UNLIMITED = policy_parser.parse(
+    policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "").replace(" reclaim,", "")
 )
 POLICIES = {
-    "default": policies.DEFAULT,
+    "default": policy_parser.DEFAULT,
     "capacity": CAPACITY,
     "volcano": VOLCANO,
     "without any limit of queues": UNLIMITED,
@@ -42,7 +44,7 @@ def small(namespace: str, count: int, on: str = "", **rest: Any) -> list[Gang]:
     ]
 
 
-def at_rest(state: Snapshot, policy: Policy = policies.DEFAULT) -> tuple[Snapshot, Plan]:
+def at_rest(state: Snapshot, policy: Policy = policy_parser.DEFAULT) -> tuple[Snapshot, Plan]:
     """Carry plans out until nothing changes."""
     for _ in range(40):
         plan = make_plan(state, policy)

@@ -10,14 +10,13 @@ import pytest
 
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
-from extender.model.dialect import COSCHEDULING, VOLCANO
-from extender.model.gang import Gang, GangKey, Membership, PodGroup
+from extender.model.gang import COSCHEDULING, VOLCANO, Gang, GangKey, Membership, PodGroup
 from extender.model.pod import Status
 from extender.model.queue import Namespace, PriorityClass
 from extender.model.reason import Problem, Reason
-from extender.plan.decision import Standing
-from extender.plan.planner import make_plan
-from extender.sim.world.virtual_time import VirtualTime
+from extender.planner.plan import Standing
+from extender.planner.planner import make_plan
+from extender.sim.clock import VirtualTime
 from tests.builders import SOON, amounts, gang, nodes, pod, queue, shape, snapshot
 
 MISSING = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/lost does not exist")

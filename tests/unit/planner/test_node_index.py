@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
+from extender.model.matching import NodeIndex, is_hard, meets, tolerates
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
-from extender.plan.census import Census
-from extender.plan.plugins.nodes.predicates import Predicates
-from extender.plan.policy import policies
-from extender.plan.policy.arguments import Arguments
-from extender.plan.room.node_index import NodeIndex
-from extender.plan.room.node_match import is_hard, meets, tolerates
-from extender.plan.session import Session
+from extender.planner import policy_parser
+from extender.planner.accounting import Census
+from extender.planner.plugins.nodes import Predicates
+from extender.planner.policy import Arguments
+from extender.planner.session import Session
 from tests.builders import amounts, gang, nodes, pod, snapshot
 from tests.steps import steps
 
@@ -116,7 +115,7 @@ def test_more_nodes_make_no_requirement_more_work_than_a_look_at_an_array() -> N
         before = snapshot(
             nodes(count, labels={"k": "7"}), [gang("a/train", pods=[pod("train-0", kind)])]
         )
-        session = Session(Census(before), policies.DEFAULT)
+        session = Session(Census(before), policy_parser.DEFAULT)
         return steps(lambda: session.places.slots(kind).best(1))
 
     # Node by node the 400 requirements would be 400 * 300 more steps, and more.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from extender.model.gang import GangKey
 from extender.model.reason import Reason
 from extender.model.resources import CPU
-from extender.plan.decision import Standing
-from extender.plan.planner import make_plan
-from extender.plan.policy.policies import DEFAULT
-from extender.plan.verdict.explain import explain
+from extender.planner.explain.explain import explain
+from extender.planner.plan import Standing
+from extender.planner.planner import make_plan
+from extender.planner.policy_parser import DEFAULT
 from tests.builders import amounts, gang, node, queue, snapshot
 
 OURS = node("ours", cpu=4)

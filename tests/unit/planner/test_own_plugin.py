@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.plan.planner import make_plan
-from extender.plan.policy import plugin_register, policies
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.planner.plugins import registry
 from tests.builders import gang, node, snapshot
 
 PAGE = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
@@ -29,12 +30,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_package.py").write_text(block("python"))
     monkeypatch.syspath_prepend(tmp_path)
     name, _, value = block("toml").splitlines()[1].partition(" = ")
-    point = EntryPoint(name, value.strip('"'), plugin_register.ENTRY_POINTS)
-    monkeypatch.setattr(plugin_register, "_brought", lambda: {point.name: point})
+    point = EntryPoint(name, value.strip('"'), registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "_brought", lambda: {point.name: point})
 
 
 def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> None:
-    courteous = policies.parse(block("yaml"), "page")
+    courteous = policy_parser.parse(block("yaml"), "page")
     state = snapshot(
         [node("a", cpu=1), node("b-quiet", cpu=1)],
         [gang("batch/early", 1, cpu=1, created=1), gang("web/late", 1, cpu=1, created=2)],
@@ -49,19 +50,19 @@ def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> Non
 
 def test_a_misspelt_name_is_answered_with_the_nearest_one(installed: None) -> None:
     with pytest.raises(BadConfiguration, match="courtesy"):
-        policies.parse("tiers: [{plugins: [{name: courtsey}]}]", "page")
+        policy_parser.parse("tiers: [{plugins: [{name: courtsey}]}]", "page")
 
 
 def test_its_arguments_are_not_checked_unless_it_names_them(
     installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "tiers: [{plugins: [{name: courtesy, arguments: {polite-namspace: x}}]}]"
-    assert policies.parse(text, "page").remarks == ()
+    assert policy_parser.parse(text, "page").remarks == ()
 
     stranger = sys.modules["my_package"].Courtesy
     monkeypatch.setattr(stranger, "known", ("polite-namespace",))
     with pytest.raises(BadConfiguration, match="did you mean 'polite-namespace'"):
-        policies.parse(text, "page")
+        policy_parser.parse(text, "page")
 
 
 def test_it_fits_into_twenty_lines() -> None:
@@ -76,11 +77,11 @@ def test_what_is_installed_runs_only_if_the_policy_names_it_and_never_in_the_pla
     (tmp_path / "unasked_package.py").write_text("raise SystemExit('it ran')\n")
     monkeypatch.syspath_prepend(tmp_path)
     points = {
-        name: EntryPoint(name, "unasked_package:Anything", plugin_register.ENTRY_POINTS)
+        name: EntryPoint(name, "unasked_package:Anything", registry.ENTRY_POINTS)
         for name in ("unasked", "gang", "drf", "binpack")
     }
-    monkeypatch.setattr(plugin_register, "_brought", lambda: points)
-    policy = policies.parse("tiers: [{plugins: [{name: gang}, {name: drf}]}]", "page")
+    monkeypatch.setattr(registry, "_brought", lambda: points)
+    policy = policy_parser.parse("tiers: [{plugins: [{name: gang}, {name: drf}]}]", "page")
 
     make_plan(snapshot([node("a", cpu=1)], [gang("web/late", 1, cpu=1)]), policy)
 

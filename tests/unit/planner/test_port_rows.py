@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
+from extender.model.node import Ports
 from extender.model.pod import HostPort, Shape
-from extender.model.ports import Ports
-from extender.plan.planner import make_plan
-from extender.plan.room.port_rows import PortRows
+from extender.planner.free_capacity import PortRows
+from extender.planner.planner import make_plan
 from tests.builders import gang, nodes, pod, shape, snapshot
 from tests.steps import steps
 from tests.unit.model.test_ports import clash, sets

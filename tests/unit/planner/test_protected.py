@@ -9,10 +9,10 @@ from extender.model.gang import Gang, Phase
 from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
-from extender.plan.census import Census
-from extender.plan.policy import policies
-from extender.plan.session import Session
-from extender.plan.victims.protected import Protected
+from extender.planner import policy_parser
+from extender.planner.accounting import Census
+from extender.planner.obstacles import Protected
+from extender.planner.session import Session
 from tests.builders import pod
 from tests.scene import budget, gang, node_table, snapshot
 
@@ -25,7 +25,7 @@ def guarded(count: int = 3, **rest: Any) -> Gang:
 
 
 def note(seen: Snapshot, mine: Gang = VIP) -> str:
-    session = Session(Census(seen), policies.DEFAULT)
+    session = Session(Census(seen), policy_parser.DEFAULT)
     state = session.census.state(mine.key)
     assert state is not None
     return Protected(session).note(state)

@@ -6,15 +6,15 @@ import pytest
 
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
 from tests.builders import nodes, snapshot
 from tests.unit.planner.reason_cases import SENTENCES, Told, waiting
 
 
 @pytest.mark.parametrize("told", SENTENCES, ids=lambda told: told.reason.value)
 def test_the_sentence_of_every_reason(told: Told) -> None:
-    plan = make_plan(told.before(), policies.parse(told.policy))
+    plan = make_plan(told.before(), policy_parser.parse(told.policy))
     verdict = plan.verdicts[next(key for key in plan.verdicts if key == "a/train")]
 
     assert (verdict.reason, verdict.message) == (told.reason, told.message)

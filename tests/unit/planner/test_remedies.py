@@ -13,16 +13,16 @@ from extender.model.queue import Queue, QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.verdict.explain import explain
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
+from extender.planner.planner import make_plan
 from tests.builders import NOW, pod
 from tests.scene import gang
 from tests.strategies import examples
 from tests.unit.planner.sayings import cpu, queues, running, seen, waiting, would_start_with
 from tests.unit.planner.test_idle_room_laws import POLICIES, clusters
 
-VOLCANO = policies.parse("compatibility: volcano")
+VOLCANO = policy_parser.parse("compatibility: volcano")
 FULL = running("held", ["n0"] * 7)
 
 

@@ -10,9 +10,9 @@ from extender.model.gang import UNTOLD, GangKey, Phase
 from extender.model.pod import Status
 from extender.model.resources import CPU, PODS
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, nodes, queue, single, snapshot
 
 TWO_TIERS = """
@@ -29,11 +29,11 @@ tiers:
 
 
 def ours(before: Snapshot, text: str = ONE_TIER) -> Plan:
-    return make_plan(before, policies.parse(text))
+    return make_plan(before, policy_parser.parse(text))
 
 
 def volcanos(before: Snapshot, text: str = ONE_TIER) -> Plan:
-    return make_plan(before, policies.parse(f"{text}\ncompatibility: volcano\n"))
+    return make_plan(before, policy_parser.parse(f"{text}\ncompatibility: volcano\n"))
 
 
 def leaving(plan: Plan) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.plan import plan
-from extender.plan.policy.policies import DEFAULT_TEXT
+from extender.planner.policy_parser import DEFAULT_TEXT
 from tests.unit.planner.case_objects import objects
 
 Written = dict[str, Any]

@@ -16,13 +16,10 @@ import pytest
 from extender.model.gang import Gang
 from extender.model.node import Amounts
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.victims import search, work as working
-from extender.plan.victims.cover import Cover
-from extender.plan.victims.exhaustive import go_together
-from extender.plan.victims.leavers import Leavers
-from extender.plan.victims.units import Unit
-from extender.plan.victims.work import Work, Workload
+from extender.planner.planner import make_plan
+from extender.planner.victims import choose as working, search
+from extender.planner.victims.choose import Cover, Leavers, Work, Workload, go_together
+from extender.planner.victims.units import Unit
 from tests.builders import gang, node, nodes, pod, shape, snapshot
 from tests.strategies import examples
 

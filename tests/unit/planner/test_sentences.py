@@ -6,24 +6,26 @@ from dataclasses import replace
 
 import pytest
 
+from extender.model.node import Ports
 from extender.model.pod import HostPort, Shape
-from extender.model.ports import Ports
 from extender.model.queue import Queue
 from extender.model.resources import Resources
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
+from extender.planner import policy_parser
+from extender.planner.policy import Policy
 from tests.builders import pod
 from tests.scene import gang
 from tests.unit.planner.sayings import cpu, family, queues, running, said, seen, waiting
 
-CAPACITY = policies.parse(policies.DEFAULT_TEXT.replace("name: proportion", "name: capacity"))
-VOLCANO = policies.parse("compatibility: volcano")
+CAPACITY = policy_parser.parse(
+    policy_parser.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
+)
+VOLCANO = policy_parser.parse("compatibility: volcano")
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        pytest.param(policies.DEFAULT, id="default"),
+        pytest.param(policy_parser.DEFAULT, id="default"),
         pytest.param(CAPACITY, id="capacity"),
         pytest.param(VOLCANO, id="volcano"),
     ],

@@ -7,16 +7,16 @@ from hypothesis import given, settings, strategies as st
 
 from extender.model.pod import HostPort, Shape
 from extender.model.snapshot import Snapshot
-from extender.plan.census import Census
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
-from extender.plan.room.state import GangState
-from extender.plan.session import Session
+from extender.planner import policy_parser
+from extender.planner.accounting import Census
+from extender.planner.policy import Policy
+from extender.planner.session import Session
+from extender.planner.state import GangState
 from tests.builders import gang, node, nodes, pod, shape, snapshot
 from tests.strategies import examples, node_lists
 
-SPREAD = policies.parse("tiers: [{plugins: [{name: nodeorder}]}]")
-PACK = policies.parse("tiers: [{plugins: [{name: binpack}]}]")
+SPREAD = policy_parser.parse("tiers: [{plugins: [{name: nodeorder}]}]")
+PACK = policy_parser.parse("tiers: [{plugins: [{name: binpack}]}]")
 
 
 def opened(before: Snapshot, chosen: Policy) -> tuple[Session, GangState]:
@@ -40,7 +40,7 @@ def one_by_one(session: Session, waiting: GangState, kind: Shape, count: int) ->
     st.integers(1, 12),
     st.sampled_from([0.5, 1, 2]),
     st.integers(0, 3),
-    st.sampled_from([SPREAD, PACK, policies.DEFAULT]),
+    st.sampled_from([SPREAD, PACK, policy_parser.DEFAULT]),
 )
 @settings(max_examples=examples(120))
 def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-untyped-def]
@@ -58,7 +58,7 @@ def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-unt
 def test_in_a_large_cluster_every_choice_still_fits() -> None:
     sizes = [node(f"n{number:04}", cpu=1 + number % 7, memory=4) for number in range(700)]
     before = snapshot(sizes, [gang("a/big", 1500, cpu=1)])
-    session, waiting = opened(before, policies.DEFAULT)
+    session, waiting = opened(before, policy_parser.DEFAULT)
     kind = shape(cpu=1)
     left = list(waiting.gang.pods)
     while left and (rows := session.places.slots(kind).best(len(left))):
@@ -87,7 +87,7 @@ def test_a_host_port_goes_on_a_node_once() -> None:
         nodes(3, cpu=8),
         [gang("a/old", pods=[taken], on=["n1"]), gang("a/new", pods=waiting)],
     )
-    session, state = opened(before, policies.DEFAULT)
+    session, state = opened(before, policy_parser.DEFAULT)
 
     rows = session.places.slots(ported).best(3)
     session.room.place(state, waiting[: len(rows)], rows)
@@ -99,7 +99,7 @@ def test_a_host_port_goes_on_a_node_once() -> None:
 
 def test_a_resource_no_node_has_leaves_no_slot() -> None:
     before = snapshot(nodes(2), [gang("a/train", 1, cpu=1, gpu=1)])
-    session, _ = opened(before, policies.DEFAULT)
+    session, _ = opened(before, policy_parser.DEFAULT)
 
     assert session.places.slots(shape(cpu=1, gpu=1)).free == 0
 
@@ -107,7 +107,7 @@ def test_a_resource_no_node_has_leaves_no_slot() -> None:
 def test_room_on_its_way_is_found_when_there_is_none_now() -> None:
     leaving = gang("a/old", 1, on=["n2"], cpu=4, each={"status": _releasing()})
     before = snapshot(nodes(2, cpu=4), [leaving, gang("a/new", 2, cpu=4)])
-    session, state = opened(before, policies.DEFAULT)
+    session, state = opened(before, policy_parser.DEFAULT)
     session.room.place(state, list(state.gang.pods[:1]), [0])
 
     assert session.places.slots(shape(cpu=4)).best(1) == []

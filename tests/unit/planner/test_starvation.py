@@ -11,12 +11,11 @@ from extender.model.gang import Gang, GangKey
 from extender.model.pod import HostPort, Status
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
-from extender.plan import starvation
-from extender.plan.decision import Why
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Starvation
-from extender.plan.starvation import is_due
+from extender.planner import policy_parser, starvation
+from extender.planner.plan import Why
+from extender.planner.planner import make_plan
+from extender.planner.policy import Starvation
+from extender.planner.starvation import is_due
 from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, single, snapshot
 
 BIG = gang("a/big", 2, cpu=4)
@@ -140,13 +139,13 @@ def test_room_is_kept_for_a_while_and_again_after_waiting_as_long_again(
 
 
 def test_it_can_be_turned_off() -> None:
-    off = policies.parse(policies.DEFAULT_TEXT + "starvation: {after: 0s}")
+    off = policy_parser.parse(policy_parser.DEFAULT_TEXT + "starvation: {after: 0s}")
 
     assert make_plan(crowd(), off).fences == {}
 
 
 def test_volcanos_way_knows_nothing_of_it() -> None:
-    volcano = policies.parse(policies.DEFAULT_TEXT + "compatibility: volcano")
+    volcano = policy_parser.parse(policy_parser.DEFAULT_TEXT + "compatibility: volcano")
 
     message = make_plan(crowd(), volcano).verdicts[GangKey("a/big")].message
     assert "kept for it" not in message

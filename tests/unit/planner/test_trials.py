@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from extender.model.snapshot import Snapshot
-from extender.plan.census import Census
-from extender.plan.room.state import GangState
-from extender.plan.room.trials import Departure, TrialRoom
+from extender.planner.accounting import Census
+from extender.planner.free_capacity import Departure, TrialRoom
+from extender.planner.state import GangState
 from tests.builders import gang, nodes, snapshot
 from tests.strategies import examples, snapshots
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from extender.cli.saved import objects as files
+from extender.cli import saved as files
 from extender.model.gang import Gang, Phase, PodGroup
 from extender.model.pod import Status
 from extender.model.resources import CPU, MEMORY
-from extender.plan.actions.backfill import in_order
-from extender.plan.arithmetic import exceeds_somewhere, excess, within_somewhere
-from extender.plan.census import Census
-from extender.plan.policy import policies
-from extender.plan.policy.options import VOLCANO
-from extender.plan.room.prospect import Prospect
-from extender.plan.session import Session
-from extender.plan.verdict.verdicts import is_unschedulable, phase_after
+from extender.planner import policy_parser
+from extender.planner.accounting import Census
+from extender.planner.actions.backfill import in_order
+from extender.planner.node_ranking import Prospect
+from extender.planner.policy import VOLCANO, exceeds_somewhere, excess, within_somewhere
+from extender.planner.session import Session
+from extender.planner.verdicts import is_unschedulable, phase_after
 from tests.builders import pod, shape
 from tests.unit.planner.case_objects import Case, cases, objects, policy_file
 
@@ -112,7 +111,7 @@ def opened(case: Case, tmp_path: Any) -> Session:
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps(objects(case)))
     snapshot = files.read([str(path)], frozenset({"volcano"})).snapshot()
-    chosen = policies.parse(json.dumps(policy_file(case, "volcano")), "case")
+    chosen = policy_parser.parse(json.dumps(policy_file(case, "volcano")), "case")
     return Session(Census(snapshot), chosen)
 
 

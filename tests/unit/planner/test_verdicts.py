@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from extender.model.gang import Gang, GangKey, Phase
+from extender.model.node import Ports
 from extender.model.pod import HostPort, Shape, Status
-from extender.model.ports import Ports
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import OpenQueue, Standing, Verdict
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import OpenQueue, Standing, Verdict
+from extender.planner.planner import make_plan
 from tests.builders import (
     NOW,
     SOON,
@@ -256,7 +256,7 @@ def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
 def test_nobody_starts_without_a_cycle_where_a_plugin_must_be_asked_about_everybody(
     text: str,
 ) -> None:
-    assert make_plan(snapshot(nodes(1), []), policies.parse(text)).open_queues == {}
+    assert make_plan(snapshot(nodes(1), []), policy_parser.parse(text)).open_queues == {}
 
 
 def test_a_plan_says_what_queues_are_limited_to_and_used_before_it() -> None:

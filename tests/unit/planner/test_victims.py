@@ -14,8 +14,8 @@ from extender.model.gang import Gang
 from extender.model.pod import HostPort, Pod, Status
 from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.victims.room_maker import MOST_SEARCHES
+from extender.planner.planner import make_plan
+from extender.planner.victims.make_room import MOST_SEARCHES
 from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, snapshot
 from tests.scene import budget
 from tests.strategies import examples

@@ -7,9 +7,9 @@ from typing import Any
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.pod import Pod
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, nodes, pod, queue, shape, snapshot
 
 PREEMPT = """
@@ -28,7 +28,7 @@ configurations: [{name: preempt, arguments: {enableTopologyAwarePreemption: true
 
 
 def preempting(before: Snapshot, *, also: str = "", scores: str = "predicates") -> Plan:
-    return make_plan(before, policies.parse(PREEMPT % scores + also))
+    return make_plan(before, policy_parser.parse(PREEMPT % scores + also))
 
 
 def inqueue(key: str, size: int, **rest: Any) -> Gang:
@@ -141,7 +141,7 @@ def test_the_last_victim_of_a_queue_may_dig_below_its_due() -> None:
     poor = inqueue("a/poor", 1, queue="q2", cpu=3)
     before = snapshot([node("n1", cpu=6)], [rich, poor], [queue("q1"), queue("q2")])
 
-    assert len(leaving(make_plan(before, policies.parse(RECLAIM)))) == 2
+    assert len(leaving(make_plan(before, policy_parser.parse(RECLAIM)))) == 2
 
 
 def test_a_closed_queue_takes_nothing_back() -> None:
@@ -149,4 +149,4 @@ def test_a_closed_queue_takes_nothing_back() -> None:
     poor = inqueue("a/poor", 1, queue="q2", cpu=1)
     closed = snapshot([node("n1", cpu=2)], [rich, poor], [queue("q1"), queue("q2", state="Closed")])
 
-    assert leaving(make_plan(closed, policies.parse(RECLAIM))) == []
+    assert leaving(make_plan(closed, policy_parser.parse(RECLAIM))) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from extender.plan.queues.waterfill import Bounds, divide
+from extender.planner.plugins.proportion import Bounds, divide
 from tests.strategies import bounds
 
 capacities = st.integers(0, 500)

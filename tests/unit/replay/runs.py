@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.policy import policies
-from extender.recording.folder import Folder
-from extender.recording.writing import Writing
-from extender.sim.world.world import World
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.replay.recording import Folder, Writing
+from extender.sim.cluster import World
 from tests.unit.sim.test_world import cluster, job, run
 
 MIB = 1 << 20
@@ -37,7 +36,7 @@ def recorded(folder: Path, seconds: float = 400, most_bytes: int = 256 * MIB) ->
 
     def keep(snapshot: Snapshot, plan: Plan) -> None:
         seen.append(snapshot)
-        writing.write(snapshot, policies.DEFAULT, plan)
+        writing.write(snapshot, policy_parser.DEFAULT, plan)
 
     world.extender.on_pass = keep
     run(world, seconds)

@@ -10,9 +10,9 @@ import pytest
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.model.resources import Resources
-from extender.plan.decision import Eviction, Plan, QueueFigures, Ticket
-from extender.plan.planner import make_plan
-from extender.recording.differences import Differing, differences
+from extender.planner.plan import Eviction, Plan, QueueFigures, Ticket
+from extender.planner.planner import make_plan
+from extender.replay.compare import Differing, differences
 from tests.unit.planner.reason_cases import SENTENCES
 
 TRAIN = GangKey("lab/train")

@@ -14,18 +14,17 @@ import numpy as np
 import pytest
 
 from extender.errors import BadInput
-from extender.model.node import Amounts, Node, NodeFacts
+from extender.model.node import Amounts, Node, NodeFacts, Ports
 from extender.model.pod import HostPort, Pod, Shape
-from extender.model.ports import Ports
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import VOLCANO, Policy, Rules
-from extender.recording import changes
-from extender.recording.differences import compared_fields, differences
-from extender.recording.forms import Forms
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.planner.policy import VOLCANO, Policy, Rules
+from extender.replay import serialize
+from extender.replay.compare import compared_fields, differences
+from extender.replay.serialize import Forms
 from tests.unit.planner.test_backfill import brief, crowd, old
 
 #: What follows from the rest, or can be worked out again. Whoever adds to it here says that no
@@ -112,19 +111,21 @@ class Pipe:
         self._here, there = Forms(), Forms()
         self._out, self._in, self._there = of(self._here), of(there), there
         self._policy = self._here.of(Policy), there.of(Policy)
-        self._old: Any = changes.NONE
-        self._read: Any = changes.NONE
+        self._old: Any = serialize.NONE
+        self._read: Any = serialize.NONE
 
     def through(self, value: Any) -> Any:
         change = self._out.between(self._old, value)
         self._there.shapes.learn(sent(self._here.shapes.take_new()))
-        if change is not changes.SAME:
+        if change is not serialize.SAME:
             self._read = self._in.applied(self._read, sent(change))
         self._old = value
         return self._read
 
 
-@pytest.mark.parametrize(("of", "kind"), [(changes.of_snapshot, Snapshot), (changes.of_plan, Plan)])
+@pytest.mark.parametrize(
+    ("of", "kind"), [(serialize.of_snapshot, Snapshot), (serialize.of_plan, Plan)]
+)
 def test_every_field_of_what_a_plan_sees_and_says_is_kept(of: Any, kind: Any) -> None:
     first, second = made(kind), made(kind)
     pipe = Pipe(of)
@@ -137,7 +138,7 @@ def test_every_field_of_what_a_plan_sees_and_says_is_kept(of: Any, kind: Any) ->
 def test_a_field_that_alone_changes_is_kept_too(name: str) -> None:
     first = made(Snapshot)
     second = replace(first, **{name: made(get_type_hints(Snapshot)[name])})
-    pipe = Pipe(changes.of_snapshot)
+    pipe = Pipe(serialize.of_snapshot)
     pipe.through(first)
 
     must_be_the_same(second, pipe.through(second))
@@ -149,7 +150,7 @@ def test_a_pod_that_equals_the_one_before_but_was_refused_meanwhile_is_another()
     first = replace(made(Snapshot), gangs=gangs)
     refused = replace(gang, pods=(replace(gang.pods[0], refusal="no room"),))
     second = replace(first, gangs={key: refused})
-    pipe = Pipe(changes.of_snapshot)
+    pipe = Pipe(serialize.of_snapshot)
     pipe.through(first)
 
     must_be_the_same(second, pipe.through(second))
@@ -160,7 +161,7 @@ def test_what_lets_somebody_into_kept_room_is_read_again() -> None:
     plan = make_plan(before)
     assert "it ends before a/big can start" in plan.verdicts[brief().key].message
 
-    again = make_plan(Pipe(changes.of_snapshot).through(before))
+    again = make_plan(Pipe(serialize.of_snapshot).through(before))
 
     assert [*differences(plan, again)] == []
 
@@ -172,7 +173,7 @@ def test_pods_that_share_a_shape_share_it_afterwards_and_others_do_not() -> None
     ((key, gang),) = snapshot.gangs.items()
     snapshot = replace(snapshot, gangs={key: replace(gang, pods=tuple(pods))}, misfits={})
 
-    (read,) = Pipe(changes.of_snapshot).through(snapshot).gangs.values()
+    (read,) = Pipe(serialize.of_snapshot).through(snapshot).gangs.values()
 
     one, two, three = (pod.shape for pod in read.pods)
     assert one is three
@@ -183,7 +184,7 @@ def test_what_came_and_went_leaves_the_order_that_was_there() -> None:
     hint = get_type_hints(Snapshot)["queues"]
     some = {name: next(iter(made(hint).values())) for name in "abcde"}
     first = replace(made(Snapshot), queues={name: some[name] for name in "ace"})
-    pipe = Pipe(changes.of_snapshot)
+    pipe = Pipe(serialize.of_snapshot)
     pipe.through(first)
 
     for names in ("abce", "bce", "ecb", "ecba", "", "cd"):
@@ -199,7 +200,7 @@ def test_nodes_that_change_keep_their_places_and_who_did_not_stays_the_same() ->
         snapshot = made(Snapshot)
         return replace(snapshot, nodes=replace(snapshot.nodes, facts=facts))
 
-    pipe = Pipe(changes.of_snapshot)
+    pipe = Pipe(serialize.of_snapshot)
     first = pipe.through(table(*nodes)).nodes.facts
     cordoned = replace(nodes[1], unschedulable=False)
     second = pipe.through(table(nodes[0], cordoned, nodes[2])).nodes.facts
@@ -213,7 +214,11 @@ def test_nodes_that_change_keep_their_places_and_who_did_not_stays_the_same() ->
 def test_a_policy_is_kept_with_the_rules_it_goes_by() -> None:
     here, there = Forms().of(Policy), Forms().of(Policy)
 
-    for policy in (policies.DEFAULT, policies.parse("compatibility: volcano"), made(Policy)):
+    for policy in (
+        policy_parser.DEFAULT,
+        policy_parser.parse("compatibility: volcano"),
+        made(Policy),
+    ):
         read = there.read(sent(here.write(policy)))
         must_be_the_same(policy, read)
         assert read.rules is policy.rules

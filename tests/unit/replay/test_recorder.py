@@ -15,24 +15,22 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import main
+from extender.demo import objects
 from extender.errors import BadConfiguration
 from extender.metrics import Metrics
 from extender.model.resources import Resources
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.recording import folder as folders, recorder as recorders
-from extender.recording.layout import FILES
-from extender.recording.reading import Recording
-from extender.recording.recorder import Recorder
-from extender.recording.writing import Writing
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.replay import recorder as recorders, recording as folders
+from extender.replay.recorder import Recorder
+from extender.replay.recording import FILES, Recording, Writing
 from extender.settings import Settings
-from extender.sim import objects
 from tests.unit.planner.reason_cases import SENTENCES
 from tests.unit.replay.runs import MIB, recorded
 from tests.unit.web.conftest import World, eventually
 
 SNAPSHOT = SENTENCES[0].before()
-PLAN = make_plan(SNAPSHOT, policies.DEFAULT)
+PLAN = make_plan(SNAPSHOT, policy_parser.DEFAULT)
 
 
 def counted(metrics: Metrics, outcome: str) -> float:
@@ -105,7 +103,7 @@ def test_two_do_not_record_into_one_folder(
     first = folders.Folder(str(tmp_path), 8 * MIB)
     metrics = Metrics()
     recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
-    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     recorder.stop()
     first.close()
 
@@ -124,7 +122,7 @@ def test_a_disk_that_is_full_or_fails_ends_the_recording_with_one_line_and_nothi
 ) -> None:
     metrics = Metrics()
     recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
-    plan = recorder.planner(lambda: policies.DEFAULT, metrics.time_action)
+    plan = recorder.planner(lambda: policy_parser.DEFAULT, metrics.time_action)
     assert plan(SNAPSHOT) == PLAN
     eventually(lambda: counted(metrics, "written") == 1)
     real = os.write
@@ -162,13 +160,13 @@ def test_whoever_plans_never_waits_for_a_slow_disk_and_what_was_left_out_is_told
     monkeypatch.setattr(Writing, "write", slow)
     metrics = Metrics()
     recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
-    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     is_writing.wait()
     for _ in range(recorders._WAITING + 3):
-        recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+        recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     may_write.set()
     eventually(lambda: recorder._passes.empty())
-    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     recorder.stop()
 
     left_out = int(counted(metrics, "skipped"))
@@ -186,8 +184,8 @@ def test_what_tenants_ask_for_never_ends_a_recording_however_much_it_is(tmp_path
     much = Resources({"cpu": 2**70, "memory": -(2**65), "pods": 3})
     plan = replace(PLAN, queues={**PLAN.queues, queue: replace(figures, requested=much)})
 
-    recorder.take(SNAPSHOT, policies.DEFAULT, plan)
-    recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+    recorder.take(SNAPSHOT, policy_parser.DEFAULT, plan)
+    recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     recorder.stop()
 
     assert counted(metrics, "lost") == 0
@@ -204,7 +202,7 @@ def test_an_end_does_not_wait_for_a_disk_that_does_not_answer(
     monkeypatch.setattr(recorders, "_END_S", 0.01)
     recorder = Recorder(str(tmp_path), 8 * MIB, Metrics())
     for _ in range(recorders._WAITING + 2):
-        recorder.take(SNAPSHOT, policies.DEFAULT, PLAN)
+        recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
 
     recorder.stop()
 
@@ -215,7 +213,7 @@ def test_without_a_folder_nothing_is_kept_and_nothing_counted() -> None:
     metrics = Metrics()
     recorder = Recorder.of(Settings(), metrics)
 
-    assert recorder.planner(lambda: policies.DEFAULT, metrics.time_action)(SNAPSHOT) == PLAN
+    assert recorder.planner(lambda: policy_parser.DEFAULT, metrics.time_action)(SNAPSHOT) == PLAN
     recorder.stop()
 
     assert threading.current_thread() is threading.main_thread()

@@ -15,14 +15,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from extender.cli.foreseen.replay import DIFFERS
 from extender.cli.main import main
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.policies import DEFAULT_TEXT
-from extender.recording.folder import Folder
-from extender.recording.layout import BEGINNING, MOST_IN_A_PASS, parcel
-from extender.recording.writing import Writing
+from extender.cli.replay import DIFFERS
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.planner.policy_parser import DEFAULT_TEXT
+from extender.replay.recording import BEGINNING, MOST_IN_A_PASS, Folder, Writing, parcel
 from tests.unit.planner.reason_cases import SENTENCES
 from tests.unit.replay.runs import MIB, recorded
 
@@ -131,7 +129,7 @@ def set_back(tmp_path: Path) -> Path:
     writing = Writing(place := Folder(str(folder), 8 * MIB))
     for number, now in enumerate((100.0, 110.0, 120.0, 50.0, 60.0)):
         snapshot = replace(SENTENCES[0].before(), now=now, generation=number)
-        writing.write(snapshot, policies.DEFAULT, make_plan(snapshot))
+        writing.write(snapshot, policy_parser.DEFAULT, make_plan(snapshot))
     place.close()
     return folder
 

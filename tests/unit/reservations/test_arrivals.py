@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.inflight import Promise
+from extender.cache.reservation_table import Promise
 from extender.model.gang import PodGroup
 from extender.model.pod import HostPort
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota
-from extender.plan.decision import OpenQueue, Plan
-from extender.promises.arrivals import DISTRUST, MOST_MEMBERS
+from extender.planner.plan import OpenQueue, Plan
+from extender.reservations.arrivals import DISTRUST, MOST_MEMBERS
 from tests.builders import GANG, ONE_CPU, amounts, pod, pod_group, seen, shape, uid
 from tests.unit.reservations import world as promises
 from tests.unit.reservations.world import GRACE_S, NODES, OPEN

@@ -12,15 +12,15 @@ from random import Random
 import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
-from extender.cache.inflight import SOMEWHERE, Stage
-from extender.holds.machine.standing import BindNow, Entry, judge
-from extender.holds.mirror import MirrorFacts
+from extender.cache.freshness import Freshness
+from extender.cache.reservation_table import SOMEWHERE, Stage
 from extender.model.gang import GangKey
 from extender.model.memo import Memo
 from extender.model.pod import HostPort, Status
+from extender.permit.checks import BindNow, Entry, judge
+from extender.permit.facts import MirrorFacts
 from extender.ports import BindOrder
-from extender.promises.answers import Answers, Passer
-from extender.timing.freshness import Freshness
+from extender.reservations.wakeups import Answers, Passer
 from tests.builders import GANG, member_of, node, pod, pod_group, seen, shape, uid
 from tests.strategies import PROFILE
 from tests.unit.cache.interleaving import between_steps
@@ -162,7 +162,7 @@ def send_after(turns: int, change: SeenPod) -> list[bool]:
             is_passed = known is not None and known.stage is Stage.PASSED
             was_sent.append(is_passed and world.table.advance(uid("w-0"), Stage.COMMITTING, "n1"))
 
-    with between_steps(send, within="inflight"):
+    with between_steps(send, within="reservation_table"):
         world.cluster.apply(Upsert(change))
 
     known = world.table.of(uid("w-0"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cache.inflight import Stage
+from extender.cache.reservation_table import Stage
 from extender.model.pod import Status
 from extender.model.queue import Queue, QueueState
 from tests.builders import GANG, pod_group, seen, uid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.model.gang import GangKey
 from extender.model.pod import HostPort, Shape
-from extender.promises.free_room import FreeRoom
+from extender.reservations.capacity import FreeRoom
 from tests.builders import cache, node, pod, seen, shape, uid
 from tests.steps import steps
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from extender.hearing.hearing import ALONE_S, CROWD_S, KEEP_S, RIVAL_S, SETTLED_S, Hearing
-from extender.model.caller import Caller, Voice
+from extender.liveness import ALONE_S, CROWD_S, KEEP_S, RIVAL_S, SETTLED_S, Hearing
 from extender.model.pod import CALLED, Pod, Status
 from extender.model.reason import Reason
-from extender.sim.world.virtual_time import VirtualTime
+from extender.model.snapshot import Caller, Voice
+from extender.sim.clock import VirtualTime
 from tests.builders import pod, uid
 
 PATIENCE_S = 20.0

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, Kind
-from extender.cache.inflight import SETTLED_S, SOMEWHERE, Stage
+from extender.cache.reservation_table import SETTLED_S, SOMEWHERE, Stage
 from extender.model.gang import GangKey
 from extender.model.pod import Toleration
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
 from extender.ports import WakeOrder
-from extender.promises.tickets import MOST_REFUSALS, SLICE
+from extender.reservations.apply_plan import MOST_REFUSALS, SLICE
 from tests.builders import GANG, ONE_CPU, node, pod, pod_group, seen, shape, uid
 from tests.unit.reservations.world import NODES, OPEN, World
 

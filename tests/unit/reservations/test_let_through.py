@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.cache.inflight import SOMEWHERE, Stage
+from extender.cache.reservation_table import SOMEWHERE, Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod
 from extender.model.queue import Namespace, Queue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.cache.inflight import Stage
+from extender.cache.reservation_table import Stage
 from extender.model.gang import GangKey
 from extender.model.queue import Queue
 from extender.model.resources import Resources

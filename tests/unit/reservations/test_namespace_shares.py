@@ -7,8 +7,8 @@ from typing import Any
 from extender.model.queue import Namespace, Queue, Share
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
 from tests.builders import node, pod_group, seen, shape
 from tests.unit.reservations.world import World
 

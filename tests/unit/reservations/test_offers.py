@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from extender.hooks.gate import LATELY_S, MOST_NODES, MOST_SHAPES, Offers
 from extender.model.pod import Shape
-from extender.promises.offers import LATELY_S, MOST_NODES, MOST_SHAPES, Offers
 
 
 def exists(name: str) -> bool:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from extender.hearing.hearing import Hearing
-from extender.model.caller import Voice
+from extender.liveness import Hearing
 from extender.model.pod import CALLED
 from extender.model.reason import Reason
+from extender.model.snapshot import Voice
 from extender.ports import WakeOrder
-from extender.promises.summons import Summons
+from extender.reservations.probe import Summons
 from tests.builders import pod_group, seen, shape, uid
 from tests.unit.reservations.world import World
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.promises.tickets import MOST_REFUSALS
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.reservations.apply_plan import MOST_REFUSALS
 from tests.builders import pod_group, seen, shape, uid
 from tests.unit.reservations.world import World
 

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.inflight import Promise, Stage
-from extender.cycle import Cycle, Published
-from extender.gate import Filtered, Gate
+from extender.cache.reservation_table import Promise, Stage
+from extender.hooks.gate import Filtered, Gate
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import OpenQueue, Plan
-from extender.plan.planner import make_plan
+from extender.planner.plan import OpenQueue, Plan
+from extender.planner.planner import make_plan
+from extender.planning_loop import Cycle, Published
 from extender.ports import WakeOrder
-from extender.promises.arrivals import Arrivals
-from extender.promises.ledger import Ledger
-from extender.promises.tickets import Tickets
-from extender.sim.world.virtual_time import VirtualTime
+from extender.reservations.apply_plan import Tickets
+from extender.reservations.arrivals import Arrivals
+from extender.reservations.ledger import Ledger
+from extender.sim.clock import VirtualTime
 from tests.builders import GANG, cache, member_of, node, pod, uid
 
 NODES = ["n1", "n2"]

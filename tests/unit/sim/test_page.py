@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from extender.cli.main import main
 from extender.model.pod import Shape
 from extender.model.resources import Resources
-from extender.sim.drawn import axis, gantt, markup
-from extender.sim.world.workloads import Job, Run
+from extender.sim import report
+from extender.sim.workloads import Job, Run
 
 ROOT = Path(__file__).parents[3]
 SMALL = """
@@ -135,9 +135,9 @@ def run(number: int, waits: float) -> Run:
 
 def test_of_many_gangs_some_are_drawn_and_the_page_says_which() -> None:
     runs = [run(number, waits=number % 977) for number in range(5000)]
-    chosen, said = gantt.choose(runs, end=10_000)
+    chosen, said = report.choose(runs, end=10_000)
 
-    assert len(chosen) <= gantt.MOST
+    assert len(chosen) <= report.MOST
     assert f"{len(chosen)} of 5,000" in said
     assert "one in 42 of the others" in said
     assert {976.0} < {each.first_started_at - each.created_at for each in chosen}
@@ -145,7 +145,7 @@ def test_of_many_gangs_some_are_drawn_and_the_page_says_which() -> None:
 
 
 def test_few_gangs_are_all_drawn() -> None:
-    chosen, said = gantt.choose([run(number, 0) for number in range(9)], end=10)
+    chosen, said = report.choose([run(number, 0) for number in range(9)], end=10)
 
     assert (len(chosen), said) == (9, "All 9, as they came.")
 
@@ -161,13 +161,13 @@ def test_few_gangs_are_all_drawn() -> None:
     ],
 )
 def test_marks_of_time_are_round_and_few(span_s: float, said: list[str]) -> None:
-    assert [each for _, each in axis.marks(span_s)] == said
+    assert [each for _, each in report.marks(span_s)] == said
 
 
 def test_whatever_is_no_markup_is_text() -> None:
     hostile = "\"><script>alert('1')</script>\x00"
 
-    told = markup.element("p", hostile, title=hostile, class_=None)
+    told = report.element("p", hostile, title=hostile, class_=None)
     assert "<script" not in told
     assert Seen(told).words.strip() == "\"><script>alert('1')</script>\N{REPLACEMENT CHARACTER}"
-    assert len(markup.text("x" * 60_000)) < 500
+    assert len(report.text("x" * 60_000)) < 500

@@ -12,8 +12,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.main import main
+from extender.kube.encode import listing
 from extender.model.queue import Queue
-from extender.web.dump import listing
 from tests.scene import gang, node_table, snapshot
 
 MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from extender.cli.foreseen.simulate import _shipped
 from extender.cli.main import main
+from extender.cli.simulate import _shipped
 from extender.sim import scenario as scenarios
-from extender.sim.outcome import OverTime, percentile, size_class
+from extender.sim.result import OverTime, percentile, size_class
 
 MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
 SMALL = """

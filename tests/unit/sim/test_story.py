@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from extender.sim import objects
-from extender.sim.cluster import SimCluster
-from extender.sim.story.telling import Act, ActOutcome, Telling
-from extender.sim.tenants import GangWish, Tenants
-from extender.sim.witness import Witness
-from extender.timing.clock import SystemClock
+from extender.clock import SystemClock
+from extender.demo import objects
+from extender.demo.cluster import SimCluster
+from extender.demo.story import Act, ActOutcome, Telling, Witness
+from extender.demo.workloads import GangWish, Tenants
 
 
 class Scene:

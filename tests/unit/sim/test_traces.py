@@ -10,10 +10,9 @@ from click.testing import CliRunner, Result
 
 from extender.cli.main import main
 from extender.errors import BadInput
-from extender.sim.traces import reading
-from extender.sim.traces.layouts import LAYOUTS
-from extender.sim.traces.reading import Trace, TraceWish
-from extender.sim.world.workloads import Job
+from extender.sim import traces
+from extender.sim.traces import LAYOUTS, Trace, TraceWish
+from extender.sim.workloads import Job
 
 MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
 GPU = "nvidia.com/gpu"
@@ -46,7 +45,7 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 def read(folder: Path, text: str, span_s: float = 3600.0, **wish: object) -> Trace:
     path = folder / "made-up.csv"
     path.write_text(text)
-    return reading.read(TraceWish(file=path.name, **wish), path, span_s)  # type: ignore[arg-type]
+    return traces.read(TraceWish(file=path.name, **wish), path, span_s)  # type: ignore[arg-type]
 
 
 def told(job: Job) -> tuple[object, ...]:
@@ -199,9 +198,9 @@ def test_of_a_long_file_no_more_is_kept_than_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
-    real = reading.heapq.heappushpop
+    real = traces.heapq.heappushpop
     monkeypatch.setattr(
-        reading.heapq, "heappushpop", lambda heap, each: (kept.append(len(heap)), real(heap, each))
+        traces.heapq, "heappushpop", lambda heap, each: (kept.append(len(heap)), real(heap, each))
     )
     text = "".join(f"j,t,1,Terminated,{9000 - each},9999,1,1,0,\n" for each in range(2000))
     trace = read(tmp_path, text, limit=10)

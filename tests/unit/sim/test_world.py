@@ -11,9 +11,9 @@ from extender.model.node import Node
 from extender.model.pod import Shape
 from extender.model.queue import PriorityClass, Queue, QueueState
 from extender.model.resources import Resources
-from extender.sim.world.kube_scheduler import Ways
-from extender.sim.world.workloads import Job, Run
-from extender.sim.world.world import WAYS, World
+from extender.sim.cluster import WAYS, World
+from extender.sim.kube_scheduler import Ways
+from extender.sim.workloads import Job, Run
 
 BEGINNING = 100.0
 ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))

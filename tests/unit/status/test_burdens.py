@@ -8,8 +8,8 @@ import pytest
 
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
-from extender.reporting import burdens
-from extender.reporting.burdens import LOUD, MINUTE_S, MOST_SHOWN, SHOWN, Burdens
+from extender.status import notes
+from extender.status.notes import LOUD, MINUTE_S, MOST_SHOWN, SHOWN, Burdens
 
 
 class Told:
@@ -53,7 +53,7 @@ def test_as_many_namespaces_have_series_as_are_bounded_and_the_busiest_are_among
 def test_namespaces_without_end_are_forgotten_but_for_the_busiest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(burdens, "_MOST_COUNTED", 20)
+    monkeypatch.setattr(notes, "_MOST_COUNTED", 20)
     told = Told()
     told.refuse("busy", SHOWN - 1)
     for number in range(1000):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.hearing.hearing import Hearing
+from extender.liveness import Hearing
 from extender.metrics import Metrics
 from extender.ports import WakeOrder
-from extender.reporting.callers import CallerNews
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
+from extender.status.notes import CallerNews
 from tests.builders import pod, uid
 
 

@@ -6,21 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from extender.audit.finding import Finding
-from extender.model.dialect import COSCHEDULING, KUBE_BATCH, VOLCANO
-from extender.model.gang import Phase
+from extender.findings.finding import Finding
+from extender.model.gang import COSCHEDULING, KUBE_BATCH, VOLCANO, Phase
 from extender.model.pod import Status
 from extender.model.queue import Queue, QueueState
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures, Standing
-from extender.reporting import contents
+from extender.planner.plan import QueueFigures, Standing
+from extender.status import desired
 from tests.builders import pod
 from tests.scene import gang, plan, snapshot, verdict
 
 
 def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
-    said = contents.of_gang(
+    said = desired.of_gang(
         gang("train", 2, status=Status.PENDING),
         verdict("a/train", Reason.NOT_ENOUGH_ROOM, message="needs 2 x 1 cpu"),
     )
@@ -59,7 +58,7 @@ def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
 def test_the_two_conditions_follow_the_standing(
     reason: Reason, standing: Standing, unschedulable: str, scheduled: str
 ) -> None:
-    said = contents.of_gang(gang("train"), verdict("a/train", reason, standing))
+    said = desired.of_gang(gang("train"), verdict("a/train", reason, standing))
 
     assert said is not None
     assert [each["status"] for each in said.body["conditions"]] == [unschedulable, scheduled]
@@ -72,7 +71,7 @@ def test_members_are_counted_by_how_far_they_are() -> None:
         pod("c", on="n", status=Status.SUCCEEDED),
         pod("d", on="n", status=Status.FAILED),
     ]
-    said = contents.of_gang(gang("train", members), verdict("a/train"))
+    said = desired.of_gang(gang("train", members), verdict("a/train"))
 
     assert said is not None
     counted = [said.body[word] for word in ("running", "succeeded", "failed")]
@@ -90,7 +89,7 @@ def test_members_are_counted_by_how_far_they_are() -> None:
 def test_every_dialect_gets_its_own_words(
     dialect: str, phase: Phase, word: str, types: list[str]
 ) -> None:
-    said = contents.of_gang(gang("train", dialect=dialect), verdict("a/train", phase=phase))
+    said = desired.of_gang(gang("train", dialect=dialect), verdict("a/train", phase=phase))
 
     assert said is not None
     assert said.body["phase"] == word
@@ -98,11 +97,11 @@ def test_every_dialect_gets_its_own_words(
 
 
 def test_a_gang_without_a_pod_group_has_no_status() -> None:
-    assert contents.of_gang(gang("train", dialect=""), verdict("a/train")) is None
+    assert desired.of_gang(gang("train", dialect=""), verdict("a/train")) is None
 
 
 def test_a_condition_that_stays_keeps_its_time_and_others_conditions_stay_too() -> None:
-    wanted = contents.of_gang(gang("train"), verdict("a/train"))
+    wanted = desired.of_gang(gang("train"), verdict("a/train"))
     there = {
         "conditions": [
             {"type": "Theirs", "status": "True"},
@@ -112,7 +111,7 @@ def test_a_condition_that_stays_keeps_its_time_and_others_conditions_stay_too() 
     }
     assert wanted is not None
 
-    written = contents.dated(wanted, there, "now")["conditions"]
+    written = desired.dated(wanted, there, "now")["conditions"]
 
     assert [(each["type"], each.get("lastTransitionTime")) for each in written] == [
         ("Theirs", None),
@@ -122,13 +121,13 @@ def test_a_condition_that_stays_keeps_its_time_and_others_conditions_stay_too() 
 
 
 def test_the_reason_a_gang_was_stuck_for_can_be_read_back() -> None:
-    stuck = contents.of_gang(gang("train"), verdict("a/train", Reason.BEHIND_IN_ORDER))
-    runs = contents.of_gang(gang("train"), verdict("a/train"))
+    stuck = desired.of_gang(gang("train"), verdict("a/train", Reason.BEHIND_IN_ORDER))
+    runs = desired.of_gang(gang("train"), verdict("a/train"))
     assert stuck is not None
     assert runs is not None
 
-    assert contents.stuck_reason(stuck.body) == "BehindInOrder"
-    assert contents.stuck_reason(runs.body) == ""
+    assert desired.stuck_reason(stuck.body) == "BehindInOrder"
+    assert desired.stuck_reason(runs.body) == ""
 
 
 FIGURES = QueueFigures(
@@ -149,7 +148,7 @@ def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
         queues={"left": FIGURES},
     )
 
-    said = contents.of_queues(snapshot(*gangs), decided)
+    said = desired.of_queues(snapshot(*gangs), decided)
 
     assert said["left"].body == {
         "pending": 0,
@@ -172,7 +171,7 @@ def test_a_queue_names_no_more_resources_than_its_object_can_carry() -> None:
     due = Resources({"nvidia.com/gpu": 8})
     figures = replace(FIGURES, allocated=used, deserved=due)
 
-    said = contents.of_queues(snapshot(), plan(queues={"left": figures}))["left"].body
+    said = desired.of_queues(snapshot(), plan(queues={"left": figures}))["left"].body
 
     assert len(said["allocated"]) == 64
     assert (said["allocated"]["nvidia.com/gpu"], said["allocated"]["cpu"]) == ("3", "1")
@@ -184,7 +183,7 @@ def test_a_queue_says_what_makes_no_sense_in_it() -> None:
         Finding("Queue", "left", "WeightZero", "its weight is 0"),
     ]
 
-    said = contents.of_queues(snapshot(), plan(queues={"left": FIGURES}), lambda name: found)
+    said = desired.of_queues(snapshot(), plan(queues={"left": FIGURES}), lambda name: found)
 
     assert said["left"].body["conditions"] == [
         {
@@ -198,8 +197,8 @@ def test_a_queue_says_what_makes_no_sense_in_it() -> None:
 
 def test_a_closing_queue_has_closed_when_its_last_gang_is_gone() -> None:
     closing = [Queue(name="left", uid="q", state=QueueState.CLOSING)]
-    empty = contents.of_queues(snapshot(queues=closing), plan(queues={"left": FIGURES}))
-    busy = contents.of_queues(
+    empty = desired.of_queues(snapshot(queues=closing), plan(queues={"left": FIGURES}))
+    busy = desired.of_queues(
         snapshot(gang("run"), queues=closing), plan(verdict("a/run"), queues={"left": FIGURES})
     )
 
@@ -210,4 +209,4 @@ def test_a_closing_queue_has_closed_when_its_last_gang_is_gone() -> None:
 def test_a_queue_nobody_wrote_has_no_status() -> None:
     implied = snapshot(queues=[Queue(name="left")])
 
-    assert contents.of_queues(implied, plan(queues={"left": FIGURES})) == {}
+    assert desired.of_queues(implied, plan(queues={"left": FIGURES})) == {}

@@ -7,13 +7,13 @@ from math import inf
 
 import pytest
 
-from extender.audit.everything import Audit
-from extender.audit.finding import Finding
+from extender.findings.audit import Audit
+from extender.findings.finding import Finding
 from extender.model.queue import Namespace, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.reporting.findings import AGAIN_S, SETTLE_S, Findings
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
+from extender.status.findings import AGAIN_S, SETTLE_S, Findings
 from tests.builders import NOW, node, snapshot
 from tests.doubles import RecordingAnnouncer
 

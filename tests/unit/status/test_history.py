@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extender.model.resources import Resources
-from extender.plan.decision import Plan, QueueFigures
-from extender.reporting.history import EVERY_S, HOUR_S, QueueHistory, main_resources
+from extender.planner.plan import Plan, QueueFigures
+from extender.status.history import EVERY_S, HOUR_S, QueueHistory, main_resources
 
 TOTAL = Resources({"cpu": 8000, "memory": 1 << 30, "pods": 110, "nvidia.com/gpu": 4})
 

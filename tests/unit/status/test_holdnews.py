@@ -7,8 +7,8 @@ from extender.cache.cluster import Cluster
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, PodGroup
 from extender.ports import Notice
-from extender.reporting.holdnews import BOUND_IN_PART, HoldNews
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
+from extender.status.notes import BOUND_IN_PART, HoldNews
 
 GROUP = PodGroup(namespace="team", name="train", min_member=2, uid="g-1", dialect="volcano")
 

@@ -8,10 +8,9 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures, Standing
-from extender.reporting import journal as journal_module
-from extender.reporting.departures import AskedToLeave
-from extender.reporting.journal import Journal
+from extender.planner.plan import QueueFigures, Standing
+from extender.status import history as journal_module
+from extender.status.history import AskedToLeave, Journal
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 

@@ -6,9 +6,9 @@ import pytest
 
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.plan.decision import Standing, Verdict
-from extender.reporting.journal import Change
-from extender.reporting.milestones import milestone
+from extender.planner.plan import Standing, Verdict
+from extender.status.history import Change
+from extender.status.transitions import milestone
 from tests.builders import NOW
 from tests.scene import gang, verdict
 

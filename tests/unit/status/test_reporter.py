@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from extender.audit.everything import Audit
 from extender.errors import ApiError, Terminating
+from extender.findings.audit import Audit
 from extender.metrics import Metrics
 from extender.model.gang import Gang, Phase
 from extender.model.pod import PLACEHOLDER, PodUid, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures, Verdict
+from extender.planner.plan import QueueFigures, Verdict
 from extender.ports import Subject
-from extender.reporting.findings import Findings
-from extender.reporting.journal import Journal
-from extender.reporting.record import PATIENCE_S
-from extender.reporting.reporter import Reporter
-from extender.sim.world.virtual_time import VirtualTime
+from extender.sim.clock import VirtualTime
+from extender.status.desired import PATIENCE_S
+from extender.status.findings import Findings
+from extender.status.history import Journal
+from extender.status.reporter import Reporter
 from tests.builders import NOW, pod
 from tests.doubles import RecordingAnnouncer, RecordingWriter
 from tests.scene import gang, plan, snapshot, verdict
@@ -220,7 +220,7 @@ def test_a_gang_that_ends_stays_scheduled_and_nobody_is_told() -> None:
 def test_a_gang_has_a_line_in_the_log_for_every_step_of_its_life(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "extender.reporting.reporter")
+    caplog.set_level("INFO", "extender.status.reporter")
     desk = Desk()
     desk.report((WAITS, NO_ROOM), wait_s=2)
     desk.report((WAITS, BEHIND), wait_s=2)
@@ -249,7 +249,7 @@ def test_a_gang_has_a_line_in_the_log_for_every_step_of_its_life(
 def test_who_begins_to_lead_has_no_line_for_what_started_under_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "extender.reporting.reporter")
+    caplog.set_level("INFO", "extender.status.reporter")
     desk = Desk()
     desk.settle(200)
     young = gang("young", created=desk.clock.now() - 1)

@@ -6,8 +6,14 @@ from math import inf
 
 import pytest
 
-from extender.reporting.contents import WAITING_PAUSES_S, Content
-from extender.reporting.record import LAST_PAUSE_S, PATIENCE_S, RETRY, Schedule
+from extender.status.desired import (
+    LAST_PAUSE_S,
+    PATIENCE_S,
+    RETRY,
+    WAITING_PAUSES_S,
+    Content,
+    Schedule,
+)
 
 
 def content(head: str, detail: int = 0, settle_s: float = 0.25) -> Content:

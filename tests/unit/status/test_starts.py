@@ -5,9 +5,9 @@ from __future__ import annotations
 from extender.metrics import Metrics
 from extender.model.gang import Gang
 from extender.model.reason import Reason
-from extender.plan.decision import QueueFigures, Verdict
-from extender.reporting import starts
-from extender.reporting.journal import Journal
+from extender.planner.plan import QueueFigures, Verdict
+from extender.status import transitions
+from extender.status.history import Journal
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 
@@ -26,7 +26,7 @@ def observed(*passes: tuple[float, Gang | None, Verdict | None]) -> list[float]:
         before = journal.last
         now = snapshot(*([seen] if seen else []), now=NOW + at)
         decided = plan(*([said] if said else []), queues=QUEUES)
-        starts.observe(metrics, before, now, decided, journal.note(now, decided))
+        transitions.observe(metrics, before, now, decided, journal.note(now, decided))
     samples = {
         sample.name.rpartition("_")[2]: sample.value
         for family in metrics.start_seconds.collect()
@@ -52,7 +52,7 @@ def test_a_gang_that_ran_before_we_looked_is_not_counted() -> None:
 
 
 def test_after_a_time_without_a_term_nobody_knows_when_a_gang_began() -> None:
-    assert observed((0, WAITS, NO_ROOM), (starts.GAP_S + 1, RUNS, RUNNING)) == [0, 0]
+    assert observed((0, WAITS, NO_ROOM), (transitions.GAP_S + 1, RUNS, RUNNING)) == [0, 0]
 
 
 def test_a_gang_made_anew_is_counted_from_its_new_pods() -> None:

@@ -7,14 +7,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from extender.errors import OutOfTerm
-from extender.kube.api.client import PER_S
+from extender.kube.client import PER_S
 from extender.model.gang import Gang, Phase
 from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
-from extender.plan.decision import QueueFigures, Verdict
+from extender.planner.plan import QueueFigures, Verdict
 from extender.ports import Subject
-from extender.reporting.findings import AGAIN_S
+from extender.status.findings import AGAIN_S
 from tests.builders import NOW
 from tests.doubles import RecordingWriter
 from tests.scene import gang, plan, snapshot, verdict

@@ -9,18 +9,17 @@ from typing import Any
 
 import msgspec
 
-from extender.kube.decode import watched
-from extender.kube.decode.codec import Codec
-from extender.model.dialect import VOLCANO
-from extender.model.gang import GangKey, PodGroup
+from extender.clock import timestamp
+from extender.kube.decode import resources
+from extender.kube.decode.decoder import Codec
+from extender.model.gang import VOLCANO, GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.model.queue import PriorityClass
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import NO_PLAN, Plan, Why
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import NO_PLAN, Plan, Why
 from extender.settings import Settings
-from extender.sim.world.world import World
-from extender.timing.clock import timestamp
+from extender.sim.cluster import World
 
 from .stage import SCHEDULER, Look, Object
 from .story import Story
@@ -35,7 +34,7 @@ HEARS_S = 1.0
 def policy_of(story: Story) -> str:
     """Give the policy file that a story is told under."""
     patience = f'starvation: {{after: "{story.patience}"}}\n' if story.patience else ""
-    return policies.DEFAULT_TEXT + patience
+    return policy_parser.DEFAULT_TEXT + patience
 
 
 class EmbeddedStage:
@@ -44,18 +43,18 @@ class EmbeddedStage:
     namespace = "stories"
     mark = "here"
 
-    def __init__(self, policy: str = policies.DEFAULT_TEXT) -> None:
+    def __init__(self, policy: str = policy_parser.DEFAULT_TEXT) -> None:
         settings = Settings(scheduler_name=(SCHEDULER,))
-        self.world = World(policies.parse(policy), settings=settings)
+        self.world = World(policy_parser.parse(policy), settings=settings)
         self.world.extender.on_pass = self._planned
         self._plan: Plan = NO_PLAN
         self._things: dict[tuple[str, str], Object] = {}
         self._made = 0
         self._codecs: dict[str, Codec[Any]] = {
-            "Node": watched.nodes(),
-            "Pod": watched.pods(frozenset({SCHEDULER})),
-            "PodGroup": watched.groups(VOLCANO),
-            "Queue": watched.queues(VOLCANO),
+            "Node": resources.nodes(),
+            "Pod": resources.pods(frozenset({SCHEDULER})),
+            "PodGroup": resources.groups(VOLCANO),
+            "Queue": resources.queues(VOLCANO),
         }
 
     def create(self, *things: Object) -> None:

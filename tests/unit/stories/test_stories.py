@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.plan.policy import policies
+from extender.planner import policy_parser
 
 from .comparing import EMBEDDED, REAL, WRITTEN, differences, written
 from .embedded import EmbeddedStage, policy_of
@@ -39,7 +39,7 @@ def test_the_page_lists_every_story() -> None:
 
 def test_a_rule_that_is_taken_out_is_found_out() -> None:
     story = STORIES["family"]
-    without_ceilings = policies.DEFAULT_TEXT.replace("  - name: proportion\n", "")
+    without_ceilings = policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "")
     told = {
         EMBEDDED: tell(story, EmbeddedStage(without_ceilings)),
         REAL: tell(story, EmbeddedStage()),

@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.text.plain import clean, escaped, lines, shown, steers
+from extender.text import clean, escaped, lines, shown, steers
 
 HOSTILE = [
     "\x1b[2J",

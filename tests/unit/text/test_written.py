@@ -10,15 +10,15 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
+from extender import yaml_loader
 from extender.errors import BadInput
-from extender.text import written
 from tests.unit.text.bombs import BOMBS, ITSELF, laughs, long_word, merges, stairs
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
 def test_what_would_not_end_or_not_fit_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(BadInput) as caught:
-        written.load(text)
+        yaml_loader.load(text)
 
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
@@ -27,12 +27,12 @@ def test_what_would_not_end_or_not_fit_is_refused_with_a_sentence(text: str) -> 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (laughs(), written.TOO_LARGE),
-        (merges(), written.TOO_LARGE),
-        (long_word(), written.TOO_LARGE),
-        (stairs(), written.TOO_DEEP),
-        (BOMBS["brackets"], written.TOO_DEEP),
-        (ITSELF, written.ENDLESS),
+        (laughs(), yaml_loader.TOO_LARGE),
+        (merges(), yaml_loader.TOO_LARGE),
+        (long_word(), yaml_loader.TOO_LARGE),
+        (stairs(), yaml_loader.TOO_DEEP),
+        (BOMBS["brackets"], yaml_loader.TOO_DEEP),
+        (ITSELF, yaml_loader.ENDLESS),
         ("a: *nobody", "undefined alias"),
         ("a: 2026-13-45", "month must be in 1..12"),
         (f"a: {'9' * 5000}", "integer string conversion"),
@@ -44,7 +44,7 @@ def test_what_would_not_end_or_not_fit_is_refused_with_a_sentence(text: str) -> 
 )
 def test_it_is_said_what_is_wrong(text: str, told: str) -> None:
     with pytest.raises(BadInput) as caught:
-        written.load(text)
+        yaml_loader.load(text)
 
     assert told in str(caught.value)
 
@@ -52,21 +52,21 @@ def test_it_is_said_what_is_wrong(text: str, told: str) -> None:
 @pytest.mark.parametrize("name", [name for name in BOMBS if name != "stairs"])
 def test_saved_objects_may_be_larger_but_not_without_end(name: str) -> None:
     with pytest.raises(BadInput):
-        list(written.load_all(BOMBS[name], written.SAVED))
+        list(yaml_loader.load_all(BOMBS[name], yaml_loader.SAVED))
 
 
 def test_an_alias_that_saves_a_few_lines_is_read() -> None:
     text = "usual: &usual {cpu: 1, memory: 1Gi}\na: *usual\nb: {<<: *usual, cpu: 2}"
 
-    assert written.load(text)["b"] == {"cpu": 2, "memory": "1Gi"}
-    assert written.load(text)["a"] == {"cpu": 1, "memory": "1Gi"}
+    assert yaml_loader.load(text)["b"] == {"cpu": 2, "memory": "1Gi"}
+    assert yaml_loader.load(text)["a"] == {"cpu": 1, "memory": "1Gi"}
 
 
 def test_a_thousand_objects_may_share_one_template() -> None:
     template = "template: &t {spec: {containers: [{resources: {requests: {cpu: 1}}}]}}"
     text = "\n".join([template, *(f"pod-{n}: {{<<: *t, name: p{n}}}" for n in range(1000))])
 
-    (read,) = written.load_all(text, written.SAVED)
+    (read,) = yaml_loader.load_all(text, yaml_loader.SAVED)
 
     assert len(read) == 1001
 
@@ -74,11 +74,11 @@ def test_a_thousand_objects_may_share_one_template() -> None:
 def test_a_name_that_is_used_again_in_the_next_document_is_another() -> None:
     text = "a: &a [1]\nb: *a\n---\na: &a [2]\nb: *a"
 
-    assert [each["b"] for each in written.load_all(text)] == [[1], [2]]
+    assert [each["b"] for each in yaml_loader.load_all(text)] == [[1], [2]]
 
 
 def test_stars_and_ampersands_in_texts_are_no_aliases() -> None:
-    assert written.load("a: '*b & c'\nd: 5 * 3 & more\ne: '*/5 * * * *'") == {
+    assert yaml_loader.load("a: '*b & c'\nd: 5 * 3 & more\ne: '*/5 * * * *'") == {
         "a": "*b & c",
         "d": "5 * 3 & more",
         "e": "*/5 * * * *",
@@ -86,7 +86,7 @@ def test_stars_and_ampersands_in_texts_are_no_aliases() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    assert written.load("") is None
+    assert yaml_loader.load("") is None
 
 
 _PLAIN: st.SearchStrategy[Any] = st.recursive(
@@ -98,14 +98,14 @@ _PLAIN: st.SearchStrategy[Any] = st.recursive(
 
 @given(_PLAIN)
 def test_whatever_can_be_written_is_read_as_it_was(thing: Any) -> None:
-    assert written.load(yaml.safe_dump(thing)) == thing
+    assert yaml_loader.load(yaml.safe_dump(thing)) == thing
 
 
 @given(st.lists(st.sampled_from(["[", "]", "&a ", "*a ", "&b ", "*b ", "x", ", ", "{", "}", ": "])))
 def test_whatever_is_read_is_no_larger_than_its_bounds_say(parts: list[str]) -> None:
     text = "".join(parts)
     try:
-        read = written.load(text)
+        read = yaml_loader.load(text)
     except BadInput:
         return
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from extender.leadership.term import Term
-from extender.timing.clock import SystemClock, timestamp
-from extender.timing.freshness import Freshness
+from extender.cache.freshness import Freshness
+from extender.clock import SystemClock, timestamp
+from extender.leader.fencing import Term
 
 
 def test_a_time_is_written_in_whole_seconds_of_utc() -> None:

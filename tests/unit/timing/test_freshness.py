@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from extender.sim.world.virtual_time import VirtualTime
-from extender.timing.freshness import Freshness
+from extender.cache.freshness import Freshness
+from extender.sim.clock import VirtualTime
 from tests.builders import cache
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.timing.clock import Pace
+from extender.clock import Pace
 
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_given_rate() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from extender.timing.pause import Pause, as_asked, spread
+from extender.durations import Pause, as_asked, spread
 
 PAUSE = Pause(0.25, 2.0)
 

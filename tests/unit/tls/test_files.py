@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from extender.errors import BadConfiguration
-from extender.tls.contexts import build
-from extender.tls.files import check, of_operations, of_the_hooks
-from extender.tls.issuing import Authority, Pair
+from extender.tls.certificates import check_files, hook_files, operations_files
+from extender.tls.issue import Authority, Pair
+from extender.tls.server import build
 from tests.certificates import HOSTS, NAME, Wallet, days_ago, odd_authority
 
 
@@ -57,7 +57,7 @@ def on_a_strange_curve(pem: bytes) -> bytes:
 
 
 def test_good_files_say_when_they_expire(wallet: Wallet) -> None:
-    checked = check(wallet.files)
+    checked = check_files(wallet.files)
 
     assert checked.not_after == pytest.approx(time.time() + 20 * 86400, abs=60)
     assert checked.client_ca_not_after == pytest.approx(time.time() + 30 * 86400, abs=60)
@@ -162,12 +162,12 @@ Spoiling = Callable[[Wallet], object]
 def test_a_file_that_cannot_be_used_is_refused_in_one_sentence_with_its_flag(
     wallet: Wallet, spoil: Spoiling, sentence: str
 ) -> None:
-    check(wallet.files)
+    check_files(wallet.files)
 
     spoil(wallet)
 
     with pytest.raises(BadConfiguration, match=f"^{sentence}") as refusal:
-        check(wallet.files)
+        check_files(wallet.files)
     assert "\n" not in str(refusal.value)
 
 
@@ -177,11 +177,11 @@ def test_a_bundle_may_hold_an_authority_that_has_expired_beside_one_that_has_not
     old = Authority.new("was", 1, days_ago(3)).pair.certificate
     wallet.write("ca.crt", old + wallet.authority.pair.certificate)
 
-    assert check(wallet.files).client_ca.count(b"BEGIN CERTIFICATE") == 2
+    assert check_files(wallet.files).client_ca.count(b"BEGIN CERTIFICATE") == 2
 
 
 def test_what_only_openssl_finds_is_told_with_the_files(wallet: Wallet) -> None:
-    checked = check(wallet.files)
+    checked = check_files(wallet.files)
     wallet.write("tls.key", wallet.authority.for_server(HOSTS, 1).key)  # a moment after the check
 
     with pytest.raises(BadConfiguration, match=r"^--tls-cert-file .* OpenSSL cannot use them: "):
@@ -189,5 +189,5 @@ def test_what_only_openssl_finds_is_told_with_the_files(wallet: Wallet) -> None:
 
 
 def test_settings_name_the_files_of_each_port(wallet: Wallet) -> None:
-    assert of_the_hooks(wallet.settings) == wallet.files
-    assert of_operations(wallet.settings) is None
+    assert hook_files(wallet.settings) == wallet.files
+    assert operations_files(wallet.settings) is None

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from extender.tls.guard import Guard, NameNotAllowed, names_of, reason_of
+from extender.tls.server import Guard, NameNotAllowed, names_of, reason_of
 
 SCHEDULER = {"subject": ((("commonName", "system:kube-scheduler"),),)}
 

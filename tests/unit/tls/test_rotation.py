@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from extender.tls import files
-from extender.tls.guard import Guard
-from extender.tls.issuing import Authority
-from extender.tls.rotation import Certificates
+from extender.tls import certificates as files
+from extender.tls.issue import Authority
+from extender.tls.server import Certificates, Guard
 from tests.certificates import HOSTS, NAME, Wallet, days_ago, odd_authority
 
 
@@ -160,7 +159,7 @@ def test_a_secret_whose_link_is_swapped_is_seen_even_with_equal_times_and_sizes(
 def test_files_that_change_while_they_are_read_are_read_again(
     wallet: Wallet, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, check = certificates.in_force(), files.check
+    before, check = certificates.in_force(), files.check_files
 
     def read_while_somebody_writes(*arguments: object) -> files.Checked:
         checked = check(*arguments)  # type: ignore[arg-type]
@@ -169,7 +168,7 @@ def test_files_that_change_while_they_are_read_are_read_again(
 
     wallet.show(wallet.authority.for_server(HOSTS, days=25))
     with monkeypatch.context() as patched:
-        patched.setattr(files, "check", read_while_somebody_writes)
+        patched.setattr("extender.tls.server.check_files", read_while_somebody_writes)
         assert certificates.look()
     assert certificates.in_force() is before
 

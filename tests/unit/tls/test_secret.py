@@ -8,20 +8,20 @@ from urllib.parse import urlsplit
 import pytest
 
 from extender.errors import BadConfiguration
-from extender.tls import secret
+from extender.tls import hook_secret
 
 GOOD = b"0123456789abcdef"
 
 
 def test_without_a_file_there_is_none() -> None:
-    assert secret.read("") == b""
+    assert hook_secret.read("") == b""
 
 
 def test_it_is_the_one_line_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_bytes(GOOD + b"\n")
 
-    assert secret.read(str(file)) == GOOD
+    assert hook_secret.read(str(file)) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -48,33 +48,33 @@ def test_what_is_short_or_would_be_read_differently_in_a_url_is_refused_unquoted
     file.write_bytes(text)
 
     with pytest.raises(BadConfiguration, match="holds no secret that can be used") as refusal:
-        secret.read(str(file))
+        hook_secret.read(str(file))
     assert "0123456789" not in str(refusal.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=f"--hook-secret-file {tmp_path} cannot be read"):
-        secret.read(str(tmp_path))
+        hook_secret.read(str(tmp_path))
 
 
 def test_a_new_one_is_good_and_another_each_time() -> None:
-    made = {secret.new() for _ in range(10)}
+    made = {hook_secret.new() for _ in range(10)}
 
     assert len(made) == 10
-    assert all(secret.is_secret(each) for each in made)
+    assert all(hook_secret.is_secret(each) for each in made)
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8888", "http://[::1]:8888/v1", "http://hooks:old@127.0.0.1:8888"]
 )
 def test_in_a_url_it_is_the_password(url: str) -> None:
-    parts = urlsplit(secret.into(url, GOOD))
+    parts = urlsplit(hook_secret.into(url, GOOD))
 
-    assert (parts.username, parts.password) == (secret.USER, GOOD.decode())
-    assert secret.masked(parts.geturl()) == secret.masked(url)
+    assert (parts.username, parts.password) == (hook_secret.USER, GOOD.decode())
+    assert hook_secret.masked(parts.geturl()) == hook_secret.masked(url)
 
 
 def test_masked_text_has_no_password_of_any_url_and_is_the_same_otherwise() -> None:
     told = "in http://hooks:hush@127.0.0.1:8888, and https://u@h/x; a@b // c"
 
-    assert secret.masked(told) == "in http://127.0.0.1:8888, and https://h/x; a@b // c"
+    assert hook_secret.masked(told) == "in http://127.0.0.1:8888, and https://h/x; a@b // c"

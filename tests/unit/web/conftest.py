@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from extender.embedded.ports import embed, read_group
+from extender.clock import SystemClock
+from extender.demo.cluster import SimCluster
+from extender.demo.embedded import embed, read_group
+from extender.demo.objects import node as _node, pod as _pod, pod_group as _pod_group
+from extender.hooks.http_server import CallerLimits
+from extender.hooks.server import LIMITS, HookPort
 from extender.ports import Clock
 from extender.settings import Settings
-from extender.sim.cluster import SimCluster
-from extender.sim.objects import node as _node, pod as _pod, pod_group as _pod_group
-from extender.timing.clock import SystemClock
-from extender.tls.rotation import Certificates
-from extender.web.hookport import LIMITS, HookPort
-from extender.web.http.port import CallerLimits
+from extender.tls.server import Certificates
 from extender.wiring import Runtime
 
 #: What kube-scheduler says of every call.

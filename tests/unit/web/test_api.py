@@ -8,17 +8,17 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from extender.forecast.durations import Ground, Lasting
 from extender.forecast.estimate import Ending, Estimate
-from extender.forecast.expectation import Ground, Lasting
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import QueueFigures, Ticket
-from extender.plan.policy import policies
-from extender.reporting.journal import Journal
-from extender.web import api
-from extender.web.ops import Ops
+from extender.planner import policy_parser
+from extender.planner.plan import QueueFigures, Ticket
+from extender.status.history import Journal
+from extender.web import documents
+from extender.web.api import Ops
 from tests.builders import NOW
 from tests.scene import evictions, gang, node_table, plan, snapshot, verdict
 
@@ -67,7 +67,7 @@ def journal() -> Journal:
 @pytest.fixture
 def client(journal: Journal) -> FlaskClient:
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policies.DEFAULT, lambda: NOW).blueprint())
+    app.register_blueprint(Ops(journal, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
     return app.test_client()
 
 
@@ -153,7 +153,7 @@ def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: J
 
 def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_there() -> None:
     app = Flask(__name__)
-    app.register_blueprint(Ops(Journal(), lambda: policies.DEFAULT).blueprint())
+    app.register_blueprint(Ops(Journal(), lambda: policy_parser.DEFAULT).blueprint())
     client = app.test_client()
 
     assert got(client, "plan") == {
@@ -175,7 +175,7 @@ def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_ther
 
 
 def test_without_its_snapshot_a_plan_names_uids() -> None:
-    document = api.plan(DECIDED)
+    document = documents.plan(DECIDED)
 
     assert document["gangs"][0]["placements"] == {"a-new-0": "n0"}
     assert document["binds"] == {}
@@ -185,7 +185,7 @@ def test_of_thousands_a_gang_waits_for_the_last_are_listed_and_all_are_counted()
     lasting = Lasting(60.0, Ground.ANNOTATION)
     endings = tuple(Ending(GangKey(f"a/g{at}"), float(at), lasting) for at in range(5000))
 
-    told = api.estimate(Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings))
+    told = documents.estimate(Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings))
 
     assert [each["gang"] for each in told["after"]] == [f"a/g{at}" for at in range(4990, 5000)]
     assert told["after_count"] == 5000

@@ -13,14 +13,15 @@ from dataclasses import replace
 import pytest
 import uvloop
 
-from extender.web import hookport, pageport
-from extender.web.http.port import CallerLimits
-from extender.web.pageport import PagePort
+from extender.hooks import server
+from extender.hooks.http_server import CallerLimits
+from extender.web import server as pageport
+from extender.web.server import PagePort
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import HEADERS, Wire, hold, question, request
 
 MIB = 1024 * 1024
-HOOKS = replace(hookport.LIMITS, bodies=2 * MIB, connections=8, silent_s=0)
+HOOKS = replace(server.LIMITS, bodies=2 * MIB, connections=8, silent_s=0)
 PAGES = replace(pageport.LIMITS, connections=8, silent_s=0)
 #: For those tests that wait until a time is over.
 SHORT = {"idle_s": 0.3, "call_s": 0.3, "answer_s": 0.3, "sweep_s": 0.05}

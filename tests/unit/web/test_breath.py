@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.web import hookport, pageport
-from extender.web.pageport import PagePort
+from extender.hooks import server
+from extender.web import server as pageport
+from extender.web.server import PagePort
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_bounds import refused
 from tests.unit.web.test_hookport import Wire, question, request
@@ -29,13 +30,13 @@ CHUNKS = (
 
 @pytest.fixture
 def patient() -> Iterator[World]:
-    with World(limits=replace(hookport.LIMITS, breath_s=AGES_S, connections=4, silent_s=0)) as made:
+    with World(limits=replace(server.LIMITS, breath_s=AGES_S, connections=4, silent_s=0)) as made:
         yield made
 
 
 @pytest.mark.parametrize("call", [NOT_HTTP, request(b"{}").replace(b"json", b"text"), CHUNKS])
 def test_a_stranger_hears_of_his_refusal_after_a_breath(call: bytes) -> None:
-    with World(limits=replace(hookport.LIMITS, breath_s=0.3)) as world:
+    with World(limits=replace(server.LIMITS, breath_s=0.3)) as world:
         began = time.monotonic()
         with closing(Wire(world.hook_port)) as wire:
             wire.send(call)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from extender.hooks.handlers import HookAnswer
+from extender.hooks.server import LIMITS, HookConnection, HookPort
 from extender.metrics import Metrics
-from extender.web.hookport import LIMITS, HookConnection, HookPort
-from extender.web.hooks import HookAnswer
 
 CORPUS = Path(__file__).with_name("corpus")
 BODY = b'{"a":1}'

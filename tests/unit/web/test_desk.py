@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from extender.sim.world.virtual_time import VirtualTime
-from extender.web.http.desk import Desk, Inquiry, Written
+from extender.sim.clock import VirtualTime
+from extender.web.page_worker import Desk, Inquiry, Written
 
 
 class Office:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from extender.web.http.door import ADDRESSES, NEWCOMERS, NEWCOMERS_PER_S, Door, Shares
+from extender.hooks.http_server import ADDRESSES, NEWCOMERS, NEWCOMERS_PER_S, Door, Shares
 
 CROWD = 300
 #: So few that all they say is said in one rest.

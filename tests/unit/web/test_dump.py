@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.cli.saved import objects
-from extender.model.dialect import COSCHEDULING
-from extender.model.gang import Phase
+from extender.cli import saved
+from extender.kube.encode import dump
+from extender.model.gang import COSCHEDULING, Phase
 from extender.model.node import Taint
 from extender.model.pod import (
     HostPort,
@@ -26,9 +26,8 @@ from extender.model.queue import Namespace, Queue, QueueState, Share
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota, Snapshot
-from extender.plan.planner import make_plan
-from extender.web import api
-from extender.web.dump import dump
+from extender.planner.planner import make_plan
+from extender.web import documents
 from tests.builders import NOW, pod
 from tests.scene import budget, gang, node_table, snapshot
 from tests.unit.evictions.town import Job, Town
@@ -39,11 +38,11 @@ OURS = frozenset({"gang-scheduler"})
 def read_back(seen: Snapshot, folder: Path) -> Snapshot:
     file = folder / "snapshot.json"
     file.write_text(json.dumps(dump(seen)))
-    return objects.read([str(file)], OURS).snapshot(seen.now)
+    return saved.read([str(file)], OURS).snapshot(seen.now)
 
 
 def planned(seen: Snapshot) -> dict[str, Any]:
-    document = api.plan(make_plan(seen), seen)
+    document = documents.plan(make_plan(seen), seen)
     del document["generation"]
     return document
 
@@ -249,8 +248,8 @@ def test_what_the_manual_says_a_snapshot_does_not_keep_is_not_kept(
 
 
 def test_what_a_pod_runs_is_not_kept(tmp_path: Path) -> None:
-    saved = tmp_path / "pod.yaml"
-    saved.write_text(
+    written = tmp_path / "pod.yaml"
+    written.write_text(
         """
 apiVersion: v1
 kind: Pod
@@ -266,7 +265,7 @@ spec:
     volumeMounts: [{name: v, mountPath: /hush}]
 """
     )
-    told = json.dumps(dump(objects.read([str(saved)], OURS).snapshot()))
+    told = json.dumps(dump(saved.read([str(written)], OURS).snapshot()))
 
     assert "visible" in told
     for word in ("whisper", "hush", "hidden", "covert", "TOKEN", "hunter2"):

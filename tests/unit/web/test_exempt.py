@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from extender.demo.objects import pod as _pod
 from extender.ports import BindOrder, Whose
 from extender.settings import Settings
-from extender.sim.objects import pod as _pod
 from tests.unit.leader.test_runtime import (
     LeaseDouble,
     call,

@@ -16,7 +16,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from extender.errors import Forbidden, Unreachable
-from extender.web.pageport import PagePort
+from extender.web.server import PagePort
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import Wire
 from tests.unit.web.test_readers import Registrar

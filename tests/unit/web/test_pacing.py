@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from extender.hooks.handlers import Retries
+from extender.hooks.server import AnswerPacing
 from extender.model.pod import PodUid
-from extender.web.pacing import AnswerPacing, Retries
 
 
 class Caller:

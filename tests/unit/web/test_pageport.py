@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 import uvloop
 
-from extender.web import hookport
-from extender.web.pageport import LIMITS, PagePort
+from extender.hooks import server
+from extender.web.server import LIMITS, PagePort
 from tests.unit.web.conftest import Reply, World, eventually
 from tests.unit.web.test_hookport import Wire
 
@@ -203,7 +203,7 @@ def test_a_page_counts_once_however_many_read_it(world: World) -> None:
 
 def test_a_loop_of_the_hooks_that_comes_round_no_more_is_told_by_the_probe() -> None:
     # The loop of the server: its clock stands still while it does.
-    limits = replace(hookport.LIMITS, sweep_s=0.02)
+    limits = replace(server.LIMITS, sweep_s=0.02)
     with World(new_loop=uvloop.new_event_loop, limits=limits) as world:
         pages = PagePort(world.runtime.pages)
         pages.start(world.ops_socket)

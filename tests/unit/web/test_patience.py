@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from extender.demo.objects import pod as _pod
+from extender.hooks import handlers
 from extender.settings import Settings
-from extender.sim.objects import pod as _pod
-from extender.web import hooks
 from tests.unit.leader.test_runtime import (
     LeaseDouble,
     call,
@@ -34,7 +34,7 @@ ANSWERED = 'gang_extender_hook_seconds_count{verb="filter"}'
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    return lambda seconds: monkeypatch.setattr(hooks, "_PATIENCE_S", seconds)
+    return lambda seconds: monkeypatch.setattr(handlers, "_PATIENCE_S", seconds)
 
 
 class Beginning(World):
@@ -108,7 +108,7 @@ def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
 
 
 def test_nobody_waits_for_longer_than_kube_scheduler_does() -> None:
-    assert Settings().filter_timeout_s > hooks._PATIENCE_S
+    assert Settings().filter_timeout_s > handlers._PATIENCE_S
 
 
 def test_a_standby_sends_its_callers_elsewhere_at_once(

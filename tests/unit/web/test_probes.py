@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from extender.web.probes import Probes
+from extender.web.app import Probes
 from tests.unit.web.conftest import World, eventually
 
 

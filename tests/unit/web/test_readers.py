@@ -10,8 +10,9 @@ from concurrent.futures import Future
 import pytest
 
 from extender.errors import ApiError, Forbidden, Unreachable
+from extender.hooks.limits import Refusal
 from extender.ports import Reviewed
-from extender.web.http.readers import (
+from extender.web.token_review import (
     BAD_TOKEN,
     GOOD_S,
     NO_RIGHT,
@@ -22,7 +23,6 @@ from extender.web.http.readers import (
     UNANSWERED,
     Readers,
 )
-from extender.web.http.refusals import Refusal
 from tests.unit.web.conftest import eventually
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
+from extender.hooks.limits import Refusals
 from extender.metrics import Metrics
-from extender.sim.world.virtual_time import VirtualTime
-from extender.web.http.refusals import Refusals
+from extender.sim.clock import VirtualTime
 
 
 @pytest.fixture

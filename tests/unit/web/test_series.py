@@ -9,14 +9,14 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.audit.finding import Finding
+from extender.findings.finding import Finding
 from extender.metrics import Metrics
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import Plan, QueueFigures
-from extender.reporting.journal import Pass
-from extender.web.series import MOST_GANGS, MOST_QUEUES, FindingSeries, PlanSeries
+from extender.planner.plan import Plan, QueueFigures
+from extender.status.history import Pass
+from extender.web.plan_metrics import MOST_GANGS, MOST_QUEUES, FindingSeries, PlanSeries
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from extender.demo.objects import pod as _pod
 from extender.errors import NotOurs
-from extender.sim.objects import pod as _pod
 from tests.unit.web.conftest import Door, World
 from tests.unit.web.test_exempt import bind_call, node_of
 

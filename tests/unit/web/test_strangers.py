@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.web.http.callers import Callers
+from extender.hooks.server import Callers
 from tests.unit.web.conftest import World
 from tests.unit.web.test_bounds import refused
 from tests.unit.web.test_hookport import BOUND, Wire, bind, question, request

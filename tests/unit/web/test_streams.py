@@ -8,9 +8,8 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from extender.web.http import streams
-from extender.web.http.streams import Streams
-from extender.web.pageport import PagePort
+from extender.web import server
+from extender.web.server import PagePort, Streams
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import Wire
 from tests.unit.web.test_readers import Registrar
@@ -173,11 +172,11 @@ def test_who_says_nothing_more_listens_no_more(world: World, pages: PagePort) ->
 
 def test_a_crowd_of_listeners_keeps_nobody_from_pages(world: World, pages: PagePort) -> None:
     with ExitStack() as stack:
-        for _ in range(streams.MOST + 20):
+        for _ in range(server.MOST + 20):
             wire = stack.enter_context(closing(Wire(world.ops_port)))
             wire.send(LISTEN)
             wire.read(b"}\n\n")
-        assert len(pages.streams) == streams.MOST
+        assert len(pages.streams) == server.MOST
 
         other = stack.enter_context(closing(Wire(world.ops_port)))
         other.send(b"GET /gangs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

@@ -18,10 +18,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from extender.tls.guard import Guard
-from extender.tls.issuing import Authority, Pair
-from extender.tls.rotation import Certificates
-from extender.web.hookport import LIMITS
+from extender.hooks.server import LIMITS
+from extender.tls.issue import Authority, Pair
+from extender.tls.server import Certificates, Guard
 from tests.certificates import HOSTS, NAME, Wallet, below, days_ago
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request

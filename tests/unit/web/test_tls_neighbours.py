@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from extender.tls.issuing import Authority
+from extender.tls.issue import Authority
 from tests.certificates import NAME, Wallet
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request

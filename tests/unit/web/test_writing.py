@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.web.http.writing import PIECE, pieces
+from extender.web.api import PIECE, pieces
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

@@ -15,8 +15,7 @@ from typing import Any, Self
 
 import uvloop
 
-from extender.tls.guard import Guard
-from extender.tls.rotation import Certificates
+from extender.tls.server import Certificates, Guard
 from tests.certificates import NAME, Wallet
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.mutations import mutated

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Self
 
 import h11
 
+from extender.hooks.handlers import HookAnswer
+from extender.hooks.http_connection import _MOST_CALLS
+from extender.hooks.server import LIMITS, HookConnection, HookPort
 from extender.metrics import Metrics
-from extender.web.hookport import LIMITS, HookConnection, HookPort
-from extender.web.hooks import HookAnswer
-from extender.web.http.connection import _MOST_CALLS
 from tests.nightly.fuzz import another_reader
 from tests.nightly.fuzz.edge import Edge, must, must_be_text
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
-from extender.holds.machine.messages import CallId
-from extender.web.hooks import NO_CALL, VERBS
+from extender.hooks.handlers import NO_CALL, VERBS
+from extender.permit.messages import CallId
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence, must_be_text
 from tests.nightly.fuzz.mutations import changed, written
 from tests.nightly.fuzz.objects import OBJECTS, Object

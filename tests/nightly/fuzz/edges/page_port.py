@@ -8,8 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, Self
 
-from extender.web.http.desk import Desk, Inquiry
-from extender.web.pageport import LIMITS, PageConnection, PagePort
+from extender.web.page_worker import Desk, Inquiry
+from extender.web.server import LIMITS, PageConnection, PagePort
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.edges.hook_port import CORPUS, OPEN, Line, cuts, must_be_answers
 from tests.unit.web.conftest import World

@@ -10,13 +10,14 @@ from typing import Self
 import msgspec
 import yaml
 
-from extender.cli.saved import objects
+from extender.cli import saved
 from extender.errors import BadConfiguration
-from extender.plan.planner import make_plan
-from extender.plan.policy import plugin_register, policies
-from extender.plan.policy.options import ACTIONS
-from extender.policyfile import PolicyFile
-from extender.web import api
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.planner.plugins import registry
+from extender.planner.policy import ACTIONS
+from extender.policy_file import PolicyFile
+from extender.web import documents
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence
 from tests.nightly.fuzz.mutations import changed, odd, respelt
 from tests.unit.text.bombs import BOMBS
@@ -44,7 +45,7 @@ class PolicyFiles(Edge):
     count = 500
     suffix = ".yaml"
     longest = 20_000
-    words = tuple(each.encode() for each in (*SIGNS, *_KEYS, *ACTIONS, *plugin_register.names()))
+    words = tuple(each.encode() for each in (*SIGNS, *_KEYS, *ACTIONS, *registry.names()))
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
@@ -52,7 +53,7 @@ class PolicyFiles(Edge):
         self._file.write_text(_GOOD)
         self._policies = PolicyFile(str(self._file))
         self._good = self._policies.current()
-        found = objects.read([str(_WHAT_IF)], frozenset({"gang-scheduler"}))
+        found = saved.read([str(_WHAT_IF)], frozenset({"gang-scheduler"}))
         self._snapshot = found.snapshot()
         return self
 
@@ -61,17 +62,17 @@ class PolicyFiles(Edge):
 
     def real(self) -> list[bytes]:
         small = [bomb for bomb in BOMBS.values() if len(bomb) < self.longest]
-        return [each.encode() for each in (policies.DEFAULT_TEXT, _GOOD, *small)]
+        return [each.encode() for each in (policy_parser.DEFAULT_TEXT, _GOOD, *small)]
 
     def made(self, chance: Random) -> bytes:
-        document = yaml.safe_load(policies.DEFAULT_TEXT)
+        document = yaml.safe_load(policy_parser.DEFAULT_TEXT)
         document["starvation"] = {"after": "10m", "hold": "1h", "gangs": 1}
         document["configurations"] = [{"name": "preempt", "arguments": {"x": 1}}]
-        names = plugin_register.names()
+        names = registry.names()
         document["tiers"][0]["plugins"].append({"name": chance.choice(names), "arguments": {}})
         for tier in document["tiers"]:
             for plugin in tier["plugins"]:
-                known, _ = plugin_register.declared(plugin["name"])
+                known, _ = registry.declared(plugin["name"])
                 if known and chance.random() < 0.5:
                     plugin["arguments"] = {chance.choice(sorted(known)): odd(chance)}
         document = changed(document, chance, chance.randrange(4))
@@ -91,7 +92,7 @@ class PolicyFiles(Edge):
             self._must_not_start()
         else:
             decided = make_plan(self._snapshot, taken)
-            msgspec.json.encode(api.plan(decided, self._snapshot))
+            msgspec.json.encode(documents.plan(decided, self._snapshot))
         self._file.write_text(_GOOD)
         self._good = self._policies.current()
         must(not self._policies.problem, "a good file is refused after a bad one")

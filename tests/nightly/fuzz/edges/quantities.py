@@ -9,8 +9,7 @@ from math import ceil
 from random import Random
 
 from extender.errors import BadQuantity
-from extender.model import quantity
-from extender.model.resources import Resources, write_amount
+from extender.model.resources import LARGEST, Resources, parse_quantity, write_amount
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -69,7 +68,7 @@ class Quantities(Edge):
 
     def _judge(self, text: str | int | float) -> None:
         try:
-            read = quantity.parse(text)
+            read = parse_quantity(text)
         except BadQuantity as error:
             must_be_sentence(str(error), "the refusal")
             must(_refused_again(text), "what was refused is accepted the second time")
@@ -79,17 +78,17 @@ class Quantities(Edge):
             amount = Resources.parse({name: text})[name]
             must(isinstance(amount, int), "an amount is no whole number")
             exact = ceil(read * 1000 if name == "cpu" else read)
-            bounds = -quantity.LARGEST, quantity.LARGEST
+            bounds = -LARGEST, LARGEST
             must(amount == max(bounds[0], min(bounds[1], exact)), "an amount is not what was read")
             again = Resources.parse({name: write_amount(name, amount)})[name]
             must(again == amount, "what we write is not what we read")
-        quantity.parse(float(1))
+        parse_quantity(float(1))
         must(_refused_again(True), "true is taken for an amount")
 
 
 def _refused_again(text: str | int | float) -> bool:
     try:
-        quantity.parse(text)
+        parse_quantity(text)
     except BadQuantity:
         return True
     return False

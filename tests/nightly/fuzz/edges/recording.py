@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import msgspec
 
-from extender.cli.foreseen.replay import DIFFERS
-from extender.recording.layout import BEGINNING, HEAD_BYTES, file_name, opened, parcel
+from extender.cli.replay import DIFFERS
+from extender.replay.recording import BEGINNING, HEAD_BYTES, file_name, opened, parcel
 from tests.nightly.fuzz.edge import Edge
 from tests.nightly.fuzz.edges.plan import must_end_well, run
 from tests.nightly.fuzz.mutations import EVIL, changed

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import yaml
 
-from extender.cli.foreseen.simulate import read
-from extender.cli.printed import terminal
+from extender.cli import output
+from extender.cli.simulate import read
 from extender.errors import BadInput
 from extender.sim.scenario import jobs_of, nodes_of, queues_of
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence, must_be_text
@@ -77,7 +77,7 @@ class Scenarios(Edge):
         try:
             found, given, _ = read(str(file))
         except BadInput as complaint:
-            return terminal.clean(str(complaint))
+            return output.clean(str(complaint))
         # Whatever was read without a complaint can be played.
         nodes_of(found, given), queues_of(found, given), jobs_of(found, given)
         return None

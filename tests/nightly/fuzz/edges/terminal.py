@@ -13,11 +13,11 @@ from typing import Any, Self
 
 from flask import Flask
 
-from extender.cli.saved import objects
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.reporting.journal import Journal
-from extender.web.ops import Ops
+from extender.cli import saved
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.status.history import Journal
+from extender.web.api import Ops
 from tests.nightly.fuzz.answering import Answering
 from tests.nightly.fuzz.edge import Edge, must, must_be_text
 from tests.nightly.fuzz.edges.plan import must_end_well, run
@@ -193,11 +193,11 @@ def _read(data: bytes) -> dict[str, Any]:
 
 def _documents() -> dict[str, Any]:
     """Give what a real extender says."""
-    snapshot = objects.read([_WHAT_IF], frozenset({"gang-scheduler"})).snapshot()
+    snapshot = saved.read([_WHAT_IF], frozenset({"gang-scheduler"})).snapshot()
     journal = Journal()
-    journal.note(snapshot, make_plan(snapshot, policies.DEFAULT))
+    journal.note(snapshot, make_plan(snapshot, policy_parser.DEFAULT))
     app = Flask(__name__)
-    ops = Ops(journal, lambda: policies.DEFAULT, lambda: snapshot.now)
+    ops = Ops(journal, lambda: policy_parser.DEFAULT, lambda: snapshot.now)
     app.register_blueprint(ops.blueprint())
     asked = app.test_client()
     plan = asked.get("/api/v1/plan").json

@@ -10,18 +10,18 @@ from typing import Any, Self
 
 import msgspec
 
-from extender.audit.everything import audit
 from extender.cache.changes import Delete, Upsert
 from extender.cache.cluster import Cluster
+from extender.clock import SystemClock
 from extender.errors import ExtenderError
-from extender.kube.decode.watched import Resource, resources
-from extender.kube.watch.progress import Heard, Progress, lines
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.findings.audit import audit
+from extender.kube.decode.resources import Resource, resources
+from extender.kube.encode import dump
+from extender.kube.list_watch import Heard, Progress, lines
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
 from extender.settings import Settings
-from extender.timing.clock import SystemClock
-from extender.web import api
-from extender.web.dump import dump
+from extender.web import documents
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.mutations import TEXTS, changed, written
 from tests.nightly.fuzz.objects import OBJECTS, Object
@@ -158,9 +158,9 @@ def _cluster(known: dict[str, Resource]) -> Cluster:
 def _must_go_on(cluster: Cluster, resource: Resource, progress: Progress) -> None:
     """Object unless a plan can be made of it, told to everybody, and the next event is heard."""
     snapshot = cluster.snapshot(_MOMENT)
-    plan = make_plan(snapshot, policies.DEFAULT)
-    findings = api.findings(audit(snapshot))
-    for document in (api.plan(plan, snapshot), findings, dump(snapshot)):
+    plan = make_plan(snapshot, policy_parser.DEFAULT)
+    findings = documents.findings(audit(snapshot))
+    for document in (documents.plan(plan, snapshot), findings, dump(snapshot)):
         msgspec.json.encode(document)
     ordinary = _of(resource.name)[0]
     named = {**ordinary["metadata"], "name": "next", "uid": "uid-next"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from extender.cli import schema
 from extender.cli.main import main
-from extender.cli.printed import documents
 from tests.unit.docs.tables.parts import table
 
 _FAILS = "2 bad input"
@@ -74,11 +74,11 @@ def _short(command: click.Command) -> str:
 
 def fields() -> str:
     """Write every field of every document."""
-    whole = [_part(kind, "", about) for kind, about in documents.KINDS.items()]
-    inside = [_part(name, _INSIDE[name], about) for name, about in documents.PARTS.items()]
+    whole = [_part(kind, "", about) for kind, about in schema.KINDS.items()]
+    inside = [_part(name, _INSIDE[name], about) for name, about in schema.PARTS.items()]
     return "\n".join([*whole, *inside])
 
 
-def _part(name: str, where: str, about: documents.Fields) -> str:
+def _part(name: str, where: str, about: schema.Fields) -> str:
     title = f"### {name}\n\n" + (f"In {where}.\n\n" if where else "")
     return title + table(("field", ""), ((f"`{each}`", why) for each, why in about.items()))

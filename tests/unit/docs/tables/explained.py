@@ -12,10 +12,10 @@ from werkzeug.serving import make_server
 
 from extender.cli.explain import explain
 from extender.model.reason import Reason
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.reporting.journal import Journal
-from extender.web.ops import Ops
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.status.history import Journal
+from extender.web.api import Ops
 from tests.builders import SOON
 from tests.unit.planner.reason_cases import SENTENCES, Told
 
@@ -39,7 +39,7 @@ def of(reason: Reason) -> str:
 @contextmanager
 def _operations_port(told: Told) -> Iterator[str]:
     """Serve the explanation of the cluster in *told*, as it is ten seconds later."""
-    policy, before, journal = policies.parse(told.policy), told.before(), Journal()
+    policy, before, journal = policy_parser.parse(told.policy), told.before(), Journal()
     journal.note(before, make_plan(before, policy))
     app = Flask(__name__)
     app.register_blueprint(Ops(journal, lambda: policy, lambda: SOON + 10).blueprint())

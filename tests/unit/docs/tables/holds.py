@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 
-from extender.holds.machine.assembly import ASSEMBLY_MOVES, HOLD_MOVES, AssemblyState, HoldState
-from extender.holds.machine.cause import BACKS_OFF, Cause
-from extender.holds.machine.limits import Limits
+from extender.permit.messages import BACKS_OFF, Cause
+from extender.permit.states import ASSEMBLY_MOVES, HOLD_MOVES, AssemblyState, HoldState
+from extender.permit.timeouts import Limits
 from tests.unit.docs.tables.parts import table
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from extender import policyfile
-from extender.audit import namespaces, queues, rights
-from extender.audit.finding import ACCOUNT, NAMESPACE, POLICY, QUEUE
+from extender import policy_file
+from extender.findings import audit, namespaces, queues
+from extender.findings.finding import ACCOUNT, NAMESPACE, POLICY, QUEUE
 from extender.model.reason import Happening, Reason
-from extender.reporting.record import _WARNINGS
+from extender.status.desired import _WARNINGS
 from tests.unit.docs.tables.parts import table
 
 #: Kinds of objects -> reason -> what is wrong, and what we do meanwhile.
 FINDINGS = {
     QUEUE: {**queues.REASONS, **namespaces.REASONS[QUEUE]},
     NAMESPACE: namespaces.REASONS[NAMESPACE],
-    POLICY: policyfile.REASONS,
-    ACCOUNT: rights.REASONS,
+    POLICY: policy_file.REASONS,
+    ACCOUNT: audit.REASONS,
 }
 
 

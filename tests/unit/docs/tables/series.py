@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from prometheus_client.metrics import MetricWrapperBase
 
 from extender.metrics import Metrics
-from extender.policyfile import PolicyFile
-from extender.reporting.journal import Journal
+from extender.policy_file import PolicyFile
+from extender.status.history import Journal
 from extender.web.app import create_app
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.docs.tables.parts import table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.doctor.traps.everything import KNOWN
+from extender.doctor.checks import KNOWN
 from tests.unit.docs.tables.parts import table
 
 

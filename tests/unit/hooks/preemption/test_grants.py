@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from extender.cache.changes import Delete, Kind, Upsert
+from extender.evictions.preemption import SHOWN_S
 from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
-from extender.plan.decision import Plan, ShareFigures
-from extender.preemption.grants import SHOWN_S
+from extender.planner.plan import Plan, ShareFigures
 from tests.builders import node, pod, pod_group, seen, uid
 from tests.unit.hooks.preemption import test_judgement as judgement
 from tests.unit.hooks.preemption.test_judgement import cpus, running

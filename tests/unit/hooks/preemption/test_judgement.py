@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Upsert
-from extender.cache.inflight import Stage
+from extender.cache.reservation_table import Stage
+from extender.evictions.preemption import Preemption
 from extender.model.gang import Membership
 from extender.model.pod import Pod, Status
 from extender.model.queue import ROOT_QUEUE, Namespace, Queue, QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
-from extender.plan.decision import Plan, QueueFigures, ShareFigures
-from extender.preemption.judgement import Preemption
+from extender.planner.plan import Plan, QueueFigures, ShareFigures
 from tests.builders import cache, member_of, node, pod, pod_group, seen, uid
 
 

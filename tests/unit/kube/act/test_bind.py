@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from extender.kube.act import bind
-from extender.kube.act.bind import PipelinedBinder
-from extender.kube.act.line import WIDEST
+from extender.kube.write import bind
+from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.bind_limiter import WIDEST
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome, BindResult
 from tests.api_server import (

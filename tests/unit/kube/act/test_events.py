@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from extender.kube.act.events import TALKATIVE, ApiAnnouncer
-from extender.kube.api.client import Access, ActingAccess
-from extender.leadership.term import Term
+from extender.kube.client import Access, ActingAccess
+from extender.kube.write.status import TALKATIVE, ApiAnnouncer
+from extender.leader.fencing import Term
 from extender.metrics import Metrics
-from extender.model.dialect import VOLCANO
+from extender.model.gang import VOLCANO
 from extender.ports import Notice, Subject
 from tests.builders import NOW
 from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble

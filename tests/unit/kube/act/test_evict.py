@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from extender.kube.act.evict import FIRST_S, LATER_S, ApiEvictor
-from extender.kube.api.client import Access
+from extender.kube.client import Access
+from extender.kube.write.evict import FIRST_S, LATER_S, ApiEvictor
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
 from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble

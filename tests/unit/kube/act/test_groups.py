@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from extender.errors import ApiError, Unreachable
-from extender.kube.act.groups import LiveGroups
+from extender.kube.read import LiveGroups
 from extender.model.gang import PodGroup
 from tests.api_server import HANG_UP, LoopbackServer, connected, loopback_server, play
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from extender.errors import ApiError
-from extender.kube.act.leases import ApiLeases
-from extender.kube.api.client import Access
+from extender.kube.client import Access
+from extender.kube.write.leader import ApiLeases
 from extender.ports import Lease
 from extender.settings import Settings
 from tests.unit.kube.api_double import Answer, ApiDouble

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from extender.kube.act.line import FRESH_S, NARROWEST, SLOW_S, WIDEST, Line, Party
+from extender.kube.write.bind_limiter import FRESH_S, NARROWEST, SLOW_S, WIDEST, Line, Party
 
 
 class Counter:

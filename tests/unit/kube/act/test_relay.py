@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from extender.kube.act import bind
-from extender.kube.act.bind import PipelinedBinder
-from extender.leadership.term import Term
+from extender.kube.write import bind
+from extender.kube.write.bind import PipelinedBinder
+from extender.leader.fencing import Term
 from extender.ports import BindOrder, Whose
 from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes

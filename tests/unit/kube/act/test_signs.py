@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from extender.errors import ApiError, OutOfTerm
-from extender.kube.act.signs import ApiSigns
-from extender.kube.api.client import MERGE, Access
-from extender.leadership.term import Term
+from extender.kube.client import MERGE, Access
+from extender.kube.write.leader import ApiSigns
+from extender.leader.fencing import Term
 from extender.ports import Mark, Marks
 from extender.settings import Settings
 from tests.unit.kube.api_double import Answer, ApiDouble

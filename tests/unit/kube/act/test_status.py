@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from extender.errors import ApiError, OutOfTerm
-from extender.kube.act.status import ApiStatusWriter
-from extender.kube.api.client import Access, ActingAccess
-from extender.leadership.term import Term
-from extender.model.dialect import COSCHEDULING, VOLCANO
+from extender.kube.client import Access, ActingAccess
+from extender.kube.write.status import ApiStatusWriter
+from extender.leader.fencing import Term
+from extender.model.gang import COSCHEDULING, VOLCANO
 from extender.ports import Subject
-from extender.reporting import contents
+from extender.status import desired
 from tests.unit.kube.api_double import Answer, ApiDouble
 
 TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
@@ -193,10 +193,10 @@ def test_a_status_that_somebody_wrote_without_sense_is_read_as_far_as_it_has_any
     writer.stop()
 
     assert read is not None
-    assert contents.stuck_reason(read) == ""
-    assert contents.content(read).main == (None,)
-    wanted = contents.content({"phase": "Running", "conditions": [{"type": "Scheduled"}]})
-    (condition,) = contents.dated(wanted, read, "now")["conditions"]
+    assert desired.stuck_reason(read) == ""
+    assert desired.content(read).main == (None,)
+    wanted = desired.content({"phase": "Running", "conditions": [{"type": "Scheduled"}]})
+    (condition,) = desired.dated(wanted, read, "now")["conditions"]
     assert condition["lastTransitionTime"] == "now"
 
 

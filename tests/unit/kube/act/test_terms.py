@@ -7,12 +7,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from extender.kube.act import bind
-from extender.kube.act.bind import PipelinedBinder
-from extender.kube.act.evict import ApiEvictor
-from extender.kube.act.wake import PipelinedWaker
-from extender.kube.api.client import Access
-from extender.leadership.term import Term
+from extender.kube.client import Access
+from extender.kube.write import bind
+from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.evict import ApiEvictor
+from extender.kube.write.wake import PipelinedWaker
+from extender.leader.fencing import Term
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictResult, WakeOrder
 from tests.api_server import (

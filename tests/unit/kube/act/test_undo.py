@@ -8,9 +8,9 @@ from concurrent.futures import CancelledError, Future
 
 import pytest
 
-from extender.kube.act.undo import ATTEMPTS, CautiousUndo
-from extender.kube.api.pipeline import Pipeline
-from extender.leadership.term import Term
+from extender.kube.pipeline import Pipeline
+from extender.kube.write.evict import ROLLBACK_ATTEMPTS, CautiousUndo
+from extender.leader.fencing import Term
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
@@ -203,7 +203,7 @@ def test_an_api_server_that_never_answers_well_keeps_them_all(caplog):
             server.script.extend([500] * 10)
             undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
             undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
-            await server.has_heard(ATTEMPTS)
+            await server.has_heard(ROLLBACK_ATTEMPTS)
             answered = asyncio.Event()
             pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
             await answered.wait()
@@ -245,7 +245,7 @@ def test_what_is_no_pod_to_the_end_keeps_them_all_and_that_is_told(caplog):
             undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
             orders = [order("w-0"), order("w-1")]
             undo.take_back(GANG, orders, leaves=left.append, stays=stayed.append)
-            await server.has_heard(1 + ATTEMPTS)
+            await server.has_heard(1 + ROLLBACK_ATTEMPTS)
             await heard_all(pipeline)
 
     play(scene(), VirtualLoop)

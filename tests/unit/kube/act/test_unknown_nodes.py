@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from extender.kube.act import bind
-from extender.kube.act.bind import PipelinedBinder
-from extender.kube.act.line import WIDEST
+from extender.kube.write import bind
+from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.bind_limiter import WIDEST
 from extender.ports import BindOrder, Whose
 from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes

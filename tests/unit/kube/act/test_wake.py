@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from extender.kube.act.wake import WOKEN, PipelinedWaker
+from extender.kube.write.wake import WOKEN, PipelinedWaker
 from extender.model.pod import PodUid
 from extender.ports import WakeOrder
 from tests.api_server import (

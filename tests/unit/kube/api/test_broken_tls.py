@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from extender.errors import Unreachable
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
-from extender.tls.issuing import Authority
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
+from extender.tls.issue import Authority
 
 HERE = "127.0.0.1"
 BREAKS = "/breaks"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from extender.errors import ApiError, BadInput, Gone, OutOfTerm, Unreachable
-from extender.kube.api import client
-from extender.kube.api.client import Access, ActingAccess
-from extender.kube.api.kubeconfig import Endpoint
-from extender.leadership.term import Term
+from extender.kube import client
+from extender.kube.client import Access, ActingAccess
+from extender.kube.config import Endpoint
+from extender.leader.fencing import Term
 
 
 class Echo(HTTPServer):

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from extender.kube.api import connection as connection_module
-from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
+from extender.kube import connection as connection_module
+from extender.kube.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
 from tests.api_server import VirtualLoop, play
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from extender.errors import BadInput
-from extender.kube.api import kubeconfig
+from extender.kube import config
 
 # The client reads these once, when it is imported.
 SERVICE_ACCOUNT = "kubernetes.config.incluster_config"
@@ -40,7 +40,7 @@ def write(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str
 
 
 def test_the_server_is_taken_apart(tmp_path: Path) -> None:
-    endpoint = kubeconfig.read(write(tmp_path / "k", {"token": "secret"}))
+    endpoint = config.read(write(tmp_path / "k", {"token": "secret"}))
 
     assert (endpoint.host, endpoint.port, endpoint.prefix) == ("api", 8080, "/sub")
     assert (endpoint.tls, endpoint.token()) == (None, "Bearer secret")
@@ -51,7 +51,7 @@ def test_the_server_is_taken_apart(tmp_path: Path) -> None:
     [("https://api", "api", 443), ("http://api", "api", 80), ("https://[::1]:6443", "::1", 6443)],
 )
 def test_ports_have_their_usual_defaults(tmp_path: Path, server: str, host: str, port: int) -> None:
-    endpoint = kubeconfig.read(write(tmp_path / "k", server=server))
+    endpoint = config.read(write(tmp_path / "k", server=server))
 
     assert (endpoint.host, endpoint.port) == (host, port)
 
@@ -65,21 +65,21 @@ def test_another_context_is_another_cluster_with_its_own_user(tmp_path: Path) ->
     document["users"].append({"name": "v", "user": {"tokenFile": str(tmp_path / "token")}})
     Path(path).write_text(yaml.safe_dump(document))
 
-    endpoint = kubeconfig.read(path, "there")
+    endpoint = config.read(path, "there")
     (tmp_path / "token").write_text("renewed")
 
     assert (endpoint.host, endpoint.token()) == ("there", "Bearer renewed")
-    assert kubeconfig.read(path).host == "api"
+    assert config.read(path).host == "api"
 
 
 def test_a_context_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nowhere"):
-        kubeconfig.read(write(tmp_path / "k"), "nowhere")
+        config.read(write(tmp_path / "k"), "nowhere")
 
 
 def test_certificates_are_checked_unless_the_file_says_otherwise(tmp_path: Path) -> None:
-    checked = kubeconfig.read(write(tmp_path / "k", server="https://api"))
-    trusting = kubeconfig.read(
+    checked = config.read(write(tmp_path / "k", server="https://api"))
+    trusting = config.read(
         write(tmp_path / "l", server="https://api", **{"insecure-skip-tls-verify": True})
     )
 
@@ -90,8 +90,8 @@ def test_certificates_are_checked_unless_the_file_says_otherwise(tmp_path: Path)
 
 
 def test_the_name_in_the_certificate_may_differ_from_the_host(tmp_path: Path) -> None:
-    plain = kubeconfig.read(write(tmp_path / "k", server="https://10.0.0.1"))
-    named = kubeconfig.read(
+    plain = config.read(write(tmp_path / "k", server="https://10.0.0.1"))
+    named = config.read(
         write(tmp_path / "l", server="https://10.0.0.1", **{"tls-server-name": "kubernetes"})
     )
 
@@ -105,12 +105,12 @@ def test_an_argument_wins_over_the_environment_and_that_over_the_home(
     environment = write(tmp_path / "environment", server="http://environment")
     write(tmp_path / "home" / ".kube" / "config", server="http://home")
 
-    assert kubeconfig.read().host == "home"
+    assert config.read().host == "home"
 
     monkeypatch.setenv("KUBECONFIG", environment)
 
-    assert kubeconfig.read().host == "environment"
-    assert kubeconfig.read(argument).host == "argument"
+    assert config.read().host == "environment"
+    assert config.read(argument).host == "argument"
 
 
 def test_several_files_in_the_environment_are_merged(
@@ -119,7 +119,7 @@ def test_several_files_in_the_environment_are_merged(
     first = write(tmp_path / "first", server="http://first")
     monkeypatch.setenv("KUBECONFIG", f"{first}:{tmp_path / 'missing'}")
 
-    assert kubeconfig.read().host == "first"
+    assert config.read().host == "first"
 
 
 def test_in_a_pod_its_service_account_is_used(
@@ -127,7 +127,7 @@ def test_in_a_pod_its_service_account_is_used(
 ) -> None:
     _pretend_to_be_a_pod(tmp_path, monkeypatch)
     with pytest.raises(BadInput, match="certificates of the service account"):
-        kubeconfig.read()  # the authority in the file is none, but everything else was found
+        config.read()  # the authority in the file is none, but everything else was found
 
 
 def _pretend_to_be_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,13 +145,13 @@ def test_a_pod_without_a_service_account_is_told_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(f"{SERVICE_ACCOUNT}.SERVICE_TOKEN_FILENAME", "/does/not/exist")
 
     with pytest.raises(BadInput, match="the service account of this pod cannot be used"):
-        kubeconfig.read()
+        config.read()
 
 
 def test_a_token_in_a_file_is_read_again(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first")
-    endpoint = kubeconfig.read(write(tmp_path / "k", {"tokenFile": str(token)}))
+    endpoint = config.read(write(tmp_path / "k", {"tokenFile": str(token)}))
     before = endpoint.token()
     token.write_text("second")
 
@@ -169,7 +169,7 @@ def test_a_program_may_supply_the_token(tmp_path: Path) -> None:
         "command": sys.executable,
         "args": ["-c", f"print('''{json.dumps(credential)}''')"],
     }
-    endpoint = kubeconfig.read(write(tmp_path / "k", {"exec": program}))
+    endpoint = config.read(write(tmp_path / "k", {"exec": program}))
 
     assert endpoint.token() == "Bearer from-a-program"
 
@@ -178,11 +178,11 @@ def test_a_program_that_supplies_nothing_is_named(tmp_path: Path) -> None:
     program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}
 
     with pytest.raises(BadInput, match="its exec plugin gave no credentials"):
-        kubeconfig.read(write(tmp_path / "k", {"exec": program}))
+        config.read(write(tmp_path / "k", {"exec": program}))
 
 
 def test_a_user_may_have_a_name_and_a_password(tmp_path: Path) -> None:
-    endpoint = kubeconfig.read(write(tmp_path / "k", {"username": "me", "password": "secret"}))
+    endpoint = config.read(write(tmp_path / "k", {"username": "me", "password": "secret"}))
 
     assert endpoint.token() == "Basic bWU6c2VjcmV0"
 
@@ -194,7 +194,7 @@ def test_a_user_may_have_a_name_and_a_password(tmp_path: Path) -> None:
 def test_a_token_that_cannot_be_sent_is_refused_and_never_quoted(
     tmp_path: Path, token: str
 ) -> None:
-    endpoint = kubeconfig.read(write(tmp_path / "k", {"token": token}))
+    endpoint = config.read(write(tmp_path / "k", {"token": token}))
 
     with pytest.raises(BadInput, match="cannot be sent; write it anew") as caught:
         endpoint.token()
@@ -206,7 +206,7 @@ def test_a_line_break_at_the_end_of_a_token_is_not_part_of_it(tmp_path: Path) ->
     token = tmp_path / "token"
     token.write_text("secret\n")
 
-    assert kubeconfig.read(write(tmp_path / "k", {"tokenFile": str(token)})).token() == (
+    assert config.read(write(tmp_path / "k", {"tokenFile": str(token)})).token() == (
         "Bearer secret"
     )
 
@@ -215,35 +215,35 @@ def test_a_service_account_whose_token_is_broken_in_two_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend_to_be_a_pod(tmp_path, monkeypatch)
-    monkeypatch.setattr("extender.kube.api.kubeconfig._tls", lambda *_: None)
+    monkeypatch.setattr("extender.kube.config._tls", lambda *_: None)
     (tmp_path / "token").write_text("pod-\ntoken\n")
 
     with pytest.raises(BadInput, match="a line break"):
-        kubeconfig.read().token()
+        config.read().token()
 
 
 def test_a_service_account_whose_token_is_no_text_is_refused_at_start_and_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend_to_be_a_pod(tmp_path, monkeypatch)
-    monkeypatch.setattr("extender.kube.api.kubeconfig._tls", lambda *_: None)
-    endpoint = kubeconfig.read()
+    monkeypatch.setattr("extender.kube.config._tls", lambda *_: None)
+    endpoint = config.read()
     (tmp_path / "token").write_bytes(b"\xff\xfe")
 
     with pytest.raises(BadInput, match="the service account of this pod cannot be used"):
-        kubeconfig.read()
+        config.read()
     assert endpoint.token() == "bearer pod-token"
 
 
 def test_a_user_without_credentials_sends_none(tmp_path: Path) -> None:
-    assert kubeconfig.read(write(tmp_path / "k")).token() is None
+    assert config.read(write(tmp_path / "k")).token() is None
 
 
 def test_a_missing_file_is_named_with_the_mend(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
 
     with pytest.raises(BadInput, match=f"kubeconfig {missing} does not exist; name one"):
-        kubeconfig.read(str(missing))
+        config.read(str(missing))
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_file_that_is_no_kubeconfig_is_one_clear_sentence(tmp_path: Path, text
     path.write_text(text)
 
     with pytest.raises(BadInput, match=f"kubeconfig {path} ") as caught:
-        kubeconfig.read(str(path))
+        config.read(str(path))
 
     assert "\n" not in str(caught.value)
 
@@ -264,7 +264,7 @@ def test_a_proxy_is_refused_instead_of_passed_over(tmp_path: Path) -> None:
     path = write(tmp_path / "k", **{"proxy-url": "http://proxy:3128"})
 
     with pytest.raises(BadInput, match="asks for a proxy, which is not supported"):
-        kubeconfig.read(path)
+        config.read(path)
 
 
 def test_proxies_of_the_environment_are_not_for_the_api_server(
@@ -272,7 +272,7 @@ def test_proxies_of_the_environment_are_not_for_the_api_server(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
 
-    assert kubeconfig.read(write(tmp_path / "k")).host == "api"
+    assert config.read(write(tmp_path / "k")).host == "api"
 
 
 def test_a_broken_certificate_is_named(tmp_path: Path) -> None:
@@ -282,9 +282,9 @@ def test_a_broken_certificate_is_named(tmp_path: Path) -> None:
     )
 
     with pytest.raises(BadInput, match=r"the certificates of kubeconfig .* cannot be loaded"):
-        kubeconfig.read(path)
+        config.read(path)
 
 
 def test_a_server_that_is_no_url_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no usable server URL"):
-        kubeconfig.read(write(tmp_path / "k", server="ftp://api"))
+        config.read(write(tmp_path / "k", server="ftp://api"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from extender.kube.api.client import Access
-from extender.kube.api.connection import UNSENT, Exchange, Reply
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.api.pipeline import MERGE_PATCH, Pipeline, pod_path
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
+from extender.kube.connection import UNSENT, Exchange, Reply
+from extender.kube.pipeline import MERGE_PATCH, Pipeline, pod_path
 from tests.api_server import NEVER, connected, loopback_server, play
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from extender.errors import ApiError, Forbidden
-from extender.kube.api.reviews import ACCESS, TOKENS, ApiReviewer
-from extender.kube.api.tally import CALLS, call_of
+from extender.kube.metrics import CALLS, call_of
+from extender.kube.read import ACCESS, TOKENS, ApiReviewer
 from extender.ports import Reviewed
 from tests.unit.kube.api_double import Answer, ApiDouble
 

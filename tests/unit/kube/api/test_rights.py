@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from extender.errors import Forbidden
-from extender.kube.api.client import Access, refusal
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.api.rights import REMEMBERED_S, MissingRights, Right, missing_right
+from extender.kube.client import Access, refusal
+from extender.kube.config import Endpoint
+from extender.kube.errors import REMEMBERED_S, MissingRights, Right, missing_right
 
 US = "system:serviceaccount:gang-system:gang-extender"
 LIST = (

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from extender.errors import Unreachable
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.api.pipeline import Pipeline
-from extender.kube.api.tally import CALLS, CODES, PULSE, ApiTally, call_of
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
+from extender.kube.metrics import CALLS, CODES, PULSE, ApiTally, call_of
+from extender.kube.pipeline import Pipeline
 from extender.metrics import Metrics
 
 MANIFESTS = Path(__file__).parents[4] / "manifests"

@@ -17,14 +17,14 @@ import pytest
 
 from extender.cache.cluster import Cluster
 from extender.errors import BadInput
-from extender.kube.api import keyfiles, kubeconfig
-from extender.kube.api.client import Access
+from extender.kube import config
+from extender.kube.client import Access
 from extender.kube.live import live_cluster
 from extender.metrics import Metrics
 from extender.ports import OpenMandate
 from extender.settings import Settings
-from extender.sim.world.virtual_time import VirtualTime
-from extender.tls.issuing import Authority
+from extender.sim.clock import VirtualTime
+from extender.tls.issue import Authority
 from tests.unit.kube.api.test_kubeconfig import write
 
 AUTHORITY = Authority.new("the cluster's CA", 9)
@@ -121,7 +121,7 @@ def test_keys_of_a_kubeconfig_are_in_no_file_not_even_for_a_moment(
     path = write(tmp_path / "k", user, server="https://api", **CHECKED)
     before = os.listdir("/proc/self/fd")
 
-    endpoint = kubeconfig.read(path)
+    endpoint = config.read(path)
 
     assert endpoint.tls is not None
     assert endpoint.tls.verify_mode is ssl.CERT_REQUIRED
@@ -137,7 +137,7 @@ def test_keys_that_are_none_leave_nothing_behind_either(tmp_path: Path, no_files
     before = os.listdir("/proc/self/fd")
 
     with pytest.raises(BadInput, match="the certificates of kubeconfig"):
-        kubeconfig.read(write(tmp_path / "k", user, server="https://api", **CHECKED))
+        config.read(write(tmp_path / "k", user, server="https://api", **CHECKED))
 
     assert os.listdir("/proc/self/fd") == before
 
@@ -149,10 +149,10 @@ def test_without_memory_files_a_key_lies_in_a_file_only_while_it_is_read(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     seen: list[int] = []
-    kept = keyfiles._keep
-    monkeypatch.setattr(keyfiles, "_keep", lambda *a: seen.append(1) or kept(*a))
+    kept = config._keep
+    monkeypatch.setattr(config, "_keep", lambda *a: seen.append(1) or kept(*a))
 
-    endpoint = kubeconfig.read(write(tmp_path / "k", KEYS, server="https://api", **CHECKED))
+    endpoint = config.read(write(tmp_path / "k", KEYS, server="https://api", **CHECKED))
 
     assert endpoint.tls is not None
     assert len(seen) == 3

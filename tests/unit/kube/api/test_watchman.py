@@ -6,11 +6,18 @@ import asyncio
 import time
 from types import SimpleNamespace
 
-from extender.kube.act import bind
-from extender.kube.act.bind import PipelinedBinder
-from extender.kube.api.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
-from extender.kube.api.watchman import LONGEST_S, Watchman
-from extender.sim.world.virtual_time import VirtualTime
+from extender.kube.connection import (
+    LONGEST_S,
+    UNANSWERED,
+    UNSENT,
+    Connection,
+    Exchange,
+    Reply,
+    Watchman,
+)
+from extender.kube.write import bind
+from extender.kube.write.bind import PipelinedBinder
+from extender.sim.clock import VirtualTime
 from tests.api_server import NEVER, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
 

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from extender.errors import Unreachable
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.api.wire import LONGEST
+from extender.kube.client import LONGEST, Access
+from extender.kube.config import Endpoint
 
 #: What a peer says to one request, piece by piece.
 Speech = Callable[[], Iterator[bytes]]

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from extender.cache.changes import SeenPod, Upsert
-from extender.kube.decode import bounds, dialects, objects, pods, watched
+from extender.kube.decode import limits, objects, podgroups, pods, resources
 from extender.kube.decode.shapes import Shapes
-from extender.model.dialect import VOLCANO
-from extender.model.gang import Membership, PodGroup
+from extender.model.gang import VOLCANO, Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, Requirement, Shape
 from tests.unit.kube import json_objects as make
@@ -204,7 +203,7 @@ def test_all_pods_that_are_too_large_in_the_same_way_share_one_membership() -> N
         ({"minMember": 1_000_000_000}, "a minimum of 1,000,000,000 members"),
         ({"queue": "q" * 254}, "a queue name of 254 characters"),
         ({"priorityClassName": "p" * 300}, "a priority class name of 300 characters"),
-        ({"minMember": bounds.MOST_MEMBERS, "queue": "q" * 253}, ""),
+        ({"minMember": limits.MOST_MEMBERS, "queue": "q" * 253}, ""),
     ],
 )
 def test_a_group_that_asks_for_what_cannot_be_is_read_and_named(
@@ -212,7 +211,7 @@ def test_a_group_that_asks_for_what_cannot_be_is_read_and_named(
 ) -> None:
     written = make.group("train", 2)
     written["spec"] |= said
-    read = dialects.to_group(msgspec.convert(written, dialects.RawGroup), VOLCANO)
+    read = podgroups.to_group(msgspec.convert(written, podgroups.RawGroup), VOLCANO)
 
     assert (read.excess, read.problem) == (excess, "")
 
@@ -232,8 +231,8 @@ def test_so_is_a_pod_that_does(marks: dict[str, str], excess: str) -> None:
 
 def test_a_group_with_too_many_roles_or_resources_is_invalid_and_says_why() -> None:
     def group(**said: Any) -> PodGroup:
-        raw = msgspec.convert(make.group("train", 2, **said), dialects.RawGroup)
-        return dialects.to_group(raw, VOLCANO)
+        raw = msgspec.convert(make.group("train", 2, **said), podgroups.RawGroup)
+        return podgroups.to_group(raw, VOLCANO)
 
     roles = group(minTaskMember={f"r{each}": 1 for each in range(257)})
     amounts = group(minResources=names(64))
@@ -272,7 +271,7 @@ def test_a_budget_with_a_large_selector_is_held_to_the_beginning_of_it() -> None
 def test_a_node_may_offer_sixty_four_kinds_of_resources_kubernetes_own_first() -> None:
     thing = make.node("n")
     thing["status"]["allocatable"] |= {f"a.io/r{each}": "1" for each in range(8000)}
-    read = watched.nodes().item(json.dumps(thing).encode())
+    read = resources.nodes().item(json.dumps(thing).encode())
 
     assert isinstance(read, Node)
     assert len(read.allocatable) == 64
@@ -281,7 +280,7 @@ def test_a_node_may_offer_sixty_four_kinds_of_resources_kubernetes_own_first() -
 
 def test_the_watch_reads_a_large_pod_like_any_other() -> None:
     line = {"type": "ADDED", "object": spec(make.pod("p"), **ports(300))}
-    read = watched.pods(SCHEDULERS).line(json.dumps(line).encode())
+    read = resources.pods(SCHEDULERS).line(json.dumps(line).encode())
 
     assert isinstance(read.change, Upsert)
     assert isinstance(read.change.item, SeenPod)

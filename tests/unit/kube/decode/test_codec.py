@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert, key_of, kind_of
-from extender.kube.decode import watched
-from extender.kube.decode.codec import WatchLine
-from extender.model.dialect import VOLCANO
-from extender.model.gang import PodGroup
+from extender.kube.decode import resources
+from extender.kube.decode.decoder import WatchLine
+from extender.model.gang import VOLCANO, PodGroup
 from extender.model.queue import Queue
 from tests.unit.kube import json_objects as make
 
-PODS = watched.pods(frozenset({"gang-scheduler"}))
-GROUPS = watched.groups(VOLCANO)
-QUEUES = watched.queues(VOLCANO)
-BY_NAME = {each.name: each.codec for each in watched.resources(frozenset())}
+PODS = resources.pods(frozenset({"gang-scheduler"}))
+GROUPS = resources.groups(VOLCANO)
+QUEUES = resources.queues(VOLCANO)
+BY_NAME = {each.name: each.codec for each in resources.resources(frozenset())}
 
 
 def line(codec: Any, verb: str, thing: dict[str, Any]) -> WatchLine:
@@ -200,7 +199,7 @@ def test_a_mistake_of_ours_spoils_one_object_only(monkeypatch: pytest.MonkeyPatc
     def fail(raw: object) -> Any:
         raise RuntimeError("bug")
 
-    codec = watched.groups(VOLCANO)
+    codec = resources.groups(VOLCANO)
     monkeypatch.setattr(codec, "_read", fail)
     read = line(codec, "ADDED", make.group("train"))
 
@@ -212,7 +211,7 @@ def test_a_mistake_of_ours_spoils_one_object_only(monkeypatch: pytest.MonkeyPatc
 def test_a_flood_of_objects_that_cannot_be_read_is_one_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    codec = watched.groups(VOLCANO)
+    codec = resources.groups(VOLCANO)
     with caplog.at_level(logging.WARNING):
         for number in range(100):
             line(codec, "ADDED", make.group(f"g{number}", "three"))
@@ -271,7 +270,7 @@ def test_a_bookmark_or_an_error_that_is_nested_too_deeply_is_what_it_is() -> Non
 def test_a_group_that_is_nested_too_deeply_keeps_its_promise_and_is_named_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    codec = watched.groups(VOLCANO)
+    codec = resources.groups(VOLCANO)
     data = nested("ADDED", "spec", b'{"a":', b"}").replace(
         b'"networkTopology"', b'"minMember":3,"networkTopology"'
     )

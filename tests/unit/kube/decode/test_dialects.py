@@ -5,22 +5,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.kube.decode import dialects
-from extender.model.dialect import COSCHEDULING, VOLCANO
-from extender.model.gang import Phase, PodGroup
+from extender.kube.decode import podgroups
+from extender.model.gang import COSCHEDULING, VOLCANO, Phase, PodGroup
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import Resources
 from tests.unit.kube import json_objects as make
 
 
 def group(min_member: object = 2, *, dialect: str = VOLCANO, **spec: Any) -> PodGroup:
-    raw = msgspec.convert(make.group("train", min_member, **spec), dialects.RawGroup)
-    return dialects.to_group(raw, dialect)
+    raw = msgspec.convert(make.group("train", min_member, **spec), podgroups.RawGroup)
+    return podgroups.to_group(raw, dialect)
 
 
 def queue(status: dict[str, Any] | None = None, **spec: Any) -> Queue:
     thing = make.queue("gold", **spec) | {"status": status or {}}
-    return dialects.to_queue(msgspec.convert(thing, dialects.RawQueue))
+    return podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
 
 
 def test_a_group_of_volcano_is_read_whole() -> None:
@@ -42,7 +41,7 @@ def test_a_group_of_volcano_is_read_whole() -> None:
         },
     }
     thing["status"] = {"phase": "Inqueue"}
-    read = dialects.to_group(msgspec.convert(thing, dialects.RawGroup), VOLCANO)
+    read = podgroups.to_group(msgspec.convert(thing, podgroups.RawGroup), VOLCANO)
 
     assert (read.key, read.uid, read.min_member) == ("a/train", "uid-train", 4)
     assert read.min_by_role == {"worker": 3, "launcher": 1}
@@ -89,8 +88,8 @@ def test_a_minimum_that_says_nothing_of_room_is_none() -> None:
 
 
 def test_a_group_may_leave_everything_out() -> None:
-    read = dialects.to_group(
-        msgspec.convert({"metadata": {"name": "x"}}, dialects.RawGroup), COSCHEDULING
+    read = podgroups.to_group(
+        msgspec.convert({"metadata": {"name": "x"}}, podgroups.RawGroup), COSCHEDULING
     )
 
     assert read == PodGroup(namespace="default", name="x", dialect=COSCHEDULING, is_phaseless=True)
@@ -109,7 +108,9 @@ def test_a_group_may_leave_everything_out() -> None:
 def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: Phase) -> None:
     thing = make.group("train") | {"status": {"phase": word}}
 
-    assert dialects.to_group(msgspec.convert(thing, dialects.RawGroup), COSCHEDULING).phase is phase
+    assert (
+        podgroups.to_group(msgspec.convert(thing, podgroups.RawGroup), COSCHEDULING).phase is phase
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_a_wish_without_effect_is_remarked_upon() -> None:
 def test_what_the_crd_fills_in_is_nobodys_wish() -> None:
     thing = make.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
 
-    assert dialects.to_queue(msgspec.convert(thing, dialects.RawQueue)).without_effect == ()
+    assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).without_effect == ()
 
 
 def test_a_queue_of_volcano_is_read_whole() -> None:
@@ -181,7 +182,7 @@ def test_a_queue_of_volcano_is_read_whole() -> None:
         "uid": "u",
         "annotations": {"volcano.sh/hierarchy": "root/gold", "other": "x"},
     }
-    read = dialects.to_queue(msgspec.convert(thing, dialects.RawQueue))
+    read = podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
 
     assert (read.name, read.uid, read.weight, read.priority) == ("gold", "u", 3, 7)
     amounts = [each.amount("cpu") for each in (read.capability, read.deserved, read.guarantee)]
@@ -237,7 +238,7 @@ def test_a_queue_lends_its_guarantee_by_field_or_annotation(
     if annotation is not None:
         thing["metadata"]["annotations"] = {"gang-extender.io/lend-guarantee": annotation}
 
-    assert dialects.to_queue(msgspec.convert(thing, dialects.RawQueue)).lends is lends
+    assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).lends is lends
 
 
 def test_a_queue_may_have_no_weight_at_all() -> None:

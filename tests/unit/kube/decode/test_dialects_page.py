@@ -12,11 +12,10 @@ import pytest
 import yaml
 
 from extender.errors import BadConfiguration
-from extender.kube.decode import bounds, dialects, membership, pods, shallow
+from extender.kube.decode import limits, podgroups, pods, pods as membership
 from extender.kube.decode.raw import RawGroupMarks, RawMarks, RawQueueMarks
-from extender.model.dialect import MOST_TRUSTED_FIRST, VOLCANO
-from extender.model.gang import Membership
-from extender.plan.policy import policies
+from extender.model.gang import MOST_TRUSTED_FIRST, VOLCANO, Membership
+from extender.planner import policy_parser
 from tests.unit.kube import json_objects as make
 
 PAGE = (Path(__file__).parents[4] / "docs" / "dialects.md").read_text(encoding="utf-8")
@@ -40,9 +39,9 @@ def test_the_keys_on_the_page_are_those_we_read_in_that_order() -> None:
 def test_the_sizes_on_the_page_are_those_we_hold_objects_to() -> None:
     _, _, table = PAGE.partition("## How large they may be")
     told = set(map(int, re.findall(r"\b(\d+)\b", table.partition("\n## ")[0])))
-    held = {getattr(bounds, name) for name in dir(bounds) if name.startswith(("MOST", "LONGEST"))}
+    held = {getattr(limits, name) for name in dir(limits) if name.startswith(("MOST", "LONGEST"))}
 
-    assert told == held | {shallow.DEEPEST}
+    assert told == held | {limits.DEEPEST}
 
 
 def test_the_dialects_on_the_page_are_those_we_read_in_that_order() -> None:
@@ -110,8 +109,8 @@ def test_every_field_of_volcano_has_one_of_four_answers() -> None:
 def test_the_fields_that_the_page_honours_are_those_we_read() -> None:
     refused = {name for name, here in table("PodGroup `spec`").items() if here == "refused"}
 
-    assert honoured("PodGroup `spec`") | refused == names_of(dialects.RawGroupSpec)
-    assert honoured("Queue `spec`") | warned("Queue `spec`") == names_of(dialects.RawQueueSpec)
+    assert honoured("PodGroup `spec`") | refused == names_of(podgroups.RawGroupSpec)
+    assert honoured("Queue `spec`") | warned("Queue `spec`") == names_of(podgroups.RawQueueSpec)
 
 
 def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
@@ -136,17 +135,17 @@ def test_the_annotations_that_the_page_honours_or_warns_about_are_those_we_read(
     [("networkTopology", {"highestTierAllowed": 2}), ("subGroupPolicy", [{"subGroupSize": 2}])],
 )
 def test_a_group_with_a_field_that_the_page_refuses_is_invalid(field: str, written: object) -> None:
-    raw = msgspec.convert(make.group("train", 2, **{field: written}), dialects.RawGroup)
+    raw = msgspec.convert(make.group("train", 2, **{field: written}), podgroups.RawGroup)
 
     assert table("PodGroup `spec`")[field] == "refused"
-    assert f"{field} " in dialects.to_group(raw, VOLCANO).problem
+    assert f"{field} " in podgroups.to_group(raw, VOLCANO).problem
 
 
 @pytest.mark.parametrize("field", sorted(warned("Queue `spec`")))
 def test_a_queue_with_a_field_that_the_page_warns_about_says_so(field: str) -> None:
     written = {"extendClusters": [{"name": "far"}], "affinity": {"nodeGroupAffinity": {}}}
     thing = make.queue("gold", **{field: written.get(field, "fifo")})
-    read = dialects.to_queue(msgspec.convert(thing, dialects.RawQueue))
+    read = podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
 
     assert read.without_effect == (f"spec.{field}",)
 
@@ -155,8 +154,8 @@ def test_annotations_that_the_page_warns_about_are_said() -> None:
     group, queue = make.group("train", 2), make.queue("gold")
     group["metadata"]["annotations"] = dict.fromkeys(warned("PodGroup annotation"), "x")
     queue["metadata"]["annotations"] = dict.fromkeys(warned("Queue annotation"), "x")
-    said = dialects.to_group(msgspec.convert(group, dialects.RawGroup), VOLCANO).remark
-    idle = dialects.to_queue(msgspec.convert(queue, dialects.RawQueue)).without_effect
+    said = podgroups.to_group(msgspec.convert(group, podgroups.RawGroup), VOLCANO).remark
+    idle = podgroups.to_queue(msgspec.convert(queue, podgroups.RawQueue)).without_effect
 
     assert all(f"annotation {name} " in said for name in warned("PodGroup annotation"))
     assert idle == tuple(f"annotation {name}" for name in warned("Queue annotation"))
@@ -167,4 +166,4 @@ def test_annotations_that_the_page_warns_about_are_said() -> None:
 )
 def test_a_policy_that_names_a_plugin_whose_fields_have_no_meaning_is_refused(plugin: str) -> None:
     with pytest.raises(BadConfiguration, match=f"'{plugin}' is Volcano's"):
-        policies.parse(f"tiers: [{{plugins: [{{name: {plugin}}}]}}]")
+        policy_parser.parse(f"tiers: [{{plugins: [{{name: {plugin}}}]}}]")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.kube.decode import dialects
-from extender.kube.decode.membership import NO_GANG
-from extender.kube.decode.pods import pod as read, to_pod
-from extender.model.dialect import VOLCANO
-from extender.model.gang import PodGroup
+from extender.kube.decode import podgroups
+from extender.kube.decode.pods import NO_GANG, pod as read, to_pod
+from extender.model.gang import VOLCANO, PodGroup
 from tests.unit.kube.json_objects import group, pod
 
 OURS = frozenset({"gang-scheduler"})
@@ -17,8 +15,8 @@ EXEMPT = frozenset({"a"})
 
 
 def as_group(exempt: frozenset[str] = EXEMPT, **spec: object) -> PodGroup:
-    raw = msgspec.convert(group("train", **{"min_member": 3, **spec}), dialects.RawGroup)
-    return dialects.to_group(raw, VOLCANO, exempt)
+    raw = msgspec.convert(group("train", **{"min_member": 3, **spec}), podgroups.RawGroup)
+    return podgroups.to_group(raw, VOLCANO, exempt)
 
 
 def test_a_pod_of_an_exempt_namespace_is_exempt_and_says_why() -> None:

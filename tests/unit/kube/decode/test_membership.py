@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.kube.decode import pods
-from extender.kube.decode.membership import membership_of
+from extender.kube.decode.pods import membership_of
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from tests.unit.kube import json_objects as make

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.kube.decode import objects, watched
+from extender.kube.decode import objects, resources
 from extender.model.node import Node, Taint
 from extender.model.pod import Requirement
 from extender.model.queue import (
@@ -96,7 +96,9 @@ def test_an_empty_list_of_queues_allows_none_and_no_list_allows_all() -> None:
 @pytest.mark.parametrize("name", [HOME_QUEUE, ALLOWED_QUEUES, ALLOWED_CLASSES, AT_MOST, AT_LEAST])
 def test_a_policy_of_null_is_not_the_same_as_none(name: str) -> None:
     thing = {"metadata": {"name": "a", "annotations": {name: None}}}
-    codec = next(each.codec for each in watched.resources(frozenset()) if each.name == "namespaces")
+    codec = next(
+        each.codec for each in resources.resources(frozenset()) if each.name == "namespaces"
+    )
     read = codec.item(msgspec.json.encode(thing))
 
     assert isinstance(read, Namespace)

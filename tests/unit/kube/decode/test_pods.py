@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from extender.durations import MOST_S as YEAR_S
 from extender.errors import MalformedCall
 from extender.kube.decode import pods
 from extender.model.gang import Membership
@@ -17,8 +18,7 @@ from extender.model.pod import (
     Status,
     Toleration,
 )
-from extender.model.quantity import LARGEST
-from extender.text.spans import MOST_S as YEAR_S
+from extender.model.resources import LARGEST
 from tests.unit.kube import json_objects as make
 
 SCHEDULERS = frozenset({"gang-scheduler"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from extender.kube.decode.requests import pod_requests
+from extender.kube.decode.shapes import pod_requests
 from extender.model.resources import Resources
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.kube.decode import shallow as module
-from extender.kube.decode.shallow import shallow
+from extender.kube.decode import limits as module
+from extender.kube.decode.limits import shallow
 
 TEXTS = st.text(alphabet='[]{}"\\\n\u0000ab,:', max_size=8)
 THINGS: st.SearchStrategy[Any] = st.recursive(

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from extender.cache.changes import Kind, Upsert
-from extender.kube.decode.shares import read_shares
-from extender.kube.decode.watched import resources
+from extender.kube.decode.objects import read_shares
+from extender.kube.decode.resources import resources
 from extender.model.queue import AT_LEAST, AT_MOST, Namespace, Share
 from extender.model.resources import Resources
 from tests.unit.text.bombs import BOMBS

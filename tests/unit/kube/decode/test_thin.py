@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import SeenPod, Upsert
-from extender.kube.decode import pods, watched
-from extender.kube.decode.bounds import _LONGEST_LABELS as LONGEST_LABELS, thin
+from extender.kube.decode import pods, resources
+from extender.kube.decode.limits import _LONGEST_LABELS as LONGEST_LABELS, thin
 from tests.unit.kube import json_objects as make
 
 SCHEDULERS = frozenset({"gang-scheduler"})
@@ -76,7 +76,7 @@ def test_annotations_that_say_the_same_are_not_taken_for_the_labels() -> None:
 
 def test_the_watch_and_a_hook_read_a_pod_alike() -> None:
     pod = make.pod("p", gang="g", labels=MANY)
-    line = watched.pods(SCHEDULERS).line(written({"type": "MODIFIED", "object": pod}))
+    line = resources.pods(SCHEDULERS).line(written({"type": "MODIFIED", "object": pod}))
 
     assert isinstance(line.change, Upsert)
     assert isinstance(line.change.item, SeenPod)

@@ -15,17 +15,17 @@ import pytest
 from urllib3.exceptions import ReadTimeoutError
 
 from extender.cache.cluster import Cluster
+from extender.cache.freshness import STALE_S, Freshness
+from extender.clock import SystemClock
+from extender.durations import Pause
 from extender.errors import Unreachable
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.decode.watched import resources
-from extender.kube.watch import follow
-from extender.kube.watch.follow import LIMITS, Watches, WatchLimits
+from extender.kube import reflector
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
+from extender.kube.decode.resources import resources
+from extender.kube.reflector import LIMITS, Watches, WatchLimits
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from extender.timing.clock import SystemClock
-from extender.timing.freshness import STALE_S, Freshness
-from extender.timing.pause import Pause
 from tests.unit.kube import json_objects as make
 from tests.unit.kube.watched_api import (
     ABYSS,
@@ -307,13 +307,13 @@ def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not
     api: WatchedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silences: list[tuple[str, float]] = []
-    wait_longer = follow._wait_longer
+    wait_longer = reflector._wait_longer
 
     def note(response: Any, seconds: float) -> None:
         silences.append((threading.current_thread().name, seconds))
         wait_longer(response, seconds)
 
-    monkeypatch.setattr(follow, "_wait_longer", note)
+    monkeypatch.setattr(reflector, "_wait_longer", note)
     api.put(PODS, make.pod("p"))
     api.hold_lists(PODS)
     with watching(api, limits=replace(PATIENT, stream_s=0.05)) as watched:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.kube.decode import watched
-from extender.kube.watch import progress
-from extender.kube.watch.progress import Progress, Signal, lines
+from extender.kube import list_watch
+from extender.kube.decode import resources
+from extender.kube.list_watch import Progress, Signal, lines
 
 
 def test_lines_are_cut_at_newlines() -> None:
@@ -29,7 +29,7 @@ def test_empty_lines_are_left_out() -> None:
 def test_a_line_without_end_is_given_as_far_as_it_came_and_is_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(progress, "LONGEST", 10)
+    monkeypatch.setattr(list_watch, "LONGEST", 10)
     heard: list[bytes] = []
 
     def chunks() -> Iterator[bytes]:
@@ -42,13 +42,13 @@ def test_a_line_without_end_is_given_as_far_as_it_came_and_is_the_last(
 
 
 def test_many_lines_are_no_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LONGEST", 10)
+    monkeypatch.setattr(list_watch, "LONGEST", 10)
 
     assert list(lines([b"one\ntw", b"o\nthr", b"ee\n"] * 10)) == [b"one", b"two", b"three"] * 10
 
 
 def test_a_beginning_of_a_line_spoils_its_stream() -> None:
-    made = Progress(watched.pods(frozenset()))
+    made = Progress(resources.pods(frozenset()))
     made.next_request(60)
 
     assert made.line(b'{"type":"ADDED","object":{"metadata":{"name":"') is Signal.BROKEN

@@ -7,10 +7,9 @@ import random
 import pytest
 
 from extender.cache.changes import Kind, Upsert
-from extender.kube.decode import watched
-from extender.kube.decode.codec import Codec
-from extender.kube.watch.order import MOST_GONE, Order
-from extender.kube.watch.progress import Mode, Progress, Signal
+from extender.kube.decode import resources
+from extender.kube.decode.decoder import Codec
+from extender.kube.list_watch import MOST_GONE, Mode, Order, Progress, Signal
 from tests.builders import NOW, cache, node
 from tests.unit.kube import json_objects as make
 
@@ -77,7 +76,7 @@ def test_what_pages_have_told_is_not_told_again_by_a_late_line() -> None:
 
 
 def test_a_late_end_of_a_node_does_not_take_the_new_one_of_its_name() -> None:
-    made = Progress(watched.nodes())
+    made = Progress(resources.nodes())
     made.next_request(60)
     made.line(end_of_list(5))
     for verb, version in (("ADDED", 6), ("DELETED", 7), ("ADDED", 8)):
@@ -136,7 +135,7 @@ def test_only_so_many_of_the_gone_are_remembered() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_lines_in_any_order_end_in_what_the_newest_ones_say(seed: int) -> None:
     chance = random.Random(seed)
-    codec: Codec[object] = watched.pods(frozenset({"gang-scheduler"}))
+    codec: Codec[object] = resources.pods(frozenset({"gang-scheduler"}))
     story, alive = [], set[str]()
     for version in range(6, 60):
         name = chance.choice("abc")

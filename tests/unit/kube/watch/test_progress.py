@@ -7,13 +7,13 @@ import pytest
 
 from extender.cache.changes import Delete, SeenPod, Upsert, key_of
 from extender.errors import Unreachable
-from extender.kube.decode import watched
-from extender.kube.watch.progress import Mode, Progress, Signal, Step
+from extender.kube.decode import resources
+from extender.kube.list_watch import Mode, Progress, Signal, Step
 from tests.unit.kube import json_objects as make
 
 
 def progress(**rest: Any) -> Progress:
-    return Progress(watched.pods(frozenset({"gang-scheduler"})), **rest)
+    return Progress(resources.pods(frozenset({"gang-scheduler"})), **rest)
 
 
 def said(verb: str, version: int, name: str = "p", **thing: Any) -> bytes:
@@ -245,7 +245,7 @@ def test_a_line_cut_short_moves_nothing() -> None:
 
 
 def test_an_object_left_out_still_moves_the_point() -> None:
-    made = Progress(watched.resources(frozenset())[0].codec)
+    made = Progress(resources.resources(frozenset())[0].codec)
     made.next_request(60)
     made.line(end_of_list(5))
 

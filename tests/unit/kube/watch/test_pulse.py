@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from extender.kube.api.client import Access
-from extender.kube.api.kubeconfig import Endpoint
-from extender.kube.watch.pulse import PATH, Pulse
-from extender.timing.clock import SystemClock
-from extender.timing.freshness import Freshness
+from extender.cache.freshness import Freshness
+from extender.clock import SystemClock
+from extender.kube.client import Access
+from extender.kube.config import Endpoint
+from extender.kube.watch import PATH, Pulse
 from tests.unit.kube import json_objects as make
 from tests.unit.kube.watch.test_follow import HURRIED, LONG_S, watching
 from tests.unit.kube.watched_api import GROUPS, PODS, WatchedApi

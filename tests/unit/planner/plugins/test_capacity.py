@@ -8,10 +8,10 @@ from extender.model.gang import Gang, GangKey
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests.builders import amounts, gang, node, nodes, queue, snapshot
 
 TEXT = """
@@ -20,8 +20,8 @@ tiers:
 - plugins: [{name: priority}, {name: gang}, {name: conformance}, {name: capacity%s}]
 - plugins: [{name: predicates}]
 """
-FLAT = policies.parse(TEXT % "")
-TREE = policies.parse(TEXT % ", enableHierarchy: true")
+FLAT = policy_parser.parse(TEXT % "")
+TREE = policy_parser.parse(TEXT % ", enableHierarchy: true")
 
 
 def decide(before: Snapshot, chosen: Policy = FLAT) -> Plan:
@@ -125,7 +125,7 @@ def test_a_queue_with_an_unknown_parent_is_told_so() -> None:
 
 
 def test_volcano_stops_altogether_at_one_bad_queue() -> None:
-    volcano = policies.parse(TEXT % ", enableHierarchy: true" + "compatibility: volcano")
+    volcano = policy_parser.parse(TEXT % ", enableHierarchy: true" + "compatibility: volcano")
     queues = tree(queue("bad", parent="nowhere"), queue("good", parent="root"))
     before = snapshot(nodes(1), [elastic("good", 1)], queues)
 

@@ -7,8 +7,8 @@ from typing import Any
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.plan.decision import Plan, Standing
-from extender.plan.planner import make_plan
+from extender.planner.plan import Plan, Standing
+from extender.planner.planner import make_plan
 from tests.builders import gang, nodes, pod, shape, snapshot
 
 

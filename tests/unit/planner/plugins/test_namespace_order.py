@@ -9,9 +9,9 @@ import pytest
 
 from extender.model.gang import Gang, GangKey
 from extender.model.snapshot import ResourceQuota, Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.verdict.explain import explain
+from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
+from extender.planner.planner import make_plan
 from tests.builders import gang, node, queue, snapshot
 
 BY_NAMESPACE = """
@@ -46,7 +46,7 @@ def singles(namespace: str, count: int, queue: str = "default") -> list[Gang]:
 
 
 def started(snapshot: Snapshot, text: str) -> Counter[str]:
-    plan = make_plan(snapshot, policies.parse(text))
+    plan = make_plan(snapshot, policy_parser.parse(text))
     return Counter(key.partition("/")[0] for key in plan.tickets)
 
 
@@ -87,7 +87,7 @@ def test_without_the_switch_weights_of_namespaces_mean_nothing() -> None:
 def test_explain_names_the_shares_of_both_namespaces() -> None:
     full = [gang("b/old", 4, cpu=1, on=["n1"] * 4), gang("a/old", 4, cpu=1, on=["n1"] * 4)]
     before = weigh(snapshot([node("n1", cpu=8)], [*full, *singles("a", 1), *singles("b", 1)]), b=2)
-    policy = policies.parse(BY_NAMESPACE.format(more=""))
+    policy = policy_parser.parse(BY_NAMESPACE.format(more=""))
 
     told = explain(before, make_plan(before, policy), policy, GangKey("a/g00"))
 
@@ -111,6 +111,6 @@ def test_others_leave_for_the_namespace_that_weighs_more(
         gang("b/new", 1, cpu=1, created=2),
     ]
     before = weigh(snapshot([node("n1", cpu=8)], gangs), b=weight)
-    plan = make_plan(before, policies.parse(saying + BY_NAMESPACE.format(more=", preempt")))
+    plan = make_plan(before, policy_parser.parse(saying + BY_NAMESPACE.format(more=", preempt")))
 
     assert [order.namespace for order in plan.evictions] == ["a"] * victims

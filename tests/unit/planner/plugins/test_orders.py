@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from extender.model.gang import Gang, GangKey
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
 from tests.builders import gang, nodes, pod, queue, shape, snapshot
 
 HIERARCHY = """
@@ -23,7 +23,7 @@ def decide(
     members: list[Gang], plugins: str, cpu: float = 4, actions: str = "allocate, preempt"
 ) -> Plan:
     text = f"actions: '{actions}'\ntiers: [{{plugins: [{plugins}]}}]"
-    return make_plan(snapshot(nodes(1, cpu=cpu), members), policies.parse(text))
+    return make_plan(snapshot(nodes(1, cpu=cpu), members), policy_parser.parse(text))
 
 
 def started(plan: Plan, key: str) -> int:
@@ -104,7 +104,7 @@ def test_with_compatibility_a_tree_may_stand_before_proportion() -> None:
         gang("a/memory", 10, min_member=0, queue="prod", memory=1),
     ]
     plan = make_plan(
-        snapshot(nodes(1, cpu=10, memory=10), gangs, queues), policies.parse(HIERARCHY)
+        snapshot(nodes(1, cpu=10, memory=10), gangs, queues), policy_parser.parse(HIERARCHY)
     )
 
     assert [started(plan, key) for key in ("a/both", "a/cpu", "a/memory")] == [5, 5, 5]

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from extender.model.budgets import selects
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.pod import PodUid, Requirement
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget
-from extender.plan.budgets import selects
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, nodes, pod, queue, shape, single, snapshot
 
 
@@ -101,7 +101,7 @@ def test_inside_a_gang_more_important_members_displace_surplus_ones() -> None:
 actions: preempt
 tiers: [{plugins: [{name: priority}]}]
 """
-    plan = make_plan(snapshot([node("n1", cpu=3)], [mixed]), policies.parse(text))
+    plan = make_plan(snapshot([node("n1", cpu=3)], [mixed]), policy_parser.parse(text))
 
     assert leaving(plan) == ["g-x-2"]
 
@@ -123,14 +123,16 @@ tiers:
             created=50.0,
             group={"annotations": {"sla-waiting-time": "5s"}},
         )
-        plan = make_plan(snapshot(nodes(1, cpu=4), [patient, hasty]), policies.parse(self.TEXT))
+        plan = make_plan(
+            snapshot(nodes(1, cpu=4), [patient, hasty]), policy_parser.parse(self.TEXT)
+        )
 
         assert list(plan.tickets) == ["a/hasty"]
 
     def test_whoever_waited_long_enough_is_let_in_whatever_lower_tiers_say(self) -> None:
         def phase(now: float) -> Phase:
             big = gang("a/big", 1, cpu=1, group={"min_resources": amounts(cpu=99)})
-            plan = make_plan(snapshot(nodes(1), [big], now=now), policies.parse(self.TEXT))
+            plan = make_plan(snapshot(nodes(1), [big], now=now), policy_parser.parse(self.TEXT))
             return plan.verdicts[GangKey("a/big")].phase
 
         assert (phase(599.0), phase(601.0)) == (Phase.PENDING, Phase.INQUEUE)
@@ -143,7 +145,7 @@ tiers: [{plugins: [{name: gang}, {name: overcommit, arguments: {overcommit-facto
 """
 
     def decide(self, *gangs: Gang) -> Plan:
-        return make_plan(snapshot(nodes(1, cpu=4), gangs), policies.parse(self.TEXT))
+        return make_plan(snapshot(nodes(1, cpu=4), gangs), policy_parser.parse(self.TEXT))
 
     def wants(self, key: str, cpu: float, **rest: Any) -> Gang:
         return gang(key, 1, cpu=1, group={"min_resources": amounts(cpu=cpu)}, **rest)
@@ -179,7 +181,7 @@ tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: predicates}]}]
         return queue(name, annotations=annotations)
 
     def counts(self, before: Any) -> dict[str, int]:
-        plan = make_plan(before, policies.parse(self.TEXT))
+        plan = make_plan(before, policy_parser.parse(self.TEXT))
         return {key: len(ticket.placements) for key, ticket in plan.tickets.items()}
 
     def test_half_of_a_branch_is_not_lost_because_the_other_half_wants_something_else(self) -> None:

@@ -6,20 +6,19 @@ from typing import Any
 
 import pytest
 
+from extender.model.matching import NodeIndex, tolerates
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
-from extender.plan.census import Census
-from extender.plan.policy import policies
-from extender.plan.room.node_index import NodeIndex
-from extender.plan.room.node_match import tolerates
-from extender.plan.session import Session
+from extender.planner import policy_parser
+from extender.planner.accounting import Census
+from extender.planner.session import Session
 from tests.builders import amounts, gang, node, pod, snapshot
 
 
 def usable(members: list[Node], **kind: Any) -> list[str]:
     shape = Shape(requests=amounts(cpu=1, pods=1), **kind)
     before = snapshot(members, [gang("a/x", pods=[pod("x", shape)])])
-    mask = Session(Census(before), policies.DEFAULT).places.usable(shape)
+    mask = Session(Census(before), policy_parser.DEFAULT).places.usable(shape)
     return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
 
 
@@ -122,7 +121,7 @@ tiers:
     arguments: {predicate.TaintTolerationEnable: false}
 """
     before = snapshot([node("a", taints=["k=v"])], [gang("a/x", 1, cpu=1)])
-    session = Session(Census(before), policies.parse(text))
+    session = Session(Census(before), policy_parser.parse(text))
     (state,) = session.census.contenders.values()
 
     assert session.places.usable(state.gang.pods[0].shape).all()
@@ -131,6 +130,6 @@ tiers:
 def test_answers_are_remembered_until_a_node_changes() -> None:
     before = snapshot([node("a")], [gang("a/x", 1, cpu=1)])
     kind = next(iter(before.gangs.values())).pods[0].shape
-    first = Session(Census(before), policies.DEFAULT).places.usable(kind)
+    first = Session(Census(before), policy_parser.DEFAULT).places.usable(kind)
 
-    assert Session(Census(before), policies.DEFAULT).places.usable(kind) is first
+    assert Session(Census(before), policy_parser.DEFAULT).places.usable(kind) is first

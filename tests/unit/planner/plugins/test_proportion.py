@@ -9,10 +9,10 @@ import pytest
 
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.reason import Reason
-from extender.plan.decision import Plan, Verdict
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.policy.options import Policy
+from extender.planner import policy_parser
+from extender.planner.plan import Plan, Verdict
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests.builders import amounts, gang, node, nodes, queue, snapshot
 
 
@@ -123,7 +123,9 @@ def test_a_gang_is_kept_out_while_its_minimum_exceeds_the_capability() -> None:
 # ── the door of a queue ─────────────────────────────────────────────────────────────────────
 
 
-def door(*gangs: Gang, lately: str = "", policy: Policy = policies.DEFAULT) -> dict[str, Verdict]:
+def door(
+    *gangs: Gang, lately: str = "", policy: Policy = policy_parser.DEFAULT
+) -> dict[str, Verdict]:
     """One queue of 8 cpus, of which somebody said that they need all."""
     seen = snapshot(nodes(2, cpu=8), gangs, [queue("q", capability=amounts(cpu=8))])
     seen = replace(seen, let_in_lately=frozenset(map(GangKey, filter(None, [lately]))))
@@ -175,16 +177,19 @@ def test_a_gang_whose_pods_exist_is_kept_out_by_nobodys_words() -> None:
 
 
 def test_nor_does_overcommit_believe_for_ever() -> None:
-    text = policies.DEFAULT_TEXT.replace("name: resourcequota", "name: overcommit")
+    text = policy_parser.DEFAULT_TEXT.replace("name: resourcequota", "name: overcommit")
     most = says("b/left", 20, phase=Phase.INQUEUE)
 
-    assert door(most, JOB, policy=policies.parse(text))["a/job"].phase is Phase.INQUEUE
+    assert door(most, JOB, policy=policy_parser.parse(text))["a/job"].phase is Phase.INQUEUE
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
 def test_volcanos_way_believes_for_ever(plugin: str) -> None:
-    text = policies.DEFAULT_TEXT.replace("proportion", plugin)
-    ours, volcanos = policies.parse(text), policies.parse(f"{text}compatibility: volcano\n")
+    text = policy_parser.DEFAULT_TEXT.replace("proportion", plugin)
+    ours, volcanos = (
+        policy_parser.parse(text),
+        policy_parser.parse(f"{text}compatibility: volcano\n"),
+    )
 
     assert door(LEFT, JOB, policy=ours)["a/job"].phase is Phase.INQUEUE
     assert door(LEFT, JOB, policy=volcanos)["a/job"].phase is Phase.PENDING

@@ -12,13 +12,13 @@ from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota, Snapshot
-from extender.plan.decision import Plan, Standing, Verdict
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.verdict.remedies import remedies
+from extender.planner import policy_parser
+from extender.planner.explain.explain import remedies
+from extender.planner.plan import Plan, Standing, Verdict
+from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, pod, shape, snapshot
 
-VOLCANO = policies.parse("compatibility: volcano")
+VOLCANO = policy_parser.parse("compatibility: volcano")
 KEY = GangKey("a/train")
 
 
@@ -167,7 +167,7 @@ def test_every_quota_of_the_namespace_has_to_admit_it() -> None:
 
 
 def test_without_the_plugin_nobody_is_kept_out() -> None:
-    silent = policies.parse('tiers: [{plugins: [{name: gang}]}]\nactions: "enqueue, allocate"')
+    silent = policy_parser.parse('tiers: [{plugins: [{name: gang}]}]\nactions: "enqueue, allocate"')
     plan = make_plan(seen(to_come("a/train", 4), quotas=(quota({"cpu": "1"}),)), silent)
 
     assert verdict(plan).phase is Phase.INQUEUE
@@ -194,10 +194,10 @@ def test_what_would_help_is_a_larger_quota_or_both_of_two() -> None:
     one = seen(to_come("a/train", 4), quotas=(quota({"cpu": "8"}), strict))
     two = seen(to_come("a/train", 4), quotas=(quota({"cpu": "1"}), strict))
 
-    assert remedies(one, make_plan(one), policies.DEFAULT, KEY) == (
+    assert remedies(one, make_plan(one), policy_parser.DEFAULT, KEY) == (
         "a ResourceQuota a/strict that allows more, and then its pods",
     )
-    assert remedies(two, make_plan(two), policies.DEFAULT, KEY) == (
+    assert remedies(two, make_plan(two), policy_parser.DEFAULT, KEY) == (
         "a ResourceQuota a/compute that allows more, and a ResourceQuota a/strict that allows more,"
         " and then its pods",
     )

@@ -7,8 +7,8 @@ import pytest
 from extender.model.gang import GangKey
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, pod, snapshot
 
 
@@ -21,7 +21,7 @@ def goes_to(members: list[Node], plugin: str, kind: Shape | None = None, *runnin
     ]
     new = gang("a/new", pods=[pod("new", kind)])
     text = f"actions: allocate\ntiers: [{{plugins: [{{name: gang}}, {plugin}]}}]"
-    plan = make_plan(snapshot(members, [*seated, new]), policies.parse(text))
+    plan = make_plan(snapshot(members, [*seated, new]), policy_parser.parse(text))
     return next(iter(plan.tickets[GangKey("a/new")].placements.values()))
 
 

@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 
 from extender.model.queue import Queue
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.plugin import Candidate, Claim
-from extender.plan.plugins import drf
-from extender.plan.policy import policies
-from extender.plan.queues import hierarchy
-from extender.plan.queues.hierarchy import Tree
-from extender.plan.room.state import QueueUse
+from extender.planner import policy_parser
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.planner.plugin import Candidate, Claim
+from extender.planner.plugins import drf, drf as hierarchy
+from extender.planner.plugins.drf import Tree
+from extender.planner.state import QueueUse
 from tests.builders import gang, nodes, queue, snapshot
 from tests.strategies import examples
 from tests.unit.planner.random_cases import Maker
 from tests.unit.planner.test_cases import decide
 
-POLICY = policies.parse("""
+POLICY = policy_parser.parse("""
 actions: "allocate, reclaim"
 tiers: [{plugins: [{name: gang}, {name: drf, enableHierarchy: true}, {name: predicates}]}]
 """)

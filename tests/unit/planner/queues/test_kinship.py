@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from extender.model.queue import ROOT_QUEUE, Queue
-from extender.plan.queues.kinship import DEEPEST, is_too_deep, kinship
+from extender.model.queue_tree import DEEPEST, is_too_deep, kinship
 
 NAMES = [*"abcdefg", ROOT_QUEUE]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from extender.model.resources import NOTHING, Resources
-from extender.plan.queues.quota import Stake, left_of_all, tree
+from extender.planner.quota import Stake, left_of_all, tree
 
 AMOUNTS = st.one_of(st.just(NOTHING), st.integers(0, 20).map(lambda n: Resources({"cpu": n})))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from extender.model.resources import NOTHING, Resources
-from extender.plan.queues.quota import TOP, Quota, Stake, tree
+from extender.planner.quota import TOP, Quota, Stake, tree
 
 
 def cpu(amount: int) -> Resources:

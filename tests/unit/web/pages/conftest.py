@@ -9,19 +9,19 @@ from flask import Flask
 from flask.testing import FlaskClient
 from jinja2.bccache import Bucket, BytecodeCache
 
-from extender.cache.inflight import Promise
-from extender.forecast.experience import Experience
+from extender.cache.reservation_table import Promise
+from extender.forecast.durations import Experience
 from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.policyfile import PolicyFile
-from extender.reporting.journal import Journal
+from extender.planner.plan import Plan
+from extender.policy_file import PolicyFile
 from extender.settings import Settings
-from extender.web.pages.sights import Sights
-from extender.web.pages.site import Site
-from extender.whatif.on_page import supposing
+from extender.status.history import Journal
+from extender.web.dashboard.context import Sights
+from extender.web.dashboard.routes import Site
+from extender.whatif.page import supposing
 from tests.builders import NOW
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.plan.decision import Standing
-from extender.web.pages import gangs
-from extender.web.pages.asked import Asked, paged
+from extender.planner.plan import Standing
+from extender.web.dashboard import gangs
+from extender.web.dashboard.format import Asked, paged
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker

@@ -8,18 +8,25 @@ from dataclasses import replace
 
 import pytest
 
-from extender.audit.finding import Finding
-from extender.cache.inflight import Promise, Stage
+from extender.cache.reservation_table import Promise, Stage
+from extender.findings.finding import Finding
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Node
 from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.plan.decision import Kept, QueueFigures, ShareFigures, Standing, Ticket, Why
-from extender.policyfile import PolicyFile
-from extender.reporting.departures import AskedToLeave
-from extender.web.pages import health, nodes
-from extender.web.pages.asked import Asked
+from extender.planner.plan import (
+    Kept,
+    QueueFigures,
+    ShareFigures,
+    Standing,
+    Ticket,
+    Why,
+)
+from extender.policy_file import PolicyFile
+from extender.status.history import AskedToLeave
+from extender.web.dashboard import cluster
+from extender.web.dashboard.format import Asked
 from tests.builders import NOW, pod
 from tests.scene import gang, node_table, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
@@ -54,7 +61,7 @@ def mapped(looker: Looker) -> Looker:
 
 def test_room_of_a_node_is_used_promised_kept_or_free(mapped: Looker) -> None:
     assert mapped.journal.last is not None
-    told = nodes.page(mapped.journal.last, Asked({}, *nodes.FIELDS))
+    told = cluster.nodes_page(mapped.journal.last, Asked({}, *cluster.NODES_FIELDS))
     first, second = told["shown"].items
 
     assert (first.used, first.promised, first.kept, first.free) == (2000, 3000, 0, 3000)
@@ -231,7 +238,7 @@ def test_health_tells_of_watches_latencies_and_what_to_mend(looker: Looker) -> N
 def test_latencies_are_bounds_that_so_many_stay_within(looker: Looker) -> None:
     for seconds in (0.0004, 0.0004, 99.0):
         looker.metrics.hook_seconds.labels("bind").observe(seconds)
-    (bind,) = health.latencies(looker.metrics.hook_seconds, "verb")
+    (bind,) = cluster.latencies(looker.metrics.hook_seconds, "verb")
 
     assert (bind.name, bind.count) == ("bind", 3)
     assert bind.half_s is not None

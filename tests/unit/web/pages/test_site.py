@@ -65,7 +65,7 @@ def test_nothing_of_a_page_comes_from_elsewhere_or_runs_without_being_a_file(
 
 
 def test_script_and_style_put_no_string_into_the_page_as_markup() -> None:
-    script = files("extender.web.pages").joinpath("assets/live.js").read_text("utf-8")
+    script = files("extender.web.dashboard").joinpath("assets/live.js").read_text("utf-8")
 
     assert not re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", script)
     assert not re.findall(r"https?://", script)

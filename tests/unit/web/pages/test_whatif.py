@@ -12,15 +12,15 @@ from urllib.parse import urlencode
 import pytest
 from werkzeug.test import TestResponse
 
+from extender.kube.encode import dump
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.queue import Namespace
 from extender.model.snapshot import Snapshot
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.web.dump import dump
-from extender.web.whatif import bench, question
-from extender.whatif import on_page
+from extender.planner import policy_parser
+from extender.planner.planner import make_plan
+from extender.web import background
+from extender.whatif import page
 from tests.builders import pod
 from tests.scene import gang
 from tests.unit.cli.test_whatif import changes, plan, pods_on, seen, told
@@ -41,7 +41,7 @@ def now() -> Snapshot:
 
 @pytest.fixture
 def asker(looker: Looker, now: Snapshot) -> Looker:
-    looker.sees(now, make_plan(now, policies.DEFAULT))
+    looker.sees(now, make_plan(now, policy_parser.DEFAULT))
     return looker
 
 
@@ -105,9 +105,9 @@ def test_when_it_would_start_is_told_with_its_ground(looker: Looker, now: Snapsh
     said_so = replace(old, group=replace(old.group, lasts_s=7200.0, annotations=marks))
     declared = replace(now, gangs={**now.gangs, old.key: said_so})
 
-    looker.sees(now, make_plan(now, policies.DEFAULT))
+    looker.sees(now, make_plan(now, policy_parser.DEFAULT))
     nobody_knows = said(answer(looker, **NEW, members=4, queue="left"))
-    looker.sees(declared, make_plan(declared, policies.DEFAULT))
+    looker.sees(declared, make_plan(declared, policy_parser.DEFAULT))
     known = said(answer(looker, **NEW, members=3, queue="left"))
     at_once = said(answer(looker, **NEW, members=2, queue="right"))
 
@@ -127,7 +127,7 @@ def test_a_higher_priority_goes_before_those_who_wait(asker: Looker) -> None:
 def test_who_names_no_priority_has_that_of_the_default_class(looker: Looker, now: Snapshot) -> None:
     late = replace(now.gangs[GangKey("a/late")], priority=3)
     default = replace(now, gangs={**now.gangs, late.key: late}, usual_priority=5)
-    looker.sees(default, make_plan(default, policies.DEFAULT))
+    looker.sees(default, make_plan(default, policy_parser.DEFAULT))
 
     usual = answer(looker, **NEW, members=4, queue="left")
     none = said(answer(looker, **NEW, members=4, queue="left", priority=0))
@@ -147,7 +147,7 @@ def test_a_priority_counts_as_far_as_the_namespace_lists_its_class(
     gangs = {**now.gangs, GangKey("a/vip"): gang("vip", ranked)}
     namespaces = {"a": Namespace(name="a", classes=frozenset({"high"}))}
     listed = replace(now, gangs=gangs, namespaces=namespaces)
-    looker.sees(listed, make_plan(listed, policies.DEFAULT))
+    looker.sees(listed, make_plan(listed, policy_parser.DEFAULT))
 
     high = said(answer(looker, **NEW, members=4, queue="left", priority=9))
     unknown = said(answer(looker, **NEW, members=4, queue="left", priority=1000))
@@ -207,7 +207,7 @@ def test_nothing_that_steers_stands_in_the_form_again(asker: Looker) -> None:
         ({"name": "old", "namespace": "a"}, "there is a gang a/old already; choose another name"),
         ({"name": "older", "namespace": "a", "members": 2}, "there is a pod a/older-0 already"),
         ({**NEW, "members": "many"}, "members: 'many' is not a number from 1 to 1000"),
-        ({question.TOO_LONG: 1}, "too long for an address"),
+        ({page.TOO_LONG: 1}, "too long for an address"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(
@@ -229,7 +229,7 @@ def test_what_is_not_there_is_said_and_counted_all_the_same(asker: Looker) -> No
 def test_a_cluster_that_is_too_large_is_refused_in_a_sentence(
     asker: Looker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_page, "MOST_PODS", 9)
+    monkeypatch.setattr(page, "MOST_PODS", 9)
     reply = ask(asker, **NEW)
 
     assert reply.status_code == 422
@@ -263,7 +263,7 @@ def test_a_standby_and_an_extender_without_a_plan_suppose_nothing(looker: Looker
 def test_who_asks_while_another_question_is_worked_out_is_told_so(
     asker: Looker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench.Bench, "ask", lambda *_: bench.BUSY)
+    monkeypatch.setattr(background.Bench, "ask", lambda *_: background.BUSY)
     reply = asker.client.get("/whatif?without=node/n0")
 
     assert reply.status_code == 503
@@ -272,11 +272,11 @@ def test_who_asks_while_another_question_is_worked_out_is_told_so(
 
 
 def test_the_manual_has_every_field_and_every_bound() -> None:
-    assert set(re.findall(r"`(\w+)=", CHAPTER)) == {*question.FIELDS}
-    assert f"up to {question.MOST_MEMBERS:,} members" in CHAPTER
-    assert question.MOST_CHANGES == 10
+    assert set(re.findall(r"`(\w+)=", CHAPTER)) == {*page.FIELDS}
+    assert f"up to {page.MOST_MEMBERS:,} members" in CHAPTER
+    assert page.MOST_CHANGES == 10
     assert "up to ten changes" in CHAPTER
-    assert f"good for {bench.GOOD_S:.0f} seconds" in CHAPTER
-    assert bench._GOOD_FOR == 20
+    assert f"good for {background.GOOD_S:.0f} seconds" in CHAPTER
+    assert background._GOOD_FOR == 20
     assert "twenty times as long as it took" in CHAPTER
-    assert f"more than {on_page.MOST_PODS:,} pods" in CHAPTER
+    assert f"more than {page.MOST_PODS:,} pods" in CHAPTER

@@ -8,10 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from extender.errors import BadInput
-from extender.sim.world.virtual_time import VirtualTime
-from extender.web.whatif.answer import Foreseen
-from extender.web.whatif.bench import BUSY, GOOD_S, PENDING, Bench, BenchReply
-from extender.web.whatif.question import Supposition
+from extender.sim.clock import VirtualTime
+from extender.web.background import BUSY, GOOD_S, PENDING, Bench, BenchReply
+from extender.whatif.page import Foreseen, Supposition
 
 PATIENCE_S = 60.0
 FIRST, SECOND = (Supposition(None, (f"queue/{name}.weight=5",), ()) for name in ("a", "b"))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies
 
 from extender.errors import BadInput
-from extender.web.whatif import question
-from extender.web.whatif.question import SupposedGang, Supposition, read
+from extender.whatif import page
+from extender.whatif.page import SupposedGang, Supposition, read
 
 
 def asked(query: str) -> Supposition | None:
@@ -81,7 +81,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(query: str, sentence: str)
         (f"without={'node/x+' * 99}", "without: 99 changes are too many; write up to 10"),
         (f"name=x&others={'a%3D1,' * 9}", "others: 9 are too many; write up to 8"),
         (f"name=x&cpu={'9' * 2000}", "is not an amount, such as 2 or 64Gi"),
-        (f"{question.TOO_LONG}=1", "what is asked is too long for an address; suppose less"),
+        (f"{page.TOO_LONG}=1", "what is asked is too long for an address; suppose less"),
     ],
 )
 def test_what_is_too_much_is_refused_in_a_sentence(query: str, sentence: str) -> None:
@@ -92,7 +92,7 @@ def test_what_is_too_much_is_refused_in_a_sentence(query: str, sentence: str) ->
     assert len(str(refused.value)) < 300
 
 
-@given(strategies.dictionaries(strategies.sampled_from(question.FIELDS), strategies.text()))
+@given(strategies.dictionaries(strategies.sampled_from(page.FIELDS), strategies.text()))
 def test_whatever_is_typed_is_read_or_refused(typed: dict[str, str]) -> None:
     found = None
     with suppress(BadInput):

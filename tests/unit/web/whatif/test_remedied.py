@@ -12,13 +12,12 @@ import pytest
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.snapshot import Snapshot
-from extender.plan.decision import Plan
-from extender.plan.planner import make_plan
-from extender.plan.policy import policies
-from extender.plan.verdict.remedies import remedies
-from extender.web.whatif import remedied
-from extender.web.whatif.bench import Bench
-from extender.web.whatif.remedied import TRYING, Remedied
+from extender.planner import policy_parser
+from extender.planner.explain.explain import remedies
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.web import background
+from extender.web.background import TRYING, Bench, Remedied
 from tests.scene import gang, node_table, snapshot
 from tests.unit.web.pages.conftest import Looker, looker
 
@@ -37,7 +36,7 @@ def now() -> Snapshot:
 
 @pytest.fixture
 def plan(now: Snapshot) -> Plan:
-    return make_plan(now, policies.DEFAULT)
+    return make_plan(now, policy_parser.DEFAULT)
 
 
 class Slow:
@@ -64,8 +63,8 @@ def known(ask: Callable[[], Said]) -> Said:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     stand_in = Slow()
-    monkeypatch.setattr(remedied, "remedies", stand_in)
-    monkeypatch.setattr(remedied, "_MOMENT_S", 0.05)
+    monkeypatch.setattr(background, "remedies", stand_in)
+    monkeypatch.setattr(background, "_MOMENT_S", 0.05)
     yield stand_in
     stand_in.may.set()
 
@@ -73,12 +72,12 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
 def test_what_is_quickly_known_is_said_at_once_and_asked_anew(
     now: Snapshot, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remedied, "_MOMENT_S", PATIENCE_S)
-    ask, case = Remedied(Bench(lambda: 100.0)), (now, plan, policies.DEFAULT, TRAIN)
+    monkeypatch.setattr(background, "_MOMENT_S", PATIENCE_S)
+    ask, case = Remedied(Bench(lambda: 100.0)), (now, plan, policy_parser.DEFAULT, TRAIN)
     said = ask(*case)
 
     assert said == remedies(*case) != ()
-    monkeypatch.setattr(remedied, "remedies", lambda *_: ("something else",))
+    monkeypatch.setattr(background, "remedies", lambda *_: ("something else",))
     assert ask(*case) == ("something else",)
 
 
@@ -87,11 +86,11 @@ def test_who_asks_for_what_takes_long_is_told_so_and_another_meanwhile_too(
 ) -> None:
     ask = Remedied(Bench())
 
-    assert ask(now, plan, policies.DEFAULT, TRAIN) == TRYING
-    assert ask(now, plan, policies.DEFAULT, LATE) == TRYING
+    assert ask(now, plan, policy_parser.DEFAULT, TRAIN) == TRYING
+    assert ask(now, plan, policy_parser.DEFAULT, LATE) == TRYING
     slow.may.set()
     for key in (TRAIN, LATE):
-        said = known(lambda key=key: ask(now, plan, policies.DEFAULT, key))
+        said = known(lambda key=key: ask(now, plan, policy_parser.DEFAULT, key))
         assert said == (f"a larger cluster for {key}",)
 
 
@@ -101,10 +100,10 @@ def test_what_fails_is_a_sentence(
     def fails(*_: object) -> tuple[str, ...]:
         raise KeyError("x")
 
-    monkeypatch.setattr(remedied, "remedies", fails)
-    monkeypatch.setattr(remedied, "_MOMENT_S", PATIENCE_S)
+    monkeypatch.setattr(background, "remedies", fails)
+    monkeypatch.setattr(background, "_MOMENT_S", PATIENCE_S)
 
-    said = Remedied(Bench())(now, plan, policies.DEFAULT, TRAIN)
+    said = Remedied(Bench())(now, plan, policy_parser.DEFAULT, TRAIN)
 
     assert said == ("the extender failed to answer; its log has the details",)
     assert "KeyError" in caplog.text

@@ -1,1 +1,0 @@
-"""What was begun and not finished."""

@@ -1,0 +1,196 @@
+"""The pods of one gang, with the few counts that hooks ask for without a lock."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import TypeVar
+
+from extender.model.gang import NATIVE, UNWRITTEN, Membership, PodGroup
+from extender.model.pod import FINISHED_SET, SEATED_SET, VALID_SET, Pod, PodUid, Shape, Status
+
+_SEATED = SEATED_SET | {Status.SUCCEEDED}
+#: A size, the name of a queue, or a pair of a number and a name.
+Value = TypeVar("Value", int, str, tuple[int, str])
+
+
+class Roster:
+    """Who belongs to one gang.
+
+    One thread writes at a time. *seated*, *valid*, *made* and *started_in* are single references
+    that any thread may read.
+    """
+
+    __slots__ = (
+        "_by_role",
+        "_memberships",
+        "_named",
+        "_native",
+        "_order",
+        "_queues",
+        "_sizes",
+        "_started",
+        "_started_order",
+        "made",
+        "over",
+        "own_shapes",
+        "pods",
+        "seated",
+        "shown",
+        "started_in",
+        "valid",
+    )
+
+    def __init__(self) -> None:
+        self.pods: dict[PodUid, Pod] = {}
+        #: Members on a node, or done: no promise of ours is needed for them any more.
+        self.seated = 0
+        #: Members that could count towards minMember.
+        self.valid = 0
+        #: Members that have succeeded or failed.
+        self.over = 0
+        #: The group its pods make by themselves; None when they name a PodGroup instead.
+        self.made: PodGroup | None = None
+        #: The queue in which most of those on nodes were started; empty when nobody knows.
+        self.started_in = ""
+        #: Promised members, each with how the last snapshot showed it; for the next one.
+        self.shown: dict[PodUid, tuple[Pod, Pod]] = {}
+        #: Its pods' shapes, each with a copy that is no other gang's, while some node is barred.
+        self.own_shapes: dict[Shape, Shape] = {}
+        self._by_role: dict[str, int] = {}
+        self._started: dict[str, int] = {}
+        #: The same, sorted: the most pods first, and of two alike the first by name.
+        self._started_order: list[tuple[int, str]] = []
+        self._memberships: dict[Membership, int] = {}
+        #: What the different memberships say, sorted.
+        self._sizes: list[int] = []
+        self._queues: list[str] = []
+        self._named = self._native = 0
+        self._order: tuple[PodUid, ...] | None = None
+
+    def put(self, pod: Pod, membership: Membership) -> None:
+        """Take a new member in."""
+        self.pods[pod.uid] = pod
+        self._order = None
+        count = self._memberships.get(membership, 0)
+        self._memberships[membership] = count + 1
+        if count == 0:
+            self._make(membership, 1)
+        self._count(pod, 1)
+
+    def update(self, old: Pod, new: Pod) -> None:
+        """Replace a member by what it is now."""
+        self.pods[new.uid] = new
+        is_counted_alike = (
+            old.status is new.status and old.role == new.role and old.started_in == new.started_in
+        )
+        if not is_counted_alike:
+            self._count(old, -1)
+            self._count(new, 1)
+
+    def drop(self, pod: Pod, membership: Membership) -> None:
+        """Let a member go."""
+        del self.pods[pod.uid]
+        self._order = None
+        self._memberships[membership] -= 1
+        if not self._memberships[membership]:
+            del self._memberships[membership]
+            self._make(membership, -1)
+        self._count(pod, -1)
+
+    def seated_in_role(self, role: str) -> int:
+        """Count the seated members of one role."""
+        return self._by_role.get(role, 0)
+
+    def in_order(self) -> tuple[PodUid, ...]:
+        """Give the members' uids, sorted."""
+        if self._order is None:
+            self._order = tuple(sorted(self.pods))
+        return self._order
+
+    @property
+    def problem(self) -> str:
+        """Say what is wrong with its pods, empty when nothing is."""
+        return min((each.problem for each in self._memberships if each.problem), default="")
+
+    @property
+    def remark(self) -> str:
+        """Say what else people should know of it, mostly nothing."""
+        return min((each.remark for each in self._memberships if each.remark), default="")
+
+    @property
+    def is_named(self) -> bool:
+        """Ask whether its pods ask to be started together."""
+        return self._named > 0
+
+    @property
+    def is_native(self) -> bool:
+        """Ask whether kube-scheduler itself assembles it."""
+        return self._native > 0
+
+    def _count(self, pod: Pod, step: int) -> None:
+        if pod.status in _SEATED:
+            _add(self._by_role, pod.role, step)
+            self.seated += step
+        if pod.status in VALID_SET:
+            self.valid += step
+        if pod.status in FINISHED_SET:
+            self.over += step
+        elif pod.started_in:
+            self._count_started(pod.started_in, step)
+
+    def _count_started(self, queue: str, step: int) -> None:
+        started, order = self._started, self._started_order
+        if queue in started:
+            _sort(order, (-started[queue], queue), -1)
+        _add(started, queue, step)
+        if queue in started:
+            _sort(order, (-started[queue], queue), 1)
+        # Of two alike the first by name: a restart must not change the answer.
+        self.started_in = order[0][1] if order else ""
+
+    def _make(self, changed: Membership, step: int) -> None:
+        """Read the group off the pods; where they differ, the most demanding one speaks."""
+        _sort(self._sizes, changed.min_member or 0, step)
+        _sort(self._queues, changed.queue, step)
+        self._named += step * changed.named
+        self._native += step * changed.native
+        size = self._sizes[-1] if self._sizes else 0
+        names_a_group = self.is_named and not size and not self.is_native
+        if not self._memberships or names_a_group:
+            self.made = None
+            return
+        namespace, _, name = changed.key.partition("/")
+        self.made = PodGroup(
+            namespace=namespace,
+            name=name,
+            min_member=size or 1,
+            queue=self._queues[-1],
+            dialect=NATIVE if self.is_native else UNWRITTEN,
+        )
+
+    def made_since(self) -> PodGroup | None:
+        """Give the group its pods make, as old as its oldest pod."""
+        if self.made is None:
+            return None
+        return replace(self.made, created=min(pod.created for pod in self.pods.values()))
+
+
+def _add(counts: dict[str, int], name: str, step: int) -> None:
+    """Count, and forget what is not there any more: roles have any names, and gangs last long."""
+    counts[name] = counts.get(name, 0) + step
+    if not counts[name]:
+        del counts[name]
+
+
+def _sort(values: list[Value], value: Value, step: int) -> None:
+    """Put *value* in its place, or take it out of there.
+
+    That takes a search: each of thousands of pods may say something else, and to look at all of
+    them for every one that comes or goes would keep whoever waits for the lock.
+    """
+    place = bisect_left(values, value)
+    if step > 0:
+        values.insert(place, value)
+    else:
+        del values[place]

@@ -1,0 +1,370 @@
+"""What every node offers and what its pods take up, kept as arrays while changes come in.
+
+A node has a slot in the arrays as long as it exists or pods name it, so pods may be heard of
+before their node. Rows and columns are put in order only when a table is asked for.
+
+Only nodes make columns. Whatever else pods ask for, and anybody may write any name, is counted
+beside the arrays, and moves in when a node offers it.
+
+One thread writes at a time. `idle` may be called by any thread without a lock: each change of a
+row is a single numpy call, which no other Python thread can interrupt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.model.node import UNLIMITED, Amounts, Node, NodeFacts, NodeTable, Ports
+from extender.model.pod import HostPort, Shape
+from extender.model.resources import CPU, MEMORY, PODS, Resources
+
+_FIRST = (CPU, MEMORY, PODS)
+#: No cluster has as many kinds of resources; names beyond are left to kube-scheduler.
+_MOST_COLUMNS = 128
+#: Nor has one node; so no node alone can use up all columns.
+_MOST_OF_ONE_NODE = 64
+#: Amounts in all remembered vectors together; when they are reached, the memory starts afresh.
+_REMEMBERED_AMOUNTS = 250_000
+_NO_PORTS = Ports()
+
+
+class _Arrays(NamedTuple):
+    """One row per slot, one column per resource; replaced together, so that readers agree."""
+
+    allocatable: Amounts
+    used: Amounts
+    releasing: Amounts
+    promised: Amounts
+
+    @classmethod
+    def zeros(cls, rows: int, columns: int) -> _Arrays:
+        return cls(*(np.zeros((rows, columns), dtype=np.int64) for _ in cls._fields))
+
+    def grown(self, rows: int, columns: int) -> _Arrays:
+        new = _Arrays.zeros(rows, columns)
+        for old_array, new_array in zip(self, new, strict=True):
+            new_array[: old_array.shape[0], : old_array.shape[1]] = old_array
+        return new
+
+
+class _Vector(NamedTuple):
+    """What a pod takes up, as a row, and what of it has no column."""
+
+    row: Amounts
+    elsewhere: tuple[tuple[str, int], ...]
+
+
+class _Beside:
+    """Amounts of which no node offers anything, by name and slot: used, releasing, promised."""
+
+    def __init__(self) -> None:
+        self._amounts: dict[str, dict[int, tuple[int, int, int]]] = {}
+
+    def add(self, slot: int, amounts: tuple[tuple[str, int], ...], steps: tuple[int, ...]) -> None:
+        """Count *amounts* so many times as used, as releasing and as promised."""
+        for name, amount in amounts:
+            slots = self._amounts.setdefault(name, {})
+            used, releasing, promised = slots.get(slot, (0, 0, 0))
+            used, releasing = used + amount * steps[0], releasing + amount * steps[1]
+            promised += amount * steps[2]
+            if used or releasing or promised:
+                slots[slot] = (used, releasing, promised)
+                continue
+            slots.pop(slot, None)
+            if not slots:
+                del self._amounts[name]
+
+    def put(self, slot: int, name: str, amounts: Sequence[int]) -> None:
+        """Count what has no column any more: used, releasing, promised."""
+        used, releasing, promised = amounts
+        self._amounts.setdefault(name, {})[slot] = (used, releasing, promised)
+
+    def take(self, name: str) -> dict[int, tuple[int, int, int]]:
+        """Give up what is counted of *name*, because it has a column now."""
+        return self._amounts.pop(name, {})
+
+
+class _Order(NamedTuple):
+    """How the arrays are read; snapshots share it until a node changes."""
+
+    facts: NodeFacts
+    dimensions: tuple[str, ...]
+    #: Rows by name of node, columns by dimension.
+    cells: tuple[npt.NDArray[np.intp], ...]
+    allocatable: Amounts
+
+
+class Rooms:
+    """The room of all nodes."""
+
+    def __init__(self, changed: Callable[[str], None] = lambda node: None) -> None:
+        #: Told, afterwards, the name of a node whose idle room changed.
+        self._tell_changed = changed
+        #: Columns in the order in which they were made; replaced as a whole, for readers.
+        self._names: tuple[str, ...] = _FIRST
+        self._columns: dict[str, int] = {name: at for at, name in enumerate(_FIRST)}
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._occupants: list[int] = []
+        #: By slot, the moment of its last change; no two changes share one.
+        self._changed: list[int] = []
+        self._moments = count(1)
+        #: Idle room as it was at some moment.
+        self._idle: dict[str, tuple[int, Resources]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._arrays = _Arrays.zeros(64, 8)
+        self._beside = _Beside()
+        #: By what pods take up; not by their shapes, of which some are large.
+        self._vectors: dict[Resources, _Vector] = {}
+        self._remembered = 0
+        self._ports: dict[str, Ports] = {}
+        self._order: _Order | None = None
+
+    def put(self, node: Node) -> None:
+        """Take a node in as it is now."""
+        slot = self._slot(node.name)
+        self._make_columns(_foremost(node.allocatable, self._columns), slot)
+        row = self._vector_of(node.allocatable).row
+        if PODS not in node.allocatable:
+            row[self._columns[PODS]] = UNLIMITED
+        self._arrays.allocatable[slot] = row
+        self._changed[slot] = next(self._moments)
+        self._nodes[node.name] = node
+        self._order = None
+        self._tell_changed(node.name)
+
+    def drop(self, name: str) -> None:
+        """Forget a node; pods that still name it keep their slot."""
+        del self._nodes[name]
+        self._idle.pop(name, None)
+        self._arrays.allocatable[self._slots[name]] = 0
+        self._order = None
+        self._tidy(name)
+        self._tell_changed(name)
+
+    def occupy(self, node: str, shape: Shape, *, releasing: bool) -> None:
+        """Count a pod on *node*."""
+        self._count(node, shape, 1, releasing)
+
+    def vacate(self, node: str, shape: Shape, *, releasing: bool) -> None:
+        """Count a pod on *node* no more."""
+        self._count(node, shape, -1, releasing)
+        self._tidy(node)
+
+    def give_up(self, node: str, shape: Shape) -> None:
+        """Expect the room of a pod no more that was on its way out and is there still."""
+        slot, vector = self._slot(node), self._vector(shape)
+        self._arrays.releasing[slot] -= vector.row
+        if vector.elsewhere:
+            self._beside.add(slot, vector.elsewhere, (0, -1, 0))
+
+    def _count(self, node: str, shape: Shape, step: int, releasing: bool) -> None:
+        slot = self._slot(node)
+        vector = self._vector(shape)
+        self._arrays.used[slot] += step * vector.row
+        if releasing:
+            self._arrays.releasing[slot] += step * vector.row
+        if vector.elsewhere:
+            self._beside.add(slot, vector.elsewhere, (step, step if releasing else 0, 0))
+        self._changed[slot] = next(self._moments)
+        self._occupants[slot] += step
+        if shape.host_ports:
+            self._take_ports(node, shape.host_ports, step)
+        self._tell_changed(node)
+
+    def idle(self, name: str) -> Resources | None:
+        """Give what *name* has left beside the pods on it; None for an unknown node."""
+        slot = self._slots.get(name)
+        if name not in self._nodes or slot is None:
+            return None
+        changed = self._changed[slot]
+        known = self._idle.get(name)
+        if known is not None and known[0] == changed:
+            return known[1]
+        idle = self._count_idle(slot)
+        # If the row changes meanwhile, its moment is another one and this is never used.
+        self._idle[name] = (changed, idle)
+        return idle
+
+    def _count_idle(self, slot: int) -> Resources:
+        arrays = self._arrays
+        free = (arrays.allocatable[slot] - arrays.used[slot]).tolist()
+        # A row may be wider than the names, or, if it is a moment older, narrower.
+        return Resources(zip(self._names, free, strict=False))
+
+    def ports(self, name: str) -> Ports:
+        """Give the host ports taken on *name*, by pods and by what the last table showed."""
+        return self._ports.get(name, _NO_PORTS)
+
+    def promise(self, steps: Iterable[tuple[str, Shape, int]]) -> None:
+        """Count promises made (+1) and those kept or withdrawn (-1), by node and shape."""
+        places: dict[tuple[Shape, int], list[int]] = {}
+        left: list[str] = []
+        for node, shape, step in steps:
+            slot = self._slot(node)
+            self._occupants[slot] += step
+            places.setdefault((shape, step), []).append(slot)
+            if step < 0:
+                left.append(node)
+            if shape.host_ports:
+                self._take_ports(node, shape.host_ports, step)
+        for (shape, step), slots in places.items():
+            vector = self._vector(shape)
+            np.add.at(self._arrays.promised, slots, step * vector.row)
+            if vector.elsewhere:
+                for slot in slots:
+                    self._beside.add(slot, vector.elsewhere, (0, 0, step))
+        for node in left:
+            self._tidy(node)
+
+    def table(self) -> NodeTable:
+        """Copy the figures; promised pods count as if they were on their nodes."""
+        order = self._order or self._sort()
+        cells, facts = order.cells, order.facts
+        return NodeTable(
+            facts=facts,
+            dimensions=order.dimensions,
+            allocatable=order.allocatable,
+            used=_frozen(self._arrays.used[cells] + self._arrays.promised[cells]),
+            releasing=_frozen(self._arrays.releasing[cells]),
+            ports={name: taken for name, taken in self._ports.items() if name in facts.index},
+        )
+
+    def _sort(self) -> _Order:
+        """Put rows and columns in order; only what some node offers is a dimension."""
+        nodes = tuple(self._nodes[name] for name in sorted(self._nodes))
+        rows = np.array([self._slots[node.name] for node in nodes], dtype=np.intp)
+        offered = np.any(self._arrays.allocatable, axis=0)
+        rest = [name for name, at in self._columns.items() if offered[at] and name not in _FIRST]
+        dimensions = (*_FIRST, *sorted(rest))
+        columns = np.array([self._columns[name] for name in dimensions], dtype=np.intp)
+        cells = np.ix_(rows, columns)
+        self._order = _Order(
+            NodeFacts(nodes, {node.name: row for row, node in enumerate(nodes)}),
+            dimensions,
+            cells,
+            _frozen(self._arrays.allocatable[cells]),
+        )
+        return self._order
+
+    def _slot(self, name: str) -> int:
+        slot = self._slots.get(name)
+        if slot is not None:
+            return slot
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = len(self._occupants)
+            self._occupants.append(0)
+            self._changed.append(0)
+            if slot >= len(self._arrays.used):
+                self._resize(2 * slot, self._arrays.used.shape[1])
+        self._slots[name] = slot
+        return slot
+
+    def _tidy(self, name: str) -> None:
+        """Free the slot of a node that is neither there nor named by anybody."""
+        slot = self._slots.get(name)
+        if slot is not None and not self._occupants[slot] and name not in self._nodes:
+            del self._slots[name]
+            self._free.append(slot)
+
+    def _take_ports(self, node: str, ports: tuple[HostPort, ...], step: int) -> None:
+        taken = self._ports.get(node, _NO_PORTS)
+        left = taken.plus(ports) if step > 0 else taken.minus(ports)
+        if left:
+            self._ports[node] = left
+        else:
+            self._ports.pop(node, None)
+
+    def _vector(self, shape: Shape) -> _Vector:
+        vector = self._vectors.get(shape.requests)
+        if vector is None:
+            self._remembered += len(shape.requests) + len(self._columns)
+            if self._remembered >= _REMEMBERED_AMOUNTS:
+                self._forget_vectors()
+            vector = self._vectors[shape.requests] = self._vector_of(shape.requests)
+        return vector
+
+    def _vector_of(self, amounts: Resources) -> _Vector:
+        row = np.zeros(self._arrays.used.shape[1], dtype=np.int64)
+        elsewhere = []
+        for name, amount in amounts.items():
+            column = self._columns.get(name)
+            if column is not None:
+                row[column] = amount
+            elif amount:
+                elsewhere.append((name, amount))
+        return _Vector(row, tuple(elsewhere))
+
+    def _make_columns(self, names: Sequence[str], slot: int) -> None:
+        """Let what the node in *slot* is about to offer have columns."""
+        new = [name for name in names if name not in self._columns]
+        if not new:
+            return
+        unused = self._unused(names, slot) if len(self._columns) + len(new) > _MOST_COLUMNS else []
+        for name in new:
+            column = len(self._columns)
+            if column >= _MOST_COLUMNS:
+                if not unused:
+                    break
+                column = self._move_out(unused.pop())
+            elif column >= self._arrays.used.shape[1]:
+                self._resize(len(self._arrays.used), 2 * self._arrays.used.shape[1])
+            self._columns[name] = column
+            self._move_in(name, column)
+            self._names = (*self._names[:column], name, *self._names[column + 1 :])
+        self._forget_vectors()
+
+    def _unused(self, names: Sequence[str], slot: int) -> list[str]:
+        """Name the columns of which no node offers anything, once the one in *slot* has *names*."""
+        offered = self._arrays.allocatable.copy()
+        offered[slot] = 0
+        kept = {*_FIRST, *names}
+        used = np.any(offered, axis=0)
+        return [name for name, at in self._columns.items() if not used[at] and name not in kept]
+
+    def _move_out(self, name: str) -> int:
+        """Count beside the arrays what had a column, and give the column, empty."""
+        column = self._columns.pop(name)
+        counted = [array[:, column].copy() for array in self._arrays[1:]]
+        for array in self._arrays:
+            array[:, column] = 0
+        for slot in np.flatnonzero(np.any(counted, axis=0)).tolist():
+            self._beside.put(slot, name, [int(amounts[slot]) for amounts in counted])
+        return column
+
+    def _move_in(self, name: str, column: int) -> None:
+        """Count in the arrays what was counted beside them."""
+        arrays = self._arrays
+        for slot, (used, releasing, promised) in self._beside.take(name).items():
+            arrays.used[slot, column] = used
+            arrays.releasing[slot, column] = releasing
+            arrays.promised[slot, column] = promised
+            self._changed[slot] = next(self._moments)
+
+    def _forget_vectors(self) -> None:
+        self._vectors.clear()
+        self._remembered = 0
+
+    def _resize(self, rows: int, columns: int) -> None:
+        self._arrays = self._arrays.grown(rows, columns)
+        self._forget_vectors()
+
+
+def _foremost(offered: Resources, known: Container[str]) -> list[str]:
+    """Name what a node offers, at most so much of it: the known first, then Kubernetes' own."""
+    names = [name for name, amount in offered.items() if amount > 0]
+    if len(names) > _MOST_OF_ONE_NODE:
+        names.sort(key=lambda name: (name not in known, "/" in name, name))
+    return names[:_MOST_OF_ONE_NODE]
+
+
+def _frozen(amounts: Amounts) -> Amounts:
+    amounts.flags.writeable = False
+    return amounts

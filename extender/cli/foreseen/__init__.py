@@ -1,1 +1,0 @@
-"""What do people type to see what would happen?"""

@@ -1,1 +1,0 @@
-"""What is asked of a running extender: by which names, and what it answers."""

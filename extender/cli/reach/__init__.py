@@ -1,1 +1,0 @@
-"""Where the extender is: where somebody says, or in the cluster that kubectl would ask."""

@@ -1,1 +1,0 @@
-"""What do people watch? The demo: its story, its picture, its end."""

@@ -1,0 +1,212 @@
+"""An API server in memory: Kubernetes objects as plain dicts, told to whoever listens.
+
+It implements the ports through which the extender acts (bind, wake, read a PodGroup), and keeps
+the same rules: a binding checks the uid, a pod is bound once, a nomination wakes.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+from extender.clock import timestamp
+from extender.model.gang import GangKey, PodGroup
+from extender.ports import (
+    BindOrder,
+    BindOutcome,
+    BindResult,
+    Clock,
+    EvictOrder,
+    EvictOutcome,
+    EvictResult,
+    Notice,
+    Settle,
+    Subject,
+    WakeOrder,
+    Whose,
+)
+
+Object: TypeAlias = dict[str, Any]
+#: Told of every change: ADDED, MODIFIED or DELETED, and the object.
+Listener: TypeAlias = Callable[[str, Object], None]
+
+
+class SimCluster:
+    """Nodes, pods and PodGroups; every change reaches the listeners in order."""
+
+    def __init__(self, read_group: Callable[[Object], PodGroup], clock: Clock) -> None:
+        self._read_group = read_group
+        self._clock = clock
+        self._objects: dict[tuple[str, str, str], Object] = {}
+        self._listeners: list[Listener] = []
+        self._lock = threading.RLock()
+        self._uids = itertools.count(1)
+
+    def listen(self, listener: Listener) -> None:
+        """Tell *listener* of everything there is and of every change to come."""
+        with self._lock:
+            for existing in self._objects.values():
+                listener("ADDED", existing)
+            self._listeners.append(listener)
+
+    def create(self, thing: Object, *, keep_uid: bool = False) -> Object:
+        """Store *thing* under a new uid, or under the one it brings."""
+        with self._lock:
+            stored = copy.deepcopy(thing)
+            about = stored["metadata"]
+            if not keep_uid:
+                about["uid"] = f"sim-{next(self._uids):06d}"
+            about.setdefault("creationTimestamp", timestamp(self._clock.now()))
+            self._objects[_key(stored)] = stored
+            self._tell("ADDED", stored)
+            return stored
+
+    def delete(self, kind: str, namespace: str, name: str) -> None:
+        """Remove an object at once."""
+        with self._lock:
+            gone = self._objects.pop((kind, namespace, name), None)
+            if gone is not None:
+                self._tell("DELETED", gone)
+
+    def change(self, thing: Object, change: Callable[[Object], None]) -> None:
+        """Replace *thing* by a changed copy; listeners keep what they were given."""
+        with self._lock:
+            current = self._objects.get(_key(thing))
+            if current is None or current["metadata"]["uid"] != thing["metadata"]["uid"]:
+                return
+            changed = copy.deepcopy(current)
+            change(changed)
+            self._objects[_key(changed)] = changed
+            self._tell("MODIFIED", changed)
+
+    def all(self, kind: str) -> list[Object]:
+        """Give every object of *kind*."""
+        with self._lock:
+            return [thing for (each, _, _), thing in self._objects.items() if each == kind]
+
+    def find(self, kind: str, uid: str) -> Object | None:
+        """Give the very object, None when it is gone."""
+        return next((each for each in self.all(kind) if each["metadata"]["uid"] == uid), None)
+
+    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+        """Bind this very pod, only once, and only to a node that there is."""
+        for order in orders:
+            settle(order, self._bind(order))
+
+    def read(self, group: PodGroup) -> Future[PodGroup | None]:
+        """Give the PodGroup as it is now."""
+        with self._lock:
+            found = self._objects.get(("PodGroup", group.namespace, group.name))
+        return settled(self._read_group(found) if found else None)
+
+    def wake(self, orders: Sequence[WakeOrder]) -> None:
+        """Nominate each pod to its node; whoever listens as kube-scheduler looks at it again."""
+        for order in orders:
+            with self._lock:
+                pod = self._objects.get(("Pod", order.namespace, order.name))
+            if pod is not None:
+                self.change(pod, lambda it, node=order.nomination: _nominate(it, node))  # type: ignore[misc]
+
+    def _bind(self, order: BindOrder) -> BindOutcome:
+        with self._lock:
+            pod = self._objects.get(("Pod", order.namespace, order.name))
+            if pod is None or pod["metadata"]["uid"] != order.uid:
+                return BindOutcome(BindResult.LOST, "the pod is gone")
+            if order.whose is Whose.UNKNOWN:
+                # Our watch is never behind here: who is unknown there is nobody's to bind.
+                return BindOutcome(BindResult.FAILED, "this extender may not decide now")
+            if pod["spec"].get("nodeName", order.node) != order.node:
+                return BindOutcome(BindResult.LOST, "the pod is on another node")
+
+            if ("Node", "", order.node) not in self._objects:
+                return BindOutcome(BindResult.FAILED, "the chosen node does not exist")
+
+            def seat(it: Object) -> None:
+                it["spec"]["nodeName"] = order.node
+                it["status"]["phase"] = "Running"
+
+            self.change(pod, seat)
+            return BindOutcome(BindResult.BOUND)
+
+    def _tell(self, verb: str, thing: Object) -> None:
+        for listener in self._listeners:
+            listener(verb, thing)
+
+
+def _key(thing: Object) -> tuple[str, str, str]:
+    about = thing["metadata"]
+    return thing["kind"], about.get("namespace", ""), about["name"]
+
+
+def _nominate(pod: Object, node: str) -> None:
+    pod["status"]["nominatedNodeName"] = node
+
+
+def settled(value: Any) -> Future[Any]:
+    """Give a future that waits for nothing."""
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+class SimEvictor:
+    """Pods leave at once."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Delete the pods."""
+        for order in orders:
+            self._cluster.delete("Pod", order.namespace, order.name)
+        return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
+
+    def take_back(
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
+    ) -> None:
+        """Let a gang that was bound in part leave; whoever made its pods makes new ones."""
+        leaves(gang)
+        self.evict(orders)
+
+
+class SimStatus:
+    """Status lies in the objects themselves."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+
+    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
+        """Give the status as it is."""
+        found = self._cluster.find(subject.kind, subject.uid)
+        return settled(found.get("status", {}) if found else None)
+
+    def write(
+        self, subject: Subject, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        """Merge *status* into what is there."""
+        found = self._cluster.find(subject.kind, subject.uid)
+        if found is None:
+            return settled(None)
+        merged = {**found.get("status", {}), **status}
+        self._cluster.change(found, lambda it: it.update(status=merged))
+        return settled(merged)
+
+
+class SimAnnouncer:
+    """Keeps the notices for whoever wants to read them."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+
+    def announce(self, notice: Notice) -> None:
+        """Take *notice* in."""
+        self.notices.append(notice)

@@ -1,0 +1,199 @@
+"""The extender, kube-scheduler in miniature and whoever owns the gangs, running in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+from urllib.request import urlopen
+
+import msgspec
+import uvloop
+
+from extender.cache.cluster import Cluster
+from extender.clock import SystemClock
+from extender.demo.cluster import Object, SimAnnouncer, SimCluster, SimEvictor, SimStatus
+from extender.demo.scheduler import SimScheduler
+from extender.demo.story import Witness
+from extender.demo.workloads import Tenants
+from extender.hooks.server import HookPort
+from extender.kube.decode import podgroups, resources
+from extender.kube.decode.decoder import Codec
+from extender.metrics import Metrics
+from extender.model.gang import VOLCANO, PodGroup
+from extender.planner import policy_parser
+from extender.ports import Clock, ClusterPorts, Mandate
+from extender.settings import Settings, label_pairs
+from extender.tls.server import Certificates
+from extender.web.server import PagePort
+from extender.wiring import Runtime
+
+_CLOCK = SystemClock()
+
+
+def embed(
+    settings: Settings,
+    loop: asyncio.AbstractEventLoop,
+    simulated: SimCluster,
+    certificates: Sequence[Certificates] = (),
+    clock: Clock = _CLOCK,
+) -> Runtime:
+    """Put an extender together for a simulated cluster."""
+    schedulers = frozenset(settings.scheduler_name)
+    node_labels = label_pairs(settings.node_selector)
+    exempt = frozenset(settings.exempt_namespace)
+
+    def reach(cluster: Cluster, _: Metrics, __: Mandate) -> ClusterPorts:
+        evictor = SimEvictor(simulated)
+        return ClusterPorts(
+            binder=simulated,
+            groups=simulated,
+            waker=simulated,
+            evictor=evictor,
+            undo=evictor,
+            status=SimStatus(simulated),
+            announcer=SimAnnouncer(),
+            start=lambda: _let_hear(cluster, simulated, schedulers, node_labels, exempt),
+            stop=lambda: None,
+            aclose=lambda: asyncio.sleep(0),
+        )
+
+    return Runtime(settings, loop, clock, reach, certificates)
+
+
+def read_group(thing: Object) -> PodGroup:
+    """Read a PodGroup of the simulated cluster as if it came from the API server."""
+    return podgroups.to_group(msgspec.convert(thing, podgroups.RawGroup), VOLCANO)
+
+
+def _let_hear(
+    cluster: Cluster,
+    simulated: SimCluster,
+    schedulers: frozenset[str],
+    node_labels: frozenset[tuple[str, str]],
+    exempt: frozenset[str],
+) -> None:
+    """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
+    codecs: dict[str, Codec[Any]] = {
+        "Node": resources.nodes(node_labels),
+        "Pod": resources.pods(schedulers, exempt),
+        "PodGroup": resources.groups(VOLCANO, exempt),
+        "Queue": resources.queues(VOLCANO),
+    }
+
+    def hear(verb: str, thing: Object) -> None:
+        line = codecs[thing["kind"]].line(msgspec.json.encode({"type": verb, "object": thing}))
+        if line.change is not None:
+            cluster.apply(line.change)
+
+    simulated.listen(hear)
+
+
+_ASK_S = 5.0
+#: Makes the port that shows the pages.
+MakePort = Callable[[Runtime], PagePort]
+
+
+def _read_only(runtime: Runtime) -> PagePort:
+    return PagePort(runtime.pages)
+
+
+class Embedded:
+    """Runs from `with` to the end of the block; *cluster* is what it decides for."""
+
+    def __init__(self, pages: MakePort = _read_only) -> None:
+        self.cluster = SimCluster(read_group, SystemClock())
+        self.tenants = Tenants(self.cluster)
+        self.witness = Witness(self.cluster)
+        self._make_pages = pages
+        self._folder = tempfile.TemporaryDirectory(prefix="gang-extender-")
+        self._policy = Path(self._folder.name, "policy.yaml")
+        self.set_policy(policy_parser.DEFAULT_TEXT)
+        # Listening before anybody else can take the ports.
+        self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        hooks, ops = (_address(each) for each in self._sockets)
+        self._settings = Settings(listen=hooks, ops_listen=ops, config=str(self._policy))
+        self._scheduler = SimScheduler(self.cluster, f"http://{hooks}")
+        self._runtime: Runtime | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = asyncio.Event()
+        self._told: dict[str, Any] = {"queues": [], "gangs": [], "kept": []}
+        self._up = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="embedded", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where people look."""
+        return f"http://{self._settings.ops_listen}/"
+
+    @property
+    def assumed(self) -> dict[str, str]:
+        """Give the node of every pod, by uid, that is bound or on the way."""
+        return self._scheduler.assumed
+
+    def set_policy(self, text: str) -> None:
+        """Put another policy file in the place of the one in force; the next pass reads it."""
+        whole = self._policy.with_suffix(".new")
+        whole.write_text(text, encoding="utf-8")
+        whole.replace(self._policy)
+
+    def plan(self) -> dict[str, Any]:
+        """Ask the operations port for the last plan; while it is busy, the one before stands."""
+        url = f"http://{self._settings.ops_listen}/api/v1/plan"
+        with suppress(OSError), urlopen(url, timeout=_ASK_S) as answer:
+            self._told = json.load(answer)
+        return self._told
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._up.wait()
+        if self._failure is not None:
+            self._folder.cleanup()
+            raise self._failure
+        self.tenants.start()
+        self._scheduler.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.tenants.stop()
+        self._scheduler.stop()
+        if self._runtime is not None and self._loop is not None:
+            self._runtime.drain()
+            self._runtime.stop()
+            self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join()
+        self._folder.cleanup()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._live())
+        except BaseException as error:
+            self._failure = error
+            self._up.set()
+
+    async def _live(self) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self._runtime = runtime = embed(self._settings, loop, self.cluster)
+        runtime.start()
+        hooks, ops = self._sockets
+        port = HookPort(runtime.hooks, runtime.pages.metrics, loop)
+        await port.listen(hooks)
+        pages = self._make_pages(runtime)
+        pages.start(ops)
+        self._up.set()
+        await self._ending.wait()
+        await port.close(grace_s=0)
+        pages.stop(grace_s=0)
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()
+    return f"{host}:{port}"

@@ -1,0 +1,238 @@
+"""The demo's form: gangs that whoever looks at the page submits to the embedded cluster.
+
+It is no part of the extender and lives where only the demo reaches: pages of `serve` change
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from flask import Blueprint, Response, redirect, request
+from flask.typing import ResponseReturnValue
+
+from extender.demo.embedded import MakePort
+from extender.demo.workloads import GangWish, Tenants
+from extender.errors import BadInput
+from extender.hooks.limits import Refusal
+from extender.settings import is_loopback
+from extender.text import shown
+from extender.web.app import Pages
+from extender.web.dashboard.routes import Site
+from extender.web.page_worker import Inquiry
+from extender.web.server import LIMITS, PageConnection, PagePort
+from extender.wiring import Runtime
+
+#: As the API server would have it.
+_NAME = re.compile("[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+_MOST_GANGS, _MOST_PODS = 24, 200
+
+
+class Field(NamedTuple):
+    """A field of the form that takes a number."""
+
+    label: str
+    least: int
+    most: int
+    usual: int
+
+
+FIELDS = {
+    "pods": Field("pods", 1, 36, 6),
+    "least": Field("of these at least, at once", 1, 36, 6),
+    "cpus": Field("cpus of each", 1, 9, 3),
+    "gibibytes": Field("GiB of memory of each", 1, 18, 2),
+    "seconds": Field("seconds of work", 1, 3600, 20),
+}
+
+
+class GangForm:
+    """Shut while the story is told, which others would change; then open to who comes."""
+
+    PATH = "submit"
+    TITLE = "Submit a gang"
+    QUEUES = ("lab", "ops")
+
+    def __init__(self) -> None:
+        self._tenants: Tenants | None = None
+
+    def open(self, tenants: Tenants) -> None:
+        """Take gangs from now on."""
+        self._tenants = tenants
+
+    def blueprint(self, site: Site) -> Blueprint:
+        """Give the routes; pages look like those of *site*."""
+        routes = Blueprint("form", __name__, template_folder="templates")
+
+        def ask() -> ResponseReturnValue:
+            return self._page(site, {}, "")
+
+        def submit() -> ResponseReturnValue:
+            given = {name: request.form.get(name, "") for name in ("name", "queue", *FIELDS)}
+            try:
+                self.submit(given)
+            except BadInput as error:
+                return self._page(site, given, str(error), 422)
+            # Never 200: what was submitted is not a page that is given again.
+            return redirect(self.PATH, 303)
+
+        routes.add_url_rule(f"/{self.PATH}", "ask", ask, methods=["GET"])
+        routes.add_url_rule(f"/{self.PATH}", "submit", submit, methods=["POST"])
+        return routes
+
+    def submit(self, given: Mapping[str, str]) -> GangWish:
+        """Create the gang that was asked for, or say in a sentence why not."""
+        if self._tenants is None:
+            raise BadInput("the story is still being told; submit it again when it is over")
+        wish = read(given, self.QUEUES)
+        there = self._tenants.gangs
+        if any(each.name == wish.name for each in there):
+            raise BadInput(f"there is a gang {wish.name} already; choose another name")
+        if len(there) >= _MOST_GANGS or sum(each.size for each in there) + wish.size > _MOST_PODS:
+            raise BadInput(
+                f"more than {_MOST_GANGS} gangs or {_MOST_PODS} pods at a time are too many for a"
+                " demo; wait until some have ended"
+            )
+        self._tenants.submit(wish)
+        return wish
+
+    def _page(
+        self, site: Site, given: Mapping[str, str], problem: str, status: int = 200
+    ) -> Response:
+        page = site.beside(
+            "submit.html",
+            self.PATH,
+            self.TITLE,
+            {
+                "given": given,
+                "problem": problem,
+                "fields": FIELDS,
+                "choices": self.QUEUES,
+                "is_open": self._tenants is not None,
+            },
+            status,
+        )
+        # Without any referrer a browser says of its form that it comes from nowhere.
+        page.headers["referrer-policy"] = "same-origin"
+        return page
+
+
+def read(given: Mapping[str, str], queues: tuple[str, ...]) -> GangWish:
+    """Read a wish from the fields of the form."""
+    name = given.get("name", "")
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{shown(name)} cannot be the name of a gang; write up to 40 of a-z, 0-9 and -"
+        )
+    queue = given.get("queue", "")
+    if queue not in queues:
+        raise BadInput(f"there is no queue {shown(queue)}; choose {' or '.join(queues)}")
+    numbers = {key: _number(given.get(key, ""), field) for key, field in FIELDS.items()}
+    if numbers["least"] > numbers["pods"]:
+        raise BadInput(
+            f"at least {numbers['least']} of {numbers['pods']} pods cannot be; ask for fewer"
+        )
+    return GangWish(
+        name=name,
+        queue=queue,
+        size=numbers["pods"],
+        least=numbers["least"],
+        each={"cpu": str(numbers["cpus"]), "memory": f"{numbers['gibibytes']}Gi"},
+        lasts_s=float(numbers["seconds"]),
+    )
+
+
+def _number(text: str, field: Field) -> int:
+    if re.fullmatch("[0-9]{1,4}", text) and field.least <= int(text) <= field.most:
+        return int(text)
+    raise BadInput(
+        f"{field.label}: {shown(text)} is not a number from {field.least} to {field.most}"
+    )
+
+
+#: A form that is filled in honestly has some hundred bytes.
+MOST_BYTES = 4096
+_MEDIA = b"application/x-www-form-urlencoded"
+_ELSEWHERE = Refusal(403, "browser", "a gang is submitted from the page of the demo itself")
+_HOST = Refusal(403, "host", "open the page at the address that the demo shows")
+_MEDIA_TYPE = Refusal(415, "media_type", f"a form is sent as {_MEDIA.decode()}")
+_LONG = Refusal(413, "body", f"the form is over {MOST_BYTES} bytes")
+
+
+class FormPort(PagePort):
+    """Shows pages, and takes the form."""
+
+    def __init__(self, pages: Pages) -> None:
+        super().__init__(pages, limits=replace(LIMITS, body=MOST_BYTES))
+
+    def connection(self) -> asyncio.Protocol:
+        """Make the protocol of a new connection."""
+        return FormConnection(self)
+
+
+class FormConnection(PageConnection):
+    """One connection of somebody who looks, and may submit."""
+
+    def _called(self) -> None:
+        path = self._url.partition(b"?")[0]
+        if self._parser.get_method() != b"POST" or path != f"/{GangForm.PATH}".encode():
+            super()._called()
+            return
+        refusal = judge(self._headers) or (_LONG if self._size > MOST_BYTES else None)
+        if refusal is not None:
+            self._turn_away(refusal)
+            return
+        body, self._body = bytes(self._body), b""
+        self._wait()
+        self._port.desk.ask(
+            Inquiry(
+                method=b"POST",
+                path=path,
+                since=time.monotonic(),
+                is_wanted=lambda: not self._is_over,
+                take=self._take,
+                form=body,
+            )
+        )
+
+
+def judge(headers: list[tuple[bytes, bytes]]) -> Refusal | None:
+    """Say why a form is not taken: it must come from a page of ours, at an address of ours."""
+    said: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
+        said.setdefault(name.lower(), []).append(value.strip())
+    hosts, origins = said.get(b"host", []), said.get(b"origin", [])
+    if len(hosts) != 1 or not is_loopback(_name(hosts[0])):
+        return _HOST
+    if origins != [b"http://" + hosts[0]]:
+        return _ELSEWHERE
+    if any(site != b"same-origin" for site in said.get(b"sec-fetch-site", ())):
+        return _ELSEWHERE
+    types = said.get(b"content-type", [])
+    if len(types) != 1 or types[0].partition(b";")[0].strip().lower() != _MEDIA:
+        return _MEDIA_TYPE
+    return None
+
+
+def with_form(form: GangForm | None) -> MakePort:
+    """Say how the port is made: with *form*, or without any way to change something."""
+
+    def make(runtime: Runtime) -> PagePort:
+        if form is None:
+            return PagePort(runtime.pages)
+        site = runtime.pages.site
+        site.sections.append((form.PATH, form.TITLE))
+        runtime.pages.register_blueprint(form.blueprint(site))
+        return FormPort(runtime.pages)
+
+    return make
+
+
+def _name(host: bytes) -> str:
+    text = host.decode("latin-1").lower()
+    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]

@@ -1,1 +1,0 @@
-"""The looking: what a cluster, an extender and a file say, read and never written."""

@@ -1,1 +1,0 @@
-"""One module for each kind of trap: from what was seen to what somebody stepped into."""

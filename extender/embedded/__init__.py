@@ -1,1 +1,0 @@
-"""The whole extender on a simulated cluster, in one process, behind real HTTP."""

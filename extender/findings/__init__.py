@@ -1,0 +1,1 @@
+"""Misconfiguration of queues, namespaces and permissions."""

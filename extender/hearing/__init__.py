@@ -1,1 +1,0 @@
-"""Who asks us? A record of the kube-scheduler behind every scheduler name we serve."""

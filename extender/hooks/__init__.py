@@ -1,0 +1,1 @@
+"""The hooks that kube-scheduler calls: filter, prioritize, preempt and bind."""

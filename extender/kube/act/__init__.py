@@ -1,1 +1,0 @@
-"""What we write: bindings, wake-ups, evictions, status, events."""

@@ -1,1 +1,0 @@
-"""The way to the API server: connections, credentials, pace."""

@@ -1,0 +1,337 @@
+"""PodGroups and Queues of every family of CRDs we read.
+
+Volcano's fields are the superset; the others leave some out. An object that cannot be used is
+kept with a sentence that says why, so that its owner can find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from extender.durations import span_s
+from extender.errors import BadQuantity
+from extender.kube.decode.decoder import OddMeta
+from extender.kube.decode.limits import (
+    MOST_ROLES,
+    brief,
+    excess_of_members,
+    excess_of_names,
+    excess_of_text,
+    short,
+    some,
+)
+from extender.kube.decode.pods import DURATION, NO_GANG, unreadable
+from extender.kube.decode.raw import Quantities, RawGroupMeta, RawQueueMeta
+from extender.model.gang import Phase, PodGroup
+from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE
+from extender.model.queue import Queue, QueueState
+from extender.model.resources import NOTHING, Resources
+
+#: An annotation that says more is left behind.
+_LONGEST = 256
+_LEND = "gang-extender.io/lend-guarantee"
+#: What plugins of Volcano read that have no counterpart here: tdm, cdp; nodegroup.
+_IDLE_MARKS = (
+    "volcano.sh/revocable-zone", "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable",
+    "volcano.sh/cooldown-time",
+)  # fmt: skip
+_IDLE_QUEUE_MARKS = ("volcano.sh/nodegroup-resource-limits",)
+#: A quota counts what is requested under this prefix too, and these have no room on a node.
+_REQUESTED = "requests."
+_NO_ROOM = (_REQUESTED, "limits.", "count/")
+_PHASES = {phase.value: phase for phase in Phase} | {
+    # Coscheduling's words.
+    "Finished": Phase.COMPLETED,
+    "Scheduled": Phase.RUNNING,
+}
+
+
+class RawGroupSpec(msgspec.Struct, rename="camel", gc=False):
+    """spec of a PodGroup."""
+
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    min_resources: Quantities | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    network_topology: dict[str, Any] | None = None
+    sub_group_policy: list[Any] | None = None
+
+
+class RawGroupStatus(msgspec.Struct, gc=False):
+    """status of a PodGroup."""
+
+    phase: str | None = None
+
+
+class RawGroup(msgspec.Struct, gc=False):
+    """A PodGroup."""
+
+    metadata: RawGroupMeta
+    spec: RawGroupSpec = msgspec.field(default_factory=RawGroupSpec)
+    status: RawGroupStatus = msgspec.field(default_factory=RawGroupStatus)
+
+
+class RawGuarantee(msgspec.Struct, gc=False):
+    """spec.guarantee of a Queue; *lend* is ours."""
+
+    resource: Quantities | None = None
+    lend: bool | None = None
+
+
+class RawQueueSpec(msgspec.Struct, rename="camel", gc=False):
+    """spec of a Queue; the last four are Volcano's and have no effect."""
+
+    weight: int | None = None
+    capability: Quantities | None = None
+    deserved: Quantities | None = None
+    guarantee: RawGuarantee | None = None
+    reclaimable: bool | None = None
+    priority: int | None = None
+    parent: str | None = None
+    dequeue_strategy: Any = None
+    affinity: Any = None
+    extend_clusters: Any = None
+    type: Any = None
+
+
+class RawQueueStatus(msgspec.Struct, gc=False):
+    """status of a Queue."""
+
+    state: str | None = None
+
+
+class RawQueue(msgspec.Struct, gc=False):
+    """A Queue."""
+
+    metadata: RawQueueMeta
+    spec: RawQueueSpec = msgspec.field(default_factory=RawQueueSpec)
+    status: RawQueueStatus = msgspec.field(default_factory=RawQueueStatus)
+
+
+def to_group(raw: RawGroup, dialect: str, exempt: frozenset[str] = frozenset()) -> PodGroup:
+    """Read a PodGroup of *dialect*; in an *exempt* namespace it promises nothing."""
+    group = _as_written(raw, dialect)
+    if group.namespace in exempt or group.namespace == SYSTEM_NAMESPACE:
+        return _without_promise(group)
+    return group
+
+
+def _without_promise(group: PodGroup) -> PodGroup:
+    """Keep no more of a group than who it is and where its pods count: they wait for nobody."""
+    return replace(
+        group,
+        min_member=min(1, group.min_member),
+        min_by_role={},
+        min_resources=None,
+        min_limits=NOTHING,
+        problem="",
+        remark="; ".join(filter(None, (NO_GANG, group.remark))),
+        exempt=True,
+    )
+
+
+def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
+    meta, spec = raw.metadata, raw.spec
+    least, limits = _of_nodes(spec.min_resources or {}), _of_quotas(spec.min_resources or {})
+    excess = _excess(spec, least, limits)
+    min_resources, problem = _amounts(some(least), "minResources")
+    min_limits, _ = _amounts(some(limits), "minResources")
+    roles = islice((spec.min_task_member or {}).items(), MOST_ROLES)
+    by_role = {short(role): least for role, least in roles if least}
+    problem = f"it has {excess}; write fewer" if excess else problem
+    if spec.min_member is not None and not 0 <= spec.min_member < 2**31:
+        problem = f"minMember is {spec.min_member}; write a number from 0 to 2147483647"
+    if any(least < 0 for least in by_role.values()):
+        problem = "a number in minTaskMember is negative"
+    problem = problem or _refusal(spec)
+    return PodGroup(
+        namespace=meta.namespace or "default",
+        name=meta.name,
+        min_member=1 if spec.min_member is None else max(0, min(spec.min_member, 2**31)),
+        uid=meta.uid,
+        min_by_role=by_role,
+        min_resources=min_resources if least else None,
+        min_limits=min_limits,
+        queue=short(spec.queue or ""),
+        priority_class=short(spec.priority_class_name or ""),
+        created=meta.created,
+        phase=_PHASES.get(raw.status.phase or "", Phase.PENDING),
+        is_phaseless=not raw.status.phase,
+        lasts_s=span_s(_duration(meta)) or 0.0,
+        annotations=_annotations(meta),
+        dialect=dialect,
+        problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
+        remark=_remark(spec, meta),
+        excess=excess or _senseless(spec),
+    )
+
+
+def _senseless(spec: RawGroupSpec) -> str:
+    """Say what is read as it is, and yet more than makes sense."""
+    return (
+        excess_of_members(spec.min_member)
+        or excess_of_text("a queue name", spec.queue or "")
+        or excess_of_text("a priority class name", spec.priority_class_name or "")
+    )
+
+
+def _excess(spec: RawGroupSpec, least: Quantities, limits: Quantities) -> str:
+    if len(spec.min_task_member or ()) > MOST_ROLES:
+        return f"more than {MOST_ROLES} roles in minTaskMember"
+    where = " in minResources"
+    return excess_of_names(least, where) or excess_of_names(limits, where)
+
+
+def _refusal(spec: RawGroupSpec) -> str:
+    """Complain about promises that we could not keep; to start without them would break them."""
+    topology = spec.network_topology
+    if topology is not None and topology.get("mode") != "soft":  # hard is what Volcano fills in
+        return "networkTopology of mode hard cannot be kept here; leave it out or make it soft"
+    return "subGroupPolicy cannot be kept here; leave it out" if spec.sub_group_policy else ""
+
+
+def _remark(spec: RawGroupSpec, meta: RawGroupMeta) -> str:
+    """Say which wishes have no effect; to start without them breaks no promise."""
+    topology = spec.network_topology
+    idle = ["networkTopology of mode soft"] if topology and topology.get("mode") == "soft" else []
+    idle += [f"annotation {name}" for name in _marks(meta, _IDLE_MARKS)]
+    verb = "has" if len(idle) == 1 else "have"
+    written = _duration(meta)
+    said = [unreadable(written)] if written and span_s(written) is None else []
+    said += [f"{' and '.join(idle)} {verb} no effect here"] if idle else []
+    return "; ".join(said)
+
+
+def _duration(meta: RawGroupMeta) -> str:
+    return _said(meta).get(DURATION, "")
+
+
+def _marks(meta: RawGroupMeta | RawQueueMeta, names: Sequence[str]) -> list[str]:
+    said = _said(meta)
+    return [name for name in names if name in said]
+
+
+def spoilt_group(meta: OddMeta, why: str, dialect: str) -> PodGroup:
+    """Stand in for a PodGroup that cannot be read at all."""
+    namespace = meta.namespace or "default"
+    return PodGroup(
+        namespace=namespace,
+        name=meta.name,
+        uid=meta.uid,
+        dialect=dialect,
+        problem=f"PodGroup {namespace}/{meta.name} cannot be read: {why}",
+    )
+
+
+def to_queue(raw: RawQueue) -> Queue:
+    """Read a Queue; one without a state is open, because only Volcano's controller writes it."""
+    meta, spec = raw.metadata, raw.spec
+    guaranteed = spec.guarantee.resource if spec.guarantee else None
+    capability, no_capability = _amounts(spec.capability, "capability")
+    deserved, no_deserved = _amounts(spec.deserved, "deserved")
+    guarantee, no_guarantee = _amounts(guaranteed, "guarantee")
+    weight = 1 if spec.weight is None else spec.weight
+    problem = no_capability or no_deserved or no_guarantee
+    if weight < 0:
+        problem = f"its weight is {weight}; write 1 or more"
+    return Queue(
+        name=meta.name,
+        weight=max(0, weight),
+        capability=capability,
+        guarantee=guarantee,
+        lends=_lends(raw),
+        deserved=deserved,
+        priority=spec.priority or 0,
+        reclaimable=spec.reclaimable is not False,
+        parent=short(spec.parent or ""),
+        state=_state(raw.status.state),
+        created=meta.created,
+        uid=meta.uid,
+        annotations=_annotations(meta),
+        problem=problem,
+        without_effect=_idle_fields(raw),
+    )
+
+
+def _idle_fields(raw: RawQueue) -> tuple[str, ...]:
+    """Name what a Queue says and nobody here reads; the CRD fills some of it in."""
+    spec = raw.spec
+    idle = {
+        "spec.dequeueStrategy": spec.dequeue_strategy not in (None, "", "traverse"),
+        # Our CRD keeps of it what it knows, which may be nothing.
+        "spec.affinity": spec.affinity is not None,
+        "spec.extendClusters": spec.extend_clusters,
+        "spec.type": spec.type,
+    }
+    fields = [name for name, is_set in idle.items() if is_set]
+    return (*fields, *(f"annotation {name}" for name in _marks(raw.metadata, _IDLE_QUEUE_MARKS)))
+
+
+def _lends(raw: RawQueue) -> bool:
+    """Ask whether others may use what a Queue leaves of its guarantee.
+
+    Volcano's own CRD drops the field, so there it is an annotation; the field decides.
+    """
+    said = raw.spec.guarantee.lend if raw.spec.guarantee else None
+    return said if said is not None else _said(raw.metadata).get(_LEND) == "true"
+
+
+def spoilt_queue(meta: OddMeta, why: str) -> Queue:
+    """Stand in for a Queue that cannot be read at all."""
+    return Queue(name=meta.name, uid=meta.uid, problem=f"it cannot be read: {why}")
+
+
+def _state(word: str | None) -> QueueState:
+    if not word:
+        return QueueState.OPEN
+    known: Mapping[str, Any] = QueueState._value2member_map_
+    return QueueState(word) if word in known else QueueState.UNKNOWN
+
+
+def _of_nodes(quantities: Quantities) -> Quantities:
+    """Say in the words of nodes what Volcano's controllers write in those of a ResourceQuota.
+
+    They write the same amount under every name that a quota could limit. A queue has none of
+    `count/pods` or `limits.cpu`, so whoever asked for it would never be let in.
+    """
+    requested = {
+        name.removeprefix(_REQUESTED): amount
+        for name, amount in quantities.items()
+        if name.startswith(_REQUESTED)
+    }
+    plain = {n: amount for n, amount in quantities.items() if not n.startswith(_NO_ROOM)}
+    return {**requested, **plain}
+
+
+def _of_quotas(quantities: Quantities) -> Quantities:
+    """Give what takes no room, which only a ResourceQuota limits."""
+    return {name: a for name, a in quantities.items() if name.startswith(("limits.", "count/"))}
+
+
+def _amounts(
+    quantities: Mapping[str, str | int | float] | None, name: str
+) -> tuple[Resources, str]:
+    if not quantities:
+        return NOTHING, ""
+    try:
+        amounts = Resources.parse(quantities)
+    except BadQuantity as error:
+        return NOTHING, f"{name} cannot be read: {brief(error)}"
+    if any(amount < 0 for amount in amounts.values()):
+        return NOTHING, f"an amount in {name} is negative"
+    return amounts, ""
+
+
+def _annotations(meta: RawGroupMeta | RawQueueMeta) -> Mapping[str, str]:
+    said = {key: value for key, value in _said(meta).items() if len(value) <= _LONGEST}
+    return said or NO_LABELS
+
+
+def _said(meta: RawGroupMeta | RawQueueMeta) -> Mapping[str, str]:
+    return meta.annotations.by_name() if meta.annotations else NO_LABELS

@@ -1,0 +1,341 @@
+"""The snapshot as Kubernetes objects: any moment of a live cluster can be planned again.
+
+`gang-extender plan -f` reads what this writes. Room that was promised but not yet taken is shown
+as taken, and pods of other schedulers, which the plan does not know one by one, are added up to
+one pod per node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from extender.cache.pods import STUCK_S
+from extender.clock import timestamp_ms
+from extender.model.gang import SHADOW, VERSIONS, Gang
+from extender.model.node import Node
+from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
+from extender.model.queue import (
+    ALLOWED_CLASSES,
+    ALLOWED_QUEUES,
+    AT_LEAST,
+    AT_MOST,
+    HOME_QUEUE,
+    Queue,
+)
+from extender.model.resources import PODS, Resources
+from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
+
+Object = dict[str, Any]
+_VOLCANO = "scheduling.volcano.sh/v1beta1"
+#: Stands for every scheduler that is not ours.
+_OTHERS = "default-scheduler"
+_PHASES = {
+    Status.RUNNING: "Running",
+    Status.RELEASING: "Running",
+    Status.SUCCEEDED: "Succeeded",
+    Status.FAILED: "Failed",
+    Status.UNKNOWN: "Unknown",
+}
+
+
+def dump(snapshot: Snapshot) -> Object:
+    """Give everything the plan saw as one List."""
+    return {**listing(snapshot), "items": list(_objects(snapshot))}
+
+
+def listing(snapshot: Snapshot) -> Object:
+    """Give the same with items that are made one by one, while they are written."""
+    return {"apiVersion": "v1", "kind": "List", "items": _objects(snapshot)}
+
+
+def _objects(snapshot: Snapshot) -> Iterator[Object]:
+    yield from _nodes(snapshot)
+    for queue in snapshot.queues.values():
+        yield _queue(queue)
+    yield from _namespaces(snapshot)
+    for gang in snapshot.gangs.values():
+        if gang.group.dialect:
+            yield _group(gang, snapshot.usual_priority)
+        for pod in gang.pods:
+            yield _pod(pod, gang, _leaves_by(pod, snapshot))
+    for budget in snapshot.budgets:
+        yield _budget(budget)
+    for quotas in snapshot.quotas.values():
+        yield from map(_quota, quotas)
+
+
+def _namespaces(snapshot: Snapshot) -> Iterator[Object]:
+    """Give the priorities there are as classes, and each namespace with what counts there."""
+    used: dict[str, set[int]] = {name: set() for name in snapshot.namespaces}
+    for gang in snapshot.gangs.values():
+        used.setdefault(gang.group.namespace, set()).add(gang.priority)
+    for share in snapshot.shares.values():
+        used.setdefault(share.namespace, set())
+    usual = snapshot.usual_priority
+    for value in sorted({usual}.union(*used.values())):
+        if value or usual:  # who names no class has none, where none is for all
+            yield _priority_class(value, is_default=value == usual)
+    for name in sorted(used):
+        yield _namespace(name, snapshot, used[name])
+
+
+def _nodes(snapshot: Snapshot) -> Iterator[Object]:
+    """Give each node, and after it the pods of other schedulers on it as one."""
+    table = snapshot.nodes
+    ours: dict[str, Resources] = {}
+    for gang in snapshot.gangs.values():
+        for pod in gang.pods:
+            if pod.node and pod.status in OCCUPYING_SET:
+                ours[pod.node] = ours.get(pod.node, Resources()) + pod.requests
+    for row, node in enumerate(table.nodes):
+        used = Resources(zip(table.dimensions, np.asarray(table.used[row]).tolist(), strict=True))
+        others = (used - ours.get(node.name, Resources())).positive()
+        yield _node(node, others.amount(PODS))
+        if others:
+            yield _others(node.name, others.without(PODS))
+
+
+def _node(node: Node, others: int) -> Object:
+    amounts = dict(node.allocatable)
+    if PODS in amounts:
+        amounts[PODS] -= max(0, others - 1)  # the others are one pod here
+    ready = {"type": "Ready", "status": "True" if node.ready else "False"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "spec": {"taints": [*map(asdict, node.taints)], "unschedulable": node.unschedulable},
+        "status": {"allocatable": Resources(amounts).write(), "conditions": [ready]},
+    }
+
+
+def _others(node: str, amounts: Resources) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"others-on-{node}", "namespace": "kube-system"},
+        "spec": {
+            "schedulerName": _OTHERS,
+            "nodeName": node,
+            "containers": [_container(amounts)],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def _queue(queue: Queue) -> Object:
+    spec: Object = {
+        "weight": queue.weight,
+        "capability": queue.capability.write(),
+        "deserved": queue.deserved.write(),
+        "guarantee": {"resource": queue.guarantee.write(), "lend": queue.lends},
+        "priority": queue.priority,
+        "reclaimable": queue.reclaimable,
+    }
+    if queue.parent:
+        spec["parent"] = queue.parent
+    return {
+        "apiVersion": _VOLCANO,
+        "kind": "Queue",
+        "metadata": _metadata(queue.name, "", queue.uid, queue.created, queue.annotations),
+        "spec": spec,
+        "status": {"state": queue.state.value},
+    }
+
+
+def _priority_class(value: int, *, is_default: bool) -> Object:
+    said: Object = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": f"priority-{value}"},
+        "value": value,
+    }
+    return {**said, "globalDefault": True} if is_default else said
+
+
+def _group(gang: Gang, usual_priority: int) -> Object:
+    group = gang.group
+    spec: Object = {"minMember": group.min_member, "queue": gang.queue}
+    if group.min_by_role:
+        spec["minTaskMember"] = dict(group.min_by_role)
+    if group.min_resources is not None:
+        spec["minResources"] = (group.min_resources + group.min_limits).write()
+    if gang.priority != usual_priority:
+        spec["priorityClassName"] = f"priority-{gang.priority}"
+    about = _metadata(group.name, group.namespace, group.uid, group.created, group.annotations)
+    return {
+        "apiVersion": f"{group.dialect}/{VERSIONS.get(group.dialect, 'v1beta1')}",
+        "kind": "PodGroup",
+        "metadata": about,
+        "spec": spec,
+        "status": {} if group.is_phaseless else {"phase": group.phase.value},
+    }
+
+
+def _leaves_by(pod: Pod, snapshot: Snapshot) -> float:
+    """Say when a deleted pod is to be gone, so that who is stuck here is stuck there."""
+    if pod.uid in snapshot.stuck:
+        return min(pod.leaves_by, snapshot.now - 2 * STUCK_S)
+    return max(pod.leaves_by, snapshot.now)
+
+
+def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
+    shape = pod.shape
+    about = _metadata(pod.name, pod.namespace, pod.uid, pod.created, _marks(pod, gang))
+    about["labels"] = dict(pod.labels)
+    if pod.status is Status.RELEASING:
+        about["deletionTimestamp"] = timestamp_ms(leaves_by)
+    owner, colon, name = gang.group.name.partition(SHADOW)
+    if colon and owner not in ("pod", "native"):
+        about["ownerReferences"] = [{"kind": owner, "name": name, "controller": True}]
+    spec: Object = {
+        "schedulerName": pod.scheduler or ("gang-scheduler" if pod.ours else _OTHERS),
+        "priority": pod.priority,
+        "containers": [_container(shape.requests.without(PODS)) | _ports(pod)],
+        "nodeSelector": dict(shape.selector),
+        "tolerations": [*map(asdict, shape.tolerations)],
+    }
+    if pod.node and pod.status in OCCUPYING_SET | ALLOCATED_SET:
+        spec["nodeName"] = pod.node
+    if pod.priority_class:
+        spec["priorityClassName"] = pod.priority_class
+    if not pod.may_preempt:
+        spec["preemptionPolicy"] = "Never"
+    if pod.deadline_s:
+        spec["activeDeadlineSeconds"] = int(pod.deadline_s)
+        spec["terminationGracePeriodSeconds"] = int(pod.grace_s)
+    if pod.gated:
+        spec["schedulingGates"] = [{"name": "gated"}]
+    if shape.affinity is not None or shape.preferred:
+        spec["affinity"] = {"nodeAffinity": _affinity(shape)}
+    status = {"phase": _PHASES.get(pod.status, "Pending")}
+    if pod.began:
+        status["startTime"] = timestamp_ms(pod.began)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": status}
+
+
+def _marks(pod: Pod, gang: Gang) -> dict[str, str]:
+    """Give the annotations by which a pod is read as a member of its gang again."""
+    marks = {}
+    if SHADOW not in gang.group.name:
+        marks["scheduling.k8s.io/group-name"] = gang.group.name
+    if not gang.group.dialect:
+        marks["scheduling.volcano.sh/queue-name"] = gang.queue
+        is_sized = SHADOW not in gang.group.name or gang.group.min_member > 1
+        if is_sized and gang.problem is None:
+            marks["gang-extender.io/min-member"] = str(gang.group.min_member)
+    if pod.role:
+        marks["volcano.sh/task-spec"] = pod.role
+    if not pod.preemptable:
+        marks["volcano.sh/preemptable"] = "false"
+    if pod.task_priority is not None:
+        marks["volcano.sh/task-priority"] = str(pod.task_priority)
+    if pod.started_in:
+        marks["gang-extender.io/started-in"] = pod.started_in
+    if pod.lasts_s:
+        marks["gang-extender.io/duration"] = f"{pod.lasts_s:.3f}s"
+    return marks
+
+
+def _container(amounts: Resources) -> Object:
+    return {"name": "all", "resources": {"requests": amounts.write()}}
+
+
+def _ports(pod: Pod) -> Object:
+    ports = [
+        {"hostPort": port.port, "containerPort": port.port, "protocol": port.protocol,
+         "hostIP": port.ip}
+        for port in pod.shape.host_ports
+    ]  # fmt: skip
+    return {"ports": ports} if ports else {}
+
+
+def _affinity(shape: Shape) -> Object:
+    during = "DuringSchedulingIgnoredDuringExecution"
+    affinity: Object = {
+        f"preferred{during}": [
+            {"weight": weight, "preference": _term(term)} for weight, term in shape.preferred
+        ]
+    }
+    if shape.affinity is not None:
+        affinity[f"required{during}"] = {"nodeSelectorTerms": [*map(_term, shape.affinity)]}
+    return affinity
+
+
+def _term(term: NodeTerm) -> Object:
+    return {
+        "matchExpressions": [*map(asdict, term.labels)],
+        "matchFields": [*map(asdict, term.fields)],
+    }
+
+
+def _namespace(name: str, snapshot: Snapshot, priorities: Set[int]) -> Object:
+    """Write a namespace with its queues, for gangs to come; those there are name their own.
+
+    Where it lists priority classes, the list has those of its gangs too, by the names that we gave
+    them: what counted for them counts again, whatever their pods have.
+    """
+    shares = [share for share in snapshot.shares.values() if share.namespace == name]
+    said = {
+        AT_MOST: {share.queue: share.most.write() for share in shares if share.most},
+        AT_LEAST: {share.queue: share.least.write() for share in shares if share.least},
+    }
+    about: Object = {"name": name}
+    marks = {key: json.dumps(each) for key, each in said.items() if each}
+    if (known := snapshot.namespaces.get(name)) is not None:
+        if known.queue:
+            marks[HOME_QUEUE] = known.queue
+        if known.allowed is not None:
+            marks[ALLOWED_QUEUES] = ",".join(sorted(known.allowed))
+        if known.classes is not None:
+            ours = {f"priority-{value}" for value in priorities}
+            marks[ALLOWED_CLASSES] = ",".join(sorted(known.classes | ours))
+    if marks:
+        about["annotations"] = marks
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": about}
+
+
+def _budget(budget: DisruptionBudget) -> Object:
+    disrupted = dict.fromkeys(sorted(budget.disrupted), "1970-01-01T00:00:00Z")
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": budget.name, "namespace": budget.namespace},
+        "spec": {
+            "selector": {"matchExpressions": [*map(asdict, budget.selector)]},
+            "minAvailable": budget.least or budget.part or None,
+        },
+        "status": {"disruptionsAllowed": budget.allowed, "disruptedPods": disrupted},
+    }
+
+
+def _quota(quota: ResourceQuota) -> Object:
+    # What a scope selects was not looked at; that there is one says enough.
+    spec: Object = {"hard": {"volcano.sh/namespace.weight": str(quota.weight)}}
+    if quota.is_scoped:
+        spec["scopes"] = ["NotTerminating"]
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": quota.name, "namespace": quota.namespace},
+        "spec": spec,
+        "status": {"hard": quota.hard.write(), "used": quota.used.write()},
+    }
+
+
+def _metadata(
+    name: str, namespace: str, uid: str, created: float, annotations: Mapping[str, str]
+) -> Object:
+    about: Object = {"name": name, "creationTimestamp": timestamp_ms(created)}
+    if namespace:
+        about["namespace"] = namespace
+    if uid:
+        about["uid"] = uid
+    if annotations:
+        about["annotations"] = dict(annotations)
+    return about

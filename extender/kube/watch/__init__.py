@@ -1,1 +1,0 @@
-"""List and follow what the plan depends on."""

@@ -1,0 +1,1 @@
+"""Leader election by a Lease, and the fencing of writes."""

@@ -1,1 +1,0 @@
-"""Do we lead? A term, whose lease gives it, and who is told when it begins and ends."""

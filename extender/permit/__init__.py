@@ -1,0 +1,1 @@
+"""Binds that wait until their gang is complete."""

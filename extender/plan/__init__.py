@@ -1,1 +1,0 @@
-"""What should happen? Pure functions from a snapshot to a plan."""

@@ -1,1 +1,0 @@
-"""The plugins: small objects that implement only what they have an opinion on."""

@@ -1,1 +1,0 @@
-"""Plugins that judge nodes: which may be used at all, and which are best."""

@@ -1,1 +1,0 @@
-"""What a queue deserves and what it may use."""

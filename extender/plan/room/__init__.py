@@ -1,1 +1,0 @@
-"""Room while planning: who would be where, how many more fit, trials that undo themselves."""

@@ -1,1 +1,0 @@
-"""Why: where every gang stands, with a reason, a sentence and a remedy."""

@@ -1,1 +1,0 @@
-"""Who may leave, and who should."""

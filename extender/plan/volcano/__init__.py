@@ -1,1 +1,0 @@
-"""Volcano's ways, where they differ from ours; `compatibility: volcano` chooses them."""

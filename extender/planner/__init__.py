@@ -1,0 +1,1 @@
+"""Decides which gangs start, where, and which pods leave for them."""

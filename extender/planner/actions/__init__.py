@@ -1,0 +1,1 @@
+"""The actions of a cycle, in the order of the policy."""

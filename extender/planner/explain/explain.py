@@ -1,0 +1,277 @@
+"""Why a gang stands where it stands: the arithmetic, who is ahead of it, what would let it start.
+
+Worked out when somebody asks, from the same snapshot and by the same plugins as the plan, so it
+costs the planning nothing and cannot disagree with it: the rule by which another gang is ahead is
+told by whoever made the part of their keys that differs first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TypeAlias
+
+from extender.model.gang import Gang, GangKey, Phase
+from extender.model.queue import share_name, share_words
+from extender.model.reason import Reason
+from extender.model.resources import total
+from extender.model.snapshot import Caller, Snapshot
+from extender.planner.accounting import Census
+from extender.planner.explain.case import LAST, Case, Remedy, count_pods
+from extender.planner.explain.ideas import ideas, untried
+from extender.planner.extension_points import Key
+from extender.planner.obstacles import Shortfall, shortfalls
+from extender.planner.plan import (
+    Eviction,
+    Kept,
+    Plan,
+    QueueFigures,
+    ShareFigures,
+    Standing,
+    Verdict,
+)
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
+from extender.planner.session import Session
+from extender.planner.state import GangState
+
+#: So many plans are made for one answer, fewer of a large cluster so that nobody waits long for
+#: it; of so many ideas, so many of them put together.
+_MOST_PLANS, _FEWEST_PLANS, _MOST_GANGS = 12, 5, 20_000
+_MOST_IDEAS = 8
+_MOST_TOGETHER = 3
+_NOTHING = "nothing an administrator could change"
+_NOTHING_FOUND = "nothing was found that an administrator could change"
+
+
+def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tuple[str, ...]:
+    """Say what would let the gang start; each sentence is enough, or says that nothing is."""
+    case = Case(snapshot, plan, policy, key)
+    if case.verdict.reason is Reason.SCHEDULER_SILENT:
+        return (f"{_NOTHING} here: {case.verdict.reason.mend}",)
+    if case.verdict.reason is Reason.POD_GROUP_MISSING:
+        return (f"{_NOTHING}: its owner has to create or mend its PodGroup",)
+    if words := untried(case):
+        return (words,)
+    thought_of = list(islice(ideas(case), _MOST_IDEAS))
+    if not thought_of:
+        return (_NOTHING_FOUND,)
+    plans = min(_MOST_PLANS, max(_FEWEST_PLANS, _MOST_GANGS // (len(snapshot.gangs) or 1)))
+    trials = _Trials(case, plans)
+    found: dict[str, str] = {}
+    for idea in thought_of:
+        kind = idea.kind or idea.words
+        if kind not in (LAST, *found) and (words := trials.alone(snapshot, idea)):
+            found[kind] = words
+    if found:
+        return tuple(found.values())
+    together = (trials.together(snapshot, idea) for idea in thought_of if idea.kind != LAST)
+    last = (trials.alone(snapshot, idea) for idea in thought_of if idea.kind == LAST)
+    enough = next((words for words in chain(together, last) if words), "")
+    if enough:
+        return (enough,)
+    if case.verdict.reason is Reason.BACKING_OFF:
+        return (thought_of[0].words,)  # that is so, whatever comes of it
+    return (f"{_NOTHING_FOUND}; in vain would be: {'; '.join(idea.words for idea in thought_of)}",)
+
+
+class _Trials:
+    """Plans made to see what would happen, a limited number of them."""
+
+    def __init__(self, case: Case, plans: int) -> None:
+        self._policy, self._key = case.policy, case.key
+        #: Many a controller creates the pods only when the gang has been let in.
+        self._was_kept_out = case.verdict.reason is Reason.NOT_ENQUEUED
+        self._left = plans
+
+    def alone(self, snapshot: Snapshot, idea: Remedy) -> str:
+        """Give the words of *idea* if it lets the gang start."""
+        return self._started(idea.words, self._planned(idea.apply(snapshot)))
+
+    def together(self, snapshot: Snapshot, idea: Remedy) -> str:
+        """Give the words of *idea* and of what is needed with it, if that is enough.
+
+        One plan is left over, for what is tried last.
+        """
+        words: list[str] = []
+        step: Remedy | None = idea
+        while step is not None and len(words) < _MOST_TOGETHER:
+            words.append(step.words)
+            snapshot = step.apply(snapshot)
+            plan = self._planned(snapshot) if self._left > 1 else None
+            if plan is None:
+                return ""
+            if said := self._started(", and ".join(words), plan):
+                return said
+            more = ideas(Case(snapshot, plan, self._policy, self._key))
+            step = next((each for each in more if each.words not in words), None)
+        return ""
+
+    def _planned(self, snapshot: Snapshot) -> Plan | None:
+        if not self._left:
+            return None
+        self._left -= 1
+        return make_plan(snapshot, self._policy)
+
+    def _started(self, words: str, plan: Plan | None) -> str:
+        """Give *words* if the gang may start by *plan*, at once or when others have left for it."""
+        verdict = plan.verdicts.get(self._key) if plan is not None else None
+        if plan is None or verdict is None:
+            return ""
+        if verdict.standing in (Standing.ADMITTED, Standing.RUNNING):
+            return words
+        is_let_in = self._was_kept_out and verdict.phase is Phase.INQUEUE
+        if is_let_in and verdict.reason is Reason.NOT_ENOUGH_MEMBERS:
+            return f"{words}, and then its pods"
+        if verdict.reason is not Reason.WAITING_FOR_VICTIMS:
+            return ""
+        leaving = sum(each.beneficiary == self._key for each in plan.evictions)
+        return f"{words}, once {count_pods(leaving)} left for it" if leaving else ""
+
+
+#: So many of those ahead, and sizes of members, are named; the others are counted.
+NAMED = 10
+#: Says what would let a gang start.
+Remedying: TypeAlias = Callable[[Snapshot, Plan, Policy, GangKey], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A waiting gang whose turn comes first, and by what rule."""
+
+    gang: GangKey
+    queue: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All there is to say about one gang."""
+
+    verdict: Verdict
+    priority: int
+    #: Members by how far they are.
+    members: Mapping[str, int]
+    #: Members that must find a node before it may start.
+    missing: int
+    queue: QueueFigures | None = None
+    #: What its namespace has of the queue, where that is limited or guaranteed.
+    share: ShareFigures | None = None
+    #: Of the first sizes of members, and how many sizes there are.
+    needs: tuple[Shortfall, ...] = ()
+    needs_count: int = 0
+    ahead: tuple[Ahead, ...] = ()
+    ahead_count: int = 0
+    #: Pods asked to leave for it by this plan.
+    victims: tuple[Eviction, ...] = ()
+    #: Why pods are left alone now -> how many.
+    protected: Mapping[str, int] = field(default_factory=dict)
+    #: Idle room that it could use some of, but that is kept for others.
+    kept: tuple[Kept, ...] = ()
+    #: Who has to bring those of its members that wait.
+    callers: tuple[Caller, ...] = ()
+    #: What would let it start, tried in the planner: each sentence is enough, or says nothing is.
+    remedies: tuple[str, ...] = ()
+
+
+def explain(
+    snapshot: Snapshot,
+    plan: Plan,
+    policy: Policy,
+    key: GangKey,
+    remedied: Remedying = remedies,
+) -> Explanation | None:
+    """Explain the verdict on a gang; None when the plan knows no such gang.
+
+    *remedied* says what would let it start, by far the dearest part of it.
+    """
+    verdict, gang = plan.verdicts.get(key), snapshot.gangs.get(key)
+    if verdict is None or gang is None:
+        return None
+    stuck = verdict.standing in (Standing.WAITING, Standing.INVALID)
+    session = Session(Census(snapshot), policy)
+    shapes = Counter(pod.shape for pod in gang.waiting)
+    shown = dict(islice(shapes.items(), NAMED))
+    needs = shortfalls(session, plan, shown) if shown else ()
+    ahead = _ahead(session, plan, key) if stuck else []
+    return Explanation(
+        verdict=verdict,
+        priority=gang.priority,
+        members={status.value: len(pods) for status, pods in gang.by_status.items()},
+        missing=max(0, gang.group.min_member - gang.ready),
+        queue=plan.queues.get(gang.queue),
+        share=plan.shares.get(share_name(gang.queue, gang.group.namespace)),
+        needs=needs,
+        needs_count=len(shapes),
+        ahead=tuple(ahead[:NAMED]),
+        ahead_count=len(ahead),
+        victims=tuple(each for each in plan.evictions if each.beneficiary == key),
+        protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
+        kept=_kept_from(plan, gang) if stuck else (),
+        callers=tuple(
+            snapshot.callers[name] for name in sorted(gang.schedulers & snapshot.callers.keys())
+        ),
+        remedies=remedied(snapshot, plan, policy, key) if stuck else (),
+    )
+
+
+def _kept_from(plan: Plan, gang: Gang) -> tuple[Kept, ...]:
+    """List the room that is kept for others and has something the members of *gang* ask for."""
+    asked = total(pod.requests for pod in gang.waiting)
+    own = (gang.key, gang.queue, share_words(gang.queue, gang.group.namespace))
+    return tuple(
+        each
+        for each in plan.kept
+        if each.whom not in own and any(asked.amount(name) > 0 for name in each.amounts)
+    )
+
+
+def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
+    """List the waiting gangs whose turn comes before that of *key*, the first of them first."""
+    mine = session.census.state(key)
+    if mine is None:
+        return []
+
+    def place(gang: GangState) -> Key:
+        namespace = session.namespace_key(gang.gang.group.namespace)
+        return namespace, session.queue_key(gang.queue), session.gang_key(gang)
+
+    ours = place(mine)
+    waiting = [each for each in session.census.contenders.values() if _waits(plan, each.key)]
+    others = sorted((each for each in waiting if place(each) < ours), key=place)
+    return [Ahead(other.key, other.queue.name, _why(session, other, mine)) for other in others]
+
+
+def _waits(plan: Plan, key: GangKey) -> bool:
+    verdict = plan.verdicts.get(key)
+    return verdict is not None and verdict.standing is Standing.WAITING
+
+
+def _why(session: Session, other: GangState, mine: GangState) -> str:
+    """Say what decided: the first part of their keys in which they differ."""
+    there, here = other.gang.group.namespace, mine.gang.group.namespace
+    if session.namespace_key(there) != session.namespace_key(here):
+        why = session.opinions.why_namespace_first(there, here)
+        return why or f"namespace {there} comes before {here}"
+    theirs, ours = other.queue, mine.queue
+    if theirs is not ours:
+        why = session.opinions.why_queue_first(theirs, ours)
+        return why or _why_older(theirs.queue.created, ours.queue.created, f"queue {theirs.name}")
+    if session.gang_key(other)[0] != session.gang_key(mine)[0]:
+        return f"it runs with {other.gang.seated} of at least {other.min_member} members"
+    why = session.opinions.why_gang_first(other, mine)
+    if not why and session.rules.cleared_room_is_theirs and _only(other, mine):
+        why = "kube-scheduler made room for it"
+    return why or _why_older(other.created, mine.created, "it")
+
+
+def _only(other: GangState, mine: GangState) -> bool:
+    return other.has_cleared_room and not mine.has_cleared_room
+
+
+def _why_older(theirs: float, ours: float, who: str) -> str:
+    if theirs < ours:
+        return f"{who} is {ours - theirs:.0f} s older"
+    return f"{who} is equal in all and first by name"

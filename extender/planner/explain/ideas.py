@@ -1,0 +1,429 @@
+"""What could help a gang that waits, thought of from its reason; `remedies` tries it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+from extender.model.gang import Gang, GangKey
+from extender.model.pod import ALLOCATED_SET, Pod, PodUid, Shape, Status
+from extender.model.queue import Queue, QueueState, Share, share_name, share_words
+from extender.model.reason import Reason
+from extender.model.resources import NOTHING, PODS, Resources, total
+from extender.model.snapshot import Snapshot
+from extender.planner.accounting import Census
+from extender.planner.explain.case import (
+    LAST,
+    Case,
+    Remedy,
+    count_pods,
+    more_of,
+    others_waiting,
+    some,
+    with_all_nodes,
+    with_gang,
+    with_less_used,
+    with_members,
+    with_open_nodes,
+    with_queues,
+    with_quota,
+    with_room,
+    with_shares,
+    without_pods,
+)
+from extender.planner.obstacles import amounts, shortfalls
+from extender.planner.plan import Why
+from extender.planner.quota import TOP, Quota, tree, upwards, using
+from extender.planner.session import Session
+
+#: More new nodes than this are not tried one by one.
+_MOST_NODES = 2_000
+#: Nor are more sizes of members looked at one by one.
+_MOST_SHAPES = 10
+
+
+def more_room(case: Case) -> Iterator[Remedy]:
+    """Think of nodes that are shut, of more room for all members, of more on one node."""
+    if len(case.wanted) > _MOST_SHAPES:
+        yield from _room_for_all(case)
+        return
+    with closing(Session(Census(case.snapshot), case.policy)) as session:
+        needs = shortfalls(session, case.plan, case.wanted)
+        found = dict(zip(case.wanted, needs, strict=True))
+        nodes = case.snapshot.nodes.nodes
+        like = {
+            shape: nodes[int(rows[0])]
+            for shape in case.wanted
+            if len(rows := session.places.usable_at_all(shape).nonzero()[0])
+        }
+        opened = any(session.places.count_if_opened(shape) for shape in case.wanted)
+    if opened:
+        yield Remedy(_opened_words(case.snapshot), with_open_nodes)
+    short = {s: n - found[s].slots for s, n in case.wanted.items() if n > found[s].slots}
+    enough_for_each = [{shape: 1} for shape in case.wanted] if len(case.wanted) > 1 else []
+    for lacking in [short] if short else [*enough_for_each, dict(case.wanted)]:
+        if sum(lacking.values()) <= _MOST_NODES:
+            words = " and ".join(
+                f"{more_of(count, 'member')} of {amounts(s.requests)} each"
+                for s, count in lacking.items()
+            )
+            rest = [
+                f"{found[s].empty_slots} of {case.wanted[s]}"
+                for s in lacking
+                if found[s].empty_slots < case.wanted[s]
+            ]
+            size = f": the cluster, empty, takes {', '.join(rest)}" if rest else ""
+            roomier = partial(with_room, shapes=lacking, like=like)
+            yield Remedy(f"room for {words}{size}", roomier)
+            if short and (others := others_waiting(case)):
+                words = f"room for {words}{size}, and no other gang waiting"
+                yield Remedy(words, lambda s: roomier(without_pods(s, others)), LAST)  # noqa: B023
+    if sum(short.values()) == 1:
+        for near in next(iter(found[s] for s in short)).nearest[:1]:
+            yield Remedy(
+                f"{amounts(near.lacks)} more idle on node {near.node}",
+                partial(with_less_used, name=near.node, amounts=near.lacks),
+            )
+
+
+def _room_for_all(case: Case) -> Iterator[Remedy]:
+    """Think of nodes for all of a gang of which hardly two members are alike."""
+    members = case.wanted.total()
+    if members <= _MOST_NODES:
+        words = f"room for {more_of(members, 'member')} of {len(case.wanted)} sizes"
+        yield Remedy(words, partial(with_room, shapes=case.wanted, like={}))
+
+
+def _opened_words(snapshot: Snapshot) -> str:
+    shut = [node for node in snapshot.nodes.nodes if node.is_shut and node.ours]
+    noun = "node" if len(shut) == 1 else "nodes"
+    if all(node.ready for node in shut):
+        state = "uncordoned"
+    else:
+        state = "ready and uncordoned" if any(n.unschedulable for n in shut) else "ready again"
+    return f"{noun} {some([node.name for node in shut])} {state}"
+
+
+def nobody_first(case: Case) -> Iterator[Remedy]:
+    """Think of those who go first gone, and then of room."""
+    first = [str(key) for key, ticket in case.plan.tickets.items() if ticket.placements]
+    first += [kept.whom for kept in case.plan.kept if kept.why is Why.STARVING]
+    first = [key for key in first if key != case.key and key in case.snapshot.gangs]
+    if first:
+        waiting = {pod.uid for key in first for pod in case.snapshot.gangs[GangKey(key)].waiting}
+        yield Remedy(f"{some(first)} gone, which went first", partial(without_pods, gone=waiting))
+    yield from more_room(case)
+
+
+def our_nodes(case: Case) -> Iterator[Remedy]:
+    """Think of the nodes that are not ours."""
+    others = [node.name for node in case.snapshot.nodes.nodes if not node.ours]
+    noun = "node" if len(others) == 1 else "nodes"
+    yield Remedy(f"a label of --node-selector on {noun} {some(others)}", with_all_nodes)
+    yield from more_room(case)
+
+
+#: By how much a weight is raised.
+_FACTORS = (2, 4, 16)
+
+
+def larger_due(case: Case) -> Iterator[Remedy]:
+    """Think of less in use, of more due, and of more room to lend."""
+    queue, figures = case.queue, case.plan.queues.get(case.gang.queue)
+    if figures is not None:
+        yield from less_in_use(case, (case.uses + case.needs).beyond(figures.deserved).positive())
+    if queue.deserved:
+        after = case.uses + case.needs
+        more = Resources({n: a for n, a in after.items() if n in queue.deserved})
+        over = more.beyond(queue.deserved).positive()
+        if over:
+            yield Remedy(
+                f"{amounts(over)} more deserved by queue {queue.name}",
+                lambda s: with_queues(s, [replace(queue, deserved=queue.deserved + over)]),
+            )
+    else:
+        for factor in _FACTORS:
+            weight = max(1, queue.weight) * factor
+            yield Remedy(
+                f"weight {weight} of queue {queue.name} instead of {queue.weight}",
+                partial(_with_weight, queue=queue, weight=weight),
+                kind="weight",
+            )
+    yield from more_room(case)
+
+
+def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
+    return with_queues(snapshot, [replace(queue, weight=weight)])
+
+
+def less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Remedy]:
+    """Think of the last gangs of its queue gone, as many as use what is *over*.
+
+    Only those of *namespace*, where that has too much.
+    """
+    running = [
+        gang
+        for gang in case.snapshot.gangs.values()
+        if gang.queue == case.gang.queue and gang.key != case.key and gang.allocated
+        if not namespace or gang.group.namespace == namespace
+    ]
+    running.sort(key=lambda gang: (gang.priority, -gang.group.created))
+    gone: list[Gang] = []
+    while running and over.beyond(total(gang.allocated for gang in gone)).positive():
+        gone.append(running.pop(0))
+    if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
+        pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
+        queue = case.gang.queue
+        whom = f"namespace {share_words(queue, namespace)}" if namespace else f"queue {queue}"
+        words = f"{amounts(over)} less in use by {whom}"
+        yield Remedy(words, partial(without_pods, gone=pods))
+
+
+def _on_nodes(gang: Gang) -> Iterator[Pod]:
+    for status, pods in gang.by_status.items():
+        if status in ALLOCATED_SET:
+            yield from pods
+
+
+def higher_ceilings(case: Case) -> Iterator[Remedy]:
+    """Think of every ceiling it would break, from its queue upwards, and of who keeps the rest."""
+    plan, needs = case.plan, case.needs
+    used = {name: figures.own for name, figures in plan.queues.items()}
+    of_shares = {name: figures.allocated for name, figures in plan.shares.items()}
+    quotas = tree(using(plan.stakes, used, of_shares), plan.total)
+    own_share = quotas.get(share_name(case.gang.queue, case.gang.group.namespace))
+    raised: list[Queue] = []
+    granted: list[Share] = []
+    words: list[str] = []
+    first: tuple[Resources, str] = NOTHING, ""
+    for quota in upwards(own_share or quotas.get(case.gang.queue)):
+        over = _over(quota, needs)
+        needs = needs.beyond(quota.kept)
+        queue, share = case.snapshot.queues.get(quota.name), case.snapshot.shares.get(quota.name)
+        if over and (queue is not None or share is not None):
+            first = first if first[0] else (over, quota.namespace)
+        if over and queue is not None:
+            raised.append(replace(queue, capability=queue.capability + over))
+            words.append(f"{amounts(over)} more capability of queue {queue.name}")
+        if over and share is not None:
+            granted.append(replace(share, most=share.most + over))
+            words.append(f"{amounts(over)} more at most for {quota.words}")
+        if over and not quota.namespace:
+            yield from _keeping_less(case, quota, quotas.values())
+        if over and quota.name == TOP:
+            yield from _lending(case)
+            yield from more_room(case)
+    if words:
+        yield Remedy(" and ".join(words), lambda s: with_shares(with_queues(s, raised), granted))
+    yield from less_in_use(case, *first)
+
+
+def _over(quota: Quota, needs: Resources) -> Resources:
+    """Give by how much *needs* more would exceed the ceiling of *quota*."""
+    after = needs + Resources(quota.held) + Resources(quota.leaving)
+    over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
+    return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
+
+
+def _keeping_less(case: Case, above: Quota, quotas: Iterable[Quota]) -> Iterator[Remedy]:
+    """Think of namespaces below *above* for which room is kept: each has only what it uses."""
+    keeping = [
+        quota
+        for quota in quotas
+        if quota.namespace and quota.kept and above in upwards(quota)
+        if quota.namespace != case.gang.group.namespace
+    ]
+    for quota in keeping[:2]:
+        share = case.snapshot.shares[quota.name]
+        less = replace(share, least=share.least.beyond(quota.kept).positive())
+        words = f"{amounts(quota.kept)} less kept for {quota.words}, its at-least"
+        yield Remedy(words, partial(with_shares, shares=[less]))
+
+
+def _lending(case: Case) -> Iterator[Remedy]:
+    """Think of those whose guarantee is idle: each lends it, or all of them do."""
+    lenders = [
+        replace(queue, lends=True)
+        for name, queue in case.snapshot.queues.items()
+        if queue.reserved and name != case.gang.queue
+    ]
+    how = "guarantee (`guarantee.lend: true`)"
+    for lender in lenders[:2]:
+        words = f"queue {lender.name} lending its {how}"
+        yield Remedy(words, partial(with_queues, queues=[lender]))
+    if len(lenders) > 1:
+        words = f"queues {some([each.name for each in lenders])} lending their {how}"
+        yield Remedy(words, partial(with_queues, queues=lenders))
+
+
+#: More members than this are not made up to see what would become of them: a tenant writes the
+#: number, a billion if he likes.
+_MOST_MEMBERS = 2_000
+
+
+def ideas(case: Case) -> Iterable[Remedy]:
+    """Think of what could help against the reason, the likeliest first."""
+    think = _IDEAS.get(case.verdict.reason)
+    return think(case) if think is not None else ()
+
+
+def untried(case: Case) -> str:
+    """Say what the gang lacks where that cannot be tried; mostly nothing."""
+    gang, lacking = case.gang, _lacks(case.gang)
+    if case.verdict.reason is not Reason.NOT_ENOUGH_MEMBERS:
+        return ""
+    wanted = f"{more_of(lacking, 'pod')} that name {gang.key}"
+    if not gang.pods:
+        return f"{wanted}; not tried, for nobody knows yet what they ask for"
+    return f"{wanted}; not tried, for they are too many" if lacking > _MOST_MEMBERS else ""
+
+
+def _lacks(gang: Gang) -> int:
+    """Count the members that do not exist."""
+    return gang.group.min_member - (gang.ready - gang.placeholders + len(gang.waiting))
+
+
+def _members(case: Case) -> Iterator[Remedy]:
+    gang, lacking = case.gang, _lacks(case.gang)
+    yield from _gates(case)
+    if 0 < lacking <= _MOST_MEMBERS:
+        more = _siblings(gang, lacking)
+        places = {pod.uid for pod in gang.pods if pod.is_placeholder}
+        have = gang.group.min_member - lacking
+
+        def come(snapshot: Snapshot) -> Snapshot:
+            return with_members(without_pods(snapshot, places), gang.key, more)
+
+        yield Remedy(f"{more_of(lacking, 'pod')} that name {gang.key}; it has {have}", come)
+
+
+def _roles(case: Case) -> Iterator[Remedy]:
+    gang, words, more = case.gang, [], []
+    # Their minima are no more than its members: none is asked for more than there are pods.
+    for role, needed in sorted(gang.group.role_minima.items()):
+        have = sum(pod.role == role and not pod.gated for pod in gang.pods)
+        if have < needed:
+            words.append(f"{more_of(needed - have, 'pod')} of role {role}")
+            more += _siblings(gang, needed - have, role)
+    if words:
+        yield Remedy(" and ".join(words), partial(with_members, key=gang.key, more=more))
+
+
+def _siblings(gang: Gang, number: int, role: str = "") -> list[Pod]:
+    """Make *number* more members like those it has, of *role* if there are any."""
+    models = [pod for pod in gang.pods if role and pod.role == role] or list(gang.pods)
+    return [
+        replace(
+            models[-1],
+            uid=PodUid(f"~new-{role}-{index}"),
+            name=f"new-{role}-{index}",
+            role=role or models[-1].role,
+            status=Status.PENDING,
+            node="",
+            nominated="",
+            gated=False,
+        )
+        for index in range(number if models else 0)
+    ]
+
+
+def _gates(case: Case) -> Iterator[Remedy]:
+    gang = case.gang
+    gated = sum(pod.gated for pod in gang.pods)
+    if gated:
+        free = tuple(replace(pod, gated=False) if pod.gated else pod for pod in gang.pods)
+        words = f"the scheduling gates of {gated} of its pods taken away"
+        yield Remedy(words, partial(with_gang, gang=replace(gang, pods=free)))
+
+
+def _let_in(case: Case) -> Iterator[Remedy]:
+    for quota in case.snapshot.quotas.get(case.gang.group.namespace, ()):
+        words = f"a ResourceQuota {quota.namespace}/{quota.name} that allows more"
+        yield Remedy(words, partial(with_quota, quota=replace(quota, hard=NOTHING)))
+    asked = case.gang.group.min_resources
+    if asked:
+        yield Remedy(
+            f"nodes with {amounts(asked)} more, its minResources",
+            partial(with_room, shapes={Shape(requests=asked): 1}, like={}),
+        )
+    yield from less_in_use(case, (asked or NOTHING).without(PODS))
+
+
+def _victims(case: Case) -> Iterator[Remedy]:
+    asked = {each.uid for each in case.plan.evictions if each.beneficiary == case.key}
+    leaving = {
+        pod.uid
+        for gang in case.snapshot.gangs.values()
+        for pod in gang.by_status.get(Status.RELEASING, ())
+    }
+    words = (
+        f"{count_pods(len(asked))} gone, asked to leave for it"
+        if asked
+        else "the leaving pods gone"
+    )
+    gone = leaving | (asked or {each.uid for each in case.plan.evictions})
+    yield Remedy(words, partial(without_pods, gone=gone))
+    if others := others_waiting(case):
+        words = f"{words}, and no other gang waiting"
+        yield Remedy(words, partial(without_pods, gone=gone | others), LAST)
+
+
+def _patience(case: Case) -> Iterator[Remedy]:
+    left = case.gang.backing_off_until - case.snapshot.now
+    yield Remedy(
+        f"{max(0.0, left):.0f} s more; then it is tried again",
+        partial(with_gang, gang=replace(case.gang, backing_off_until=0.0)),
+    )
+
+
+def _found(case: Case) -> Iterator[Remedy]:
+    gang = replace(case.gang, problem=None)
+    yield Remedy(
+        f"a Queue {gang.queue}, or another queue named in its PodGroup",
+        lambda s: with_gang(with_queues(s, [Queue(name=gang.queue)]), gang),
+    )
+
+
+def _allowed(case: Case) -> Iterator[Remedy]:
+    gang = replace(case.gang, problem=None)
+    name = gang.group.namespace
+    known = case.snapshot.namespaces.get(name)
+    if known is not None and known.problem:
+        yield Remedy(f"what is written on namespace {name} mended", partial(with_gang, gang=gang))
+        return
+    for queue in sorted(known.allowed or ()) if known is not None else ():
+        if queue in case.snapshot.queues:
+            words = f"queue {queue} named as its own, which namespace {name} may use"
+            moved = replace(gang, queue=queue)
+            yield Remedy(words, partial(with_gang, gang=moved), kind="another queue")
+    yield Remedy(f"queue {gang.queue} allowed to namespace {name}", partial(with_gang, gang=gang))
+
+
+def _opened(case: Case) -> Iterator[Remedy]:
+    line = [each.queue for each in upwards(Census(case.snapshot).queues.get(case.queue.name))]
+    shut = [replace(q, state=QueueState.OPEN) for q in line if q.state is not QueueState.OPEN]
+    noun = "queue" if len(shut) == 1 else "queues"
+    named = " and ".join(queue.name for queue in shut)
+    yield Remedy(f"{noun} {named} opened again", partial(with_queues, queues=shut))
+
+
+_IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
+    Reason.NOT_ENOUGH_MEMBERS: _members,
+    Reason.NOT_ENOUGH_ROLES: _roles,
+    Reason.NOT_ENOUGH_ROOM: more_room,
+    Reason.EXCEEDS_CLUSTER: more_room,
+    Reason.NODE_NOT_OURS: our_nodes,
+    Reason.QUEUE_OVER_DESERVED: larger_due,
+    Reason.QUEUE_AT_CAPABILITY: higher_ceilings,
+    Reason.NAMESPACE_AT_MOST: higher_ceilings,
+    Reason.NOT_ENQUEUED: _let_in,
+    Reason.BEHIND_IN_ORDER: nobody_first,
+    Reason.WAITING_FOR_VICTIMS: _victims,
+    Reason.BACKING_OFF: _patience,
+    Reason.QUEUE_NOT_FOUND: _found,
+    Reason.QUEUE_NOT_ALLOWED: _allowed,
+    Reason.QUEUE_CLOSED: _opened,
+    Reason.GATED: _gates,
+}

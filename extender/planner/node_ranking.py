@@ -1,0 +1,290 @@
+"""How many pods of one shape each node takes, and which nodes they should go to.
+
+Asked once per shape over all nodes, shared by all gangs of that shape, and brought up to date
+only for the rows somebody touched in between. In a large cluster the best rows are kept in a
+*pool*, so that a choice looks at hundreds of nodes instead of thousands, and a node's score is
+taken to change by the same amount with every further pod, which is so for all but balance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heapreplace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.model.node import Amounts, Mask, NodeFacts
+from extender.model.pod import Shape
+from extender.planner.free_capacity import Rows, TrialRoom
+
+Scores: TypeAlias = npt.NDArray[np.float64]
+
+
+class Prospect:
+    """A table of possible placements: one line per node, one column per pod put there.
+
+    Column 0 is the node with one pod of the shape on it, column 1 with two, and so on: that is
+    how many identical pods are placed in one go. Whatever is computed from `fill` has that form;
+    `rows` is one column of row numbers, so that `something[prospect.rows]` fits it.
+    """
+
+    __slots__ = ("_depth", "_fill", "_need", "_room", "_rows", "facts")
+
+    def __init__(self, room: TrialRoom, need: Scores, rows: Rows, depth: int) -> None:
+        self.facts: NodeFacts = room.table.facts
+        self._room = room
+        self._need = need
+        self._rows = rows
+        self._depth = depth
+        self._fill: dict[str, Scores] = {}
+
+    @property
+    def rows(self) -> Rows:
+        """Give the row numbers of the nodes, as a column."""
+        return self._rows[:, None]
+
+    @property
+    def nothing(self) -> Scores:
+        """Give zeros in the form of the table."""
+        return np.zeros((len(self._rows), self._depth))
+
+    def fill(self, name: str) -> Scores:
+        """Give how full the nodes would be of *name*: 1 is full; 0 when a node has none of it."""
+        known = self._fill.get(name)
+        if known is None:
+            known = self._fill[name] = self._compute(name)
+        return known
+
+    def _compute(self, name: str) -> Scores:
+        room = self._room
+        column = room.columns.get(name)
+        if column is None:
+            return self.nothing
+        # A slice is no copy, and when a shape is new all rows are looked at.
+        where = slice(None) if self._rows is room.all_rows else self._rows
+        full: Scores = room.full[where, column][:, None]
+        #: How much fuller one pod makes each node.
+        step: Scores = room.inverse[where, column][:, None] * self._need[column]
+        return full + (step if self._depth == 1 else step * _TIMES[: self._depth])
+
+
+#: 1, 2, 3, …: how many pods of the shape there are.
+_TIMES = np.arange(1.0, 257.0)
+
+
+Scorer = Callable[[Shape, Prospect], Scores]
+#: At most so many nodes and so many pods per node are weighed up in one go.
+_WIDTH, _DEPTH = 128, 64
+#: So many rows are pooled at first; rows touched later join them, up to twice as many.
+_POOL = 512
+_FURTHER = np.arange(float(_DEPTH))
+#: Nodes of equal score are taken in the order of their names.
+_NUDGE = 1e-9
+
+
+class Slots:
+    """The free slots for one shape."""
+
+    def __init__(self, room: TrialRoom, shape: Shape, usable: Mask, scorer: Scorer) -> None:
+        need = room.need(shape)
+        self._room = room
+        self._shape = shape
+        self._scorer = scorer
+        #: Nodes that may be used at all, as far as the node itself is concerned.
+        self._usable = usable if need is not None else np.zeros_like(usable)
+        self._need: Amounts = room.row(shape)
+        self._all_usable = bool(self._usable.all())
+        self._asked = np.flatnonzero(self._need)
+        self._least = self._need[self._asked]
+        self._weight: Scores = self._need.astype(np.float64)
+        self._is_large = len(usable) > _POOL
+        #: By how much a further pod scores better; in a large cluster, from the second gang on.
+        self._slope: Scores | None = None
+        self._is_new = True
+        self._seen = len(room.touched)
+        rows = self._pool = room.all_rows
+        self._counts: Amounts = self._count(rows)
+        #: Smaller is better; infinite without a slot.
+        self._rank: Scores = rows * _NUDGE - self._scores(rows)
+        self._rank[self._counts <= 0] = np.inf
+        #: No row outside the pool ranks before this.
+        self._bound = np.inf
+        self._fill_pool()
+
+    @property
+    def free(self) -> int:
+        """Count the pods of this shape that find idle room now."""
+        self._refresh()
+        return int(self._counts.sum())
+
+    def best(self, wanted: int) -> list[int]:
+        """Choose idle rows for *wanted* pods, one by one, each time the best one.
+
+        May give fewer than wanted although there are more: ask again after placing these.
+        """
+        self._refresh()
+        rows = self._front(min(wanted, _WIDTH))
+        if wanted == 1 or not len(rows):
+            return [int(row) for row in rows]
+        return self._one_by_one(rows, wanted)
+
+    def best_coming(self) -> int | None:
+        """Choose a row whose room suffices once what is being released is free."""
+        if not self._room.anything_coming:
+            return None
+        room = self._room.idle + self._room.surely_coming
+        fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
+        rows = np.flatnonzero(fitting & self.without_clash())
+        return int(rows[self._scores(rows).argmax()]) if len(rows) else None
+
+    def ranked(self) -> list[int]:
+        """Give all usable rows, free or not, the best first."""
+        rows = np.flatnonzero(self._usable)
+        return [int(row) for row in rows[np.argsort(-self._scores(rows), kind="stable")]]
+
+    def without_clash(self) -> Mask:
+        """Mark the usable rows on which no host port is in the way."""
+        if not self._shape.host_ports:
+            return self._usable
+        return self._usable & ~self._room.ports.clashing(self._shape)
+
+    def fits(self, row: int, *, coming: bool = False) -> bool:
+        """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
+        room = self._room.idle[row] + self._room.surely_coming[row]
+        if not coming:
+            room = np.minimum(room, self._room.idle[row])
+        enough = bool((room[self._asked] >= self._least).all())
+        return enough and bool(self._usable[row]) and self._port_free(row)
+
+    def _refresh(self) -> None:
+        touched = self._room.touched
+        if self._seen < len(touched):
+            rows = touched[self._seen :]
+            self._seen = len(touched)
+            self._look_at(np.concatenate(rows) if len(rows) > 1 else rows[0])
+
+    def _look_at(self, rows: Rows) -> None:
+        counts = self._count(rows)
+        self._counts[rows] = counts
+        self._rank[rows] = np.inf
+        free = rows[counts > 0] if counts.min() <= 0 else rows
+        if len(free):
+            self._rank[free] = free * _NUDGE - self._scores(free)
+        if not self._pooled[rows].all():
+            self._pooled[rows] = True
+            self._pool = np.flatnonzero(self._pooled)
+
+    def _count(self, rows: Rows) -> Amounts:
+        """Count how many pods each of *rows* takes."""
+        where = slice(None) if rows is self._room.all_rows else rows
+        room = self._room.idle[where]
+        if self._room.anything_coming:
+            # Room promised beyond what is being released is not idle any more.
+            room = np.minimum(room, room + self._room.surely_coming[where])
+        counts = times(room, self._need)
+        if not self._all_usable:
+            counts *= self._usable[rows]
+        if self._shape.host_ports:
+            counts = np.minimum(counts, ~self._room.ports.clashing(self._shape)[where])
+        return counts
+
+    def _scores(self, rows: Rows) -> Scores:
+        scores: Scores = self._table(rows, 1)[:, 0]
+        return scores
+
+    def _table(self, rows: Rows, depth: int) -> Scores:
+        """Score *rows* with one, two, and so on, more pods on them."""
+        return self._scorer(self._shape, Prospect(self._room, self._weight, rows, depth))
+
+    def _slopes(self, rows: Rows) -> Scores:
+        """Give by how much every further pod makes each of *rows* a better place for the next."""
+        if self._slope is not None:
+            return self._slope[rows]
+        # The first gang of a shape may be the only one; if not, all rows will be asked for.
+        asked = rows if self._is_new else self._room.all_rows
+        table = self._table(asked, 2)
+        slope: Scores = table[:, 1] - table[:, 0]
+        if self._is_new:
+            self._is_new = False
+            return slope
+        self._slope = slope
+        return slope[rows]
+
+    def _forecast(self, rows: Rows, depth: int, slopes: Scores | None) -> Scores:
+        """Score *rows* as they would be with more and more pods, ties settled as in the rank."""
+        if slopes is None:
+            return self._table(rows, depth) - (rows * _NUDGE)[:, None]
+        forecast: Scores = slopes[:, None] * _FURTHER[:depth] - self._rank[rows][:, None]
+        return forecast
+
+    def _fill_pool(self) -> None:
+        """Pool the best rows of all; the others rank behind the last of these."""
+        if self._is_large:
+            self._pool = np.argpartition(self._rank, _POOL - 1)[:_POOL]
+            self._bound = float(self._rank[self._pool].max())
+        self._pooled = np.zeros(len(self._rank), dtype=bool)
+        self._pooled[self._pool] = True
+
+    def _front(self, width: int) -> Rows:
+        """Give the best rows, best first; no other can be chosen before one of these is."""
+        if len(self._pool) > 2 * _POOL:
+            self._fill_pool()
+        rows, rank = self._leading(width)
+        if len(rank) and rank[-1] > self._bound:
+            self._fill_pool()
+            rows, rank = self._leading(width)
+        return rows[: int(np.searchsorted(rank, np.inf))]
+
+    def _leading(self, width: int) -> tuple[Rows, Scores]:
+        rows = self._pool
+        rank = self._rank[rows]
+        if width < len(rows):
+            part = np.argpartition(rank, width - 1)[:width]
+            rows, rank = rows[part], rank[part]
+        order = np.argsort(rank)
+        return rows[order], rank[order]
+
+    def _one_by_one(self, rows: Rows, wanted: int) -> list[int]:
+        slopes = self._slopes(rows) if self._is_large else None
+        if slopes is not None and slopes.min() >= 0:
+            # Every pod makes its node better: the best one is filled, then the next.
+            filled: list[int] = np.repeat(rows, self._counts[rows])[:wanted].tolist()
+            return filled
+        counts = self._counts[rows].tolist()
+        depth = min(wanted, _DEPTH, max(counts))
+        table = self._forecast(rows, depth, slopes).tolist()
+        names = rows.tolist()
+        heap = [(-line[0], place) for place, line in enumerate(table)]
+        heapify(heap)
+        level = [0] * len(names)
+        untouched = len(names)
+        chosen: list[int] = []
+        while heap and len(chosen) < wanted:
+            place = heap[0][1]
+            chosen.append(names[place])
+            above = level[place] = level[place] + 1
+            untouched -= above == 1
+            if above < counts[place]:
+                if above == depth:
+                    break  # it would take more, but we have not looked further
+                heapreplace(heap, (-table[place][above], place))
+            else:
+                heappop(heap)
+            if not untouched and len(names) == _WIDTH:
+                break  # nodes beyond the front may be better by now
+        return chosen
+
+    def _port_free(self, row: int) -> bool:
+        return not self._shape.host_ports or not self._room.ports.clashing(self._shape)[row]
+
+
+def times(room: Amounts, need: Amounts) -> Amounts:
+    """Count how often *need* fits into each line of *room*."""
+    asked = need.nonzero()[0]
+    each = room[..., asked] // need[asked]
+    counts: Amounts = each[..., 0]
+    for column in range(1, len(asked)):  # reducing along so short an axis is slow
+        counts = np.minimum(counts, each[..., column])
+    return np.maximum(counts, 0)

@@ -1,0 +1,1 @@
+"""The plugins of a policy."""

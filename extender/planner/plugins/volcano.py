@@ -1,0 +1,263 @@
+"""Our plugins, deciding as Volcano's do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from extender.model.gang import Gang
+from extender.model.pod import Pod, Status
+from extender.model.queue import ROOT_QUEUE, Queue
+from extender.model.reason import Problem, Reason
+from extender.model.resources import CPU, MEMORY, PODS, Resources
+from extender.model.snapshot import ResourceQuota
+from extender.planner import quota
+from extender.planner.plugin import Candidate, Claim, Plugin, View
+from extender.planner.plugins.admission import NamespaceQuota, stated
+from extender.planner.plugins.capacity import Capacity, Entitlement, Entitlements
+from extender.planner.plugins.drf import Drf
+from extender.planner.plugins.gangs import GangMinimum, Pdb
+from extender.planner.plugins.proportion import Proportion
+from extender.planner.policy import (
+    VOLCANOS,
+    WHOLE_UNITS,
+    Vector,
+    exceeds_somewhere,
+    within_somewhere,
+)
+from extender.planner.state import GangState, QueueUse
+
+#: Below this, in its own units, Volcano takes an amount for nothing.
+_EMPTY = VOLCANOS.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What one queue wants of the whole cluster, and between which bounds it gets it."""
+
+    weight: int
+    requested: Vector
+    ceiling: Vector
+    guarantee: Vector
+
+
+def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
+    """Hand out what remains by weight until nothing changes."""
+    raw = {
+        name: Wants(wants.weight, _raw(wants.requested), _raw(wants.ceiling), _raw(wants.guarantee))
+        for name, wants in queues.items()
+    }
+    deserved: dict[str, dict[str, float]] = {name: {CPU: 0.0, MEMORY: 0.0} for name in queues}
+    remaining = {CPU: 0.0, MEMORY: 0.0} | _raw(total)
+    met: set[str] = set()
+    while weights := sum(wants.weight for name, wants in raw.items() if name not in met):
+        before = remaining
+        # Added up apart, as Volcano does: a single sum would round otherwise.
+        increase: dict[str, float] = defaultdict(float)
+        decrease: dict[str, float] = defaultdict(float)
+        for name, wants in raw.items():
+            if name in met:
+                continue
+            old = deserved[name]
+            new = deserved[name] = _raise(old, before, wants, wants.weight / weights)
+            if _within(wants.requested, new) or new == old:
+                met.add(name)
+            for each in {*old, *new}:
+                change = new.get(each, 0.0) - old.get(each, 0.0)
+                (increase if change > 0 else decrease)[each] += abs(change)
+        remaining = {
+            name: max(0.0, amount + decrease[name] - increase[name])
+            for name, amount in before.items()
+        }
+        if remaining == before or _is_empty(remaining):
+            break
+    return {name: _natural(vector) for name, vector in deserved.items()}
+
+
+def _raise(
+    old: Mapping[str, float], remaining: Mapping[str, float], wants: Wants, part: float
+) -> dict[str, float]:
+    new = dict(old)
+    for name, amount in remaining.items():
+        new[name] = new.get(name, 0.0) + amount * part
+    for name, amount in new.items():
+        ceiling = wants.ceiling.get(name, 0.0 if name in (CPU, MEMORY) else amount)
+        new[name] = min(amount, ceiling, wants.requested.get(name, 0.0))
+    for name, amount in wants.guarantee.items():
+        new[name] = max(new.get(name, 0.0), amount)
+    return new
+
+
+def _within(left: Vector, right: Vector) -> bool:
+    return all(
+        amount < right.get(name, 0.0) or abs(amount - right.get(name, 0.0)) < _EMPTY
+        for name, amount in left.items()
+    )
+
+
+def _is_empty(vector: Vector) -> bool:
+    return all(amount < _EMPTY or name == PODS for name, amount in vector.items())
+
+
+def _raw(vector: Vector) -> dict[str, float]:
+    """Count in Volcano's units."""
+    return {n: float(amount) * (1 if n in WHOLE_UNITS else 1000) for n, amount in vector.items()}
+
+
+def _natural(vector: Vector) -> dict[str, float]:
+    return {n: amount / (1 if n in WHOLE_UNITS else 1000) for n, amount in vector.items()}
+
+
+#: Shares closer than this are the same to Volcano.
+_SAME = 1e-6
+
+
+class VolcanoGang(GangMinimum):
+    """Gated members may complete a gang, and no gang goes below its minimum."""
+
+    def _coming(self, gang: GangState) -> Sequence[Pod]:
+        return gang.gang.by_status.get(Status.PENDING, ())
+
+    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Take from each gang, in the order given, as many as it has beyond its minimum."""
+        left: dict[str, int] = {}
+        allowed = []
+        for candidate in candidates:
+            gang = candidate.gang
+            ready = left.setdefault(gang.key, gang.ready)
+            if ready > gang.min_member:
+                left[gang.key] = ready - 1
+                allowed.append(candidate)
+        return allowed
+
+    reclaimable = preemptable
+
+
+class VolcanoDrf(Drf):
+    """Shares are compared with a tolerance, and those it lets stay count as gone, too."""
+
+    _counts_all_as_gone = True
+    _same = _SAME
+
+    def _is_fair(self, claimed: float, left: float) -> bool:
+        return claimed < left + _SAME
+
+
+class VolcanoPdb(Pdb):
+    """Pods without labels stay, and a budget with an empty selector selects nobody."""
+
+    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Leave pods without labels out of the victims."""
+        return super().preemptable(claim, [one for one in candidates if one.pod.labels])
+
+    reclaimable = preemptable
+
+    def _budgets_of(self, pod: Pod) -> Sequence[int]:
+        budgets = self._budgets
+        found = budgets.covering(pod)
+        return [each for each in found if budgets.is_crowd(each) or budgets[each].selector]
+
+
+class VolcanoProportion(Proportion):
+    """Dues converge, and what a queue gives counts down until it has no more than its due."""
+
+    @cached_property
+    def _limits(self) -> Mapping[str, Vector]:
+        return _real_capabilities(self.session)
+
+    def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Allow victims of queues that use more than they deserve."""
+        rest: dict[str, Resources] = {}
+        allowed = []
+        for candidate in candidates:
+            queue = candidate.gang.queue
+            used = rest.setdefault(queue.name, queue.allocated)
+            if not self._maths.within(used, self.deserved(queue)):
+                rest[queue.name] = used - candidate.pod.requests
+                allowed.append(candidate)
+        return allowed
+
+    def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:
+        wants = {
+            name: Wants(
+                weight=state.queue.weight,
+                requested=state.requested,
+                ceiling=self._limits[name],
+                guarantee=state.queue.guarantee,
+            )
+            for name, state in queues.items()
+        }
+        return divide(self.session.total, wants)
+
+
+class VolcanoQuota(NamespaceQuota):
+    """All of what a group says it needs is asked for, as if none of its pods existed yet.
+
+    Scopes are not looked at, and gangs let in by an earlier cycle are forgotten.
+    """
+
+    def _is_awaited(self, gang: Gang) -> bool:
+        return False
+
+    def _concerns(self, quota: ResourceQuota) -> bool:
+        return True
+
+    def _asked(self, gang: Gang, names: Iterable[str]) -> Resources:
+        return Resources({name: stated(gang, name) for name in names}).positive()
+
+
+class VolcanoEntitlements(Entitlements):
+    """Inner queues keep the share they had, and one queue in a wrong place stops all."""
+
+    def _is_live(self, *, is_leaf: bool) -> bool:
+        return is_leaf
+
+    def _ceilings(self) -> Mapping[str, Vector]:
+        return _real_capabilities(self._session)
+
+    def _check(self) -> dict[str, Problem]:
+        broken = super()._check()
+        if not broken and ROOT_QUEUE in self._all:
+            return {}
+        no_root = Problem(Reason.QUEUE_NOT_FOUND, "there is no queue named root")
+        return dict.fromkeys(self._all, next(iter(broken.values()), no_root))
+
+    def _is_at_top(self, queue: Queue) -> bool:
+        return False
+
+
+class VolcanoCapacity(Capacity):
+    """A due that holds in one resource of several is met, and is never a limit by itself."""
+
+    _entitlements = VolcanoEntitlements
+
+    def _keeps_to_due(self, queue: QueueUse) -> bool:
+        return False
+
+    def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:
+        after = entitled.used + asked
+        return within_somewhere(self._maths, after, entitled.deserved, asked)
+
+    def _has_too_much(self, entitled: Entitlement, rest: Resources, given: Resources) -> bool:
+        if not self._concerns(given, entitled.deserved):
+            return True
+        return exceeds_somewhere(self._maths, rest, entitled.deserved, given)
+
+
+def _real_capabilities(session: View) -> Mapping[str, Vector]:
+    """Give what every queue may use by itself, whatever is above it."""
+    states = session.queues.values()
+    kept = quota.reserved(state.queue for state in states)
+    return {each.name: quota.real_capability(each.queue, session.total, kept) for each in states}
+
+
+PLUGINS: Mapping[str, type[Plugin]] = {
+    "capacity": VolcanoCapacity,
+    "drf": VolcanoDrf,
+    "gang": VolcanoGang,
+    "pdb": VolcanoPdb,
+    "proportion": VolcanoProportion,
+    "resourcequota": VolcanoQuota,
+}

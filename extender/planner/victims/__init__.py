@@ -1,0 +1,1 @@
+"""Which running pods leave so that a gang can start."""

@@ -1,0 +1,1 @@
+"""Recordings of cycles, and their replay."""

@@ -1,1 +1,0 @@
-"""What to tell whom, and when."""

@@ -1,0 +1,1 @@
+"""Capacity that is reserved for gangs, and its release."""

@@ -1,0 +1,262 @@
+"""The extender under virtual time, wired as in production and asked by direct calls.
+
+Its planner's thread and its event loop are callbacks of one clock, so a run has one order of events
+and the same seed gives the same run. Watches do not lag and the API server answers at once; what a
+pass or a call takes is nothing, but between two passes there is a rest as in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from random import Random
+
+from extender.cache.changes import Change, Delete, Kind, kind_of
+from extender.cache.cluster import Cluster
+from extender.cache.queue_policy import QueuePolicy
+from extender.evictions.backoff import Reprieves
+from extender.evictions.runner import Dispatch
+from extender.hooks.gate import Filtered, Gate
+from extender.metrics import Metrics
+from extender.model.gang import GangKey, Membership, Phase
+from extender.model.pod import Pod, PodUid
+from extender.model.snapshot import Snapshot
+from extender.permit.facts import MirrorFacts, listen
+from extender.permit.machine import Book
+from extender.permit.messages import CallId
+from extender.permit.runner import Barrier
+from extender.permit.timeouts import Limits
+from extender.planner.plan import Plan
+from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
+from extender.planning_loop import DEBOUNCE_S, LONGEST_REST_S, Cycle, Published
+from extender.ports import BindOrder, EvictOrder, EvictOutcome, EvictResult, Notice
+from extender.reservations.apply_plan import Tickets
+from extender.reservations.arrivals import Arrivals
+from extender.reservations.ledger import LOOK_S, Ledger
+from extender.settings import Settings
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import VirtualTime
+from extender.status.history import Journal
+
+#: While somebody waits, time alone may change the plan: ageing, fences, pauses that are over.
+QUIET_S = 60.0
+
+
+class DirectExtender:
+    """Cache, ledger, gate, planner and barrier beside one simulated API server."""
+
+    def __init__(
+        self,
+        time: VirtualTime,
+        api: ApiServer,
+        policy: Policy,
+        seed: int = 0,
+        settings: Settings | None = None,
+        rest_s: float = LONGEST_REST_S,
+    ) -> None:
+        settings = settings or Settings()
+        self._rest_s = rest_s
+        self._time, self._api, self._policy = time, api, policy
+        self.metrics = metrics = Metrics()
+        # Nobody is named whose questions could be missed: this kube-scheduler never goes away.
+        self._cluster = cluster = Cluster(time, QueuePolicy.of(settings))
+        cluster.cut_short.forget()  # a term begins
+        self._published = published = Published()
+        self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=settings.ticket_s)
+        arrivals = Arrivals(cluster, ledger, time, grace_s=settings.arrival_grace_s)
+        self._gate = gate = Gate(cluster, ledger, arrivals, published, settings.prefer)
+        facts = MirrorFacts(cluster, ledger, gate)
+        self._barrier = Barrier(
+            Book(facts, Limits.of(settings), chance=Random(seed).random),  # noqa: S311
+            binder=api,
+            groups=api,
+            inflight=ledger,
+            undo=self,
+            timer=time,
+            clock=time,
+            observer=self,
+        )
+        listen(cluster, ledger, self._barrier)
+        arrivals.on_incomplete(self._barrier.still_incomplete)
+        self._journal = Journal()
+        self._dispatch = Dispatch(
+            evictor=self,
+            announcer=self,
+            journal=self._journal,
+            metrics=metrics,
+            clock=time,
+            reprieves=Reprieves(min_run_s=settings.min_run_s),
+            goodbyes=cluster.goodbyes,
+        )
+        self._cycle = Cycle(
+            cluster=cluster,
+            published=published,
+            promises=Tickets(cluster, ledger, arrivals, time),
+            make_plan=lambda snapshot: make_plan(snapshot, self._policy),
+            dispatch=self._dispatch,
+            reporter=self,
+            clock=time,
+            metrics=metrics,
+            readiness=list,
+        )
+        self._dispatch.on_objection(self.plan_soon)
+        cluster.on_change(self.plan_soon)
+        self._is_pass_due = self._is_looking = False
+        self._rests_until = float("-inf")
+        #: Something changed by which whoever comes next is judged: a plan is made for nobody, too.
+        self._is_wanted = False
+        #: Something changed, and no plan was made for want of anybody who waits for it.
+        self.is_deferred = False
+        #: Says that nobody waits for a plan: then a pass would decide nothing.
+        self.is_quiet: Callable[[], bool] = lambda: False
+        #: Passes that were made, and gangs that were bound in part.
+        self.passes = 0
+        self.partial: list[GangKey] = []
+        #: Told what a pass saw and decided.
+        self.on_pass: Callable[[Snapshot, Plan], None] = lambda snapshot, plan: None
+        #: Told of a pod that is asked to leave, before it is gone.
+        self.on_eviction: Callable[[PodUid], None] = lambda uid: None
+
+    # ── told ──────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Make the first plan; nothing may be asked before."""
+        self._make_pass()
+        self._time.call_later(QUIET_S, self._look_at_the_clock)
+
+    def hear(self, change: Change) -> None:
+        """Take in what the watch brings."""
+        if _concerns_all(change):
+            self._is_wanted = True
+        self._cluster.apply(change)
+
+    # ── asked by kube-scheduler ───────────────────────────────────────────────────────────
+
+    def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        """Answer as the filter hook does."""
+        self._gate.heard(pod)
+        answer = self._gate.filter(pod, member, offered)
+        self._look_after_promises()
+        return answer
+
+    def preempt(
+        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[str]]:
+        """Answer as the preempt hook does."""
+        self._gate.heard(pod)
+        return self._gate.preempt(pod, member, victims)
+
+    def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
+        """Answer as the bind hook does."""
+        self._gate.heard_bind(order.uid)
+        return self._barrier.bind(order, answer)
+
+    def hang_up(self, call: int) -> None:
+        """Hear that kube-scheduler gave up a bind."""
+        self._barrier.peer_gone(CallId(call))
+
+    # ── the planner's thread ──────────────────────────────────────────────────────────────
+
+    def plan_soon(self) -> None:
+        """Ask for a pass, after the pause that makes one of a burst."""
+        if not self._is_pass_due:
+            self._is_pass_due = True
+            rest_s = self._rests_until - self._time.monotonic()
+            self._time.call_later(max(DEBOUNCE_S, rest_s), self._pass_or_wait)
+
+    def _pass_or_wait(self) -> None:
+        """Make a pass that is due, unless nobody needs it: then the clock brings it."""
+        self._is_pass_due = False
+        self.is_deferred = self.is_quiet() and not self._is_wanted
+        if not self.is_deferred:
+            self._make_pass()
+
+    def _make_pass(self) -> None:
+        self.is_deferred = self._is_wanted = False
+        self._cycle.run_once()
+        self.passes += 1
+        self._rests_until = self._time.monotonic() + self._rest_s
+        self._look_after_promises()
+        if self._cycle.is_due():
+            self.plan_soon()
+
+    def _look_at_the_clock(self) -> None:
+        if self.is_deferred:
+            self._make_pass()
+        elif self._api.has_waiting:
+            self.plan_soon()
+        self._time.call_later(QUIET_S, self._look_at_the_clock)
+
+    def _look_after_promises(self) -> None:
+        """Look after promises as often as in production, as long as there are any."""
+        if not self._is_looking and len(self._cluster.inflight):
+            self._is_looking = True
+            self._time.call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        while self._ledger.look_after():
+            pass
+        if self._cluster.inflight.is_backoff_over():
+            self.plan_soon()
+        self._look_after_promises()
+
+    # ── ports ─────────────────────────────────────────────────────────────────────────────
+
+    def report(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Tell the cluster which gangs were let into their queues, as its status does."""
+        self._journal.note(snapshot, plan)
+        for key, verdict in plan.verdicts.items():
+            group = self._api.groups.get(key)
+            if group and verdict.phase is Phase.INQUEUE and group.phase is Phase.PENDING:
+                self._api.put(replace(group, phase=Phase.INQUEUE))
+        self.on_pass(snapshot, plan)
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Let pods go at once; whoever owns them makes new ones."""
+        outcomes: list[Future[EvictOutcome]] = []
+        for order in orders:
+            result = EvictResult.LEAVING if order.uid in self._api.pods else EvictResult.GONE
+            if result is EvictResult.LEAVING:
+                self.on_eviction(order.uid)
+                self._api.delete_pod(order.uid)
+            future: Future[EvictOutcome] = Future()
+            future.set_result(EvictOutcome(result))
+            outcomes.append(future)
+        return outcomes
+
+    def take_back(
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
+    ) -> None:
+        """Let what was bound in part leave."""
+        leaves(gang)
+        self.evict(orders)
+
+    def announce(self, notice: Notice) -> None:
+        """Nobody reads Events here."""
+
+    def released(self, cause: str, waited_s: float) -> None:
+        """Nobody counts answers here."""
+
+    def partial_commit(self, gang: GangKey) -> None:
+        """Keep it: it must not happen where the API server is well."""
+        self.partial.append(gang)
+
+    def peer_closed(self, age_s: float) -> None:
+        """Nobody counts calls that were given up."""
+
+    def learnt_timeout(self, seconds: float | None) -> None:
+        """Nobody is told."""
+
+
+def _concerns_all(change: Change) -> bool:
+    """Ask whether filter, which goes by the last plan, would let in others after this."""
+    kind = change.kind if isinstance(change, Delete) else kind_of(change.item)
+    return kind not in (Kind.POD, Kind.GROUP)

@@ -1,0 +1,412 @@
+"""kube-scheduler, small but faithful: what an extender notices of it, and nothing else.
+
+One pod at a time: in-tree fit on its own view (pods it saw bound, pods it assumed, pods nominated
+by others), first on the nominated node alone, then on a sample of the feasible nodes with a
+rotating start; then our filter. A pod that passed is assumed, and its bind call goes out beside
+the loop, after PreBind. A refused pod is parked with a condition until something wakes it; a
+failed bind is forgotten and comes back after a pause.
+
+Who is more important comes first, and may make others leave where the extender agrees
+(`preempting`). A pod with scheduling gates is not looked at before they are gone. Left out: scores
+(any passed node may be chosen).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
+from extender.hooks.gate import Filtered
+from extender.model.gang import Membership
+from extender.model.node import Node
+from extender.model.pod import FINISHED_SET, Pod, PodUid, Shape
+from extender.ports import BindOrder
+from extender.sim.api_server import ApiServer, ToldAt
+from extender.sim.clock import VirtualTime
+from extender.sim.node_table import NodeRooms, Preempting, Vetoes
+
+#: httpTimeout of the bind entry.
+BIND_TIMEOUT_S = 45.0
+LONGEST_BACKOFF_S = 10.0
+#: With so few nodes all of them are looked at; with more, a part that shrinks as they grow.
+_FEW_NODES = 100
+_LEAST_PERCENT = 5
+#: Without any event a parked pod is tried again after this long.
+FLUSH_S = 300.0
+
+
+class Extender(Protocol):
+    """Whom kube-scheduler asks."""
+
+    def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        """Say which of the *offered* nodes *pod* may use now."""
+
+    def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
+        """Bind a pod; *answer* hears an error, or nothing, at once or much later."""
+
+    def hang_up(self, call: int) -> None:
+        """Hear that nobody waits for an answer any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """In what the versions and configurations of kube-scheduler differ."""
+
+    #: How many feasible nodes are enough; None: by the number of nodes, as it comes
+    #: (percentageOfNodesToScore is 0).
+    sample: int | None = 100
+    #: Queueing hints (1.33 and later): every event of an assigned pod, and a pod's own condition,
+    #: wakes those an extender refused; those that no node had room for are woken only by room that
+    #: becomes free, a nomination that is taken back among it. Without: by deletions, nodes, and
+    #: changed metadata.
+    hints: bool = True
+    #: A refused pod loses its nomination.
+    clears_nominations: bool = True
+    #: A refused pod that is woken has its pause first, longer each time, up to ten seconds.
+    backs_off: bool = False
+    #: Whatever might help wakes whom the extender refused, mostly to be refused again. Without,
+    #: they sleep until it wakes them itself, or for five minutes.
+    looks_in_vain: bool = True
+
+
+@dataclass(eq=False)
+class Assumed:
+    """A pod on its way to the node chosen for it."""
+
+    node: str
+    #: When PreBind is done.
+    binds_at: float
+    call: int | None = None
+    called_at: float = 0.0
+    answered: bool = False
+
+
+class KubeScheduler:
+    """Decides one pod at a time."""
+
+    def __init__(
+        self, time: VirtualTime, api: ApiServer, extender: Extender, ways: Ways | None = None
+    ) -> None:
+        self._time = time
+        self._api = api
+        self._extender = extender
+        self.ways = ways or Ways()
+        self._rooms = NodeRooms()
+        #: Makes others leave for whom is more important; None where nobody may.
+        self.preempting: Preempting | None = None
+        #: Volumes: pod name -> the only nodes they can be attached to.
+        self.volumes: dict[str, frozenset[str]] = {}
+        #: Seconds of PreBind by pod name.
+        self.prebind_s: dict[str, float] = {}
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[PodUid, SeenPod] = {}
+        self.assumed: dict[PodUid, Assumed] = {}
+        self.active: list[PodUid] = []
+        self.parked: dict[PodUid, float] = {}
+        #: Those of them that no node had room for.
+        self.roomless: set[PodUid] = set()
+        self.backoff: dict[PodUid, float] = {}
+        #: Room became free since those without any were last looked at.
+        self.has_new_room = False
+        self._errors: dict[PodUid, int] = {}
+        #: How often in a row each pod was refused.
+        self._refusals: dict[PodUid, int] = {}
+        self._next_start = 0
+        #: Told the error of every answer to a bind, empty for success.
+        self.told: Callable[[str], object] = lambda error: None
+
+    def let_preempt(self, vetoes: Vetoes, evict: Callable[[Pod], None]) -> None:
+        """Let who is more important make others leave, as far as *vetoes* lets it."""
+
+        def is_there(pod: Pod) -> bool:
+            return bool(pod.node) or pod.uid in self.assumed
+
+        self.preempting = Preempting(self._rooms, vetoes, evict, is_there)
+
+    # ── what it hears ─────────────────────────────────────────────────────────────────────
+
+    def hear(self, news: ToldAt) -> None:
+        """Take in one line of its watch."""
+        change: Change = news.change
+        if isinstance(change, Delete):
+            if change.kind is Kind.POD:
+                self._pod_gone(PodUid(change.key))
+            elif change.kind is Kind.NODE:
+                self.nodes.pop(change.key, None)
+                self._rooms.drop(change.key)
+        elif isinstance(change, Upsert) and isinstance(change.item, Node):
+            self.nodes[change.item.name] = change.item
+            self._rooms.put(change.item)
+            self._wake_all()
+        elif isinstance(change, Upsert) and isinstance(change.item, SeenPod):
+            self._pod_changed(change.item, news.status_only)
+
+    def _pod_gone(self, uid: PodUid) -> None:
+        seen = self.pods.pop(uid, None)
+        self._rooms.unseat(uid)
+        was_placed = uid in self.assumed or bool(seen and seen.pod.node)
+        self._leave_queue(uid)
+        # The cache is freed at once; the bind call stays open.
+        if uid in self.assumed and self.assumed[uid].call is None:
+            del self.assumed[uid]
+        if was_placed:
+            self._wake_all()
+
+    def _pod_changed(self, seen: SeenPod, status_only: bool) -> None:
+        uid, known = seen.pod.uid, self.pods.get(seen.pod.uid)
+        self.pods[uid] = seen
+        if seen.pod.node:
+            self._leave_queue(uid)
+            if uid in self.assumed and self.assumed[uid].answered:
+                del self.assumed[uid]
+            if seen.pod.status in FINISHED_SET:
+                self._wake_all()
+            elif self.ways.hints and self.ways.looks_in_vain:
+                self._wake_all(besides=self.roomless)
+        elif known is None or known.pod.gated:
+            if not seen.pod.gated:
+                self.active.append(uid)
+        elif uid in self.parked and self._is_worth_a_look(uid, status_only):
+            self._wake(uid)
+        self._seat(uid)
+        if known and known.pod.nominated not in ("", seen.pod.nominated) and self.ways.hints:
+            self._wake_all()
+
+    def _is_worth_a_look(self, uid: PodUid, status_only: bool) -> bool:
+        return uid not in self.roomless if self.ways.hints else not status_only
+
+    def _leave_queue(self, uid: PodUid) -> None:
+        if uid in self.active:
+            self.active.remove(uid)
+        self.parked.pop(uid, None)
+        self.roomless.discard(uid)
+        self.backoff.pop(uid, None)
+        self._errors.pop(uid, None)
+        self._refusals.pop(uid, None)
+
+    def _seat(self, uid: PodUid) -> None:
+        """Count a pod where it is, is about to be, or is nominated to."""
+        seen, assumed = self.pods.get(uid), self.assumed.get(uid)
+        if seen is None or seen.pod.status in FINISHED_SET:
+            self._rooms.unseat(uid)
+        else:
+            place = seen.pod.node or (assumed.node if assumed else seen.pod.nominated)
+            self._rooms.seat(seen.pod, place)
+
+    def _wake(self, uid: PodUid) -> None:
+        since = self.parked.pop(uid)
+        self.roomless.discard(uid)
+        again_at = since + _pause_s(self._refusals.get(uid, 0)) if self.ways.backs_off else since
+        if again_at > self._time.monotonic():
+            self.backoff[uid] = again_at
+        else:
+            self.active.append(uid)
+
+    def _wake_all(self, besides: Collection[PodUid] = ()) -> None:
+        if not self.ways.looks_in_vain:
+            self.has_new_room = True
+            return
+        for uid in [each for each in self.parked if each not in besides]:
+            self._wake(uid)
+
+    def wake_who_fits(self) -> None:
+        """Wake those without room for whom there is some now."""
+        self.has_new_room = False
+        if not self.roomless:
+            return
+        fits: dict[Shape, bool] = {}
+        for uid in [each for each in self.parked if each in self.roomless]:
+            pod, shape = self.pods[uid].pod, self.pods[uid].pod.shape
+            if shape not in fits:
+                fits[shape] = self._rooms.fits_somewhere(shape)
+            # Who is nominated counts on that node, and would stand in its own way.
+            if fits[shape] or (pod.nominated and self._rooms.fits(pod, pod.nominated)):
+                self._wake(uid)
+
+    # ── the serial loop ───────────────────────────────────────────────────────────────────
+
+    def schedule(self, choice: int = 0) -> bool:
+        """Look at the next pod; False when there is none."""
+        if not self.active:
+            return False
+        uid = self.active.pop(self._most_important())
+        seen = self.pods[uid]
+        passed, words = self._find_nodes(seen)
+        if passed:
+            self._assume(seen.pod, self._choose(passed, choice))
+        else:
+            self._refuse(seen.pod, words, self._make_room(seen))
+        return True
+
+    def _most_important(self) -> int:
+        if self.preempting is None:
+            return 0
+        ranks = [self.pods[uid].pod.priority for uid in self.active]
+        return ranks.index(max(ranks))
+
+    def _choose(self, passed: Sequence[str], choice: int) -> str:
+        if len(passed) == 1:
+            return passed[0]
+        return sorted(passed, key=self._fullness)[choice % len(passed)]
+
+    def _make_room(self, seen: SeenPod) -> str:
+        """Let others leave for a pod without a node; give the node it is nominated to."""
+        if self.preempting is None:
+            return ""
+        return self.preempting.make_room(seen.pod, seen.membership)
+
+    def _find_nodes(self, seen: SeenPod) -> tuple[Sequence[str], str]:
+        pod, member = seen.pod, seen.membership
+        if pod.nominated and self.takes(pod, pod.nominated):
+            answer = self._extender.filter(pod, member, (pod.nominated,))
+            if answer.nodes:
+                return answer.nodes, ""
+        offered = self._sample(pod)
+        if not offered and pod.name in self.volumes:
+            return (), self._words("node(s) had volume node affinity conflict")
+        if not offered:
+            self.roomless.add(pod.uid)
+            return (), self._words("Insufficient cpu")
+        answer = self._extender.filter(pod, member, offered)
+        return answer.nodes, self._words(next(iter(answer.refused.values()), ""))
+
+    def _words(self, why: str) -> str:
+        return f"0/{len(self.nodes)} nodes are available: {why}"
+
+    def _sample(self, pod: Pod) -> list[str]:
+        only = self.volumes.get(pod.name)
+        self._rooms.unseat(pod.uid)  # it does not stand in its own way
+        found, self._next_start = self._rooms.sample(
+            pod.shape, self._next_start, self._enough(), only
+        )
+        self._seat(pod.uid)
+        return found
+
+    def _enough(self) -> int:
+        """Say how many feasible nodes are enough."""
+        if self.ways.sample is not None:
+            return self.ways.sample
+        total = len(self.nodes)
+        percent = max(_LEAST_PERCENT, 50 - total // 125)
+        return max(_FEW_NODES, total * percent // 100)
+
+    def takes(self, pod: Pod, name: str) -> bool:
+        """Ask whether its own filters would have *pod* on a node."""
+        return name in self.volumes.get(pod.name, self.nodes) and self._rooms.fits(pod, name)
+
+    def _fullness(self, name: str) -> tuple[int, str]:
+        return -self._rooms.free_cpu(name), name
+
+    def _assume(self, pod: Pod, node: str) -> None:
+        binds_at = self._time.monotonic() + self.prebind_s.get(pod.name, 0.0)
+        self.assumed[pod.uid] = Assumed(node, binds_at)
+        self._seat(pod.uid)
+
+    def _refuse(self, pod: Pod, words: str, nominated: str = "") -> None:
+        self.parked[pod.uid] = self._time.monotonic()
+        self._refusals[pod.uid] = self._refusals.get(pod.uid, 0) + 1
+        if nominated or self.ways.clears_nominations:
+            self._api.patch(pod.uid, refusal=words, nominated=nominated)
+        else:
+            self._api.patch(pod.uid, refusal=words)
+
+    # ── the binding cycles ────────────────────────────────────────────────────────────────
+
+    @property
+    def ready_to_bind(self) -> list[PodUid]:
+        """Name the pods whose PreBind is done."""
+        now = self._time.monotonic()
+        return [
+            uid
+            for uid, each in self.assumed.items()
+            if each.call is None and not each.answered and each.binds_at <= now
+        ]
+
+    def send_bind(self, uid: PodUid) -> None:
+        """Call our bind for a pod."""
+        assumed, pod = self.assumed[uid], self.pods[uid].pod
+        self.prebind_s.pop(pod.name, None)  # volumes are made once
+        assumed.called_at = self._time.monotonic()
+        assumed.call = -1  # answered perhaps before the call returns
+        order = BindOrder(uid=uid, namespace=pod.namespace, name=pod.name, node=assumed.node)
+        call = self._extender.bind(order, partial(self._answered, uid, assumed))
+        if assumed.call == -1:
+            assumed.call = call
+
+    def _answered(self, uid: PodUid, assumed: Assumed, error: str) -> None:
+        if self.assumed.get(uid) is not assumed:
+            return  # given up meanwhile
+        self.told(error)
+        assumed.call, assumed.answered = None, True
+        if error:
+            self._fail(uid)
+        elif uid not in self.pods or self.pods[uid].pod.node:
+            del self.assumed[uid]  # its watch was quicker
+            self._seat(uid)
+
+    def _fail(self, uid: PodUid) -> None:
+        del self.assumed[uid]
+        self._seat(uid)
+        seen = self.pods.get(uid)
+        if seen is not None and not seen.pod.node:
+            errors = self._errors[uid] = self._errors.get(uid, 0) + 1
+            self.backoff[uid] = self._time.monotonic() + _pause_s(errors)
+            self._api.patch(uid, refusal="", nominated="")
+        self._wake_all()
+
+    @property
+    def calls(self) -> dict[PodUid, str]:
+        """Give the bind calls that wait for an answer: uid -> node."""
+        return {uid: each.node for uid, each in self.assumed.items() if each.call is not None}
+
+    # ── time, and the end of it ───────────────────────────────────────────────────────────
+
+    def tick(self) -> None:
+        """Do what time brings: pauses end, sleepers wake, calls take too long."""
+        self.end_pauses()
+        now = self._time.monotonic()
+        for uid, since in list(self.parked.items()):
+            if since + FLUSH_S <= now:
+                self._wake(uid)
+        for uid, each in list(self.assumed.items()):
+            if each.call is not None and each.called_at + BIND_TIMEOUT_S <= now:
+                self._fail(uid)
+                self._extender.hang_up(each.call)
+
+    def end_pauses(self) -> None:
+        """Let those come again whose pause is over."""
+        now = self._time.monotonic()
+        for uid, until in list(self.backoff.items()):
+            if until <= now:
+                del self.backoff[uid]
+                self.active.append(uid)
+
+    def restart(self, turn: int = 0) -> None:
+        """Die, and begin anew with what the API server has, in another order."""
+        calls = [each.call for each in self.assumed.values() if each.call is not None]
+        self.assumed.clear()
+        self.active, self.parked, self.backoff, self._errors = [], {}, {}, {}
+        self._refusals = {}
+        self.roomless = set()
+        for call in calls:
+            self._extender.hang_up(call)
+        self._api.to_scheduler.clear()
+        self.nodes, self.pods = dict(self._api.nodes), dict(self._api.pods)
+        self._rooms.clear()
+        for node in self.nodes.values():
+            self._rooms.put(node)
+        for uid in self.pods:
+            self._seat(uid)
+        waiting = [
+            uid for uid, seen in self.pods.items() if not seen.pod.node and not seen.pod.gated
+        ]
+        turn %= max(len(waiting), 1)
+        self.active = waiting[turn:] + waiting[:turn]
+
+
+def _pause_s(times: int) -> float:
+    """Say how long a pod pauses after it failed so often: 1, 2, 4, 8, 10 seconds."""
+    return min(2.0 ** (times - 1), LONGEST_BACKOFF_S) if times else 0.0

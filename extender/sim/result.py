@@ -1,0 +1,255 @@
+"""What a run came to: waits, fairness, utilisation, evictions and wasted work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from extender.model.resources import PODS, Resources
+from extender.planner.plan import Plan, QueueFigures
+from extender.sim.workloads import Run
+
+#: Upper ends of the classes of sizes.
+_SIZES = (1, 4, 16, 64)
+#: All queues together; no queue can be called so.
+ALL = "all queues"
+#: Points of every line over time.
+POINTS = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long those of one kind waited for their first start, in seconds."""
+
+    gangs: int
+    started: int
+    p50: float
+    p95: float
+    longest: float
+
+
+@dataclass(slots=True)
+class OverTime:
+    """Something over time: an average for every stretch of the span."""
+
+    span_s: float
+    sums: list[float] = field(default_factory=lambda: [0.0] * POINTS)
+
+    def add(self, value: float, since: float, until: float) -> None:
+        """Count *value* from one moment to another."""
+        width = self.span_s / POINTS
+        at = since
+        while at < until:
+            place = min(POINTS - 1, int(at / width))
+            end = min(until, (place + 1) * width) if place < POINTS - 1 else until
+            self.sums[place] += value * (end - at)
+            if end <= at:
+                break
+            at = end
+
+    def points(self) -> list[float]:
+        """Give the averages."""
+        width = self.span_s / POINTS
+        return [each / width for each in self.sums]
+
+    def mean(self) -> float:
+        """Give the average of all."""
+        return sum(self.sums) / self.span_s
+
+
+class Outcome:
+    """Collects while a run goes on; all times in seconds after its beginning."""
+
+    def __init__(
+        self, span_s: float, total: Resources, queues: Iterable[str], *, is_of_a_tree: bool = False
+    ) -> None:
+        self.span_s = span_s
+        #: What is due to a queue is for those below it too, and so is what it has.
+        self._is_of_a_tree = is_of_a_tree
+        self.total = total
+        self.resources = [name for name in total if name != PODS]
+        self.used = {name: OverTime(span_s) for name in self.resources}
+        self.shares = {name: OverTime(span_s) for name in queues}
+        self.dues = {name: OverTime(span_s) for name in queues}
+        self.gap = OverTime(span_s)
+        self.worst_gap = 0.0
+        self.runs: list[Run] = []
+        self.passes = 0
+        self._now: dict[str, int] = {}
+        self._room_at = self._plan_at = 0.0
+        self._figures: Mapping[str, QueueFigures] = {}
+
+    def room(self, run: Run, step: int, at: float) -> None:
+        """Hear that a pod of *run* took room, or gave it back."""
+        self._count_room(at)
+        for name, amount in run.job.shape.requests.items():
+            self._now[name] = self._now.get(name, 0) + step * amount
+
+    def planned(self, plan: Plan, at: float) -> None:
+        """Hear of a pass."""
+        self._count_plan(at)
+        self._figures = plan.queues
+
+    def close(self, runs: list[Run], passes: int) -> None:
+        """Count what is left until the end."""
+        self._count_room(self.span_s)
+        self._count_plan(self.span_s)
+        self.runs, self.passes = runs, passes
+
+    def _count_room(self, at: float) -> None:
+        at = min(at, self.span_s)
+        if at > self._room_at:
+            for name in self.resources:
+                total = self.total.amount(name)
+                share = self._now.get(name, 0) / total if total else 0.0
+                if share:
+                    self.used[name].add(share, self._room_at, at)
+            self._room_at = at
+
+    def _count_plan(self, at: float) -> None:
+        at = min(at, self.span_s)
+        if at <= self._plan_at:
+            return
+        since, self._plan_at = self._plan_at, at
+        worst = 0.0
+        for name, line in self.shares.items():
+            figures = self._figures.get(name)
+            if figures is None:
+                continue
+            used = figures.allocated if self._is_of_a_tree else figures.own
+            share, due = self._dominant(used), self._dominant(figures.deserved)
+            line.add(share, since, at)
+            self.dues[name].add(due, since, at)
+            if not figures.requested.fits_in(figures.allocated):
+                worst = max(worst, due - share)
+        self.gap.add(worst, since, at)
+        self.worst_gap = max(self.worst_gap, worst)
+
+    def _dominant(self, amounts: Resources) -> float:
+        shares = (
+            amounts.amount(name) / self.total.amount(name)
+            for name in self.resources
+            if self.total.amount(name)
+        )
+        return min(1.0, max(shares, default=0.0))
+
+    # ── asked ─────────────────────────────────────────────────────────────────────────────
+
+    def waits(self, beginning: float) -> dict[tuple[str, str], Waits]:
+        """Give the waits by queue and size; `all` for all sizes, `ALL` for all queues."""
+        found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
+        for run in self.runs:
+            started = run.first_started_at
+            until = self.span_s + beginning if started is None else started
+            each = (until - run.created_at, started is not None)
+            for queue in (run.job.queue, ALL):
+                for size in (size_class(run.job.size), "all"):
+                    found.setdefault((queue, size), []).append(each)
+        order = [*_classes(), "all"]
+        keys = sorted(found, key=lambda key: (key[0] == ALL, key[0], order.index(key[1])))
+        return {key: _waits(found[key]) for key in keys}
+
+    def work_s(self) -> tuple[float, float]:
+        """Give the pod seconds of work that came to its end, and of those that came to nothing."""
+        done = sum(run.done_s for run in self.runs)
+        lost = sum(run.wasted_s for run in self.runs)
+        return done, lost
+
+    def figures(self, beginning: float) -> dict[str, float]:
+        """Give what can be compared, by a name for people."""
+        waits = self.waits(beginning)
+        told: dict[str, float] = {}
+        for (queue, size), each in waits.items():
+            if size == "all":
+                told[f"wait p50, {queue}"] = each.p50
+                told[f"wait p95, {queue}"] = each.p95
+                told[f"wait max, {queue}"] = each.longest
+        done, lost = self.work_s()
+        told["gangs that ended"] = float(sum(run.ended_at is not None for run in self.runs))
+        told["gangs that never started"] = float(
+            sum(run.first_started_at is None for run in self.runs)
+        )
+        told["fairness gap, mean"] = self.gap.mean()
+        told["fairness gap, worst"] = self.worst_gap
+        for name in self.resources:
+            told[f"utilisation, {name}"] = self.used[name].mean()
+        told["members evicted"] = float(sum(run.evicted for run in self.runs))
+        told["members lost with nodes"] = float(sum(run.lost for run in self.runs))
+        told["work wasted"] = lost / (done + lost) if done + lost else 0.0
+        return told
+
+
+def size_class(size: int) -> str:
+    """Name the class of a size."""
+    low = 1
+    for high in _SIZES:
+        if size <= high:
+            return str(high) if low == high else f"{low}-{high}"
+        low = high + 1
+    return f"{low} and more"
+
+
+def _classes() -> list[str]:
+    return [*(size_class(high) for high in _SIZES), size_class(_SIZES[-1] + 1)]
+
+
+def _waits(waits: list[tuple[float, bool]]) -> Waits:
+    spans = sorted(span for span, _ in waits)
+    return Waits(
+        gangs=len(spans),
+        started=sum(started for _, started in waits),
+        p50=percentile(spans, 50),
+        p95=percentile(spans, 95),
+        longest=spans[-1],
+    )
+
+
+def percentile(ordered: list[float], percent: int) -> float:
+    """Give the smallest that *percent* of all do not exceed."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+#: Figures that are parts of something.
+_PARTS = ("fairness", "utilisation", "work wasted")
+#: What each policy came to, by the name of a figure.
+Rows: TypeAlias = dict[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What came of one policy."""
+
+    label: str
+    outcome: Outcome
+    #: Of the run, on its own clock.
+    beginning: float
+    figures: Mapping[str, float]
+
+
+def parted(told: Sequence[Simulated]) -> tuple[Rows, Rows]:
+    """Give the figures in which policies differ, and those in which they do not."""
+    rows = {
+        name: [value(name, each.figures[name]) for each in told]
+        for name in (told[0].figures if told else ())
+    }
+    differs = {name: values for name, values in rows.items() if len(set(values)) > 1}
+    return differs, {name: values for name, values in rows.items() if name not in differs}
+
+
+def value(name: str, figure: float) -> str:
+    """Write a figure as befits what it is called."""
+    if name.startswith("wait"):
+        return span(figure)
+    return f"{figure:.1%}" if name.startswith(_PARTS) else f"{figure:.0f}"
+
+
+def span(seconds: float) -> str:
+    """Write a span of time."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m"

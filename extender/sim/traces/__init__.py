@@ -1,1 +1,0 @@
-"""What came to other clusters, as they recorded it?"""

@@ -1,0 +1,254 @@
+"""Whoever owns the pods: creates gangs, makes new pods for those that are lost, ends the work.
+
+A gang works while at least its minimum of members is on nodes. If it falls below, what it did since
+it began is lost, and it begins anew when the minimum is back, as a training job without checkpoints
+does. When it has worked for its duration, its pods and its PodGroup are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from extender.cache.changes import Change, Delete, Kind, SeenPod
+from extender.model.gang import VOLCANO, GangKey, Membership, PodGroup
+from extender.model.pod import Pod, PodUid, Shape, Status
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import VirtualTime
+
+#: How long a controller takes to make a new pod for one that is lost.
+REMAKE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What somebody wants to run: *size* pods of one shape, *least* of them at once."""
+
+    namespace: str
+    name: str
+    queue: str
+    size: int
+    least: int
+    shape: Shape
+    #: Seconds of work once the minimum is on nodes.
+    lasts_s: float
+    #: What its PodGroup declares, and after how long the kubelet ends its pods; 0 for neither.
+    says_s: float = 0.0
+    deadline_s: float = 0.0
+    #: Seconds after the beginning.
+    arrives_s: float = 0.0
+    priority: int = 0
+    priority_class: str = ""
+    #: Without any PodGroup: each pod by itself.
+    is_plain: bool = False
+
+    @property
+    def key(self) -> GangKey:
+        """Give `namespace/name`."""
+        return GangKey(f"{self.namespace}/{self.name}")
+
+
+@dataclass(slots=True)
+class Run:
+    """What became of a job."""
+
+    job: Job
+    #: All in monotonic seconds; None where it has not happened.
+    created_at: float
+    first_started_at: float | None = None
+    ended_at: float | None = None
+    #: When it began to work; None while it does not.
+    works_since: float | None = None
+    #: (from, to, was it lost) of every stretch of work that is over.
+    stretches: list[tuple[float, float, bool]] = field(default_factory=list)
+    #: Members that were made to leave, by us or by kube-scheduler, and lost with a node.
+    evicted: int = 0
+    lost: int = 0
+    #: Pod seconds of work that came to its end, and of all that came to nothing.
+    done_s: float = 0.0
+    wasted_s: float = 0.0
+    #: Pod seconds of which it is not decided yet, and until when they are counted.
+    open_s: float = 0.0
+    counted_at: float = 0.0
+    pods: dict[PodUid, str] = field(default_factory=dict)
+    made: int = 0
+    #: Number of the stretch of work: what was planned for an earlier one is void.
+    number: int = 0
+
+    @property
+    def on_nodes(self) -> int:
+        """Count the members that have a node."""
+        return sum(1 for node in self.pods.values() if node)
+
+
+class Workloads:
+    """Owns all jobs; told of every change as the API server writes it."""
+
+    def __init__(self, time: VirtualTime, api: ApiServer, scheduler_name: str) -> None:
+        self._time = time
+        self._api = api
+        self._scheduler_name = scheduler_name
+        self.runs: list[Run] = []
+        self._by_pod: dict[PodUid, Run] = {}
+        #: Told when a pod takes room (+1) or gives it back (-1).
+        self.on_room: Callable[[Run, int], None] = lambda run, step: None
+        #: Told when the state of a run changed.
+        self.on_run: Callable[[Run], None] = lambda run: None
+        api.owners.append(self._hear)
+
+    def submit(self, job: Job) -> None:
+        """Let *job* arrive when its time comes."""
+        self._time.call_later(job.arrives_s, partial(self._arrive, job))
+
+    def evicted(self, uid: PodUid) -> None:
+        """Note that somebody makes a pod leave, before it is gone."""
+        run = self._by_pod.get(uid)
+        if run is not None:
+            run.evicted += 1
+
+    def lose_node(self, name: str) -> None:
+        """Take a node away with all that is on it."""
+        if name not in self._api.nodes:
+            return
+        self._api.delete_node(name)
+        for uid, run in list(self._by_pod.items()):
+            if run.pods.get(uid) == name:
+                run.lost += 1
+                self._api.delete_pod(uid)
+
+    def count_until_now(self) -> None:
+        """Count what is still on nodes; who works now may yet come to an end."""
+        for run in self.runs:
+            self._count(run)
+            if run.works_since is None:
+                run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
+
+    def _arrive(self, job: Job) -> None:
+        run = Run(job, self._time.monotonic())
+        self.runs.append(run)
+        if not job.is_plain:
+            self._api.put(
+                PodGroup(
+                    namespace=job.namespace,
+                    name=job.name,
+                    min_member=job.least,
+                    queue=job.queue,
+                    dialect=VOLCANO,
+                    priority_class=job.priority_class,
+                    created=self._time.now(),
+                    uid=f"group-{job.key}",
+                    lasts_s=job.says_s,
+                )
+            )
+        self.on_run(run)
+        for _ in range(job.size):
+            self._make_pod(run)
+
+    def _make_pod(self, run: Run) -> None:
+        job, number = run.job, run.made
+        run.made += 1
+        name = f"{job.name}-{number}"
+        uid = PodUid(f"{job.namespace}/{name}")
+        pod = Pod(
+            uid=uid,
+            namespace=job.namespace,
+            name=name,
+            shape=job.shape,
+            priority=job.priority,
+            priority_class=job.priority_class,
+            created=self._time.now(),
+            scheduler=self._scheduler_name,
+            lasts_s=job.says_s if job.is_plain else 0.0,
+            deadline_s=job.deadline_s,
+        )
+        member = (
+            Membership(key=GangKey(f"{job.namespace}/pod:{name}"), queue=job.queue)
+            if job.is_plain
+            else Membership(key=job.key, named=True)
+        )
+        run.pods[uid] = ""
+        self._by_pod[uid] = run
+        self._api.put(SeenPod(pod, member))
+
+    # ── what happens to pods ──────────────────────────────────────────────────────────────
+
+    def _hear(self, change: Change) -> None:
+        if isinstance(change, Delete):
+            if change.kind is Kind.POD:
+                self._gone(PodUid(change.key))
+        elif isinstance(change.item, SeenPod):
+            pod = change.item.pod
+            if pod.node and pod.status is Status.RUNNING:
+                self._seated(pod)
+
+    def _seated(self, pod: Pod) -> None:
+        run = self._by_pod.get(pod.uid)
+        if run is None or run.pods[pod.uid]:
+            return
+        self._count(run)
+        run.pods[pod.uid] = pod.node
+        self.on_room(run, +1)
+        if run.works_since is None and run.on_nodes >= run.job.least:
+            self._begin(run)
+
+    def _count(self, run: Run) -> None:
+        """Count the time of its pods on nodes, before there are more or fewer of them."""
+        now = self._time.monotonic()
+        if now > run.counted_at:
+            run.open_s += (now - run.counted_at) * run.on_nodes
+            run.counted_at = now
+
+    def _begin(self, run: Run) -> None:
+        now = self._time.monotonic()
+        run.works_since = now
+        run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0  # they waited for the others
+        run.number += 1
+        if run.first_started_at is None:
+            run.first_started_at = now
+        self._time.call_later(run.job.lasts_s, partial(self._end, run, run.number))
+        self.on_run(run)
+
+    def _gone(self, uid: PodUid) -> None:
+        run = self._by_pod.pop(uid, None)
+        if run is None:
+            return
+        self._count(run)
+        had_node = run.pods.pop(uid)
+        if had_node:
+            self._interrupt(run)
+            self.on_room(run, -1)
+        self._time.call_later(REMAKE_S, partial(self._remake, run))
+
+    def _interrupt(self, run: Run) -> None:
+        """Count the work as lost, if too few are left of a run that has just lost one."""
+        if run.works_since is None or run.on_nodes >= run.job.least:
+            return
+        now = self._time.monotonic()
+        run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
+        run.stretches.append((run.works_since, now, True))
+        run.works_since = None
+        run.number += 1
+        self.on_run(run)
+
+    def _remake(self, run: Run) -> None:
+        if run.ended_at is None:
+            self._make_pod(run)
+
+    def _end(self, run: Run, number: int) -> None:
+        if run.number != number or run.works_since is None:
+            return
+        run.ended_at = now = self._time.monotonic()
+        self._count(run)
+        run.done_s, run.open_s = run.done_s + run.open_s, 0.0
+        run.stretches.append((run.works_since, now, False))
+        run.works_since = None
+        for uid in list(run.pods):
+            # Forgotten first: what is deleted now is not made anew.
+            del self._by_pod[uid]
+            if run.pods.pop(uid):
+                self.on_room(run, -1)
+            self._api.delete_pod(uid)
+        if not run.job.is_plain:
+            self._api.delete_group(run.job.key)
+        self.on_run(run)

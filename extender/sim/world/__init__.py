@@ -1,1 +1,0 @@
-"""A whole cluster under virtual time: objects, kube-scheduler and the extender, one thread."""

@@ -1,0 +1,1 @@
+"""Status, events and history of gangs and queues."""

@@ -1,0 +1,209 @@
+"""What certificate files hold, and in one sentence each what is wrong with them.
+
+OpenSSL would find most of it too, at the first handshake, in words that name neither file nor mend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from extender.clock import timestamp
+from extender.errors import BadConfiguration
+from extender.settings import Settings
+
+_BEGIN = b"-----BEGIN "
+
+
+class NamedFile(NamedTuple):
+    """A file, and the flag that named it."""
+
+    flag: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.flag} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the certificates of one port are; without *client_ca* nobody is asked for one."""
+
+    certificate: NamedFile
+    key: NamedFile
+    client_ca: NamedFile | None = None
+
+    def __iter__(self) -> Iterator[NamedFile]:
+        yield self.certificate
+        yield self.key
+        if self.client_ca is not None:
+            yield self.client_ca
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Files that can be used: when they cease to be, and what callers are verified against."""
+
+    not_after: float
+    client_ca: bytes = b""
+    client_ca_not_after: float = 0.0
+
+
+def hook_files(settings: Settings) -> Files | None:
+    """Give the files of the hook port; none while it speaks plain HTTP on loopback."""
+    if not settings.tls_cert_file:
+        return None
+    return Files(
+        NamedFile("--tls-cert-file", settings.tls_cert_file),
+        NamedFile("--tls-private-key-file", settings.tls_private_key_file),
+        NamedFile("--client-ca-file", settings.client_ca_file),
+    )
+
+
+def operations_files(settings: Settings) -> Files | None:
+    """Give the files of the operations port; none while it speaks plain HTTP."""
+    if not settings.ops_tls_cert_file:
+        return None
+    return Files(
+        NamedFile("--ops-tls-cert-file", settings.ops_tls_cert_file),
+        NamedFile("--ops-tls-private-key-file", settings.ops_tls_private_key_file),
+    )
+
+
+def check_files(files: Files, now: float | None = None) -> Checked:
+    """Read everything once; `BadConfiguration` names the file and the mend."""
+    now = time.time() if now is None else now
+    with _understood(files.certificate):
+        ours = _certificates(files.certificate)[0]
+        _check_times(files.certificate, [ours], now)
+        _check_purpose(files.certificate, ours)
+        public = ours.public_key()
+    with _understood(files.key):
+        is_pair = _key(files.key).public_key() == public
+    if not is_pair:
+        raise BadConfiguration(
+            f"{files.key}: does not belong to the certificate in {files.certificate.path};"
+            " give the pair that was made together"
+        )
+    not_after = ours.not_valid_after_utc.timestamp()
+    if files.client_ca is None:
+        return Checked(not_after)
+    with _understood(files.client_ca):
+        authorities = _certificates(files.client_ca)
+        _check_authorities(files.client_ca, authorities)
+        _check_times(files.client_ca, authorities, now)
+    return Checked(
+        not_after,
+        b"".join(each.public_bytes(serialization.Encoding.PEM) for each in authorities),
+        max(each.not_valid_after_utc.timestamp() for each in authorities),
+    )
+
+
+@contextmanager
+def _understood(file: NamedFile) -> Iterator[None]:
+    """Say of *file* what the library says of whatever it cannot read: a kind of key, a field."""
+    try:
+        yield
+    except BadConfiguration:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise BadConfiguration(
+            f"{file}: cannot be understood ({why}); make it anew, without what is unusual"
+        ) from error
+
+
+def _read(file: NamedFile) -> bytes:
+    try:
+        return Path(file.path).read_bytes()
+    except OSError as error:
+        raise BadConfiguration(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _certificates(file: NamedFile) -> list[x509.Certificate]:
+    content = _read(file)
+    if b"CERTIFICATE-----" not in content:
+        if b"PRIVATE KEY-----" in content:
+            raise BadConfiguration(f"{file}: is a private key; give the certificate here")
+        kind = "is not PEM" if _BEGIN not in content else "holds no certificate"
+        raise BadConfiguration(f"{file}: {kind}; a line -----BEGIN CERTIFICATE----- is expected")
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise BadConfiguration(f"{file}: holds a certificate that is damaged or cut") from error
+
+
+def _key(file: NamedFile) -> PrivateKeyTypes:
+    content = _read(file)
+    if b"PRIVATE KEY-----" not in content:
+        if b"CERTIFICATE-----" in content:
+            raise BadConfiguration(f"{file}: is a certificate; give its private key here")
+        kind = "is not PEM" if _BEGIN not in content else "holds no private key"
+        raise BadConfiguration(f"{file}: {kind}; a line -----BEGIN PRIVATE KEY----- is expected")
+    try:
+        return serialization.load_pem_private_key(content, password=None)
+    except TypeError as error:
+        raise BadConfiguration(
+            f"{file}: is encrypted, and there is nobody to ask for a passphrase; store it"
+            " unencrypted where only we can read it"
+        ) from error
+    except ValueError as error:
+        raise BadConfiguration(f"{file}: holds a private key that is damaged or cut") from error
+
+
+def _check_times(file: NamedFile, held: Sequence[x509.Certificate], now: float) -> None:
+    """Refuse a file of which nothing is valid now; a bundle may keep an authority too long."""
+    begins = min(each.not_valid_before_utc for each in held)
+    ends = max(each.not_valid_after_utc for each in held)
+    if ends.timestamp() <= now:
+        raise BadConfiguration(f"{file}: expired at {_at(ends)}; renew it")
+    if begins.timestamp() > now:
+        raise BadConfiguration(
+            f"{file}: is valid only from {_at(begins)} on; is the clock of this machine right?"
+        )
+
+
+def _check_purpose(file: NamedFile, ours: x509.Certificate) -> None:
+    extensions = ours.extensions
+    try:
+        purposes = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    allowed = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE)
+    if not any(each in purposes for each in allowed):
+        raise BadConfiguration(
+            f"{file}: is not for servers; its extended key usage must have serverAuth"
+        )
+    try:
+        extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound as error:
+        raise BadConfiguration(
+            f"{file}: has no subjectAltName, and kube-scheduler believes no other name"
+        ) from error
+
+
+def _check_authorities(file: NamedFile, held: Sequence[x509.Certificate]) -> None:
+    for each in held:
+        try:
+            signs = each.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        except x509.ExtensionNotFound:
+            signs = False
+        if not signs:
+            raise BadConfiguration(
+                f"{file}: holds a certificate that may sign no others"
+                f" ({each.subject.rfc4514_string()}); give the CA that signs for kube-scheduler"
+            )
+
+
+def _at(moment: datetime) -> str:
+    return timestamp(moment.timestamp())

@@ -1,1 +1,0 @@
-"""HTTP as both ports speak it: everything a stranger can send has a bound."""

@@ -1,0 +1,308 @@
+"""The last plan as Prometheus series, read when somebody scrapes.
+
+Nothing is kept between scrapes, so a queue or gang that is gone leaves no series behind, and the
+number of series is bounded by what exists, by a cap for what tenants create.
+
+What kube-batch and Volcano call by a name, and mean the same by, has that name here too, so that
+dashboards and alerts written for them go on working.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from extender.findings.finding import Finding
+from extender.model.gang import Gang, Phase
+from extender.model.pod import Status
+from extender.model.queue import Queue
+from extender.model.reason import Reason
+from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources, total
+from extender.planner.plan import Plan, QueueFigures, Standing, Verdict
+from extender.status.history import Pass
+
+#: Series per name that carry a gang's or a queue's name.
+MOST_GANGS = 500
+MOST_QUEUES = 500
+#: Resources of one queue. Pods may ask for any name, so only those count that somebody else knows.
+MOST_RESOURCES = 64
+_STUCK = (Standing.WAITING, Standing.INVALID)
+#: Reasons of gangs that could start if there were room, or if it were their turn.
+_FOR_ROOM = (
+    Reason.NOT_ENOUGH_ROOM,
+    Reason.BEHIND_IN_ORDER,
+    Reason.WAITING_FOR_VICTIMS,
+    Reason.BACKING_OFF,
+)
+_AMOUNTS = (
+    ("deserved", "deserved", "What the queue deserves"),
+    ("allocated", "allocated", "What the gangs of the queue use"),
+    ("requested", "request", "What the gangs of the queue use and wait for"),
+)
+
+
+class _Scraped(Collector):
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Name nothing in advance: the registry would have to ask for a plan to know."""
+        return []
+
+
+class PlanSeries(_Scraped):
+    """Gauges that are always those of the last plan."""
+
+    def __init__(self, last: Callable[[], Pass | None]) -> None:
+        self._last = last
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give the series of the last plan; none before the first."""
+        last = self._last()
+        if last is None:
+            return
+        every = list(last.plan.queues.values())
+        queues, left_out = _bounded(every[:MOST_QUEUES], last)
+        yield from _queue_amounts(queues)
+        yield from _queue_figures(queues)
+        yield from _volcano_amounts(queues)
+        yield from _pod_groups(last, {figures.name for figures in queues})
+        yield _gangs(last.plan)
+        yield from _waits(last, {figures.name: figures for figures in queues})
+        yield from _unscheduled(last)
+        yield _left_out(last.plan, left_out, len(every) - len(queues))
+
+
+class FindingSeries(_Scraped):
+    """What makes no sense as it is written, by kind of object and reason."""
+
+    def __init__(self, findings: Callable[[], Sequence[Finding] | None]) -> None:
+        self._findings = findings
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give one series per kind and reason; none when all is well."""
+        family = GaugeMetricFamily(
+            "gang_extender_findings",
+            "Objects that make no sense as they are written.",
+            labels=["kind", "reason"],
+        )
+        counts = Counter((each.kind, each.reason) for each in self._findings() or ())
+        for (kind, reason), count in sorted(counts.items()):
+            family.add_metric([kind, reason], count)
+        yield family
+
+
+class WatchSeries(_Scraped):
+    """How long each watch has been silent, as of the scrape."""
+
+    def __init__(self, silence: Callable[[], Mapping[str, float]]) -> None:
+        self._silence = silence
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give one series per resource we follow."""
+        family = GaugeMetricFamily(
+            "gang_extender_watch_silence_seconds",
+            "Seconds since the API server last said anything about a resource; of the resource"
+            " `API server`, since it last answered at all.",
+            labels=["resource"],
+        )
+        for resource, seconds in sorted(self._silence().items()):
+            family.add_metric([resource], seconds)
+        yield family
+
+
+def _bounded(queues: Iterable[QueueFigures], last: Pass) -> tuple[list[QueueFigures], int]:
+    """Give *queues* with the amounts that have series, and how many amounts have none.
+
+    Names that nothing but pods know would be as many as tenants like.
+    """
+    offered = frozenset(last.snapshot.nodes.dimensions)
+    shown, left_out = [], 0
+    for figures in queues:
+        known = offered | _named(last.snapshot.queues.get(figures.name)) | figures.deserved.keys()
+        kept = [_foremost(getattr(figures, field), known) for field, *_ in _AMOUNTS]
+        left_out += sum(len(getattr(figures, field)) for field, *_ in _AMOUNTS)
+        left_out -= sum(map(len, kept))
+        deserved, allocated, requested = kept
+        shown.append(replace(figures, deserved=deserved, allocated=allocated, requested=requested))
+    return shown, left_out
+
+
+def _named(queue: Queue | None) -> frozenset[str]:
+    if queue is None:
+        return frozenset()
+    return frozenset((*queue.capability, *queue.deserved, *queue.guarantee))
+
+
+def _foremost(amounts: Resources, known: Set[str]) -> Resources:
+    names = [name for name in amounts if name in known]
+    if len(names) == len(amounts) <= MOST_RESOURCES:
+        return amounts
+    names.sort(key=lambda name: ("/" in name, name))
+    return Resources({name: amounts[name] for name in names[:MOST_RESOURCES]})
+
+
+def _left_out(plan: Plan, resources: int, queues: int) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "gang_extender_series_left_out",
+        "What has no series: queues and waiting gangs beyond the first of them, and amounts of"
+        " resources that no node offers and no queue names, or of more than a queue shows.",
+        labels=["what"],
+    )
+    stuck = sum(each.standing in _STUCK for each in plan.verdicts.values())
+    for what, count in (
+        ("gangs", max(0, stuck - MOST_GANGS)),
+        ("queues", queues),
+        ("resources", resources),
+    ):
+        family.add_metric([what], count)
+    return family
+
+
+def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
+    for field, _, meaning in _AMOUNTS:
+        family = GaugeMetricFamily(
+            f"gang_extender_queue_{field}",
+            f"{meaning}: cpu in cores, the rest in whole units; of a queue above others, theirs"
+            " too, so do not add up both.",
+            labels=["queue", "resource"],
+        )
+        for figures in queues:
+            for name, amount in getattr(figures, field).items():
+                family.add_metric([figures.name, name], amount / 1000 if name == CPU else amount)
+        yield family
+
+
+def _queue_figures(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
+    for prefix, label in (("gang_extender", "queue"), ("volcano", "queue_name")):
+        for field, meaning in (
+            (
+                "share",
+                "The largest part it uses of any resource it deserves; of a parent by its own"
+                " gangs, with hierarchical capacity by its family.",
+            ),
+            ("weight", "Its weight."),
+            ("overused", "1 when it uses all it deserves."),
+        ):
+            family = GaugeMetricFamily(f"{prefix}_queue_{field}", meaning, labels=[label])
+            for figures in queues:
+                family.add_metric([figures.name], float(getattr(figures, field)))
+            yield family
+
+
+def _volcano_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
+    for field, word, meaning in _AMOUNTS:
+        cpu = GaugeMetricFamily(
+            f"volcano_queue_{word}_milli_cpu",
+            f"{meaning} of cpu, in thousandths.",
+            labels=["queue_name"],
+        )
+        memory = GaugeMetricFamily(
+            f"volcano_queue_{word}_memory_bytes",
+            f"{meaning} of memory, in bytes.",
+            labels=["queue_name"],
+        )
+        scalars = GaugeMetricFamily(
+            f"volcano_queue_{word}_scalar_resources",
+            f"{meaning} of everything else, in thousandths.",
+            labels=["queue_name", "resource"],
+        )
+        for figures in queues:
+            amounts: Resources = getattr(figures, field)
+            cpu.add_metric([figures.name], amounts.amount(CPU))
+            memory.add_metric([figures.name], amounts.amount(MEMORY))
+            for name, amount in amounts.without(CPU, MEMORY, PODS).items():
+                scalars.add_metric([figures.name, name], amount * 1000)
+        yield from (cpu, memory, scalars)
+
+
+def _pod_groups(last: Pass, queues: set[str]) -> Iterator[GaugeMetricFamily]:
+    counts: Counter[tuple[str, Phase]] = Counter(
+        (verdict.queue, verdict.phase)
+        for key, verdict in last.plan.verdicts.items()
+        if key in last.snapshot.gangs and last.snapshot.gangs[key].group.dialect
+    )
+    for phase in Phase:
+        family = GaugeMetricFamily(
+            f"volcano_queue_pod_group_{phase.value.lower()}_count",
+            f"PodGroups of the queue in phase {phase.value}.",
+            labels=["queue_name"],
+        )
+        for queue in sorted(queues):
+            family.add_metric([queue], counts[queue, phase])
+        yield family
+
+
+def _gangs(plan: Plan) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "gang_extender_gangs",
+        "Gangs by verdict and reason, as of the last cycle.",
+        labels=["verdict", "reason"],
+    )
+    counts = Counter((each.standing, each.reason) for each in plan.verdicts.values())
+    for (standing, reason), count in counts.items():
+        family.add_metric([standing.value, reason.value], count)
+    return family
+
+
+def _waits(last: Pass, queues: Mapping[str, QueueFigures]) -> Iterator[GaugeMetricFamily]:
+    oldest = GaugeMetricFamily(
+        "gang_extender_oldest_waiting_seconds",
+        "How long the gang of the queue that has waited longest waits, since its first pod that"
+        " waits was made; 0 when none does.",
+        labels=["queue"],
+    )
+    starved = GaugeMetricFamily(
+        "gang_extender_starved_seconds",
+        "The same of gangs that wait for room, are complete and would keep their queue within what"
+        " it deserves: room is owed to them.",
+        labels=["queue"],
+    )
+    longest, longest_owed = dict.fromkeys(queues, 0.0), dict.fromkeys(queues, 0.0)
+    for verdict in last.plan.verdicts.values():
+        figures, gang = queues.get(verdict.queue), last.snapshot.gangs.get(verdict.gang)
+        if verdict.standing is not Standing.WAITING or figures is None or gang is None:
+            continue
+        age_s = max(0.0, last.snapshot.now - _waits_since(gang))
+        longest[figures.name] = max(longest[figures.name], age_s)
+        if verdict.reason in _FOR_ROOM and _is_owed_room(gang, figures):
+            longest_owed[figures.name] = max(longest_owed[figures.name], age_s)
+    for queue in queues:
+        oldest.add_metric([queue], longest[queue])
+        starved.add_metric([queue], longest_owed[queue])
+    yield from (oldest, starved)
+
+
+def _waits_since(gang: Gang) -> float:
+    waiting = [pod.created for pod in gang.pods if pod.status is Status.PENDING]
+    return max(gang.group.created, min(waiting, default=0.0))
+
+
+def _is_owed_room(gang: Gang, figures: QueueFigures) -> bool:
+    lacking = gang.group.min_member - gang.ready
+    waiting = [pod.requests for pod in gang.pods if pod.status is Status.PENDING]
+    wanted = total(waiting[:lacking]) if lacking > 0 else NOTHING
+    after = figures.allocated + wanted
+    within = all(after.amount(name) <= due for name, due in figures.deserved.items())
+    return bool(wanted) and bool(figures.deserved) and within
+
+
+def _unscheduled(last: Pass) -> Iterator[GaugeMetricFamily]:
+    stuck = [each for each in last.plan.verdicts.values() if each.standing in _STUCK]
+    jobs = GaugeMetricFamily("volcano_unschedule_job_count", "Gangs that could not start.")
+    jobs.add_metric([], len(stuck))
+    yield jobs
+    tasks = GaugeMetricFamily(
+        "volcano_unschedule_task_count",
+        f"Members that a gang lacks to start; of at most {MOST_GANGS} gangs.",
+        labels=["job_id"],
+    )
+    for verdict in stuck[:MOST_GANGS]:
+        tasks.add_metric([verdict.gang], _lacking(last, verdict))
+    yield tasks
+
+
+def _lacking(last: Pass, verdict: Verdict) -> int:
+    gang = last.snapshot.gangs.get(verdict.gang)
+    return max(0, verdict.min_member - (gang.ready if gang else 0))

@@ -1,1 +1,0 @@
-"""What if, on a page: what an address supposes, and who works out what would be."""
