@@ -7,6 +7,7 @@ minute.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 
@@ -74,8 +75,8 @@ def quick_ears() -> None:
     from extender.kube.reflector import Watches
 
     defaults = Watches.__init__.__kwdefaults__
-    assert "silence_s" in (defaults or {}), "the span is elsewhere now"
-    defaults["silence_s"] = QUICK_EARS_S
+    assert "limits" in (defaults or {}), "the span is elsewhere now"
+    defaults["limits"] = replace(defaults["limits"], silence_s=QUICK_EARS_S)
 
 
 #: Whoever was answered sooner did not wait for anybody: less than the walk's grace for who arrives.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extender.kube.watch.follow import Watches, WatchLimits
 from tests.cluster.faults import (
     Call,
     Fault,
@@ -14,6 +15,7 @@ from tests.cluster.faults import (
     pod_in,
     site_of,
 )
+from tests.nightly.faults.planted import QUICK_EARS, QUICK_EARS_S, plant
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gang-system/leases"
@@ -89,3 +91,14 @@ def test_a_standing_fault_concerns_one_pod_until_it_is_ended() -> None:
     script.stand("bind", "train-2", None)
     assert script.take("bind", "train-2") == (4, None)
     assert script.met == [Point("bind", 1, Fault.AWAY)]
+
+
+def test_a_silent_watch_is_given_up_sooner_where_ears_are_quick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    defaults = Watches.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "limits", WatchLimits(silence_s=75.0))
+
+    plant(QUICK_EARS)
+
+    assert defaults["limits"] == WatchLimits(silence_s=QUICK_EARS_S)
