@@ -85,7 +85,7 @@ PARTS: dict[str, Callable[[], list[list[str]]]] = {
     "alerts": lambda: _planes(*_files("alerts"), workers="1"),
     "install": lambda: _planes(*_files("install")),
     "takeovers": lambda: [
-        ["tests.nightly.cluster", "takeovers", "--lease", lease, "--rounds", "4"]
+        ["tests.nightly.cluster", "takeovers", "--lease", lease, "--rounds", "2"]
         for lease in ("own", "scheduler")
     ],
     "chaos": lambda: [["tests.nightly.cluster", "chaos", "--seconds", "600"]],
@@ -93,7 +93,7 @@ PARTS: dict[str, Callable[[], list[list[str]]]] = {
         ["tests.nightly.crash", "--limit", "600", "--seed", _seed(), "--keep", "build/crash"]
     ],
     "siege": lambda: [["tests.nightly.cluster", "siege", "--seconds", "20", "--patience", "10"]],
-    "matrix": lambda: [["tests.nightly.cluster", "matrix"]],
+    "matrix": lambda: [_BUILD, ["tests.nightly.cluster", "matrix"]],
 }
 
 

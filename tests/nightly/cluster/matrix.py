@@ -43,6 +43,9 @@ HEAD = """\
 | minor | kube-scheduler | kube-apiserver | passed | failed | seconds |
 |---|---|---|---|---|---|"""
 
+#: Control planes side by side, and a file on one of them.
+_SPREAD = ("-p", "no:randomly", "-n", "3", "--dist", "loadfile")
+
 UNHAPPY_ENDS = ("failure", "error", "skipped")
 
 
@@ -144,7 +147,7 @@ def attempt(minor: Minor, tests: Sequence[str | Path]) -> Outcome:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gang-extender-matrix-") as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report}", *tests]
+        command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report}", *_SPREAD, *tests]
         environment = {**os.environ, **minor.environment}
         ended = subprocess.run(command, cwd=REPOSITORY, env=environment).returncode
         seconds = time.monotonic() - began
