@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.kube.watch.follow import Watches, WatchLimits
+from extender.kube.reflector import Watches, WatchLimits
 from tests.cluster.faults import (
     Call,
     Fault,
