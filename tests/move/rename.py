@@ -142,7 +142,10 @@ def main() -> int:
         line, column = position(path, name)
         where = {"line": line, "character": column}
         about = {"textDocument": {"uri": (ROOT / path).as_uri()}, "position": where}
-        changes = server.ask("textDocument/rename", {**about, "newName": new})["changes"]
+        told = server.ask("textDocument/rename", {**about, "newName": new})
+        changes = told.get("changes") or {
+            each["textDocument"]["uri"]: each["edits"] for each in told["documentChanges"]
+        }
         for uri, each in changes.items():
             for edit in each:
                 start, end = edit["range"]["start"], edit["range"]["end"]
