@@ -12,6 +12,7 @@ QUEUES = "queues.scheduling.volcano.sh/v1beta1"
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+CREATED = "2026-01-01T00:00:00Z"
 RUN_SECONDS = "gang-extender.test/run-seconds"
 STARTED_IN = "gang-extender.io/started-in"
 STOP_SECONDS = "gang-extender.test/stop-seconds"
@@ -31,24 +32,28 @@ def node(
     labels: Mapping[str, str] | None = None,
     resources: Mapping[str, str] | None = None,
     taints: list[Object] | None = None,
+    ready: bool | None = None,
+    **spec: Any,
 ) -> Object:
-    """A node with this much room; kwok makes it Ready."""
+    """A node with this much room; kwok makes it Ready unless this says whether it is."""
     room = {"cpu": cpu, "memory": memory, "pods": str(pods), **(resources or {})}
     made: Object = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
-        "spec": {},
+        "spec": spec,
         "status": {"allocatable": room, "capacity": room},
     }
     if taints:
         made["spec"]["taints"] = taints
+    if ready is not None:
+        made["status"]["conditions"] = [{"type": "Ready", "status": str(ready)}]
     return made
 
 
 def pod(
     name: str,
-    namespace: str,
+    namespace: str = "a",
     *,
     gang: str | None = None,
     queue: str | None = None,
@@ -106,13 +111,33 @@ def pod(
     return made
 
 
-def pods(count: int, name: str, namespace: str, **rest: Any) -> list[Object]:
+def stored(thing: Object, **metadata: Any) -> Object:
+    """What the API server makes of *thing*: it has a uid and a time."""
+    about = thing["metadata"]
+    about |= {"uid": f"uid-{about['name']}", "creationTimestamp": CREATED, **metadata}
+    return thing
+
+
+def stored_pod(
+    name: str, *, node: str = "", gang: str | None = None, cpu: str = "1", **metadata: Any
+) -> Object:
+    """A pod as the API server shows it, running if it is on a node."""
+    made = stored(pod(name, gang=gang, cpu=cpu, nodeName=node), **metadata)
+    return made | {"status": {"phase": "Running" if node else "Pending"}}
+
+
+def pods(count: int, name: str, namespace: str = "a", **rest: Any) -> list[Object]:
     """Pods `name-0`, `name-1`, … that are otherwise alike."""
     return [pod(f"{name}-{index}", namespace, **rest) for index in range(count)]
 
 
 def pod_group(
-    name: str, namespace: str, min_member: int, *, queue: str | None = None, **spec: Any
+    name: str,
+    namespace: str = "a",
+    min_member: object = 2,
+    *,
+    queue: str | None = None,
+    **spec: Any,
 ) -> Object:
     made: Object = {
         "apiVersion": "scheduling.volcano.sh/v1beta1",

@@ -22,8 +22,8 @@ from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
 from extender.planner.explain.explain import explain, remedies
 from extender.planner.planner import make_plan
+from tests import objects
 from tests.builders import GANG, gang, node, nodes, pod as member, pod_group, seen, shape, snapshot
-from tests.unit.kube import json_objects as make
 from tests.unit.planner.sayings import shown
 from tests.unit.reservations.world import OPEN, World
 
@@ -92,7 +92,7 @@ def test_a_gang_of_a_billion_keeps_no_other_from_starting() -> None:
 @pytest.mark.parametrize("key", READ)
 def test_of_a_long_annotation_hardly_anything_is_kept(key: str) -> None:
     written = [
-        json.dumps(make.pod(f"p{number}", annotations={key: f"{LONG}{number}"})).encode()
+        json.dumps(objects.stored_pod(f"p{number}", annotations={key: f"{LONG}{number}"})).encode()
         for number in range(20)
     ]
 
@@ -112,7 +112,7 @@ def test_of_a_podgroup_with_many_annotations_and_a_long_queue_hardly_anything_is
     codec = resources.groups(VOLCANO)
     things = []
     for number in range(20):
-        thing = make.group(f"g{number}", queue=f"{LONG}{number}")
+        thing = objects.pod_group(f"g{number}", queue=f"{LONG}{number}")
         thing["metadata"]["annotations"] = {f"{prefix}{each:x}": "x" * 20 for each in range(8000)}
         things.append(json.dumps(thing).encode())
 

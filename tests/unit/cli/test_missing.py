@@ -14,60 +14,42 @@ from click.testing import CliRunner, Result
 
 from extender.cache.changes import Kind
 from extender.cli.main import main
+from tests import objects
 
 ROOT = Path(__file__).parents[3]
-SCHEDULING = "scheduling.volcano.sh/v1beta1"
 
 
-def thing(kind: str, name: str, version: str = "v1", **rest: Any) -> dict[str, Any]:
-    namespace = (
-        {} if kind in ("Node", "Namespace", "Queue", "PriorityClass") else {"namespace": "a"}
-    )
-    metadata = {"name": name, **namespace, **rest.pop("metadata", {})}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **rest}
+NODE = objects.node("n0")
 
 
-def node(cpus: int = 4) -> dict[str, Any]:
-    return thing("Node", "n0", status={"allocatable": {"cpu": str(cpus), "pods": "110"}})
+def group(name: str, **spec: Any) -> objects.Object:
+    return objects.pod_group(name, **{"min_member": 1, **spec})
 
 
-def group(name: str, queue: str = "", **spec: Any) -> dict[str, Any]:
-    named = {"queue": queue} if queue else {}
-    return thing("PodGroup", name, SCHEDULING, spec={"minMember": 1, **named, **spec})
+def pod(name: str, gang: str | None, cpus: int = 4, on: str = "") -> objects.Object:
+    return objects.stored_pod(name, gang=gang, cpu=str(cpus), node=on)
 
 
-def pod(name: str, gang: str, cpus: int = 4, on: str = "") -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "schedulerName": "gang-scheduler",
-        "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpus)}}}],
-    }
-    if on:
-        spec["nodeName"] = on
-    about = {"uid": name, "annotations": {"scheduling.k8s.io/group-name": gang}}
-    phase = "Running" if on else "Pending"
-    return thing("Pod", name, metadata=about, spec=spec, status={"phase": phase})
-
-
-NAMESPACE = thing("Namespace", "a")
-TRAIN = [node(), group("train"), pod("train-0", "train")]
+NAMESPACE = objects.namespace("a")
+QUOTA: objects.Object = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "compute", "namespace": "a"},
+    "spec": {"hard": {"cpu": "1"}},
+}
+TRAIN = [NODE, group("train"), pod("train-0", "train")]
 #: One of `poor` has to leave for `rich`, whose queue deserves the node.
 CROWDED = [
-    node(),
+    NODE,
     NAMESPACE,
-    thing("Queue", "poor", SCHEDULING, spec={"weight": 1, "reclaimable": True}),
-    thing("Queue", "rich", SCHEDULING, spec={"weight": 3}),
+    objects.queue("poor", reclaimable=True),
+    objects.queue("rich", 3),
     group("old", queue="poor"),
     pod("old-0", "old", on="n0"),
     group("new", queue="rich"),
     pod("new-0", "new", cpus=3),
 ]
-BUDGET = thing(
-    "PodDisruptionBudget",
-    "old",
-    "policy/v1",
-    spec={"selector": {"matchLabels": {"app": "else"}}},
-    status={"disruptionsAllowed": 1},
-)
+BUDGET = objects.budget("old", "a", {"app": "else"}, 1) | {"status": {"disruptionsAllowed": 1}}
 
 
 def plan(*items: dict[str, Any], flags: tuple[str, ...] = ()) -> Result:
@@ -92,7 +74,7 @@ def plan(*items: dict[str, Any], flags: tuple[str, ...] = ()) -> Result:
             id="budgets",
         ),
         pytest.param(
-            [node(), NAMESPACE, group("big", minMember=2, minResources={"cpu": "8"})],
+            [NODE, NAMESPACE, group("big", minMember=2, minResources={"cpu": "8"})],
             "ResourceQuotas (a): gangs there create pods that a quota might not admit",
             id="quotas",
         ),
@@ -113,27 +95,27 @@ def test_a_kind_that_could_change_the_answer_is_named(
     [
         pytest.param([*TRAIN, NAMESPACE], id="nobody leaves, nobody names a class"),
         pytest.param([*CROWDED, BUDGET], id="budgets were given"),
-        pytest.param([node()], id="there are no gangs"),
+        pytest.param([NODE], id="there are no gangs"),
         pytest.param(
             [
-                node(),
+                NODE,
                 NAMESPACE,
-                thing("PriorityClass", "vip", "scheduling.k8s.io/v1", value=7),
+                objects.priority_class("vip", 7),
                 group("train", priorityClassName="vip"),
                 TRAIN[2],
             ],
             id="the class was given",
         ),
         pytest.param(
-            [node(), NAMESPACE, group("train", minResources={"cpu": "4"}), TRAIN[2]],
+            [NODE, NAMESPACE, group("train", minResources={"cpu": "4"}), TRAIN[2]],
             id="its pods were admitted already",
         ),
         pytest.param(
             [
-                node(),
+                NODE,
                 NAMESPACE,
                 group("big", minMember=2, minResources={"cpu": "8"}),
-                thing("ResourceQuota", "compute", spec={"hard": {"cpu": "1"}}),
+                QUOTA,
             ],
             id="quotas were given",
         ),
@@ -198,9 +180,7 @@ def test_the_command_that_saves_a_cluster_saves_every_kind_the_plan_reads(text: 
 
 
 def test_budgets_are_asked_for_where_they_make_gangs() -> None:
-    single = pod("single", "")
-    del single["metadata"]["annotations"]
-    items = [node(), NAMESPACE, single]
+    items = [NODE, NAMESPACE, pod("single", None)]
     words = "PodDisruptionBudgets (a): they make gangs of pods without a group"
 
     assert plan(*items, flags=("--budgets-are-gangs",)).stderr == f"not in the input: {words}\n"

@@ -11,7 +11,7 @@ from extender.cache.changes import SeenPod
 from extender.cli import saved
 from extender.errors import BadInput
 from extender.model.gang import PodGroup
-from tests.unit.kube import json_objects as make
+from tests import objects as make
 
 #: Gives what a file with this text holds.
 Read: TypeAlias = Callable[[str], saved.Objects]
@@ -65,8 +65,8 @@ def test_every_kind_we_follow_is_read_from_a_file(read: Any) -> None:
 
 
 def test_lists_of_every_form_are_read(read: Any) -> None:
-    pod = {"apiVersion": "v1", "kind": "Pod", **make.pod("p")}
-    bare = make.pod("q")
+    pod = make.stored_pod("p")
+    bare = {key: pod[key] for key in ("metadata", "spec", "status")}
 
     assert len(read({"apiVersion": "v1", "kind": "List", "items": [pod, pod]})) == 2
     assert len(read({"apiVersion": "v1", "kind": "PodList", "items": [bare]})) == 1
@@ -81,7 +81,7 @@ def test_kinds_we_have_no_use_for_are_passed_over(read: Any) -> None:
 
 
 def test_a_group_remembers_its_dialect(read_text: Read) -> None:
-    thing = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", **make.group("g")}
+    thing = make.pod_group("g") | {"apiVersion": "scheduling.x-k8s.io/v1alpha1"}
     (change,) = read_text(yaml.safe_dump(thing)).changes
 
     assert isinstance(change.item, PodGroup)
@@ -104,11 +104,7 @@ def test_yaml_dates_and_numbers_are_understood(read_text: Read) -> None:
 
 
 def test_a_spoilt_object_is_refused_with_its_field(read: Any) -> None:
-    thing = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        **make.group("g", "three"),
-    }
+    thing = make.pod_group("g", min_member="three")
     with pytest.raises(BadInput, match=r"spec\.minMember expected int"):
         read(thing)
 

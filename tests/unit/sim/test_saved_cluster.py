@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from extender.cli.main import main
 from extender.kube.encode import listing
 from extender.model.queue import Queue
+from tests import objects
 from tests.scene import gang, node_table, snapshot
 
 MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
@@ -27,22 +28,7 @@ arrivals:
 
 
 def node(name: str, cpus: object = 4, *, ready: bool = True, **spec: Any) -> dict[str, Any]:
-    status = {
-        "allocatable": {"cpu": str(cpus), "memory": "8Gi", "pods": "110"},
-        "conditions": [{"type": "Ready", "status": str(ready)}],
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name},
-        "spec": spec,
-        "status": status,
-    }
-
-
-def queue(name: str, **spec: Any) -> dict[str, Any]:
-    version = "scheduling.volcano.sh/v1beta1"
-    return {"apiVersion": version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+    return objects.node(name, cpu=str(cpus), ready=ready, **spec)
 
 
 SAVED = [
@@ -51,8 +37,8 @@ SAVED = [
     node("c", unschedulable=True),
     node("d", ready=False),
     node("e", taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]),
-    queue("red", weight=3),
-    queue("blue", weight=1),
+    objects.queue("red", weight=3),
+    objects.queue("blue", weight=1),
 ]
 
 
@@ -91,7 +77,7 @@ def test_what_the_operations_port_gives_is_simulated(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_is_written_stands_in_place_of_the_saved_one(tmp_path: Path) -> None:
-    full = [*SAVED[:2], queue("red", capability={"cpu": "1"})]
+    full = [*SAVED[:2], objects.queue("red", capability={"cpu": "1"})]
     freed = SCENARIO + "queues: [{name: red}]\n"
 
     assert re.search(r"gangs that never started +1\n", simulate(tmp_path, full).stdout)
@@ -109,7 +95,7 @@ def test_more_nodes_may_stand_beside_it_and_saved_ones_may_be_lost(tmp_path: Pat
 def test_a_trace_goes_to_saved_queues_as_they_are(tmp_path: Path) -> None:
     head = "vc,gpu_num,cpu_num,node_num,submit_time,duration\n"
     (tmp_path / "t.csv").write_text(head + "red,0,2,1,0,60\nnew,0,2,1,0,60\n")
-    full = [*SAVED[:2], queue("red", capability={"cpu": "1"})]
+    full = [*SAVED[:2], objects.queue("red", capability={"cpu": "1"})]
     told = simulate(tmp_path, full, f"span: 10m\n{PART}trace: {{file: t.csv}}\n")
 
     assert told.exit_code == 0, told.output
@@ -145,7 +131,7 @@ def test_what_cannot_be_taken_is_one_sentence(
 
 
 def test_names_of_a_saved_cluster_steer_no_terminal(tmp_path: Path) -> None:
-    hostile = queue("\x1b[2Jevil")
+    hostile = objects.queue("\x1b[2Jevil")
     told = simulate(tmp_path, [*SAVED, hostile])
 
     assert told.exit_code == 0, told.output
@@ -172,10 +158,10 @@ def test_a_parent_whose_family_has_its_due_is_owed_nothing(tmp_path: Path) -> No
     half = {"deserved": {"cpu": "4"}}
     saved = [
         node("n", 8),
-        queue("root"),
-        queue("org", parent="root", **half),
-        queue("team", parent="org", **half),
-        queue("other", parent="root", **half),
+        objects.queue("root"),
+        objects.queue("org", parent="root", **half),
+        objects.queue("team", parent="org", **half),
+        objects.queue("other", parent="root", **half),
     ]
     (tmp_path / "tree.conf").write_text(HIERARCHY)
 

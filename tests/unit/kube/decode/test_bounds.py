@@ -14,10 +14,10 @@ from extender.kube.decode.shapes import Shapes
 from extender.model.gang import VOLCANO, Membership, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, Requirement, Shape
-from tests.unit.kube import json_objects as make
+from tests import objects as make
 
 SCHEDULERS = frozenset({"gang-scheduler"})
-ASKED = {"cpu": 1000, "pods": 1}
+ASKED = {"cpu": 1000, "memory": 64 << 20, "pods": 1}
 
 
 def read(thing: dict[str, Any]) -> tuple[Pod, Membership]:
@@ -26,13 +26,13 @@ def read(thing: dict[str, Any]) -> tuple[Pod, Membership]:
 
 
 def ports(number: int) -> dict[str, Any]:
-    resources = {"requests": {"cpu": "1"}}
+    resources = {"requests": {"cpu": "1", "memory": "64Mi"}}
     opened = [{"containerPort": 80, "hostPort": 1000 + each} for each in range(number)]
     return {"containers": [{"name": "main", "resources": resources, "ports": opened}]}
 
 
 def containers(number: int) -> dict[str, Any]:
-    main = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    main = {"name": "main", "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}}
     return {"containers": [main, *({"name": f"c{each}"} for each in range(number - 1))]}
 
 
@@ -81,7 +81,7 @@ def spec(thing: dict[str, Any], **said: Any) -> dict[str, Any]:
 def test_a_pod_that_is_too_large_does_not_start_and_says_why(
     said: dict[str, Any], complaint: str
 ) -> None:
-    pod, membership = read(spec(make.pod("p", gang="g"), **said))
+    pod, membership = read(spec(make.stored_pod("p", gang="g"), **said))
 
     assert membership.problem.startswith("a pod of it has more than ")
     assert complaint in membership.problem
@@ -95,7 +95,7 @@ def test_a_pod_that_is_too_large_does_not_start_and_says_why(
 def test_one_that_has_a_node_counts_in_full_and_is_only_named(
     said: dict[str, Any], complaint: str
 ) -> None:
-    pod, membership = read(spec(make.pod("p", node="n", gang="g"), **said))
+    pod, membership = read(spec(make.stored_pod("p", node="n", gang="g"), **said))
 
     assert (membership.problem, complaint in membership.excess) == ("", True)
     assert dict(pod.requests) == ASKED
@@ -103,19 +103,21 @@ def test_one_that_has_a_node_counts_in_full_and_is_only_named(
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_one_that_is_over_spoils_its_gang_no_more(phase: str) -> None:
-    thing = spec(make.pod("p", gang="g"), **ports(300)) | {"status": {"phase": phase}}
+    thing = spec(make.stored_pod("p", gang="g"), **ports(300)) | {"status": {"phase": phase}}
 
     assert read(thing)[1].problem == ""
 
 
 def test_pods_of_other_schedulers_are_only_cut() -> None:
-    pod, membership = read(spec(make.pod("p"), schedulerName="other", **ports(300)))
+    pod, membership = read(spec(make.stored_pod("p"), schedulerName="other", **ports(300)))
 
     assert (membership.problem, len(pod.shape.host_ports)) == ("", 256)
 
 
 def test_what_is_as_large_as_it_may_be_is_read_as_it_is() -> None:
-    thing = spec(make.pod("p", labels={f"k{each}": "v" for each in range(256)}), **ports(256))
+    thing = spec(
+        make.stored_pod("p", labels={f"k{each}": "v" for each in range(256)}), **ports(256)
+    )
     spec(thing, **tolerations(256), **selector(128), **required(term(["v"] * 990)))
     pod, membership = read(thing)
 
@@ -127,7 +129,7 @@ def test_what_is_as_large_as_it_may_be_is_read_as_it_is() -> None:
 
 
 def test_ports_of_containers_alone_are_as_many_as_anybody_likes() -> None:
-    thing = make.pod("p")
+    thing = make.stored_pod("p")
     thing["spec"]["containers"][0]["ports"] = [{"containerPort": 80}] * 2000
 
     assert read(thing)[1].problem == ""
@@ -139,7 +141,7 @@ def test_who_has_too_many_labels_is_named_and_placed_without_them(number: int, n
     """Refused, it would cost kube-scheduler a status that takes the API server a second."""
     many = {f"k{each}": "v" for each in range(number)}
 
-    pod, membership = read(make.pod("p", node=node, labels=many))
+    pod, membership = read(make.stored_pod("p", node=node, labels=many))
 
     assert (membership.problem, membership.excess) == ("", "more than 256 labels")
     assert len(pod.labels) == 256
@@ -151,7 +153,7 @@ def test_so_is_who_has_too_long_ones(length: int, kept: int, node: str) -> None:
     """Each may have 380 characters: of a pod with as many as there may be 130 KB were kept."""
     long = {f"k{each:03}": "v" * (length - 4) for each in range(256)}
 
-    pod, membership = read(make.pod("p", node=node, labels=long))
+    pod, membership = read(make.stored_pod("p", node=node, labels=long))
 
     excess = "more than 16,384 characters in its labels" if kept < 256 else ""
     assert (membership.problem, membership.excess) == ("", excess)
@@ -161,7 +163,7 @@ def test_so_is_who_has_too_long_ones(length: int, kept: int, node: str) -> None:
 def test_too_many_labels_excuse_nothing_else() -> None:
     many = {f"k{each}": "v" for each in range(257)}
 
-    _, membership = read(spec(make.pod("p", labels=many), **ports(300)))
+    _, membership = read(spec(make.stored_pod("p", labels=many), **ports(300)))
 
     assert "256 host ports" in membership.problem
 
@@ -171,7 +173,7 @@ def names(number: int) -> dict[str, str]:
 
 
 def asking(amounts: dict[str, str], node: str = "") -> dict[str, Any]:
-    thing = make.pod("p", node=node)
+    thing = make.stored_pod("p", node=node)
     thing["spec"]["containers"][0]["resources"]["requests"] = amounts
     return thing
 
@@ -191,7 +193,7 @@ def test_nobody_hides_what_a_running_pod_has_behind_thousands_of_names() -> None
 
 
 def test_all_pods_that_are_too_large_in_the_same_way_share_one_membership() -> None:
-    one, other = (read(spec(make.pod(n, gang="g"), **ports(300))) for n in ("p", "q"))
+    one, other = (read(spec(make.stored_pod(n, gang="g"), **ports(300))) for n in ("p", "q"))
 
     assert one[1] is other[1]
     assert one[0].shape is other[0].shape
@@ -209,7 +211,7 @@ def test_all_pods_that_are_too_large_in_the_same_way_share_one_membership() -> N
 def test_a_group_that_asks_for_what_cannot_be_is_read_and_named(
     said: dict[str, Any], excess: str
 ) -> None:
-    written = make.group("train", 2)
+    written = make.pod_group("train", min_member=2)
     written["spec"] |= said
     read = podgroups.to_group(msgspec.convert(written, podgroups.RawGroup), VOLCANO)
 
@@ -226,12 +228,12 @@ def test_a_group_that_asks_for_what_cannot_be_is_read_and_named(
     ],
 )
 def test_so_is_a_pod_that_does(marks: dict[str, str], excess: str) -> None:
-    assert read(make.pod("p", annotations=marks))[1].excess == excess
+    assert read(make.stored_pod("p", annotations=marks))[1].excess == excess
 
 
 def test_a_group_with_too_many_roles_or_resources_is_invalid_and_says_why() -> None:
     def group(**said: Any) -> PodGroup:
-        raw = msgspec.convert(make.group("train", 2, **said), podgroups.RawGroup)
+        raw = msgspec.convert(make.pod_group("train", min_member=2, **said), podgroups.RawGroup)
         return podgroups.to_group(raw, VOLCANO)
 
     roles = group(minTaskMember={f"r{each}": 1 for each in range(257)})
@@ -269,7 +271,7 @@ def test_a_budget_with_a_large_selector_is_held_to_the_beginning_of_it() -> None
 
 
 def test_a_node_may_offer_sixty_four_kinds_of_resources_kubernetes_own_first() -> None:
-    thing = make.node("n")
+    thing = make.node("n", ready=True)
     thing["status"]["allocatable"] |= {f"a.io/r{each}": "1" for each in range(8000)}
     read = resources.nodes().item(json.dumps(thing).encode())
 
@@ -279,7 +281,7 @@ def test_a_node_may_offer_sixty_four_kinds_of_resources_kubernetes_own_first() -
 
 
 def test_the_watch_reads_a_large_pod_like_any_other() -> None:
-    line = {"type": "ADDED", "object": spec(make.pod("p"), **ports(300))}
+    line = {"type": "ADDED", "object": spec(make.stored_pod("p"), **ports(300))}
     read = resources.pods(SCHEDULERS).line(json.dumps(line).encode())
 
     assert isinstance(read.change, Upsert)
@@ -301,7 +303,7 @@ def test_shapes_are_remembered_by_their_size_not_by_their_number() -> None:
     shapes = Shapes(remembered=20_000)
     for number in range(200):
         values = [f"{number}-{each}" for each in range(900)]
-        thing = spec(make.pod("p"), **required(term(values)))
+        thing = spec(make.stored_pod("p"), **required(term(values)))
         shapes.of(pods.pod(json.dumps(thing).encode()), ours=True)
 
         assert words_kept(shapes) <= 20_000
@@ -309,8 +311,8 @@ def test_shapes_are_remembered_by_their_size_not_by_their_number() -> None:
 
 def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -> None:
     shapes = Shapes(remembered=2_000)
-    small = pods.pod(json.dumps(make.pod("p")).encode())
-    large = pods.pod(json.dumps(spec(make.pod("p"), **ports(300))).encode())
+    small = pods.pod(json.dumps(make.stored_pod("p")).encode())
+    large = pods.pod(json.dumps(spec(make.stored_pod("p"), **ports(300))).encode())
     first, _ = shapes.of(small, ours=True)
     for _ in range(100):
         shapes.of(large, ours=True)
@@ -321,7 +323,7 @@ def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -
 def test_what_was_written_to_say_little_counts_too() -> None:
     shapes = Shapes(remembered=2_000)
     for number in range(100):
-        thing = make.pod("p")
+        thing = make.stored_pod("p")
         main = {"name": "m", "resources": {"requests": {"cpu": f"{number + 1}m"}}}
         thing["spec"]["containers"] = [main] * 90
         shapes.of(pods.pod(json.dumps(thing).encode()), ours=True)
@@ -331,7 +333,7 @@ def test_what_was_written_to_say_little_counts_too() -> None:
 
 def test_pods_that_are_too_large_are_remembered_apart_and_few_of_them() -> None:
     shapes = Shapes(remembered=2_000)
-    small = pods.pod(json.dumps(make.pod("p")).encode())
+    small = pods.pod(json.dumps(make.stored_pod("p")).encode())
     first, _ = shapes.of(small, ours=True)
     for number in range(100):
         large = asking({**names(200), "cpu": str(number + 1)}, node="n")
@@ -343,7 +345,7 @@ def test_pods_that_are_too_large_are_remembered_apart_and_few_of_them() -> None:
 
 
 def test_many_containers_that_ask_for_the_same_are_no_excess() -> None:
-    thing = make.pod("p")
+    thing = make.stored_pod("p")
     thing["spec"]["containers"] = [
         {"name": f"c{each}", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
         for each in range(300)
@@ -355,7 +357,10 @@ def test_many_containers_that_ask_for_the_same_are_no_excess() -> None:
 def test_only_sets_of_labels_that_are_small_are_remembered() -> None:
     few, many = {"app": "x"}, {f"k{each}": "x" * 60 for each in range(200)}
 
-    assert read(make.pod("p", labels=few))[0].labels is read(make.pod("q", labels=few))[0].labels
-    one, other = (read(make.pod(name, labels=many))[0].labels for name in ("p", "q"))
+    assert (
+        read(make.stored_pod("p", labels=few))[0].labels
+        is read(make.stored_pod("q", labels=few))[0].labels
+    )
+    one, other = (read(make.stored_pod(name, labels=many))[0].labels for name in ("p", "q"))
     assert one == other
     assert one is not other

@@ -11,7 +11,7 @@ from extender.kube.decode import resources
 from extender.kube.decode.decoder import WatchLine
 from extender.model.gang import VOLCANO, PodGroup
 from extender.model.queue import Queue
-from tests.unit.kube import json_objects as make
+from tests import objects
 
 PODS = resources.pods(frozenset({"gang-scheduler"}))
 GROUPS = resources.groups(VOLCANO)
@@ -27,7 +27,7 @@ def line(codec: Any, verb: str, thing: dict[str, Any]) -> WatchLine:
 
 @pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
 def test_an_object_that_is_there_is_an_upsert(verb: str) -> None:
-    read = line(PODS, verb, make.pod("p"))
+    read = line(PODS, verb, objects.stored_pod("p"))
 
     assert (read.type, read.version) == (verb, "7")
     assert isinstance(read.change, Upsert)
@@ -36,9 +36,9 @@ def test_an_object_that_is_there_is_an_upsert(verb: str) -> None:
 
 
 def test_an_object_that_is_gone_is_named_by_its_key() -> None:
-    group, queue = make.group("train"), make.queue("gold")
+    group, queue = objects.pod_group("train"), objects.queue("gold")
 
-    assert line(PODS, "DELETED", make.pod("p")).change == Delete(Kind.POD, "uid-p", "")
+    assert line(PODS, "DELETED", objects.stored_pod("p")).change == Delete(Kind.POD, "uid-p", "")
     assert line(GROUPS, "DELETED", group).change == Delete(Kind.GROUP, "a/train", VOLCANO)
     assert line(QUEUES, "DELETED", queue).change == Delete(Kind.QUEUE, "gold", VOLCANO)
 
@@ -94,7 +94,7 @@ def test_what_is_no_event_is_nothing(data: bytes) -> None:
 def test_a_group_that_cannot_be_read_stays_with_its_reason(
     spec: dict[str, Any], complaint: str
 ) -> None:
-    read = line(GROUPS, "ADDED", make.group("train", **spec) | {"spec": spec})
+    read = line(GROUPS, "ADDED", objects.stored(objects.pod_group("train")) | {"spec": spec})
 
     assert read.version == "7"
     assert isinstance(read.change, Upsert)
@@ -114,7 +114,7 @@ BESIDE = [{}, {"code": "x"}, {"code": None}, {"code": [1]}, {"type": "ERROR"}]
 def test_whatever_stands_beside_it_a_group_that_cannot_be_read_stays_with_its_reason(
     verb: str, beside: dict[str, Any]
 ) -> None:
-    odd = make.group("train", "three") | beside
+    odd = objects.pod_group("train", min_member="three") | beside
     read = line(GROUPS, verb, odd)
 
     assert (read.type, read.version) == (verb, "7")
@@ -126,7 +126,7 @@ def test_whatever_stands_beside_it_a_group_that_cannot_be_read_stays_with_its_re
 
 @pytest.mark.parametrize("beside", BESIDE, ids=str)
 def test_whatever_stands_beside_it_a_group_that_cannot_be_read_goes(beside: dict[str, Any]) -> None:
-    thing = make.group("train", "three") | beside
+    thing = objects.pod_group("train", min_member="three") | beside
 
     assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
 
@@ -162,7 +162,7 @@ def test_a_bookmark_that_cannot_be_read_is_nothing() -> None:
 
 
 def test_a_queue_that_cannot_be_read_stays_with_its_reason() -> None:
-    read = line(QUEUES, "ADDED", make.queue("gold", weight="heavy"))
+    read = line(QUEUES, "ADDED", objects.queue("gold", weight="heavy"))
 
     assert isinstance(read.change, Upsert)
     assert isinstance(read.change.item, Queue)
@@ -170,7 +170,7 @@ def test_a_queue_that_cannot_be_read_stays_with_its_reason() -> None:
 
 
 def test_a_pod_that_cannot_be_read_stays_as_a_gang_with_its_reason() -> None:
-    thing = make.pod("p")
+    thing = objects.stored_pod("p")
     thing["spec"]["containers"] = "none"
     read = line(PODS, "ADDED", thing)
 
@@ -181,7 +181,7 @@ def test_a_pod_that_cannot_be_read_stays_as_a_gang_with_its_reason() -> None:
 
 
 def test_a_spoilt_object_that_is_deleted_is_gone() -> None:
-    thing = make.group("train", "three")
+    thing = objects.pod_group("train", min_member="three")
 
     assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
 
@@ -201,7 +201,7 @@ def test_a_mistake_of_ours_spoils_one_object_only(monkeypatch: pytest.MonkeyPatc
 
     codec = resources.groups(VOLCANO)
     monkeypatch.setattr(codec, "_read", fail)
-    read = line(codec, "ADDED", make.group("train"))
+    read = line(codec, "ADDED", objects.pod_group("train"))
 
     assert isinstance(read.change, Upsert)
     assert isinstance(read.change.item, PodGroup)
@@ -214,7 +214,7 @@ def test_a_flood_of_objects_that_cannot_be_read_is_one_line_in_the_log(
     codec = resources.groups(VOLCANO)
     with caplog.at_level(logging.WARNING):
         for number in range(100):
-            line(codec, "ADDED", make.group(f"g{number}", "three"))
+            line(codec, "ADDED", objects.pod_group(f"g{number}", min_member="three"))
 
     assert len(caplog.records) == 1
 
@@ -284,10 +284,10 @@ def test_a_group_that_is_nested_too_deeply_keeps_its_promise_and_is_named_in_the
 
 
 def test_a_pod_that_is_nested_too_deeply_takes_up_what_it_asks_for() -> None:
-    data = json.dumps({"type": "ADDED", "object": make.pod("p", node="n")})
+    data = json.dumps({"type": "ADDED", "object": objects.stored_pod("p", node="n")})
     abyss = '{"a":' * DEEP + "1" + "}" * DEEP
     read = PODS.line(data.replace('"spec": {', f'"spec": {{"odd": {abyss}, ').encode())
 
     assert isinstance(read.change, Upsert)
     assert isinstance(read.change.item, SeenPod)
-    assert dict(read.change.item.pod.requests) == {"cpu": 1000, "pods": 1}
+    assert dict(read.change.item.pod.requests) == {"cpu": 1000, "memory": 64 << 20, "pods": 1}

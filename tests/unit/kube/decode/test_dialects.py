@@ -9,30 +9,33 @@ from extender.kube.decode import podgroups
 from extender.model.gang import COSCHEDULING, VOLCANO, Phase, PodGroup
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import Resources
-from tests.unit.kube import json_objects as make
+from tests import objects
 
 
 def group(min_member: object = 2, *, dialect: str = VOLCANO, **spec: Any) -> PodGroup:
-    raw = msgspec.convert(make.group("train", min_member, **spec), podgroups.RawGroup)
+    raw = msgspec.convert(
+        objects.pod_group("train", min_member=min_member, **spec), podgroups.RawGroup
+    )
     return podgroups.to_group(raw, dialect)
 
 
 def queue(status: dict[str, Any] | None = None, **spec: Any) -> Queue:
-    thing = make.queue("gold", **spec) | {"status": status or {}}
+    thing = objects.queue("gold", **spec) | {"status": status or {}}
     return podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
 
 
 def test_a_group_of_volcano_is_read_whole() -> None:
-    thing = make.group(
+    thing = objects.pod_group(
         "train",
-        4,
+        min_member=4,
         minTaskMember={"worker": 3, "launcher": 1, "ps": 0},
         minResources={"cpu": "4", "nvidia.com/gpu": "8"},
         queue="gold",
         priorityClassName="high",
     )
     thing["metadata"] |= {
-        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "uid": "uid-train",
+        "creationTimestamp": objects.CREATED,
         "annotations": {
             "volcano.sh/sla-waiting-time": "1h",
             "kubectl": "x",
@@ -106,7 +109,7 @@ def test_a_group_may_leave_everything_out() -> None:
     ],
 )
 def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: Phase) -> None:
-    thing = make.group("train") | {"status": {"phase": word}}
+    thing = objects.pod_group("train") | {"status": {"phase": word}}
 
     assert (
         podgroups.to_group(msgspec.convert(thing, podgroups.RawGroup), COSCHEDULING).phase is phase
@@ -162,13 +165,13 @@ def test_a_wish_without_effect_is_remarked_upon() -> None:
 
 
 def test_what_the_crd_fills_in_is_nobodys_wish() -> None:
-    thing = make.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
+    thing = objects.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
 
     assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).without_effect == ()
 
 
 def test_a_queue_of_volcano_is_read_whole() -> None:
-    thing = make.queue(
+    thing = objects.queue(
         "gold",
         weight=3,
         capability={"cpu": "10"},
@@ -234,7 +237,7 @@ def test_a_queue_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: s
 def test_a_queue_lends_its_guarantee_by_field_or_annotation(
     field: bool | None, annotation: str | None, lends: bool
 ) -> None:
-    thing = make.queue("gold", guarantee={"resource": {"cpu": "2"}, "lend": field})
+    thing = objects.queue("gold", guarantee={"resource": {"cpu": "2"}, "lend": field})
     if annotation is not None:
         thing["metadata"]["annotations"] = {"gang-extender.io/lend-guarantee": annotation}
 

@@ -16,7 +16,7 @@ from extender.kube.decode import limits, podgroups, pods, pods as membership
 from extender.kube.decode.raw import RawGroupMarks, RawMarks, RawQueueMarks
 from extender.model.gang import MOST_TRUSTED_FIRST, VOLCANO, Membership
 from extender.planner import policy_parser
-from tests.unit.kube import json_objects as make
+from tests import objects
 
 PAGE = (Path(__file__).parents[4] / "docs" / "dialects.md").read_text(encoding="utf-8")
 SAMPLES = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
@@ -135,7 +135,9 @@ def test_the_annotations_that_the_page_honours_or_warns_about_are_those_we_read(
     [("networkTopology", {"highestTierAllowed": 2}), ("subGroupPolicy", [{"subGroupSize": 2}])],
 )
 def test_a_group_with_a_field_that_the_page_refuses_is_invalid(field: str, written: object) -> None:
-    raw = msgspec.convert(make.group("train", 2, **{field: written}), podgroups.RawGroup)
+    raw = msgspec.convert(
+        objects.pod_group("train", min_member=2, **{field: written}), podgroups.RawGroup
+    )
 
     assert table("PodGroup `spec`")[field] == "refused"
     assert f"{field} " in podgroups.to_group(raw, VOLCANO).problem
@@ -144,14 +146,14 @@ def test_a_group_with_a_field_that_the_page_refuses_is_invalid(field: str, writt
 @pytest.mark.parametrize("field", sorted(warned("Queue `spec`")))
 def test_a_queue_with_a_field_that_the_page_warns_about_says_so(field: str) -> None:
     written = {"extendClusters": [{"name": "far"}], "affinity": {"nodeGroupAffinity": {}}}
-    thing = make.queue("gold", **{field: written.get(field, "fifo")})
+    thing = objects.queue("gold", **{field: written.get(field, "fifo")})
     read = podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
 
     assert read.without_effect == (f"spec.{field}",)
 
 
 def test_annotations_that_the_page_warns_about_are_said() -> None:
-    group, queue = make.group("train", 2), make.queue("gold")
+    group, queue = objects.pod_group("train", min_member=2), objects.queue("gold")
     group["metadata"]["annotations"] = dict.fromkeys(warned("PodGroup annotation"), "x")
     queue["metadata"]["annotations"] = dict.fromkeys(warned("Queue annotation"), "x")
     said = podgroups.to_group(msgspec.convert(group, podgroups.RawGroup), VOLCANO).remark

@@ -8,19 +8,21 @@ import pytest
 from extender.kube.decode import podgroups
 from extender.kube.decode.pods import NO_GANG, pod as read, to_pod
 from extender.model.gang import VOLCANO, PodGroup
-from tests.unit.kube.json_objects import group, pod
+from tests import objects
 
 OURS = frozenset({"gang-scheduler"})
 EXEMPT = frozenset({"a"})
 
 
 def as_group(exempt: frozenset[str] = EXEMPT, **spec: object) -> PodGroup:
-    raw = msgspec.convert(group("train", **{"min_member": 3, **spec}), podgroups.RawGroup)
+    raw = msgspec.convert(
+        objects.pod_group("train", **{"min_member": 3, **spec}), podgroups.RawGroup
+    )
     return podgroups.to_group(raw, VOLCANO, exempt)
 
 
 def test_a_pod_of_an_exempt_namespace_is_exempt_and_says_why() -> None:
-    found, _ = to_pod(read(pod("p")), schedulers=OURS, exempt=EXEMPT)
+    found, _ = to_pod(read(objects.stored_pod("p")), schedulers=OURS, exempt=EXEMPT)
 
     assert found.is_exempt
     assert found.asks_nobody
@@ -28,7 +30,9 @@ def test_a_pod_of_an_exempt_namespace_is_exempt_and_says_why() -> None:
 
 
 def test_a_pod_of_another_namespace_is_not() -> None:
-    found, member = to_pod(read(pod("p", gang="train")), schedulers=OURS, exempt=frozenset({"b"}))
+    found, member = to_pod(
+        read(objects.stored_pod("p", gang="train")), schedulers=OURS, exempt=frozenset({"b"})
+    )
 
     assert (found.is_exempt, found.asks_nobody, found.why_exempt) == (False, False, "")
     assert member.named
@@ -44,7 +48,9 @@ def test_a_pod_of_another_namespace_is_not() -> None:
     ids=["a PodGroup", "a size", "a size nobody can read"],
 )
 def test_a_member_of_a_gang_is_none_there_but_counts_with_its_group(marks: dict[str, str]) -> None:
-    _, member = to_pod(read(pod("p", annotations=marks)), schedulers=OURS, exempt=EXEMPT)
+    _, member = to_pod(
+        read(objects.stored_pod("p", annotations=marks)), schedulers=OURS, exempt=EXEMPT
+    )
 
     assert member.key == "a/train"
     assert (member.named, member.min_member, member.problem) == (False, None, "")
@@ -52,14 +58,16 @@ def test_a_member_of_a_gang_is_none_there_but_counts_with_its_group(marks: dict[
 
 
 def test_kube_system_is_exempt_whatever_was_set() -> None:
-    found, member = to_pod(read(pod("p", gang="train", namespace="kube-system")), schedulers=OURS)
+    found, member = to_pod(
+        read(objects.stored_pod("p", gang="train", namespace="kube-system")), schedulers=OURS
+    )
 
     assert found.why_exempt == "namespace kube-system is exempt"
     assert not member.named
 
 
 def test_members_of_native_groups_stay_kube_schedulers_own() -> None:
-    raw = pod("p")
+    raw = objects.stored_pod("p")
     raw["spec"]["schedulingGroup"] = {"podGroupName": "train"}
 
     assert to_pod(read(raw), schedulers=OURS, exempt=EXEMPT)[1].native

@@ -10,11 +10,11 @@ from extender.kube.decode import pods
 from extender.kube.decode.pods import membership_of
 from extender.model.gang import Membership
 from extender.model.pod import Pod
-from tests.unit.kube import json_objects as make
+from tests import objects
 
 
 def read(**meta: Any) -> Membership:
-    return membership_of(pods.pod(json.dumps(make.pod("p", **meta)).encode()))
+    return membership_of(pods.pod(json.dumps(objects.stored_pod("p", **meta)).encode()))
 
 
 @pytest.mark.parametrize("where", ["annotations", "labels"])
@@ -115,7 +115,7 @@ def test_a_pod_may_name_its_queue() -> None:
     ],
 )
 def test_native_groups_are_kube_schedulers_business(spec: dict[str, Any], key: str) -> None:
-    thing = make.pod("p", gang="other")
+    thing = objects.stored_pod("p", gang="other")
     thing["spec"].update(spec)
     membership = membership_of(pods.pod(json.dumps(thing).encode()))
 
@@ -143,7 +143,7 @@ MARKS = [
 
 @pytest.mark.parametrize("mark", MARKS)
 def test_nothing_that_is_kept_of_a_pod_is_as_long_as_a_tenant_may_write_it(mark: str) -> None:
-    thing = make.pod("p", node="n", annotations={mark: f"1 by {HUGE}"})
+    thing = objects.stored_pod("p", node="n", annotations={mark: f"1 by {HUGE}"})
     thing["metadata"]["ownerReferences"] = [{"kind": HUGE, "name": HUGE, "controller": True}]
     thing["status"]["nominatedNodeName"] = HUGE
     raw = pods.pod(json.dumps(thing).encode())

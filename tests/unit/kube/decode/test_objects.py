@@ -19,11 +19,11 @@ from extender.model.queue import (
 )
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota
-from tests.unit.kube import json_objects as make
+from tests import objects as make
 
 
 def node(**rest: Any) -> Node:
-    return objects.to_node(msgspec.convert(make.node("n", **rest), objects.RawNode))
+    return objects.to_node(msgspec.convert(make.node("n", ready=True) | rest, objects.RawNode))
 
 
 def test_a_node_is_what_it_offers_and_what_it_objects_to() -> None:
@@ -38,7 +38,7 @@ def test_a_node_is_what_it_offers_and_what_it_objects_to() -> None:
         },
     )
 
-    assert dict(read.allocatable) == {"cpu": 4000, "memory": 8 << 30, "pods": 110}
+    assert dict(read.allocatable) == {"cpu": 4000, "memory": 16 << 30, "pods": 110}
     assert read.labels == {"zone": "a"}
     assert read.taints == (Taint("gpu", "yes", "NoSchedule"), Taint("x", "", "NoExecute"))
     assert (read.unschedulable, read.ready) == (True, True)
@@ -54,7 +54,8 @@ def test_a_node_is_ready_only_if_it_says_so(conditions: Any) -> None:
     [({"pool": "b"}, True), ({"pool": "c"}, False), ({"zone": "a"}, False), (None, False)],
 )
 def test_a_node_with_any_of_the_labels_is_ours(labels: Any, is_ours: bool) -> None:
-    raw = msgspec.convert(make.node("n", metadata={"name": "n", "labels": labels}), objects.RawNode)
+    thing = make.node("n") | {"metadata": {"name": "n", "labels": labels}}
+    raw = msgspec.convert(thing, objects.RawNode)
 
     assert objects.to_node(raw, {("pool", "a"), ("pool", "b")}).ours is is_ours
     assert objects.to_node(raw).ours, "where nobody asks for labels, all are"

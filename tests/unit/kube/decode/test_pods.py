@@ -19,7 +19,7 @@ from extender.model.pod import (
     Toleration,
 )
 from extender.model.resources import LARGEST
-from tests.unit.kube import json_objects as make
+from tests import objects
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 
@@ -34,7 +34,7 @@ def read_both(thing: dict[str, Any]) -> tuple[Pod, Membership]:
 
 
 def with_spec(**spec: Any) -> dict[str, Any]:
-    thing = make.pod("p")
+    thing = objects.stored_pod("p")
     thing["spec"].update(spec)
     return thing
 
@@ -44,7 +44,7 @@ def container(**resources: Any) -> dict[str, Any]:
 
 
 def test_a_pod_is_read_with_all_the_plan_needs() -> None:
-    thing = make.pod("p", labels={"app": "x", "volcano.sh/task-spec": "worker"})
+    thing = objects.stored_pod("p", labels={"app": "x", "volcano.sh/task-spec": "worker"})
     thing["spec"].update(
         priority=7,
         priorityClassName="high",
@@ -119,7 +119,7 @@ def test_a_deadline_is_read_with_how_long_the_pod_may_go_on_after_it(
     ],
 )
 def test_how_far_a_pod_is(phase: str, node: str, deleting: bool, status: Status) -> None:
-    thing = make.pod("p", node=node)
+    thing = objects.stored_pod("p", node=node)
     thing["status"]["phase"] = phase
     if deleting:
         thing["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -139,7 +139,7 @@ def test_pods_of_other_schedulers_are_foreign_and_keep_only_their_size() -> None
 
 
 def test_without_a_scheduler_name_the_default_one_is_meant() -> None:
-    thing = make.pod("p")
+    thing = objects.stored_pod("p")
     del thing["spec"]["schedulerName"]
     raw = pods.pod(json.dumps(thing).encode())
 
@@ -147,7 +147,7 @@ def test_without_a_scheduler_name_the_default_one_is_meant() -> None:
 
 
 def test_identical_pods_share_one_shape_and_their_labels() -> None:
-    one, other = (read(make.pod(name, labels={"app": "x"})) for name in ("one", "other"))
+    one, other = (read(objects.stored_pod(name, labels={"app": "x"})) for name in ("one", "other"))
 
     assert one.shape is other.shape
     assert one.labels is other.labels
@@ -224,7 +224,7 @@ def test_a_container_being_resized_takes_the_most_of_what_it_asks_and_has() -> N
 
 
 def test_a_container_that_has_what_it_asks_for_makes_no_other_shape() -> None:
-    before, after = make.pod("p"), make.pod("p", node="n")
+    before, after = objects.stored_pod("p"), objects.stored_pod("p", node="n")
     after["status"]["containerStatuses"] = [
         {
             "name": "main",
@@ -318,14 +318,14 @@ def test_ports_of_the_node_are_read_and_others_are_not() -> None:
     [("2026-01-31T12:00:00.000+00:00 by host_1a2b", "host_1a2b"), ("2026-01-31", ""), (" by ", "")],
 )
 def test_who_woke_a_pod_is_read_where_it_says_so(woken: str, who: str) -> None:
-    thing = make.pod("p")
+    thing = objects.stored_pod("p")
     thing["metadata"]["annotations"] = {"gang-extender.io/woken": woken}
 
     assert read(thing).woken_by == who
 
 
 def test_the_scheduler_of_a_pod_is_kept_if_it_is_ours() -> None:
-    thing = make.pod("p")
+    thing = objects.stored_pod("p")
     mine = read(thing)
     thing["spec"]["schedulerName"] = "somebody-elses"
 
@@ -333,7 +333,7 @@ def test_the_scheduler_of_a_pod_is_kept_if_it_is_ours() -> None:
 
 
 def test_what_kube_scheduler_said_of_a_waiting_pod_is_kept() -> None:
-    thing = make.pod("p")
+    thing = objects.stored_pod("p")
     thing["status"]["conditions"] = [
         {"type": "Ready", "status": "False"},
         {
@@ -352,19 +352,19 @@ def test_what_kube_scheduler_said_of_a_waiting_pod_is_kept() -> None:
 
 
 def test_a_pod_on_a_node_says_in_which_queue_it_was_started() -> None:
-    thing = make.pod("p", annotations={"gang-extender.io/started-in": "gold"}, node="n1")
+    thing = objects.stored_pod("p", annotations={"gang-extender.io/started-in": "gold"}, node="n1")
 
     assert read(thing).started_in == "gold"
 
 
 def test_nobody_believes_a_pod_without_a_node_that_it_was_started() -> None:
-    thing = make.pod("p", annotations={"gang-extender.io/started-in": "gold"})
+    thing = objects.stored_pod("p", annotations={"gang-extender.io/started-in": "gold"})
 
     assert read(thing).started_in == ""
 
 
 def test_a_tasks_own_priority_wins_within_its_gang_alone() -> None:
-    thing = make.pod("p", annotations={"volcano.sh/task-priority": "9"})
+    thing = objects.stored_pod("p", annotations={"volcano.sh/task-priority": "9"})
     thing["spec"]["priority"] = 1
 
     assert (read(thing).rank, read(thing).priority) == (9, 1)
@@ -380,17 +380,19 @@ def test_a_tasks_own_priority_wins_within_its_gang_alone() -> None:
 def test_whether_a_pod_may_be_evicted(written: str | None, preemptable: bool) -> None:
     annotations = {"volcano.sh/preemptable": written} if written else {}
 
-    assert read(make.pod("p", annotations=annotations)).preemptable is preemptable
+    assert read(objects.stored_pod("p", annotations=annotations)).preemptable is preemptable
 
 
 def test_a_huge_annotation_costs_nothing_but_its_reading() -> None:
-    thing = make.pod("p", annotations={"junk": "x" * 2**20, "gang-extender.io/gang": "train"})
+    thing = objects.stored_pod(
+        "p", annotations={"junk": "x" * 2**20, "gang-extender.io/gang": "train"}
+    )
 
     assert read_both(thing)[1].key == "a/train"
 
 
 def test_a_parsed_file_is_read_like_json() -> None:
-    raw = pods.pod(make.pod("p"))
+    raw = pods.pod(objects.stored_pod("p"))
 
     assert pods.to_pod(raw, schedulers=SCHEDULERS)[0].key == "a/p"
 

@@ -9,7 +9,7 @@ import pytest
 
 from extender.kube.decode import pods
 from extender.model.pod import Pod
-from tests.unit.kube import json_objects as make
+from tests import objects
 
 INFEASIBLE = {
     "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
@@ -18,7 +18,7 @@ DEFERRED = {"conditions": [{"type": "PodResizePending", "status": "True", "reaso
 
 
 def read(spec: dict[str, Any], status: dict[str, Any]) -> Pod:
-    thing = make.pod("p", node="n")
+    thing = objects.stored_pod("p", node="n")
     thing["spec"].update(spec)
     thing["status"].update(status)
     raw = pods.pod(json.dumps(thing).encode())

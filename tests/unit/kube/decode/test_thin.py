@@ -10,7 +10,7 @@ import pytest
 from extender.cache.changes import SeenPod, Upsert
 from extender.kube.decode import pods, resources
 from extender.kube.decode.limits import _LONGEST_LABELS as LONGEST_LABELS, thin
-from tests.unit.kube import json_objects as make
+from tests import objects
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 MANY = {f"k{each}": "" for each in range(60_000)}
@@ -21,19 +21,21 @@ def written(thing: Any) -> bytes:
 
 
 def test_what_is_not_large_is_left_as_it_is() -> None:
-    data = written(make.pod("p", labels={"a": "b"}))
+    data = written(objects.stored_pod("p", labels={"a": "b"}))
 
     assert thin(data) is data
 
 
 def test_an_object_that_is_large_by_something_else_is_left_as_it_is() -> None:
-    data = written(make.pod("p", labels={"a": "b"}, annotations={"note": "x" * 2 * LONGEST_LABELS}))
+    data = written(
+        objects.stored_pod("p", labels={"a": "b"}, annotations={"note": "x" * 2 * LONGEST_LABELS})
+    )
 
     assert thin(data) == data
 
 
 def test_of_many_labels_the_first_are_left_and_all_the_rest_of_the_pod() -> None:
-    whole = make.pod("p", gang="g", labels=MANY)
+    whole = objects.stored_pod("p", gang="g", labels=MANY)
 
     left = json.loads(thin(written(whole)))
 
@@ -47,7 +49,7 @@ def test_of_many_labels_the_first_are_left_and_all_the_rest_of_the_pod() -> None
     [("scheduling.x-k8s.io/pod-group", "g"), ("volcano.sh/task-spec", "worker")],
 )
 def test_labels_that_tell_us_something_are_left_wherever_they_stand(label: str, value: str) -> None:
-    pod = make.pod("p", labels={**MANY, label: value})
+    pod = objects.stored_pod("p", labels={**MANY, label: value})
 
     assert json.loads(thin(written(pod)))["metadata"]["labels"][label] == value
 
@@ -55,7 +57,7 @@ def test_labels_that_tell_us_something_are_left_wherever_they_stand(label: str, 
 def test_another_object_that_begins_alike_is_not_taken_for_the_labels() -> None:
     """Whoever writes the pod could otherwise have us cut where it suits him."""
     begins = {each: MANY[each] for each in sorted(MANY)[:50]}
-    whole = make.pod("p", annotations=begins, labels=MANY)
+    whole = objects.stored_pod("p", annotations=begins, labels=MANY)
     whole["metadata"]["deeper"] = {"annotations": begins}
 
     left = json.loads(thin(written(whole)))
@@ -66,7 +68,7 @@ def test_another_object_that_begins_alike_is_not_taken_for_the_labels() -> None:
 
 def test_annotations_that_say_the_same_are_not_taken_for_the_labels() -> None:
     """They stand before them, and to cut there would leave all labels."""
-    whole = make.pod("p", annotations=MANY, labels=MANY)
+    whole = objects.stored_pod("p", annotations=MANY, labels=MANY)
 
     left = json.loads(thin(written(whole)))
 
@@ -75,7 +77,7 @@ def test_annotations_that_say_the_same_are_not_taken_for_the_labels() -> None:
 
 
 def test_the_watch_and_a_hook_read_a_pod_alike() -> None:
-    pod = make.pod("p", gang="g", labels=MANY)
+    pod = objects.stored_pod("p", gang="g", labels=MANY)
     line = resources.pods(SCHEDULERS).line(written({"type": "MODIFIED", "object": pod}))
 
     assert isinstance(line.change, Upsert)
@@ -101,7 +103,7 @@ def test_labels_that_are_none_are_left_for_others_to_complain_about(labels: byte
 
 
 def test_labels_that_are_long_and_few_are_left_as_they_are() -> None:
-    data = written(make.pod("p", labels={"k": "v" * 2 * LONGEST_LABELS}))
+    data = written(objects.stored_pod("p", labels={"k": "v" * 2 * LONGEST_LABELS}))
 
     assert thin(data) == data
 
@@ -109,6 +111,6 @@ def test_labels_that_are_long_and_few_are_left_as_they_are() -> None:
 def test_of_the_longest_labels_as_many_are_left_as_make_them_too_many() -> None:
     longest = {f"{each:a>253}/{'n' * 63}": "v" * 63 for each in range(2000)}
 
-    left = json.loads(thin(written(make.pod("p", labels=longest))))
+    left = json.loads(thin(written(objects.stored_pod("p", labels=longest))))
 
     assert 256 < len(left["metadata"]["labels"]) < 300

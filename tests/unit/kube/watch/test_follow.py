@@ -26,7 +26,7 @@ from extender.kube.decode.resources import resources
 from extender.kube.reflector import LIMITS, Watches, WatchLimits
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from tests.unit.kube import json_objects as make
+from tests import objects
 from tests.unit.kube.watched_api import (
     ABYSS,
     BUILT_IN,
@@ -97,7 +97,7 @@ def watching(api: WatchedApi, **rest: Any) -> Iterator[Watched]:
 def test_what_is_there_is_listed_before_the_mirror_is_ready(api: WatchedApi, streams: bool) -> None:
     api.streams_lists = streams
     for number in range(600):
-        api.put(PODS, make.pod(f"p{number}"))
+        api.put(PODS, objects.stored_pod(f"p{number}"))
     with watching(api) as watched:
         watched.ready()
 
@@ -107,7 +107,7 @@ def test_what_is_there_is_listed_before_the_mirror_is_ready(api: WatchedApi, str
 def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api: WatchedApi) -> None:
     api.streams_lists = False
     for number in range(600):
-        api.put(PODS, make.pod(f"p{number}"))
+        api.put(PODS, objects.stored_pod(f"p{number}"))
     with watching(api) as watched:
         watched.ready()
 
@@ -119,7 +119,7 @@ def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api: WatchedApi) -
 def test_nothing_is_forgotten_where_pages_break_off(api: WatchedApi, status: int) -> None:
     api.streams_lists = False
     for number in range(600):
-        api.put(PODS, make.pod(f"p{number}"))
+        api.put(PODS, objects.stored_pod(f"p{number}"))
     api.refusals[PODS] = [422, 0, status]  # no stream, the first page, and not the second
     with watching(api) as watched:
         watched.ready()
@@ -132,7 +132,7 @@ def test_a_page_that_is_refused_for_a_while_does_not_cost_those_before_it(
 ) -> None:
     api.streams_lists = False
     for number in range(600):
-        api.put(PODS, make.pod(f"p{number}"))
+        api.put(PODS, objects.stored_pod(f"p{number}"))
     api.refusals[PODS] = [422, 0, 429, 503, 429, 0, 500]
     with watching(api) as watched:
         watched.ready()
@@ -171,7 +171,7 @@ def test_an_api_server_that_takes_two_seconds_over_every_list_is_asked_for_none_
 ) -> None:
     api.streams_lists = streams
     for number in range(600):
-        api.put(PODS, make.pod(f"p{number}"))
+        api.put(PODS, objects.stored_pod(f"p{number}"))
     access = SlowAccess(api, takes_s=2.0)
     with watching(api, access=access) as watched:
         watched.ready()
@@ -186,7 +186,7 @@ def test_an_api_server_that_takes_two_seconds_over_every_list_is_asked_for_none_
 def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(api: WatchedApi, streams: bool) -> None:
     api.streams_lists = streams
     for number in range(600):
-        api.put(PODS, make.pod(f"p{number}"))
+        api.put(PODS, objects.stored_pod(f"p{number}"))
     access = SlowAccess(api, takes_s=15.0)
     with watching(api, access=access) as watched:
         watched.ready()
@@ -199,7 +199,7 @@ def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(api: WatchedApi, str
 def test_later_pages_that_take_fifteen_seconds_come_in_the_end(api: WatchedApi) -> None:
     api.streams_lists = False
     for number in range(1100):
-        api.put(PODS, make.pod(f"p{number}"))
+        api.put(PODS, objects.stored_pod(f"p{number}"))
     access = SlowAccess(api, takes_s=15.0, first_page_s=0.0)
     with watching(api, access=access) as watched:
         watched.ready()
@@ -226,7 +226,7 @@ def test_patience_has_a_bound_and_is_as_short_as_ever_after_a_list(
         access.takes_s = 3.0
         with api.changed:  # nobody may resume before all of this has happened
             api.hang_up()
-            api.put(PODS, make.pod("later"))
+            api.put(PODS, objects.stored_pod("later"))
             api.compact()
         watched.until(lambda: watched.has_pod("later"))
         assert access.given_up[PODS] == [2.5]
@@ -296,7 +296,7 @@ def test_a_list_that_nobody_answers_is_asked_for_again_soon(
     with api:
         api.streams_lists, api.hears = streams, hears
         for number in range(600):
-            api.put(PODS, make.pod(f"p{number}"))
+            api.put(PODS, objects.stored_pod(f"p{number}"))
         with watching(api, limits=replace(PATIENT, list_s=0.03)) as watched:
             watched.ready()
 
@@ -314,7 +314,7 @@ def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not
         wait_longer(response, seconds)
 
     monkeypatch.setattr(reflector, "_wait_longer", note)
-    api.put(PODS, make.pod("p"))
+    api.put(PODS, objects.stored_pod("p"))
     api.hold_lists(PODS)
     with watching(api, limits=replace(PATIENT, stream_s=0.05)) as watched:
         watched.until(lambda: api.waiting.count(PODS) == 3)
@@ -332,19 +332,19 @@ def test_changes_are_heard_as_they_happen(api: WatchedApi, streams: bool) -> Non
     api.streams_lists = streams
     with watching(api) as watched:
         watched.ready()
-        api.put(PODS, make.pod("p"))
+        api.put(PODS, objects.stored_pod("p"))
         watched.until(lambda: watched.has_pod("p"))
-        api.delete(PODS, make.pod("p"))
+        api.delete(PODS, objects.stored_pod("p"))
         watched.until(lambda: not watched.has_pod("p"))
 
 
 def test_a_broken_watch_goes_on_where_it_was(api: WatchedApi) -> None:
     with watching(api) as watched:
         watched.ready()
-        api.put(PODS, make.pod("before"))
+        api.put(PODS, objects.stored_pod("before"))
         watched.until(lambda: watched.has_pod("before"))
         api.hang_up()
-        api.put(PODS, make.pod("meanwhile"))
+        api.put(PODS, objects.stored_pod("meanwhile"))
         watched.until(lambda: watched.has_pod("meanwhile"))
 
     lists = [query for query in api.asked(PODS) if "sendInitialEvents" in query]
@@ -354,13 +354,13 @@ def test_a_broken_watch_goes_on_where_it_was(api: WatchedApi) -> None:
 @pytest.mark.parametrize("in_stream", [True, False])
 def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool) -> None:
     api.expires_in_stream = in_stream
-    api.put(PODS, make.pod("old"))
+    api.put(PODS, objects.stored_pod("old"))
     with watching(api) as watched:
         watched.ready()
         with api.changed:  # nobody may resume before all of this has happened
             api.hang_up()
-            api.delete(PODS, make.pod("old"))
-            api.put(PODS, make.pod("new"))
+            api.delete(PODS, objects.stored_pod("old"))
+            api.put(PODS, objects.stored_pod("new"))
             api.compact()
         watched.until(lambda: watched.has_pod("new") and not watched.has_pod("old"))
 
@@ -393,15 +393,15 @@ def test_versions_that_expire_at_once_are_not_listed_anew_over_and_over(
 def test_a_mirror_whose_new_list_never_ends_is_not_trusted(api: WatchedApi, streams: bool) -> None:
     """Each try is answered, so something is heard all the time; only nothing that is new."""
     api.streams_lists = streams
-    api.put(PODS, make.pod("old"))
+    api.put(PODS, objects.stored_pod("old"))
     freshness = Freshness(mute_s=inf)
     with watching(api, freshness=freshness) as watched:
         watched.ready()
         with api.changed:
             api.cut_lists.add(PODS)
             api.hang_up()
-            api.delete(PODS, make.pod("old"))
-            api.put(PODS, make.pod("new"))
+            api.delete(PODS, objects.stored_pod("old"))
+            api.put(PODS, objects.stored_pod("new"))
             api.compact()
         complaint = "pods: new list not complete for"
 
@@ -421,12 +421,12 @@ def test_a_backup_that_was_restored_is_found_out(api: WatchedApi, streams: bool)
     """A watch from where we were is let in and silent: that version is one of the future."""
     api.streams_lists = streams
     for number in range(20):
-        api.put(PODS, make.pod(f"lost-{number}"))
+        api.put(PODS, objects.stored_pod(f"lost-{number}"))
     with watching(api, limits=replace(HURRIED, silence_s=0.2)) as watched:
         watched.ready()
         with api.changed:
             api.restore()
-            api.put(PODS, make.pod("after"))
+            api.put(PODS, objects.stored_pod("after"))
         watched.until(lambda: watched.has_pod("after") and not watched.has_pod("lost-7"))
 
 
@@ -436,14 +436,14 @@ def test_a_dialect_installed_later_is_found(api: WatchedApi) -> None:
 
         assert watched.cluster.group(GangKey("a/train")) is None
 
-        api.put(GROUPS, make.group("train"))
+        api.put(GROUPS, objects.pod_group("train"))
         api.installed.add(GROUPS)
         watched.until(lambda: watched.cluster.group(GangKey("a/train")))
 
 
 def test_a_dialect_that_is_removed_takes_its_objects_with_it(api: WatchedApi) -> None:
     api.installed |= {GROUPS, QUEUES}
-    api.put(GROUPS, make.group("train"))
+    api.put(GROUPS, objects.pod_group("train"))
     with watching(api) as watched:
         watched.ready()
 
@@ -522,7 +522,7 @@ def test_an_api_server_that_just_began_may_refuse_once_or_twice(api: WatchedApi)
         with api.changed:
             api.refusals[PODS] = [403, 403]
             api.hang_up()
-        api.put(PODS, make.pod("p"))
+        api.put(PODS, objects.stored_pod("p"))
         watched.until(lambda: watched.has_pod("p") or watched.cluster.readiness())
 
         assert watched.cluster.readiness() == []
@@ -550,7 +550,7 @@ def test_a_version_the_server_cannot_serve_is_given_up(api: WatchedApi) -> None:
         with api.changed:
             api.refusals[PODS] = [504, 504, 504]  # "too large resource version", for ever
             api.hang_up()
-        api.put(PODS, make.pod("p"))
+        api.put(PODS, objects.stored_pod("p"))
         watched.until(lambda: watched.has_pod("p"))
 
     assert len([query for query in api.asked(PODS) if "sendInitialEvents" in query]) == 2
@@ -576,8 +576,8 @@ def test_an_odd_object_does_not_stall_the_watch(api: WatchedApi) -> None:
     api.installed.add(GROUPS)
     with watching(api) as watched:
         watched.ready()
-        api.put(GROUPS, make.group("odd", "three"))
-        api.put(GROUPS, make.group("fine"))
+        api.put(GROUPS, objects.pod_group("odd", min_member="three"))
+        api.put(GROUPS, objects.pod_group("fine"))
         watched.until(lambda: watched.cluster.group(GangKey("a/fine")))
 
         odd = watched.cluster.group(GangKey("a/odd"))
@@ -592,19 +592,19 @@ def test_a_group_of_odd_fields_neither_stops_a_list_nor_a_watch(
     """Where a CRD keeps what it does not know, such a group is what any tenant may write."""
     api.streams_lists = streams
     api.installed.add(GROUPS)
-    api.put(GROUPS, make.group("odd", "three") | {"code": "x"})
-    api.put(GROUPS, make.group("fine"))
+    api.put(GROUPS, objects.pod_group("odd", min_member="three") | {"code": "x"})
+    api.put(GROUPS, objects.pod_group("fine"))
     with watching(api) as watched:
         watched.ready()
         assert watched.cluster.group(GangKey("a/fine"))
-        api.put(GROUPS, make.group("odd", "four") | {"code": "x"})
-        api.put(GROUPS, make.group("later"))
+        api.put(GROUPS, objects.pod_group("odd", min_member="four") | {"code": "x"})
+        api.put(GROUPS, objects.pod_group("later"))
         watched.until(lambda: watched.cluster.group(GangKey("a/later")))
 
         odd = watched.cluster.group(GangKey("a/odd"))
         assert odd is not None
         assert "spec.minMember expected int" in odd.problem
-        api.delete(GROUPS, make.group("odd"))
+        api.delete(GROUPS, objects.pod_group("odd"))
         watched.until(lambda: watched.cluster.group(GangKey("a/odd")) is None)
     assert len([query for query in api.asked(GROUPS) if "resourceVersion" not in query]) == (
         1 if streams else 2  # a stream that is refused, and a page
@@ -622,7 +622,7 @@ def test_what_spoils_a_streamed_list_again_and_again_does_not_keep_us_from_a_lis
         yield from lines(path, query)
 
     api.lines = spoilt  # type: ignore[method-assign]
-    api.put(PODS, make.pod("p"))
+    api.put(PODS, objects.stored_pod("p"))
     with watching(api) as watched:
         watched.ready()
 
@@ -644,7 +644,7 @@ def test_a_line_nobody_understands_leads_to_a_new_watch(
     with watching(api) as watched:
         watched.ready()
         api.say(PODS, line)
-        api.put(PODS, make.pod("p"))
+        api.put(PODS, objects.stored_pod("p"))
         watched.until(lambda: watched.has_pod("p"))
 
 
@@ -698,7 +698,7 @@ def test_an_api_server_that_lets_nobody_in_for_a_while_is_named_and_asked_again(
         assert all(f"{status}" in each for each in watched.cluster.readiness())
 
         api.refuses_all = 0
-        api.put(PODS, make.pod("p"))
+        api.put(PODS, objects.stored_pod("p"))
         watched.ready()
         watched.until(lambda: watched.has_pod("p"))
 
@@ -717,7 +717,7 @@ def test_our_own_mistake_is_mended_by_a_new_list(
             apply(change)
 
         monkeypatch.setattr(watched.cluster, "apply", fail_once)
-        api.put(PODS, make.pod("p"))
+        api.put(PODS, objects.stored_pod("p"))
         watched.until(lambda: watched.has_pod("p"))
 
     assert "following failed" in caplog.text
@@ -755,7 +755,9 @@ def test_after_any_trouble_the_mirror_equals_the_server(api: WatchedApi, seed: i
             if name in alive and chance.random() < 0.4:
                 api.delete(PODS, alive.pop(name))
             else:
-                alive[name] = make.pod(name, node=chance.choice(["", "n"]), uid=f"uid-{name}")
+                alive[name] = objects.stored_pod(
+                    name, node=chance.choice(["", "n"]), uid=f"uid-{name}"
+                )
                 api.put(PODS, alive[name])
             trouble = chance.random()
             if trouble < 0.03:
@@ -765,7 +767,7 @@ def test_after_any_trouble_the_mirror_equals_the_server(api: WatchedApi, seed: i
                 api.hang_up()
             elif trouble < 0.08:
                 api.refusals[PODS] = [chance.choice([410, 429, 500])]
-        api.put(PODS, make.pod("last"))
+        api.put(PODS, objects.stored_pod("last"))
         watched.until(lambda: watched.has_pod("last") and not watched.cluster.readiness())
         pods = [f"p{number}" for number in range(40)]
 
@@ -780,20 +782,20 @@ def test_an_object_that_is_nested_too_deeply_does_not_stop_the_mirror(
 ) -> None:
     api.streams_lists = streams
     api.installed.add(GROUPS)
-    api.put(GROUPS, make.group("deep", networkTopology=ABYSS))
-    api.put(GROUPS, make.group("plain"))
+    api.put(GROUPS, objects.pod_group("deep", networkTopology=ABYSS))
+    api.put(GROUPS, objects.pod_group("plain"))
     with watching(api) as watched:
         watched.ready()
         assert watched.cluster.group(GangKey("a/plain")) is not None
         for name in ("deep", "deeper"):
-            api.put(GROUPS, make.group(name, 3, networkTopology={"mode": ABYSS}))
-        api.put(GROUPS, make.group("later"))
+            api.put(GROUPS, objects.pod_group(name, min_member=3, networkTopology={"mode": ABYSS}))
+        api.put(GROUPS, objects.pod_group("later"))
         watched.until(lambda: watched.cluster.group(GangKey("a/later")))
 
         deep = watched.cluster.group(GangKey("a/deep"))
         assert deep is not None
         assert (deep.min_member, bool(deep.problem)) == (3, True)
-        api.delete(GROUPS, make.group("deep"))
+        api.delete(GROUPS, objects.pod_group("deep"))
         watched.until(lambda: watched.cluster.group(GangKey("a/deep")) is None)
     assert [query for query in api.asked(GROUPS) if "resourceVersion" in query] == (
         [] if streams else api.asked(GROUPS)[-1:]

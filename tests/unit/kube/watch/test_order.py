@@ -10,14 +10,14 @@ from extender.cache.changes import Kind, Upsert
 from extender.kube.decode import resources
 from extender.kube.decode.decoder import Codec
 from extender.kube.list_watch import MOST_GONE, Mode, Order, Progress, Signal
+from tests import objects
 from tests.builders import NOW, cache, node
-from tests.unit.kube import json_objects as make
 
 from .test_progress import end_of_list, listed, page, progress, said
 
 
 def bound(name: str = "p") -> dict[str, object]:
-    return make.pod(name, node="n1")
+    return objects.stored_pod(name, node="n1")
 
 
 def test_a_pod_that_is_gone_does_not_come_back_with_a_late_line() -> None:
@@ -80,10 +80,12 @@ def test_a_late_end_of_a_node_does_not_take_the_new_one_of_its_name() -> None:
     made.next_request(60)
     made.line(end_of_list(5))
     for verb, version in (("ADDED", 6), ("DELETED", 7), ("ADDED", 8)):
-        assert not isinstance(made.line(said(verb, version, **make.node("n"))), Signal)
+        assert not isinstance(
+            made.line(said(verb, version, **objects.node("n", ready=True))), Signal
+        )
 
-    assert made.line(said("DELETED", 7, **make.node("n"))) is Signal.OVERTAKEN
-    assert made.line(said("MODIFIED", 6, **make.node("n"))) is Signal.OVERTAKEN
+    assert made.line(said("DELETED", 7, **objects.node("n", ready=True))) is Signal.OVERTAKEN
+    assert made.line(said("MODIFIED", 6, **objects.node("n", ready=True))) is Signal.OVERTAKEN
 
 
 def test_a_list_is_believed_though_its_versions_are_lower_than_those_we_know() -> None:

@@ -9,7 +9,7 @@ from extender.cache.changes import Delete, SeenPod, Upsert, key_of
 from extender.errors import Unreachable
 from extender.kube.decode import resources
 from extender.kube.list_watch import Mode, Progress, Signal, Step
-from tests.unit.kube import json_objects as make
+from tests import objects
 
 
 def progress(**rest: Any) -> Progress:
@@ -17,7 +17,7 @@ def progress(**rest: Any) -> Progress:
 
 
 def said(verb: str, version: int, name: str = "p", **thing: Any) -> bytes:
-    thing = thing or make.pod(name)
+    thing = thing or objects.stored_pod(name)
     thing["metadata"] = {**thing.get("metadata", {}), "resourceVersion": str(version)}
     return json.dumps({"type": verb, "object": thing}).encode()
 
@@ -33,7 +33,9 @@ def error(code: int) -> bytes:
 
 def page(*names: str, version: int = 5, more: str = "") -> bytes:
     meta = {"resourceVersion": str(version)} | ({"continue": more} if more else {})
-    return json.dumps({"metadata": meta, "items": [make.pod(name) for name in names]}).encode()
+    return json.dumps(
+        {"metadata": meta, "items": [objects.stored_pod(name) for name in names]}
+    ).encode()
 
 
 def listed(version: int = 5) -> Progress:
@@ -187,7 +189,10 @@ def test_what_has_no_version_is_no_list() -> None:
 
 def test_a_spoilt_object_of_a_page_does_not_spoil_the_page() -> None:
     body = json.dumps(
-        {"metadata": {"resourceVersion": "3"}, "items": [{"metadata": 3}, make.pod("p"), 7]}
+        {
+            "metadata": {"resourceVersion": "3"},
+            "items": [{"metadata": 3}, objects.stored_pod("p"), 7],
+        }
     ).encode()
 
     (item,) = progress(streaming=False).page(body)

@@ -15,7 +15,7 @@ from extender.clock import SystemClock
 from extender.kube.client import Access
 from extender.kube.config import Endpoint
 from extender.kube.watch import PATH, Pulse
-from tests.unit.kube import json_objects as make
+from tests import objects
 from tests.unit.kube.watch.test_follow import HURRIED, LONG_S, watching
 from tests.unit.kube.watched_api import GROUPS, PODS, WatchedApi
 
@@ -130,7 +130,7 @@ def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi)
         # Also what is not installed is asked for again at once, and not after its long pause.
         watched.until(lambda: all(len(api.asked(path)) > count for path, count in before.items()))
         watched.ready()
-        api.put(PODS, make.pod("p"))
+        api.put(PODS, objects.stored_pod("p"))
         watched.until(lambda: watched.has_pod("p"))
 
     assert len([query for query in api.asked(PODS) if "sendInitialEvents" in query]) == 1
@@ -143,17 +143,17 @@ def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_
 ) -> None:
     api.streams_lists, api.expires_in_stream = streams, in_stream
     for number in range(300):
-        api.put(PODS, make.pod(f"p{number}"))
+        api.put(PODS, objects.stored_pod(f"p{number}"))
     with watching(api, pulse_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
-        api.put(PODS, make.pod("last"))
+        api.put(PODS, objects.stored_pod("last"))
         watched.until(lambda: watched.has_pod("last"))  # it is watched by now
         freshness, long_ago = watched.cluster.freshness, SystemClock.monotonic() - 100
         for name in freshness.silence(0.0).keys() - {"API server"}:
             freshness.heard(name, long_ago)
         with api.changed:  # nobody may resume before all of this has happened
             api.hang_up()
-            api.delete(PODS, make.pod("p0"))
+            api.delete(PODS, objects.stored_pod("p0"))
             api.compact()
             api.hold_lists(PODS)
         freshness.expect_pulse(long_ago)
