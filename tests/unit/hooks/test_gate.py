@@ -147,9 +147,9 @@ def test_a_pod_without_a_group_uses_no_queue_that_its_namespace_may_not() -> Non
     lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
     world = World(seen("web", ""), lists)
 
-    assert world.ask_lone("web").outcome == "QueueNotAllowed"
-    assert world.ask_lone("web", queue="default").outcome == "QueueNotAllowed"
-    assert world.ask_lone("vital", priority_class="system-node-critical").outcome == "passed"
+    assert world.ask_single("web").outcome == "QueueNotAllowed"
+    assert world.ask_single("web", queue="default").outcome == "QueueNotAllowed"
+    assert world.ask_single("vital", priority_class="system-node-critical").outcome == "passed"
 
 
 def test_a_gang_that_names_no_queue_does_not_arrive_where_its_namespace_has_to() -> None:
@@ -169,7 +169,7 @@ def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_room() -> Non
 def test_the_next_plan_is_hurried_for_whom_only_it_can_let_in() -> None:
     """Others wait for the room, and no plan has looked at this one yet."""
     for newcomer in (World(pod_group(), seen("p0"), seen("p1"), plan=Plan()), World(plan=Plan())):
-        answer = newcomer.ask("p0") if newcomer.cluster.group(GANG) else newcomer.ask_lone("web")
+        answer = newcomer.ask("p0") if newcomer.cluster.group(GANG) else newcomer.ask_single("web")
 
         assert answer.outcome == "BehindInOrder"
         assert newcomer.published.awaited.is_set()
@@ -233,9 +233,9 @@ def test_whom_others_may_leave_a_node_to_is_refused_on_nothing_but_what_was_offe
     key = seen("web", "").membership.key
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
     world = World(seen("web", ""), plan=plan)
-    assert list(world.ask_lone("web").refused) == NODES
+    assert list(world.ask_single("web").refused) == NODES
 
-    assert list(world.ask_lone("web", offered=["n2"]).refused) == ["n2"]
+    assert list(world.ask_single("web", offered=["n2"]).refused) == ["n2"]
 
 
 def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
@@ -243,7 +243,7 @@ def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
     for index in range(4):
         world.promise(f"p{index}", "n1")
 
-    answer = world.ask_lone("web")
+    answer = world.ask_single("web")
 
     assert list(answer.nodes) == ["n2"]
     assert answer.refused == {"n1": Reason.BEHIND_IN_ORDER.sentence}
@@ -257,12 +257,12 @@ def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> Non
     world.promise("web", on="n1", gang=GangKey("a/pod:web"), **brief)
     world.promise("long", on="n2", gang=GangKey("a/pod:long"), **lengthy)
 
-    assert list(world.ask_lone("web", **brief).nodes) == ["n1"]
+    assert list(world.ask_single("web", **brief).nodes) == ["n1"]
     assert world.ledger.may_bind(uid("web"), "n1")
-    assert not world.ask_lone("web", ["n2"], **brief).nodes
+    assert not world.ask_single("web", ["n2"], **brief).nodes
     assert not world.ledger.may_bind(uid("long"), "n2"), "it would stay"
-    assert not world.ask_lone("long", **lengthy).nodes
-    assert not world.ask_lone("another", **brief).nodes
+    assert not world.ask_single("long", **lengthy).nodes
+    assert not world.ask_single("another", **brief).nodes
 
 
 def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
@@ -271,7 +271,7 @@ def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
         seen("web", ""), plan=Plan(fences={"n1": fence}, open_queues={"default": OpenQueue()})
     )
 
-    answer = world.ask_lone("web")
+    answer = world.ask_single("web")
 
     assert list(answer.nodes) == ["n2"]
 
@@ -281,10 +281,10 @@ def test_what_becomes_free_where_room_is_owed_is_left_to_whom_it_is_owed() -> No
     fence = {"n1": Resources({"cpu": 1000})}
     plan = Plan(fences=fence, open_queues={"default": OpenQueue()})
 
-    assert list(World(seen("web", ""), plan=plan).ask_lone("web").nodes) == NODES
+    assert list(World(seen("web", ""), plan=plan).ask_single("web").nodes) == NODES
     owing = replace(plan, owed={"n1": Resources({"cpu": 3000})})
     world = World(seen("web", ""), seen("late", ""), plan=owing)
-    assert list(world.ask_lone("web").nodes) == ["n2"]
+    assert list(world.ask_single("web").nodes) == ["n2"]
     world.promise("late", "n1", seen("late", "").membership.key)
     assert world.ledger.may_bind(uid("late"), "n1"), "who has a place there keeps it"
 
@@ -297,11 +297,11 @@ def test_an_ordinary_pod_keeps_the_place_of_its_ticket_beside_what_is_owed_to_ot
     world = World(seen("web", ""), seen("late", ""), plan=plan)
     world.promise("web", "n1", seen("web", "").membership.key)
 
-    assert list(world.ask_lone("web").nodes) == ["n1"]
+    assert list(world.ask_single("web").nodes) == ["n1"]
     assert world.of("web").node == "n1"
     assert world.ledger.may_bind(uid("web"), "n1")
-    assert not world.ask_lone("web", ["n2"]).nodes
-    assert not world.ask_lone("late").nodes
+    assert not world.ask_single("web", ["n2"]).nodes
+    assert not world.ask_single("late").nodes
 
 
 def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> None:
@@ -309,7 +309,7 @@ def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> 
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
     world = World(seen("web", ""), plan=plan)
 
-    answer = world.ask_lone("web")
+    answer = world.ask_single("web")
 
     assert answer.outcome == "QueueOverDeserved"
     assert world.ledger.answers.refused_at(uid("web")) is not None
@@ -319,7 +319,7 @@ def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> N
     world = World(seen("web", ""))
     world.promise("web", "n2", seen("web", "").membership.key)
 
-    answer = world.ask_lone("web")
+    answer = world.ask_single("web")
 
     assert list(answer.nodes) == NODES
     assert world.of("web").node == SOMEWHERE
@@ -386,7 +386,7 @@ def test_a_node_we_have_not_heard_of_counts_as_full() -> None:
 def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
     world = World(pod_group(min_member=1), node("n2", ours=False))
 
-    answers = [world.ask_lone("single"), world.ask("p0", offered=["n2", "n1"])]
+    answers = [world.ask_single("single"), world.ask("p0", offered=["n2", "n1"])]
 
     assert [list(answer.nodes) for answer in answers] == [["n1"], ["n1"]]
     sentence = "NodeNotOurs: nodes without a label of --node-selector are not ours"
@@ -396,7 +396,7 @@ def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
 def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing_promised() -> None:
     world = World(*(node(name, ours=False) for name in NODES))
 
-    answer = world.ask_lone("single")
+    answer = world.ask_single("single")
 
     assert answer.outcome == "NodeNotOurs"
     assert set(answer.refused) == set(NODES)
@@ -407,20 +407,20 @@ def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing
 def test_exempt_pods_go_to_nodes_of_others_too(exempt: dict[str, Any]) -> None:
     world = World(*(node(name, ours=False) for name in NODES))
 
-    assert list(world.ask_lone("agent", **exempt).nodes) == NODES
+    assert list(world.ask_single("agent", **exempt).nodes) == NODES
 
 
 def test_pods_of_other_schedulers_go_where_they_like() -> None:
     world = World(node("n2", ours=False))
 
-    assert list(world.ask_lone("foreign", ours=False).nodes) == NODES
+    assert list(world.ask_single("foreign", ours=False).nodes) == NODES
 
 
 def test_a_node_that_becomes_ours_is_offered_to_pods_of_ours_again() -> None:
     world = World(node("n2", ours=False))
     world.see(node("n2"))
 
-    assert list(world.ask_lone("single").nodes) == NODES
+    assert list(world.ask_single("single").nodes) == NODES
 
 
 def test_a_place_on_a_node_that_is_ours_no_more_is_moved_to_one_that_is() -> None:
@@ -510,7 +510,7 @@ def test_an_ordinary_pod_that_the_watch_has_not_shown_is_not_told_that_members_a
     world = World(queue)
     world.turn()
 
-    assert world.ask_lone("new", queue="q").outcome == reason.value
+    assert world.ask_single("new", queue="q").outcome == reason.value
 
 
 def test_who_completes_its_gang_is_not_told_that_members_are_missing() -> None:

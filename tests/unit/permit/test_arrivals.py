@@ -17,11 +17,11 @@ from .world import GANG, Desk, World, a_gang_of, bound_uids
 
 def test_a_pod_of_no_gang_is_bound_at_once():
     world = World()
-    world.add_pod("lone", gang=None, ticket=False)
+    world.add_pod("single", gang=None, ticket=False)
 
-    order = BindOrder(uid=PodUid("lone"), namespace="team", name="lone", node="n-1")
+    order = BindOrder(uid=PodUid("single"), namespace="team", name="single", node="n-1")
     desk = Desk(world)
-    assert desk.arrives("lone") == [Bind((order,), until=desk.now + desk.limits.answer_s)]
+    assert desk.arrives("single") == [Bind((order,), until=desk.now + desk.limits.answer_s)]
 
 
 def test_a_member_that_comes_too_early_is_held():

@@ -21,7 +21,7 @@ SHAPE = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
 MOMENT_S = 0.3
 
 
-def lone(name: str, **facts: object) -> Pod:
+def single(name: str, **facts: object) -> Pod:
     return pod(name, shape=SHAPE, **facts)
 
 
@@ -36,11 +36,11 @@ class Door(Scene):
         super().__init__()
         room = Resources({"cpu": 2000, "pods": 9})
         self.cluster.apply(Upsert(Node(name="n-1", allocatable=room)))
-        self.show(lone("old", node="n-1", status=Status.RUNNING), member("old"))
+        self.show(single("old", node="n-1", status=Status.RUNNING), member("old"))
 
     def sends(self, name: str) -> Call:
         """Let kube-scheduler send a pod there, whatever we count."""
-        self.ledger.answers.passed(lone(name), member(name))
+        self.ledger.answers.passed(single(name), member(name))
         return Call(self.barrier, name)
 
 
@@ -48,13 +48,13 @@ class Door(Scene):
 def door() -> Door:
     """The second place was given to `new` a moment ago."""
     door = Door()
-    door.show(lone("new"), member("new"))
+    door.show(single("new"), member("new"))
     call = door.sends("new")
     door.binder.say("new")
     assert call.result(0) == ""
     # Our watch shows it, so no promise says any more that the place is taken.
-    door.show(lone("new", node="n-1", status=Status.RUNNING), member("new"))
-    door.show(lone("next"), member("next"))
+    door.show(single("new", node="n-1", status=Status.RUNNING), member("new"))
+    door.show(single("next"), member("next"))
     return door
 
 

@@ -27,7 +27,7 @@ from tests.doubles import Call, ManualBinder, ManualReader, RecordingObserver, R
 
 GANG = GangKey("team/train")
 MEMBER = Membership(key=GANG, named=True)
-STRANGER = Membership(key=GangKey("team/stranger"), named=False)
+SINGLE = Membership(key=GangKey("team/other"), named=False)
 SHAPE = Shape()
 
 
@@ -213,7 +213,7 @@ def test_a_node_that_shrinks_below_what_waits_for_it_sends_it_back(tight):
 
 def test_a_node_that_somebody_else_fills_gets_no_gang_on_top(tight):
     calls = [Call(tight.barrier, uid) for uid in ("w-0", "w-1")]
-    tight.show(two_cpus_each("stranger", node="n-1", status=Status.RUNNING), STRANGER)
+    tight.show(two_cpus_each("other", node="n-1", status=Status.RUNNING), SINGLE)
     tight.reader.confirm()
 
     assert {call.result(0) for call in calls} == {Cause.NODE_FULL.text(GANG)}
@@ -244,7 +244,7 @@ def test_room_of_a_binding_in_doubt_has_to_be_there_when_it_is_sent_again(tight)
     assert tight.facts.fits("n-1", ["w-0", "w-1"])
 
     for uid in ("s-0", "s-1"):
-        tight.show(two_cpus_each(uid, node="n-1", status=Status.RUNNING), STRANGER)
+        tight.show(two_cpus_each(uid, node="n-1", status=Status.RUNNING), SINGLE)
 
     assert not tight.facts.fits("n-1", ["w-0"])
 
@@ -266,8 +266,8 @@ def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
 
 
 def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
-    lone = Membership(key=GangKey("team/pod:quick"))
-    scene.ledger.answers.passed(pod("quick"), lone)
+    single = Membership(key=GangKey("team/pod:quick"))
+    scene.ledger.answers.passed(pod("quick"), single)
     waiting = Call(scene.barrier, "quick")
 
     assert scene.stage("quick") is Stage.COMMITTING
@@ -276,9 +276,9 @@ def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
 
 
 def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
-    lone = Membership(key=GangKey("team/pod:quick"))
-    scene.ledger.answers.passed(pod("quick"), lone)
-    scene.show(pod("quick"), lone)
+    single = Membership(key=GangKey("team/pod:quick"))
+    scene.ledger.answers.passed(pod("quick"), single)
+    scene.show(pod("quick"), single)
     scene.cluster.apply(Delete(Kind.POD, "quick"))
     answer = Call(scene.barrier, "quick")
     scene.clock.pass_by(1)

@@ -10,7 +10,7 @@ from extender.permit.messages import Bind, Cause, Free, Park
 from extender.reservations.wakeups import Answers
 from tests.doubles import Call
 
-from .test_mirror import GANG, MEMBER, STRANGER, Scene, pod
+from .test_mirror import GANG, MEMBER, SINGLE, Scene, pod
 from .world import a_gang_of
 
 
@@ -76,9 +76,9 @@ def test_one_that_filter_refused_afterwards_must_pass_again(scene: Scene) -> Non
 
 
 def test_an_ordinary_pod_must_have_passed_too(scene: Scene) -> None:
-    scene.show(pod("stranger"), STRANGER)
+    scene.show(pod("other"), SINGLE)
 
-    assert Call(scene.barrier, "stranger").result(0).endswith(Cause.NEVER_PASSED.text())
+    assert Call(scene.barrier, "other").result(0).endswith(Cause.NEVER_PASSED.text())
     assert not scene.binder.batches
 
 

@@ -178,7 +178,7 @@ def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
     places = 20
     small = small_ones(10, places, 5)
     zone = (("zone", "z"),)
-    lone = gang("d/low", 1, min_member=1, on=["z1"], cpu=1)
+    single = gang("d/low", 1, min_member=1, on=["z1"], cpu=1)
     endless = [
         gang(f"{namespace}/big{number}", 16, cpu=50, priority=1000, created=float(number))
         for namespace in ("a", "c")
@@ -186,7 +186,7 @@ def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
     ]
     modest = gang("e/modest", 1, cpu=1, priority=10, selector=zone, created=9.0)
     members = [*nodes(places, cpu=50, memory=1000), node("z1", cpu=1, labels=dict(zone))]
-    plan = make_plan(snapshot(members, [*small, lone, *endless, modest]))
+    plan = make_plan(snapshot(members, [*small, single, *endless, modest]))
 
     assert {each.beneficiary for each in plan.evictions} == {"e/modest"}
     told = "; so many pods might leave for it that not all of them were weighed"

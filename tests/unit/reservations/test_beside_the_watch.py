@@ -45,15 +45,15 @@ def test_filter_answers_while_the_watch_ends_promises_of_pods_on_their_way() -> 
     world = World(pod_group(), plan=OPEN)
     world.promise("w-0", on="n2")
     world.see(seen("me", ""), seen("other", ""), seen("another", ""))
-    world.ask_lone("other")
-    world.ask_lone("another")
+    world.ask_single("other")
+    world.ask_single("another")
 
     def come(name: str) -> None:
         gang = GangKey(f"a/pod:{name}")
         world.table.reserve(pod(name), gang, SOMEWHERE, 0.0, stage=Stage.PASSED)
 
     with between_steps(come_and_go(come, lambda name: world.table.sighted(uid(name)))):
-        answer = world.ask_lone("me")
+        answer = world.ask_single("me")
 
     assert answer.nodes
 
@@ -67,7 +67,7 @@ def test_filter_answers_while_the_watch_ends_promises_of_host_ports() -> None:
         world.table.reserve(pod(name, shape=PORTED), GANG, "n2", 0.0)
 
     with between_steps(come_and_go(come, lambda name: world.table.sighted(uid(name)))):
-        answer = world.ask_lone("me", shape=PORTED, offered=["n2"])
+        answer = world.ask_single("me", shape=PORTED, offered=["n2"])
 
     assert not answer.nodes
 
@@ -206,7 +206,7 @@ def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_the_watch_tha
     world = World(plan=OPEN)
     facts = MirrorFacts(world.cluster, world.ledger, world.gate)
     order = BindOrder(uid=uid("me"), namespace="a", name="me", node="n1")
-    assert world.ask_lone("me").nodes
+    assert world.ask_single("me").nodes
     judged: list[Entry] = []
 
     with between_steps(lambda: judged.append(judge(order, facts)), within="cache"):

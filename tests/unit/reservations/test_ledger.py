@@ -212,8 +212,8 @@ def promised_but_one(world: World) -> World:
 
 def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() -> None:
     world = World(seen("a", ""), seen("b", ""), plan=OPEN)
-    assert list(world.ask_lone("a").nodes) == NODES
-    assert list(world.ask_lone("b").nodes) == NODES
+    assert list(world.ask_single("a").nodes) == NODES
+    assert list(world.ask_single("b").nodes) == NODES
     promised_but_one(world)
 
     assert world.ledger.may_bind(uid("a"), "n1")
@@ -225,10 +225,10 @@ def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() 
 
 def test_an_ordinary_pod_with_one_node_left_is_promised_that_one() -> None:
     world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
-    assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]
+    assert list(world.ask_single("a", ["n1"]).nodes) == ["n1"]
     assert world.of("a").node == "n1"
 
-    assert world.ask_lone("b", ["n1"]).outcome == "BehindInOrder"
+    assert world.ask_single("b", ["n1"]).outcome == "BehindInOrder"
     world.wait(21)
     assert world.table.of(uid("a")) is None, "its volumes may take long; its bind is judged anew"
     assert world.backs_off_for(GangKey("a/pod:a")) == 0
@@ -236,40 +236,40 @@ def test_an_ordinary_pod_with_one_node_left_is_promised_that_one() -> None:
 
 def test_who_may_go_to_a_contested_node_keeps_others_off_it_until_his_node_is_known() -> None:
     world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
-    assert list(world.ask_lone("a").nodes) == NODES
+    assert list(world.ask_single("a").nodes) == NODES
 
-    assert world.ask_lone("b", ["n1"]).outcome == "BehindInOrder"
+    assert world.ask_single("b", ["n1"]).outcome == "BehindInOrder"
     world.ledger.committing(uid("a"), "n2")
-    assert world.ask_lone("b", ["n1"]).nodes
+    assert world.ask_single("b", ["n1"]).nodes
 
 
 def test_where_there_is_choice_ordinary_pods_keep_out_of_each_others_way() -> None:
     world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
-    assert list(world.ask_lone("a").nodes) == NODES
+    assert list(world.ask_single("a").nodes) == NODES
 
-    assert list(world.ask_lone("b").nodes) == ["n2"]
+    assert list(world.ask_single("b").nodes) == ["n2"]
 
 
 def test_where_nothing_is_promised_kube_schedulers_count_is_believed() -> None:
     world = World(seen("old", "other", shape=BIG, on="n1"), seen("a", ""), plan=OPEN)
 
-    assert world.ask_lone("a", ["n1"]).nodes
+    assert world.ask_single("a", ["n1"]).nodes
     assert world.ledger.may_bind(uid("a"), "n1"), "our watch may be behind"
 
 
 def test_nobody_gets_room_to_which_a_binding_is_on_its_way() -> None:
     """A kube-scheduler that was just restarted does not count it there."""
     world = World(seen("a", "", shape=BIG), seen("b", "", shape=BIG), plan=OPEN)
-    world.ask_lone("a", shape=BIG)
+    world.ask_single("a", shape=BIG)
     world.ledger.committing(uid("a"), "n1")
 
-    assert list(world.ask_lone("b", shape=BIG).nodes) == ["n2"]
+    assert list(world.ask_single("b", shape=BIG).nodes) == ["n2"]
     assert not world.ledger.may_bind(uid("b"), "n1")
 
 
 def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile() -> None:
     world = promised_but_one(World(seen("a", ""), plan=OPEN))
-    assert list(world.ask_lone("a", ["n1"]).nodes) == ["n1"]
+    assert list(world.ask_single("a", ["n1"]).nodes) == ["n1"]
 
     world.see(node("n1", cpu=3))
 
@@ -278,13 +278,13 @@ def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile()
 
 def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promised_there() -> None:
     world = World(seen("a", ""), seen("b", ""), seen("old", "other", on="n1"), plan=OPEN)
-    assert list(world.ask_lone("a").nodes) == NODES
+    assert list(world.ask_single("a").nodes) == NODES
     world.see(node("n1", cpu=1))
 
     assert not world.ledger.may_bind(uid("a"), "n1")
-    assert list(world.ask_lone("b").nodes) == ["n2"]
+    assert list(world.ask_single("b").nodes) == ["n2"]
     world.wait(31)
-    assert list(world.ask_lone("b").nodes) == NODES, "by now kube-scheduler knows better"
+    assert list(world.ask_single("b").nodes) == NODES, "by now kube-scheduler knows better"
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promis
 )
 def test_nobody_is_bound_to_a_node_that_was_shut_since_it_passed(worse: Any) -> None:
     world = World(seen("a", ""), plan=OPEN)
-    assert list(world.ask_lone("a").nodes) == NODES
+    assert list(world.ask_single("a").nodes) == NODES
     world.wait(21)
     assert world.table.of(uid("a")) is None
 
@@ -309,7 +309,7 @@ def test_a_pod_that_kube_scheduler_would_place_on_a_poor_node_is_bound_there(sta
     kind = shape(cpu=1, tolerations=(Toleration(operator="Exists"),))
     kind = kind if "unschedulable" in state else ONE_CPU
     world = World(seen("agent", "", shape=kind), node("n1", **state), plan=OPEN)
-    assert list(world.ask_lone("agent", ["n1"], shape=kind).nodes) == ["n1"]
+    assert list(world.ask_single("agent", ["n1"], shape=kind).nodes) == ["n1"]
     assert world.of("agent").node == "n1"
 
     assert world.ledger.may_bind(uid("agent"), "n1")
@@ -321,17 +321,17 @@ def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:
         *(seen(name, "", queue="q") for name in ("a", "b", "c")),
     )
     world.turn()
-    assert world.ask_lone("a", queue="q").nodes
+    assert world.ask_single("a", queue="q").nodes
     world.turn()
-    assert world.ask_lone("b", queue="q").nodes
+    assert world.ask_single("b", queue="q").nodes
     world.turn()
 
-    assert not world.ask_lone("c", queue="q").nodes
+    assert not world.ask_single("c", queue="q").nodes
 
 
 def test_a_pod_that_passed_and_found_no_node_counts_no_longer() -> None:
     world = World(seen("a", ""), plan=OPEN)
-    world.ask_lone("a")
+    world.ask_single("a")
     assert world.of("a").node == SOMEWHERE
 
     world.see(seen("a", "", refusal="0/2 nodes are available: 2 Insufficient memory"))
@@ -343,11 +343,11 @@ def test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes() -> N
     world = World(Queue(name="q", capability=Resources({"cpu": 1000})))
     world.see(*(seen(name, "", queue="q", created=world.clock.now() + 1) for name in ("a", "b")))
     world.turn()
-    assert world.ask_lone("a", queue="q").nodes
+    assert world.ask_single("a", queue="q").nodes
     world.wait(21)
     assert world.table.of(uid("a")) is None
     world.turn()
-    assert world.ask_lone("b", queue="q").nodes
+    assert world.ask_single("b", queue="q").nodes
 
     assert not world.ledger.may_bind(uid("a"), "n1")
     assert world.ledger.may_bind(uid("b"), "n1")
@@ -359,7 +359,7 @@ def test_an_ordinary_pod_that_finds_no_free_node_keeps_the_place_it_was_promised
     for index in range(4):
         world.promise(f"p{index}", "n1")
 
-    assert world.ask_lone("web", ["n1"]).outcome == "BehindInOrder"
+    assert world.ask_single("web", ["n1"]).outcome == "BehindInOrder"
     assert world.of("web").node == "n2"
 
 
@@ -402,13 +402,13 @@ def test_two_queues_together_start_nothing_in_the_room_guaranteed_to_a_third() -
     world.turn()
 
     passed = [
-        world.ask_lone(f"{queue}-{index}", ["n1"], queue=queue)
+        world.ask_single(f"{queue}-{index}", ["n1"], queue=queue)
         for index in range(5)
         for queue in ("q1", "q2")
     ]
 
     assert sum(bool(answer.nodes) for answer in passed) == 6
-    assert world.ask_lone("theirs", ["n1"], queue="q3").nodes
+    assert world.ask_single("theirs", ["n1"], queue="q3").nodes
 
 
 def test_the_plan_gives_two_queues_no_room_that_is_guaranteed_to_a_third() -> None:
@@ -438,7 +438,7 @@ def test_a_guarantee_is_kept_from_the_moment_a_node_is_gone() -> None:
     world.turn()
     world.cluster.apply(Delete(Kind.NODE, "n1"))
 
-    passed = [bool(world.ask_lone(f"p{number}", ["n2"], queue="q1").nodes) for number in range(4)]
+    passed = [bool(world.ask_single(f"p{number}", ["n2"], queue="q1").nodes) for number in range(4)]
 
     assert passed == [True, True, False, False]
 
@@ -452,7 +452,7 @@ def test_a_ceiling_holds_for_the_whole_family_before_the_next_plan() -> None:
     world.turn()
 
     passed = [
-        bool(world.ask_lone(f"{queue}-{index}", queue=queue).nodes)
+        bool(world.ask_single(f"{queue}-{index}", queue=queue).nodes)
         for index in range(2)
         for queue in ("one", "two")
     ]
@@ -687,7 +687,7 @@ def test_what_was_refused_has_a_reason_that_names_the_ceiling() -> None:
 
 def test_a_pod_only_filter_has_seen_is_committed_with_its_room() -> None:
     world = World(plan=OPEN)
-    world.ask_lone("new")
+    world.ask_single("new")
 
     world.ledger.committing(uid("new"), "n1")
 

@@ -16,15 +16,15 @@ from tests.builders import GANG, ONE_CPU, amounts, pod, seen, uid
 from .world import NODES, World
 
 NATIVE = Membership(key=GANG, named=True, native=True)
-LONE = Membership(key=GangKey("a/pod:x"))
+SINGLE = Membership(key=GangKey("a/pod:x"))
 HOME = (Namespace(name="a", queue="home"), Queue(name="home", capability=amounts(cpu=1)))
 CRITICAL: dict[str, Any] = {"priority_class": "system-node-critical"}
 
 privileged = pytest.mark.parametrize(
     ("pod", "member"),
     [
-        (pod("x", **CRITICAL), LONE),
-        (pod("x", exempt=True), LONE),
+        (pod("x", **CRITICAL), SINGLE),
+        (pod("x", exempt=True), SINGLE),
         (pod("x"), NATIVE),
     ],
     ids=["critical", "exempt", "native"],
@@ -85,7 +85,7 @@ def test_pods_of_other_schedulers_count_in_no_queue() -> None:
     world = World(*HOME)
     world.turn()
 
-    world.gate.filter(pod("x", ours=False), LONE, NODES)
+    world.gate.filter(pod("x", ours=False), SINGLE, NODES)
 
     assert world.table.of(uid("x")) is None
     assert world.cluster.promised_in(uid("x")) == ""

@@ -28,7 +28,7 @@ def namespace(name: str, **share: Any) -> Namespace:
 def passed(world: World, number: int, **rest: Any) -> int:
     """Let kube-scheduler ask about so many ordinary pods; count those that pass."""
     names = [f"{rest.get('namespace', 'a')}-{index}" for index in range(number)]
-    return sum(bool(world.ask_lone(each, ["n1"], **rest).nodes) for each in names)
+    return sum(bool(world.ask_single(each, ["n1"], **rest).nodes) for each in names)
 
 
 def test_ordinary_pods_pass_up_to_what_their_namespace_may_have_at_most() -> None:
@@ -100,7 +100,7 @@ def test_who_asks_nobody_counts_in_the_share_of_its_namespace() -> None:
     world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(3)), nodes=[])
     world.turn()
 
-    assert world.ask_lone("vital", ["n1"], priority_class="system-node-critical").nodes
+    assert world.ask_single("vital", ["n1"], priority_class="system-node-critical").nodes
     assert passed(world, 6) == 2
 
 

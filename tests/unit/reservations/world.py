@@ -111,7 +111,7 @@ class World:
         """Let kube-scheduler ask about a member."""
         return self.gate.filter(pod(name, **rest), member_of(gang), offered)
 
-    def ask_lone(
+    def ask_single(
         self, name: str, offered: list[str] = NODES, queue: str = "", **rest: Any
     ) -> Filtered:
         """Let kube-scheduler ask about an ordinary pod."""

@@ -140,11 +140,11 @@ FIGURES = QueueFigures(
 
 
 def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
-    gangs = gang("run"), gang("wait", status=Status.PENDING), gang("lone", dialect="")
+    gangs = gang("run"), gang("wait", status=Status.PENDING), gang("single", dialect="")
     decided = plan(
         verdict("a/run"),
         verdict("a/wait", Reason.NOT_ENOUGH_ROOM),
-        verdict("a/lone"),
+        verdict("a/single"),
         queues={"left": FIGURES},
     )
 

@@ -335,8 +335,8 @@ def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_an
 
 def test_lone_pods_are_left_to_kube_schedulers_own_events() -> None:
     desk = Desk()
-    lone = gang("pod:web", 1, status=Status.PENDING, dialect="")
-    desk.report((lone, verdict("a/pod:web", Reason.NOT_ENOUGH_ROOM)), wait_s=2)
+    single = gang("pod:web", 1, status=Status.PENDING, dialect="")
+    desk.report((single, verdict("a/pod:web", Reason.NOT_ENOUGH_ROOM)), wait_s=2)
 
     assert desk.announcer.notices == []
 
