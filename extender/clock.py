@@ -41,7 +41,7 @@ def timestamp_ms(epoch: float) -> str:
     return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
-class Pace:
+class RateLimit:
     """Lets *burst* go at once and then *per_s* each second: tokens that workers take turns at."""
 
     def __init__(
@@ -54,14 +54,14 @@ class Pace:
         self._at = monotonic()
         self._lock = threading.Lock()
 
-    def turn(self) -> float:
+    def acquire(self) -> float:
         """Take a turn and give the seconds to wait for it."""
         with self._lock:
             self._earn()
             self._tokens -= 1
             return max(0.0, -self._tokens / self._per_s)
 
-    def may_go(self) -> bool:
+    def try_acquire(self) -> bool:
         """Take a turn if there is one now."""
         with self._lock:
             self._earn()
@@ -99,7 +99,7 @@ class LoopTimer:
             self._loop.call_soon_threadsafe(callback)
 
 
-class Errands:
+class LoopCalls:
     """Has something done by the loop and waits for the answer; not for the loop's own thread."""
 
     def __init__(self, timer: LoopTimer) -> None:
@@ -122,7 +122,7 @@ class Errands:
         self._is_over = True
 
 
-class Rounds:
+class PeriodicTask:
     """Has something done again and again by the loop, sooner when there is more to do."""
 
     def __init__(self, timer: LoopTimer, step: Callable[[], bool], *, every_s: float) -> None:

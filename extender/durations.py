@@ -15,7 +15,7 @@ _LONGEST = 64
 MOST_S = 366 * 86400.0
 
 
-def span_s(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """Read a span as Go writes it, with `d` for days; None when it is none, or longer than a year.
 
     At least a second: what ends sooner ends at once for whoever looks ahead.
@@ -31,7 +31,7 @@ def _read(text: str) -> float | None:
     return max(1.0, seconds) if 0 < seconds <= MOST_S else None
 
 
-def told(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Tell a span in at most two units."""
     whole = max(0, round(seconds))
     if whole < 90:
@@ -58,13 +58,13 @@ _MOST_DOUBLINGS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Backoff:
     """Begins with *first_s*, doubles with every failure in a row, and ends at *longest_s*."""
 
     first_s: float
     longest_s: float
 
-    def after(self, failures: int, chance: float = 1.0) -> float:
+    def delay_s(self, failures: int, chance: float = 1.0) -> float:
         """Give the seconds to wait after so many failures, spread by *chance*; none after none."""
         if failures <= 0:
             return 0.0
@@ -77,7 +77,7 @@ def spread(seconds: float, chance: float) -> float:
     return seconds * (0.5 + 0.5 * chance)
 
 
-def as_asked(own_s: float, asked_s: float, left_s: float, chance: float) -> float:
+def with_retry_after(own_s: float, asked_s: float, left_s: float, chance: float) -> float:
     """Wait as long as somebody asks, and up to a quarter longer, but not until all time is over.
 
     Never less than *own_s*, nor more than half of what is left: there must be another attempt.

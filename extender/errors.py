@@ -28,11 +28,11 @@ class ExtenderError(Exception):
     """The root; its message is one sentence for a person."""
 
 
-class BadInput(ExtenderError):
+class InvalidInput(ExtenderError):
     """A person gave us something we cannot read."""
 
 
-class BadQuantity(BadInput):
+class InvalidQuantity(InvalidInput):
     """*text* is no Kubernetes quantity."""
 
     def __init__(self, text: object) -> None:
@@ -42,15 +42,15 @@ class BadQuantity(BadInput):
         self.text = text
 
 
-class BadConfiguration(BadInput):
+class InvalidConfiguration(InvalidInput):
     """A configuration file, flag or environment variable cannot be used."""
 
 
-class MalformedCall(ExtenderError):
+class InvalidHookCall(ExtenderError):
     """A hook was called with a body kube-scheduler never sends."""
 
 
-class NotOurs(ExtenderError):
+class OtherSchedulersPod(ExtenderError):
     """Another scheduler's pod, of which nobody has asked us where it may go."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class ApiError(ExtenderError):
         self.status = status
 
 
-class Gone(ApiError):
+class NotFound(ApiError):
     """The object is not there (any more)."""
 
 
@@ -85,13 +85,13 @@ class Forbidden(ApiError):
     """We lack a right; the message names it and the mend."""
 
 
-class Terminating(ApiError):
+class NamespaceTerminating(ApiError):
     """Nothing is made in a namespace that is being deleted; whatever is in it goes anyway."""
 
 
-class Unreachable(ApiError):
+class NoResponse(ApiError):
     """No answer came; whether the request took effect is unknown."""
 
 
-class OutOfTerm(ApiError):
+class NotLeader(ApiError):
     """The request was not sent, because we do not lead (any more)."""

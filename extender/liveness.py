@@ -27,18 +27,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
-from extender.durations import Pause
+from extender.durations import Backoff
 from extender.model.pod import Pod, PodUid, Status
-from extender.model.snapshot import Caller, Voice
+from extender.model.snapshot import Liveness, SchedulerStatus
 from extender.ports import Clock
 
 #: After so long without a sign, while pods wait, kube-scheduler is called to see whether it lives.
 KEEP_S = 25.0
 #: And where a call brings all pods that lack room, no sooner than so long for each of them: it
 #: takes kube-scheduler a tenth of that to look at one.
-CROWD_S = 0.02
+MANY_WAITING_S = 0.02
 #: Pauses between calls while nobody asks.
-CALL_PAUSE = Pause(first_s=2.0, longest_s=30.0)
+CALL_PAUSE = Backoff(first_s=2.0, longest_s=30.0)
 #: So long after we began, words of ours that we did not speak may be those of our predecessor.
 SETTLED_S = 10.0
 #: Nobody has to leave on the word of a kube-scheduler that has not asked us before we have listened
@@ -53,7 +53,7 @@ _MOST_LOOKS = 64
 
 
 @dataclass(slots=True)
-class _Ear:
+class _SchedulerRecord:
     name: str
     #: Monotonic seconds.
     asked_at: float = -inf
@@ -89,7 +89,7 @@ class _Ear:
 
     def keep(self, pod: Pod) -> None:
         self.waiting[pod.uid] = pod
-        comes_for = (self.at_hand, not pod.fits_no_node), (self.without_room, pod.lacks_room)
+        comes_for = (self.at_hand, not pod.fits_no_node), (self.without_room, pod.lacks_capacity)
         for turns, has_its_turn in comes_for:
             if has_its_turn:
                 turns.setdefault(pod.uid)
@@ -101,7 +101,7 @@ class _Ear:
             each.pop(uid, None)
 
 
-class Hearing:
+class SchedulerLiveness:
     """Told by hooks, watch and wake-ups, in any thread; asked by whoever makes a snapshot."""
 
     def __init__(
@@ -111,16 +111,16 @@ class Hearing:
         self.me = me
         self._clock = clock
         self._patience_s = patience_s
-        self._ears = {name: _Ear(name) for name in names}
+        self._ears = {name: _SchedulerRecord(name) for name in names}
         self._lock = threading.Lock()
         #: When we began to listen, monotonic and on the wall; before that nothing is concluded.
         self._began: tuple[float, float] | None = None
         self._asked: dict[PodUid, None] = {}
         #: Nodes that we nominated pods to.
         self._nominated: dict[PodUid, str] = {}
-        self._listeners: list[Callable[[Caller], None]] = []
+        self._listeners: list[Callable[[SchedulerStatus], None]] = []
 
-    def on_change(self, listener: Callable[[Caller], None]) -> None:
+    def on_change(self, listener: Callable[[SchedulerStatus], None]) -> None:
         """Call *listener* with a scheduler name of which we hear something else than before."""
         self._listeners.append(listener)
 
@@ -131,7 +131,7 @@ class Hearing:
 
     # ── told ──────────────────────────────────────────────────────────────────────────────
 
-    def asked(self, pod: Pod) -> None:
+    def hook_called(self, pod: Pod) -> None:
         """Hear that a hook was called for *pod*."""
         ear = self._ears.get(pod.scheduler)
         if ear is None:
@@ -147,7 +147,7 @@ class Hearing:
                 del self._asked[next(iter(self._asked))]
         self._tell_if_changed(ear, before)
 
-    def seen(self, uid: PodUid, pod: Pod | None) -> None:
+    def pod_seen(self, uid: PodUid, pod: Pod | None) -> None:
         """Hear from the watch what became of a pod of ours; None when it is gone."""
         ear = self._ears.get(pod.scheduler) if pod is not None else None
         if pod is None or ear is None or pod.status is not Status.PENDING or pod.gated:
@@ -172,7 +172,7 @@ class Hearing:
                 self._note_rival(ear, known, pod)
         self._tell_if_changed(ear, before)
 
-    def woken(self, uid: PodUid, node: str = "") -> None:
+    def pod_woken(self, uid: PodUid, node: str = "") -> None:
         """Hear that a pod was woken, for *node*: kube-scheduler should come for it.
 
         Of one that it said itself fits nowhere that cannot be told: it may say the same again, and
@@ -199,11 +199,11 @@ class Hearing:
     def _has_spoken(self, known: Pod, pod: Pod) -> bool:
         """Ask whether kube-scheduler wrote something to the status of *pod*."""
         if pod.refusal != known.refusal:
-            return not pod.is_called
+            return not pod.is_woken
         was_cleared = bool(known.nominated) and not pod.nominated
         return was_cleared and self._nominated.get(pod.uid) == known.nominated
 
-    def _spoke(self, ear: _Ear, pod: Pod, *, is_word: bool) -> None:
+    def _spoke(self, ear: _SchedulerRecord, pod: Pod, *, is_word: bool) -> None:
         now = self._clock.monotonic()
         ear.due.pop(pod.uid, None)
         is_ours = is_word and bool(pod.refusal) and not pod.fits_no_node
@@ -214,7 +214,7 @@ class Hearing:
             ear.elsewhere_at = now
         ear.sign_at, ear.is_silent = now, False
 
-    def _note_rival(self, ear: _Ear, known: Pod, pod: Pod) -> None:
+    def _note_rival(self, ear: _SchedulerRecord, known: Pod, pod: Pod) -> None:
         now = self._clock.monotonic()
         is_another = pod.woken_by not in (known.woken_by, self.me, "")
         if is_another and self._listens_for(now) > SETTLED_S:
@@ -222,7 +222,7 @@ class Hearing:
 
     # ── concluded ─────────────────────────────────────────────────────────────────────────
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Conclude who is silent; called again and again, while we lead and see the cluster."""
         now = self._clock.monotonic()
         for ear in self._ears.values():
@@ -242,7 +242,7 @@ class Hearing:
         for ear in self._ears.values():
             ear.due = {uid: now for uid, pod in ear.waiting.items() if not pod.refusal}
 
-    def _pass_over(self, ear: _Ear) -> None:
+    def _pass_over(self, ear: _SchedulerRecord) -> None:
         """Drop those who stayed away though kube-scheduler was there long after they were due."""
         overtaken = ear.sign_at - self._patience_s
         while ear.due:
@@ -254,21 +254,21 @@ class Hearing:
     def _listens_for(self, now: float) -> float:
         return now - self._began[0] if self._began is not None else 0.0
 
-    def _voice(self, ear: _Ear) -> Voice:
+    def _voice(self, ear: _SchedulerRecord) -> Liveness:
         if ear.elsewhere_at > ear.asked_at + self._patience_s:
-            return Voice.ELSEWHERE
+            return Liveness.ELSEWHERE
         if ear.rival and ear.asked_at == -inf:
-            return Voice.ELSEWHERE  # two that act, and kube-scheduler has not asked us
+            return Liveness.ELSEWHERE  # two that act, and kube-scheduler has not asked us
         if ear.is_silent:
-            return Voice.SILENT
+            return Liveness.SILENT
         if ear.asked_at > -inf:
-            return Voice.HEARD
-        return Voice.EXPECTED if ear.has_trace else Voice.UNHEARD
+            return Liveness.HEARD
+        return Liveness.EXPECTED if ear.has_trace else Liveness.UNHEARD
 
-    def _heard_of(self, ear: _Ear) -> tuple[Voice, str]:
+    def _heard_of(self, ear: _SchedulerRecord) -> tuple[Liveness, str]:
         return self._voice(ear), ear.rival
 
-    def _tell_if_changed(self, ear: _Ear, before: tuple[Voice, str]) -> None:
+    def _tell_if_changed(self, ear: _SchedulerRecord, before: tuple[Liveness, str]) -> None:
         if self._heard_of(ear) != before:
             told = self._caller(ear)
             for listener in self._listeners:
@@ -276,18 +276,18 @@ class Hearing:
 
     # ── asked ─────────────────────────────────────────────────────────────────────────────
 
-    def callers(self) -> Mapping[str, Caller]:
+    def statuses(self) -> Mapping[str, SchedulerStatus]:
         """Give what is known of every scheduler name, sorted."""
         return {name: self._caller(ear) for name, ear in sorted(self._ears.items())}
 
-    def _caller(self, ear: _Ear) -> Caller:
+    def _caller(self, ear: _SchedulerRecord) -> SchedulerStatus:
         now = self._clock.monotonic()
         began_on = self._began[1] if self._began is not None else self._clock.now()
         is_alone = ear.asked_at > -inf or self._listens_for(now) > ALONE_S
-        return Caller(
+        return SchedulerStatus(
             name=ear.name,
-            voice=self._voice(ear),
-            asked_at=ear.asked_on,
+            liveness=self._voice(ear),
+            called_at=ear.asked_on,
             quiet_since=ear.asked_on or began_on,
             is_alive=ear.sign_at > -inf and is_alone,
             rival=ear.rival if now - ear.rival_at < RIVAL_S else "",
@@ -301,7 +301,7 @@ class Hearing:
                 return 0
             return sum(now - since > self._patience_s for since in ear.due.values())
 
-    def to_call_for(self, name: str, may_be: Callable[[Pod], bool]) -> Pod | None:
+    def due_for_probe(self, name: str, may_be: Callable[[Pod], bool]) -> Pod | None:
         """Choose a pod to call kube-scheduler for, each in turn; None when that is not due."""
         ear, now = self._ears[name], self._clock.monotonic()
         with self._lock:
@@ -317,11 +317,11 @@ class Hearing:
                         return ear.waiting[uid]
         return None
 
-    def _must_call(self, ear: _Ear, now: float) -> bool:
+    def _must_call(self, ear: _SchedulerRecord, now: float) -> bool:
         if not ear.waiting or self._began is None:
             return False
         # Room that becomes free brings everybody who lacks some, as the end of any pod does.
-        crowd_s = 0.0 if ear.at_hand else CROWD_S * len(ear.without_room)
+        crowd_s = 0.0 if ear.at_hand else MANY_WAITING_S * len(ear.without_room)
         # Whoever was not asked goes on calling, whatever signs there are: they may be for another
         # extender, which finds us by our calls.
         is_asked = ear.asked_at > -inf or not ear.at_hand
@@ -330,4 +330,4 @@ class Hearing:
         oldest = next(iter(ear.due.values()), now)
         if not ear.has_trace and now - oldest < CALL_PAUSE.first_s:
             return False  # new pods bring kube-scheduler by themselves
-        return now - ear.called_at >= max(CALL_PAUSE.after(ear.calls), crowd_s)
+        return now - ear.called_at >= max(CALL_PAUSE.delay_s(ear.calls), crowd_s)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from extender.text import escaped
 
 #: How often a line is repeated of which many may come.
-SELDOM_S = 60.0
+REPEAT_S = 60.0
 
 
 class _JsonLines(logging.Formatter):
@@ -41,7 +41,7 @@ def set_up(level: str) -> None:
     logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
-class Seldom:
+class RateLimitedLog:
     """Lines of which many may come at once: one of a kind in *every_s*, and how many were not said.
 
     What was not said is counted by a series or told in a status; the log needs one example.
@@ -50,7 +50,7 @@ class Seldom:
     def __init__(
         self,
         log: logging.Logger,
-        every_s: float = SELDOM_S,
+        every_s: float = REPEAT_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log

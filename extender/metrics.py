@@ -236,9 +236,9 @@ class Metrics:
             "gang_extender_build_info", "1; which version runs, on which Python.", _BUILD
         )
         build_info.labels(__version__, platform.python_version()).set(1)
-        expect(self.leader_changes, ("got",), ("lost",))
-        expect(self.recorded_passes, ("written",), ("skipped",), ("lost",))
-        expect(self.cycle_seconds, *((step,) for step in CYCLE_STEPS))
+        init_labels(self.leader_changes, ("got",), ("lost",))
+        init_labels(self.recorded_passes, ("written",), ("skipped",), ("lost",))
+        init_labels(self.cycle_seconds, *((step,) for step in CYCLE_STEPS))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
@@ -253,7 +253,7 @@ class Metrics:
                 series.remove(name)
 
 
-def expect(series: MetricWrapperBase, *outcomes: Iterable[str]) -> None:
+def init_labels(series: MetricWrapperBase, *outcomes: Iterable[str]) -> None:
     """Let *outcomes*, one or more values of labels each, be there as 0 before the first of them.
 
     Of a series that begins with 1 Prometheus cannot tell that it grew.

@@ -55,7 +55,7 @@ class MakesRoom(Protocol):
     def protect(self, snapshot: Snapshot) -> Snapshot:
         """Give *snapshot* with the pods that must be left alone for now."""
 
-    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+    def send(self, snapshot: Snapshot, plan: Plan) -> None:
         """Send the evictions of *plan* that are not on their way already."""
 
 
@@ -66,7 +66,7 @@ class Tells(Protocol):
         """Take a pass in."""
 
 
-class Published:
+class PublishedPlan:
     """The last plan, as one reference: readers never see half of one."""
 
     def __init__(self) -> None:
@@ -92,14 +92,14 @@ class Published:
         return ["the first plan is being made"] if self.plan is NO_PLAN else []
 
 
-class Cycle:
+class PlanningLoop:
     """Runs passes until stopped."""
 
     def __init__(
         self,
         *,
         cluster: Cluster,
-        published: Published,
+        published: PublishedPlan,
         promises: Disposes,
         make_plan: Callable[[Snapshot], Plan],
         dispatch: MakesRoom,
@@ -132,7 +132,7 @@ class Cycle:
     def start(self) -> None:
         """Begin."""
         self._cluster.on_change(self._changed.set)
-        self._cluster.hearing.on_change(lambda _: self.poke())
+        self._cluster.hearing.on_change(lambda _: self.request_cycle())
         self._thread.start()
 
     def stop(self) -> None:
@@ -142,7 +142,7 @@ class Cycle:
         self._published.awaited.set()
         self._thread.join(timeout=10)
 
-    def poke(self) -> None:
+    def request_cycle(self) -> None:
         """Ask for a pass soon, whether or not anything has changed."""
         self._asked_for = True
         self._changed.set()
@@ -197,7 +197,7 @@ class Cycle:
 
     def is_due(self) -> bool:
         """Ask whether anything happened since the last pass, or time itself wants a look."""
-        if self._asked_for or self._cluster.inflight.is_backoff_over():
+        if self._asked_for or self._cluster.reservations.is_backoff_over():
             return True
         moved = self._cluster.generation != self._published.plan.generation
         return moved or self._clock.monotonic() - self._passed_at > QUIET_S
@@ -215,10 +215,10 @@ class Cycle:
             # Promises stand before the plan that speaks of them: a filter call between the two
             # is refused once more instead of passing without one.
             if not self._promises.propose(snapshot, plan):
-                self.poke()
+                self.request_cycle()
             self._published.plan = plan
         with self._metrics.cycle_seconds.labels("report").time():
-            self._dispatch.carry_out(snapshot, plan)
+            self._dispatch.send(snapshot, plan)
             self._reporter.report(snapshot, plan)
         self._metrics.last_cycle.set(self._clock.now())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from extender.errors import BadConfiguration
-from extender.findings.finding import POLICY, WITHOUT_EFFECT, Finding, Flaw
+from extender.errors import InvalidConfiguration
+from extender.findings.finding import IGNORED_FIELD, POLICY, Finding, Problem
 from extender.logs import event
 from extender.planner import policy_parser
 from extender.planner.policy import Policy
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 REFUSED = "Refused"
 #: All about a policy file.
 REASONS = {
-    REFUSED: Flaw(
+    REFUSED: Problem(
         "the policy file cannot be used as it is now", "the last good one stays in force"
     ),
-    WITHOUT_EFFECT: Flaw("an argument in it that no plugin or action reads", "it does nothing"),
+    IGNORED_FIELD: Problem("an argument in it that no plugin or action reads", "it does nothing"),
 }
 #: Lines of YAML without a word.
 _NOTHING = ("", "---", "...")
@@ -49,7 +49,7 @@ class PolicyFile:
             text = self._read(self._path)
             if text != self._text:
                 self._take(text)
-        except BadConfiguration as error:
+        except InvalidConfiguration as error:
             self._keep(str(error))
         return self._policy
 
@@ -67,7 +67,7 @@ class PolicyFile:
         """Give the same as findings."""
         name = str(self._path)
         refused = [Finding(POLICY, name, REFUSED, self.problem)] if self.problem else []
-        idle = (Finding(POLICY, name, WITHOUT_EFFECT, why) for why in self._policy.remarks)
+        idle = (Finding(POLICY, name, IGNORED_FIELD, why) for why in self._policy.remarks)
         return (*refused, *idle)
 
     def _keep(self, problem: str) -> None:
@@ -79,7 +79,7 @@ class PolicyFile:
         # Whoever writes a file in place empties it first, and a full disk leaves it so: that is
         # nobody's wish to have the built-in policy, which makes others leave.
         if all(line.partition("#")[0].strip() in _NOTHING for line in text.splitlines()):
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"{self._path}: says nothing; write the policy into it, or start without --config"
                 " for the built-in one"
             )
@@ -90,7 +90,7 @@ class PolicyFile:
             return path.read_text(encoding="utf-8")
         except OSError as error:
             self._text = None
-            raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
+            raise InvalidConfiguration(f"{path}: cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
             self._text = None
-            raise BadConfiguration(f"{path}: is not text in UTF-8") from error
+            raise InvalidConfiguration(f"{path}: is not text in UTF-8") from error

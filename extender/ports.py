@@ -66,13 +66,13 @@ class BindOutcome(msgspec.Struct, frozen=True):
 
 
 #: Hears what became of an order.
-Settle: TypeAlias = Callable[[BindOrder, BindOutcome], None]
+OnOutcome: TypeAlias = Callable[[BindOrder, BindOutcome], None]
 
 
 class Binder(Protocol):
     """Writes bindings; the orders of one call belong together and go out one after the other."""
 
-    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+    def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
         """Send *orders* and settle each once, perhaps before this returns; retries are ours.
 
         *until* is the moment (of `Clock.monotonic`) by which whoever waits must hear. It is there
@@ -157,10 +157,10 @@ class Evictor(Protocol):
         """Send *orders* and give one future for each, in order."""
 
 
-class TakesBack(Protocol):
+class PartialBindRollback(Protocol):
     """Makes what was bound in part leave again; rarely asked, never waits."""
 
-    def take_back(
+    def evict_all(
         self,
         gang: GangKey,
         orders: Sequence[EvictOrder],
@@ -175,7 +175,7 @@ class TakesBack(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ObjectReference:
     """An object of the API server that we speak about: a PodGroup, Queue, Pod or Namespace."""
 
     kind: str
@@ -187,7 +187,7 @@ class Subject:
     dialect: str = ""
 
     @classmethod
-    def of_gang(cls, gang: Gang) -> Subject | None:
+    def of_gang(cls, gang: Gang) -> ObjectReference | None:
         """Name the object people look at: its PodGroup, or a pod where there is none."""
         group = gang.group
         if group.dialect and group.uid:
@@ -203,12 +203,12 @@ class Subject:
         return None
 
     @classmethod
-    def of_queue(cls, queue: Queue) -> Subject:
+    def of_queue(cls, queue: Queue) -> ObjectReference:
         """Name a queue; those that only we imagine have no uid."""
         return cls(kind="Queue", dialect=VOLCANO, name=queue.name, uid=queue.uid)
 
     @classmethod
-    def of_namespace(cls, namespace: Namespace) -> Subject:
+    def of_namespace(cls, namespace: Namespace) -> ObjectReference:
         """Name a namespace; it belongs to none itself."""
         return cls(kind="Namespace", name=namespace.name, uid=namespace.uid)
 
@@ -221,20 +221,20 @@ class StatusWriter(Protocol):
     the API server refuses or cannot be asked.
     """
 
-    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
+    def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
         """Give the status as the API server has it."""
 
     def write(
-        self, subject: Subject, status: Mapping[str, Any]
+        self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
         """Merge *status* into what is there and give the whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class EventRecord:
     """Something worth telling whoever looks at *subject*."""
 
-    subject: Subject
+    subject: ObjectReference
     #: One word of a closed list.
     reason: str
     message: str
@@ -244,14 +244,14 @@ class Notice:
     at: float = 0.0
 
 
-class Announcer(Protocol):
+class EventWriter(Protocol):
     """Writes Events; the same word about the same object raises a count, not a stream."""
 
-    def announce(self, notice: Notice) -> None:
+    def write(self, notice: EventRecord) -> None:
         """Queue *notice*; rate-limited, fire and forget."""
 
 
-class Mandate(Protocol):
+class Fencing(Protocol):
     """Says whether we may act on the cluster; asked where a request is written, not before."""
 
     def current(self) -> int:
@@ -261,7 +261,7 @@ class Mandate(Protocol):
         """Ask whether the term *number* is still ours: what was ordered in another is void."""
 
 
-class OpenMandate:
+class AlwaysLeader:
     """The `Mandate` of whoever is alone: one term without an end."""
 
     def current(self) -> int:
@@ -297,7 +297,7 @@ class Leases(Protocol):
         """Write it and give it as written; `ApiError` when somebody else did, or in doubt."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class LabelledPod(msgspec.Struct, frozen=True):
     """A pod that carries the label of the leader, as it was seen."""
 
     pod: str
@@ -305,26 +305,26 @@ class Mark(msgspec.Struct, frozen=True):
     version: str
 
 
-class Marks(msgspec.Struct, frozen=True, kw_only=True):
+class LabelledPods(msgspec.Struct, frozen=True, kw_only=True):
     """Who carries the label of the leader."""
 
     is_ours: bool = False
-    others: tuple[Mark, ...] = ()
+    others: tuple[LabelledPod, ...] = ()
 
 
-class Signs(Protocol):
+class LeaderLabels(Protocol):
     """The label by which a Service finds the leader. These calls wait, like those of `Leases`.
 
     All raise `ApiError`; `OutOfTerm`, when nothing was sent because the term *number* is over.
     """
 
-    def read(self) -> Marks:
+    def read(self) -> LabelledPods:
         """Give the pods that carry it and follow no other lease than ours."""
 
     def put_on(self, number: int) -> None:
         """Put it on our own pod."""
 
-    def take_off(self, mark: Mark, number: int) -> None:
+    def take_off(self, mark: LabelledPod, number: int) -> None:
         """Take it off another; 409 when somebody has written to that pod since."""
 
     def withdraw(self, number: int) -> None:
@@ -371,13 +371,13 @@ class ClusterPorts:
     groups: GroupReader
     waker: Waker
     evictor: Evictor
-    undo: TakesBack
+    undo: PartialBindRollback
     status: StatusWriter
-    announcer: Announcer
+    events: EventWriter
     #: None where nobody else could lead.
     leases: Leases | None = None
     #: None where no Service follows the leader.
-    signs: Signs | None = None
+    labels: LeaderLabels | None = None
     #: None where whoever reaches the operations port may read.
     reviewer: Reviewer | None = None
     #: Says what we were refused lately for want of a right.

@@ -28,14 +28,14 @@ from gunicorn.workers import base
 
 from extender import __version__
 from extender.clock import SystemClock
-from extender.hooks.server import HookPort
+from extender.hooks.server import HookServer
 from extender.kube.live import live_cluster
 from extender.logs import event
-from extender.permit.timeouts import Limits
+from extender.permit.timeouts import Timeouts
 from extender.settings import Settings, address
 from extender.tls import hook_secret
-from extender.tls.server import Certificates, hook_certificates, operations_certificates
-from extender.web.server import PagePort
+from extender.tls.server import PortCertificates, hook_certificates, operations_certificates
+from extender.web.server import OperationsServer
 from extender.wiring import Runtime
 
 log = logging.getLogger(__name__)
@@ -73,11 +73,11 @@ class Application:
         self._settings = settings
         self._hook_tls = hook_certificates(settings)
         self._ops_tls = operations_certificates(settings)
-        self._parts: tuple[Runtime, HookPort, PagePort] | None = None
+        self._parts: tuple[Runtime, HookServer, OperationsServer] | None = None
 
     async def start(self, listening: Sequence[Any]) -> None:
         """Put everything together and let both ports answer."""
-        say_who_starts(self._settings)
+        log_start(self._settings)
         loop = asyncio.get_running_loop()
         certificates = [each for each in (self._hook_tls, self._ops_tls) if each]
         runtime = _build(self._settings, loop, certificates)
@@ -85,7 +85,7 @@ class Application:
         hook_tls, ops_tls = (
             each.context() if each else None for each in (self._hook_tls, self._ops_tls)
         )
-        hooks = HookPort(
+        hooks = HookServer(
             runtime.hooks,
             runtime.pages.metrics,
             loop,
@@ -94,7 +94,7 @@ class Application:
         )
         await hooks.listen(self._socket(listening, self._settings.listen, "--listen"))
         runtime.pages.probes.listen_for(lambda: hooks.silent_s)
-        pages = PagePort(runtime.pages, ops_tls, reviewer=runtime.ports.reviewer)
+        pages = OperationsServer(runtime.pages, ops_tls, reviewer=runtime.ports.reviewer)
         pages.start(self._socket(listening, self._settings.ops_listen, "--ops-listen"))
         self._parts = runtime, hooks, pages
 
@@ -108,7 +108,7 @@ class Application:
             return
         runtime, hooks, pages = self._parts
         runtime.drain()
-        await hooks.drain(Limits.of(self._settings).answer_s)
+        await hooks.drain(Timeouts.of(self._settings).answer_s)
         # Side by side: a standby waits for our lease, and must not wait for those who read pages.
         ended = await asyncio.gather(
             runtime.finish(), asyncio.to_thread(pages.stop), return_exceptions=True
@@ -123,14 +123,14 @@ class Application:
         return next(each.sock for each in listening if each.getsockname()[1] == port)
 
 
-def say_who_starts(settings: Settings) -> None:
+def log_start(settings: Settings) -> None:
     """Write into the log which version starts, and with what: settings name files, no secrets."""
     facts = {"version": __version__, "python": platform.python_version()}
     event(log, logging.INFO, "extender starts", **facts, settings=asdict(settings))
 
 
 def _build(
-    settings: Settings, loop: asyncio.AbstractEventLoop, certificates: Sequence[Certificates]
+    settings: Settings, loop: asyncio.AbstractEventLoop, certificates: Sequence[PortCertificates]
 ) -> Runtime:
     clock = SystemClock()
     reach = partial(live_cluster, settings, loop, clock)

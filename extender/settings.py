@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 
 PREFIX = "GANG_EXTENDER_"
 PREFERENCES = ("nothing", "pack", "spread")
@@ -231,27 +231,27 @@ class Settings:
         self._check_names()
         host, port = address(self.listen, "--listen")
         if port == address(self.ops_listen, "--ops-listen")[1]:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--listen and --ops-listen both say port {port}; give each its own"
             )
         if self.prefer not in PREFERENCES:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--prefer {self.prefer!r} is not one of {', '.join(PREFERENCES)}"
             )
         self._check_lease()
         if self.unlisted_namespaces not in UNLISTED:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--unlisted-namespaces {self.unlisted_namespaces!r} is neither allow nor deny"
             )
         label_pairs(self.node_selector)
         for name in self.exempt_namespace:
             if not _NAMESPACE.fullmatch(name):
-                raise BadConfiguration(
+                raise InvalidConfiguration(
                     f"--exempt-namespace {name!r} is not the name of a namespace; write it like"
                     " monitoring, and repeat the flag for another"
                 )
         if self.bind_timeout_s <= self.hold_s:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--bind-timeout-s {self.bind_timeout_s:g} leaves no time to bind after --hold-s"
                 f" {self.hold_s:g}; make it at least {self.hold_s + 15:g}"
             )
@@ -270,31 +270,31 @@ class Settings:
                     getattr(self, each.name), flag(each.name), may_be_none=each.name in _MAY_BE_NONE
                 )
         if self.max_holds < 1:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--max-holds {self.max_holds} would refuse every bind of a gang; make it at"
                 " least as large as the largest gang"
             )
 
         if not 8 <= self.record_mib <= _MOST_RECORD_MIB:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--record-mib {self.record_mib} is not a number of MiB between 8 and"
                 f" {_MOST_RECORD_MIB}"
             )
 
     def _check_names(self) -> None:
         if self.log_level.lower() not in LOG_LEVELS:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--log-level {self.log_level!r} is not one of {', '.join(LOG_LEVELS)}"
             )
         if not self.default_queue.strip():
-            raise BadConfiguration("--default-queue is empty; name a queue, like default")
+            raise InvalidConfiguration("--default-queue is empty; name a queue, like default")
         if not self.scheduler_name:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 "--scheduler-name is empty, so no pod would be ours; name one, like gang-scheduler"
             )
         for name in self.scheduler_name:
             if not _SCHEDULER.fullmatch(name):
-                raise BadConfiguration(
+                raise InvalidConfiguration(
                     f"--scheduler-name {name!r} is not the name of a scheduler; write it like"
                     " gang-scheduler, and repeat the flag for another (in the variable, a space)"
                 )
@@ -303,11 +303,11 @@ class Settings:
         together("tls_cert_file", "tls_private_key_file", "client_ca_file", of=self)
         together("ops_tls_cert_file", "ops_tls_private_key_file", of=self)
         if not self.client_name or not all(self.client_name):
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 "--client-name is empty; name who may call the hooks, like system:kube-scheduler"
             )
         if not self.tls_cert_file and not is_loopback(host):
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--listen {self.listen} is open to others, and whoever calls a hook may bind pods;"
                 " give --tls-cert-file, --tls-private-key-file and --client-ca-file, or listen on"
                 " 127.0.0.1"
@@ -315,19 +315,19 @@ class Settings:
 
     def _check_readers(self) -> None:
         if self.ops_auth not in OPS_AUTH:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--ops-auth {self.ops_auth!r} is not one of {', '.join(OPS_AUTH)}"
             )
         if self.ops_audience and not self.asks_readers:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 "--ops-audience says for whom tokens must be, but nobody is asked for one; give"
                 " --ops-auth tokenreview beside it"
             )
         if not all(self.ops_audience):
-            raise BadConfiguration("--ops-audience is empty; name one, like gang-extender")
+            raise InvalidConfiguration("--ops-audience is empty; name one, like gang-extender")
         host, _ = address(self.ops_listen, "--ops-listen")
         if self.asks_readers and not self.ops_tls_cert_file and not is_loopback(host):
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--ops-auth {self.ops_auth} on --ops-listen {self.ops_listen} would have tokens"
                 " sent in the clear, and whoever is on the way could use them at the API server;"
                 " give --ops-tls-cert-file and --ops-tls-private-key-file, or listen on 127.0.0.1"
@@ -335,14 +335,14 @@ class Settings:
 
     def _check_lease(self) -> None:
         if self.lease not in LEASES:
-            raise BadConfiguration(f"--lease {self.lease!r} is not one of {', '.join(LEASES)}")
+            raise InvalidConfiguration(f"--lease {self.lease!r} is not one of {', '.join(LEASES)}")
         if self.lease == "scheduler" and not self.lease_name:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 "--lease scheduler needs --lease-name, the resourceName of the leaderElection in"
                 " kube-scheduler's configuration"
             )
         if not 0 < self.lease_retry_s < self.lease_renew_s < self.lease_duration_s:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--lease-retry-s {self.lease_retry_s:g}, --lease-renew-s {self.lease_renew_s:g}"
                 f" and --lease-duration-s {self.lease_duration_s:g} must grow in this order;"
                 " kube-scheduler has 2, 10 and 15"
@@ -355,7 +355,9 @@ def address(text: str, flag: str) -> tuple[str, int]:
     # Port 0 is any that is free: nobody would know where to ask.
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535
     if not is_port or not _HOST.fullmatch(host):
-        raise BadConfiguration(f"{flag} {text!r} is not HOST:PORT; write it like 127.0.0.1:8888")
+        raise InvalidConfiguration(
+            f"{flag} {text!r} is not HOST:PORT; write it like 127.0.0.1:8888"
+        )
     return host.strip("[]"), int(port)
 
 
@@ -363,7 +365,9 @@ def check_seconds(value: float, flag: str, *, may_be_none: bool = False) -> None
     """Refuse what is no span of time: below zero, without end, no number, or none at all."""
     if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_none):
         least = "0 or more" if may_be_none else "more than 0"
-        raise BadConfiguration(f"{flag} {value:g} is not a number of seconds; it must be {least}")
+        raise InvalidConfiguration(
+            f"{flag} {value:g} is not a number of seconds; it must be {least}"
+        )
 
 
 def label_pairs(written: Iterable[str]) -> frozenset[tuple[str, str]]:
@@ -372,7 +376,7 @@ def label_pairs(written: Iterable[str]) -> frozenset[tuple[str, str]]:
     for text in (text for each in written for text in each.split(",")):
         key, _, value = (half.strip() for half in text.partition(":"))
         if not key or not value:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"--node-selector {text!r} is not key:value; write it like example.com/pool:batch"
             )
         pairs.add((key, value))
@@ -397,7 +401,7 @@ def together(*names: str, of: Settings) -> None:
     absent = [flag(name) for name in names if not getattr(of, name)]
     if 0 < len(absent) < len(names):
         given = [flag(name) for name in names if getattr(of, name)]
-        raise BadConfiguration(f"{' and '.join(given)} needs {' and '.join(absent)} beside it")
+        raise InvalidConfiguration(f"{' and '.join(given)} needs {' and '.join(absent)} beside it")
 
 
 def variable(name: str) -> str:
@@ -412,4 +416,4 @@ def check_environment(environment: Mapping[str, str]) -> None:
         if name.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}" if near else ""
-            raise BadConfiguration(f"the variable {name} is not a setting{hint}")
+            raise InvalidConfiguration(f"the variable {name} is not a setting{hint}")

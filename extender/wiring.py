@@ -9,36 +9,36 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from extender.cache.cluster import Cluster
-from extender.clock import Errands, LoopTimer, Rounds
-from extender.evictions.backoff import Reprieves
-from extender.evictions.runner import Dispatch
+from extender.clock import LoopCalls, LoopTimer, PeriodicTask
+from extender.evictions.backoff import EvictionBackoff
+from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit, with_missing_rights
 from extender.forecast.durations import learn_from
 from extender.hooks.gate import Gate
 from extender.hooks.handlers import Hooks
 from extender.kube.decode import pods
-from extender.leader.election import Leadership
+from extender.leader.election import LeaderElection
 from extender.leader.lease import LOOK_S as TERM_LOOK_S
-from extender.leader.term_lifecycle import Office
+from extender.leader.term_lifecycle import TermLifecycle
 from extender.metrics import Metrics
-from extender.permit.facts import barrier_beside
-from extender.permit.timeouts import Limits
-from extender.planning_loop import Cycle, Published
+from extender.permit.facts import permit_runner
+from extender.permit.timeouts import Timeouts
+from extender.planning_loop import PlanningLoop, PublishedPlan
 from extender.policy_file import PolicyFile
-from extender.ports import Clock, ClusterPorts, Mandate
+from extender.ports import Clock, ClusterPorts, Fencing
 from extender.replay.recorder import Recorder
-from extender.reservations.apply_plan import Tickets
-from extender.reservations.arrivals import Arrivals
+from extender.reservations.apply_plan import PlanApplier
+from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import LOOK_S as PROMISES_LOOK_S, Ledger
-from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, Summons
+from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, SchedulerProbe
 from extender.settings import Settings
 from extender.status.findings import Findings
-from extender.status.history import Journal
-from extender.status.notes import CallerNews, HoldNews
+from extender.status.history import GangHistory
+from extender.status.notes import BindNotes, SchedulerNotes
 from extender.status.reporter import Reporter
-from extender.tls.server import Certificates
+from extender.tls.server import PortCertificates
 from extender.web.app import create_app
-from extender.whatif.page import supposing
+from extender.whatif.page import whatif_runner
 
 
 class Runtime:
@@ -49,31 +49,31 @@ class Runtime:
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        reach: Callable[[Cluster, Metrics, Mandate], ClusterPorts],
-        certificates: Sequence[Certificates] = (),
+        reach: Callable[[Cluster, Metrics, Fencing], ClusterPorts],
+        certificates: Sequence[PortCertificates] = (),
     ) -> None:
-        metrics, journal, published = Metrics(), Journal(), Published()
+        metrics, journal, published = Metrics(), GangHistory(), PublishedPlan()
         ours, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
-        policies, limits = PolicyFile(settings.config), Limits.of(settings)
+        policies, limits = PolicyFile(settings.config), Timeouts.of(settings)
 
         # What is heard, and whether we may act upon it.
         timer = LoopTimer(loop)
         cluster = Cluster.of(settings, clock)
-        self._leadership = leadership = Leadership(settings, clock, timer, metrics)
+        self._leadership = leadership = LeaderElection(settings, clock, timer, metrics)
         self.ports = ports = reach(cluster, metrics, leadership.mandate)
-        leadership.stand(ports.leases, ports.signs, is_warm=lambda: not cluster.readiness())
+        leadership.run(ports.leases, ports.labels, is_warm=lambda: not cluster.readiness())
 
         # What is promised and answered.
-        callers = CallerNews(cluster.hearing, metrics, clock)
+        callers = SchedulerNotes(cluster.hearing, metrics, clock)
         wake = callers.counted(ports.waker)
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
-        arrivals = Arrivals(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
+        arrivals = ArrivingGangs(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
         gate = Gate(cluster, ledger, arrivals, published, settings.prefer, exempt)
-        news = HoldNews(metrics, cluster, ports.announcer, clock, settings.bind_timeout_s)
-        self._barrier = barrier = barrier_beside(
+        news = BindNotes(metrics, cluster, ports.events, clock, settings.bind_timeout_s)
+        self._barrier = barrier = permit_runner(
             cluster, ledger, gate, ports, limits, timer, clock, news, is_closed=leadership.is_shared
         )
-        ledger.on_given_back(news.ticket_given_back)
+        ledger.on_expired(news.ticket_given_back)
         arrivals.on_incomplete(barrier.still_incomplete)
 
         def may_plan() -> list[str]:
@@ -93,31 +93,31 @@ class Runtime:
         )
 
         # What is planned and carried out.
-        dispatch = Dispatch(
+        dispatch = EvictionRunner(
             evictor=ports.evictor,
-            announcer=ports.announcer,
+            announcer=ports.events,
             journal=journal,
             metrics=metrics,
             clock=clock,
-            reprieves=Reprieves(min_run_s=settings.min_run_s),
-            goodbyes=cluster.goodbyes,
+            reprieves=EvictionBackoff(min_run_s=settings.min_run_s),
+            goodbyes=cluster.pending_evictions,
             dry_run=settings.dry_run,
         )
-        findings = Findings(Audit(policies.findings), ports.announcer, clock)
+        findings = Findings(Audit(policies.findings), ports.events, clock)
         self._reporter = Reporter(
             writer=ports.status,
-            announcer=ports.announcer,
+            announcer=ports.events,
             journal=journal,
             findings=findings,
             metrics=metrics,
             clock=clock,
         )
-        self._errands = Errands(timer)
+        self._errands = LoopCalls(timer)
         self._recorder = recorder = Recorder.of(settings, metrics)
-        self._cycle = Cycle(
+        self._cycle = PlanningLoop(
             cluster=cluster,
             published=published,
-            promises=Tickets(cluster, ledger, arrivals, clock, self._errands),
+            promises=PlanApplier(cluster, ledger, arrivals, clock, self._errands),
             make_plan=recorder.planner(policies.current, metrics.time_action),
             dispatch=dispatch,
             reporter=self._reporter,
@@ -126,13 +126,20 @@ class Runtime:
             readiness=may_plan,
             meanwhile=policies.current,
         )
-        dispatch.on_objection(self._cycle.poke)
-        cluster.cut_short.forget()  # here begins a term, with a lease or without
-        self._office = Office(
+        dispatch.on_objection(self._cycle.request_cycle)
+        cluster.partial_gangs.forget()  # here begins a term, with a lease or without
+        self._office = TermLifecycle(
             leadership,
             barrier,
-            forgetting=(arrivals, ledger, published, journal, cluster.hearing, cluster.cut_short),
-            plan_soon=self._cycle.poke,
+            forgetting=(
+                arrivals,
+                ledger,
+                published,
+                journal,
+                cluster.hearing,
+                cluster.partial_gangs,
+            ),
+            plan_soon=self._cycle.request_cycle,
             answer_s=limits.answer_s,
         )
 
@@ -140,12 +147,14 @@ class Runtime:
         for each in certificates:
             each.show_in(metrics)
         self._rounds = [
-            Rounds(timer, ledger.look_after, every_s=PROMISES_LOOK_S),
-            Rounds(timer, Summons(cluster, wake, may_answer).look, every_s=SUMMONS_LOOK_S),
-            Rounds(timer, leadership.look, every_s=TERM_LOOK_S),
-            *(Rounds(timer, each.look, every_s=each.look_s) for each in certificates),
+            PeriodicTask(timer, ledger.check_due, every_s=PROMISES_LOOK_S),
+            PeriodicTask(
+                timer, SchedulerProbe(cluster, wake, may_answer).probe, every_s=SUMMONS_LOOK_S
+            ),
+            PeriodicTask(timer, leadership.look, every_s=TERM_LOOK_S),
+            *(PeriodicTask(timer, each.reload, every_s=each.look_s) for each in certificates),
         ]
-        metrics.holds.set_function(lambda: barrier.holds)
+        metrics.holds.set_function(lambda: barrier.waiting_binds)
         self.pages = create_app(
             journal=journal,
             findings=lambda: with_missing_rights(findings.current, ports.refused()),
@@ -159,15 +168,15 @@ class Runtime:
                 *(each.problem for each in certificates if each.problem),
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
-            promises=lambda gang: (cluster.inflight.of_gang(gang), clock.monotonic()),
+            promises=lambda gang: (cluster.reservations.of_gang(gang), clock.monotonic()),
             experience=(learnt := learn_from(cluster)),
-            suppose=supposing(settings, learnt),
+            suppose=whatif_runner(settings, learnt),
         )
 
     @property
     def holds(self) -> int:
         """Count the binds that wait or are under way."""
-        return self._barrier.holds
+        return self._barrier.waiting_binds
 
     def start(self) -> None:
         """Listen to the cluster, plan, and tell."""

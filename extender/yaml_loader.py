@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Those that are not closed at once.
@@ -29,7 +29,7 @@ TOO_LARGE = "its aliases (*name) repeat so much that it would be many times as l
 ENDLESS = "an alias (*name) in it stands for what it is itself part of"
 
 
-class Extent(NamedTuple):
+class YamlLimits(NamedTuple):
     """How far a document may go."""
 
     deepest: int
@@ -40,32 +40,32 @@ class Extent(NamedTuple):
 
 
 #: For what a person writes.
-SMALL = Extent(deepest=100, times=10, besides=10_000)
+SMALL = YamlLimits(deepest=100, times=10, besides=10_000)
 #: For saved objects, of which a person may have written a thousand by an alias each.
-SAVED = Extent(deepest=1000, times=100, besides=1_000_000)
+SAVED = YamlLimits(deepest=1000, times=100, besides=1_000_000)
 
 
-def load(text: str, bounds: Extent = SMALL) -> Any:
+def load(text: str, bounds: YamlLimits = SMALL) -> Any:
     """Read the one document of *text*; `BadInput` is what is wrong, as a part of a sentence."""
     documents = list(load_all(text, bounds))
     if len(documents) > 1:
-        raise BadInput("it holds several documents")
+        raise InvalidInput("it holds several documents")
     return documents[0] if documents else None
 
 
-def load_all(text: str, bounds: Extent = SMALL) -> Iterator[Any]:
+def load_all(text: str, bounds: YamlLimits = SMALL) -> Iterator[Any]:
     """Read one document of *text* after the other."""
     try:
         if _needs_a_look(text, bounds):
             _check(text, bounds)
         yield from yaml.load_all(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:  # the latter of a date or a number that is none
-        raise BadInput(" ".join(str(error).split())) from error
+        raise InvalidInput(" ".join(str(error).split())) from error
     except RecursionError as error:
-        raise BadInput(TOO_DEEP) from error
+        raise InvalidInput(TOO_DEEP) from error
 
 
-def _needs_a_look(text: str, bounds: Extent) -> bool:
+def _needs_a_look(text: str, bounds: YamlLimits) -> bool:
     """Ask whether *text* could pass the bounds at all; saved objects are long, and never do."""
     # Closing ones do not count: they may stand in texts, and close nothing.
     opened = islice(_OPENED.finditer(text), bounds.deepest)
@@ -77,7 +77,7 @@ def _needs_a_look(text: str, bounds: Extent) -> bool:
     return bool(_ALIAS.search(text) and _ANCHOR.search(text))
 
 
-def _check(text: str, bounds: Extent) -> None:
+def _check(text: str, bounds: YamlLimits) -> None:
     """Refuse what passes *bounds* with every alias written out; `yaml.YAMLError` if it is none."""
     measure = _Measure(bounds.deepest, bounds.times * len(text) + bounds.besides)
     for event in yaml.parse(text, Loader=_Loader):
@@ -128,17 +128,17 @@ class _Measure:
         if anchor:
             self._known[anchor] = None
         if len(self._line) > self._deepest:
-            raise BadInput(TOO_DEEP)
+            raise InvalidInput(TOO_DEEP)
 
     def _repeat(self, anchor: str) -> None:
         # One that nothing is known of is an error of the reader's, in better words.
         repeated = self._known.get(anchor, (1, 0))
         if repeated is None:
-            raise BadInput(ENDLESS)
+            raise InvalidInput(ENDLESS)
         size, height = repeated
         self._spend(size)
         if len(self._line) + height > self._deepest:
-            raise BadInput(TOO_DEEP)
+            raise InvalidInput(TOO_DEEP)
         self._close(size, height, None)
 
     def _close(self, size: int, height: int, anchor: str | None) -> None:
@@ -152,4 +152,4 @@ class _Measure:
     def _spend(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise BadInput(TOO_LARGE)
+            raise InvalidInput(TOO_LARGE)

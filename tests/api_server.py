@@ -13,8 +13,8 @@ from typing import Any
 
 import uvloop
 
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
 from extender.kube.pipeline import Pipeline
 
 
@@ -110,7 +110,7 @@ class LoopbackServer:
         self.connections = 0
         self.port = 0
         #: The way of whoever is `connected`.
-        self.access: Access
+        self.access: ApiClient
         self._writers: set[asyncio.StreamWriter] = set()
         self._arrivals: asyncio.Condition = asyncio.Condition()
 
@@ -248,8 +248,8 @@ async def loopback_server() -> AsyncIterator[LoopbackServer]:
 async def connected(
     server: LoopbackServer, size: int = 4, silence_s: float = 5.0, hush_s: float = 2.0
 ) -> AsyncIterator[Pipeline]:
-    endpoint = Endpoint(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret")
-    server.access = Access(endpoint)
+    endpoint = ApiServer(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret")
+    server.access = ApiClient(endpoint)
     loop = asyncio.get_running_loop()
     pipeline = Pipeline(server.access, loop, size=size, silence_s=silence_s, hush_s=hush_s)
     try:

@@ -17,17 +17,17 @@ from extender.cache.cluster import Cluster
 from extender.cache.queue_policy import QueuePolicy
 from extender.model.gang import VOLCANO, Gang, GangKey, Membership, Phase, PodGroup
 from extender.model.memo import Memo
-from extender.model.node import Node, NodeFacts, NodeTable, Ports, Taint
+from extender.model.node import HostPorts, Node, NodeFacts, NodeTable, Taint
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
-from extender.model.queue import Queue, QueueState, Share
+from extender.model.queue import NamespaceShare, Queue, QueueState
 from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.planner.plan import Plan
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 
 GI = 2**30
 #: What a new `VirtualTime` shows.
-NOW = VirtualTime().now()
+NOW = VirtualClock().now()
 #: When snapshots are taken: soon after gangs were made at 0, so that none has waited for long.
 SOON = 100.0
 GANG = GangKey("a/train")
@@ -163,11 +163,11 @@ def queue(name: str, weight: int = 1, **rest: Any) -> Queue:
 
 def share(
     name: str, *, at_most: Resources | None = None, at_least: Resources | None = None
-) -> Share:
+) -> NamespaceShare:
     """Give a namespace a share of a queue, written `queue/namespace`."""
     queue, namespace = name.split("/")
-    return Share(
-        queue=queue, namespace=namespace, most=at_most or NOTHING, least=at_least or NOTHING
+    return NamespaceShare(
+        queue=queue, namespace=namespace, limit=at_most or NOTHING, guarantee=at_least or NOTHING
     )
 
 
@@ -176,7 +176,7 @@ def snapshot(
     gangs: Iterable[Gang] = (),
     queues: Iterable[Queue] = (),
     *,
-    shares: Iterable[Share] = (),
+    shares: Iterable[NamespaceShare] = (),
     taken: Mapping[str, Resources] | None = None,
     budgets: Sequence[DisruptionBudget] = (),
     now: float = SOON,
@@ -216,10 +216,10 @@ def _table(
             used[index[each.node]] += _line(each.requests, dimensions)
             if each.status is Status.RELEASING:
                 releasing[index[each.node]] += _line(each.requests, dimensions)
-    ports: dict[str, Ports] = {}
+    ports: dict[str, HostPorts] = {}
     for each in pods:
         if each.node and each.shape.host_ports:
-            ports[each.node] = ports.get(each.node, Ports()).plus(each.shape.host_ports)
+            ports[each.node] = ports.get(each.node, HostPorts()).plus(each.shape.host_ports)
     facts = NodeFacts(tuple(nodes), index)
     return NodeTable(facts, dimensions, whole, used, releasing, ports)
 
@@ -232,7 +232,7 @@ def after(before: Snapshot, plan: Plan) -> Snapshot:
     """Give the cluster once *plan* is carried out: tickets run, victims are gone and pend anew."""
     gone = {order.uid for order in plan.evictions}
     places = {
-        uid: name for ticket in plan.tickets.values() for uid, name in ticket.placements.items()
+        uid: name for ticket in plan.placements.values() for uid, name in ticket.placements.items()
     }
     gangs = []
     for each in before.gangs.values():
@@ -256,10 +256,10 @@ def _after(member: Pod, place: str | None, is_gone: bool) -> Pod:
 
 
 def cache(
-    *items: Any, clock: VirtualTime | None = None, policy: QueuePolicy | None = None
+    *items: Any, clock: VirtualClock | None = None, policy: QueuePolicy | None = None
 ) -> Cluster:
     """Make a cache that the watches have told of *items*."""
-    made = Cluster(clock or VirtualTime(), policy)
+    made = Cluster(clock or VirtualClock(), policy)
     for item in items:
         made.apply(Upsert(item))
     return made

@@ -9,17 +9,17 @@ from typing import Any
 
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.permit.runner import Barrier
+from extender.permit.runner import PermitRunner
 from extender.ports import (
     BindOrder,
     BindOutcome,
     BindResult,
+    EventRecord,
     EvictOrder,
     EvictOutcome,
     EvictResult,
-    Notice,
-    Settle,
-    Subject,
+    ObjectReference,
+    OnOutcome,
 )
 
 
@@ -31,9 +31,9 @@ class ManualBinder:
         #: By when the outcomes of each batch are wanted.
         self.untils: list[float] = []
         self.at_once: BindOutcome | None = None
-        self._sent: dict[str, tuple[BindOrder, Settle]] = {}
+        self._sent: dict[str, tuple[BindOrder, OnOutcome]] = {}
 
-    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+    def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
         self.untils.append(until)
         self.batches.append([order.uid for order in orders])
         for order in orders:
@@ -49,7 +49,7 @@ class ManualBinder:
 class Call(Future[str]):
     """One bind call as its caller sees it: the answer, and a way to hang up."""
 
-    def __init__(self, barrier: Barrier, uid: str, node: str = "n-1") -> None:
+    def __init__(self, barrier: PermitRunner, uid: str, node: str = "n-1") -> None:
         super().__init__()
         self._barrier = barrier
         order = BindOrder(uid=PodUid(uid), namespace="team", name=uid, node=node)
@@ -86,7 +86,7 @@ class RecordingUndo:
         #: Nobody would make its pods anew.
         self.refuses = False
 
-    def take_back(
+    def evict_all(
         self,
         gang: GangKey,
         orders: Sequence[EvictOrder],
@@ -122,9 +122,9 @@ class RecordingObserver:
 
 @dataclass
 class RecordingAnnouncer:
-    notices: list[Notice] = field(default_factory=list)
+    notices: list[EventRecord] = field(default_factory=list)
 
-    def announce(self, notice: Notice) -> None:
+    def write(self, notice: EventRecord) -> None:
         self.notices.append(notice)
 
     def said(self) -> list[tuple[str, str]]:
@@ -174,18 +174,18 @@ class RecordingWriter:
 
     def __init__(self) -> None:
         self.statuses: dict[str, dict[str, Any]] = {}
-        self.writes: list[tuple[Subject, Mapping[str, Any]]] = []
-        self.reads: list[Subject] = []
+        self.writes: list[tuple[ObjectReference, Mapping[str, Any]]] = []
+        self.reads: list[ObjectReference] = []
         self.failures: list[Exception] = []
         #: What somebody else writes just before us, once; our write is refused then.
         self.overtaken: dict[str, dict[str, Any]] = {}
 
-    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
+    def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
         self.reads.append(subject)
         return settled(self.statuses.get(subject.uid, {}))
 
     def write(
-        self, subject: Subject, status: Mapping[str, Any]
+        self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
         if self.failures:
             failed: Future[Mapping[str, Any] | None] = Future()

@@ -12,7 +12,7 @@ from extender.model.pod import Pod, PodUid, Requirement, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.planner.plan import Eviction, Plan, Standing, Verdict
+from extender.planner.plan import Eviction, GangStatus, Plan, Verdict
 from tests import builders
 from tests.builders import NOW, node, pod, pod_group
 from tests.strategies import PROFILE
@@ -87,7 +87,7 @@ def evictions(
 def verdict(
     key: str,
     reason: Reason = Reason.RUNNING,
-    standing: Standing | None = None,
+    standing: GangStatus | None = None,
     *,
     message: str = "it is so",
     phase: Phase | None = None,
@@ -96,13 +96,13 @@ def verdict(
 ) -> Verdict:
     if standing is None:
         words = {
-            Reason.RUNNING: Standing.RUNNING,
-            Reason.ADMITTED: Standing.ADMITTED,
-            Reason.COMPLETED: Standing.FINISHED,
+            Reason.RUNNING: GangStatus.RUNNING,
+            Reason.ADMITTED: GangStatus.ADMITTED,
+            Reason.COMPLETED: GangStatus.FINISHED,
         }
-        standing = words.get(reason, Standing.WAITING)
+        standing = words.get(reason, GangStatus.WAITING)
     if phase is None:
-        phase = Phase.RUNNING if standing is Standing.RUNNING else Phase.INQUEUE
+        phase = Phase.RUNNING if standing is GangStatus.RUNNING else Phase.INQUEUE
     return Verdict(
         gang=GangKey(key),
         queue=queue,

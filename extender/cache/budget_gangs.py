@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from extender.model.budgets import MOST_BUDGETS, MOST_WORDS, selects
-from extender.model.gang import SHADOW, GangKey, Membership
+from extender.model.gang import IMPLICIT, GangKey, Membership
 from extender.model.pod import Pod, Requirement
 from extender.model.snapshot import DisruptionBudget
 
@@ -90,7 +90,7 @@ class BudgetGangs:
             remark += f", the largest that selects its pods beside {', '.join(others[:_NAMED])}"
             remark += f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         return Membership(
-            key=GangKey(f"{pod.namespace}/{KIND}{SHADOW}{first.name}"),
+            key=GangKey(f"{pod.namespace}/{KIND}{IMPLICIT}{first.name}"),
             named=True,
             min_member=first.least,
             queue=member.queue,

@@ -18,7 +18,7 @@ from extender.model.gang import MOST_TRUSTED_FIRST, GangKey, Membership, PodGrou
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid
 from extender.model.queue import Namespace, PriorityClass, Queue
-from extender.model.snapshot import DisruptionBudget, Excess, ResourceQuota
+from extender.model.snapshot import DisruptionBudget, OverLimit, ResourceQuota
 
 
 class Kind(Enum):
@@ -82,14 +82,14 @@ def key_of(item: Item) -> str:
     return item.name
 
 
-def excess_of(item: Item) -> Excess | None:
+def excess_of(item: Item) -> OverLimit | None:
     """Say in what *item* is larger than we read; None when it is not."""
     if isinstance(item, SeenPod):
         what, pod = item.membership.excess, item.pod
-        return Excess(pod.namespace, "Pod", pod.name, what) if what else None
+        return OverLimit(pod.namespace, "Pod", pod.name, what) if what else None
     if isinstance(item, PodGroup | DisruptionBudget) and item.excess:
         kind = "PodGroup" if isinstance(item, PodGroup) else "PodDisruptionBudget"
-        return Excess(item.namespace, kind, item.name, item.excess)
+        return OverLimit(item.namespace, kind, item.name, item.excess)
     return None
 
 
@@ -112,7 +112,7 @@ NodeListener: TypeAlias = Callable[[str, Node | None], None]
 
 
 @dataclass(slots=True)
-class News:
+class ChangeSet:
     """What one change came to; None stands for gone."""
 
     pods: list[tuple[PodUid, Pod | None]] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Listeners:
         self.group: list[GroupListener] = []
         self.node: list[NodeListener] = []
 
-    def tell(self, news: News) -> None:
+    def notify(self, news: ChangeSet) -> None:
         """Pass *news* on; a listener that fails is logged and keeps nobody else waiting."""
         for uid, pod in news.pods:
             for on_pod in self.pod:
@@ -163,23 +163,23 @@ _RANK = {dialect: rank for rank, dialect in enumerate(MOST_TRUSTED_FIRST)}
 Thing = TypeVar("Thing")
 Contra = TypeVar("Contra", contravariant=True)
 #: Told the key, the object that counted so far, and the one that counts now.
-Effect: TypeAlias = Callable[[str, Thing | None, Thing | None, News], None]
+Effect: TypeAlias = Callable[[str, Thing | None, Thing | None, ChangeSet], None]
 
 
-class Store(Protocol[Contra]):
+class StoreBackend(Protocol[Contra]):
     """The objects of one kind; one thread writes at a time."""
 
-    def put(self, key: str, thing: Contra, dialect: str, news: News) -> None:
+    def put(self, key: str, thing: Contra, dialect: str, news: ChangeSet) -> None:
         """Take in an object as it is now."""
 
-    def drop(self, key: str, dialect: str | None, news: News) -> None:
+    def drop(self, key: str, dialect: str | None, news: ChangeSet) -> None:
         """Forget what *dialect* (or anyone) told of an object."""
 
     def told(self, dialect: str | None) -> list[tuple[str, str]]:
         """Name everything told in *dialect* (or in any), each with its dialect."""
 
 
-class Catalog(Generic[Thing]):
+class ObjectStore(Generic[Thing]):
     """A store whose *effect* is told whenever the object that counts is another one."""
 
     def __init__(self, effect: Effect[Thing]) -> None:
@@ -206,12 +206,12 @@ class Catalog(Generic[Thing]):
             if dialect is None or each == dialect
         ]
 
-    def put(self, key: str, thing: Thing, dialect: str, news: News) -> None:
+    def put(self, key: str, thing: Thing, dialect: str, news: ChangeSet) -> None:
         """Take in an object as it is now."""
         self._told.setdefault(key, {})[dialect] = thing
         self._choose(key, news)
 
-    def drop(self, key: str, dialect: str | None, news: News) -> None:
+    def drop(self, key: str, dialect: str | None, news: ChangeSet) -> None:
         """Forget what *dialect* (or anyone) told of an object."""
         told = self._told.get(key, {})
         if dialect is None:
@@ -222,7 +222,7 @@ class Catalog(Generic[Thing]):
             self._told.pop(key, None)
         self._choose(key, news)
 
-    def _choose(self, key: str, news: News) -> None:
+    def _choose(self, key: str, news: ChangeSet) -> None:
         told, old = self._told.get(key), self._chosen.get(key)
         if not told:
             if old is not None:
@@ -237,14 +237,14 @@ class Catalog(Generic[Thing]):
             self._effect(key, old, new, news)
 
 
-class Large:
+class OversizedObjects:
     """Which objects are larger than we read, and in what; one thread writes at a time."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], Excess] = {}
-        self._sorted: tuple[Excess, ...] | None = ()
+        self._found: dict[tuple[str, str], OverLimit] = {}
+        self._sorted: tuple[OverLimit, ...] | None = ()
 
-    def note(self, kind: str, key: str, excess: Excess | None) -> None:
+    def note(self, kind: str, key: str, excess: OverLimit | None) -> None:
         """Hear how an object is now; None when it is not too large, or gone."""
         known = self._found.get((kind, key))
         if known == excess:
@@ -255,7 +255,7 @@ class Large:
             self._found[kind, key] = excess
         self._sorted = None
 
-    def all(self) -> tuple[Excess, ...]:
+    def all(self) -> tuple[OverLimit, ...]:
         """Give them sorted; the same value while they are the same."""
         if self._sorted is None:
             self._sorted = tuple(sorted(self._found.values()))

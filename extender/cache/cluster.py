@@ -19,35 +19,42 @@ from uuid import uuid4
 
 from extender.cache.budget_gangs import BudgetGangs
 from extender.cache.changes import (
-    Catalog,
     Change,
+    ChangeSet,
     Delete,
     GroupListener,
     Item,
     Kind,
-    Large,
     Listeners,
-    News,
     NodeListener,
+    ObjectStore,
+    OversizedObjects,
     PodListener,
-    Store,
+    StoreBackend,
     Upsert,
     excess_of,
     key_of,
     kind_of,
 )
 from extender.cache.freshness import Freshness
-from extender.cache.gang_history import CutShort, Goodbyes, Misfits
+from extender.cache.gang_history import PartialGangs, PendingEvictions, RejectedNodes
 from extender.cache.gangs import Gangs, assemble
-from extender.cache.nodes import Rooms
+from extender.cache.nodes import NodeUsage
 from extender.cache.pods import LONGEST_GRACE_S, STUCK_S, Pods
-from extender.cache.queue_policy import QueueAssignment, QueuePolicy
-from extender.cache.reservation_table import Inflight, Stage
-from extender.liveness import Hearing
+from extender.cache.queue_policy import QueuePolicy, QueueResolver
+from extender.cache.reservation_table import ReservationTable, Stage
+from extender.liveness import SchedulerLiveness
 from extender.model.gang import GangKey, Membership, Phase, PodGroup
-from extender.model.node import Node, Ports
-from extender.model.pod import SEATED_SET, Pod, PodUid
-from extender.model.queue import ROOT_QUEUE, Namespace, PriorityClass, Queue, QueueState, Share
+from extender.model.node import HostPorts, Node
+from extender.model.pod import SCHEDULED_SET, Pod, PodUid
+from extender.model.queue import (
+    ROOT_QUEUE,
+    Namespace,
+    NamespaceShare,
+    PriorityClass,
+    Queue,
+    QueueState,
+)
 from extender.model.reason import Problem
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
@@ -76,7 +83,7 @@ class Cluster:
         stuck_s: float = STUCK_S,
         seen_s: float | None = None,
         budgets_are_gangs: bool = False,
-        hearing: Hearing | None = None,
+        hearing: SchedulerLiveness | None = None,
     ) -> None:
         """*stuck_s* after its grace a deleted pod is given up, but not before *seen_s* of ours.
 
@@ -90,10 +97,10 @@ class Cluster:
         #: By node, another number after every change of its room or its promises.
         self.versions: dict[str, int] = {}
         self._numbers = count(1)
-        self._rooms = Rooms(self._room_changed)
+        self._rooms = NodeUsage(self._room_changed)
         self._gangs = Gangs()
         #: What was promised or bound but not yet seen.
-        self.inflight = Inflight(
+        self.reservations = ReservationTable(
             clock.monotonic,
             self.pod,
             self._freed,
@@ -101,28 +108,28 @@ class Cluster:
             shown_until=lambda: self.freshness.current_at(Kind.POD.value),
         )
         #: Where kube-scheduler would not have a gang though we saw room.
-        self.misfits = Misfits(clock.monotonic)
+        self.rejected_nodes = RejectedNodes(clock.monotonic)
         #: Gangs of which a commit was not finished.
-        self.cut_short = CutShort()
+        self.partial_gangs = PartialGangs()
         #: Whom we have asked to leave.
-        self.goodbyes = Goodbyes(self)
+        self.pending_evictions = PendingEvictions(self)
         self._budget_gangs = BudgetGangs() if budgets_are_gangs else None
         self._pods = Pods(
             self._rooms,
             self._gangs,
-            self.inflight,
-            self.misfits,
+            self.reservations,
+            self.rejected_nodes,
             self._expected_until,
             self._budget_gangs.membership if self._budget_gangs else None,
         )
-        self._nodes: Catalog[Node] = Catalog(self._node_changed)
-        self._groups: Catalog[PodGroup] = Catalog(self._group_changed)
-        self._budgets: Catalog[DisruptionBudget] = Catalog(self._budget_changed)
-        self._quotas: Catalog[ResourceQuota] = Catalog(self._quota_changed)
-        queues: Catalog[Queue] = Catalog(self._queue_changed)
-        namespaces: Catalog[Namespace] = Catalog(self._namespace_changed)
-        classes: Catalog[PriorityClass] = Catalog(self._class_changed)
-        self._stores: dict[Kind, Store[Any]] = {
+        self._nodes: ObjectStore[Node] = ObjectStore(self._node_changed)
+        self._groups: ObjectStore[PodGroup] = ObjectStore(self._group_changed)
+        self._budgets: ObjectStore[DisruptionBudget] = ObjectStore(self._budget_changed)
+        self._quotas: ObjectStore[ResourceQuota] = ObjectStore(self._quota_changed)
+        queues: ObjectStore[Queue] = ObjectStore(self._queue_changed)
+        namespaces: ObjectStore[Namespace] = ObjectStore(self._namespace_changed)
+        classes: ObjectStore[PriorityClass] = ObjectStore(self._class_changed)
+        self._stores: dict[Kind, StoreBackend[Any]] = {
             Kind.POD: self._pods,
             Kind.NODE: self._nodes,
             Kind.GROUP: self._groups,
@@ -132,14 +139,14 @@ class Cluster:
             Kind.NAMESPACE: namespaces,
             Kind.PRIORITY_CLASS: classes,
         }
-        self._policy = QueueAssignment(policy or QueuePolicy(), queues, namespaces, classes)
+        self._policy = QueueResolver(policy or QueuePolicy(), queues, namespaces, classes)
         self._queues: dict[str, Queue] | None = None
-        self._shares: dict[str, Share] | None = None
+        self._shares: dict[str, NamespaceShare] | None = None
         self._namespaces: Mapping[str, Namespace] | None = None
         self._classes: frozenset[str] | None = None
         #: PodGroups that promise nothing because of where they are; replaced as a whole.
         self._exempt_groups: tuple[GangKey, ...] = ()
-        self._large = Large()
+        self._large = OversizedObjects()
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
         #: When each gang was let in, in monotonic seconds, while that was not long ago.
         self._let_in: dict[GangKey, float] = {}
@@ -159,7 +166,7 @@ class Cluster:
         #: Kept by those who follow the API server.
         self.freshness = Freshness()
         #: Which kube-schedulers ask us; without any names nobody is missed.
-        self.hearing = hearing or Hearing((), clock)
+        self.hearing = hearing or SchedulerLiveness((), clock)
         self.watch_pods(self._let_hear)
 
     @classmethod
@@ -170,7 +177,7 @@ class Cluster:
             QueuePolicy.of(settings),
             stuck_s=settings.stuck_s,
             budgets_are_gangs=settings.budgets_are_gangs,
-            hearing=Hearing(
+            hearing=SchedulerLiveness(
                 settings.scheduler_name, clock, patience_s=settings.ticket_s, me=_our_name()
             ),
         )
@@ -179,7 +186,7 @@ class Cluster:
 
     def apply(self, change: Change) -> None:
         """Take in one change."""
-        news = News()
+        news = ChangeSet()
         with self._lock:
             if isinstance(change, Upsert):
                 self._put(change.item, change.dialect, news)
@@ -199,7 +206,7 @@ class Cluster:
         present: set[tuple[str, str]] = set()
         coming = iter(objects)
         while batch := list(islice(coming, _BATCH)):
-            news = News()
+            news = ChangeSet()
             with self._lock:
                 for each in batch:
                     if isinstance(each, Delete):
@@ -223,22 +230,22 @@ class Cluster:
         with self._lock:
             self._pods.give_up(self._clock.monotonic())
             self._forget_shrunk()
-            misfits, before = self.misfits.by_gang(), self._misfits_shown
+            misfits, before = self.rejected_nodes.by_gang(), self._misfits_shown
             self._gangs.touch(dict(before.items() ^ misfits.items()))
             self._misfits_shown = misfits
-            turn = self.inflight.turn(self._gangs.stale)
+            turn = self.reservations.drain(self._gangs.stale)
             self._gangs.touch(turn.touched)
-            self._rooms.promise(turn.steps)
+            self._rooms.reserve(turn.steps)
             self._sort_policy()
             gangs = self._gangs.publish(
                 lambda key: (
                     None
-                    if self._pods.is_anothers(key)
+                    if self._pods.belongs_to_other_scheduler(key)
                     else assemble(
                         key,
                         self._groups.get(key),
-                        self._pods.roster(key),
-                        turn.promises.get(key, {}),
+                        self._pods.members(key),
+                        turn.reservations.get(key, {}),
                         self._policy,
                         now + turn.backoff[key] if key in turn.backoff else 0.0,
                         misfits.get(key, frozenset()),
@@ -254,17 +261,17 @@ class Cluster:
                 shares=self._shares or {},
                 namespaces=self._namespaces or {},
                 classes=self._classes or frozenset(),
-                usual_priority=self._policy.usual,
+                usual_priority=self._policy.default_class,
                 exempt_groups=self._exempt_groups,
                 too_large=self._large.all(),
                 budgets=self._sorted_budgets or (),
                 quotas=self._sorted_quotas or {},
-                let_in_lately=self._let_in_lately(),
-                cut_short=self.cut_short.among(gangs, self._clock.monotonic()),
-                protected=self.cut_short.spared(gangs, self._clock.monotonic()),
+                recently_admitted=self._let_in_lately(),
+                partial_gangs=self.partial_gangs.among(gangs, self._clock.monotonic()),
+                protected=self.partial_gangs.spared(gangs, self._clock.monotonic()),
                 stuck=self._pods.stuck,
-                callers=self.hearing.callers(),
-                misfits={
+                schedulers=self.hearing.statuses(),
+                rejected_nodes={
                     pod.shape: names
                     for key, names in misfits.items()
                     if key in gangs
@@ -275,14 +282,14 @@ class Cluster:
     def tidy(self) -> None:
         """Let go of what is kept for the next snapshot alone, while nobody asks for one."""
         with self._lock:
-            changes = self.inflight.changes()
+            changes = self.reservations.changes()
             self._gangs.touch(changes.touched)
-            self._rooms.promise(changes.steps)
+            self._rooms.reserve(changes.steps)
             self._gangs.tidy(self._is_there)
 
     def _is_there(self, key: GangKey) -> bool:
-        has_promises = bool(self.inflight.of_gang(key))
-        return has_promises or self._pods.roster(key) is not None or key in self._groups
+        has_promises = bool(self.reservations.of_gang(key))
+        return has_promises or self._pods.members(key) is not None or key in self._groups
 
     def pod(self, uid: PodUid) -> Pod | None:
         """Give a pod as last seen."""
@@ -301,7 +308,7 @@ class Cluster:
         key = self._pods.gang_of(uid)
         if key is not None:
             return key
-        reservation = self.inflight.of(uid)
+        reservation = self.reservations.of(uid)
         return reservation.gang if reservation else None
 
     def group(self, key: GangKey) -> PodGroup | None:
@@ -309,42 +316,42 @@ class Cluster:
         written = self._groups.get(key)
         if written is not None:
             return written
-        roster = self._pods.roster(key)
+        roster = self._pods.members(key)
         return roster.made if roster else None
 
     def members(self, key: GangKey) -> int:
         """Count the pods of a gang that could count towards minMember."""
-        roster = self._pods.roster(key)
+        roster = self._pods.members(key)
         return roster.valid if roster else 0
 
     def pods_of(self, key: GangKey) -> tuple[Pod, ...]:
         """Give the pods of a gang as last seen."""
-        roster = self._pods.roster(key)
+        roster = self._pods.members(key)
         return tuple(roster.pods.values()) if roster else ()
 
-    def is_over(self, key: GangKey) -> bool:
+    def is_finished(self, key: GangKey) -> bool:
         """Ask whether a gang has members and all of them have ended."""
-        roster = self._pods.roster(key)
+        roster = self._pods.members(key)
         return roster is not None and 0 < len(roster.pods) == roster.over
 
-    def seated(self, key: GangKey) -> int:
+    def scheduled(self, key: GangKey) -> int:
         """Count the members on a node or done, those bound by us and not yet seen included.
 
         Whoever was asked to leave stands for nobody, though he is not seen to leave yet.
         """
         going = len(self._going(key))
-        with self.inflight.still:
-            roster = self._pods.roster(key)
+        with self.reservations.still:
+            roster = self._pods.members(key)
             seen = roster.seated - going if roster else 0
-            return seen + self.inflight.bound_in(key)
+            return seen + self.reservations.bound_in(key)
 
-    def seated_in_role(self, key: GangKey, role: str) -> int:
+    def scheduled_in_role(self, key: GangKey, role: str) -> int:
         """Count the members of one role that `seated` counts."""
         going = sum(pod.role == role for pod in self._going(key))
-        with self.inflight.still:
-            roster = self._pods.roster(key)
-            seen = roster.seated_in_role(role) - going if roster else 0
-            return seen + self.inflight.bound_in_role(key, role)
+        with self.reservations.still:
+            roster = self._pods.members(key)
+            seen = roster.scheduled_in_role(role) - going if roster else 0
+            return seen + self.reservations.bound_in_role(key, role)
 
     def _going(self, key: GangKey) -> list[Pod]:
         """Give who was asked to leave: thousands perhaps, so never while others stand still.
@@ -352,18 +359,18 @@ class Cluster:
         Whoever is seen to leave before he is counted is then missing twice, for a moment; that way
         round nobody counts on him.
         """
-        roster = self._pods.roster(key)
-        return self.goodbyes.among(key, roster.pods) if roster else []
+        roster = self._pods.members(key)
+        return self.pending_evictions.pods(key, roster.pods) if roster else []
 
     def on_nodes(self, key: GangKey) -> set[PodUid]:
         """Name the members on a node, and those on the way there who cannot be called back."""
         # In this order: whoever is shown in between stands in both.
-        with self.inflight.still:
-            promises = self.inflight.of_gang(key)
-            sent = {each.pod.uid for each in promises if each.stage >= Stage.COMMITTING}
+        with self.reservations.still:
+            promises = self.reservations.of_gang(key)
+            sent = {each.pod.uid for each in promises if each.stage >= Stage.BINDING}
         # A pod is shown before its promise ends, and its gang's roster is told after that.
         shown = (self._pods.get(each.uid) or each for each in self.pods_of(key))
-        return sent | {pod.uid for pod in shown if pod.status in SEATED_SET}
+        return sent | {pod.uid for pod in shown if pod.status in SCHEDULED_SET}
 
     def node(self, name: str) -> Node | None:
         """Give a node as last seen."""
@@ -373,19 +380,19 @@ class Cluster:
         """Name one node or another; empty when there is none."""
         return next((node.name for node in tuple(self._nodes)), "")
 
-    def room(self, name: str) -> Resources | None:
+    def free(self, name: str) -> Resources | None:
         """Give what a node has left as kube-scheduler counts it; None for an unknown node.
 
         Tickets are not subtracted: kube-scheduler does not know of them (`inflight.reserved_on`).
         """
-        with self.inflight.still:
-            committed = self.inflight.committed_on(name)
-            idle = self._rooms.idle(name)
+        with self.reservations.still:
+            committed = self.reservations.committed_on(name)
+            idle = self._rooms.unused(name)
             return idle - committed if idle is not None and committed else idle
 
-    def idle(self, name: str) -> Resources | None:
+    def unused(self, name: str) -> Resources | None:
         """Give what a node has left beside the pods seen on it; None for an unknown node."""
-        return self._rooms.idle(name)
+        return self._rooms.unused(name)
 
     def recently_shrunk(self) -> Set[str]:
         """Name the nodes that kube-scheduler may take to be larger than they are."""
@@ -394,17 +401,17 @@ class Cluster:
         since = self._clock.monotonic() - _SHRUNK_S
         return {name for name, at in tuple(self._shrunk.items()) if at >= since}
 
-    def ports(self, name: str) -> Ports:
+    def ports(self, name: str) -> HostPorts:
         """Give the host ports that are taken on a node."""
         return self._rooms.ports(name)
 
     def fullness(self, name: str) -> float:
         """Give how full a node is with everything promised, from 0 to 1; 1 for an unknown one."""
         node = self._nodes.get(name)
-        room = self.room(name)
+        room = self.free(name)
         if node is None or room is None:
             return 1.0
-        free = room - self.inflight.reserved_on(name)
+        free = room - self.reservations.reserved_on(name)
         parts = [
             1 - free.amount(each) / node.allocatable.amount(each)
             for each in (CPU, MEMORY)
@@ -426,7 +433,7 @@ class Cluster:
             name = queue.parent or ROOT_QUEUE
         return False
 
-    def share(self, queue: str, namespace: str) -> Share | None:
+    def share(self, queue: str, namespace: str) -> NamespaceShare | None:
         """Give what a namespace may have of a queue; None where nobody wrote anything."""
         return self._policy.share(queue, namespace)
 
@@ -434,19 +441,19 @@ class Cluster:
         self, key: GangKey | None, namespace: str, wanted: str
     ) -> tuple[str, Problem | None]:
         """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason."""
-        roster = self._pods.roster(key) if key is not None else None
-        return self._policy.place(namespace, wanted, roster.started_in if roster else "")
+        roster = self._pods.members(key) if key is not None else None
+        return self._policy.resolve(namespace, wanted, roster.started_in if roster else "")
 
-    def counted_in(self, key: GangKey | None, namespace: str, wanted: str) -> str:
+    def used_in_queue(self, key: GangKey | None, namespace: str, wanted: str) -> str:
         """Give the queue in which whatever room a gang has counts, even if it may have none."""
-        return self._policy.counted(namespace, self.queue_of(key, namespace, wanted)[0])
+        return self._policy.accounting_queue(namespace, self.queue_of(key, namespace, wanted)[0])
 
-    def promised_in(self, uid: PodUid) -> str:
+    def reserved_in_queue(self, uid: PodUid) -> str:
         """Give the queue in which a pod was promised its room; empty when it was not.
 
         Also while we cannot be sure of it: exempt pods are bound before we know all queues.
         """
-        promise = self.inflight.of(uid)
+        promise = self.reservations.of(uid)
         return promise.queue if promise and not self.readiness() else ""
 
     def has_quotas(self, namespace: str) -> bool:
@@ -477,16 +484,16 @@ class Cluster:
 
     # ── inside ────────────────────────────────────────────────────────────────────────────
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: ChangeSet) -> None:
         if news.changed:
             self.generation = next(self._generations)
-        self._listeners.tell(news)
+        self._listeners.notify(news)
 
     def _let_hear(self, uid: PodUid, pod: Pod | None) -> None:
         """Tell who waits for kube-scheduler; members of native groups wait for each other first."""
         seen = self._pods.seen(uid)
         is_native = seen is not None and seen[1].native
-        self.hearing.seen(uid, None if is_native else pod)
+        self.hearing.pod_seen(uid, None if is_native else pod)
 
     def _expected_until(self, pod: Pod) -> float:
         grace_s = min(pod.leaves_by - self._clock.now(), LONGEST_GRACE_S)
@@ -526,7 +533,7 @@ class Cluster:
             quotas = groupby(sorted(self._quotas, key=key_of), key=lambda quota: quota.namespace)
             self._sorted_quotas = {namespace: tuple(each) for namespace, each in quotas}
 
-    def _put(self, item: Item, dialect: str, news: News) -> tuple[str, str]:
+    def _put(self, item: Item, dialect: str, news: ChangeSet) -> tuple[str, str]:
         key, teller = key_of(item), item.dialect if isinstance(item, PodGroup) else dialect
         kind = kind_of(item)
         self._stores[kind].put(key, item, teller, news)
@@ -534,12 +541,12 @@ class Cluster:
             self._large.note(kind.value, key, excess_of(item))
         return key, teller
 
-    def _drop(self, gone: Delete, news: News) -> None:
+    def _drop(self, gone: Delete, news: ChangeSet) -> None:
         self._stores[gone.kind].drop(gone.key, gone.dialect, news)
         if gone.kind in _BOUNDED:
             self._large.note(gone.kind.value, gone.key, None)
 
-    def _node_changed(self, name: str, old: Node | None, new: Node | None, news: News) -> None:
+    def _node_changed(self, name: str, old: Node | None, new: Node | None, news: ChangeSet) -> None:
         if new is not None:
             self._rooms.put(new)
         else:
@@ -548,7 +555,7 @@ class Cluster:
             self._shrunk.pop(name, None)
         if old is not None and new is not None and not old.allocatable.fits_in(new.allocatable):
             self._shrunk[name] = self._clock.monotonic()
-        if new is not None and not new.ours:
+        if new is not None and not new.managed:
             self.foreign.add(name)
         else:
             self.foreign.discard(name)
@@ -556,7 +563,7 @@ class Cluster:
         news.nodes.append((name, new))
 
     def _group_changed(
-        self, key: str, old: PodGroup | None, new: PodGroup | None, news: News
+        self, key: str, old: PodGroup | None, new: PodGroup | None, news: ChangeSet
     ) -> None:
         was, now = (each is not None and each.exempt for each in (old, new))
         if was != now:
@@ -568,35 +575,37 @@ class Cluster:
         elif old is None or old.phase is not Phase.INQUEUE:
             self._let_in[GangKey(key)] = self._clock.monotonic()
         if new is None or (old is not None and old.uid != new.uid):
-            self.misfits.forget(GangKey(key))
+            self.rejected_nodes.forget(GangKey(key))
         news.groups.append((GangKey(key), new))
 
-    def _queue_changed(self, name: str, old: Queue | None, new: Queue | None, news: News) -> None:
+    def _queue_changed(
+        self, name: str, old: Queue | None, new: Queue | None, news: ChangeSet
+    ) -> None:
         if old is None or new is None or (old.problem, old.parent) != (new.problem, new.parent):
             self._gangs.touch_all()
         self._queues = self._shares = None
 
     def _namespace_changed(
-        self, name: str, old: Namespace | None, new: Namespace | None, news: News
+        self, name: str, old: Namespace | None, new: Namespace | None, news: ChangeSet
     ) -> None:
         self._gangs.touch_namespace(name)
         self._queues = self._shares = self._namespaces = None
 
     def _class_changed(
-        self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: News
+        self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: ChangeSet
     ) -> None:
         self._gangs.touch_all()
         self._classes = None
 
     def _budget_changed(
-        self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: News
+        self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: ChangeSet
     ) -> None:
         self._sorted_budgets = None
         if self._budget_gangs is not None and (moved := self._budget_gangs.change(old, new)):
             self._pods.regroup(moved, news)
 
     def _quota_changed(
-        self, name: str, old: ResourceQuota | None, new: ResourceQuota | None, news: News
+        self, name: str, old: ResourceQuota | None, new: ResourceQuota | None, news: ChangeSet
     ) -> None:
         self._sorted_quotas = None
         namespace = name.partition("/")[0]
@@ -612,5 +621,5 @@ def _our_name() -> str:
 
 
 def _ready_room(node: Node | None) -> Resources:
-    counts = node is not None and node.ready and node.ours
+    counts = node is not None and node.ready and node.managed
     return node.allocatable if node is not None and counts else NOTHING

@@ -8,7 +8,7 @@ from math import inf
 #: Bookmarks come about every minute; a watch silent for longer is dead or blocked.
 STALE_S = 90.0
 #: A pulse is felt every few seconds; one missed for this long is no hiccup.
-MUTE_S = 10.0
+SILENT_S = 10.0
 #: Who spoke this shortly before the pulse came back did so after the silence.
 _LATELY_S = 2.0
 #: The pulse among the sources; it is of no resource, so no resource has this name.
@@ -28,7 +28,7 @@ class _Source:
 class Freshness:
     """Kept by the watches, read by probes; every fact is one reference, so nobody locks."""
 
-    def __init__(self, stale_s: float = STALE_S, mute_s: float = MUTE_S) -> None:
+    def __init__(self, stale_s: float = STALE_S, mute_s: float = SILENT_S) -> None:
         self._stale_s = stale_s
         self._mute_s = mute_s
         self._sources: dict[str, _Source] = {}
@@ -46,7 +46,7 @@ class Freshness:
         # As a whole: whoever looks at all of them looks from another thread.
         self._sources = {**self._sources, source: _Source(heard_at=now)}
 
-    def heard(self, source: str, now: float) -> None:
+    def received(self, source: str, now: float) -> None:
         """Note a sign of life."""
         self._sources[source].heard_at = now
 
@@ -80,12 +80,12 @@ class Freshness:
         entry.trouble, entry.is_forbidden = why, True
         self._well_until = float("-inf")
 
-    def expect_pulse(self, now: float) -> None:
+    def expect_probe(self, now: float) -> None:
         """Wait for the API server to answer again and again, whatever its watches say."""
         self._well_until = float("-inf")
         self._pulse_at = now
 
-    def pulse(self, now: float) -> float:
+    def probe_answered(self, now: float) -> float:
         """Note that the API server answers; give how long it was mute, 0 when it was not.
 
         After that no source is trusted before it has spoken again: its connection may be dead.
@@ -100,11 +100,11 @@ class Freshness:
         self._pulse_at = now
         return mute_s
 
-    def no_pulse(self, why: str) -> None:
+    def probe_failed(self, why: str) -> None:
         """Remember why the API server does not answer at the moment."""
         self._pulse_trouble = why
 
-    def is_mute(self, now: float) -> bool:
+    def is_silent(self, now: float) -> bool:
         """Ask whether the API server has not answered for too long."""
         return self._pulse_at is not None and now - self._pulse_at > self._mute_s
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeAlias
 
-from extender.model.gang import UNTOLD, Gang, GangKey, PodGroup
-from extender.model.pod import SEATED_SET, VALID_SET, Pod, PodUid
+from extender.model.gang import UNSPECIFIED, Gang, GangKey, PodGroup
+from extender.model.pod import SCHEDULED_SET, VALID_SET, Pod, PodUid
 
 #: So long after our beginning a binding may arrive that was sent before it.
 ARRIVES_S = 15.0
@@ -47,7 +47,7 @@ class _Begun(NamedTuple):
 
     def is_still(self, gang: Gang | None) -> bool:
         """Ask whether *gang* is what was begun, and could be completed by those who were there."""
-        if gang is None or not gang.is_torn:
+        if gang is None or not gang.is_below_minimum:
             return False
         group = gang.group
         if (group.uid, group.min_member) != (self.uid, self.min_member):
@@ -56,7 +56,7 @@ class _Begun(NamedTuple):
         return left >= self.min_member
 
 
-class CutShort:
+class PartialGangs:
     """Told by the event loop, looked at by whoever takes a snapshot."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class CutShort:
             begun_before = {
                 key: begun
                 for key, gang in gangs.items()
-                if key not in found and gang.is_torn and gang.group.phase in UNTOLD
+                if key not in found and gang.is_below_minimum and gang.group.phase in UNSPECIFIED
                 if (begun := _Begun.of(gang.group, gang.pods, now)).is_still(gang)
             }
             found |= begun_before
@@ -110,7 +110,7 @@ class CutShort:
             for key, begun in self._known.items()
             if now < begun.spared_until and key in gangs
             for pod in gangs[key].pods
-            if pod.status in SEATED_SET
+            if pod.status in SCHEDULED_SET
         }
 
 
@@ -123,7 +123,7 @@ MOST = 20_000
 _NONE: frozenset[str] = frozenset()
 
 
-class Misfits:
+class RejectedNodes:
     """Pairs of a gang and a node; any thread may note one.
 
     Where they are too many, the namespace with the most loses some, those of the gang it has had
@@ -215,7 +215,7 @@ def _namespace(gang: GangKey) -> str:
 Granted: TypeAlias = Callable[[GangKey, str | None, Set[PodUid]], int]
 
 
-class Meanwhile(Protocol):
+class PodLookup(Protocol):
     """How things are in this moment, which a plan may not have seen."""
 
     def pods_of(self, key: GangKey) -> Sequence[Pod]:
@@ -225,23 +225,23 @@ class Meanwhile(Protocol):
         """Name who of a gang is on a node, or on the way there."""
 
 
-class Goodbyes:
+class PendingEvictions:
     """Written by the one who evicts, read from any thread: it is replaced as a whole."""
 
-    def __init__(self, meanwhile: Meanwhile) -> None:
+    def __init__(self, meanwhile: PodLookup) -> None:
         self.meanwhile = meanwhile
         #: Told by whoever lets kube-scheduler evict.
         self.granted: Granted = lambda gang, role, beside: 0
         self._asked: Mapping[GangKey, Set[PodUid]] = {}
 
-    def are_said_to(self, pods: Mapping[PodUid, GangKey]) -> None:
+    def includes(self, pods: Mapping[PodUid, GangKey]) -> None:
         """Hear who has been asked and has not left, each with its gang; nobody else has."""
         asked: dict[GangKey, set[PodUid]] = {}
         for uid, gang in pods.items():
             asked.setdefault(gang, set()).add(uid)
         self._asked = asked
 
-    def among(self, gang: GangKey, pods: Mapping[PodUid, Pod]) -> list[Pod]:
+    def pods(self, gang: GangKey, pods: Mapping[PodUid, Pod]) -> list[Pod]:
         """Give those of a gang who were asked and seem to stay; nearly always nobody."""
         asked = (pods.get(uid) for uid in self._asked.get(gang, ()))
-        return [pod for pod in asked if pod is not None and pod.status in SEATED_SET]
+        return [pod for pod in asked if pod is not None and pod.status in SCHEDULED_SET]

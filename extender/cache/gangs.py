@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
-from extender.cache.members import Roster
-from extender.cache.queue_policy import QueueAssignment
-from extender.cache.reservation_table import Promise
+from extender.cache.members import GangMembers
+from extender.cache.queue_policy import QueueResolver
+from extender.cache.reservation_table import Reservation
 from extender.model.gang import Gang, GangKey, PodGroup
 from extender.model.pod import ALLOCATED_SET, FINISHED_SET, Pod, PodUid, Status
 from extender.model.reason import Problem, Reason
@@ -70,9 +70,9 @@ class Gangs:
 def assemble(
     key: GangKey,
     written: PodGroup | None,
-    roster: Roster | None,
-    promises: dict[PodUid, Promise],
-    policy: QueueAssignment,
+    roster: GangMembers | None,
+    promises: dict[PodUid, Reservation],
+    policy: QueueResolver,
     backing_off_until: float,
     misfits: Set[str] = frozenset(),
 ) -> Gang | None:
@@ -92,10 +92,10 @@ def assemble(
         queue, misplaced = next(iter(promises.values())).queue, None
     else:
         started_in = roster.started_in if roster else ""
-        queue, misplaced = policy.place(group.namespace, group.queue, started_in)
+        queue, misplaced = policy.resolve(group.namespace, group.queue, started_in)
     is_exempt = group.exempt or (bool(pods) and all(pod.is_exempt for pod in pods))
     if is_exempt or any(pod.status in ALLOCATED_SET for pod in pods):
-        queue = policy.counted(group.namespace, queue)
+        queue = policy.accounting_queue(group.namespace, queue)
     rank = policy.rank(group, pods)
     if not rank.may_preempt:
         pods = tuple(map(_without_claims, pods))
@@ -112,18 +112,20 @@ def assemble(
     )
 
 
-def _members(roster: Roster | None, promises: dict[PodUid, Promise]) -> tuple[Pod, ...]:
+def _members(roster: GangMembers | None, promises: dict[PodUid, Reservation]) -> tuple[Pod, ...]:
     if not promises:
         pods = [roster.pods[uid] for uid in roster.in_order()] if roster else []
     else:
-        pods = _with_promises(roster or Roster(), promises)
+        pods = _with_promises(roster or GangMembers(), promises)
     if roster is not None and roster.is_native:
         # Those that wait are kube-scheduler's own business.
         pods = [pod for pod in pods if pod.status is not Status.PENDING]
     return tuple(pods)
 
 
-def _in_own_shapes(pods: tuple[Pod, ...], roster: Roster, misfits: Set[str]) -> tuple[Pod, ...]:
+def _in_own_shapes(
+    pods: tuple[Pod, ...], roster: GangMembers, misfits: Set[str]
+) -> tuple[Pod, ...]:
     """Tell the waiting pods of a gang that does not fit somewhere from others of their shape.
 
     The plan asks about nodes by shape; what kube-scheduler found wrong with this gang must bar
@@ -141,7 +143,7 @@ def _in_own_shapes(pods: tuple[Pod, ...], roster: Roster, misfits: Set[str]) -> 
     )
 
 
-def _with_promises(roster: Roster, promises: dict[PodUid, Promise]) -> list[Pod]:
+def _with_promises(roster: GangMembers, promises: dict[PodUid, Reservation]) -> list[Pod]:
     """Show promised pods where they will be; kube-scheduler may have seen some before our watch."""
     uids = roster.in_order()
     if not promises.keys() <= roster.pods.keys():
@@ -159,7 +161,7 @@ def _with_promises(roster: Roster, promises: dict[PodUid, Promise]) -> list[Pod]
     return pods
 
 
-def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
+def _promised(pod: Pod, promise: Reservation, before: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
     """Pair *pod* with what the plan sees: the pod on the node it was promised."""
     status = pod.status if pod.status is Status.RELEASING else promise.status
     if before is not None and before[0] is pod:
@@ -188,7 +190,7 @@ def _promised(pod: Pod, promise: Promise, before: tuple[Pod, Pod] | None) -> tup
         exempt=pod.exempt,
         nominated=pod.nominated,
         started_in=pod.started_in,
-        doomed=pod.doomed,
+        terminating=pod.terminating,
         labels=pod.labels,
         lasts_s=pod.lasts_s,
         deadline_s=pod.deadline_s,
@@ -214,6 +216,6 @@ def _missing(key: GangKey, pods: Iterable[Pod], *, is_seen: bool) -> PodGroup:
     return PodGroup(namespace=namespace, name=name, created=created, problem=problem)
 
 
-def _problem(group: PodGroup, roster: Roster | None) -> Problem | None:
+def _problem(group: PodGroup, roster: GangMembers | None) -> Problem | None:
     message = group.problem or (roster.problem if roster else "")
     return Problem(Reason.POD_GROUP_MISSING, message) if message else None

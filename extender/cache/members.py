@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from extender.model.gang import NATIVE, UNWRITTEN, Membership, PodGroup
-from extender.model.pod import FINISHED_SET, SEATED_SET, VALID_SET, Pod, PodUid, Shape, Status
+from extender.model.pod import FINISHED_SET, SCHEDULED_SET, VALID_SET, Pod, PodUid, Shape, Status
 
-_SEATED = SEATED_SET | {Status.SUCCEEDED}
+_SEATED = SCHEDULED_SET | {Status.SUCCEEDED}
 #: A size, the name of a queue, or a pair of a number and a name.
 Value = TypeVar("Value", int, str, tuple[int, str])
 
 
-class Roster:
+class GangMembers:
     """Who belongs to one gang.
 
     One thread writes at a time. *seated*, *valid*, *made* and *started_in* are single references
@@ -98,7 +98,7 @@ class Roster:
             self._make(membership, -1)
         self._count(pod, -1)
 
-    def seated_in_role(self, role: str) -> int:
+    def scheduled_in_role(self, role: str) -> int:
         """Count the seated members of one role."""
         return self._by_role.get(role, 0)
 

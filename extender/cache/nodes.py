@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from extender.model.node import UNLIMITED, Amounts, Node, NodeFacts, NodeTable, Ports
+from extender.model.node import UNLIMITED, Amounts, HostPorts, Node, NodeFacts, NodeTable
 from extender.model.pod import HostPort, Shape
 from extender.model.resources import CPU, MEMORY, PODS, Resources
 
@@ -30,7 +30,7 @@ _MOST_COLUMNS = 128
 _MOST_OF_ONE_NODE = 64
 #: Amounts in all remembered vectors together; when they are reached, the memory starts afresh.
 _REMEMBERED_AMOUNTS = 250_000
-_NO_PORTS = Ports()
+_NO_PORTS = HostPorts()
 
 
 class _Arrays(NamedTuple):
@@ -99,7 +99,7 @@ class _Order(NamedTuple):
     allocatable: Amounts
 
 
-class Rooms:
+class NodeUsage:
     """The room of all nodes."""
 
     def __init__(self, changed: Callable[[str], None] = lambda node: None) -> None:
@@ -122,7 +122,7 @@ class Rooms:
         #: By what pods take up; not by their shapes, of which some are large.
         self._vectors: dict[Resources, _Vector] = {}
         self._remembered = 0
-        self._ports: dict[str, Ports] = {}
+        self._ports: dict[str, HostPorts] = {}
         self._order: _Order | None = None
 
     def put(self, node: Node) -> None:
@@ -147,16 +147,16 @@ class Rooms:
         self._tidy(name)
         self._tell_changed(name)
 
-    def occupy(self, node: str, shape: Shape, *, releasing: bool) -> None:
+    def add_pod(self, node: str, shape: Shape, *, releasing: bool) -> None:
         """Count a pod on *node*."""
         self._count(node, shape, 1, releasing)
 
-    def vacate(self, node: str, shape: Shape, *, releasing: bool) -> None:
+    def remove_pod(self, node: str, shape: Shape, *, releasing: bool) -> None:
         """Count a pod on *node* no more."""
         self._count(node, shape, -1, releasing)
         self._tidy(node)
 
-    def give_up(self, node: str, shape: Shape) -> None:
+    def forget(self, node: str, shape: Shape) -> None:
         """Expect the room of a pod no more that was on its way out and is there still."""
         slot, vector = self._slot(node), self._vector(shape)
         self._arrays.releasing[slot] -= vector.row
@@ -177,7 +177,7 @@ class Rooms:
             self._take_ports(node, shape.host_ports, step)
         self._tell_changed(node)
 
-    def idle(self, name: str) -> Resources | None:
+    def unused(self, name: str) -> Resources | None:
         """Give what *name* has left beside the pods on it; None for an unknown node."""
         slot = self._slots.get(name)
         if name not in self._nodes or slot is None:
@@ -197,11 +197,11 @@ class Rooms:
         # A row may be wider than the names, or, if it is a moment older, narrower.
         return Resources(zip(self._names, free, strict=False))
 
-    def ports(self, name: str) -> Ports:
+    def ports(self, name: str) -> HostPorts:
         """Give the host ports taken on *name*, by pods and by what the last table showed."""
         return self._ports.get(name, _NO_PORTS)
 
-    def promise(self, steps: Iterable[tuple[str, Shape, int]]) -> None:
+    def reserve(self, steps: Iterable[tuple[str, Shape, int]]) -> None:
         """Count promises made (+1) and those kept or withdrawn (-1), by node and shape."""
         places: dict[tuple[Shape, int], list[int]] = {}
         left: list[str] = []

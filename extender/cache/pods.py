@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from extender.cache.budget_gangs import Moved
-from extender.cache.changes import News, SeenPod
-from extender.cache.gang_history import Misfits
+from extender.cache.changes import ChangeSet, SeenPod
+from extender.cache.gang_history import RejectedNodes
 from extender.cache.gangs import Gangs
-from extender.cache.members import Roster
-from extender.cache.nodes import Rooms
-from extender.cache.reservation_table import Inflight
+from extender.cache.members import GangMembers
+from extender.cache.nodes import NodeUsage
+from extender.cache.reservation_table import ReservationTable
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import FINISHED_SET, Pod, PodUid, Status
 
@@ -34,10 +34,10 @@ class Pods:
 
     def __init__(
         self,
-        rooms: Rooms,
+        rooms: NodeUsage,
         gangs: Gangs,
-        inflight: Inflight,
-        misfits: Misfits,
+        inflight: ReservationTable,
+        misfits: RejectedNodes,
         expected_until: Callable[[Pod], float],
         membership: Callable[[Pod, Membership], Membership] | None = None,
     ) -> None:
@@ -48,7 +48,7 @@ class Pods:
         self._misfits = misfits
         self._pods: dict[PodUid, Pod] = {}
         self._memberships: dict[PodUid, Membership] = {}
-        self._rosters: dict[GangKey, Roster] = {}
+        self._rosters: dict[GangKey, GangMembers] = {}
         #: Pods of other schedulers that name a gang, and which.
         self._strangers: dict[PodUid, GangKey] = {}
         self._named_by_strangers: Counter[GangKey] = Counter()
@@ -77,11 +77,11 @@ class Pods:
         membership = self._memberships.get(uid)
         return membership.key if membership else None
 
-    def roster(self, key: GangKey) -> Roster | None:
+    def members(self, key: GangKey) -> GangMembers | None:
         """Give the members of a gang."""
         return self._rosters.get(key)
 
-    def is_anothers(self, key: GangKey) -> bool:
+    def belongs_to_other_scheduler(self, key: GangKey) -> bool:
         """Ask whether all pods of a gang, and there are some, belong to other schedulers."""
         return key not in self._rosters and self._named_by_strangers[key] > 0
 
@@ -90,7 +90,7 @@ class Pods:
         overdue = [uid for uid, until in self._leaving.items() if until <= now]
         for uid in overdue:
             del self._leaving[uid]
-            self._rooms.give_up(self._pods[uid].node, self._pods[uid].shape)
+            self._rooms.forget(self._pods[uid].node, self._pods[uid].shape)
         if overdue:
             self.stuck = self.stuck.union(overdue)
 
@@ -98,14 +98,14 @@ class Pods:
         """Name every pod; they come in one dialect only."""
         return [(uid, "") for uid in self._pods]
 
-    def regroup(self, moved: Moved, news: News) -> None:
+    def regroup(self, moved: Moved, news: ChangeSet) -> None:
         """Ask anew what the pods that are *moved* are members of."""
         for uid in tuple(self._near.get(moved.namespace, ())):
             if moved.has(self._pods[uid].labels):
                 said = self._declared.get(uid) or self._memberships[uid]
                 self.put(uid, SeenPod(self._pods[uid], said), "", news)
 
-    def put(self, key: str, seen: SeenPod, dialect: str, news: News) -> None:
+    def put(self, key: str, seen: SeenPod, dialect: str, news: ChangeSet) -> None:
         """Take in a pod as it is now."""
         pod, membership = seen.pod, seen.membership
         if self._membership is not None and pod.ours:
@@ -125,19 +125,19 @@ class Pods:
         self._pods[pod.uid] = pod
         self._account(old, pod)
         if pod.node or pod.status in FINISHED_SET:
-            self._inflight.sighted(pod.uid)
+            self._inflight.pod_scheduled(pod.uid)
         elif pod.status is Status.RELEASING or self._has_moved(pod, membership):
-            self._inflight.leaving(pod.uid)
+            self._inflight.pod_deleting(pod.uid)
         self._enrol(old, pod, membership, same_gang)
         news.changed = True
         if pod.ours:
             news.pods.append((pod.uid, pod))
 
-    def drop(self, key: str, dialect: str | None, news: News) -> None:
+    def drop(self, key: str, dialect: str | None, news: ChangeSet) -> None:
         """Forget a pod that is gone."""
         uid = PodUid(key)
         old = self._pods.pop(uid, None)
-        self._inflight.sighted(uid)
+        self._inflight.pod_scheduled(uid)
         if old is None:
             return
         self._note_stranger(uid, None, news)
@@ -148,7 +148,7 @@ class Pods:
         if old.ours:
             news.pods.append((uid, None))
 
-    def _note_stranger(self, uid: PodUid, key: GangKey | None, news: News) -> None:
+    def _note_stranger(self, uid: PodUid, key: GangKey | None, news: ChangeSet) -> None:
         """Remember which gang a pod of another scheduler names; None for none."""
         before = self._strangers.get(uid)
         if before == key:
@@ -166,7 +166,7 @@ class Pods:
             self._named_by_strangers[key] += 1
             self._gangs.touch((key,))
 
-    def _note_refusal(self, old: Pod, pod: Pod, news: News) -> None:
+    def _note_refusal(self, old: Pod, pod: Pod, news: ChangeSet) -> None:
         """Pass on what kube-scheduler said of a pod, or who woke it: nothing to plan anew for.
 
         When it began is kept for whoever asks: the kubelet says so before its containers run.
@@ -187,9 +187,9 @@ class Pods:
         if before != after:
             # Taking up comes first: a reader in between sees too little room, never too much.
             if after is not None and new is not None:
-                self._rooms.occupy(new.node, new.shape, releasing=after[2])
+                self._rooms.add_pod(new.node, new.shape, releasing=after[2])
             if before is not None and old is not None:
-                self._rooms.vacate(old.node, old.shape, releasing=before[2])
+                self._rooms.remove_pod(old.node, old.shape, releasing=before[2])
         if after is None and old is not None:
             self._expect_no_more(old.uid)
 
@@ -208,7 +208,7 @@ class Pods:
         if old is not None:
             self._leave(old)
         if pod.ours:
-            roster = self._rosters.get(membership.key) or Roster()
+            roster = self._rosters.get(membership.key) or GangMembers()
             roster.put(pod, membership)
             # In this order: whoever is told which gang a pod is in, must find that gang.
             self._rosters[membership.key] = roster

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.cache.changes import Catalog
+from extender.cache.changes import ObjectStore
 from extender.model.gang import WITHOUT_PRIORITY, PodGroup
 from extender.model.pod import FINISHED_SET, VALID_SET, Pod
 from extender.model.queue import (
@@ -28,11 +28,11 @@ from extender.model.queue import (
     HOME_QUEUE,
     SYSTEM_NAMESPACE,
     Namespace,
+    NamespaceShare,
     PriorityClass,
     Queue,
-    Share,
 )
-from extender.model.queue_tree import DEEPEST, is_too_deep
+from extender.model.queue_tree import MAX_DEPTH, is_too_deep
 from extender.model.reason import Problem, Reason
 from extender.settings import Settings
 
@@ -65,7 +65,7 @@ class QueuePolicy:
         return self.deny_unlisted and not namespace.queue and namespace.allowed is None
 
 
-class Rank(NamedTuple):
+class PodPriority(NamedTuple):
     """The priority of a gang."""
 
     value: int
@@ -75,15 +75,15 @@ class Rank(NamedTuple):
     may_preempt: bool = True
 
 
-class QueueAssignment:
+class QueueResolver:
     """Answers from what was heard of queues, namespaces and priority classes."""
 
     def __init__(
         self,
         policy: QueuePolicy,
-        queues: Catalog[Queue],
-        namespaces: Catalog[Namespace],
-        classes: Catalog[PriorityClass],
+        queues: ObjectStore[Queue],
+        namespaces: ObjectStore[Namespace],
+        classes: ObjectStore[PriorityClass],
     ) -> None:
         self._policy = policy
         self._queues = queues
@@ -103,7 +103,7 @@ class QueueAssignment:
                 queues[name] = Queue(name=name)
         return {name: queues[name] for name in sorted(queues)}
 
-    def all_shares(self) -> dict[str, Share]:
+    def all_shares(self) -> dict[str, NamespaceShare]:
         """Give what namespaces may have of single queues, by name, sorted."""
         # What is kept in a queue that its namespace cannot use would be kept for nobody.
         shares = [
@@ -114,7 +114,7 @@ class QueueAssignment:
         ]
         return {share.name: share for share in sorted(shares, key=lambda each: each.name)}
 
-    def share(self, queue: str, namespace: str) -> Share | None:
+    def share(self, queue: str, namespace: str) -> NamespaceShare | None:
         """Give what a namespace may have of a queue; None where nobody wrote anything."""
         known = self._namespaces.get(namespace)
         if known is None or not known.shares:
@@ -130,7 +130,7 @@ class QueueAssignment:
         return frozenset(each.name for each in self._classes)
 
     @property
-    def usual(self) -> int:
+    def default_class(self) -> int:
         """Give the priority of those who name no class."""
         return min((each.value for each in self._classes if each.is_default), default=0)
 
@@ -138,7 +138,7 @@ class QueueAssignment:
         """Give a queue that somebody wrote."""
         return self._queues.get(name)
 
-    def place(
+    def resolve(
         self, namespace: str, wanted: str, started_in: str = ""
     ) -> tuple[str, Problem | None]:
         """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason.
@@ -150,7 +150,7 @@ class QueueAssignment:
             return started_in, problem
         return queue, problem
 
-    def counted(self, namespace: str, queue: str) -> str:
+    def accounting_queue(self, namespace: str, queue: str) -> str:
         """Give the queue in which room in use counts, if somebody says that it is *queue*."""
         home = self._home(namespace, self._namespaces.get(namespace))
         able = (each for each in (queue, home) if self._may_count(namespace, each))
@@ -193,7 +193,7 @@ class QueueAssignment:
             return queue, _not_allowed(queue, known)
         return queue, self._missing(queue, namespace)
 
-    def rank(self, group: PodGroup, pods: Iterable[Pod]) -> Rank:
+    def rank(self, group: PodGroup, pods: Iterable[Pod]) -> PodPriority:
         """Give the value of its priority class; without the field, what its pods have.
 
         Anybody may write any class into a PodGroup: unlike a pod's, nobody admits it. So it counts
@@ -204,12 +204,14 @@ class QueueAssignment:
             return self._of_pods(group, tuple(pods))
         named = self._classes.get(group.priority_class) if group.priority_class else None
         if named is None:
-            return Rank(self.usual)
+            return PodPriority(self.default_class)
         if not self._ranks(group.namespace, named.name):
-            return Rank(self.usual, self._no_class(group.namespace, named.name))
+            return PodPriority(self.default_class, self._no_class(group.namespace, named.name))
         return self._as_admitted(group, named, tuple(pods))
 
-    def _as_admitted(self, group: PodGroup, named: PriorityClass, pods: Sequence[Pod]) -> Rank:
+    def _as_admitted(
+        self, group: PodGroup, named: PriorityClass, pods: Sequence[Pod]
+    ) -> PodPriority:
         """Cut a class to what the API server admitted its pods with, unless it is listed.
 
         A gang without pods makes nobody leave, and its turn to be let in is all it can win.
@@ -218,17 +220,17 @@ class QueueAssignment:
         known = self._namespaces.get(namespace)
         is_listed = known is not None and known.classes is not None
         there = self._of_pods(group, pods).value if pods else named.value
-        value = max(there, self.usual)
+        value = max(there, self.default_class)
         if is_listed or namespace == SYSTEM_NAMESPACE or named.value <= value:
-            return Rank(named.value, may_preempt=named.may_preempt)
+            return PodPriority(named.value, may_preempt=named.may_preempt)
         remark = (
             f"priority class {named.name} counts as {value}, which is what the pods have together,"
             f" and not as {named.value}; give it to all of them, or have the annotation"
             f" {ALLOWED_CLASSES} of namespace {namespace} list it"
         )
-        return Rank(value, remark, may_preempt=named.may_preempt)
+        return PodPriority(value, remark, may_preempt=named.may_preempt)
 
-    def _of_pods(self, group: PodGroup, pods: Sequence[Pod]) -> Rank:
+    def _of_pods(self, group: PodGroup, pods: Sequence[Pod]) -> PodPriority:
         """Give the highest priority that as many members have as the gang needs.
 
         The API server admitted each of them with its own, the list may not. Fewer than the gang
@@ -239,14 +241,14 @@ class QueueAssignment:
         for pod in _speakers(pods):
             value = pod.priority
             if pod.priority_class and not known.ranks(pod.priority_class):
-                value = min(value, self.usual)
+                value = min(value, self.default_class)
             if value < pod.priority and not pod.is_exempt:
                 denied.add(pod.priority_class)
             granted.append(value)
         granted.sort(reverse=True)
         needed = min(max(group.min_member, 1), len(granted))
         remark = self._no_class(group.namespace, min(denied)) if denied else ""
-        return Rank(granted[needed - 1] if granted else 0, remark)
+        return PodPriority(granted[needed - 1] if granted else 0, remark)
 
     def _ranks(self, namespace: str, priority_class: str) -> bool:
         known = self._namespaces.get(namespace)
@@ -284,7 +286,9 @@ class QueueAssignment:
         if queue is not None:
             problem = queue.problem
             if not problem and queue.parent and is_too_deep(queue, self._queues.get):
-                problem = f"it is more than {DEEPEST - 1} levels below the top; change spec.parent"
+                problem = (
+                    f"it is more than {MAX_DEPTH - 1} levels below the top; change spec.parent"
+                )
             unusable = f"queue {name} cannot be used: {problem}"
             return Problem(Reason.QUEUE_NOT_FOUND, unusable) if problem else None
         if name == self._policy.default_queue:

@@ -33,7 +33,7 @@ from extender.model.resources import NOTHING, Resources
 
 _Key = TypeVar("_Key")
 #: In place of a node: kube-scheduler is still choosing one.
-SOMEWHERE = ""
+ANY_NODE = ""
 #: A bind that neither the API server confirmed nor the watch showed by then did not happen, if the
 #: watch tells what happens. While its outcome may still come, it is COMMITTING, for as long as
 #: kube-scheduler waits.
@@ -43,15 +43,15 @@ SETTLED_S = 60.0
 class Stage(IntEnum):
     """How far a promise has come."""
 
-    TICKETED = 1
-    PASSED = 2
-    HELD = 3
-    COMMITTING = 4
-    DOUBTED = 5
+    RESERVED = 1
+    FILTERED = 2
+    WAITING = 3
+    BINDING = 4
+    UNKNOWN = 5
     BOUND = 6
 
 
-class Promise(NamedTuple):
+class Reservation(NamedTuple):
     """One pod's place on one node, *since_monotonic* at this stage."""
 
     pod: Pod
@@ -75,19 +75,19 @@ class Promise(NamedTuple):
     @property
     def is_ours_alone(self) -> bool:
         """Ask whether only we keep its room free: kube-scheduler does not count the pod there."""
-        return self.stage <= Stage.PASSED or self.stage is Stage.DOUBTED
+        return self.stage <= Stage.FILTERED or self.stage is Stage.UNKNOWN
 
     @property
     def is_sent(self) -> bool:
         """Ask whether its binding is on its way, or there."""
-        return self.stage is Stage.COMMITTING or self.stage is Stage.BOUND
+        return self.stage is Stage.BINDING or self.stage is Stage.BOUND
 
     @property
     def status(self) -> Status:
         """Give the status in which the plan sees the pod, which may be leaving already."""
-        return Status.ALLOCATED if self.stage <= Stage.PASSED else Status.BINDING
+        return Status.ALLOCATED if self.stage <= Stage.FILTERED else Status.BINDING
 
-    def is_beside(self, other: Promise) -> bool:
+    def is_beside(self, other: Reservation) -> bool:
         """Ask whether it takes the same room as *other* in the eyes of plan and kube-scheduler."""
         return (
             self.node == other.node
@@ -99,22 +99,22 @@ class Promise(NamedTuple):
         )
 
 
-class Turn(NamedTuple):
+class TableChanges(NamedTuple):
     """The promises at one moment, and how they differ from those of the turn before."""
 
     #: Gangs whose promises changed.
     touched: set[GangKey]
     #: (node, shape, +1 or -1) for every promise made and every one kept or withdrawn.
     steps: list[tuple[str, Shape, int]]
-    promises: dict[GangKey, dict[PodUid, Promise]]
+    reservations: dict[GangKey, dict[PodUid, Reservation]]
     #: How many seconds each gang must still wait.
     backoff: dict[GangKey, float]
 
 
-_NOBODY: dict[PodUid, Promise] = {}
+_NOBODY: dict[PodUid, Reservation] = {}
 
 
-class Inflight:
+class ReservationTable:
     """All promises, and the gangs that must not be tried for a while."""
 
     def __init__(
@@ -137,11 +137,11 @@ class Inflight:
         #: While it is held no promise is made, kept or withdrawn: for reading facts that belong
         #: together, with the methods that take no lock, in microseconds.
         self.still = threading.Lock()
-        self._by_uid: dict[PodUid, Promise] = {}
-        self._by_gang: dict[GangKey, dict[PodUid, Promise]] = {}
-        self._by_node: dict[str, dict[PodUid, Promise]] = {}
-        self._promised = Tally()
-        self._committed = Tally()
+        self._by_uid: dict[PodUid, Reservation] = {}
+        self._by_gang: dict[GangKey, dict[PodUid, Reservation]] = {}
+        self._by_node: dict[str, dict[PodUid, Reservation]] = {}
+        self._promised = NodeCounts()
+        self._committed = NodeCounts()
         #: How many are bound and not yet seen, by gang, and by gang and role.
         self._bound: dict[GangKey, int] = {}
         self._bound_roles: dict[tuple[GangKey, str], int] = {}
@@ -151,11 +151,11 @@ class Inflight:
         self._touched: set[GangKey] = set()
         self._steps: list[tuple[str, Shape, int]] = []
 
-    def of(self, uid: PodUid) -> Promise | None:
+    def of(self, uid: PodUid) -> Reservation | None:
         """Give the promise to a pod."""
         return self._by_uid.get(uid)
 
-    def of_gang(self, key: GangKey) -> tuple[Promise, ...]:
+    def of_gang(self, key: GangKey) -> tuple[Reservation, ...]:
         """Give the promises to a gang."""
         return tuple(self._by_gang.get(key, {}).values())
 
@@ -163,7 +163,7 @@ class Inflight:
         """Name the gangs to which something is promised."""
         return tuple(self._by_gang)
 
-    def on(self, node: str) -> tuple[Promise, ...]:
+    def on_node(self, node: str) -> tuple[Reservation, ...]:
         """Give the promises on *node*, as of now: the watch ends some at any moment."""
         return tuple(self._by_node.get(node, _NOBODY).values())
 
@@ -205,7 +205,7 @@ class Inflight:
         node: str,
         now: float,
         *,
-        stage: Stage = Stage.TICKETED,
+        stage: Stage = Stage.RESERVED,
         queue: str = "",
     ) -> bool:
         """Keep room for *pod* on *node*; False when it needs none, or is further on already.
@@ -216,13 +216,13 @@ class Inflight:
             known = self._by_uid.get(pod.uid)
             if not self._needs_a_place(pod.uid) or (known and known.stage > stage):
                 return False
-            self._put(Promise(pod, gang, node, stage, now, queue), known)
+            self._put(Reservation(pod, gang, node, stage, now, queue), known)
             if known is None:
                 place = (queue, pod.namespace)
                 self._spent[place] = self._spent.get(place, NOTHING) + pod.requests
             return True
 
-    def spent(self) -> Mapping[tuple[str, str], Resources]:
+    def mark_spent(self) -> Mapping[tuple[str, str], Resources]:
         """Give what was promised since the last turn, by queue and namespace."""
         with self.still:
             return dict(self._spent)
@@ -231,7 +231,11 @@ class Inflight:
         """Let two tickets change places; False when either has moved on."""
         with self.still:
             ours, theirs = self._by_uid.get(one), self._by_uid.get(other)
-            if not (ours and theirs) or theirs.stage > Stage.TICKETED or ours.stage > Stage.PASSED:
+            if (
+                not (ours and theirs)
+                or theirs.stage > Stage.RESERVED
+                or ours.stage > Stage.FILTERED
+            ):
                 return False
             self._put(ours._replace(node=theirs.node), ours)
             self._put(theirs._replace(node=ours.node), theirs)
@@ -241,7 +245,7 @@ class Inflight:
         """Give a pod another node; False when it has none, or its binding is on its way."""
         with self.still:
             known = self._by_uid.get(uid)
-            if known is None or known.stage >= Stage.COMMITTING:
+            if known is None or known.stage >= Stage.BINDING:
                 return False
             self._put(known._replace(node=node), known)
             return True
@@ -259,12 +263,12 @@ class Inflight:
                 return False
             node, pod = node or known.node, pod or known.pod
             since = known.since_monotonic if known.stage is stage else self._monotonic()
-            new = Promise(pod, known.gang, node, stage, since, known.queue)
+            new = Reservation(pod, known.gang, node, stage, since, known.queue)
             if new != known:
                 self._put(new, known)
             return True
 
-    def step_back(self, uid: PodUid, node: str) -> bool:
+    def revert(self, uid: PodUid, node: str) -> bool:
         """Make a ticket again of the room of a pod whose binding failed; False when it has none."""
         with self.still:
             known = self._by_uid.get(uid)
@@ -273,8 +277,8 @@ class Inflight:
             self._step_back(known, node)
             return True
 
-    def _step_back(self, known: Promise, node: str) -> None:
-        new = known._replace(node=node, stage=Stage.TICKETED)
+    def _step_back(self, known: Reservation, node: str) -> None:
+        new = known._replace(node=node, stage=Stage.RESERVED)
         self._put(new._replace(since_monotonic=self._monotonic()), known)
 
     def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
@@ -302,45 +306,45 @@ class Inflight:
             self._freed()
         return known is not None
 
-    def give_back(self, key: GangKey) -> int:
+    def expire(self, key: GangKey) -> int:
         """Give back the room of a gang that kube-scheduler does not count on yet."""
         with self.still:
-            unused = [each for each in self.of_gang(key) if each.stage <= Stage.PASSED]
+            unused = [each for each in self.of_gang(key) if each.stage <= Stage.FILTERED]
             for each in unused:
                 self._drop(each.uid)
         if unused:
             self._freed()
         return len(unused)
 
-    def give_all_back(self) -> None:
+    def release_all(self) -> None:
         """Give back all room that kube-scheduler does not count on yet."""
         for key in tuple(self._by_gang):
-            self.give_back(key)
+            self.expire(key)
 
-    def sighted(self, uid: PodUid) -> None:
+    def pod_scheduled(self, uid: PodUid) -> None:
         """Hear from the watch that a pod is on a node, or will never be."""
         if uid in self._by_uid:
             with self.still:
                 self._drop(uid)
 
-    def leaving(self, uid: PodUid) -> None:
+    def pod_deleting(self, uid: PodUid) -> None:
         """Hear that a pod is being deleted or left its gang; a waiting bind is told elsewhere."""
         if uid in self._by_uid:
             with self.still:  # or its binding could be sent between the look and the end
                 known = self._by_uid.get(uid)
-                if known is not None and known.stage <= Stage.PASSED:
+                if known is not None and known.stage <= Stage.FILTERED:
                     self._drop(uid)
 
-    def found_no_node(self, uid: PodUid, refusal: str) -> None:
+    def pod_unschedulable(self, uid: PodUid, refusal: str) -> None:
         """Hear that kube-scheduler found no node for a pod that filter had let pass.
 
         Not when it has come further since, or when *refusal* was its word before it passed.
         """
         with self.still:
             known = self._by_uid.get(uid)
-            if known is None or known.stage is not Stage.PASSED or known.pod.refusal == refusal:
+            if known is None or known.stage is not Stage.FILTERED or known.pod.refusal == refusal:
                 return
-            is_over = known.node == SOMEWHERE
+            is_over = known.node == ANY_NODE
             if is_over:
                 self._drop(uid)
             else:
@@ -348,11 +352,11 @@ class Inflight:
         if is_over:
             self._freed()
 
-    def drop_unsettled(self, each: Promise, now: float) -> bool:
+    def drop_unsettled(self, each: Reservation, now: float) -> bool:
         """Drop a bind that never came to be: sent long ago, and the pod is on no node."""
         # Whose watch is silent has not been told that it is not there.
         age = min(now, self._shown_until()) - each.since_monotonic
-        if each.stage < Stage.DOUBTED or age <= SETTLED_S:
+        if each.stage < Stage.UNKNOWN or age <= SETTLED_S:
             return False
         # Confirmed, but the pod is unknown: it came and went without our seeing it.
         if each.stage is Stage.BOUND and self._seen(each.uid) is not None:
@@ -376,7 +380,7 @@ class Inflight:
         now = self._monotonic()
         return any(until <= now for until in tuple(self._backoff.values()))
 
-    def turn(self, also: Iterable[GangKey] = ()) -> Turn:
+    def drain(self, also: Iterable[GangKey] = ()) -> TableChanges:
         """Give what changed since the last turn, and the promises of those gangs and of *also*."""
         with self.still:
             now = self._monotonic()
@@ -390,20 +394,20 @@ class Inflight:
             wanted = self._by_gang.keys() & touched.union(also)
             promises = {key: dict(self._by_gang[key]) for key in wanted}
             backoff = {key: until - now for key, until in self._backoff.items()}
-            return Turn(touched, steps, promises, backoff)
+            return TableChanges(touched, steps, promises, backoff)
 
-    def changes(self) -> Turn:
+    def changes(self) -> TableChanges:
         """Give what changed and no more: what was spent since the last turn counts still."""
         with self.still:
             touched, self._touched = self._touched, set()
             steps, self._steps = self._steps, []
-            return Turn(touched, steps, {}, {})
+            return TableChanges(touched, steps, {}, {})
 
     def _needs_a_place(self, uid: PodUid) -> bool:
         seen = self._seen(uid)
         return seen is None or (not seen.node and seen.status is Status.PENDING)
 
-    def _put(self, new: Promise, old: Promise | None) -> None:
+    def _put(self, new: Reservation, old: Reservation | None) -> None:
         if old is not None and new.is_beside(old):
             # The same room, counted the same way: nobody but the hooks has to know.
             self._by_uid[new.uid] = self._by_gang[new.gang][new.uid] = new
@@ -423,22 +427,22 @@ class Inflight:
             _step(self._bound, new.gang, 1)
             _step(self._bound_roles, (new.gang, new.pod.role), 1)
 
-    def _drop(self, uid: PodUid) -> Promise | None:
+    def _drop(self, uid: PodUid) -> Reservation | None:
         old = self._by_uid.pop(uid, None)
         if old is not None:
             self._count(old, -1)
             self._leave(old)
         return old
 
-    def _count(self, each: Promise, step: int) -> None:
-        if each.node == SOMEWHERE:
+    def _count(self, each: Reservation, step: int) -> None:
+        if each.node == ANY_NODE:
             return
         tally = self._promised if each.is_ours_alone else self._committed
         tally.count(each.node, each.pod.shape.requests, step)
         self._steps.append((each.node, each.pod.shape, step))
         self._changed(each.node)
 
-    def _leave(self, old: Promise) -> None:
+    def _leave(self, old: Reservation) -> None:
         members = self._by_gang[old.gang]
         del members[old.uid]
         if not members:
@@ -460,7 +464,7 @@ def _step(counts: dict[_Key, int], key: _Key, by: int) -> None:
         del counts[key]
 
 
-class Tally:
+class NodeCounts:
     """Sums of resources by node, replaced as whole values so that they are read without a lock."""
 
     def __init__(self) -> None:

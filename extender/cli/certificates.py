@@ -12,7 +12,7 @@ import click
 import yaml
 
 from extender import yaml_loader as documents
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.settings import Settings, is_loopback
 from extender.tls import hook_secret
 from extender.tls.issue import Authority, Pair
@@ -88,7 +88,7 @@ def certificates(
             _write(directory / f"{name}.key", pair.key, 0o600)
             _write(directory / f"{name}.crt", pair.certificate, 0o644)
     except OSError as error:
-        raise BadInput(f"{error.filename}: cannot be written: {error.strerror}") from error
+        raise InvalidInput(f"{error.filename}: cannot be written: {error.strerror}") from error
     if kubernetes_secrets:
         secrets = {f"{service}-tls": server, f"{service}-client": client}
         ca = authority.pair.certificate
@@ -108,7 +108,7 @@ def _kept(directory: Path) -> Authority:
             Pair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
         )
     except OSError as error:
-        raise BadInput(
+        raise InvalidInput(
             f"{error.filename}: cannot be read: {error.strerror}; --renew needs the CA's pair"
         ) from error
 
@@ -117,7 +117,7 @@ def _refuse_to_overwrite(directory: Path, force: bool) -> None:
     names = (f"{name}.{end}" for name in ("ca", "server", "client") for end in ("crt", "key"))
     there = [name for name in names if (directory / name).exists()]
     if there and not force:
-        raise BadInput(
+        raise InvalidInput(
             f"{directory} already has {', '.join(there)}; sign anew with --renew, or replace all"
             " with --force"
         )
@@ -180,21 +180,21 @@ def pair(written: Path, directory: Path) -> None:
             _write_pair(kept, told)
         _write_pair(directory / CONFIG_FILE, _with(configuration, told, written))
     except OSError as error:
-        raise BadInput(f"{error.filename}: cannot be written: {error.strerror}") from error
+        raise InvalidInput(f"{error.filename}: cannot be written: {error.strerror}") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         document = documents.load(path.read_text())
     except OSError as error:
-        raise BadInput(f"--scheduler-config {path} cannot be read: {error.strerror}") from error
+        raise InvalidInput(f"--scheduler-config {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"--scheduler-config {path} is not text") from error
-    except BadInput as error:
+        raise InvalidInput(f"--scheduler-config {path} is not text") from error
+    except InvalidInput as error:
         told = hook_secret.masked(str(error))
-        raise BadInput(f"--scheduler-config {path} is not YAML: {told}") from error
+        raise InvalidInput(f"--scheduler-config {path} is not YAML: {told}") from error
     if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
-        raise BadInput(f"--scheduler-config {path} is not a KubeSchedulerConfiguration")
+        raise InvalidInput(f"--scheduler-config {path} is not a KubeSchedulerConfiguration")
     return document
 
 
@@ -203,7 +203,7 @@ def _with(configuration: dict[str, Any], told: bytes, path: Path) -> bytes:
     entries = [each for each in configuration.get("extenders") or () if isinstance(each, dict)]
     beside = [each for each in entries if _is_beside(str(each.get("urlPrefix") or ""))]
     if not beside:
-        raise BadInput(f"{path} has no extender at http://127.0.0.1, so nobody would be told")
+        raise InvalidInput(f"{path} has no extender at http://127.0.0.1, so nobody would be told")
     for each in beside:
         each["urlPrefix"] = hook_secret.into(each["urlPrefix"], told)
     return yaml.safe_dump(configuration, sort_keys=False).encode()

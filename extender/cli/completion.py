@@ -15,7 +15,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from extender.cli.connect import Address, Whereabouts, reached
+from extender.cli.connect import Address, Target, connect
 from extender.cli.kubectl import current_namespace
 
 #: A person waits for it with a finger on the key; the object of click's context may say otherwise.
@@ -74,21 +74,21 @@ def queue_names(context: click.Context, _: click.Parameter, typed: str) -> list[
     return _matching(typed, _in_time(context, _whereabouts(context), names))
 
 
-def _whereabouts(context: click.Context) -> Whereabouts:
+def _whereabouts(context: click.Context) -> Target:
     names = ("ops_url", "kubeconfig", "context", "token_from")
     said = {name: context.params.get(name) or "" for name in names}
-    return Whereabouts(namespace=context.params.get("extender_namespace") or "", **said)
+    return Target(namespace=context.params.get("extender_namespace") or "", **said)
 
 
 def _in_time(
-    context: click.Context, where: Whereabouts, names: Callable[[Address], list[str]]
+    context: click.Context, where: Target, names: Callable[[Address], list[str]]
 ) -> list[str]:
     """Ask, but not for long; whoever cannot answer completes nothing and says nothing."""
     found: list[str] = []
 
     def look() -> None:
         try:
-            with reached(where, quietly=True) as address:
+            with connect(where, quietly=True) as address:
                 found.extend(names(address))
         except Exception:
             # A line of an error in the midst of what a person types helps nobody.

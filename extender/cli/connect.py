@@ -22,9 +22,9 @@ import urllib3
 from urllib3.util import wait_for_read
 
 from extender.cli.kubectl import Kubectl, Leader, find_leader, has_kubeconfig, kubeconfig_exists
-from extender.cli.output import tell
+from extender.cli.output import print_error
 from extender.doctor.reader import Page, ahead
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.kube import config
 from extender.kube.client import PlainConnection, TlsConnection
 from extender.settings import COMMAND_LINE_VARIABLES, Settings, check_environment, is_loopback
@@ -65,7 +65,7 @@ class Address:
 
 def check(url: str, flag: str, example: str) -> str:
     """Give *url* without its last slash, or say what is wrong with it."""
-    wrong = BadInput(f"{flag} {url!r} is not a URL; write it like {example}")
+    wrong = InvalidInput(f"{flag} {url!r} is not a URL; write it like {example}")
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
@@ -85,7 +85,9 @@ def is_open(url: str) -> bool:
         return False
 
 
-def ask(address: Address | str, *path: str, patience: Patience = _USUAL) -> tuple[int, Any]:
+def get_document(
+    address: Address | str, *path: str, patience: Patience = _USUAL
+) -> tuple[int, Any]:
     """Give the status and the document at `/api/v1/PATH`; `BadInput` says where we looked.
 
     The status is 200, or 404 with a document whose `error` is a sentence.
@@ -116,15 +118,15 @@ def read_page(address: Address, path: str, patience: Patience = _USUAL) -> Page:
         _check_let_in(page, address)
         return page
     except urllib3.exceptions.SSLError as error:
-        raise BadInput(_about_tls(error, address)) from error
+        raise InvalidInput(_about_tls(error, address)) from error
     except urllib3.exceptions.LocationValueError as error:
-        raise BadInput(f"{address} is not a URL: {error}") from error
+        raise InvalidInput(f"{address} is not a URL: {error}") from error
     except urllib3.exceptions.ProtocolError as error:
-        raise BadInput(_about_protocol(error, address)) from error
+        raise InvalidInput(_about_protocol(error, address)) from error
     except urllib3.exceptions.ReadTimeoutError as error:
-        raise BadInput(_about_no_end(address)) from error
+        raise InvalidInput(_about_no_end(address)) from error
     except urllib3.exceptions.HTTPError as error:
-        raise BadInput(
+        raise InvalidInput(
             f"no extender answers at {address}; forward its port, or name another with --ops-url"
         ) from error
 
@@ -138,12 +140,12 @@ def _check_let_in(page: Page, address: Address) -> None:
     except (msgspec.DecodeError, KeyError):
         return  # an extender says why; whoever this is, it is none
     if page.status == 401 and not address.token:
-        raise BadInput(
+        raise InvalidInput(
             f"the extender at {address} wants to know who reads (--ops-auth): send a token with"
             " --token-from kubeconfig, or --token-from FILE with one that"
             " `kubectl create token ACCOUNT` printed"
         )
-    raise BadInput(f"the extender at {address} does not let us in: {told}")
+    raise InvalidInput(f"the extender at {address} does not let us in: {told}")
 
 
 class _HeardPlain(PlainConnection):
@@ -201,7 +203,7 @@ def _body(answer: urllib3.BaseHTTPResponse, address: Address, most_bytes: int) -
     while chunk := answer.read1(1 << 20):
         body += chunk
         if len(body) > most_bytes:
-            raise BadInput(_about_no_end(address))
+            raise InvalidInput(_about_no_end(address))
     return bytes(body)
 
 
@@ -216,12 +218,12 @@ def _document(status: int, body: bytes, address: Address) -> Any:
         if status == 404:
             return found
         if status == 503:
-            raise BadInput(f"the extender at {address} cannot tell: {found['error']}")
+            raise InvalidInput(f"the extender at {address} cannot tell: {found['error']}")
     if isinstance(found, dict) and "Error" in found:
-        raise BadInput(
+        raise InvalidInput(
             f"{address} is the port of the hooks; ask the operations port, {DEFAULT_URL} by default"
         )
-    raise BadInput(f"what answers at {address} is not an extender")
+    raise InvalidInput(f"what answers at {address} is not an extender")
 
 
 def _about_no_end(address: Address) -> str:
@@ -253,7 +255,7 @@ _OPS_URL, _NAMESPACE, _TOKEN_FROM = COMMAND_LINE_VARIABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
+class Target:
     """What was said; empty is what was not."""
 
     ops_url: str = ""
@@ -273,7 +275,7 @@ class Whereabouts:
         return self.namespace or HOME
 
 
-def reach_options(command: Command) -> Command:
+def target_options(command: Command) -> Command:
     """Give *command* the flags that say where the extender is, as one argument `where`."""
 
     @wraps(command)
@@ -288,7 +290,7 @@ def reach_options(command: Command) -> Command:
     ) -> Any:
         # Here too a variable with a slip of the pen would otherwise be one that was not given.
         check_environment(os.environ)
-        where = Whereabouts(
+        where = Target(
             ops_url=ops_url,
             kubeconfig=kubeconfig,
             context=context,
@@ -349,13 +351,13 @@ _SENDABLE = re.compile(r"[\x21-\x7e]+")
 _LONGEST = 16 * 1024
 
 
-def read_token(where: Whereabouts, url: str = "") -> str:
+def read_token(where: Target, url: str = "") -> str:
     """Give the token to send, to *url* if somebody named one; no sentence ever has it in it."""
     if not where.token_from:
         return ""
     parts = urlsplit(url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise BadInput(
+        raise InvalidInput(
             f"{_FLAG} would send a token over plain http to {parts.netloc.rpartition('@')[2]}, and"
             " whoever is on the way could use it; write https, or forward the port"
         )
@@ -364,11 +366,11 @@ def read_token(where: Whereabouts, url: str = "") -> str:
     return _of_file(where.token_from)
 
 
-def _of_kubeconfig(where: Whereabouts) -> str:
+def _of_kubeconfig(where: Target) -> str:
     told = config.read(where.kubeconfig or None, where.context).token()
     scheme, _, token = (told or "").partition(" ")
     if scheme.lower() != "bearer":
-        raise BadInput(
+        raise InvalidInput(
             "the kubeconfig has no token: a client certificate or a password is good for the API"
             " server alone, which the extender cannot ask about it; let `kubectl create token"
             f" ACCOUNT` print one into a file, and name that with {_FLAG}"
@@ -382,9 +384,9 @@ def _of_file(path: str) -> str:
         with Path(path).expanduser().open("rb") as file:
             told = file.read(_LONGEST + 1).decode("latin-1").strip()
     except OSError as error:
-        raise BadInput(f"{_FLAG} {path} cannot be read: {error.strerror}") from error
+        raise InvalidInput(f"{_FLAG} {path} cannot be read: {error.strerror}") from error
     if len(told) > _LONGEST or not _SENDABLE.fullmatch(told):
-        raise BadInput(
+        raise InvalidInput(
             f"{_FLAG} {path} holds no token: it has to be one line of printable ASCII, as"
             " `kubectl create token ACCOUNT` prints it"
         )
@@ -395,7 +397,7 @@ _LOOPBACK = Address(DEFAULT_URL)
 
 
 @contextmanager
-def reached(where: Whereabouts, *, quietly: bool = False) -> Iterator[Address]:
+def connect(where: Target, *, quietly: bool = False) -> Iterator[Address]:
     """Give an address that leads to the extender while the block lasts.
 
     `BadInput` says where we looked and what would help. *quietly* leaves out on which of several
@@ -417,25 +419,25 @@ def reached(where: Whereabouts, *, quietly: bool = False) -> Iterator[Address]:
         yield Address(url, f"pod {pod.namespace}/{pod.name}", is_vouched_for=True, token=told)
 
 
-def _in_the_cluster(where: Whereabouts, quietly: bool) -> tuple[Kubectl, Leader] | None:
+def _in_the_cluster(where: Target, quietly: bool) -> tuple[Kubectl, Leader] | None:
     """Find the leader; None when it is loopback that should be asked."""
     kubectl = Kubectl(where.kubeconfig, where.context)
     try:
         if not kubeconfig_exists(where.kubeconfig):
             named = f"kubeconfig {where.kubeconfig} does not exist"
             unnamed = "there is no kubeconfig by $KUBECONFIG or at ~/.kube/config"
-            raise BadInput(named if where.kubeconfig else unnamed)
+            raise InvalidInput(named if where.kubeconfig else unnamed)
         return kubectl, find_leader(kubectl, where.home)
-    except BadInput as error:
+    except InvalidInput as error:
         # Whoever named a cluster does not want to hear of another one.
         if where.names_a_cluster:
             raise
         if not is_open(DEFAULT_URL):
-            raise BadInput(
+            raise InvalidInput(
                 f"no extender was found: {error}; and nobody listens at {DEFAULT_URL}; name the"
                 " cluster with --kubeconfig or --context, or the port with --ops-url"
             ) from error
         # In a pod loopback is where one looks first, and nobody has to be told.
         if has_kubeconfig() and not quietly:
-            tell(f"gang-extender: {error}; asking {DEFAULT_URL} instead")
+            print_error(f"gang-extender: {error}; asking {DEFAULT_URL} instead")
         return None

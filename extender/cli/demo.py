@@ -16,18 +16,25 @@ from rich.live import Live
 from rich.text import Text
 
 from extender import logs
-from extender.cli.demo_picture import LEAST_HEIGHT, LEAST_WIDTH, Head, Picture, Sight, look
+from extender.cli.demo_picture import (
+    LEAST_HEIGHT,
+    LEAST_WIDTH,
+    ClusterView,
+    Head,
+    Picture,
+    cluster_view,
+)
 from extender.cli.options import Seconds
 from extender.cli.output import Columns, Terminal, count, sealed
 from extender.demo.acts import ACTS, build_nodes
 from extender.demo.embedded import Embedded
 from extender.demo.form import GangForm, with_form
-from extender.demo.story import Act, ActOutcome, StoryBroken, Telling
+from extender.demo.story import Act, ActOutcome, ActRunner, ClaimFailed
 
 _FRAME_S = 0.1
 
 
-class Narrator(ABC):
+class DemoView(ABC):
     """Tells from `with` to the end of the block; may be used again."""
 
     def __init__(self, terminal: Terminal, embedded: Embedded) -> None:
@@ -53,7 +60,7 @@ class Narrator(ABC):
         return Text(f"{time.monotonic() - self._began:5.1f}s  ", style="dim")
 
 
-class Lines(Narrator):
+class TextView(DemoView):
     """For pipes, logs and terminals too small for a picture."""
 
     def __init__(self, terminal: Terminal, embedded: Embedded) -> None:
@@ -70,7 +77,7 @@ class Lines(Narrator):
         self._terminal.file.flush()
 
 
-class Painter(Narrator):
+class LiveView(DemoView):
     """For people: a thread of its own looks and draws."""
 
     def __init__(self, terminal: Terminal, embedded: Embedded) -> None:
@@ -111,20 +118,20 @@ class Painter(Narrator):
         while not self._over.wait(_FRAME_S):
             # A look that fails is followed by the next one; the story itself judges what is wrong.
             with suppress(Exception):
-                live.update(self.frame(look(self._embedded)), refresh=True)
+                live.update(self.frame(cluster_view(self._embedded)), refresh=True)
 
-    def frame(self, sight: Sight) -> RenderableType:
+    def frame(self, sight: ClusterView) -> RenderableType:
         """Draw what is seen now."""
         seconds = time.monotonic() - self._began
         head = Head(self._title, self._act, self._acts, self._embedded.address, seconds)
         return self._picture.draw(head, sight, [each.copy() for each in self._told])
 
 
-def narrator_for(terminal: Terminal, embedded: Embedded) -> Narrator:
+def view_for(terminal: Terminal, embedded: Embedded) -> DemoView:
     """Choose by what is looked at."""
     width, height = terminal.size
     has_room = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
-    return (Painter if terminal.is_terminal and has_room else Lines)(terminal, embedded)
+    return (LiveView if terminal.is_terminal and has_room else TextView)(terminal, embedded)
 
 
 @click.command()
@@ -164,16 +171,16 @@ def demo(speed: float, name: str | None, keep: bool) -> None:
     form = GangForm() if keep else None
     with Embedded(with_form(form)) as embedded:
         build_nodes(embedded.cluster)
-        narrator = narrator_for(terminal, embedded)
+        narrator = view_for(terminal, embedded)
         with narrator:
-            outcomes = _tell(acts, Telling(embedded, narrator.say, speed), narrator)
+            outcomes = _tell(acts, ActRunner(embedded, narrator.say, speed), narrator)
         _sum_up(terminal, outcomes, time.monotonic() - began)
         if form is not None:
             form.open(embedded.tenants)
             _stay(narrator, f"{embedded.address}{form.PATH}")
 
 
-def _tell(acts: Sequence[Act], telling: Telling, narrator: Narrator) -> list[ActOutcome]:
+def _tell(acts: Sequence[Act], telling: ActRunner, narrator: DemoView) -> list[ActOutcome]:
     outcomes = []
     for number, act in enumerate(acts, 1):
         narrator.begin(f"act {number} of {len(acts)}: {act.title}", number, len(acts))
@@ -194,7 +201,7 @@ def _sum_up(terminal: Terminal, outcomes: Sequence[ActOutcome], seconds: float) 
     claims = sum(len(each.claims) for each in outcomes)
     if broken:
         why = "; ".join(f"{each.act.name}: {each.broken}" for each in broken)
-        raise StoryBroken(
+        raise ClaimFailed(
             f"the demo did not come out as told: {why}; run it again, or report it with its output"
         )
     terminal.lay_out(
@@ -205,7 +212,7 @@ def _sum_up(terminal: Terminal, outcomes: Sequence[ActOutcome], seconds: float) 
     )
 
 
-def _stay(narrator: Narrator, address: str) -> None:
+def _stay(narrator: DemoView, address: str) -> None:
     """Let people submit gangs until they have enough."""
     with narrator:
         narrator.begin("your turn", 0, 0)

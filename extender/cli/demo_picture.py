@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from extender.cli.output import cell, wrap
+from extender.cli.output import safe_text, wrap
 from extender.demo import objects
 from extender.demo.cluster import Object
 from extender.demo.embedded import Embedded
@@ -19,7 +19,7 @@ from extender.text import clean
 _CPU, _MEMORY = "cpu", "memory"
 
 
-class Brick(NamedTuple):
+class PodCell(NamedTuple):
     """A pod on a node, or on its way there."""
 
     gang: str
@@ -28,16 +28,16 @@ class Brick(NamedTuple):
     is_held: bool
 
 
-class SeenNode(NamedTuple):
+class NodeView(NamedTuple):
     """A node; *cpu* and *memory* are what it has, a seat's are in the same units."""
 
     name: str
     cpu: float
     memory: float
-    seats: tuple[Brick, ...]
+    seats: tuple[PodCell, ...]
 
 
-class SeenQueue(NamedTuple):
+class QueueView(NamedTuple):
     """A queue, as parts of the cluster: of the resource of which it has, is due or wants most."""
 
     name: str
@@ -47,7 +47,7 @@ class SeenQueue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenGang:
+class GangView:
     """A gang: how many of its pods run, are held, and wait; and why."""
 
     name: str
@@ -67,15 +67,15 @@ class SeenGang:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ClusterView:
     """One look."""
 
-    nodes: tuple[SeenNode, ...] = ()
-    queues: tuple[SeenQueue, ...] = ()
-    gangs: tuple[SeenGang, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    queues: tuple[QueueView, ...] = ()
+    gangs: tuple[GangView, ...] = ()
 
 
-def look(embedded: Embedded) -> Sight:
+def cluster_view(embedded: Embedded) -> ClusterView:
     """Look at the cluster itself for what is, and at the plan for why."""
     plan, assumed = embedded.plan(), embedded.assumed
     nodes, pods = embedded.cluster.all("Node"), embedded.cluster.all("Pod")
@@ -85,21 +85,21 @@ def look(embedded: Embedded) -> Sight:
         on, held_for = pod["spec"].get("nodeName"), assumed.get(pod["metadata"]["uid"])
         if on or held_for:
             placed.setdefault(on or held_for or "", []).append((pod, not on))
-    return Sight(
+    return ClusterView(
         tuple(_node(each, placed.get(each["metadata"]["name"], ())) for each in nodes),
         tuple(_queue(each, whole) for each in plan["queues"] if _is_shown(each)),
         tuple(_gangs(embedded.cluster.all("PodGroup"), pods, assumed, plan)),
     )
 
 
-def _node(node: Object, placed: Iterable[tuple[Object, bool]]) -> SeenNode:
+def _node(node: Object, placed: Iterable[tuple[Object, bool]]) -> NodeView:
     seats = []
     for pod, is_held in placed:
         asks = Resources.parse(pod["spec"]["containers"][0]["resources"]["requests"])
         gang = objects.gang_of(pod) or pod["metadata"]["name"]
-        seats.append(Brick(gang, asks.amount(_CPU), asks.amount(_MEMORY), is_held))
+        seats.append(PodCell(gang, asks.amount(_CPU), asks.amount(_MEMORY), is_held))
     has = _has(node)
-    return SeenNode(
+    return NodeView(
         node["metadata"]["name"],
         has.amount(_CPU),
         has.amount(_MEMORY),
@@ -116,12 +116,12 @@ def _is_shown(queue: Mapping[str, Any]) -> bool:
     return bool(queue["name"] not in ("default", "root") or queue["requested"])
 
 
-def _queue(queue: Mapping[str, Any], whole: Resources) -> SeenQueue:
+def _queue(queue: Mapping[str, Any], whole: Resources) -> QueueView:
     def part(word: str) -> float:
         amounts = Resources.parse(queue[word])
         return max(amounts.amount(each) / max(1, whole.amount(each)) for each in (_CPU, _MEMORY))
 
-    return SeenQueue(queue["name"], part("allocated"), part("deserved"), part("requested"))
+    return QueueView(queue["name"], part("allocated"), part("deserved"), part("requested"))
 
 
 def _gangs(
@@ -129,7 +129,7 @@ def _gangs(
     pods: Iterable[Object],
     assumed: Mapping[str, str],
     plan: Mapping[str, Any],
-) -> Iterable[SeenGang]:
+) -> Iterable[GangView]:
     told = {each["name"]: each for each in plan["gangs"]}
     members: dict[str, list[Object]] = {}
     for pod in pods:
@@ -143,7 +143,7 @@ def _gangs(
         verdict = told.get(name)
         why = f"{verdict['reason']}: {verdict['message']}" if verdict else "just created"
         spec = group["spec"]
-        yield SeenGang(
+        yield GangView(
             *(name, spec.get("queue", ""), spec["minMember"], runs, held),
             len(ours) - runs - held,
             why,
@@ -202,7 +202,7 @@ class Picture:
         self._has_colours = not console.no_color and console.color_system is not None
         self._paints: dict[str, str] = {"red": _PAINTS[0], "blue": _PAINTS[1]}
 
-    def draw(self, head: Head, sight: Sight, told: Sequence[Text]) -> RenderableType:
+    def draw(self, head: Head, sight: ClusterView, told: Sequence[Text]) -> RenderableType:
         """Give a frame that fills the terminal as it is now, and not a line more."""
         width, height = self._console.size
         air = [Text()] if height >= _AIRY else []
@@ -224,7 +224,7 @@ class Picture:
     def _head(self, head: Head, width: int) -> Iterator[Text]:
         yield _apart(
             Text("gang-extender demo", style="bold"),
-            cell(head.address, style="underline cyan"),
+            safe_text(head.address, style="underline cyan"),
             width,
         )
         steps = Text()
@@ -236,7 +236,7 @@ class Picture:
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────
 
-    def _nodes(self, nodes: Sequence[SeenNode], width: int) -> Iterator[Text]:
+    def _nodes(self, nodes: Sequence[NodeView], width: int) -> Iterator[Text]:
         bar = (width - _NAME - 2) // 2
         yield _head_of("nodes", _NAME).append("cpu".ljust(bar + 2)).append("memory")
         for node in nodes:
@@ -246,7 +246,7 @@ class Picture:
             amounts = [each.memory for each in node.seats]
             yield line.append_text(self._bar(node, bar, amounts, node.memory))
 
-    def _bar(self, node: SeenNode, width: int, amounts: Sequence[float], whole: float) -> Text:
+    def _bar(self, node: NodeView, width: int, amounts: Sequence[float], whole: float) -> Text:
         """Draw the seats as bricks, as wide as their part of the node."""
         bar, taken = Text(), 0.0
         for seat, amount in zip(node.seats, amounts, strict=True):
@@ -255,7 +255,7 @@ class Picture:
             bar.append_text(self._brick(seat, round(taken / whole * width) - begin))
         return bar.append(self._letters.free * (width - len(bar)), style="dim")
 
-    def _brick(self, seat: Brick, width: int) -> Text:
+    def _brick(self, seat: PodCell, width: int) -> Text:
         seat = seat._replace(gang=clean(seat.gang))
         if width < 2:
             return Text(seat.gang[:width])
@@ -277,7 +277,7 @@ class Picture:
 
     # ── queues ────────────────────────────────────────────────────────────────────────────
 
-    def _queues(self, queues: Sequence[SeenQueue], width: int) -> Iterator[Text]:
+    def _queues(self, queues: Sequence[QueueView], width: int) -> Iterator[Text]:
         said = 23
         bar, letters = width - _NAME - said, self._letters
         legend = Text(style="dim")
@@ -291,7 +291,7 @@ class Picture:
                 line.append_text(self._of_queue(queue, (at + 0.5) / bar, 0.5 / bar))
             yield line.append(f"  uses {queue.used:4.0%}, due {queue.due:4.0%}")
 
-    def _of_queue(self, queue: SeenQueue, part: float, near: float) -> Text:
+    def _of_queue(self, queue: QueueView, part: float, near: float) -> Text:
         letters = self._letters
         if queue.due and abs(min(queue.due, 1 - near) - part) <= near:
             return Text(letters.due, style="bold")
@@ -305,7 +305,7 @@ class Picture:
 
     # ── gangs ─────────────────────────────────────────────────────────────────────────────
 
-    def _gangs(self, gangs: Sequence[SeenGang], width: int, most: int) -> Iterator[Text]:
+    def _gangs(self, gangs: Sequence[GangView], width: int, most: int) -> Iterator[Text]:
         letters = self._letters
         legend = f"{letters.runs} runs  {letters.held} held  {letters.waits} waits"
         yield _head_of("gangs", _NAME).append(legend, style="dim")
@@ -318,20 +318,20 @@ class Picture:
         for _ in range(most - max(len(shown) + (len(shown) < len(gangs)), 0)):
             yield Text()
 
-    def _gang(self, gang: SeenGang, dots: int) -> Text:
+    def _gang(self, gang: GangView, dots: int) -> Text:
         letters, line = self._letters, Text()
         paint = self._paint(gang.name).split(" on ")[1] if self._has_colours else ""
-        line.append(f"{cell(gang.name).plain[: _NAME - 1]:<{_NAME}}", style=f"bold {paint}")
+        line.append(f"{safe_text(gang.name).plain[: _NAME - 1]:<{_NAME}}", style=f"bold {paint}")
         counts = ((gang.runs, letters.runs), (gang.held, letters.held), (gang.waits, letters.waits))
         if _dots(gang) <= _MOST_DOTS:
             line.append("".join(letter * count for count, letter in counts), style=paint)
         else:
             line.append(" ".join(f"{count}{letter}" for count, letter in counts if count))
         line.append(" " * max(1, _NAME + min(dots, _MOST_DOTS) + 2 - len(line)))
-        line.append(f"{cell(gang.queue).plain[:6]:<6} ", style="dim")
+        line.append(f"{safe_text(gang.queue).plain[:6]:<6} ", style="dim")
         line.append(f"{gang.stands:<6}", style=_STANDS[gang.stands])
         if gang.stands == "waits":
-            line.append_text(cell(gang.why))
+            line.append_text(safe_text(gang.why))
         return line
 
     # ── the story ─────────────────────────────────────────────────────────────────────────
@@ -350,7 +350,7 @@ class Picture:
         return lines[:most]
 
 
-def _dots(gang: SeenGang) -> int:
+def _dots(gang: GangView) -> int:
     return gang.runs + gang.held + gang.waits
 
 
@@ -359,7 +359,7 @@ def _head_of(name: str, width: int) -> Text:
 
 
 def _named(name: str) -> Text:
-    return Text(f"{cell(name).plain[: _NAME - 1]:<{_NAME}}")
+    return Text(f"{safe_text(name).plain[: _NAME - 1]:<{_NAME}}")
 
 
 def _apart(left: Text, right: Text, width: int) -> Text:

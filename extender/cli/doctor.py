@@ -11,17 +11,17 @@ from typing import Any
 import click
 from rich.text import Text
 
-from extender.cli.connect import Whereabouts, reach_options, reached, read_page
+from extender.cli.connect import Target, connect, read_page, target_options
 from extender.cli.kubectl import kubeconfig_exists
-from extender.cli.output import Terminal, count, output_option, show
+from extender.cli.output import Terminal, count, output_option, print_document
 from extender.cli.schema import document
 from extender.doctor import scheduler_config
-from extender.doctor.checks import catch
-from extender.doctor.collect import Wanted, look
-from extender.doctor.facts import Caught, Seen, Severity
+from extender.doctor.checks import run_checks
+from extender.doctor.collect import Sources, collect
+from extender.doctor.facts import ClusterFacts, Problem, Severity
 from extender.doctor.reader import Read
-from extender.errors import BadInput
-from extender.kube.client import Access
+from extender.errors import InvalidInput
+from extender.kube.client import ApiClient
 from extender.text import clean
 
 Document = dict[str, Any]
@@ -30,7 +30,7 @@ _COLOURS = {Severity.TRAP: "red", Severity.HINT: "yellow"}
 
 
 @click.command()
-@reach_options
+@target_options
 @click.option(
     "--scheduler-config",
     "scheduler_configs",
@@ -55,7 +55,7 @@ _COLOURS = {Severity.TRAP: "red", Severity.HINT: "yellow"}
 @click.option("--offline", is_flag=True, help="Look at no cluster: only at what other flags name.")
 @output_option
 def doctor(
-    where: Whereabouts,
+    where: Target,
     scheduler_configs: tuple[Path, ...],
     ca_file: Path | None,
     cert_file: Path | None,
@@ -68,14 +68,16 @@ def doctor(
     there are traps, 2 when there are none in what could be looked at, but not all could.
     """
     if offline and not (scheduler_configs or where.ops_url):
-        raise BadInput("--offline leaves nothing to look at; name --scheduler-config or --ops-url")
+        raise InvalidInput(
+            "--offline leaves nothing to look at; name --scheduler-config or --ops-url"
+        )
     documents = [(path, scheduler_config.configuration(path)) for path in scheduler_configs]
     # A file by itself is looked at also where no cluster is known.
     away = offline or bool(documents and not where.names_a_cluster and not kubeconfig_exists())
     with ExitStack() as ways:
-        seen = look(
-            Wanted(
-                access=None if away else partial(Access.load, where.kubeconfig, where.context),
+        seen = collect(
+            Sources(
+                access=None if away else partial(ApiClient.load, where.kubeconfig, where.context),
                 namespace=where.namespace,
                 configurations=documents,
                 ca_file=ca_file,
@@ -84,29 +86,29 @@ def doctor(
             )
         )
     if not (seen.is_cluster or seen.configurations or seen.said):
-        raise BadInput("; ".join(f"{each.what}: {each.why}" for each in seen.unseen))
-    caught = catch(seen)
-    show(
+        raise InvalidInput("; ".join(f"{each.what}: {each.why}" for each in seen.unseen))
+    caught = run_checks(seen)
+    print_document(
         diagnosis(seen, caught),
         output,
         lambda: Terminal().lay_out(page(seen, caught)),
     )
-    sys.exit(code(seen, caught))
+    sys.exit(exit_code(seen, caught))
 
 
-def _way(ways: ExitStack, where: Whereabouts) -> tuple[Read, str]:
-    address = ways.enter_context(reached(where, quietly=True))
+def _way(ways: ExitStack, where: Target) -> tuple[Read, str]:
+    address = ways.enter_context(connect(where, quietly=True))
     return partial(read_page, address), str(address)
 
 
-def code(seen: Seen, caught: list[Caught]) -> int:
+def exit_code(seen: ClusterFacts, caught: list[Problem]) -> int:
     """Give the exit code: traps count more than what was not seen, and hints not at all."""
     if any(each.trap.severity is Severity.TRAP for each in caught):
         return 1
     return 2 if seen.unseen else 0
 
 
-def diagnosis(seen: Seen, caught: list[Caught]) -> Document:
+def diagnosis(seen: ClusterFacts, caught: list[Problem]) -> Document:
     """Give it for a program."""
     found = [
         {
@@ -123,7 +125,7 @@ def diagnosis(seen: Seen, caught: list[Caught]) -> Document:
     return document("Diagnosis", {"found": found, "not_looked_at": missed})
 
 
-def page(seen: Seen, caught: list[Caught]) -> Text:
+def page(seen: ClusterFacts, caught: list[Problem]) -> Text:
     """Write a paragraph for each trap, then what was not looked at."""
     text = Text()
     for each in caught:
@@ -139,7 +141,7 @@ def page(seen: Seen, caught: list[Caught]) -> Text:
     return text.append(_sum(seen, caught), style="dim")
 
 
-def _sum(seen: Seen, caught: list[Caught]) -> str:
+def _sum(seen: ClusterFacts, caught: list[Problem]) -> str:
     traps = sum(each.trap.severity is Severity.TRAP for each in caught)
     said = [count(traps, "trap")] * bool(traps)
     said += [count(len(caught) - traps, "hint")] * (len(caught) > traps)

@@ -10,16 +10,16 @@ import click
 from rich.text import Text
 
 from extender.cli.completion import gang_names
-from extender.cli.connect import Whereabouts, reach_options, reached
-from extender.cli.options import named, namespace_option
+from extender.cli.connect import Target, connect, target_options
+from extender.cli.options import namespace_option, object_name
 from extender.cli.output import (
     Columns,
     Terminal,
-    cell,
     coloured,
     count,
-    show,
-    tell,
+    print_document,
+    print_error,
+    safe_text,
     wide_output_option,
 )
 from extender.cli.schema import document, explanation
@@ -35,9 +35,9 @@ _ASKED_AGAIN = 30
 @click.command()
 @click.argument("gang", metavar="GANG", shell_complete=gang_names)
 @namespace_option
-@reach_options
+@target_options
 @wide_output_option
-def explain(gang: str, namespace: str, where: Whereabouts, output: str) -> None:
+def explain(gang: str, namespace: str, where: Target, output: str) -> None:
     """Say why a gang waits, and what would let it start.
 
     GANG is the name of a PodGroup or of a pod, also written podgroup/NAME, pod/NAME or
@@ -45,8 +45,8 @@ def explain(gang: str, namespace: str, where: Whereabouts, output: str) -> None:
 
     Exit code 1 when there is no such gang.
     """
-    meant = named(gang, namespace, where)
-    with reached(where) as address:
+    meant = object_name(gang, namespace, where)
+    with connect(where) as address:
         told = explanation(address, meant)
         # Where thousands wait, what would let one of them start is not known at once.
         for _ in range(_ASKED_AGAIN):
@@ -58,16 +58,16 @@ def explain(gang: str, namespace: str, where: Whereabouts, output: str) -> None:
         what = {"gang": "there is no gang", "pod": "there is no pod of ours"}
         said = what.get(meant.kind, "there is no gang and no pod of ours by the name")
         listing = f"`gang-extender gangs -n {meant.namespace}` lists what there is"
-        tell(f"gang-extender: {said} {meant}; {listing}")
+        print_error(f"gang-extender: {said} {meant}; {listing}")
         sys.exit(1)
-    show(
+    print_document(
         document("Explanation", told),
         output,
-        lambda: lay_out(told, Terminal(), is_wide=output == "wide"),
+        lambda: print_explanation(told, Terminal(), is_wide=output == "wide"),
     )
 
 
-def lay_out(told: Document, terminal: Terminal, *, is_wide: bool = False) -> None:
+def print_explanation(told: Document, terminal: Terminal, *, is_wide: bool = False) -> None:
     """Print an explanation."""
     for part in page(told, is_wide=is_wide):
         if isinstance(part, Columns):
@@ -110,7 +110,7 @@ def _rest(lines: list[str]) -> list[str]:
 
 def _head(told: Document) -> Text:
     text = Text()
-    text.append_text(cell(f"{told['namespace']}/{told['name']}", style="bold"))
+    text.append_text(safe_text(f"{told['namespace']}/{told['name']}", style="bold"))
     text.append("  ").append_text(coloured(told["verdict"]))
     if told["lasted_s"] is not None:
         # Who is admitted has stopped waiting as far as we can do anything about it. An extender
@@ -118,11 +118,11 @@ def _head(told: Document) -> Text:
         waited = told["verdict"] == "admitted" and "reason_lasted_s" in told
         word = "after" if waited else "for"
         text.append(f" {word} {_duration(told['lasted_s'])}", style="dim")
-    text.append("\n").append_text(cell(told["reason"]))
+    text.append("\n").append_text(safe_text(told["reason"]))
     lasted_s, reason_s = told["lasted_s"], told.get("reason_lasted_s")
     if reason_s is not None and _duration(reason_s) != _duration(lasted_s):
         text.append(f" for {_duration(reason_s)}", style="dim")
-    return text.append_text(cell(f": {told['message']}"))
+    return text.append_text(safe_text(f": {told['message']}"))
 
 
 def _facts(told: Document) -> Columns:
@@ -146,13 +146,13 @@ def _facts(told: Document) -> Columns:
 
 def _need(need: Document) -> Text:
     members = count(need["members"], "member")
-    text = cell(f"needs nodes for {members} of {_amounts(need['each'])} each; ")
+    text = safe_text(f"needs nodes for {members} of {_amounts(need['each'])} each; ")
     text.append(f"{need['slots']} fit now, {need['empty_slots']} on an empty cluster")
     for word, nodes in need["obstacles"].items():
-        text.append("\n").append_text(cell(f"  {count(nodes, 'node')} {word}", style="dim"))
+        text.append("\n").append_text(safe_text(f"  {count(nodes, 'node')} {word}", style="dim"))
     for near in need["nearest"]:
         lacks = f"  {near['node']} lacks {_amounts(near['lacks'])}"
-        text.append("\n").append_text(cell(lacks, style="dim"))
+        text.append("\n").append_text(safe_text(lacks, style="dim"))
     return text
 
 
@@ -161,7 +161,7 @@ def _list(title: str, lines: list[str]) -> list[Text | Columns]:
         return []
     text = Text(title, style="bold")
     for line in lines:
-        text.append("\n").append_text(cell(f"  {line}", style="not bold"))
+        text.append("\n").append_text(safe_text(f"  {line}", style="not bold"))
     return [text]
 
 

@@ -26,7 +26,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender import yaml_loader
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.kube.write.leader import LABEL
 
 #: Of one request; a cluster that is not there is found out soon.
@@ -61,14 +61,14 @@ class Kubectl:
             )
         except subprocess.TimeoutExpired as error:
             # What it asks of a person is not seen here.
-            raise BadInput(
+            raise InvalidInput(
                 f"kubectl did not answer within {_COMMAND_S:g} s; if it wants you to log in, do so"
                 " first, with `kubectl get pods`"
             ) from error
         except OSError as error:
-            raise BadInput(f"kubectl cannot be run: {error.strerror}") from error
+            raise InvalidInput(f"kubectl cannot be run: {error.strerror}") from error
         if ran.returncode != 0:
-            raise BadInput(_sentence(ran.stderr))
+            raise InvalidInput(_sentence(ran.stderr))
         return ran.stdout
 
     @contextmanager
@@ -87,17 +87,17 @@ class Kubectl:
                     preexec_fn=_end_with_parent if sys.platform == "linux" else None,
                 )
             except OSError as error:
-                raise BadInput(f"kubectl cannot be run: {error.strerror}") from error
+                raise InvalidInput(f"kubectl cannot be run: {error.strerror}") from error
             with _ended(child):
                 port_there = _port(child, told)
                 if port_there is None:
-                    raise BadInput(_sentence(_all(complained)))
+                    raise InvalidInput(_sentence(_all(complained)))
                 yield port_there
 
     def _command(self, *words: str) -> list[str]:
         found = shutil.which("kubectl")
         if found is None:
-            raise BadInput("kubectl is not on the PATH, and leads to the extender's pod")
+            raise InvalidInput("kubectl is not on the PATH, and leads to the extender's pod")
         return [found, *self._flags, *words]
 
 
@@ -194,11 +194,11 @@ def find_leader(kubectl: Kubectl, namespace: str) -> Leader:
         where = f"namespace {namespace} has no pod with the label {OURS}"
         mend = f"they are in {elsewhere}, so say" if elsewhere else "if it is in another, say"
         other = elsewhere.split(", ")[0] or "NAMESPACE"
-        raise BadInput(f"{where}; {mend} --extender-namespace {other}")
+        raise InvalidInput(f"{where}; {mend} --extender-namespace {other}")
     leader = choose(pods)
     if leader is None:
         states = ", ".join(sorted(f"{_name(pod)} {_phase(pod)}" for pod in pods))
-        raise BadInput(
+        raise InvalidInput(
             f"no extender runs in namespace {namespace}: {states}; see"
             f" kubectl describe pods -n {namespace} -l {OURS}"
         )
@@ -229,7 +229,7 @@ def _elsewhere(kubectl: Kubectl) -> str:
     """Name the namespaces that have such pods; whoever may not look there learns nothing."""
     try:
         found = _items(kubectl.read(f"/api/v1/pods?labelSelector={quote(OURS)}"))
-    except BadInput:
+    except InvalidInput:
         return ""
     return ", ".join(sorted({pod["metadata"]["namespace"] for pod in found}))
 
@@ -238,7 +238,7 @@ def _items(body: bytes) -> list[Object]:
     try:
         return list(msgspec.json.decode(body)["items"])
     except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
-        raise BadInput("kubectl reached something that is no API server") from error
+        raise InvalidInput("kubectl reached something that is no API server") from error
 
 
 def _name(pod: Object) -> str:
@@ -310,7 +310,7 @@ def _paths(kubeconfig: str) -> list[Path]:
 def _files(kubeconfig: str) -> Iterator[Mapping[str, Any]]:
     for path in _paths(kubeconfig):
         if kubeconfig and not path.exists():
-            raise BadInput(f"kubeconfig {path} does not exist")
+            raise InvalidInput(f"kubeconfig {path} does not exist")
         if path.exists():
             yield _read(path)
 
@@ -319,11 +319,11 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         found = yaml_loader.load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadInput(f"kubeconfig {path} cannot be read: {error.strerror}") from error
-    except (BadInput, UnicodeDecodeError) as error:
-        raise BadInput(f"kubeconfig {path} is not YAML") from error
+        raise InvalidInput(f"kubeconfig {path} cannot be read: {error.strerror}") from error
+    except (InvalidInput, UnicodeDecodeError) as error:
+        raise InvalidInput(f"kubeconfig {path} is not YAML") from error
     if found is not None and not isinstance(found, Mapping):
-        raise BadInput(f"kubeconfig {path} is not a kubeconfig")
+        raise InvalidInput(f"kubeconfig {path} is not a kubeconfig")
     return found or {}
 
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from extender.cli import schema
-from extender.cli.connect import Whereabouts, reach_options, reached
+from extender.cli.connect import Target, connect, target_options
 from extender.cli.options import (
     Filter,
     Seconds,
@@ -27,15 +27,15 @@ from extender.cli.options import (
 from extender.cli.output import (
     Columns,
     Terminal,
-    cell,
     coloured,
+    print_document,
+    print_error,
+    safe_text,
     sealed,
-    show,
-    tell,
     wide_output_option,
 )
 from extender.cli.schema import document
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 
 Document = dict[str, Any]
 
@@ -44,26 +44,26 @@ Document = dict[str, Any]
 @namespace_option
 @all_namespaces_option
 @filter_options
-@reach_options
+@target_options
 @wide_output_option
-def gangs(
-    namespace: str, all_namespaces: bool, where: Whereabouts, output: str, **choice: Any
-) -> None:
+def gangs(namespace: str, all_namespaces: bool, where: Target, output: str, **choice: Any) -> None:
     """List gangs, where they stand and why.
 
     Those of the namespace of the kubeconfig's context, of the one that is named, or of all.
     """
     chosen = "" if all_namespaces else checked(namespace) or in_use(where)
     choose = wanted(chosen, **choice)
-    with reached(where) as address:
+    with connect(where) as address:
         found = choose.of(schema.plan(address)["gangs"])
-    show(document("GangList", {"items": found}), output, lambda: _print(found, chosen, output))
+    print_document(
+        document("GangList", {"items": found}), output, lambda: _print(found, chosen, output)
+    )
 
 
 def _print(found: list[Document], namespace: str, output: str) -> None:
     if not found:
         place = f"namespace {namespace}" if namespace else "any namespace"
-        tell(f"no such gangs in {place}")
+        print_error(f"no such gangs in {place}")
         return
     table(found, with_namespace=not namespace, is_wide=output == "wide").print(Terminal())
 
@@ -92,14 +92,16 @@ _NUMBERS = ("WEIGHT", "SHARE", "WAITING", "RUNNING")
 
 
 @click.command()
-@reach_options
+@target_options
 @wide_output_option
-def queues(where: Whereabouts, output: str) -> None:
+def queues(where: Target, output: str) -> None:
     """List queues, what they deserve, use and want, and how many gangs wait in them."""
-    with reached(where) as address:
+    with connect(where) as address:
         found = counted(schema.plan(address))
     listing = document("QueueList", {"items": found})
-    show(listing, output, lambda: _table(found, is_wide=output == "wide").print(Terminal()))
+    print_document(
+        listing, output, lambda: _table(found, is_wide=output == "wide").print(Terminal())
+    )
 
 
 def counted(plan: Document) -> list[Document]:
@@ -153,7 +155,7 @@ _SCREENFUL = 30
 )
 @all_namespaces_option
 @filter_options
-@reach_options
+@target_options
 @wide_output_option
 @click.option("--once", is_flag=True, help="Print one picture and end, as in a pipe.")
 @click.option("--every-s", default=1.0, show_default=True, type=Seconds(min=0.1), help="Seconds.")
@@ -165,7 +167,7 @@ _SCREENFUL = 30
 def top(
     namespace: str,
     all_namespaces: bool,
-    where: Whereabouts,
+    where: Target,
     output: str,
     once: bool,
     every_s: float,
@@ -180,11 +182,11 @@ def top(
     choose = wanted("" if all_namespaces else checked(namespace), **choice)
     terminal, is_wide = Terminal(), output == "wide"
     most = gangs if gangs is not None or not terminal.is_terminal else _SCREENFUL
-    with reached(where) as address:
+    with connect(where) as address:
         first = _look(address, choose)
     if once or output in ("json", "yaml") or not terminal.is_terminal:
         lines = _lines(first, most, terminal, is_wide=is_wide)
-        show(document("Picture", first), output, lambda: terminal.lay_out(*lines))
+        print_document(document("Picture", first), output, lambda: terminal.lay_out(*lines))
         return
     with suppress(KeyboardInterrupt), Live(console=terminal, screen=True) as live:
         for frame in frames(where, choose, most, terminal, is_wide=is_wide):
@@ -193,7 +195,7 @@ def top(
 
 
 def frames(
-    where: Whereabouts,
+    where: Target,
     choose: Filter,
     gangs: int | None,
     terminal: Terminal,
@@ -203,13 +205,13 @@ def frames(
     """Give one picture after the other; an extender that restarts or moves does not end them."""
     while True:
         try:
-            with reached(where, quietly=True) as address:
+            with connect(where, quietly=True) as address:
                 while True:
                     seen = _look(address, choose)
                     lines = _lines(seen, gangs, terminal, is_wide=is_wide)
                     yield Group(*map(sealed, lines))
-        except BadInput as error:
-            yield cell(error, style="red")
+        except InvalidInput as error:
+            yield safe_text(error, style="red")
 
 
 def _look(address: Any, choose: Filter) -> Document:
@@ -232,7 +234,7 @@ def _lines(
     yield Text()
     yield from _gangs(plan["gangs"][:gangs]).lines(terminal, width)
     for each in _mute(plan):
-        yield cell(f"scheduler {each['name']}: {each['complaint']}", style="red")
+        yield safe_text(f"scheduler {each['name']}: {each['complaint']}", style="red")
     hidden = len(plan["gangs"]) - len(plan["gangs"][:gangs])
     if hidden:
         yield Text(f"and {hidden} more gangs", style="dim")
@@ -282,9 +284,9 @@ def _shares(plan: Document) -> Columns:
 
 def _idle(plan: Document, most: int) -> Iterator[Text]:
     """Say what is idle, and what of it is kept for whom; nobody who waits can use the rest."""
-    yield cell(f"idle: {brief(plan['idle'])}")
+    yield safe_text(f"idle: {brief(plan['idle'])}")
     for each in plan["kept"][:most]:
-        yield cell(f"  {brief(each['amounts'])} {each['why']}", style="dim")
+        yield safe_text(f"  {brief(each['amounts'])} {each['why']}", style="dim")
     hidden = len(plan["kept"]) - most
     if hidden > 0:
         yield Text(f"  and {hidden} more", style="dim")

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 import click
 
 from extender import __version__
-from extender.cli.output import end_of_pipe, tell
-from extender.errors import ApiError, BadInput, ExtenderError
+from extender.cli.output import end_of_pipe, print_error
+from extender.errors import ApiError, ExtenderError, InvalidInput
 
 #: Each is imported when it is asked for: a shell that completes a word has no time for all of them.
 _WORDS = {
@@ -105,11 +105,11 @@ def _one_sentence() -> Iterator[None]:
         help_ = f"; see {error.ctx.command_path} --help" if error.ctx else ""
         _end(2, f"{error.format_message().rstrip('.')}{help_}")
     except ExtenderError as error:
-        _end(2 if isinstance(error, BadInput | ApiError) else 1, str(error))
+        _end(2 if isinstance(error, InvalidInput | ApiError) else 1, str(error))
 
 
 def _end(code: int, sentence: str) -> NoReturn:
-    tell(f"gang-extender: {' '.join(sentence.split())}")
+    print_error(f"gang-extender: {' '.join(sentence.split())}")
     sys.exit(code)
 
 

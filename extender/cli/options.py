@@ -14,11 +14,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from extender.cli.completion import queue_names
-from extender.cli.connect import Whereabouts
+from extender.cli.connect import Target
 from extender.cli.kubectl import current_namespace
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.reason import Reason
-from extender.planner.plan import Standing
+from extender.planner.plan import GangStatus
 
 Document = dict[str, Any]
 Command: TypeAlias = Callable[..., Any]
@@ -76,7 +76,7 @@ def _reason(text: str) -> str:
         return known[text.lower()]
     near = difflib.get_close_matches(text.lower(), known, n=1)
     hint = f"; did you mean {known[near[0]]}" if near else "; docs/reasons.md has all"
-    raise BadInput(f"--reason {text!r} is not a reason{hint}")
+    raise InvalidInput(f"--reason {text!r} is not a reason{hint}")
 
 
 def _reasons(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -112,7 +112,7 @@ _OPTIONS = (
         "--verdict",
         "verdicts",
         multiple=True,
-        type=click.Choice([each.value for each in Standing]),
+        type=click.Choice([each.value for each in GangStatus]),
         help="Only gangs that stand so. May be repeated.",
     ),
 )
@@ -137,7 +137,7 @@ all_namespaces_option: Callable[..., Any] = click.option(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class ObjectName:
     """What somebody means: a gang, a pod, or, where *kind* is empty, whichever there is."""
 
     namespace: str
@@ -148,32 +148,32 @@ class Named:
         return f"{self.namespace}/{self.name}"
 
 
-def named(text: str, namespace: str, where: Whereabouts) -> Named:
+def object_name(text: str, namespace: str, where: Target) -> ObjectName:
     """Read what *text* names; *namespace* is what the flag says, if it does."""
     *before, name = text.split("/")
     kind = ""
     if before and before[0].lower() in (*_GROUPS, *_PODS):
         kind = "pod" if before.pop(0).lower() in _PODS else "gang"
     if len(before) > 1 or not _NAME.fullmatch(name):
-        raise BadInput(f"{text!r} is not a gang; {_EXAMPLE}")
+        raise InvalidInput(f"{text!r} is not a gang; {_EXAMPLE}")
     said = checked(namespace)
     if before:
         if not _NAMESPACE.fullmatch(before[0]):
-            raise BadInput(f"{text!r} is not a gang; {_EXAMPLE}")
+            raise InvalidInput(f"{text!r} is not a gang; {_EXAMPLE}")
         if said and said != before[0]:
-            raise BadInput(f"{text} is in namespace {before[0]}, and --namespace says {said}")
+            raise InvalidInput(f"{text} is in namespace {before[0]}, and --namespace says {said}")
         said = before[0]
-    return Named(namespace=said or in_use(where), name=name, kind=kind)
+    return ObjectName(namespace=said or in_use(where), name=name, kind=kind)
 
 
 def checked(namespace: str) -> str:
     """Give back what can be the name of a namespace."""
     if namespace and not _NAMESPACE.fullmatch(namespace):
-        raise BadInput(f"--namespace {namespace!r} cannot be the name of a namespace")
+        raise InvalidInput(f"--namespace {namespace!r} cannot be the name of a namespace")
     return namespace
 
 
-def in_use(where: Whereabouts) -> str:
+def in_use(where: Target) -> str:
     """Give the namespace that kubectl would take."""
     return current_namespace(where.kubeconfig, where.context)
 
@@ -184,7 +184,7 @@ def moment(text: str, flag: str) -> float:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
-        raise BadInput(f"{flag}: {text!r} is not a time; write 2026-01-31T12:00:00Z") from error
+        raise InvalidInput(f"{flag}: {text!r} is not a time; write 2026-01-31T12:00:00Z") from error
 
 
 class Seconds(click.FloatRange):

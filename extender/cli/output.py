@@ -56,7 +56,7 @@ def end_of_pipe() -> None:
     raise SystemExit(CLOSED_PIPE)
 
 
-def tell(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     """Say something beside what was asked for, on one line that somebody would read."""
     told = clean(sentence)
     if len(told) > _LONGEST:
@@ -71,7 +71,7 @@ def sealed(text: Text) -> Text:
     return text
 
 
-def cell(content: object, style: str = "") -> Text:
+def safe_text(content: object, style: str = "") -> Text:
     """Make a piece of a line of whatever comes from a cluster; brackets mean nothing in it."""
     return content if isinstance(content, Text) else Text(clean(content), style=style)
 
@@ -107,7 +107,7 @@ def _option(command: Callable[..., Any], *ways: str) -> Callable[..., Any]:
     )(command)
 
 
-def show(document: object, output: str, page: Callable[[], None]) -> None:
+def print_document(document: object, output: str, page: Callable[[], None]) -> None:
     """Print *document* in the form asked for; *page* prints it for a person."""
     if output == "json":
         click.echo(escaped(json.dumps(document, indent=2, ensure_ascii=False)))
@@ -122,7 +122,7 @@ def show(document: object, output: str, page: Callable[[], None]) -> None:
 
 def coloured(verdict: object) -> Text:
     """Write a verdict in its colour."""
-    return cell(verdict, style=COLOURS.get(str(verdict), ""))
+    return safe_text(verdict, style=COLOURS.get(str(verdict), ""))
 
 
 def count(number: int, noun: str) -> str:
@@ -151,7 +151,7 @@ class Columns:
 
     def add(self, *cells: object) -> None:
         """Put a row below the others."""
-        self._rows.append([cell(each) for each in cells])
+        self._rows.append([safe_text(each) for each in cells])
 
     def print(self, terminal: Terminal) -> None:
         """Print all of it."""
@@ -160,7 +160,7 @@ class Columns:
     def lines(self, console: Console, width: int | None) -> Iterator[Text]:
         """Give the lines for a terminal of *width* columns; None is without end."""
         if self._title:
-            yield cell(self._title, style="italic")
+            yield safe_text(self._title, style="italic")
         heads = [[Text(head, style=self._style) for head in self._heads]] if self._heads else []
         table = [*heads, *self._rows]
         if not table:

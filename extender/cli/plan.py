@@ -14,57 +14,57 @@ from rich.text import Text
 
 from extender.cache.queue_policy import QueuePolicy
 from extender.cli import saved, schema
-from extender.cli.connect import Whereabouts, reach_options, reached
+from extender.cli.connect import Target, connect, target_options
 from extender.cli.options import in_use, moment
 from extender.cli.output import (
     COLOURS,
     Columns,
     Terminal,
-    cell,
     coloured,
     count,
     output_option,
-    show,
-    tell,
+    print_document,
+    print_error,
+    safe_text,
 )
 from extender.cli.saved import missing
 from extender.cli.schema import document
 from extender.cli.serve import setting_option
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.findings.audit import audit
 from extender.forecast.estimate import Estimate
 from extender.forecast.forecaster import Forecaster
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan, QueueFigures, Standing, Ticket, Verdict
+from extender.planner.plan import GangPlacement, GangStatus, Plan, QueueFigures, Verdict
 from extender.planner.policy import Policy
 from extender.policy_file import PolicyFile
-from extender.replay.compare import Differing
+from extender.replay.compare import Difference
 from extender.settings import Settings, label_pairs
 from extender.web import documents
 from extender.whatif.compare import (
-    Foretold,
-    PlannedMoment,
+    GangOutcome,
+    PlannedSnapshot,
     Reading,
     asked_for,
     by_node,
-    foretold,
-    weighed,
+    compare_plans,
+    gang_outcome,
 )
-from extender.whatif.hypothesis import Supposed
-from extender.whatif.manifests import Objects, Thing, told as told_by
+from extender.whatif.hypothesis import Hypothesis
+from extender.whatif.manifests import Manifest, Objects, manifests_of as told_by
 from extender.whatif.workloads import submitted
 
 #: On a page; a document has all of them.
 _SHOWN = 40
 
 
-def print_compared(after: PlannedMoment, differing: list[Differing], policy: Policy) -> None:
+def print_compared(after: PlannedSnapshot, differing: list[Difference], policy: Policy) -> None:
     """Print what becomes of those who are asked about, and what changes for the others."""
     terminal = Terminal()
     asked = asked_for(after.snapshot)
     for key in asked[:_SHOWN]:
-        told = foretold(after, key, policy)
+        told = gang_outcome(after, key, policy)
         terminal.lay_out(*_asked(told) if told else ())
     if len(asked) > _SHOWN:
         terminal.lay_out(Text(f"and {count(len(asked) - _SHOWN, 'gang')} more, below"))
@@ -82,16 +82,18 @@ def print_compared(after: PlannedMoment, differing: list[Differing], policy: Pol
     terminal.lay_out(Text())
 
 
-def _asked(told: Foretold) -> Iterator[Text]:
+def _asked(told: GangOutcome) -> Iterator[Text]:
     verdict = told.verdict
-    head = cell(f"{told.gang} ", style="bold")
+    head = safe_text(f"{told.gang} ", style="bold")
     colour = COLOURS.get(verdict.standing.value, "")
-    head.append_text(cell(told.starts, style=f"not bold {colour}"))
-    yield head.append_text(cell(f": {verdict.reason.value}: {verdict.message}", style="not bold"))
+    head.append_text(safe_text(told.starts, style=f"not bold {colour}"))
+    yield head.append_text(
+        safe_text(f": {verdict.reason.value}: {verdict.message}", style="not bold")
+    )
     for title, lines in told.lists:
-        yield cell(f"  {title}", style="bold")
+        yield safe_text(f"  {title}", style="bold")
         for line in lines:
-            yield cell(f"    {line}")
+            yield safe_text(f"    {line}")
 
 
 Command = Callable[..., Any]
@@ -130,26 +132,26 @@ def whatif_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PlanInput:
     """What is asked, and about which cluster."""
 
     files: Sequence[str]
     live: bool
-    where: Whereabouts
-    supposed: Supposed
+    where: Target
+    supposed: Hypothesis
     now: float | None
     reading: Reading
 
 
 @dataclass(slots=True)
-class Answered:
+class PlanOutput:
     """The cluster as supposed, and what changes by it where something is supposed."""
 
     found: Objects
-    after: PlannedMoment
+    after: PlannedSnapshot
     policy: Policy
     #: None where nothing is supposed.
-    differing: list[Differing] | None = None
+    differing: list[Difference] | None = None
     remarks: list[str] = field(default_factory=list)
 
     def written(self) -> dict[str, Any]:
@@ -166,17 +168,19 @@ class Answered:
         page(self.after.snapshot, self.after.plan)
 
 
-def answered(question: Question, policy: Policy) -> Answered:
+def planned(question: PlanInput, policy: Policy) -> PlanOutput:
     """Plan once, or twice where something is supposed."""
     if not question.files and not question.live:
-        raise BadInput("plan needs -f FILE with saved objects, or --live for a running extender")
+        raise InvalidInput(
+            "plan needs -f FILE with saved objects, or --live for a running extender"
+        )
     named = {"--kubeconfig": question.where.kubeconfig, "--context": question.where.context}
     for flag in (flag for flag, said in named.items() if said and not question.live):
-        raise BadInput(
+        raise InvalidInput(
             f"{flag} names a cluster, and only --live asks one: add that or leave it out"
         )
     now, reading = question.now, question.reading
-    remarks, new = list[str](), list[Thing]()
+    remarks, new = list[str](), list[Manifest]()
     if question.live:
         now = time.time() if now is None else now
         there, said = _live(question.where)
@@ -191,15 +195,15 @@ def answered(question: Question, policy: Policy) -> Answered:
         new, remarks = brought.things, brought.remarks
     else:
         there, said = [*saved.written_in(question.files)], None
-    told = weighed(there, new, question.supposed, reading, policy, now)
+    told = compare_plans(there, new, question.supposed, reading, policy, now)
     if said is not None:
         remarks += _doubts(said, told.before.plan)
-    return Answered(told.found, told.after, policy, told.differing, remarks)
+    return PlanOutput(told.found, told.after, policy, told.differences, remarks)
 
 
-def _live(where: Whereabouts) -> tuple[list[Thing], dict[str, Any]]:
+def _live(where: Target) -> tuple[list[Manifest], dict[str, Any]]:
     """Give what a running extender sees, and what it plans for it."""
-    with reached(where) as address:
+    with connect(where) as address:
         listed, said = schema.snapshot(address), schema.plan(address)
     return [*told_by(listed, str(address))], said
 
@@ -250,7 +254,7 @@ _LOOK_AHEAD_S = 10.0
 @setting_option("unlisted_namespaces")
 @setting_option("budgets_are_gangs")
 @whatif_options
-@reach_options
+@target_options
 @click.option(
     "--now", metavar="TIME", help="When it is, in UTC; by default when the newest object came."
 )
@@ -266,7 +270,7 @@ def plan(
     live: bool,
     withs: tuple[str, ...],
     withouts: tuple[str, ...],
-    where: Whereabouts,
+    where: Target,
     **queue_settings: Any,
 ) -> None:
     """Plan one cycle over saved objects, or a live cluster, and print what would happen.
@@ -289,15 +293,15 @@ def plan(
         queues=QueuePolicy.of(Settings(**queue_settings)),
         budgets_are_gangs=budgets_are_gangs,
     )
-    question = Question(
+    question = PlanInput(
         files=files,
         live=live,
         where=where,
-        supposed=Supposed(withs, withouts),
+        supposed=Hypothesis(withs, withouts),
         now=moment(now, "--now") if now else None,
         reading=reading,
     )
-    answer = answered(question, policy)
+    answer = planned(question, policy)
     found, snapshot, decided = answer.found, answer.after.snapshot, answer.after.plan
     ahead = Forecaster(lambda: policy, seconds=_LOOK_AHEAD_S)
     estimates = partial(ahead.estimate, snapshot, decided)
@@ -305,23 +309,23 @@ def plan(
     said = documents.plan(decided, snapshot, estimates=estimates)
     written = {**said, "findings": documents.findings(findings), **answer.written()}
     del written["generation"]  # a number of the live product that says nothing here
-    show(
+    print_document(
         document("Plan", written), output, lambda: answer.print(partial(page, estimates=estimates))
     )
     for remark in answer.remarks:
-        tell(remark)
+        print_error(remark)
     _tell_passed_over(found.passed_over)
     for each in findings:
-        tell(f"{each.reason}: {each.message}")
+        print_error(f"{each.reason}: {each.message}")
     if not live:  # a running extender follows every kind: what it does not tell of is not there
         for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
-            tell(f"not in the input: {words}")
+            print_error(f"not in the input: {words}")
 
 
 def _tell_passed_over(kinds: Counter[str]) -> None:
     if kinds:
         said = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
-        tell(f"passed over: {said}")
+        print_error(f"passed over: {said}")
 
 
 def page(snapshot: Snapshot, plan: Plan, estimates: documents.Estimates = lambda _: None) -> None:
@@ -352,11 +356,11 @@ def _has_blocks(encoding: str) -> bool:
 
 
 def _head(snapshot: Snapshot, plan: Plan) -> Text:
-    counts = dict.fromkeys(Standing, 0)
+    counts = dict.fromkeys(GangStatus, 0)
     for verdict in plan.verdicts.values():
         counts[verdict.standing] += 1
     head = Text(f"{count(len(plan.verdicts), 'gang')}", style="bold")
-    ours = sum(node.ours for node in snapshot.nodes.nodes)
+    ours = sum(node.managed for node in snapshot.nodes.nodes)
     head.append(f" on {count(ours, 'node')}: ", style="not bold")
     said = [(standing, number) for standing, number in counts.items() if number]
     for place, (standing, number) in enumerate(said):
@@ -389,9 +393,9 @@ def _shares(plan: Plan) -> Columns:
         table.add(
             figures.namespace,
             figures.queue,
-            _amounts(figures.at_least),
+            _amounts(figures.guarantee),
             _amounts(figures.allocated),
-            _amounts(figures.at_most),
+            _amounts(figures.limit),
             _amounts(figures.requested),
         )
     return table
@@ -413,7 +417,7 @@ def _gangs(plan: Plan) -> Columns:
             f"{verdict.members}/{verdict.min_member}",
             coloured(verdict.standing.value),
             verdict.reason.value,
-            _why(verdict, plan.tickets.get(key)),
+            _why(verdict, plan.placements.get(key)),
         )
     return table
 
@@ -425,20 +429,20 @@ def _starts(told: list[Estimate]) -> Columns:
     return table
 
 
-def _why(verdict: Verdict, ticket: Ticket | None) -> Text:
-    why = cell(verdict.message)
+def _why(verdict: Verdict, ticket: GangPlacement | None) -> Text:
+    why = safe_text(verdict.message)
     if ticket is None:
         return why
     for word, places in (("on", ticket.placements), ("later on", ticket.pipelined)):
         if places:
-            why.append_text(cell(f"; {word} {by_node(places.values())}", style="dim"))
+            why.append_text(safe_text(f"; {word} {by_node(places.values())}", style="dim"))
     return why
 
 
 def _evictions(plan: Plan) -> Columns:
     table = _table("MUST LEAVE", "NODE", "ACTION", "FOR")
     for order in plan.evictions:
-        pod = cell(f"{order.namespace}/{order.name}", style="red")
+        pod = safe_text(f"{order.namespace}/{order.name}", style="red")
         table.add(pod, order.node, order.action, order.beneficiary)
     return table
 

@@ -14,13 +14,13 @@ import msgspec
 from extender import yaml_loader
 from extender.cache.changes import Kind, kind_of
 from extender.cli.output import count
-from extender.errors import BadInput
-from extender.model.gang import SHADOW, Gang, Phase, PodGroup
+from extender.errors import InvalidInput
+from extender.model.gang import IMPLICIT, Gang, Phase, PodGroup
 from extender.model.queue import Namespace, PriorityClass
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Plan
 from extender.planner.policy import Policy
-from extender.whatif.manifests import Objects, Thing, decoded, told
+from extender.whatif.manifests import Manifest, Objects, decoded, manifests_of
 
 #: Of a folder, files that end so are read.
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -43,11 +43,11 @@ def read(
     return decoded(written_in(paths), schedulers, node_labels, exempt)
 
 
-def written_in(paths: Sequence[str], most_bytes: int = _MOST_BYTES) -> Iterator[Thing]:
+def written_in(paths: Sequence[str], most_bytes: int = _MOST_BYTES) -> Iterator[Manifest]:
     """Give what files hold, object by object and as it is written there."""
     for path in chain.from_iterable(map(_files, paths)):
         for document in _documents(path, most_bytes):
-            yield from told(document, path)
+            yield from manifests_of(document, path)
 
 
 def _files(path: str) -> list[str]:
@@ -56,7 +56,7 @@ def _files(path: str) -> list[str]:
         return [path]
     found = [each for each in sorted(Path(path).iterdir()) if each.suffix in _SUFFIXES]
     if not found:
-        raise BadInput(f"{path}: holds no file that ends in {', '.join(_SUFFIXES)}")
+        raise InvalidInput(f"{path}: holds no file that ends in {', '.join(_SUFFIXES)}")
     return [str(each) for each in found]
 
 
@@ -76,8 +76,8 @@ def _documents(path: str, most_bytes: int) -> Iterator[Any]:
             return
     try:
         yield from yaml_loader.load_all(text, yaml_loader.SAVED)
-    except BadInput as error:
-        raise BadInput(f"{path}: neither YAML nor JSON: {error}") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: neither YAML nor JSON: {error}") from error
 
 
 def _text(path: str, most_bytes: int) -> str:
@@ -88,14 +88,14 @@ def _text(path: str, most_bytes: int) -> str:
             while chunk := file.read(_CHUNK):
                 content += chunk
                 if len(content) > most_bytes:
-                    raise BadInput(f"{path}: is larger than any cluster, {most_bytes} bytes")
+                    raise InvalidInput(f"{path}: is larger than any cluster, {most_bytes} bytes")
                 if b"\0" in chunk:
-                    raise BadInput(f"{path}: is not text in UTF-8")
+                    raise InvalidInput(f"{path}: is not text in UTF-8")
         return content.decode("utf-8-sig")
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+        raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not text in UTF-8") from error
+        raise InvalidInput(f"{path}: is not text in UTF-8") from error
 
 
 #: The plugin that looks at quotas.
@@ -141,7 +141,7 @@ def missing(
 
 def _names_none(gang: Gang) -> bool:
     """Ask whether the pods of *gang* name no group."""
-    return SHADOW in gang.group.name and gang.group.min_member == 1
+    return IMPLICIT in gang.group.name and gang.group.min_member == 1
 
 
 def _is_judged_by_quotas(gang: Gang) -> bool:

@@ -13,7 +13,7 @@ import yaml
 
 from extender.cli.connect import check
 from extender.cli.options import Seconds
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.settings import PREFERENCES, Settings, is_loopback
 from extender.tls import hook_secret
 
@@ -35,7 +35,7 @@ _SECOND, _DEFAULT = "second-scheduler", "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usual:
+class Defaults:
     """What a deployment has where nothing else is said."""
 
     url: str = _URL
@@ -53,8 +53,8 @@ class Usual:
 
 
 DEPLOYMENTS = {
-    _SECOND: Usual(),
-    _DEFAULT: Usual(
+    _SECOND: Defaults(),
+    _DEFAULT: Defaults(
         url="",
         ca_file=f"{FOLDER}/ca.crt",
         cert_file=f"{FOLDER}/client.crt",
@@ -158,18 +158,18 @@ def scheduler_config(
         **{name: value for name, value in given.items() if value not in (None, ())},
     )
     if not all(map(_SCHEDULER.fullmatch, about.scheduler_names)):
-        raise BadInput(
+        raise InvalidInput(
             f"--scheduler-name {' '.join(map(repr, about.scheduler_names))}: a name is made of"
             " letters, digits, -, _ and ., as pods write it"
         )
     if not about.url:
-        raise BadInput(
+        raise InvalidInput(
             f"--deployment {deployment} needs --url, the ClusterIP of the Service as the node"
             " reaches it, like https://10.96.0.77:8888; names of Services are not known there"
         )
     url = _plain(about.url)
     if deployment == _DEFAULT and not url.startswith("https"):
-        raise BadInput(f"--url {url} leads away from the node, so it must be https")
+        raise InvalidInput(f"--url {url} leads away from the node, so it must be https")
     election: dict[str, Any] = {"leaderElect": False}
     if about.leader_elect and about.lease_namespace:
         election = {
@@ -233,7 +233,9 @@ def scheduler_config(
 def _plain(url: str) -> str:
     """Give *url* if nothing stands before its host; a command line is read by many."""
     if hook_secret.masked(url) != url:
-        raise BadInput("--url has a secret in it, which others can see; give --hook-secret-file")
+        raise InvalidInput(
+            "--url has a secret in it, which others can see; give --hook-secret-file"
+        )
     return check(url, "--url", _URL)
 
 
@@ -243,7 +245,7 @@ def _with_secret(url: str, path: str) -> str:
         return url
     parts = urlsplit(url)
     if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
-        raise BadInput(
+        raise InvalidInput(
             f"{hook_secret.FLAG} {path}: on the way to {url} everybody could read the secret;"
             " take https, or an address on loopback"
         )
@@ -253,11 +255,11 @@ def _with_secret(url: str, path: str) -> str:
 def _duration(seconds: float, flag: str) -> str:
     """Write a duration as Go reads it: without an exponent, and to the nanosecond."""
     if not 1e-9 <= seconds < 1e9:
-        raise BadInput(f"{flag} is {seconds:g}; write seconds, more than 0 and less than 1e9")
+        raise InvalidInput(f"{flag} is {seconds:g}; write seconds, more than 0 and less than 1e9")
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
-def _tls(url: str, about: Usual) -> dict[str, Any]:
+def _tls(url: str, about: Defaults) -> dict[str, Any]:
     """Give what an entry says of TLS; half of it would be worse than nothing.
 
     Without a CA kube-scheduler believes whoever answers, and without a certificate of its own our
@@ -270,10 +272,12 @@ def _tls(url: str, about: Usual) -> dict[str, Any]:
     }
     if not url.startswith("https"):
         if given := [flag for flag, path in files.items() if path]:
-            raise BadInput(f"{given[0]} is for an https URL, and --url is {url}")
+            raise InvalidInput(f"{given[0]} is for an https URL, and --url is {url}")
         return {}
     if absent := [flag for flag, path in files.items() if not path]:
-        raise BadInput(f"{url} needs {', '.join(absent)}; `gang-extender certificates` makes them")
+        raise InvalidInput(
+            f"{url} needs {', '.join(absent)}; `gang-extender certificates` makes them"
+        )
     told = {"caFile": about.ca_file, "certFile": about.cert_file, "keyFile": about.key_file}
     if about.server_name:
         told["serverName"] = about.server_name

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from extender.cli.connect import Address, ask
-from extender.cli.options import Named
-from extender.errors import BadInput
+from extender.cli.connect import Address, get_document
+from extender.cli.options import ObjectName
+from extender.errors import InvalidInput
 
 VERSION = "gang-extender.io/v1"
 Document = dict[str, Any]
@@ -102,7 +102,7 @@ _EXPLANATION = {
     "story": "what happened so far: at, cycle, word and text",
 }
 #: The fields of each kind beside apiVersion and kind, and by whom it is printed.
-KINDS: Mapping[str, Fields] = MappingProxyType(
+DOCUMENTS: Mapping[str, Fields] = MappingProxyType(
     {
         "Explanation": _EXPLANATION,
         "GangList": {"items": "the gangs that were asked for"},
@@ -132,7 +132,7 @@ KINDS: Mapping[str, Fields] = MappingProxyType(
     }
 )
 #: The fields of what lies in lists of those.
-PARTS: Mapping[str, Fields] = MappingProxyType(
+ITEMS: Mapping[str, Fields] = MappingProxyType(
     {
         "gang": _GANG,
         "queue": _QUEUE,
@@ -183,24 +183,24 @@ def document(kind: str, fields: Document) -> Document:
 Amounts: TypeAlias = dict[str, str]
 
 
-class _SaidScheduler(msgspec.Struct):
+class _SchedulerDocument(msgspec.Struct):
     name: str
     voice: str
     words: str = ""
     complaint: str = ""
 
 
-class _SaidKept(msgspec.Struct):
+class _HeldDocument(msgspec.Struct):
     amounts: Amounts
     why: str
 
 
-class _SaidEstimate(msgspec.Struct):
+class _EstimateDocument(msgspec.Struct):
     words: str
     not_counted: str
 
 
-class _SaidGang(msgspec.Struct):
+class _GangDocument(msgspec.Struct):
     namespace: str
     name: str
     queue: str
@@ -215,7 +215,7 @@ class _SaidGang(msgspec.Struct):
     pipelined: dict[str, str]
 
 
-class _SaidQueue(msgspec.Struct):
+class _QueueDocument(msgspec.Struct):
     name: str
     weight: float
     deserved: Amounts
@@ -227,7 +227,7 @@ class _SaidQueue(msgspec.Struct):
     overused: bool
 
 
-class _SaidShare(msgspec.Struct):
+class _ShareDocument(msgspec.Struct):
     queue: str
     namespace: str
     at_most: Amounts
@@ -236,75 +236,75 @@ class _SaidShare(msgspec.Struct):
     requested: Amounts
 
 
-class _SaidPlan(msgspec.Struct):
+class _PlanDocument(msgspec.Struct):
     generation: int
-    queues: list[_SaidQueue]
-    shares: list[_SaidShare]
-    gangs: list[_SaidGang]
+    queues: list[_QueueDocument]
+    shares: list[_ShareDocument]
+    gangs: list[_GangDocument]
     idle: Amounts
-    kept: list[_SaidKept]
-    schedulers: list[_SaidScheduler] = []
+    kept: list[_HeldDocument]
+    schedulers: list[_SchedulerDocument] = []
 
 
-class _SaidNear(msgspec.Struct):
+class _NearestDocument(msgspec.Struct):
     node: str
     lacks: Amounts
 
 
-class _SaidNeed(msgspec.Struct):
+class _NeedDocument(msgspec.Struct):
     members: int
     each: Amounts
     slots: int
     empty_slots: int
     obstacles: dict[str, int]
-    nearest: list[_SaidNear]
+    nearest: list[_NearestDocument]
 
 
-class _SaidAhead(msgspec.Struct):
+class _AheadDocument(msgspec.Struct):
     gang: str
     queue: str
     why: str
 
 
-class _SaidVictim(msgspec.Struct):
+class _VictimDocument(msgspec.Struct):
     pod: str
     node: str
 
 
-class _SaidLine(msgspec.Struct):
+class _LineDocument(msgspec.Struct):
     at: str
     word: str
     text: str
 
 
-class _SaidExplanation(_SaidGang):
+class _ExplanationDocument(_GangDocument):
     priority: int
     lasted_s: float | None
     members_by_status: dict[str, int]
-    queue_figures: _SaidQueue | None
-    share_figures: _SaidShare | None
-    needs: list[_SaidNeed]
-    ahead: list[_SaidAhead]
+    queue_figures: _QueueDocument | None
+    share_figures: _ShareDocument | None
+    needs: list[_NeedDocument]
+    ahead: list[_AheadDocument]
     ahead_count: int
-    victims: list[_SaidVictim]
+    victims: list[_VictimDocument]
     protected: dict[str, int]
-    kept: list[_SaidKept]
+    kept: list[_HeldDocument]
     would_start_with: list[str]
-    story: list[_SaidLine]
+    story: list[_LineDocument]
     reason_lasted_s: float | None = None
-    schedulers: list[_SaidScheduler] = []
-    estimate: _SaidEstimate | None = None
+    schedulers: list[_SchedulerDocument] = []
+    estimate: _EstimateDocument | None = None
     is_trying: bool = False
     needs_count: int = 0
 
 
 _SAID: dict[str, type[msgspec.Struct]] = {
-    "Picture": _SaidPlan,
-    "Explanation": _SaidExplanation,
+    "Picture": _PlanDocument,
+    "Explanation": _ExplanationDocument,
 }
 
 
-def is_said(kind: str, found: Any) -> bool:
+def is_valid(kind: str, found: Any) -> bool:
     """Ask whether *found* is a document of that kind which can be printed."""
     try:
         msgspec.convert(found, _SAID[kind])
@@ -315,8 +315,8 @@ def is_said(kind: str, found: Any) -> bool:
 
 def plan(address: Address) -> Document:
     """Give the last plan."""
-    status, found = ask(address, "plan")
-    if status != 200 or not _has(found, KINDS["Picture"]) or not is_said("Picture", found):
+    status, found = get_document(address, "plan")
+    if status != 200 or not _has(found, DOCUMENTS["Picture"]) or not is_valid("Picture", found):
         raise _stranger(address)
     for key, part in (("gangs", "gang"), ("queues", "queue"), ("shares", "share")):
         if not _are(found[key], part):
@@ -326,43 +326,43 @@ def plan(address: Address) -> Document:
 
 def snapshot(address: Address) -> Document:
     """Give the cluster as the last plan saw it, as a List of objects."""
-    status, found = ask(address, "snapshot")
+    status, found = get_document(address, "snapshot")
     is_list = isinstance(found, Mapping) and found.get("kind") == "List"
     if status != 200 or not is_list or not isinstance(found.get("items"), list):
         raise _stranger(address)
     if not found["items"]:
-        raise BadInput(
+        raise InvalidInput(
             f"the extender at {address} has not planned yet, or sees nothing; ask again in a moment"
         )
     return dict(found)
 
 
-def explanation(address: Address, meant: Named) -> Document | None:
+def explanation(address: Address, meant: ObjectName) -> Document | None:
     """Give all there is to say about a gang, or about that of a pod; None if there is neither."""
     if meant.kind != "pod":
-        status, found = ask(address, "gangs", meant.namespace, meant.name)
+        status, found = get_document(address, "gangs", meant.namespace, meant.name)
         if status == 200:
             return _explained(found, address)
     if meant.kind != "gang":
-        status, found = ask(address, "pods", meant.namespace, meant.name)
+        status, found = get_document(address, "pods", meant.namespace, meant.name)
         if status == 200:
             return _explained(found, address)
     return None
 
 
 def _explained(found: Any, address: Address) -> Document:
-    if not (_has(found, KINDS["Explanation"]) and is_said("Explanation", found)):
+    if not (_has(found, DOCUMENTS["Explanation"]) and is_valid("Explanation", found)):
         raise _stranger(address)
     return dict(found)
 
 
 def _are(found: Any, part: str) -> bool:
-    return isinstance(found, list) and all(_has(each, PARTS[part]) for each in found)
+    return isinstance(found, list) and all(_has(each, ITEMS[part]) for each in found)
 
 
 def _has(found: Any, fields: Fields) -> bool:
     return isinstance(found, Mapping) and found.keys() >= fields.keys() - ADDED_LATER
 
 
-def _stranger(address: Address) -> BadInput:
-    return BadInput(f"what answers at {address} is not an extender of this version")
+def _stranger(address: Address) -> InvalidInput:
+    return InvalidInput(f"what answers at {address} is not an extender of this version")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import click
 
 from extender import logs, server
-from extender.kube.client import Access
+from extender.kube.client import ApiClient
 from extender.policy_file import PolicyFile
 from extender.settings import Settings, check_environment, flag, variable
 from extender.tls import hook_secret
@@ -53,7 +53,7 @@ def serve(**values: Any) -> None:
     logs.set_up(settings.log_level)
     # Read here too, although the worker reads them again: bad input should end the command with
     # one line, not with a worker that fails to boot.
-    Access.load(settings.kubeconfig or None)
+    ApiClient.load(settings.kubeconfig or None)
     PolicyFile(settings.config)
     hook_certificates(settings)
     operations_certificates(settings)

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from extender.cache.changes import SeenPod
 from extender.cli import saved
-from extender.cli.output import Columns, Terminal, count, tell
-from extender.errors import BadInput
+from extender.cli.output import Columns, Terminal, count, print_error
+from extender.errors import InvalidInput
 from extender.model.node import Node
 from extender.model.queue import Queue
 from extender.planner.policy import Policy
@@ -27,8 +27,8 @@ from extender.sim import scenario as scenarios, traces
 from extender.sim.cluster import Simulation
 from extender.sim.report import page
 from extender.sim.result import Simulated, parted, span, value
-from extender.sim.scenario import Given, Scenario, check_ignored, ignored_fields
-from extender.sim.traces import TraceWish
+from extender.sim.scenario import ExternalInput, Scenario, check_ignored, ignored_fields
+from extender.sim.traces import TraceSpec
 from extender.text import shown
 from extender.whatif.manifests import Objects
 
@@ -36,9 +36,9 @@ from extender.whatif.manifests import Objects
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 
-def taken(scenario: Scenario, folder: Path) -> tuple[Given, list[str]]:
+def taken(scenario: Scenario, folder: Path) -> tuple[ExternalInput, list[str]]:
     """Read the files that *scenario* names, as seen from *folder*; remarks are for people."""
-    given, remarks = Given(), list[str]()
+    given, remarks = ExternalInput(), list[str]()
     if scenario.snapshot is not None:
         given, remark = _saved(_beside(folder, scenario.snapshot))
         remarks.append(remark)
@@ -50,11 +50,11 @@ def taken(scenario: Scenario, folder: Path) -> tuple[Given, list[str]]:
 
 def _beside(folder: Path, file: str) -> Path:
     if not file or "\0" in file:  # which no system call takes
-        raise BadInput(f"{shown(file)} is no name of a file; give the one to read")
+        raise InvalidInput(f"{shown(file)} is no name of a file; give the one to read")
     return folder / file
 
 
-def _saved(path: Path) -> tuple[Given, str]:
+def _saved(path: Path) -> tuple[ExternalInput, str]:
     changes = saved.read([str(path)], frozenset()).changes
     pods = sum(isinstance(change.item, SeenPod) for change in changes)
     kept = [change for change in changes if isinstance(change.item, Node | Queue)]
@@ -67,17 +67,19 @@ def _saved(path: Path) -> tuple[Given, str]:
         told += f"; left out: {count(away, 'node')} shut or of the control plane"
     if pods:
         told += f"; left out: {count(pods, 'pod')}, because a simulation begins empty"
-    return Given(nodes=nodes, queues=cluster.queues), told
+    return ExternalInput(nodes=nodes, queues=cluster.queues), told
 
 
 def _usable(nodes: Iterable[Node]) -> Iterable[Node]:
     """Give those that pods of a scenario may use, which say nothing of what they tolerate."""
     for node in nodes:
-        if not node.is_shut and not any(taint.key in _CONTROL_PLANE for taint in node.taints):
+        if not node.is_closed and not any(taint.key in _CONTROL_PLANE for taint in node.taints):
             yield node
 
 
-def _traced(scenario: Scenario, wish: TraceWish, folder: Path, given: Given) -> tuple[Given, str]:
+def _traced(
+    scenario: Scenario, wish: TraceSpec, folder: Path, given: ExternalInput
+) -> tuple[ExternalInput, str]:
     path = _beside(folder, wish.file)
     trace = traces.read(wish, path, scenarios.span_s(scenario))
     queues = dict(given.queues)
@@ -149,20 +151,20 @@ def simulate(
     policies = [(file or _BASE, PolicyFile(file).current()) for file in files]
     labels = [label for label, _ in policies]
     if len(set(labels)) < len(labels):
-        raise BadInput("--compare: the same policy file twice; leave one of them out")
+        raise InvalidInput("--compare: the same policy file twice; leave one of them out")
     if drawing is not None:
         _check_place(drawing)
     told = [_run(scenario, given, label, policy) for label, policy in policies]
     head = _head(scenario, given, told)
     _print(scenario, head, told)
     for remark in remarks:
-        tell(f"gang-extender: {remark}")
+        print_error(f"gang-extender: {remark}")
     if drawing is not None:
         title = name if name in _shipped() else Path(name).name
         _write(drawing, page(title, scenario.about, head, told))
 
 
-def _run(scenario: Scenario, given: Given, label: str, policy: Policy) -> Simulated:
+def _run(scenario: Scenario, given: ExternalInput, label: str, policy: Policy) -> Simulated:
     simulation = Simulation(scenario, policy, given)
     with _silence(), _progress(label) as progress:
         outcome = simulation.run(progress)
@@ -175,9 +177,9 @@ def _check_place(drawing: str) -> None:
     path = Path(drawing)
     try:
         if path.is_dir():
-            raise BadInput(f"--html {drawing}: is a folder; name a file in it")
+            raise InvalidInput(f"--html {drawing}: is a folder; name a file in it")
         if not path.parent.is_dir():
-            raise BadInput(f"--html {drawing}: there is no folder {path.parent}; make it first")
+            raise InvalidInput(f"--html {drawing}: there is no folder {path.parent}; make it first")
     except OSError as error:
         raise _unwritten(drawing, error) from error
 
@@ -189,18 +191,18 @@ def _write(drawing: str, text: str) -> None:
         raise _unwritten(drawing, error) from error
 
 
-def _unwritten(drawing: str, error: OSError) -> BadInput:
-    return BadInput(f"--html {drawing}: cannot be written: {error.strerror}")
+def _unwritten(drawing: str, error: OSError) -> InvalidInput:
+    return InvalidInput(f"--html {drawing}: cannot be written: {error.strerror}")
 
 
-def read(name: str) -> tuple[Scenario, Given, list[str]]:
+def read(name: str) -> tuple[Scenario, ExternalInput, list[str]]:
     """Read a scenario and the files it names; remarks are for people."""
     text, folder = _text(name)
     scenario = scenarios.parse(text, name)
     try:
         given, remarks = taken(scenario, folder)
-    except BadInput as error:
-        raise BadInput(f"{name}: {error}") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from error
     scenarios.check(scenario, given, name)
     check_ignored(scenario, name)
     return scenario, given, [*remarks, *ignored_fields(scenario, given)]
@@ -216,13 +218,13 @@ def _text(name: str) -> tuple[str, Path]:
             text = file.read(_MOST_LETTERS + 1)
     except OSError as error:
         known = ", ".join(shipped)
-        raise BadInput(
+        raise InvalidInput(
             f"{name}: cannot be read: {error.strerror}; scenarios that come with us are {known}"
         ) from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{name}: is not text in UTF-8") from error
+        raise InvalidInput(f"{name}: is not text in UTF-8") from error
     if len(text) > _MOST_LETTERS:
-        raise BadInput(f"{name}: is longer than {_MOST_LETTERS} letters; write less")
+        raise InvalidInput(f"{name}: is longer than {_MOST_LETTERS} letters; write less")
     return text, path.parent
 
 
@@ -249,7 +251,7 @@ def _progress(label: str) -> Iterator[Callable[[float], None]]:
         yield lambda part: bar.update(task, completed=part)
 
 
-def _head(scenario: Scenario, given: Given, told: Sequence[Simulated]) -> str:
+def _head(scenario: Scenario, given: ExternalInput, told: Sequence[Simulated]) -> str:
     nodes = len(scenarios.nodes_of(scenario, given))
     gangs = len(told[0].outcome.runs)
     time = span(scenarios.span_s(scenario))

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from extender.demo import objects
 from extender.demo.cluster import SimCluster
-from extender.demo.story import Act, Telling
-from extender.demo.workloads import GangWish
+from extender.demo.story import Act, ActRunner
+from extender.demo.workloads import DemoJob
 from extender.planner import policy_parser
 
 NODES, CPUS, MEMORY_GI = 4, 9, 18
@@ -37,9 +37,9 @@ _NEED = 8
 _HALF = SLOTS // 2
 
 
-def _deadlock(on: Telling) -> None:
+def _deadlock(on: ActRunner) -> None:
     red, blue = (
-        GangWish(name=name, queue="lab", size=_NEED, least=_NEED, each=THIRD)
+        DemoJob(name=name, queue="lab", size=_NEED, least=_NEED, each=THIRD)
         for name in ("red", "blue")
     )
     on.say(
@@ -78,14 +78,14 @@ _ALL_CPUS, _ALL_GI = NODES * CPUS, NODES * MEMORY_GI
 _CPUS, _GI = 3, 4
 
 
-def _fair_shares(on: Telling) -> None:
+def _fair_shares(on: ActRunner) -> None:
     full = {"cpu": str(_CPUS), "memory": f"{MEMORY_GI // 3}Gi"}
-    on.tenants.submit(GangWish(name="night", queue="lab", size=SLOTS, least=SLOTS, each=full))
+    on.tenants.submit(DemoJob(name="night", queue="lab", size=SLOTS, least=SLOTS, each=full))
     on.wait_for_start("night", SLOTS)
-    sums = GangWish(
+    sums = DemoJob(
         name="sums", queue="lab", size=SLOTS, least=1, each={"cpu": f"{_CPUS}", "memory": "1Gi"}
     )
-    index = GangWish(
+    index = DemoJob(
         name="index", queue="lab", size=16, least=1, each={"cpu": "1", "memory": f"{_GI}Gi"}
     )
     on.tenants.submit(sums)
@@ -112,14 +112,14 @@ def _fair_shares(on: Telling) -> None:
     )
 
 
-def _shares(on: Telling) -> tuple[Fraction, Fraction]:
+def _shares(on: ActRunner) -> tuple[Fraction, Fraction]:
     return (
         Fraction(on.witness.on_nodes("sums") * _CPUS, _ALL_CPUS),
         Fraction(on.witness.on_nodes("index") * _GI, _ALL_GI),
     )
 
 
-def _is_settled(on: Telling) -> bool:
+def _is_settled(on: ActRunner) -> bool:
     """Ask whether no further pod of sums fits anywhere, and the plan lets nobody else in."""
     used = on.witness.on_nodes("sums") * _CPUS + on.witness.on_nodes("index")
     return used > _ALL_CPUS - _CPUS
@@ -140,12 +140,12 @@ _EVERY_S = 0.8
 _PATIENCE_S = 3.0
 
 
-def _giant(on: Telling) -> None:
+def _giant(on: ActRunner) -> None:
     small = _Crowd(on)
     on.meanwhile = small.go_on
     on.wait(lambda: small.running() == _AT_ONCE, "small gangs fill the cluster")
     on.say(f"Small gangs of {_SMALL} pods never stop coming: when one ends, the next one starts.")
-    on.tenants.submit(GangWish(name="giant", queue="lab", size=SLOTS, least=SLOTS, each=THIRD))
+    on.tenants.submit(DemoJob(name="giant", queue="lab", size=SLOTS, least=SLOTS, each=THIRD))
     on.wait_for_reason("giant", "NotEnoughRoom", "NotYourTurn")
     ahead, patient_until = small.started(), time.monotonic() + on.in_story(_PATIENCE_S)
     on.say(f"Giant needs all {SLOTS} places at once, and there is no moment when all are free.")
@@ -176,7 +176,7 @@ def _giant(on: Telling) -> None:
 class _Crowd:
     """The small gangs: one waits at any time, and one ends now and then."""
 
-    def __init__(self, on: Telling) -> None:
+    def __init__(self, on: ActRunner) -> None:
         self._on = on
         self._sent: list[str] = []
         self._ended: set[str] = set()
@@ -221,7 +221,7 @@ class _Crowd:
         name = f"s{len(self._sent) + 1}"
         self._sent.append(name)
         self._on.tenants.submit(
-            GangWish(name=name, queue="lab", size=_SMALL, least=_SMALL, each=THIRD)
+            DemoJob(name=name, queue="lab", size=_SMALL, least=_SMALL, each=THIRD)
         )
 
 
@@ -239,16 +239,16 @@ _EACH = SLOTS // len(_LAB)
 _DUE = SLOTS // 2
 
 
-def _lending(on: Telling) -> None:
+def _lending(on: ActRunner) -> None:
     for name in _LAB:
-        on.tenants.submit(GangWish(name=name, queue="lab", size=_EACH, least=_EACH, each=THIRD))
+        on.tenants.submit(DemoJob(name=name, queue="lab", size=_EACH, least=_EACH, each=THIRD))
         on.wait_for_start(name, _EACH)
         on.rest(0.2)
     on.say(
         "Queues lab and ops are due half of the cluster each. Ops sleeps, so lab runs"
         f" {len(_LAB)} gangs on all of it."
     )
-    on.tenants.submit(GangWish(name="report", queue="ops", size=_DUE, least=_DUE, each=THIRD))
+    on.tenants.submit(DemoJob(name="report", queue="ops", size=_DUE, least=_DUE, each=THIRD))
     on.wait_for_start("report", _DUE)
     left = {name: on.tenants.evicted[name] for name in _LAB if on.tenants.evicted[name]}
     stayed = [name for name in _LAB if name not in left]

@@ -20,12 +20,12 @@ from extender.ports import (
     BindOutcome,
     BindResult,
     Clock,
+    EventRecord,
     EvictOrder,
     EvictOutcome,
     EvictResult,
-    Notice,
-    Settle,
-    Subject,
+    ObjectReference,
+    OnOutcome,
     WakeOrder,
     Whose,
 )
@@ -92,7 +92,7 @@ class SimCluster:
         """Give the very object, None when it is gone."""
         return next((each for each in self.all(kind) if each["metadata"]["uid"] == uid), None)
 
-    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+    def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
         """Bind this very pod, only once, and only to a node that there is."""
         for order in orders:
             settle(order, self._bind(order))
@@ -165,7 +165,7 @@ class SimEvictor:
             self._cluster.delete("Pod", order.namespace, order.name)
         return [settled(EvictOutcome(EvictResult.LEAVING)) for _ in orders]
 
-    def take_back(
+    def evict_all(
         self,
         gang: GangKey,
         orders: Sequence[EvictOrder],
@@ -184,13 +184,13 @@ class SimStatus:
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
 
-    def read(self, subject: Subject) -> Future[Mapping[str, Any] | None]:
+    def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
         """Give the status as it is."""
         found = self._cluster.find(subject.kind, subject.uid)
         return settled(found.get("status", {}) if found else None)
 
     def write(
-        self, subject: Subject, status: Mapping[str, Any]
+        self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
         """Merge *status* into what is there."""
         found = self._cluster.find(subject.kind, subject.uid)
@@ -205,8 +205,8 @@ class SimAnnouncer:
     """Keeps the notices for whoever wants to read them."""
 
     def __init__(self) -> None:
-        self.notices: list[Notice] = []
+        self.notices: list[EventRecord] = []
 
-    def announce(self, notice: Notice) -> None:
+    def write(self, notice: EventRecord) -> None:
         """Take *notice* in."""
         self.notices.append(notice)

@@ -20,18 +20,18 @@ from extender.cache.cluster import Cluster
 from extender.clock import SystemClock
 from extender.demo.cluster import Object, SimAnnouncer, SimCluster, SimEvictor, SimStatus
 from extender.demo.scheduler import SimScheduler
-from extender.demo.story import Witness
-from extender.demo.workloads import Tenants
-from extender.hooks.server import HookPort
+from extender.demo.story import PlacementLog
+from extender.demo.workloads import DemoWorkloads
+from extender.hooks.server import HookServer
 from extender.kube.decode import podgroups, resources
-from extender.kube.decode.decoder import Codec
+from extender.kube.decode.decoder import ObjectDecoder
 from extender.metrics import Metrics
 from extender.model.gang import VOLCANO, PodGroup
 from extender.planner import policy_parser
-from extender.ports import Clock, ClusterPorts, Mandate
+from extender.ports import Clock, ClusterPorts, Fencing
 from extender.settings import Settings, label_pairs
-from extender.tls.server import Certificates
-from extender.web.server import PagePort
+from extender.tls.server import PortCertificates
+from extender.web.server import OperationsServer
 from extender.wiring import Runtime
 
 _CLOCK = SystemClock()
@@ -41,7 +41,7 @@ def embed(
     settings: Settings,
     loop: asyncio.AbstractEventLoop,
     simulated: SimCluster,
-    certificates: Sequence[Certificates] = (),
+    certificates: Sequence[PortCertificates] = (),
     clock: Clock = _CLOCK,
 ) -> Runtime:
     """Put an extender together for a simulated cluster."""
@@ -49,7 +49,7 @@ def embed(
     node_labels = label_pairs(settings.node_selector)
     exempt = frozenset(settings.exempt_namespace)
 
-    def reach(cluster: Cluster, _: Metrics, __: Mandate) -> ClusterPorts:
+    def reach(cluster: Cluster, _: Metrics, __: Fencing) -> ClusterPorts:
         evictor = SimEvictor(simulated)
         return ClusterPorts(
             binder=simulated,
@@ -58,7 +58,7 @@ def embed(
             evictor=evictor,
             undo=evictor,
             status=SimStatus(simulated),
-            announcer=SimAnnouncer(),
+            events=SimAnnouncer(),
             start=lambda: _let_hear(cluster, simulated, schedulers, node_labels, exempt),
             stop=lambda: None,
             aclose=lambda: asyncio.sleep(0),
@@ -80,7 +80,7 @@ def _let_hear(
     exempt: frozenset[str],
 ) -> None:
     """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
-    codecs: dict[str, Codec[Any]] = {
+    codecs: dict[str, ObjectDecoder[Any]] = {
         "Node": resources.nodes(node_labels),
         "Pod": resources.pods(schedulers, exempt),
         "PodGroup": resources.groups(VOLCANO, exempt),
@@ -97,11 +97,11 @@ def _let_hear(
 
 _ASK_S = 5.0
 #: Makes the port that shows the pages.
-MakePort = Callable[[Runtime], PagePort]
+MakePort = Callable[[Runtime], OperationsServer]
 
 
-def _read_only(runtime: Runtime) -> PagePort:
-    return PagePort(runtime.pages)
+def _read_only(runtime: Runtime) -> OperationsServer:
+    return OperationsServer(runtime.pages)
 
 
 class Embedded:
@@ -109,8 +109,8 @@ class Embedded:
 
     def __init__(self, pages: MakePort = _read_only) -> None:
         self.cluster = SimCluster(read_group, SystemClock())
-        self.tenants = Tenants(self.cluster)
-        self.witness = Witness(self.cluster)
+        self.tenants = DemoWorkloads(self.cluster)
+        self.witness = PlacementLog(self.cluster)
         self._make_pages = pages
         self._folder = tempfile.TemporaryDirectory(prefix="gang-extender-")
         self._policy = Path(self._folder.name, "policy.yaml")
@@ -184,7 +184,7 @@ class Embedded:
         self._runtime = runtime = embed(self._settings, loop, self.cluster)
         runtime.start()
         hooks, ops = self._sockets
-        port = HookPort(runtime.hooks, runtime.pages.metrics, loop)
+        port = HookServer(runtime.hooks, runtime.pages.metrics, loop)
         await port.listen(hooks)
         pages = self._make_pages(runtime)
         pages.start(ops)

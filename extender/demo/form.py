@@ -17,15 +17,15 @@ from flask import Blueprint, Response, redirect, request
 from flask.typing import ResponseReturnValue
 
 from extender.demo.embedded import MakePort
-from extender.demo.workloads import GangWish, Tenants
-from extender.errors import BadInput
+from extender.demo.workloads import DemoJob, DemoWorkloads
+from extender.errors import InvalidInput
 from extender.hooks.limits import Refusal
 from extender.settings import is_loopback
 from extender.text import shown
-from extender.web.app import Pages
-from extender.web.dashboard.routes import Site
-from extender.web.page_worker import Inquiry
-from extender.web.server import LIMITS, PageConnection, PagePort
+from extender.web.app import OperationsApp
+from extender.web.dashboard.routes import Dashboard
+from extender.web.page_worker import PageRequest
+from extender.web.server import LIMITS, OperationsConnection, OperationsServer
 from extender.wiring import Runtime
 
 #: As the API server would have it.
@@ -59,13 +59,13 @@ class GangForm:
     QUEUES = ("lab", "ops")
 
     def __init__(self) -> None:
-        self._tenants: Tenants | None = None
+        self._tenants: DemoWorkloads | None = None
 
-    def open(self, tenants: Tenants) -> None:
+    def open(self, tenants: DemoWorkloads) -> None:
         """Take gangs from now on."""
         self._tenants = tenants
 
-    def blueprint(self, site: Site) -> Blueprint:
+    def blueprint(self, site: Dashboard) -> Blueprint:
         """Give the routes; pages look like those of *site*."""
         routes = Blueprint("form", __name__, template_folder="templates")
 
@@ -76,7 +76,7 @@ class GangForm:
             given = {name: request.form.get(name, "") for name in ("name", "queue", *FIELDS)}
             try:
                 self.submit(given)
-            except BadInput as error:
+            except InvalidInput as error:
                 return self._page(site, given, str(error), 422)
             # Never 200: what was submitted is not a page that is given again.
             return redirect(self.PATH, 303)
@@ -85,16 +85,16 @@ class GangForm:
         routes.add_url_rule(f"/{self.PATH}", "submit", submit, methods=["POST"])
         return routes
 
-    def submit(self, given: Mapping[str, str]) -> GangWish:
+    def submit(self, given: Mapping[str, str]) -> DemoJob:
         """Create the gang that was asked for, or say in a sentence why not."""
         if self._tenants is None:
-            raise BadInput("the story is still being told; submit it again when it is over")
+            raise InvalidInput("the story is still being told; submit it again when it is over")
         wish = read(given, self.QUEUES)
         there = self._tenants.gangs
         if any(each.name == wish.name for each in there):
-            raise BadInput(f"there is a gang {wish.name} already; choose another name")
+            raise InvalidInput(f"there is a gang {wish.name} already; choose another name")
         if len(there) >= _MOST_GANGS or sum(each.size for each in there) + wish.size > _MOST_PODS:
-            raise BadInput(
+            raise InvalidInput(
                 f"more than {_MOST_GANGS} gangs or {_MOST_PODS} pods at a time are too many for a"
                 " demo; wait until some have ended"
             )
@@ -102,7 +102,7 @@ class GangForm:
         return wish
 
     def _page(
-        self, site: Site, given: Mapping[str, str], problem: str, status: int = 200
+        self, site: Dashboard, given: Mapping[str, str], problem: str, status: int = 200
     ) -> Response:
         page = site.beside(
             "submit.html",
@@ -122,22 +122,22 @@ class GangForm:
         return page
 
 
-def read(given: Mapping[str, str], queues: tuple[str, ...]) -> GangWish:
+def read(given: Mapping[str, str], queues: tuple[str, ...]) -> DemoJob:
     """Read a wish from the fields of the form."""
     name = given.get("name", "")
     if not _NAME.fullmatch(name):
-        raise BadInput(
+        raise InvalidInput(
             f"{shown(name)} cannot be the name of a gang; write up to 40 of a-z, 0-9 and -"
         )
     queue = given.get("queue", "")
     if queue not in queues:
-        raise BadInput(f"there is no queue {shown(queue)}; choose {' or '.join(queues)}")
+        raise InvalidInput(f"there is no queue {shown(queue)}; choose {' or '.join(queues)}")
     numbers = {key: _number(given.get(key, ""), field) for key, field in FIELDS.items()}
     if numbers["least"] > numbers["pods"]:
-        raise BadInput(
+        raise InvalidInput(
             f"at least {numbers['least']} of {numbers['pods']} pods cannot be; ask for fewer"
         )
-    return GangWish(
+    return DemoJob(
         name=name,
         queue=queue,
         size=numbers["pods"],
@@ -150,7 +150,7 @@ def read(given: Mapping[str, str], queues: tuple[str, ...]) -> GangWish:
 def _number(text: str, field: Field) -> int:
     if re.fullmatch("[0-9]{1,4}", text) and field.least <= int(text) <= field.most:
         return int(text)
-    raise BadInput(
+    raise InvalidInput(
         f"{field.label}: {shown(text)} is not a number from {field.least} to {field.most}"
     )
 
@@ -164,10 +164,10 @@ _MEDIA_TYPE = Refusal(415, "media_type", f"a form is sent as {_MEDIA.decode()}")
 _LONG = Refusal(413, "body", f"the form is over {MOST_BYTES} bytes")
 
 
-class FormPort(PagePort):
+class FormPort(OperationsServer):
     """Shows pages, and takes the form."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: OperationsApp) -> None:
         super().__init__(pages, limits=replace(LIMITS, body=MOST_BYTES))
 
     def connection(self) -> asyncio.Protocol:
@@ -175,7 +175,7 @@ class FormPort(PagePort):
         return FormConnection(self)
 
 
-class FormConnection(PageConnection):
+class FormConnection(OperationsConnection):
     """One connection of somebody who looks, and may submit."""
 
     def _called(self) -> None:
@@ -190,7 +190,7 @@ class FormConnection(PageConnection):
         body, self._body = bytes(self._body), b""
         self._wait()
         self._port.desk.ask(
-            Inquiry(
+            PageRequest(
                 method=b"POST",
                 path=path,
                 since=time.monotonic(),
@@ -222,9 +222,9 @@ def judge(headers: list[tuple[bytes, bytes]]) -> Refusal | None:
 def with_form(form: GangForm | None) -> MakePort:
     """Say how the port is made: with *form*, or without any way to change something."""
 
-    def make(runtime: Runtime) -> PagePort:
+    def make(runtime: Runtime) -> OperationsServer:
         if form is None:
-            return PagePort(runtime.pages)
+            return OperationsServer(runtime.pages)
         site = runtime.pages.site
         site.sections.append((form.PATH, form.TITLE))
         runtime.pages.register_blueprint(form.blueprint(site))

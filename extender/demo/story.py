@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from extender.demo import objects
 from extender.demo.cluster import Object, SimCluster
-from extender.demo.workloads import Tenants
+from extender.demo.workloads import DemoWorkloads
 from extender.errors import ExtenderError
 
 
@@ -26,7 +26,7 @@ class Moment(NamedTuple):
     on_nodes: int
 
 
-class Witness:
+class PlacementLog:
     """Writes down every change as the cluster makes it, and asks nobody else."""
 
     def __init__(
@@ -98,7 +98,7 @@ _LOOK_S = 0.02
 _Seen = TypeVar("_Seen")
 
 
-class StoryBroken(ExtenderError):
+class ClaimFailed(ExtenderError):
     """Something the story announces did not happen."""
 
 
@@ -106,8 +106,8 @@ class Scene(Protocol):
     """Where a story is told."""
 
     cluster: SimCluster
-    tenants: Tenants
-    witness: Witness
+    tenants: DemoWorkloads
+    witness: PlacementLog
 
     def plan(self) -> dict[str, Any]:
         """Give the last plan as the operations port tells it."""
@@ -123,7 +123,7 @@ class Act(NamedTuple):
     title: str
     #: What it proves, for the summary.
     promise: str
-    tell: Callable[[Telling], None]
+    tell: Callable[[ActRunner], None]
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class ActOutcome:
     broken: str = ""
 
 
-class Telling:
+class ActRunner:
     """What an act may do."""
 
     def __init__(self, scene: Scene, say: Callable[[str], None], speed: float = 1.0) -> None:
@@ -165,7 +165,7 @@ class Telling:
             # Who asks before the first plan is told to come back; no act is about that.
             self.wait(lambda: self.plan().get("generation", 1), "the first plan is made")
             act.tell(self)
-        except StoryBroken as broken:
+        except ClaimFailed as broken:
             outcome.broken = str(broken)
         self.meanwhile = _nothing
         self.tenants.end_all()
@@ -193,7 +193,7 @@ class Telling:
             if seen := condition():
                 return seen
             if time.monotonic() > deadline:
-                raise StoryBroken(f"waited in vain: {what}")
+                raise ClaimFailed(f"waited in vain: {what}")
             self._pass_by(_LOOK_S)
 
     def wait_for_start(self, gang: str, least: int) -> None:
@@ -231,7 +231,7 @@ class Telling:
     def claim(self, truth: bool, claimed: str) -> None:
         """Hold the story to what it says."""
         if not truth:
-            raise StoryBroken(f"not so: {claimed}")
+            raise ClaimFailed(f"not so: {claimed}")
         self._claims.append(claimed)
 
     def _pass_by(self, seconds: float) -> None:

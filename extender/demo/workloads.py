@@ -19,7 +19,7 @@ _REMAKE_S = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangWish:
+class DemoJob:
     """What somebody wants to run: *size* pods alike, *least* of them at once."""
 
     name: str
@@ -35,7 +35,7 @@ class GangWish:
 class _Work:
     """A gang that its owner has not ended."""
 
-    wish: GangWish
+    wish: DemoJob
     made: int = 0
     pods: dict[str, bool] = field(default_factory=dict)
     #: Number of the stretch of work; what was set for an earlier one is void.
@@ -43,7 +43,7 @@ class _Work:
     is_working: bool = False
 
 
-class Tenants:
+class DemoWorkloads:
     """Owns every gang that is submitted here; a thread of its own sees to what is due."""
 
     def __init__(self, cluster: SimCluster) -> None:
@@ -58,7 +58,7 @@ class Tenants:
         self._thread = threading.Thread(target=self._run, name="tenants", daemon=True)
 
     @property
-    def gangs(self) -> list[GangWish]:
+    def gangs(self) -> list[DemoJob]:
         """Give those that were submitted and have not ended."""
         with self._stirred:
             return [work.wish for work in self._works.values()]
@@ -75,7 +75,7 @@ class Tenants:
             self._stirred.notify()
         self._thread.join()
 
-    def submit(self, *wishes: GangWish) -> None:
+    def submit(self, *wishes: DemoJob) -> None:
         """Create the gangs, their pods by turns: one of each, then the next of each."""
         with self._stirred:
             for wish in wishes:

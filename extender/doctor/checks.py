@@ -12,18 +12,18 @@ from extender.doctor import (
     tls_checks,
 )
 from extender.doctor.facts import (
-    Caught,
-    FindingSeen,
-    Installed,
-    KindSeen,
-    LeaseSeen,
-    Seen,
+    Check,
+    ClusterFacts,
+    CrdFacts,
+    ExtenderDeployment,
+    FindingFacts,
+    LeaseFacts,
+    Problem,
     Severity,
-    Trap,
 )
 from extender.doctor.scheduler_config import DEFAULT_PROFILE
 from extender.doctor.tls_checks import unprotected
-from extender.findings.finding import RIGHT_MISSING
+from extender.findings.finding import PERMISSION_MISSING
 from extender.model.gang import COSCHEDULING, VERSIONS, VOLCANO
 from extender.ports import UNPROTECTED
 from extender.settings import Settings
@@ -32,61 +32,61 @@ from extender.settings import Settings
 _CRITICAL = ("system-cluster-critical", "system-node-critical")
 #: In which no pod ever waits for us.
 _SYSTEM = "kube-system"
-NOT_INSTALLED = Trap(
+NOT_INSTALLED = Check(
     "NotInstalled",
     "no extender is there: pods of its schedulers are scheduled by nobody, or one by one",
     "`kubectl apply -k manifests/overlays/second-scheduler`",
 )
-BAD_SETTINGS = Trap(
+BAD_SETTINGS = Check(
     "BadSettings",
     "the extender refuses its arguments and does not start; after the next restart nobody answers",
     "arguments that `gang-extender serve` takes",
 )
-SCHEDULED_BY_ITSELF = Trap(
+SCHEDULED_BY_ITSELF = Check(
     "ScheduledByItself",
     "the extender's own pods wait for the scheduler that waits for the extender: once all"
     " replicas are gone, none comes back",
     "another `schedulerName` for its pods; behind the cluster's own scheduler, which has to"
     " schedule them, a critical priority class or `--exempt-namespace` of their own",
 )
-NO_STANDBY = Trap(
+NO_STANDBY = Check(
     "NoStandby",
     "one replica: while its node is lost, drained or upgraded nothing is scheduled",
     "`replicas: 2` and a `--lease`",
 )
-STANDBY_NOT_WARM = Trap(
+STANDBY_NOT_WARM = Check(
     "StandbyNotWarm",
     "fewer than two replicas could lead: if the one that is ready goes, nothing is scheduled"
     " until another is",
     "what its log and `/warmz` say",
 )
-EXTENDER_SILENT = Trap(
+EXTENDER_SILENT = Check(
     "ExtenderSilent",
     "no replica is ready: pods of its schedulers wait",
     "what its log and the events of its pods say",
 )
-TWO_LEADERS = Trap(
+TWO_LEADERS = Check(
     "TwoLeaders",
     "several replicas and no lease: each acts by itself, promises the same room and evicts for it",
     "`--lease own`, or `--lease scheduler` beside a kube-scheduler",
 )
-TWO_EXTENDERS = Trap(
+TWO_EXTENDERS = Check(
     "TwoExtenders",
     "two Deployments serve the same name: each promises the same room and evicts for it",
     "one of them alone, or names that differ",
 )
-SERVICE_LEADS_NOWHERE = Trap(
+SERVICE_WITHOUT_POD = Check(
     "ServiceLeadsNowhere",
     "no ready pod carries the labels that the Service selects: whoever asks there gets no answer",
     'a selector of the pods\' labels and `gang-extender.io/leader: "true"`, and a leader',
 )
 DEPLOYMENT = (
     NOT_INSTALLED, BAD_SETTINGS, SCHEDULED_BY_ITSELF, NO_STANDBY, STANDBY_NOT_WARM,
-    EXTENDER_SILENT, TWO_LEADERS, TWO_EXTENDERS, SERVICE_LEADS_NOWHERE,
+    EXTENDER_SILENT, TWO_LEADERS, TWO_EXTENDERS, SERVICE_WITHOUT_POD,
 )  # fmt: skip
 
 
-def of_deployments(seen: Seen) -> Iterator[Caught]:
+def of_deployments(seen: ClusterFacts) -> Iterator[Problem]:
     """Find the traps of every Deployment of ours, and those between them."""
     if seen.installed is None:
         return
@@ -102,7 +102,7 @@ def of_deployments(seen: Seen) -> Iterator[Caught]:
     yield from _of_services(seen)
 
 
-def _of_settings(each: Installed) -> Iterator[Caught]:
+def _of_settings(each: ExtenderDeployment) -> Iterator[Problem]:
     settings = each.settings
     if settings is None:
         yield BAD_SETTINGS.at(
@@ -125,7 +125,7 @@ def _of_settings(each: Installed) -> Iterator[Caught]:
         )
 
 
-def _has_no_choice(each: Installed, settings: Settings) -> bool:
+def _has_no_choice(each: ExtenderDeployment, settings: Settings) -> bool:
     """Ask whether only the scheduler it serves can take it, and need not wait for its answer.
 
     Behind the cluster's own scheduler somebody must be; a replica that is left answers for those
@@ -136,7 +136,7 @@ def _has_no_choice(each: Installed, settings: Settings) -> bool:
     return each.scheduler_name == DEFAULT_PROFILE and exempt
 
 
-def _of_replicas(each: Installed) -> Iterator[Caught]:
+def _of_replicas(each: ExtenderDeployment) -> Iterator[Problem]:
     scale = f"kubectl -n {each.namespace} scale deployment {each.name} --replicas=2"
     if each.replicas < 2:
         yield NO_STANDBY.at(each.where, f"replicas: {each.replicas}", scale)
@@ -156,7 +156,7 @@ def _of_replicas(each: Installed) -> Iterator[Caught]:
         )
 
 
-def _between(installed: tuple[Installed, ...]) -> Iterator[Caught]:
+def _between(installed: tuple[ExtenderDeployment, ...]) -> Iterator[Problem]:
     served = [(e, e.settings.scheduler_name) for e in installed if e.replicas and e.settings]
     for (one, names), (other, its) in combinations(served, 2):
         both = [name for name in names if name in its]
@@ -169,7 +169,7 @@ def _between(installed: tuple[Installed, ...]) -> Iterator[Caught]:
             )
 
 
-def _of_services(seen: Seen) -> Iterator[Caught]:
+def _of_services(seen: ClusterFacts) -> Iterator[Problem]:
     known = [each.pods for each in seen.installed or () if each.pods is not None]
     ready = [pod for pods in known for pod in pods if pod.is_ready]
     # While none is ready that is said already, and no Service can mend it.
@@ -178,7 +178,7 @@ def _of_services(seen: Seen) -> Iterator[Caught]:
     for service in seen.services:
         if not any(service.selector.items() <= pod.labels.items() for pod in ready):
             wants = ", ".join(f"{key}={value}" for key, value in service.selector.items())
-            yield SERVICE_LEADS_NOWHERE.at(
+            yield SERVICE_WITHOUT_POD.at(
                 service.where,
                 f"it selects {wants}, and no ready pod of ours has all of these",
                 "apply service.yaml of the overlay again; if that is as it was, nobody leads",
@@ -187,22 +187,22 @@ def _of_services(seen: Seen) -> Iterator[Caught]:
 
 #: A lease that ran out may be taken the next moment.
 _PATIENCE_S = 5.0
-NOBODY_LEADS = Trap(
+NO_LEADER = Check(
     "NobodyLeads",
     "nobody holds the lease by which one of the replicas acts: all of them stand by, and nothing"
     " is scheduled",
     "a replica, or the kube-scheduler beside it, that runs and may write the lease",
 )
-LEASES = (NOBODY_LEADS,)
+LEASES = (NO_LEADER,)
 
 
-def of_leases(seen: Seen) -> Iterator[Caught]:
+def of_leases(seen: ClusterFacts) -> Iterator[Problem]:
     """Find leases that are not there, were given back, or ran out."""
     # They are written by clocks of the cluster; whose clock is wrong is told elsewhere.
     now = seen.clocks.here + (seen.clocks.api_server_s or 0.0)
     for lease in seen.leases:
         if why := _problem(lease, now):
-            yield NOBODY_LEADS.at(
+            yield NO_LEADER.at(
                 f"lease/{lease.name} in {lease.namespace}",
                 why,
                 f"kubectl -n {lease.namespace} get lease {lease.name} -o yaml, and the logs of"
@@ -210,7 +210,7 @@ def of_leases(seen: Seen) -> Iterator[Caught]:
             )
 
 
-def _problem(lease: LeaseSeen, now: float) -> str:
+def _problem(lease: LeaseFacts, now: float) -> str:
     if not lease.exists:
         return "it does not exist"
     if not lease.holder:
@@ -223,13 +223,13 @@ def _problem(lease: LeaseSeen, now: float) -> str:
 
 #: What nobody notices.
 _TOLERATED_S = 5.0
-CLOCK_SKEW = Trap(
+CLOCK_SKEW = Check(
     "ClockSkew",
     "the extender's clock is not the API server's: how long gangs wait, run and are kept is"
     " counted wrongly, and certificates seem to have expired or not to be valid yet",
     "time synchronisation (chrony, systemd-timesyncd) on the nodes of both",
 )
-CLOCK_SKEW_HERE = Trap(
+CLOCK_SKEW_HERE = Check(
     "ClockSkewHere",
     "the clock of the machine you type on is not the API server's: what `explain` and `top` say"
     " of times looks wrong to you",
@@ -239,7 +239,7 @@ CLOCK_SKEW_HERE = Trap(
 CLOCKS = (CLOCK_SKEW, CLOCK_SKEW_HERE)
 
 
-def of_clocks(seen: Seen) -> Iterator[Caught]:
+def of_clocks(seen: ClusterFacts) -> Iterator[Problem]:
     """Compare the clocks that were read with the API server's."""
     clocks = seen.clocks
     if clocks.api_server_s is None:
@@ -286,30 +286,30 @@ POLICIES = frozenset(
         "gang-extender-without-effect",
     }
 )
-KIND_MISSING = Trap(
+KIND_MISSING = Check(
     "KindMissing",
     "no PodGroup, or no Queue, can be written: gangs have no minimum, or all share one queue",
     "`kubectl apply -k manifests/crds`",
 )
-KIND_OF_ANOTHER_VERSION = Trap(
+KIND_OF_ANOTHER_VERSION = Check(
     "KindOfAnotherVersion",
     "the kind is installed in versions that we do not read: its gangs look like pods without a"
     " group",
     "a CustomResourceDefinition that serves the version we read",
 )
-KIND_LACKS_FIELDS = Trap(
+KIND_LACKS_FIELDS = Check(
     "KindLacksFields",
     "the API server drops a field without which a gang is none: `minMember`, or the `weight` of a"
     " queue",
     "a newer CustomResourceDefinition; ours are in `manifests/crds`",
 )
-KIND_LACKS_NEWER_FIELDS = Trap(
+KIND_LACKS_NEWER_FIELDS = Check(
     "KindLacksNewerFields",
     "the API server drops fields that we read, without a word: what they say has no effect",
     "a newer CustomResourceDefinition; ours are in `manifests/crds`",
     Severity.HINT,
 )
-NO_ADMISSION_POLICIES = Trap(
+NO_ADMISSION_POLICIES = Check(
     "NoAdmissionPolicies",
     "senseless Queues and PodGroups are accepted and said afterwards, and a tenant can edit where"
     " a pod was started",
@@ -322,7 +322,7 @@ KINDS = (
 )  # fmt: skip
 
 
-def of_kinds(seen: Seen) -> Iterator[Caught]:
+def of_kinds(seen: ClusterFacts) -> Iterator[Problem]:
     """Find what is missing of the kinds that we read."""
     if seen.kinds is not None:
         for plural in PLURALS:
@@ -339,7 +339,7 @@ def of_kinds(seen: Seen) -> Iterator[Caught]:
         )
 
 
-def _of_kind(kind: KindSeen) -> Iterator[Caught]:
+def _of_kind(kind: CrdFacts) -> Iterator[Problem]:
     wanted, where = VERSIONS[kind.group], f"crd/{kind.name}"
     if wanted not in kind.versions:
         yield KIND_OF_ANOTHER_VERSION.at(
@@ -363,12 +363,12 @@ def is_read(group: str, plural: str) -> bool:
     return group in VERSIONS and plural in PLURALS and (group, plural) != (COSCHEDULING, "queues")
 
 
-NOT_READY = Trap(
+NOT_READY = Check(
     "NotReady",
     "the extender decides nothing: pods of its schedulers wait",
     "what it says",
 )
-NOTED = Trap(
+NOTED = Check(
     "Noted",
     "the extender goes on, but for what it says here",
     "what it says",
@@ -378,25 +378,25 @@ _ELSEWHERE = "its message says"
 FINDINGS = (NOT_READY, NOTED)
 
 
-def of_findings(seen: Seen) -> Iterator[Caught]:
+def of_findings(seen: ClusterFacts) -> Iterator[Problem]:
     """Pass on what the extender says, but for what was seen already."""
     yield from _of_readiness(seen)
     lacks = [f"may not {each.verb} {each.resource};" for each in seen.lacking]
     for each in seen.findings:
-        if each.reason == RIGHT_MISSING and any(lack in each.message for lack in lacks):
+        if each.reason == PERMISSION_MISSING and any(lack in each.message for lack in lacks):
             continue
         yield of_finding(each)
 
 
-def of_finding(finding: FindingSeen) -> Caught:
+def of_finding(finding: FindingFacts) -> Problem:
     """Make one a trap; its sentence ends with the mend."""
     wrong, semicolon, mend = finding.message.rpartition("; ")
-    trap = Trap(finding.reason, "something is written that makes no sense", _ELSEWHERE)
+    trap = Check(finding.reason, "something is written that makes no sense", _ELSEWHERE)
     where = f"{finding.kind}/{finding.name}"
     return trap.at(where, wrong if semicolon else finding.message, mend if semicolon else "")
 
 
-def _of_readiness(seen: Seen) -> Iterator[Caught]:
+def _of_readiness(seen: ClusterFacts) -> Iterator[Problem]:
     said = seen.said
     if said is None:
         return
@@ -412,7 +412,7 @@ def _of_readiness(seen: Seen) -> Iterator[Caught]:
 
 
 #: By where one looks; the manual has them in this order.
-KNOWN: dict[str, tuple[Trap, ...]] = {
+KNOWN: dict[str, tuple[Check, ...]] = {
     "kube-scheduler's configuration": config_checks.CONFIGURATION,
     "names of schedulers": config_checks.NAMES,
     "the Deployment": DEPLOYMENT,
@@ -426,7 +426,7 @@ KNOWN: dict[str, tuple[Trap, ...]] = {
 }
 
 
-def catch(seen: Seen) -> list[Caught]:
+def run_checks(seen: ClusterFacts) -> list[Problem]:
     """Name every trap that is set; those that only hint come last."""
     caught = [
         *(each for told in seen.configurations for each in config_checks.of_configuration(told)),

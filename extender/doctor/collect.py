@@ -13,18 +13,18 @@ from extender.doctor import installation, scheduler_config
 from extender.doctor.checks import is_read
 from extender.doctor.facts import (
     Clocks,
+    ClusterFacts,
+    CrdFacts,
     Document,
-    Installed,
-    KindSeen,
-    Lacking,
+    ExtenderDeployment,
+    MissingPermission,
+    NotChecked,
     SchedulerConfig,
-    Seen,
-    Unseen,
 )
-from extender.doctor.rbac import NeededRight, needed
-from extender.doctor.reader import Eyes, Read, ask
-from extender.errors import BadInput
-from extender.kube.client import Access
+from extender.doctor.rbac import Permission, needed
+from extender.doctor.reader import ApiReader, Read, ask
+from extender.errors import InvalidInput
+from extender.kube.client import ApiClient
 from extender.model.gang import VERSIONS
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -34,7 +34,7 @@ _GATE_ON = re.compile(r'^kubernetes_feature_enabled{name="(\w+)"[^}]*} 1$', re.M
 _AT_ONCE = 8
 
 
-def crd_facts(eyes: Eyes) -> tuple[KindSeen, ...] | None:
+def crd_facts(eyes: ApiReader) -> tuple[CrdFacts, ...] | None:
     """Read the CustomResourceDefinitions of gangs and queues."""
     told = eyes.items(_CRDS, "CustomResourceDefinitions")
     if told is None:
@@ -46,10 +46,10 @@ def _is_ours(spec: Document) -> bool:
     return is_read(spec["group"], spec["names"]["plural"])
 
 
-def _kind(spec: Document) -> KindSeen:
+def _kind(spec: Document) -> CrdFacts:
     served = [each for each in spec["versions"] if each.get("served")]
     read: Document = next((each for each in served if each["name"] == VERSIONS[spec["group"]]), {})
-    return KindSeen(
+    return CrdFacts(
         spec["group"],
         spec["names"]["plural"],
         tuple(each["name"] for each in served),
@@ -67,7 +67,7 @@ def _fields(version: Document) -> frozenset[str] | None:
     return frozenset(spec.get("properties") or {})
 
 
-def admission_policies(eyes: Eyes) -> frozenset[str] | None:
+def admission_policies(eyes: ApiReader) -> frozenset[str] | None:
     """Name the ValidatingAdmissionPolicies; None as well where the API server knows none yet."""
     told = eyes.get(_POLICIES, "ValidatingAdmissionPolicies")
     if not told:
@@ -75,15 +75,15 @@ def admission_policies(eyes: Eyes) -> frozenset[str] | None:
     return frozenset(each["metadata"]["name"] for each in told.get("items") or ())
 
 
-def gates(eyes: Eyes) -> frozenset[str]:
+def gates(eyes: ApiReader) -> frozenset[str]:
     """Name the feature gates that the API server has on, by its own series."""
     told = eyes.text("/metrics", "feature gates of the API server")
     return frozenset(_GATE_ON.findall(told or ""))
 
 
 def lacking(
-    eyes: Eyes, installed: Sequence[Installed], seen: Sequence[KindSeen]
-) -> tuple[Lacking, ...]:
+    eyes: ApiReader, installed: Sequence[ExtenderDeployment], seen: Sequence[CrdFacts]
+) -> tuple[MissingPermission, ...]:
     """Ask for every account of ours and every right that it needs whether it has it."""
     asked = list(
         dict.fromkeys(
@@ -93,13 +93,13 @@ def lacking(
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         allowed = list(pool.map(lambda each: _may(eyes, *each), asked))
     return tuple(
-        Lacking(user, right.verb, right.what, right.namespace)
+        MissingPermission(user, right.verb, right.what, right.namespace)
         for (user, _, right), may in zip(asked, allowed, strict=True)
         if may is False
     )
 
 
-def _may(eyes: Eyes, user: str, home: str, right: NeededRight) -> bool | None:
+def _may(eyes: ApiReader, user: str, home: str, right: Permission) -> bool | None:
     groups = ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{home}"]
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -114,11 +114,11 @@ _CLUSTER = "the cluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Sources:
     """Where to look."""
 
     #: Gives the way to the cluster; None when nobody shall look there.
-    access: Callable[[], Access] | None = None
+    access: Callable[[], ApiClient] | None = None
     namespace: str = ""
     #: Of which file, read.
     configurations: Sequence[tuple[Path, Document]] = ()
@@ -128,18 +128,18 @@ class Wanted:
     ops: Callable[[], tuple[Read, str]] | None = None
 
 
-def look(wanted: Wanted, now: Callable[[], float] = time.time) -> Seen:
+def collect(wanted: Sources, now: Callable[[], float] = time.time) -> ClusterFacts:
     """Look everywhere; what could not be seen is in `Seen.unseen`."""
-    seen = Seen(clocks=Clocks(here=now()))
+    seen = ClusterFacts(clocks=Clocks(here=now()))
     if wanted.access is not None:
         seen = _cluster(seen, wanted, wanted.access, now)
     else:
         seen = replace(seen, configurations=_assumed(wanted))
-    missed: list[Unseen] = list(seen.unseen)
+    missed: list[NotChecked] = list(seen.unseen)
     callers = tuple(
         scheduler_config.callers(
             seen.configurations,
-            lambda what, why: missed.append(Unseen(what, why)),
+            lambda what, why: missed.append(NotChecked(what, why)),
             wanted.ca_file,
             wanted.cert_file,
         )
@@ -150,7 +150,7 @@ def look(wanted: Wanted, now: Callable[[], float] = time.time) -> Seen:
     return _extender(seen, wanted)
 
 
-def _assumed(wanted: Wanted) -> tuple[SchedulerConfig, ...]:
+def _assumed(wanted: Sources) -> tuple[SchedulerConfig, ...]:
     return tuple(
         SchedulerConfig(where=str(path), document=document, is_assumed=True)
         for path, document in wanted.configurations
@@ -158,13 +158,13 @@ def _assumed(wanted: Wanted) -> tuple[SchedulerConfig, ...]:
 
 
 def _cluster(
-    seen: Seen, wanted: Wanted, access: Callable[[], Access], now: Callable[[], float]
-) -> Seen:
+    seen: ClusterFacts, wanted: Sources, access: Callable[[], ApiClient], now: Callable[[], float]
+) -> ClusterFacts:
     try:
         way = access()
-        eyes = Eyes(way, now)
-    except BadInput as error:
-        missed = Unseen(_CLUSTER, str(error))
+        eyes = ApiReader(way, now)
+    except InvalidInput as error:
+        missed = NotChecked(_CLUSTER, str(error))
         return replace(seen, configurations=_assumed(wanted), unseen=(missed,))
     seen = replace(seen, unprotected=way.warnings)
     if not eyes.get("/version", _CLUSTER):
@@ -197,7 +197,7 @@ def _cluster(
 
 
 def _named(
-    eyes: Eyes, wanted: Wanted, found: list[installation.Found]
+    eyes: ApiReader, wanted: Sources, found: list[installation.FoundDeployment]
 ) -> tuple[SchedulerConfig, ...]:
     """Give each file to the extender that has no kube-scheduler beside it, or else to any."""
     alone = [each.installed for each in found if not each.installed.is_pair]
@@ -216,20 +216,20 @@ def _named(
     )
 
 
-def _extender(seen: Seen, wanted: Wanted) -> Seen:
+def _extender(seen: ClusterFacts, wanted: Sources) -> ClusterFacts:
     if wanted.ops is None:
         return seen
     try:
         told = ask(*wanted.ops())
-    except BadInput as error:
-        missed = Unseen("what the extender says", str(error))
+    except InvalidInput as error:
+        missed = NotChecked("what the extender says", str(error))
         return replace(seen, unseen=(*seen.unseen, missed))
     if told.closed:
-        missed = Unseen("what the extender finds", told.closed)
+        missed = NotChecked("what the extender finds", told.closed)
         seen = replace(seen, unseen=(*seen.unseen, missed))
     if seen.installed == ():
         why = "no Deployment has the label app.kubernetes.io/name: gang-extender and runs `serve`"
-        missed = Unseen("how the extender that answers is deployed", why)
+        missed = NotChecked("how the extender that answers is deployed", why)
         seen = replace(seen, unseen=(*seen.unseen, missed))
     return replace(
         seen,

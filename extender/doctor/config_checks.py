@@ -4,104 +4,111 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from extender.doctor.facts import Caught, Installed, SchedulerConfig, Seen, Severity, Trap
+from extender.doctor.facts import (
+    Check,
+    ClusterFacts,
+    ExtenderDeployment,
+    Problem,
+    SchedulerConfig,
+    Severity,
+)
 from extender.doctor.scheduler_config import Entry, entries, profiles
 
 #: What kube-scheduler waits where nothing is said.
 _USUAL_TIMEOUT_S = 5.0
-NOT_ASKED = Trap(
+NOT_ASKED = Check(
     "NotAsked",
     "the configuration names no extender: kube-scheduler schedules by itself, and gangs start one"
     " by one",
     "write the `extenders` that `gang-extender scheduler-config` prints",
 )
-IGNORABLE_BIND = Trap(
+IGNORABLE_BIND = Check(
     "IgnorableBind",
     "from 1.30 on kube-scheduler itself binds a pod whose bind we refused: gangs start in part",
     "`ignorable: false` on the entry that binds",
 )
-IGNORABLE_FILTER = Trap(
+IGNORABLE_FILTER = Check(
     "IgnorableFilter",
     "while nobody of us answers, pods pass the filter unseen and fail at bind: it helps nobody,"
     " and costs a cycle each",
     "`ignorable: false` on every entry of ours",
     Severity.HINT,
 )
-TIMEOUT_MISSING = Trap(
+TIMEOUT_MISSING = Check(
     "BindTimeoutMissing",
     "kube-scheduler gives a bind up after 5 s, while it still waits for the rest of its gang:"
     " gangs come apart and try again",
     "`httpTimeout` of the entry that binds, as long as `--bind-timeout-s`",
 )
-TIMEOUT_SHORT = Trap(
+TIMEOUT_SHORT = Check(
     "BindTimeoutShort",
     "kube-scheduler gives a bind up before we do: it thinks the room is free while we still bind,"
     " and gives it away twice",
     "`httpTimeout` of the entry that binds, as long as `--bind-timeout-s`",
 )
-NODE_CACHE_OFF = Trap(
+NODE_CACHE_OFF = Check(
     "NodeCacheOff",
     "whole nodes are sent with every call, and from 1.33 on kube-scheduler scores every node as"
     " idle: pods pile up on busy ones",
     "`nodeCacheCapable: true` on every entry of ours",
 )
-NO_AUTHORITY = Trap(
+NO_AUTHORITY = Check(
     "NoAuthority",
     "without a CA kube-scheduler believes whoever answers, or nobody; and whoever answers decides"
     " where pods run",
     "`tlsConfig.caFile`, and no `insecure`",
 )
-NO_CLIENT_CERTIFICATE = Trap(
+NO_CLIENT_CERTIFICATE = Check(
     "NoClientCertificate",
     "our hooks refuse a caller that shows no certificate: nothing is scheduled",
     "`tlsConfig.certFile` and `tlsConfig.keyFile`",
 )
-PLAIN_HTTP = Trap(
+PLAIN_HTTP = Check(
     "PlainHttp",
     "whoever is on the way may answer in our place, and whoever reaches the port may bind pods",
     "https, or an extender beside kube-scheduler on loopback",
 )
-ONE_ENTRY = Trap(
+ONE_ENTRY = Check(
     "OneEntry",
     "httpTimeout is per entry: one that fits a filter cuts binds off, one that fits a bind lets a"
     " dead extender stop the scheduling loop for as long",
     "two entries: filter, preempt and prioritize in a quick one, bind in a slow one",
 )
-TWO_BINDERS = Trap(
+TWO_BINDERS = Check(
     "TwoBinders",
     "kube-scheduler refuses a configuration with two extenders that bind, and does not start",
     "`bindVerb` in one entry alone",
 )
-NO_BIND = Trap(
+NO_BIND = Check(
     "NoBind",
     "nobody holds the members of a gang until all are there: kube-scheduler binds each when it is"
     " its turn",
     "an entry with `bindVerb: bind`",
 )
-NO_FILTER = Trap(
+NO_FILTER = Check(
     "NoFilter",
     "nobody keeps a gang back until there is room for all of it: members fill nodes and wait for"
     " each other at bind",
     "an entry with `filterVerb: filter`",
 )
-NO_PREEMPT = Trap(
+NO_PREEMPT = Check(
     "NoPreempt",
     "kube-scheduler evicts members of running gangs without asking, and tears them",
     "`preemptVerb: preempt` beside `filterVerb`",
 )
-ONLY_SOME_PODS = Trap(
+ONLY_SOME_PODS = Check(
     "OnlySomePods",
     "with managedResources kube-scheduler asks about pods that request one of these alone: all"
     " others pass us by",
     "no `managedResources` on entries of ours",
 )
-PREFER_UNASKED = Trap(
+PREFER_UNASKED = Check(
     "PreferUnasked",
     "the extender is set to prefer nodes and is never asked which",
     "`prioritizeVerb: prioritize` and `weight: 1` beside `filterVerb`, or `--prefer nothing`",
     Severity.HINT,
 )
-LEASE_MISMATCH = Trap(
+LEASE_MISMATCH = Check(
     "LeaseMismatch",
     "the extender acts while kube-scheduler holds the lease that it was told of, and this one"
     " holds another or none: nobody leads",
@@ -114,7 +121,7 @@ CONFIGURATION = (
 )  # fmt: skip
 
 
-def of_configuration(told: SchedulerConfig) -> Iterator[Caught]:
+def of_configuration(told: SchedulerConfig) -> Iterator[Problem]:
     """Find the traps of one configuration."""
     ours = entries(told.document)
     if not ours:
@@ -130,7 +137,7 @@ def of_configuration(told: SchedulerConfig) -> Iterator[Caught]:
     yield from _of_lease(told)
 
 
-def _of_all(told: SchedulerConfig, ours: Sequence[Entry]) -> Iterator[Caught]:
+def _of_all(told: SchedulerConfig, ours: Sequence[Entry]) -> Iterator[Problem]:
     binders = [each.place for each in ours if each.has("bind")]
     if len(binders) > 1:
         yield TWO_BINDERS.at(
@@ -148,7 +155,7 @@ def _of_all(told: SchedulerConfig, ours: Sequence[Entry]) -> Iterator[Caught]:
         )
 
 
-def _of_entry(entry: Entry, where: str) -> Iterator[Caught]:
+def _of_entry(entry: Entry, where: str) -> Iterator[Problem]:
     if entry.document.get("ignorable") is True:
         trap = IGNORABLE_BIND if entry.has("bind") else IGNORABLE_FILTER
         yield trap.at(where, "ignorable: true", f"write `ignorable: false` into {entry.place}")
@@ -173,7 +180,7 @@ def _of_entry(entry: Entry, where: str) -> Iterator[Caught]:
         )
 
 
-def _of_tls(entry: Entry, where: str) -> Iterator[Caught]:
+def _of_tls(entry: Entry, where: str) -> Iterator[Problem]:
     if not entry.is_https:
         if not entry.is_loopback:
             yield PLAIN_HTTP.at(
@@ -198,7 +205,7 @@ def _of_tls(entry: Entry, where: str) -> Iterator[Caught]:
         )
 
 
-def _of_timeout(entry: Entry, where: str, told: SchedulerConfig) -> Iterator[Caught]:
+def _of_timeout(entry: Entry, where: str, told: SchedulerConfig) -> Iterator[Problem]:
     ours, hold_s = told.settings.bind_timeout_s, told.settings.hold_s
     whose = "usual, for no extender was asked" if told.is_assumed else "of the extender"
     mend = f"write `httpTimeout: {ours:g}s` into {entry.place}"
@@ -218,7 +225,7 @@ def _of_timeout(entry: Entry, where: str, told: SchedulerConfig) -> Iterator[Cau
         )
 
 
-def _of_lease(told: SchedulerConfig) -> Iterator[Caught]:
+def _of_lease(told: SchedulerConfig) -> Iterator[Problem]:
     settings = told.settings
     if settings.lease != "scheduler":
         return
@@ -243,13 +250,13 @@ def _of_lease(told: SchedulerConfig) -> Iterator[Caught]:
         )
 
 
-PROFILE_UNSERVED = Trap(
+PROFILE_UNSERVED = Check(
     "ProfileUnserved",
     "kube-scheduler has a profile for a name that the extender does not serve: gangs of that name"
     " start one by one",
     "`--scheduler-name` for that name, or no profile of it in a kube-scheduler that asks us",
 )
-NAME_WITHOUT_PROFILE = Trap(
+NAME_WITHOUT_PROFILE = Check(
     "NameWithoutProfile",
     "the extender serves a name that no profile has: no kube-scheduler ever takes its pods, and"
     " they wait for ever",
@@ -258,7 +265,7 @@ NAME_WITHOUT_PROFILE = Trap(
 NAMES = (PROFILE_UNSERVED, NAME_WITHOUT_PROFILE)
 
 
-def of_names(seen: Seen) -> Iterator[Caught]:
+def of_names(seen: ClusterFacts) -> Iterator[Problem]:
     """Compare each extender with the configurations that lead to it, where one is known."""
     for each in seen.installed or ():
         settings = each.settings
@@ -280,7 +287,9 @@ def of_names(seen: Seen) -> Iterator[Caught]:
                 )
 
 
-def _unserved(told: SchedulerConfig, each: Installed, served: tuple[str, ...]) -> Iterator[Caught]:
+def _unserved(
+    told: SchedulerConfig, each: ExtenderDeployment, served: tuple[str, ...]
+) -> Iterator[Problem]:
     for name in profiles(told.document):
         if name not in served:
             yield PROFILE_UNSERVED.at(
@@ -293,7 +302,7 @@ def _unserved(told: SchedulerConfig, each: Installed, served: tuple[str, ...]) -
 
 #: By these kube-scheduler assembles gangs itself: off by default in 1.35 to 1.37.
 GATES = ("GangScheduling", "GenericWorkload")
-NATIVE_GANGS = Trap(
+NATIVE_GANGS = Check(
     "NativeGangs",
     "kube-scheduler assembles pods with a `schedulingGroup` itself (1.35 and later): they pass us"
     " by, without our queues' order and without our hold, and one that does not fit asks our"
@@ -303,7 +312,7 @@ NATIVE_GANGS = Trap(
 FEATURES = (NATIVE_GANGS,)
 
 
-def of_features(seen: Seen) -> Iterator[Caught]:
+def of_features(seen: ClusterFacts) -> Iterator[Problem]:
     """Name everybody who has a gate of native gangs on."""
     for scheduler in seen.schedulers:
         if on := [gate for gate in GATES if scheduler.gates.get(gate)]:
@@ -312,7 +321,7 @@ def of_features(seen: Seen) -> Iterator[Caught]:
         yield _caught("the API server", on)
 
 
-def _caught(where: str, gates: list[str]) -> Caught:
+def _caught(where: str, gates: list[str]) -> Problem:
     off = ",".join(f"{gate}=false" for gate in gates)
     return NATIVE_GANGS.at(
         where, f"{' and '.join(gates)} on", f"write `--feature-gates={off}` into its command"

@@ -12,7 +12,7 @@ from extender.settings import Settings
 Document: TypeAlias = dict[str, Any]
 
 
-class Unseen(NamedTuple):
+class NotChecked(NamedTuple):
     """Something that was not looked at, and why."""
 
     what: str
@@ -46,7 +46,7 @@ class Replica(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
+class ExtenderDeployment:
     """A Deployment of ours, as it is written and as it runs."""
 
     namespace: str
@@ -73,7 +73,7 @@ class Installed:
         return f"system:serviceaccount:{self.namespace}:{self.account}"
 
 
-class LeaseSeen(NamedTuple):
+class LeaseFacts(NamedTuple):
     """A Lease; the times are seconds since 1970."""
 
     namespace: str
@@ -84,14 +84,14 @@ class LeaseSeen(NamedTuple):
     duration_s: float = 15.0
 
 
-class ServiceSeen(NamedTuple):
+class ServiceFacts(NamedTuple):
     """A Service of ours and the pods that it leads to."""
 
     where: str
     selector: Mapping[str, str]
 
 
-class KindSeen(NamedTuple):
+class CrdFacts(NamedTuple):
     """One kind of PodGroup or Queue of which there is a CustomResourceDefinition."""
 
     group: str
@@ -109,7 +109,7 @@ class KindSeen(NamedTuple):
         return f"{self.plural}.{self.group}"
 
 
-class Lacking(NamedTuple):
+class MissingPermission(NamedTuple):
     """A right that an account of ours lacks."""
 
     user: str
@@ -149,7 +149,7 @@ class CallerFiles:
     client_names: tuple[str, ...] = ()
 
 
-class Said(NamedTuple):
+class Readiness(NamedTuple):
     """What `/readyz` of the extender that leads says."""
 
     where: str
@@ -158,7 +158,7 @@ class Said(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FindingSeen:
+class FindingFacts:
     """One thing that the extender itself finds senseless."""
 
     kind: str
@@ -168,7 +168,7 @@ class FindingSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ClusterFacts:
     """All of it, from one look."""
 
     clocks: Clocks
@@ -178,19 +178,19 @@ class Seen:
     unprotected: tuple[str, ...] = ()
     configurations: tuple[SchedulerConfig, ...] = ()
     schedulers: tuple[RunningScheduler, ...] = ()
-    installed: tuple[Installed, ...] | None = None
-    leases: tuple[LeaseSeen, ...] = ()
-    services: tuple[ServiceSeen, ...] = ()
-    kinds: tuple[KindSeen, ...] | None = None
-    lacking: tuple[Lacking, ...] = ()
+    installed: tuple[ExtenderDeployment, ...] | None = None
+    leases: tuple[LeaseFacts, ...] = ()
+    services: tuple[ServiceFacts, ...] = ()
+    kinds: tuple[CrdFacts, ...] | None = None
+    lacking: tuple[MissingPermission, ...] = ()
     #: Feature gates of the API server that are on.
     server_gates: frozenset[str] = frozenset()
     admission_policies: frozenset[str] | None = None
     hooks: tuple[HookFiles, ...] = ()
     callers: tuple[CallerFiles, ...] = ()
-    said: Said | None = None
-    findings: tuple[FindingSeen, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
+    said: Readiness | None = None
+    findings: tuple[FindingFacts, ...] = ()
+    unseen: tuple[NotChecked, ...] = ()
 
 
 class Severity(StrEnum):
@@ -201,7 +201,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trap:
+class Check:
     """One that we know; the manual prints it."""
 
     #: One word, the same for ever: scripts look for it.
@@ -212,16 +212,16 @@ class Trap:
     mend: str
     severity: Severity = Severity.TRAP
 
-    def at(self, where: str, seen: str, mend: str = "") -> Caught:
+    def at(self, where: str, seen: str, mend: str = "") -> Problem:
         """Say that somebody stepped into it."""
-        return Caught(self, where, seen, mend or self.mend)
+        return Problem(self, where, seen, mend or self.mend)
 
 
 @dataclass(frozen=True, slots=True)
-class Caught:
+class Problem:
     """A trap that is set."""
 
-    trap: Trap
+    trap: Check
     #: The object or the file, and the place in it.
     where: str
     #: What is written there, or what was heard.

@@ -14,22 +14,24 @@ from extender import yaml_loader
 from extender.doctor import scheduler_config
 from extender.doctor.facts import (
     Document,
+    ExtenderDeployment,
     HookFiles,
-    Installed,
-    LeaseSeen,
+    LeaseFacts,
     Replica,
     RunningScheduler,
     SchedulerConfig,
-    ServiceSeen,
+    ServiceFacts,
 )
 from extender.doctor.rbac import lease_of
-from extender.doctor.reader import ABSENT, Eyes
-from extender.errors import BadConfiguration, BadInput
+from extender.doctor.reader import ABSENT, ApiReader
+from extender.errors import InvalidConfiguration, InvalidInput
 from extender.settings import Settings, flag, variable
 from extender.tls.hook_secret import masked
 
 
-def mounted(eyes: Eyes, pod: Document, container: Document, path: str, home: str) -> bytes | None:
+def mounted(
+    eyes: ApiReader, pod: Document, container: Document, path: str, home: str
+) -> bytes | None:
     """Read *path* of a container of the pod template *pod*; None when it cannot be seen."""
     what = f"{path} of {container.get('name')} in {home}"
     volume, key = _volume(pod, container, path)
@@ -50,7 +52,7 @@ def mounted(eyes: Eyes, pod: Document, container: Document, path: str, home: str
     return None
 
 
-def _content(eyes: Eyes, found: Document, key: str, what: str, where: str) -> bytes | None:
+def _content(eyes: ApiReader, found: Document, key: str, what: str, where: str) -> bytes | None:
     text = (found.get("data") or {}).get(key)
     if text is None:
         eyes.miss(what, f"{where} does not exist" if not found else f"{where} has no {key}")
@@ -118,11 +120,11 @@ def _by_flag(words: Sequence[str], told: Variables) -> dict[str, Any]:
     while rest:
         word, equals, value = rest.pop(0).partition("=")
         if word not in names:
-            raise BadConfiguration(f"`serve` has no {word}")
+            raise InvalidConfiguration(f"`serve` has no {word}")
         name = names[word]
         if not equals and not isinstance(_DEFAULTS[name], bool):
             if not rest:
-                raise BadConfiguration(f"{word} needs a value")
+                raise InvalidConfiguration(f"{word} needs a value")
             value = rest.pop(0)
         if (filled := _filled_in(value, told)) is not None:
             given.setdefault(name, []).append(filled)
@@ -147,23 +149,23 @@ def _value(name: str, texts: Sequence[str], said: str) -> Any:
     try:
         return type(default)(text)
     except ValueError as error:
-        raise BadConfiguration(f"{said} {text!r} is not a number") from error
+        raise InvalidConfiguration(f"{said} {text!r} is not a number") from error
 
 
 OURS = {"labelSelector": "app.kubernetes.io/name=gang-extender"}
 
 
-class Found(NamedTuple):
+class FoundDeployment(NamedTuple):
     """One Deployment: what we know of it, and how it is written."""
 
-    installed: Installed
+    installed: ExtenderDeployment
     #: Of the pod template.
     pod: Document
     extender: Document
     scheduler: Document | None
 
 
-def deployments(eyes: Eyes, namespace: str = "") -> list[Found] | None:
+def deployments(eyes: ApiReader, namespace: str = "") -> list[FoundDeployment] | None:
     """Find what is labelled as ours and runs `serve`, in one namespace or in all."""
     scope = f"/namespaces/{namespace}" if namespace else ""
     told = eyes.items(f"/apis/apps/v1{scope}/deployments", "Deployments of the extender", OURS)
@@ -172,7 +174,7 @@ def deployments(eyes: Eyes, namespace: str = "") -> list[Found] | None:
     return [found for each in told if (found := _found(eyes, each)) is not None]
 
 
-def _found(eyes: Eyes, written: Document) -> Found | None:
+def _found(eyes: ApiReader, written: Document) -> FoundDeployment | None:
     about, spec = written["metadata"], written.get("spec") or {}
     pod = spec.get("template", {}).get("spec") or {}
     containers = pod.get("containers") or []
@@ -183,9 +185,9 @@ def _found(eyes: Eyes, written: Document) -> Found | None:
     settings, problem, home = None, "", about["namespace"]
     try:
         settings = settings_of(extender, home)
-    except BadInput as error:
+    except InvalidInput as error:
         problem = str(error)
-    installed = Installed(
+    installed = ExtenderDeployment(
         namespace=home,
         name=about["name"],
         settings=settings,
@@ -197,7 +199,7 @@ def _found(eyes: Eyes, written: Document) -> Found | None:
         is_pair=scheduler is not None,
         pods=_pods(eyes, home, (spec.get("selector") or {}).get("matchLabels") or {}),
     )
-    return Found(installed, pod, extender, scheduler)
+    return FoundDeployment(installed, pod, extender, scheduler)
 
 
 def is_scheduler(container: Document) -> bool:
@@ -206,7 +208,7 @@ def is_scheduler(container: Document) -> bool:
     return any(word.rpartition("/")[2] == "kube-scheduler" for word in words[:1])
 
 
-def _pods(eyes: Eyes, home: str, labels: dict[str, str]) -> tuple[Replica, ...] | None:
+def _pods(eyes: ApiReader, home: str, labels: dict[str, str]) -> tuple[Replica, ...] | None:
     query = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())}
     told = eyes.items(f"/api/v1/namespaces/{home}/pods", f"pods in {home}", query)
     if told is None:
@@ -223,7 +225,7 @@ def _is_ready(pod: Document) -> bool:
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
-def leases(eyes: Eyes, found: list[Found]) -> Iterator[LeaseSeen]:
+def leases(eyes: ApiReader, found: list[FoundDeployment]) -> Iterator[LeaseFacts]:
     """Read the lease that each goes by, if it goes by one."""
     for each in found:
         settings, home = each.installed.settings, each.installed.namespace
@@ -235,7 +237,7 @@ def leases(eyes: Eyes, found: list[Found]) -> Iterator[LeaseSeen]:
         if told is None:
             continue
         spec = told.get("spec") or {}
-        yield LeaseSeen(
+        yield LeaseFacts(
             namespace,
             name,
             exists=told is not ABSENT,
@@ -249,16 +251,16 @@ def _time(text: str | None) -> float:
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
-def services(eyes: Eyes, found: list[Found]) -> Iterator[ServiceSeen]:
+def services(eyes: ApiReader, found: list[FoundDeployment]) -> Iterator[ServiceFacts]:
     """Read the Services of ours that select pods."""
     for home in sorted({each.installed.namespace for each in found}):
         path = f"/api/v1/namespaces/{home}/services"
         for each in eyes.items(path, f"Services in {home}", OURS) or ():
             if selector := (each.get("spec") or {}).get("selector"):
-                yield ServiceSeen(f"service/{each['metadata']['name']} in {home}", selector)
+                yield ServiceFacts(f"service/{each['metadata']['name']} in {home}", selector)
 
 
-def configurations(eyes: Eyes, found: list[Found]) -> Iterator[SchedulerConfig]:
+def configurations(eyes: ApiReader, found: list[FoundDeployment]) -> Iterator[SchedulerConfig]:
     """Read the configuration of every kube-scheduler that shares a pod with an extender."""
     for each in found:
         if each.scheduler is None:
@@ -274,7 +276,7 @@ def configurations(eyes: Eyes, found: list[Found]) -> Iterator[SchedulerConfig]:
                 document = scheduler_config.check(
                     yaml_loader.load(text.decode(errors="replace")), where
                 )
-            except BadInput as error:
+            except InvalidInput as error:
                 eyes.miss(where, masked(str(error)))
                 continue
             settings = each.installed.settings
@@ -310,7 +312,7 @@ def flag_of(container: Document, flag: str) -> str:
     return said
 
 
-def schedulers(eyes: Eyes, found: list[Found]) -> Iterator[RunningScheduler]:
+def schedulers(eyes: ApiReader, found: list[FoundDeployment]) -> Iterator[RunningScheduler]:
     """Name every kube-scheduler whose command line can be seen: beside ours, and kubeadm's."""
     for each in found:
         if each.scheduler is not None:
@@ -331,7 +333,7 @@ def _gates(container: Document) -> dict[str, bool]:
     return {gate.strip(): value.strip().lower() == "true" for gate, _, value in said if gate}
 
 
-def hook_files(eyes: Eyes, found: list[Found]) -> Iterator[HookFiles]:
+def hook_files(eyes: ApiReader, found: list[FoundDeployment]) -> Iterator[HookFiles]:
     """Read what the hooks show, and whom they believe; the key is never looked at."""
     for each in found:
         settings, home = each.installed.settings, each.installed.namespace

@@ -6,8 +6,15 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from extender.doctor.facts import Caught, Installed, KindSeen, Lacking, Seen, Trap
-from extender.findings.finding import RIGHT_MISSING
+from extender.doctor.facts import (
+    Check,
+    ClusterFacts,
+    CrdFacts,
+    ExtenderDeployment,
+    MissingPermission,
+    Problem,
+)
+from extender.findings.finding import PERMISSION_MISSING
 from extender.model.gang import KUBE_BATCH, KUBE_BATCH_INCUBATOR, VERSIONS, VOLCANO
 from extender.settings import Settings
 
@@ -19,7 +26,7 @@ _COORDINATION = "coordination.k8s.io"
 OWN_LEASE = "gang-extender"
 
 
-class NeededRight(NamedTuple):
+class Permission(NamedTuple):
     """One verb on one resource, everywhere or in one namespace."""
 
     group: str
@@ -51,8 +58,8 @@ class NeededRight(NamedTuple):
 
 def _all(
     groups: Sequence[str], resources: Sequence[str], verbs: Sequence[str]
-) -> Iterator[NeededRight]:
-    return (NeededRight(*each) for each in product(groups, resources, verbs))
+) -> Iterator[Permission]:
+    return (Permission(*each) for each in product(groups, resources, verbs))
 
 
 #: In every deployment: the ClusterRole gang-extender.
@@ -75,25 +82,25 @@ EVERYWHERE = (
 WHOLE_PODGROUPS = tuple(_all(_WITH_QUEUES, ["podgroups"], ["patch"]))
 #: For `--ops-auth tokenreview`: the ClusterRole gang-extender-asks-who.
 ASKS_WHO = (
-    NeededRight("authentication.k8s.io", "tokenreviews", "create"),
-    NeededRight("authorization.k8s.io", "subjectaccessreviews", "create"),
+    Permission("authentication.k8s.io", "tokenreviews", "create"),
+    Permission("authorization.k8s.io", "subjectaccessreviews", "create"),
 )
 
 
-def of_own_lease(namespace: str, name: str = OWN_LEASE) -> tuple[NeededRight, ...]:
+def of_own_lease(namespace: str, name: str = OWN_LEASE) -> tuple[Permission, ...]:
     """Give what `--lease own` needs."""
     return (
-        NeededRight(_COORDINATION, "leases", "create", namespace),
-        *(NeededRight(_COORDINATION, "leases", verb, namespace, name) for verb in ("get", "patch")),
+        Permission(_COORDINATION, "leases", "create", namespace),
+        *(Permission(_COORDINATION, "leases", verb, namespace, name) for verb in ("get", "patch")),
     )
 
 
-def of_schedulers_lease(namespace: str, name: str) -> tuple[NeededRight, ...]:
+def of_schedulers_lease(namespace: str, name: str) -> tuple[Permission, ...]:
     """Give what `--lease scheduler` needs."""
-    return (NeededRight(_COORDINATION, "leases", "get", namespace, name),)
+    return (Permission(_COORDINATION, "leases", "get", namespace, name),)
 
 
-def needed(each: Installed, kinds: Sequence[KindSeen]) -> list[NeededRight]:
+def needed(each: ExtenderDeployment, kinds: Sequence[CrdFacts]) -> list[Permission]:
     """Give what *each* needs where *kinds* are installed; what does not exist is not missed."""
     return [
         *(right for right in (*EVERYWHERE, *WHOLE_PODGROUPS) if _is_missed(right, kinds)),
@@ -102,7 +109,7 @@ def needed(each: Installed, kinds: Sequence[KindSeen]) -> list[NeededRight]:
     ]
 
 
-def _is_missed(right: NeededRight, kinds: Sequence[KindSeen]) -> bool:
+def _is_missed(right: Permission, kinds: Sequence[CrdFacts]) -> bool:
     if right.group not in VERSIONS:
         return True
     plural, _, part = right.resource.partition("/")
@@ -113,7 +120,7 @@ def _is_missed(right: NeededRight, kinds: Sequence[KindSeen]) -> bool:
     return any(kind.has_status is bool(part) for kind in found)
 
 
-def _in_its_namespace(each: Installed) -> Iterator[NeededRight]:
+def _in_its_namespace(each: ExtenderDeployment) -> Iterator[Permission]:
     settings = each.settings
     if settings is None or settings.lease == "none":
         return
@@ -127,12 +134,12 @@ def lease_of(settings: Settings, home: str) -> tuple[str, str]:
     return settings.lease_namespace or home, settings.lease_name or OWN_LEASE
 
 
-MISSING = Trap(
-    RIGHT_MISSING,
+MISSING = Check(
+    PERMISSION_MISSING,
     "the account that the extender acts as lacks a right: what needs it is not done",
     "the roles of our manifests, applied again",
 )
-CLOSED = Trap(
+CLOSED = Check(
     "OperationsClosed",
     "with `--ops-auth tokenreview` the account must ask the API server who reads, and may not:"
     " metrics and pages are answered with 503, to everybody",
@@ -142,7 +149,7 @@ RBAC = (MISSING, CLOSED)
 _ASKS_WHO = frozenset(right.what for right in ASKS_WHO)
 
 
-def of_rights(seen: Seen) -> Iterator[Caught]:
+def of_rights(seen: ClusterFacts) -> Iterator[Problem]:
     """Name every right that an account of ours lacks."""
     for each in seen.lacking:
         if each.resource in _ASKS_WHO:
@@ -160,7 +167,7 @@ def of_rights(seen: Seen) -> Iterator[Caught]:
         )
 
 
-def _can_i(each: Lacking) -> str:
+def _can_i(each: MissingPermission) -> str:
     resource, _, part = each.resource.partition("/")
     words = ["kubectl auth can-i", each.verb, resource]
     words += [f"--subresource={part}"] * bool(part)

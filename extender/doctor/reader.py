@@ -10,23 +10,23 @@ from typing import NamedTuple
 import msgspec
 import urllib3
 
-from extender.doctor.facts import Document, FindingSeen, Said, Unseen
-from extender.errors import BadInput, Unreachable
-from extender.kube.client import Access, message
-from extender.kube.errors import missing_right
+from extender.doctor.facts import Document, FindingFacts, NotChecked, Readiness
+from extender.errors import InvalidInput, NoResponse
+from extender.kube.client import ApiClient, message
+from extender.kube.errors import missing_permission
 
 _WAIT_S = 10.0
 #: What is not there.
 ABSENT: Document = {}
 
 
-class Eyes:
+class ApiReader:
     """Reads one document at a time; None is what could not be seen, and why is remembered."""
 
-    def __init__(self, access: Access, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, access: ApiClient, now: Callable[[], float] = time.time) -> None:
         self._access = access
         self._now = now
-        self.unseen: list[Unseen] = []
+        self.unseen: list[NotChecked] = []
         #: How far the API server's clock is ahead of ours, as far as that is certain.
         self.ahead_s: float | None = None
 
@@ -52,7 +52,7 @@ class Eyes:
 
     def miss(self, what: str, why: str) -> None:
         """Remember what cannot be seen, once."""
-        if (missed := Unseen(what, why)) not in self.unseen:
+        if (missed := NotChecked(what, why)) not in self.unseen:
             self.unseen.append(missed)
 
     def _ask(
@@ -85,7 +85,7 @@ class Eyes:
         try:
             answer = self._access.open(method, path, body, query=query, read_s=_WAIT_S)
             after, data = self._now(), answer.data
-        except (Unreachable, urllib3.exceptions.HTTPError) as error:
+        except (NoResponse, urllib3.exceptions.HTTPError) as error:
             self.miss(what, str(error))
             return None
         self._compare(answer.headers.get("date"), before, after)
@@ -93,7 +93,7 @@ class Eyes:
             return b""
         if answer.status < 300:
             return data
-        right = missing_right(message(data)) if answer.status == 403 else None
+        right = missing_permission(message(data)) if answer.status == 403 else None
         why = f"{right.user} may not {right.verb} {right.resource}" if right else ""
         self.miss(what, why or f"{path}: {answer.status}: {message(data)}")
         return None
@@ -132,43 +132,43 @@ class Page(NamedTuple):
 Read = Callable[[str], Page]
 
 
-class Told(NamedTuple):
+class OpsAnswer(NamedTuple):
     """All that it said."""
 
-    said: Said
-    findings: tuple[FindingSeen, ...]
+    said: Readiness
+    findings: tuple[FindingFacts, ...]
     ahead_s: float | None
     #: Why its findings could not be read; probes are answered to all, and pages perhaps not.
     closed: str = ""
 
 
-def ask(read: Read, where: str) -> Told:
+def ask(read: Read, where: str) -> OpsAnswer:
     """Ask for readiness and findings; `BadInput` when who answers does not lead or is not us."""
     readiness = read("/readyz")
     lines = readiness.body.decode(errors="replace").splitlines()
     if readiness.status not in (200, 503) or not lines:
-        raise BadInput(f"what answers at {where} is not an extender")
+        raise InvalidInput(f"what answers at {where} is not an extender")
     if readiness.status == 503 and any(line.startswith(_STANDBY) for line in lines):
         told = next(line for line in lines if line.startswith(_STANDBY))
-        raise BadInput(f"{told}; ask there")
-    said = Said(where, readiness.status == 200, tuple(line for line in lines if line != "ok"))
+        raise InvalidInput(f"{told}; ask there")
+    said = Readiness(where, readiness.status == 200, tuple(line for line in lines if line != "ok"))
     try:
         page = read("/api/v1/findings")
-    except BadInput as error:
-        return Told(said, (), readiness.ahead_s, str(error))
-    return Told(said, _findings(page, where, said), readiness.ahead_s)
+    except InvalidInput as error:
+        return OpsAnswer(said, (), readiness.ahead_s, str(error))
+    return OpsAnswer(said, _findings(page, where, said), readiness.ahead_s)
 
 
-def _findings(page: Page, where: str, said: Said) -> tuple[FindingSeen, ...]:
+def _findings(page: Page, where: str, said: Readiness) -> tuple[FindingFacts, ...]:
     try:
         document = msgspec.json.decode(page.body)
         if page.status == 503 and isinstance(document, dict):
             if not said.is_ready:
                 # Why it cannot tell is what it says of its readiness.
                 return ()
-            raise BadInput(f"the extender at {where} cannot tell: {document.get('error')}")
-        return tuple(msgspec.convert(document, list[FindingSeen]))
+            raise InvalidInput(f"the extender at {where} cannot tell: {document.get('error')}")
+        return tuple(msgspec.convert(document, list[FindingFacts]))
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise BadInput(
+        raise InvalidInput(
             f"what answers at {where} knows no findings; is it of this version?"
         ) from error

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from extender import yaml_loader
 from extender.doctor.facts import CallerFiles, Document, SchedulerConfig
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.settings import is_loopback
 from extender.tls.hook_secret import masked
 
@@ -114,28 +114,28 @@ def seconds(text: str) -> float:
     """Read a duration as Go writes it: 45s, 1m30s, 500ms."""
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.lstrip("+"):
-        raise BadInput(f"{text!r} is not a duration; write it like 45s")
+        raise InvalidInput(f"{text!r} is not a duration; write it like 45s")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def check(document: object, where: str) -> Document:
     """Give *document* if it has the shape of a KubeSchedulerConfiguration; `BadInput` if not."""
     if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
-        raise BadInput(
+        raise InvalidInput(
             f"{where} is not a KubeSchedulerConfiguration; give the file that kube-scheduler's"
             " --config names"
         )
     for name in ("profiles", "extenders"):
         told = document.get(name) or []
         if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
-            raise BadInput(
+            raise InvalidInput(
                 f"{where}: {name} is not a list of objects, and kube-scheduler wants one"
             )
     for each in (Entry(index, told) for index, told in enumerate(document.get("extenders") or [])):
         try:
             _ = each.timeout_s, each.host, urlsplit(each.url).port
-        except (BadInput, ValueError) as error:
-            raise BadInput(f"{where}: {each.place}: {error}") from error
+        except (InvalidInput, ValueError) as error:
+            raise InvalidInput(f"{where}: {each.place}: {error}") from error
     return document
 
 
@@ -148,13 +148,15 @@ def configuration(path: Path) -> Document:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"--scheduler-config {path} cannot be read: {error.strerror}") from error
+        raise InvalidInput(f"--scheduler-config {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"--scheduler-config {path} is not text") from error
+        raise InvalidInput(f"--scheduler-config {path} is not text") from error
     try:
         document = yaml_loader.load(text)
-    except BadInput as error:
-        raise BadInput(f"--scheduler-config {path} is not YAML: {masked(str(error))}") from error
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"--scheduler-config {path} is not YAML: {masked(str(error))}"
+        ) from error
     return check(document, f"--scheduler-config {path}")
 
 
@@ -191,7 +193,7 @@ def _content(entry: Entry, part: str, instead: Path | None, flag: str, miss: Mis
         return path.read_bytes()
     except OSError as error:
         if instead:
-            raise BadInput(f"{flag} {path} cannot be read: {error.strerror}") from error
+            raise InvalidInput(f"{flag} {path} cannot be read: {error.strerror}") from error
         miss(
             f"{part}File {path} of kube-scheduler",
             f"it is not on this machine; look there, or give a copy of it with {flag}",

@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
 from extender.clock import timestamp
-from extender.doctor.facts import CallerFiles, Caught, HookFiles, Seen, Trap
+from extender.doctor.facts import CallerFiles, Check, ClusterFacts, HookFiles, Problem
 
 _DAY_S = 86400.0
 #: Certificates made for years are renewed by hand; those made for days by somebody who does it
@@ -18,35 +18,35 @@ _DAY_S = 86400.0
 _SOON_S = 14 * _DAY_S
 _LATE = 6
 _NEW_CA = "another CA, in the steps of docs/tls.md, Renewal: kube-scheduler reads it at its start"
-EXPIRES = Trap(
+EXPIRES = Check(
     "CertificateExpires",
     "the day it ends kube-scheduler and extender stop believing each other, and nothing is"
     " scheduled",
     "`gang-extender certificates --renew`; both read the new files without a restart",
 )
-UNTRUSTED = Trap(
+UNTRUSTED = Check(
     "CertificateUntrusted",
     "kube-scheduler's CA did not sign what the hooks show: every call fails, and nothing is"
     " scheduled",
     "the `ca.crt` that signed it, as `caFile` of kube-scheduler",
 )
-WRONG_NAME = Trap(
+WRONG_NAME = Check(
     "CertificateWrongName",
     "the certificate of the hooks is for other names than kube-scheduler asks for: every call"
     " fails",
     "`tlsConfig.serverName`, or a certificate with that name (`gang-extender certificates --host`)",
 )
-CALLER_REFUSED = Trap(
+CALLER_REFUSED = Check(
     "CallerRefused",
     "the hooks refuse the certificate that kube-scheduler shows: nothing is scheduled",
     "a certificate of their `--client-ca-file` with a name of `--client-name`",
 )
-UNREADABLE = Trap(
+UNREADABLE = Check(
     "CertificateUnreadable",
     "what should be a certificate is none: the hooks, or kube-scheduler, do not start",
     "PEM that begins with `-----BEGIN CERTIFICATE-----`",
 )
-UNPROTECTED = Trap(
+UNPROTECTED = Check(
     "CredentialsUnprotected",
     "whoever is between here and the API server can take the credentials, and act with all their"
     " rights",
@@ -55,13 +55,13 @@ UNPROTECTED = Trap(
 TLS = (EXPIRES, UNTRUSTED, WRONG_NAME, CALLER_REFUSED, UNREADABLE, UNPROTECTED)
 
 
-def unprotected(where: str, sentence: str) -> Caught:
+def unprotected(where: str, sentence: str) -> Problem:
     """Make a trap of a sentence that ends with the mend."""
     wrong, _, mend = sentence.rpartition("; ")
     return UNPROTECTED.at(where, wrong, mend)
 
 
-def of_certificates(seen: Seen) -> Iterator[Caught]:
+def of_certificates(seen: ClusterFacts) -> Iterator[Problem]:
     """Look at what the hooks show, and at what every entry that asks them shows and believes."""
     for each in seen.unprotected:
         yield unprotected("our own way to the API server", each)
@@ -90,7 +90,7 @@ def of_certificates(seen: Seen) -> Iterator[Caught]:
 
 def _ends(
     certificate: x509.Certificate, where: str, now: float, mend: str = ""
-) -> Iterator[Caught]:
+) -> Iterator[Problem]:
     begins = certificate.not_valid_before_utc.timestamp()
     ends = certificate.not_valid_after_utc.timestamp()
     left_s = ends - now
@@ -102,7 +102,7 @@ def _ends(
 
 def _of_caller(
     caller: CallerFiles, hooks: HookFiles, shown: Sequence[x509.Certificate], now: float
-) -> Iterator[Caught]:
+) -> Iterator[Problem]:
     if caller.ca is not None:
         where = f"{caller.where}, tlsConfig.caFile"
         if by := _signers(shown, _read(caller.ca)):

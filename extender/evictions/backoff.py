@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from cachetools import FIFOCache
 
-from extender.durations import Pause
+from extender.durations import Backoff
 from extender.model.budgets import BudgetIndex, selects
 from extender.model.gang import GangKey
-from extender.model.pod import SEATED_SET, Pod, PodUid
+from extender.model.pod import SCHEDULED_SET, Pod, PodUid
 from extender.model.snapshot import DisruptionBudget, Snapshot
 
 K = TypeVar("K")
@@ -66,12 +66,12 @@ class _Past:
     at: float
 
 
-class Reprieves:
+class EvictionBackoff:
     """Remembers who may not leave and who had to; told the monotonic time, never asks for it."""
 
     def __init__(self, *, min_run_s: float = 0.0, rerun_s: float = 60.0) -> None:
         self._min_run_s = min_run_s
-        self._rerun = Pause(rerun_s, LONGEST_S)
+        self._rerun = Backoff(rerun_s, LONGEST_S)
         self._refused: FIFOCache[PodUid, _Refusal] = FIFOCache(_PODS)
         #: The same for everybody a budget covers, by its name.
         self._forbidden: FIFOCache[str, _Refusal] = FIFOCache(_BUDGETS)
@@ -80,11 +80,11 @@ class Reprieves:
         #: Those made to leave last at the end.
         self._past: FIFOCache[GangKey, _Past] = FIFOCache(_GANGS)
 
-    def grant(
+    def add(
         self,
         pod: Pod,
         why: str,
-        pause: Pause,
+        pause: Backoff,
         now: float,
         budgets: Iterable[DisruptionBudget] = (),
     ) -> None:
@@ -93,7 +93,7 @@ class Reprieves:
         about = tuple(covering(pod, budgets))
         self._refused[pod.uid] = _next(earlier, why, pause, now, about)
 
-    def forbid(self, budget: DisruptionBudget, why: str, pause: Pause, now: float) -> None:
+    def forbid(self, budget: DisruptionBudget, why: str, pause: Backoff, now: float) -> None:
         """Leave all that *budget* covers alone, for the *pause* due to it or until it gives in."""
         earlier = self._forbidden.pop(_name(budget), None)
         if earlier is not None and now < earlier.until:
@@ -102,7 +102,7 @@ class Reprieves:
         self._index = None
         self._forbidden[_name(budget)] = _next(earlier, why, pause, now, (budget,))
 
-    def spares(self, pod: Pod, now: float) -> bool:
+    def protects(self, pod: Pod, now: float) -> bool:
         """Ask whether a pod is left alone at *now* because it may not leave."""
         refusal = self._refused.get(pod.uid)
         if refusal is not None and now < refusal.until:
@@ -119,7 +119,7 @@ class Reprieves:
         past = self._past.get(key)
         if past is None:
             return self._min_run_s
-        return max(self._min_run_s, self._rerun.after(past.times))
+        return max(self._min_run_s, self._rerun.delay_s(past.times))
 
     def protected(
         self, snapshot: Snapshot, running_since: Callable[[GangKey], float | None], now: float
@@ -144,7 +144,7 @@ class Reprieves:
             return {}
         why = f"{key} may run {allowed:g} s undisturbed after its start"
         gang = snapshot.gangs[key]
-        return {pod.uid: why for pod in gang.pods if pod.status in SEATED_SET}
+        return {pod.uid: why for pod in gang.pods if pod.status in SCHEDULED_SET}
 
     def _forbidding(self, pod: Pod, now: float) -> str:
         """Say why a budget, the first that was forbidden of those there are, keeps *pod*."""
@@ -169,7 +169,7 @@ class Reprieves:
             for gang in (snapshot.gangs.values() if namespaces else ())
             if gang.group.namespace in namespaces
             for pod in gang.pods
-            if pod.status in SEATED_SET and (why := self._forbidding(pod, now))
+            if pod.status in SCHEDULED_SET and (why := self._forbidding(pod, now))
         }
 
     def _forget(self, now: float) -> None:
@@ -192,12 +192,12 @@ def covering(pod: Pod, budgets: Iterable[DisruptionBudget]) -> Iterable[Disrupti
 def _next(
     earlier: _Refusal | None,
     why: str,
-    pause: Pause,
+    pause: Backoff,
     now: float,
     budgets: tuple[DisruptionBudget, ...],
 ) -> _Refusal:
     times = earlier.times + 1 if earlier else 1
-    return _Refusal(why, now + pause.after(times), times, budgets)
+    return _Refusal(why, now + pause.delay_s(times), times, budgets)
 
 
 def _look_at_budgets(refusals: MutableMapping[K, _Refusal], snapshot: Snapshot, now: float) -> bool:

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from extender.cache.gang_history import Goodbyes, Granted
+from extender.cache.gang_history import Granted, PendingEvictions
 from extender.model.budgets import BudgetIndex, budgets_of
 from extender.model.gang import Gang
-from extender.model.pod import ALLOCATED_SET, SEATED_SET, Pod, PodUid, Status
+from extender.model.pod import ALLOCATED_SET, SCHEDULED_SET, Pod, PodUid, Status
 from extender.model.queue import share_name
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.planner.plan import Eviction
 
-_FIRM = SEATED_SET | {Status.SUCCEEDED}
+_FIRM = SCHEDULED_SET | {Status.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +67,7 @@ def objections(
 
 
 def has_changed(
-    victims: Mapping[PodUid, Victim], goodbyes: Goodbyes, leaving: Set[PodUid] = frozenset()
+    victims: Mapping[PodUid, Victim], goodbyes: PendingEvictions, leaving: Set[PodUid] = frozenset()
 ) -> bool:
     """Ask whether a gang would be torn as it is by now: others join or leave it while we plan."""
     return any(
@@ -114,7 +114,7 @@ def _objection(victim: Victim, snapshot: Snapshot) -> str:
         return pod.why_exempt
     if not pod.preemptable:
         return "it is marked as not preemptable"
-    if pod.status not in SEATED_SET:
+    if pod.status not in SCHEDULED_SET:
         return "it is not running"
     return _wrong_queue(victim, snapshot)
 
@@ -140,7 +140,7 @@ def _has_share(claimant: Gang, victim: Victim, snapshot: Snapshot) -> bool:
     """Ask whether the claimant's namespace has a part of the queue that is not the victim's."""
     namespace = claimant.group.namespace
     own = snapshot.shares.get(share_name(claimant.queue, namespace))
-    return own is not None and bool(own.least) and namespace != victim.gang.group.namespace
+    return own is not None and bool(own.guarantee) and namespace != victim.gang.group.namespace
 
 
 def _by_gang(victims: Iterable[Victim]) -> list[tuple[Gang, list[Pod]]]:
@@ -189,6 +189,6 @@ def _asked(
         for gang in (snapshot.gangs.values() if namespaces else ())
         if gang.group.namespace in namespaces
         for pod in gang.pods
-        if pod.uid in leaving and pod.status in SEATED_SET
+        if pod.uid in leaving and pod.status in SCHEDULED_SET
         for number in budgets.covering(pod)
     )

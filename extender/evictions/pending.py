@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from extender.durations import Pause
+from extender.durations import Backoff
 from extender.evictions.checks import Victim
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import FINISHED_SET, SEATED_SET, Pod, PodUid, Status
+from extender.model.pod import FINISHED_SET, SCHEDULED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.ports import EvictOutcome
 
@@ -153,7 +153,7 @@ class VictimSet:
             elif pod.status is Status.RELEASING:
                 if self._was_refused:
                     self.forget(uid)
-            elif pod.status not in SEATED_SET:
+            elif pod.status not in SCHEDULED_SET:
                 self.forget(uid)  # its node is lost, and nobody can tell
             elif each.agreed_at is not None and now - each.agreed_at > unseen_s:
                 staying.append(each.victim)
@@ -194,7 +194,7 @@ def _waves(victims: Iterable[Victim], guarded: Set[PodUid]) -> Iterable[Sequence
 
 
 #: Before they are asked again.
-AGAIN = Pause(1.0, 30.0)
+AGAIN = Backoff(1.0, 30.0)
 #: Whoever carries a mark and stands in a whole gang for so long was never asked to leave: who wrote
 #: it was ended before he could ask, or was not let to, and nobody takes it off again.
 LET_OFF_S = 60.0
@@ -215,7 +215,7 @@ def _may_come(gang: Gang, victims: Set[PodUid]) -> bool:
     return any(pod.uid in victims for pod in binding)
 
 
-class Remnants:
+class PartialEvictions:
     """Whoever owns it sees to it that one thread is here at a time."""
 
     def __init__(self) -> None:
@@ -239,14 +239,16 @@ class Remnants:
             if not leaving.isdisjoint(loser.victims):
                 continue
             gang = snapshot.gangs.get(key)
-            pods = gang.pods if gang is not None and gang.is_torn else ()
-            stayed = [pod for pod in pods if pod.status in SEATED_SET and pod.uid in loser.victims]
+            pods = gang.pods if gang is not None and gang.is_below_minimum else ()
+            stayed = [
+                pod for pod in pods if pod.status in SCHEDULED_SET and pod.uid in loser.victims
+            ]
             if not stayed:
                 if gang is None or not _may_come(gang, loser.victims):
                     del self._losers[key]
             elif now >= loser.ask_at:
                 loser.times += 1
-                loser.ask_at = now + AGAIN.after(loser.times)
+                loser.ask_at = now + AGAIN.delay_s(loser.times)
                 due[key] = stayed
         return due
 
@@ -257,14 +259,14 @@ class Remnants:
         """
         before, self._whole_since = self._whole_since, {}
         for key, gang in snapshot.gangs.items():
-            if gang.group.min_member <= 1 or not gang.doomed:
+            if gang.group.min_member <= 1 or not gang.has_terminating:
                 continue  # nearly always; and a gang of one cannot be torn
-            known = {uid: before[uid] for uid in gang.doomed if uid in before}
-            if gang.is_torn:
+            known = {uid: before[uid] for uid in gang.has_terminating if uid in before}
+            if gang.is_below_minimum:
                 let_off = {uid: since for uid, since in known.items() if now - since >= LET_OFF_S}
                 self._whole_since |= let_off
-                if marked := gang.doomed - let_off.keys():
+                if marked := gang.has_terminating - let_off.keys():
                     self.lost(key, marked, now)
             else:
-                stays = gang.doomed - leaving
+                stays = gang.has_terminating - leaving
                 self._whole_since |= {uid: known.get(uid, now) for uid in stays}

@@ -29,13 +29,13 @@ SHOWN_S = 10.0
 _LONGEST_S = 600.0
 
 
-class Displaced(NamedTuple):
+class PreemptionVictim(NamedTuple):
     """One whom kube-scheduler would evict, as it counts."""
 
     uid: PodUid
     gang: GangKey | None = None
     #: The pod, if its gang has one seat less without it.
-    seat: Pod | None = None
+    node: Pod | None = None
     #: Where it counts, if it is ours, and what it gives back there.
     queue: str = ""
     share: str = ""
@@ -58,7 +58,7 @@ class _Grant:
     pod: Pod
     queue: str
     at: float
-    nodes: Mapping[str, Sequence[Displaced]]
+    nodes: Mapping[str, Sequence[PreemptionVictim]]
     loss: _Loss
     #: What its queue has more when it has started.
     more: Resources
@@ -68,7 +68,7 @@ class _Grant:
     left: dict[PodUid, int] = field(default_factory=dict)
 
 
-class Grants:
+class PendingPreemptions:
     """The grants that may still be taken, by the pod that got them."""
 
     def __init__(self, cluster: Cluster, plan: Callable[[], Plan]) -> None:
@@ -77,7 +77,7 @@ class Grants:
         self._grants: dict[PodUid, _Grant] = {}
 
     def note(
-        self, pod: Pod, queue: str, nodes: Mapping[str, Sequence[Displaced]], now: float
+        self, pod: Pod, queue: str, nodes: Mapping[str, Sequence[PreemptionVictim]], now: float
     ) -> None:
         """Remember what *pod* may take; it takes nothing that was granted it before."""
         self._grants.pop(pod.uid, None)
@@ -86,7 +86,7 @@ class Grants:
             loss = _worst(nodes.values())
             self._grants[pod.uid] = _Grant(pod, queue, now, nodes, loss, more, named)
 
-    def look(self, asking: PodUid, now: float) -> None:
+    def update(self, asking: PodUid, now: float) -> None:
         """Forget what *asking* was granted, and what was taken or cannot be taken any more."""
         self._grants.pop(asking, None)
         for uid, grant in tuple(self._grants.items()):
@@ -162,7 +162,7 @@ class Grants:
 
         Whoever has a promise by now is counted where promises are.
         """
-        promise = self._cluster.inflight.of
+        promise = self._cluster.reservations.of
         coming = (each for each in self._grants.values() if each.queue == queue)
         more = (e.more for e in coming if not only_unpromised or promise(e.pod.uid) is None)
         return sum(more, NOTHING)
@@ -195,12 +195,12 @@ class Grants:
         """Ask whether nothing shows that a pod leaves; one we bound may not be shown at all yet."""
         seen = self._cluster.pod(uid)
         if seen is None:
-            return self._cluster.inflight.of(uid) is not None
+            return self._cluster.reservations.of(uid) is not None
         return seen.status is not Status.RELEASING
 
 
 def _chosen(
-    asked: Pod, seen: Pod | None, nodes: Mapping[str, Sequence[Displaced]], *, is_shown: bool
+    asked: Pod, seen: Pod | None, nodes: Mapping[str, Sequence[PreemptionVictim]], *, is_shown: bool
 ) -> str:
     """Name the one of several nodes that a pod took, by its nomination; empty when it says none.
 
@@ -211,11 +211,11 @@ def _chosen(
     return named if len(nodes) > 1 and named in nodes and is_new else ""
 
 
-def _named(nodes: Mapping[str, Sequence[Displaced]]) -> frozenset[PodUid]:
+def _named(nodes: Mapping[str, Sequence[PreemptionVictim]]) -> frozenset[PodUid]:
     return frozenset(each.uid for victims in nodes.values() for each in victims)
 
 
-def _more(pod: Pod, queue: str, nodes: Mapping[str, Sequence[Displaced]]) -> Resources:
+def _more(pod: Pod, queue: str, nodes: Mapping[str, Sequence[PreemptionVictim]]) -> Resources:
     most = NOTHING
     for victims in nodes.values():
         back = sum((each.gives for each in victims if each.queue == queue), NOTHING)
@@ -223,15 +223,15 @@ def _more(pod: Pod, queue: str, nodes: Mapping[str, Sequence[Displaced]]) -> Res
     return most
 
 
-def _worst(choices: Iterable[Sequence[Displaced]]) -> _Loss:
+def _worst(choices: Iterable[Sequence[PreemptionVictim]]) -> _Loss:
     """Give for every queue what it loses by the choice that is worst for it, for a gang each."""
     worst = _Loss()
     for victims in choices:
         seats: dict[GangKey, dict[PodUid, Pod]] = {}
         amounts: dict[str, Resources] = {}
         for each in victims:
-            if each.gang is not None and each.seat is not None:
-                seats.setdefault(each.gang, {})[each.uid] = each.seat
+            if each.gang is not None and each.node is not None:
+                seats.setdefault(each.gang, {})[each.uid] = each.node
             for name in filter(None, (each.queue, each.share)):
                 amounts[name] = amounts.get(name, NOTHING) + each.gives
         for gang, pods in seats.items():
@@ -250,23 +250,25 @@ class Preemption:
 
     def __init__(self, cluster: Cluster, plan: Callable[[], Plan], objection: Objection) -> None:
         self._cluster = cluster
-        self._inflight = cluster.inflight
+        self._inflight = cluster.reservations
         self._plan = plan
         self._objection = objection
-        self._grants = Grants(cluster, plan)
+        self._grants = PendingPreemptions(cluster, plan)
 
-    def judge(
+    def allowed_nodes(
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]], now: float
     ) -> dict[str, Sequence[str]]:
         """Keep the nodes whose victims may go."""
-        self._grants.look(pod.uid, now)
+        self._grants.update(pod.uid, now)
         queue, problem = self._queue_of(member.key, pod.namespace, member.queue)
-        is_new = not pod.asks_nobody and not member.native and self._inflight.of(pod.uid) is None
+        is_new = (
+            not pod.uses_no_resources and not member.native and self._inflight.of(pod.uid) is None
+        )
         if is_new and (problem is not None or self._is_hopeless(member, queue)):
             return {}
-        kept: dict[str, list[Displaced]] = {}
+        kept: dict[str, list[PreemptionVictim]] = {}
         for node, uids in victims.items():
-            if not pod.asks_nobody and node in self._cluster.foreign:
+            if not pod.uses_no_resources and node in self._cluster.foreign:
                 continue  # whoever leaves there makes no room that the pod may use
             staying = [PodUid(uid) for uid in uids if not self._is_leaving(PodUid(uid))]
             candidates = [self._victim(uid) for uid in staying]
@@ -301,7 +303,7 @@ class Preemption:
             return True
         return member.named and not self._runs(member.key)
 
-    def _has_all_it_may(self, pod: Pod, queue: str, victims: Sequence[Displaced]) -> bool:
+    def _has_all_it_may(self, pod: Pod, queue: str, victims: Sequence[PreemptionVictim]) -> bool:
         """Ask whether its queue could not have it when those have left, who may be nobody's."""
         back = sum((each.gives for each in victims), NOTHING)
         needs = pod.requests.beyond(back).positive()
@@ -314,13 +316,13 @@ class Preemption:
         group = self._cluster.group(key)
         if group is None or group.problem:
             return False
-        return self._cluster.seated(key) >= group.min_member
+        return self._cluster.scheduled(key) >= group.min_member
 
     def _is_leaving(self, uid: PodUid) -> bool:
         seen = self._cluster.pod(uid)
         return seen is not None and seen.status is Status.RELEASING
 
-    def _victim(self, uid: PodUid) -> Displaced:
+    def _victim(self, uid: PodUid) -> PreemptionVictim:
         """Say what leaves with a pod; with one that is not ours, nothing that we count.
 
         One whose bind is still held has no seat: its gang has not started. One that was bound has,
@@ -332,11 +334,13 @@ class Preemption:
         if promise is not None:
             seat = promise.pod if promise.stage is Stage.BOUND else None
         if seen is None or gang is None or not seen.ours:
-            return Displaced(uid, gang, seat)
+            return PreemptionVictim(uid, gang, seat)
         queue = self._counted_in(gang, seen.namespace)
-        return Displaced(uid, gang, seat, queue, share_name(queue, seen.namespace), seen.requests)
+        return PreemptionVictim(
+            uid, gang, seat, queue, share_name(queue, seen.namespace), seen.requests
+        )
 
-    def _objects(self, pod: Pod, queue: str, victims: Sequence[Displaced]) -> bool:
+    def _objects(self, pod: Pod, queue: str, victims: Sequence[PreemptionVictim]) -> bool:
         if any(self._is_committing(each.uid) for each in victims):
             return True
         if pod.is_exempt:
@@ -354,19 +358,19 @@ class Preemption:
         Nor can what nobody knows of; kube-scheduler would not count it there if it had failed.
         """
         promise = self._inflight.of(uid)
-        return promise is not None and promise.stage in (Stage.COMMITTING, Stage.DOUBTED)
+        return promise is not None and promise.stage in (Stage.BINDING, Stage.UNKNOWN)
 
     def _is_spared(self, uid: PodUid) -> bool:
         """Ask whether its author marked it as no victim of anybody."""
         seen = self._cluster.pod(uid)
         return seen is not None and seen.ours and not seen.preemptable
 
-    def _tears_a_gang(self, victims: Sequence[Displaced]) -> bool:
+    def _tears_a_gang(self, victims: Sequence[PreemptionVictim]) -> bool:
         """Ask whether some gang would run on below its minimum."""
         leaving: dict[GangKey, dict[PodUid, Pod]] = {}
         for each in victims:
-            if each.gang is not None and each.seat is not None:
-                leaving.setdefault(each.gang, {})[each.uid] = each.seat
+            if each.gang is not None and each.node is not None:
+                leaving.setdefault(each.gang, {})[each.uid] = each.node
         return any(self._is_torn(key, pods) for key, pods in leaving.items())
 
     def _is_torn(self, key: GangKey, leaving: Mapping[PodUid, Pod]) -> bool:
@@ -378,11 +382,11 @@ class Preemption:
         if group is None or not self._goes_on(key, leaving.keys()):
             return False
         all_of_it = len(leaving) + self._grants.seats(key, None, leaving.keys())
-        if self._cluster.seated(key) - all_of_it < group.min_member:
+        if self._cluster.scheduled(key) - all_of_it < group.min_member:
             return True
         roles, minima = Counter(pod.role for pod in leaving.values()), group.role_minima
         return any(
-            self._cluster.seated_in_role(key, role)
+            self._cluster.scheduled_in_role(key, role)
             - count
             - self._grants.seats(key, role, leaving.keys())
             < minima[role]
@@ -394,7 +398,7 @@ class Preemption:
         """Ask whether anybody of a gang is still on a node when those have left."""
         return bool(self._cluster.on_nodes(key) - leaving)
 
-    def _breaks_a_due(self, pod: Pod, ours: str, victims: Sequence[Displaced]) -> bool:
+    def _breaks_a_due(self, pod: Pod, ours: str, victims: Sequence[PreemptionVictim]) -> bool:
         """Ask whether another queue would lose what is its due, or to one that has its own.
 
         Inside one queue priority decides, as kube-scheduler has it.
@@ -410,7 +414,7 @@ class Preemption:
             return True
         return any(not self._can_spare(name, lost) for name, lost in taken.items())
 
-    def _breaks_a_share(self, pod: Pod, queue: str, victims: Sequence[Displaced]) -> bool:
+    def _breaks_a_share(self, pod: Pod, queue: str, victims: Sequence[PreemptionVictim]) -> bool:
         """Ask whether a namespace would have less of a queue than at least, for another one."""
         shares = self._plan().shares
         ours = share_name(queue, pod.namespace)
@@ -425,7 +429,7 @@ class Preemption:
             - self._grants.taken(name).amount(each)
             < least
             for name, lost in taken.items()
-            for each, least in shares[name].at_least.items()
+            for each, least in shares[name].guarantee.items()
         )
 
     def _can_spare(self, name: str, lost: Resources) -> bool:
@@ -445,7 +449,7 @@ class Preemption:
 
     def _counted_in(self, key: GangKey, namespace: str) -> str:
         group = self._cluster.group(key)
-        return self._cluster.counted_in(key, namespace, group.queue if group else "")
+        return self._cluster.used_in_queue(key, namespace, group.queue if group else "")
 
 
 def _stays_within_due(queue: QueueFigures | None, more: Resources) -> bool:

@@ -18,37 +18,37 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
 
-from extender.cache.gang_history import Goodbyes
-from extender.durations import Pause
+from extender.cache.gang_history import PendingEvictions
+from extender.durations import Backoff
 from extender.evictions import checks
-from extender.evictions.backoff import Reprieves
+from extender.evictions.backoff import EvictionBackoff
 from extender.evictions.checks import Victim
-from extender.evictions.pending import Remnants, VictimSet
+from extender.evictions.pending import PartialEvictions, VictimSet
 from extender.logs import event
-from extender.metrics import Metrics, expect
+from extender.metrics import Metrics, init_labels
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Pod, PodUid
 from extender.model.reason import Happening
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Eviction, Plan
 from extender.ports import (
-    Announcer,
     Clock,
+    EventRecord,
+    EventWriter,
     Evictor,
     EvictOrder,
     EvictOutcome,
     EvictResult,
-    Notice,
-    Subject,
+    ObjectReference,
 )
-from extender.status.history import AskedToLeave, Journal
+from extender.status.history import GangHistory, RecordedEviction
 
 #: Volcano's word for it.
 EVICT = Happening.EVICT.value
 WOULD_EVICT = Happening.WOULD_EVICT.value
 
 
-class Notices:
+class EvictionMessages:
     """One set of victims, told once to each gang concerned instead of once per pod."""
 
     def __init__(
@@ -75,12 +75,12 @@ class Notices:
         for key in self._gangs:
             yield key, self._loss(key)
 
-    def on_gangs(self) -> Iterator[Notice]:
+    def on_gangs(self) -> Iterator[EventRecord]:
         """Give one notice for each gang that loses members."""
         for key, gang in self._gangs.items():
-            subject = Subject.of_gang(gang)
+            subject = ObjectReference.of_gang(gang)
             if subject is not None:
-                yield Notice(
+                yield EventRecord(
                     subject=subject,
                     reason=self.word,
                     message=self._loss(key),
@@ -98,7 +98,7 @@ class Notices:
 
     def _loss(self, key: GangKey) -> str:
         mine = [victim for victim in self._victims if victim.gang.key == key]
-        part = f"{len(mine)} of {self._gangs[key].seated} running members"
+        part = f"{len(mine)} of {self._gangs[key].scheduled} running members"
         return f"{part} leave: {reason_for(mine[0], self._snapshot)}"
 
 
@@ -121,9 +121,9 @@ def _count(number: int, noun: str) -> str:
 
 log = logging.getLogger(__name__)
 #: How long a pod is left alone after the API server would not let it go.
-BLOCKED = Pause(30.0, 600.0)
+BLOCKED = Backoff(30.0, 600.0)
 #: The same after a check of ours, or an API server that did not answer.
-REFUSED = Pause(5.0, 300.0)
+REFUSED = Backoff(5.0, 300.0)
 #: A victim that was let go and is not seen to leave by then is taken for one that stays.
 UNSEEN_S = 60.0
 #: A pod that began later than this from now says so by a clock that is wrong.
@@ -137,19 +137,19 @@ _FOLLOWS = "the rest of its gang was made to leave"
 DRY_RUN_S = 3600.0
 
 
-class Dispatch:
+class EvictionRunner:
     """Stands between the plan and the Eviction API."""
 
     def __init__(
         self,
         *,
         evictor: Evictor,
-        announcer: Announcer,
-        journal: Journal,
+        announcer: EventWriter,
+        journal: GangHistory,
         metrics: Metrics,
         clock: Clock,
-        reprieves: Reprieves | None = None,
-        goodbyes: Goodbyes,
+        reprieves: EvictionBackoff | None = None,
+        goodbyes: PendingEvictions,
         dry_run: bool = False,
     ) -> None:
         self._evictor = evictor
@@ -158,12 +158,12 @@ class Dispatch:
         self._metrics = metrics
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
-        expect(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
-        self._reprieves = reprieves or Reprieves()
+        init_labels(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
+        self._reprieves = reprieves or EvictionBackoff()
         self._goodbyes = goodbyes
         self._dry_run = dry_run
         self._sets: dict[GangKey, VictimSet] = {}
-        self._remnants = Remnants()
+        self._remnants = PartialEvictions()
         #: Who of a torn gang was asked to follow the others, and when.
         self._followers: dict[PodUid, tuple[GangKey, float]] = {}
         #: When the sets of a dry run were reported.
@@ -197,7 +197,7 @@ class Dispatch:
         shown = min(shown, snapshot.now)
         return shown if noted is None or noted > snapshot.now else max(noted, shown)
 
-    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+    def send(self, snapshot: Snapshot, plan: Plan) -> None:
         """Send the evictions of *plan* that are not on their way already."""
         sets, objected = [], False
         with self._lock:
@@ -245,7 +245,7 @@ class Dispatch:
             asked = {uid: gang for uid, (gang, _) in self._followers.items()}
             for each in self._sets.values():
                 asked |= each.open
-            self._goodbyes.are_said_to(asked)
+            self._goodbyes.includes(asked)
 
     def _who_must_follow(self, snapshot: Snapshot) -> list[Pod]:
         """Give who stayed of gangs that are torn, by now as well: one may have become whole."""
@@ -259,11 +259,13 @@ class Dispatch:
         return [pod for pods in torn.values() for pod in pods]
 
     def _is_torn(self, gang: Gang) -> bool:
-        return replace(gang, pods=tuple(self._goodbyes.meanwhile.pods_of(gang.key))).is_torn
+        return replace(
+            gang, pods=tuple(self._goodbyes.meanwhile.pods_of(gang.key))
+        ).is_below_minimum
 
     def _may_go(self, victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> bool:
         now = self._clock.monotonic()
-        if any(self._reprieves.spares(victim.pod, now) for victim in victims.values()):
+        if any(self._reprieves.protects(victim.pod, now) for victim in victims.values()):
             return False  # refused while this plan was made
         leaving = self._leaving()
         refused = checks.objections(victims, snapshot, leaving)
@@ -287,13 +289,13 @@ class Dispatch:
 
     def _tell(self, one: VictimSet, victims: Sequence[Victim]) -> None:
         snapshot, beneficiary = one.snapshot, one.beneficiary
-        notices = Notices(snapshot, beneficiary, victims, dry_run=self._dry_run)
+        notices = EvictionMessages(snapshot, beneficiary, victims, dry_run=self._dry_run)
         for key, text in notices.lines():
             self._journal.tell(key, snapshot.now, snapshot.generation, notices.word, text)
         for victim in victims:
             self._note(victim, snapshot.now, reason_for(victim, snapshot))
         for notice in notices.on_gangs():
-            self._announcer.announce(notice)
+            self._announcer.write(notice)
         event(log, logging.INFO, notices.sentence, gang=beneficiary, **notices.facts())
 
     def _send(self, one: VictimSet) -> None:
@@ -375,7 +377,7 @@ class Dispatch:
     def _who_leaves(self, one: VictimSet, gang: Gang) -> Set[PodUid]:
         """Name those of a gang who leave with a set: all who stand, if it cannot go on without."""
         members = one.members_of(gang)
-        if gang.firm - len(members) >= gang.group.min_member:
+        if gang.bound_or_done - len(members) >= gang.group.min_member:
             return members
         return members | self._goodbyes.meanwhile.on_nodes(gang.key)
 
@@ -393,13 +395,13 @@ class Dispatch:
         self,
         victim: Victim,
         why: str,
-        pause: Pause,
+        pause: Backoff,
         outcome: str,
         snapshot: Snapshot | None = None,
     ) -> None:
         now = self._clock.now()
         budgets = checks.budgets_about(victim.pod, snapshot) if snapshot else ()
-        self._reprieves.grant(victim.pod, why, pause, self._clock.monotonic(), budgets)
+        self._reprieves.add(victim.pod, why, pause, self._clock.monotonic(), budgets)
         self._note(victim, now, f"it stays: {why}")
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"
@@ -416,7 +418,7 @@ class Dispatch:
 
     def _note(self, victim: Victim, at: float, why: str) -> None:
         """Remember for those who look whom we asked to leave, or would have."""
-        told = AskedToLeave(
+        told = RecordedEviction(
             at=at,
             pod=victim.pod.key,
             gang=victim.gang.key,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from extender.findings.finding import ACCOUNT, RIGHT_MISSING, Finding, Flaw
+from extender.findings.finding import ACCOUNT, PERMISSION_MISSING, Finding, Problem
 from extender.findings.namespaces import (
     of_crowded_budgets,
     of_exempt_groups,
@@ -79,7 +79,7 @@ def _are_alike(one: Snapshot, other: Snapshot) -> bool:
 
 #: What the manual says of it.
 REASONS = {
-    RIGHT_MISSING: Flaw(
+    PERMISSION_MISSING: Problem(
         "the account we act as was refused something in the last ten minutes for want of a"
         " [right](rights.md)",
         "what needs it is not done",
@@ -91,5 +91,5 @@ def with_missing_rights(
     found: Sequence[Finding] | None, refused: Sequence[Refused]
 ) -> Sequence[Finding] | None:
     """Add the rights we lack, also before the first plan: without some of them none is made."""
-    missing = [Finding(ACCOUNT, each.account, RIGHT_MISSING, each.why) for each in refused]
+    missing = [Finding(ACCOUNT, each.account, PERMISSION_MISSING, each.why) for each in refused]
     return (*(found or ()), *missing) if missing else found

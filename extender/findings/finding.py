@@ -13,23 +13,23 @@ NAMESPACE = "Namespace"
 POLICY = "Policy"
 ACCOUNT = "ServiceAccount"
 #: The one reason that several kinds share: something that is written does nothing here.
-WITHOUT_EFFECT = "WithoutEffect"
+IGNORED_FIELD = "WithoutEffect"
 #: Among more names nobody looks for the nearest: each costs some microseconds, 40 ms for 1,500.
 _MOST_NAMES = 2000
 #: Answers that are remembered; for so many words of one audit the nearest name is looked for.
 _REMEMBERED = 256
 MOST_HINTS = 50
 #: The account we act as lacks a right.
-RIGHT_MISSING = "RightMissing"
+PERMISSION_MISSING = "RightMissing"
 
 
-class Flaw(NamedTuple):
+class Problem(NamedTuple):
     """What a reason of findings stands for; the manual prints it."""
 
     #: What is wrong with the object.
     wrong: str
     #: What we do about it until somebody mends it.
-    meanwhile: str
+    until_mended: str
 
 
 @dataclass(frozen=True, slots=True)

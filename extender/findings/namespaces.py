@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from extender.findings.finding import NAMESPACE, QUEUE, Finding, Flaw, NearNames
+from extender.findings.finding import NAMESPACE, QUEUE, Finding, NearNames, Problem
 from extender.model.budgets import MOST_BUDGETS, MOST_WORDS
 from extender.model.gang import GangKey
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
-    AT_LEAST,
-    AT_MOST,
+    GUARANTEE,
     HOME_QUEUE,
+    LIMIT,
     Namespace,
+    NamespaceShare,
     Queue,
-    Share,
 )
 from extender.model.resources import Resources, total, write_amount
-from extender.model.snapshot import Excess
+from extender.model.snapshot import OverLimit
 from extender.planner.quota import stated
 
 UNREADABLE = "Unreadable"
@@ -31,60 +31,60 @@ HOME_QUEUE_MISSING = "HomeQueueMissing"
 PRIORITY_CLASS_UNKNOWN = "PriorityClassUnknown"
 SHARE_OF_UNKNOWN_QUEUE = "ShareOfUnknownQueue"
 SHARE_OF_FORBIDDEN_QUEUE = "ShareOfForbiddenQueue"
-AT_LEAST_ABOVE_AT_MOST = "AtLeastAboveAtMost"
-AT_LEASTS_ABOVE_QUEUE = "AtLeastsAboveQueue"
-AT_LEASTS_ABOVE_CLUSTER = "AtLeastsAboveCluster"
+GUARANTEE_ABOVE_LIMIT = "AtLeastAboveAtMost"
+GUARANTEES_ABOVE_QUEUE = "AtLeastsAboveQueue"
+GUARANTEES_ABOVE_CLUSTER = "AtLeastsAboveCluster"
 EXEMPT_GANG = "ExemptGang"
 TOO_LARGE = "TooLarge"
 TOO_MANY_BUDGETS = "TooManyBudgets"
 #: By kind of object.
 REASONS = {
     NAMESPACE: {
-        UNREADABLE: Flaw(
+        UNREADABLE: Problem(
             "an annotation with limits or guarantees cannot be read",
             "nothing of it starts (`QueueNotAllowed`)",
         ),
-        QUEUE_UNKNOWN: Flaw(
+        QUEUE_UNKNOWN: Problem(
             "its list names queues that do not exist; the nearest names are given",
             "gangs that name them wait (`QueueNotFound`)",
         ),
-        HOME_QUEUE_MISSING: Flaw(
+        HOME_QUEUE_MISSING: Problem(
             "its home queue does not exist", "gangs that name no other wait (`QueueNotFound`)"
         ),
-        PRIORITY_CLASS_UNKNOWN: Flaw(
+        PRIORITY_CLASS_UNKNOWN: Problem(
             "its list names priority classes that do not exist", "they give nobody a priority"
         ),
-        SHARE_OF_UNKNOWN_QUEUE: Flaw(
+        SHARE_OF_UNKNOWN_QUEUE: Problem(
             "it has a share of a queue that does not exist", "the share limits and keeps nothing"
         ),
-        SHARE_OF_FORBIDDEN_QUEUE: Flaw(
+        SHARE_OF_FORBIDDEN_QUEUE: Problem(
             "it has a share of a queue it may not use", "the share limits and keeps nothing"
         ),
-        AT_LEAST_ABOVE_AT_MOST: Flaw(
+        GUARANTEE_ABOVE_LIMIT: Problem(
             "it has more of a queue at least than at most", "the at-least is cut"
         ),
-        EXEMPT_GANG: Flaw(
+        EXEMPT_GANG: Problem(
             "it is [exempt](default-scheduler.md#who-never-waits) and has PodGroups",
             "they make no gang: their pods start one by one",
         ),
-        TOO_LARGE: Flaw(
+        TOO_LARGE: Problem(
             "it has pods, PodGroups or PodDisruptionBudgets with more of something than anybody"
             " needs; one is named",
             "such a gang does not start (`PodGroupMissing`, `QueueNotFound`, `NotEnoughMembers`)"
             " unless it is only labels; what runs counts in full, and of the rest only so much is"
             " read",
         ),
-        TOO_MANY_BUDGETS: Flaw(
+        TOO_MANY_BUDGETS: Problem(
             "one pod of it may be covered by more PodDisruptionBudgets than anybody looks at",
             "none of the pods they may cover is asked to leave, whatever they allow",
         ),
     },
     QUEUE: {
-        AT_LEASTS_ABOVE_QUEUE: Flaw(
+        GUARANTEES_ABOVE_QUEUE: Problem(
             "namespaces have more of it at least, together, than it may have at most",
             "they are cut to that, and others of the queue get nothing",
         ),
-        AT_LEASTS_ABOVE_CLUSTER: Flaw(
+        GUARANTEES_ABOVE_CLUSTER: Problem(
             "the same, and more than all nodes have", "whoever comes first has them"
         ),
     },
@@ -94,7 +94,7 @@ REASONS = {
 def of_namespaces(
     namespaces: Mapping[str, Namespace],
     queues: Mapping[str, Queue],
-    shares: Mapping[str, Share],
+    shares: Mapping[str, NamespaceShare],
     classes: Collection[str],
     cluster: Resources,
 ) -> list[Finding]:
@@ -131,9 +131,9 @@ def of_exempt_groups(groups: Iterable[GangKey]) -> list[Finding]:
     ]
 
 
-def of_large_objects(large: Iterable[Excess]) -> list[Finding]:
+def of_large_objects(large: Iterable[OverLimit]) -> list[Finding]:
     """Find the namespaces with objects that are larger than we read."""
-    by_namespace: dict[str, list[Excess]] = {}
+    by_namespace: dict[str, list[OverLimit]] = {}
     for each in large:
         by_namespace.setdefault(each.namespace, []).append(each)
     return [
@@ -173,7 +173,7 @@ def _and_more(count: int) -> str:
 def _of_one(
     namespace: Namespace,
     queues: Mapping[str, Queue],
-    shares: Mapping[str, Share],
+    shares: Mapping[str, NamespaceShare],
     classes: Collection[str],
     near: NearNames,
 ) -> Iterator[tuple[str, str]]:
@@ -204,9 +204,12 @@ def _of_one(
 
 
 def _of_shares(
-    namespace: Namespace, queues: Mapping[str, Queue], shares: Mapping[str, Share], near: NearNames
+    namespace: Namespace,
+    queues: Mapping[str, Queue],
+    shares: Mapping[str, NamespaceShare],
+    near: NearNames,
 ) -> Iterator[tuple[str, str]]:
-    who, both = f"namespace {namespace.name}", f"{AT_MOST} or {AT_LEAST}"
+    who, both = f"namespace {namespace.name}", f"{LIMIT} or {GUARANTEE}"
     unknown = [share.queue for share in namespace.shares if share.queue not in queues]
     if unknown:
         yield (
@@ -228,42 +231,42 @@ def _of_shares(
     above = [
         f"{amount} {name} in queue {share.queue}, and at most {limit}"
         for share in namespace.shares
-        for name, amount, limit in _above(share.least, share.most)
+        for name, amount, limit in _above(share.guarantee, share.limit)
     ]
     if above:
         yield (
-            AT_LEAST_ABOVE_AT_MOST,
-            f"{who} has at least {'; at least '.join(above)}; lower its annotation {AT_LEAST} or"
-            f" raise {AT_MOST}",
+            GUARANTEE_ABOVE_LIMIT,
+            f"{who} has at least {'; at least '.join(above)}; lower its annotation {GUARANTEE} or"
+            f" raise {LIMIT}",
         )
 
 
 def _together(
-    queues: Mapping[str, Queue], shares: Mapping[str, Share], cluster: Resources
+    queues: Mapping[str, Queue], shares: Mapping[str, NamespaceShare], cluster: Resources
 ) -> Iterator[Finding]:
     """Find what namespaces have at least of a queue together, and it could never keep."""
-    least: dict[str, list[Share]] = {}
+    least: dict[str, list[NamespaceShare]] = {}
     for share in shares.values():
-        if share.least and share.queue in queues:
+        if share.guarantee and share.queue in queues:
             least.setdefault(share.queue, []).append(share)
     for queue, kept in least.items():
-        promised = total(share.least for share in kept)
+        promised = total(share.guarantee for share in kept)
         who = ", ".join(share.namespace for share in kept)
         said = f"have at least {{}} {{}} of queue {queue} together"
         for reason, limit, rest in (
             (
-                AT_LEASTS_ABOVE_QUEUE,
+                GUARANTEES_ABOVE_QUEUE,
                 stated(queues[queue].capability),
                 "it may have at most {}; lower that or raise spec.capability",
             ),
             (
-                AT_LEASTS_ABOVE_CLUSTER,
+                GUARANTEES_ABOVE_CLUSTER,
                 Resources({name: cluster.amount(name) for name in promised if cluster}),
                 "the cluster has {}; lower it",
             ),
         ):
             for name, amount, most in _above(promised, limit)[:1]:
-                words = f"by {AT_LEAST} {who} {said.format(amount, name)}, and {rest.format(most)}"
+                words = f"by {GUARANTEE} {who} {said.format(amount, name)}, and {rest.format(most)}"
                 yield Finding(QUEUE, queue, reason, words)
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from extender.findings.finding import (
+    IGNORED_FIELD,
     MOST_HINTS,
     QUEUE,
-    WITHOUT_EFFECT,
     Finding,
-    Flaw,
+    Problem,
     did_you_mean,
 )
 from extender.model.queue import ROOT_QUEUE, Queue
-from extender.model.queue_tree import DEEPEST, kinship
+from extender.model.queue_tree import MAX_DEPTH, queue_tree
 from extender.model.resources import NOTHING, Resources, total, write_amount
 from extender.planner.quota import stated
 
@@ -26,47 +26,47 @@ WEIGHT_ZERO = "WeightZero"
 GUARANTEE_ABOVE_CAPABILITY = "GuaranteeAboveCapability"
 DESERVED_ABOVE_CAPABILITY = "DeservedAboveCapability"
 PARENT_MISSING = "ParentMissing"
-PARENT_CIRCLE = "ParentCircle"
+PARENT_CYCLE = "ParentCircle"
 TOO_DEEP = "TooDeep"
 GUARANTEES_ABOVE_PARENT = "GuaranteesAboveParent"
 GUARANTEES_ABOVE_CLUSTER = "GuaranteesAboveCluster"
 #: So many queues of a circle are named.
 _AROUND = 8
 REASONS = {
-    UNREADABLE: Flaw(
+    UNREADABLE: Problem(
         "a field cannot be read, or an amount or the weight is negative",
         "its gangs are invalid (`QueueNotFound`)",
     ),
-    WITHOUT_EFFECT: Flaw(
+    IGNORED_FIELD: Problem(
         "it sets what has no effect here, such as `dequeueStrategy: fifo`",
         "nothing depends on it",
     ),
-    WEIGHT_ZERO: Flaw(
+    WEIGHT_ZERO: Problem(
         "weight 0, which our CRD and Volcano's forbid and kube-batch's does not",
         "it deserves its guarantee and nothing else",
     ),
-    GUARANTEE_ABOVE_CAPABILITY: Flaw(
+    GUARANTEE_ABOVE_CAPABILITY: Problem(
         "it is guaranteed more than it may have", "the guarantee is cut"
     ),
-    DESERVED_ABOVE_CAPABILITY: Flaw("it deserves more than it may have", "the due is cut"),
-    PARENT_MISSING: Flaw(
+    DESERVED_ABOVE_CAPABILITY: Problem("it deserves more than it may have", "the due is cut"),
+    PARENT_MISSING: Problem(
         "its parent does not exist; the nearest name is given",
         "it counts as a queue at the top; with hierarchical `capacity` its gangs wait",
     ),
-    PARENT_CIRCLE: Flaw(
+    PARENT_CYCLE: Problem(
         "it is below itself",
         "the circle is opened at one place; with hierarchical `capacity` gangs there wait",
     ),
-    TOO_DEEP: Flaw(
-        f"it is more than {DEEPEST - 1} levels below the top",
+    TOO_DEEP: Problem(
+        f"it is more than {MAX_DEPTH - 1} levels below the top",
         "its gangs are invalid (`QueueNotFound`); what runs in it counts in those above",
     ),
-    GUARANTEES_ABOVE_PARENT: Flaw(
+    GUARANTEES_ABOVE_PARENT: Problem(
         "queues below it are guaranteed more together than it is itself or, where it is guaranteed"
         " nothing, than it may have",
         "its ceiling holds: guarantees are cut to it, from the top down and then by name",
     ),
-    GUARANTEES_ABOVE_CLUSTER: Flaw(
+    GUARANTEES_ABOVE_CLUSTER: Problem(
         "all queues together are guaranteed more than all nodes have, ready or not",
         "whoever comes first has them",
     ),
@@ -98,11 +98,11 @@ def _alone(queue: Queue) -> Iterator[tuple[str, str]]:
             f"queue {queue.name} has weight 0 and so no part of its own; set spec.weight to 1 or"
             " more",
         )
-    if queue.without_effect:
-        several = len(queue.without_effect) > 1
+    if queue.ignored_fields:
+        several = len(queue.ignored_fields) > 1
         yield (
-            WITHOUT_EFFECT,
-            f"{' and '.join(queue.without_effect)} of queue {queue.name}"
+            IGNORED_FIELD,
+            f"{' and '.join(queue.ignored_fields)} of queue {queue.name}"
             f" {'have' if several else 'has'} no effect here; remove {'them' if several else 'it'}",
         )
     most = stated(queue.capability)
@@ -125,7 +125,7 @@ class _Family:
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        self._kin = kinship(queues)
+        self._kin = queue_tree(queues)
         self._hints = MOST_HINTS
         #: By name what is guaranteed below it, and what to it or those below, whichever is more
         #: and up to its limit: what is above that is found there.
@@ -136,7 +136,7 @@ class _Family:
             below = self._below.setdefault(name, NOTHING)
             needs = below.at_least(queue.guarantee).at_most(stated(queue.capability))
             self._needs[name] = needs
-            if (above := self._kin.above.get(name)) is not None:
+            if (above := self._kin.parents.get(name)) is not None:
                 self._below[above] = self._below.get(above, NOTHING) + needs
 
     def line(self, queue: Queue) -> Iterator[tuple[str, str]]:
@@ -148,17 +148,17 @@ class _Family:
                 f"queue {queue.name} is below queue {parent}, which does not exist; create it or"
                 f" change spec.parent{self._hint(queue, parent)}",
             )
-        if circle := self._kin.circles.get(queue.name):
+        if circle := self._kin.cycles.get(queue.name):
             yield (
-                PARENT_CIRCLE,
+                PARENT_CYCLE,
                 f"queue {queue.name} is below itself ({_around(circle, queue.name)}); change"
                 " spec.parent of one of them",
             )
-        elif (level := self._kin.level[queue.name]) > DEEPEST:
+        elif (level := self._kin.level[queue.name]) > MAX_DEPTH:
             yield (
                 TOO_DEEP,
-                f"queue {queue.name} is {level - 1} levels below the top, and {DEEPEST - 1} is the"
-                " most; change spec.parent of it or of one above",
+                f"queue {queue.name} is {level - 1} levels below the top, and {MAX_DEPTH - 1} is"
+                " the most; change spec.parent of it or of one above",
             )
 
     def below(self, queue: Queue) -> Iterator[tuple[str, str]]:
@@ -196,7 +196,7 @@ class _Family:
                 )
 
     def _is_top(self, queue: Queue) -> bool:
-        above = self._kin.above.get(queue.name)
+        above = self._kin.parents.get(queue.name)
         return queue.name != ROOT_QUEUE and above in (None, ROOT_QUEUE)
 
     def _hint(self, queue: Queue, parent: str) -> str:

@@ -18,8 +18,8 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from extender.cache.cluster import Cluster
-from extender.durations import told
-from extender.model.gang import SHADOW, Gang, GangKey
+from extender.durations import format_duration
+from extender.model.gang import IMPLICIT, Gang, GangKey
 from extender.model.pod import ALLOCATED_SET, FINISHED_SET, Pod, PodUid, Status
 
 MOST_NAMES = 4096
@@ -41,7 +41,7 @@ def stem(name: str) -> str:
     CronJobs add minutes, `generateName` and ReplicaSets random letters, Volcano a uid, people dates
     and numbers. Something is always left.
     """
-    kind, colon, rest = name.rpartition(SHADOW)
+    kind, colon, rest = name.rpartition(IMPLICIT)
     rest = _UUID.sub("", rest) or rest
     while (found := _LAST.search(rest)) and found.start() and _is_made(found[0][1:]):
         rest = rest[: found.start()]
@@ -67,7 +67,7 @@ class Name(NamedTuple):
     stem: str
 
 
-class Experience:
+class DurationHistory:
     """The last runs of every name, by namespace and queue."""
 
     def __init__(self) -> None:
@@ -110,17 +110,17 @@ def name_of(key: GangKey, queue: str) -> Name:
     return Name(namespace, queue, stem(name))
 
 
-def learn_from(cluster: Cluster) -> Experience:
+def learn_from(cluster: Cluster) -> DurationHistory:
     """Give what is learnt from *cluster* from now on."""
-    experience = Experience()
-    cluster.watch_pods(Learner(cluster, experience).seen)
+    experience = DurationHistory()
+    cluster.watch_pods(DurationLearner(cluster, experience).seen)
     return experience
 
 
-class Learner:
+class DurationLearner:
     """Called in the thread that follows the pods."""
 
-    def __init__(self, cluster: Cluster, experience: Experience) -> None:
+    def __init__(self, cluster: Cluster, experience: DurationHistory) -> None:
         self._cluster = cluster
         self._experience = experience
 
@@ -129,7 +129,7 @@ class Learner:
         if pod is None or pod.status is not Status.SUCCEEDED:
             return
         key = self._cluster.gang_of(uid)
-        if key is None or not self._cluster.is_over(key):
+        if key is None or not self._cluster.is_finished(key):
             return
         pods = self._cluster.pods_of(key)
         group = self._cluster.group(key)
@@ -142,7 +142,7 @@ class Learner:
             wanted = group.queue if group is not None else ""
             queue = max(sorted(started_in), key=started_in.__getitem__, default="")
             self._experience.note(
-                key, queue or self._cluster.counted_in(key, pod.namespace, wanted), seconds
+                key, queue or self._cluster.used_in_queue(key, pod.namespace, wanted), seconds
             )
 
 
@@ -161,7 +161,7 @@ class Ground(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class Duration:
     """For how long a gang is expected to run, from its beginning to its end."""
 
     seconds: float
@@ -175,7 +175,7 @@ class Lasting:
     @property
     def words(self) -> str:
         """Say how long, and whence we have it."""
-        return f"{told(self.seconds)} ({self._whence})"
+        return f"{format_duration(self.seconds)} ({self._whence})"
 
     @property
     def _whence(self) -> str:
@@ -198,7 +198,7 @@ class Expected:
     """When a gang ends, in seconds since the epoch; or why nobody can tell (a phrase)."""
 
     began: float
-    lasting: Lasting | None
+    lasting: Duration | None
     why_unknown: str = ""
 
     @property
@@ -207,7 +207,7 @@ class Expected:
         return self.began + self.lasting.seconds if self.lasting is not None else None
 
 
-def expected(gang: Gang, now: float, experience: Experience, part: float = MEDIAN) -> Expected:
+def expected(gang: Gang, now: float, experience: DurationHistory, part: float = MEDIAN) -> Expected:
     """Say when *gang*, which is on nodes or starts now, will end.
 
     By what was learnt it ends when that *part* of those have ended that ran longer than it has.
@@ -220,11 +220,11 @@ def expected(gang: Gang, now: float, experience: Experience, part: float = MEDIA
     is_disproved = len(earlier) >= ENOUGH and claim_s < min(earlier)
     lasting = None
     if claim_s > ran_s and not is_disproved:
-        lasting = Lasting(claim_s, Ground.ANNOTATION)
+        lasting = Duration(claim_s, Ground.ANNOTATION)
     elif longer := [each for each in earlier if each > ran_s]:
         lasting = _learnt(longer, len(earlier), part)
     if deadline_s > ran_s and (lasting is None or deadline_s < lasting.seconds):
-        lasting = Lasting(deadline_s, Ground.DEADLINE)
+        lasting = Duration(deadline_s, Ground.DEADLINE)
     return Expected(began, lasting, "" if lasting else _why(ran_s, claim_s, len(earlier)))
 
 
@@ -241,13 +241,13 @@ def spread(number: int) -> float:
     return part
 
 
-def _learnt(longer: list[float], of: int, part: float) -> Lasting:
+def _learnt(longer: list[float], of: int, part: float) -> Duration:
     ordered = sorted(longer)
     at = min(max(part * len(ordered) - 0.5, 0.0), len(ordered) - 1.0)
     low, high = floor(at), ceil(at)
     seconds = ordered[low] + (at - low) * (ordered[high] - ordered[low])
     ended = None if part == MEDIAN or len(ordered) == 1 else bisect_right(ordered, seconds)
-    return Lasting(seconds, Ground.LEARNT, len(ordered), of, ended)
+    return Duration(seconds, Ground.LEARNT, len(ordered), of, ended)
 
 
 def _began(gang: Gang, now: float) -> float:
@@ -269,9 +269,10 @@ def _deadline(gang: Gang, began: float) -> float:
 
 
 def _why(ran_s: float, claim_s: float, earlier: int) -> str:
+    ran = format_duration(ran_s)
     if claim_s:
-        return f"has run {told(ran_s)}, longer than the {told(claim_s)} of its annotation"
+        return f"has run {ran}, longer than the {format_duration(claim_s)} of its annotation"
     if earlier:
         name = "gang of this name" if earlier == 1 else f"{earlier} gangs of this name"
-        return f"has run {told(ran_s)}, longer than the last {name} in this queue"
+        return f"has run {ran}, longer than the last {name} in this queue"
     return "says no duration and none was learnt"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from extender.durations import clock, told
-from extender.forecast.durations import Lasting
+from extender.durations import clock, format_duration
+from extender.forecast.durations import Duration
 from extender.model.gang import GangKey
 
 #: So many gangs are named; the others are counted.
@@ -21,7 +21,7 @@ class Ending:
 
     gang: GangKey
     at: float
-    lasting: Lasting
+    lasting: Duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Estimate:
         if self.at is None:
             until = clock(self.not_before or 0.0, self.now)
             return f"not before {until}; it was not looked further ahead"
-        when = f"about {clock(self.at, self.now)} (in {told(self.at - self.now)})"
+        when = f"about {clock(self.at, self.now)} (in {format_duration(self.at - self.now)})"
         if not self.after:
             return f"{when}, when its turn comes"
         ends = "ends" if len(self.after) == 1 else "end"

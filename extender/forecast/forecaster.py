@@ -12,13 +12,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from extender.durations import told
-from extender.forecast.durations import Experience
+from extender.durations import format_duration
+from extender.forecast.durations import DurationHistory
 from extender.forecast.estimate import Estimate
-from extender.forecast.lookahead import Effort, Lookahead
+from extender.forecast.lookahead import Lookahead, WorkLimit
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan, Standing
+from extender.planner.plan import GangStatus, Plan
 from extender.planner.policy import Policy
 
 MOST_S = 1.0
@@ -31,15 +31,15 @@ class Forecaster:
     def __init__(
         self,
         policy: Callable[[], Policy],
-        experience: Experience | None = None,
+        experience: DurationHistory | None = None,
         *,
         seconds: float = MOST_S,
         spent: Callable[[], float] = time.thread_time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
-        self._experience = experience or Experience()
-        self._effort = Effort(seconds=seconds, spent=spent)
+        self._experience = experience or DurationHistory()
+        self._effort = WorkLimit(seconds=seconds, spent=spent)
         self._monotonic = monotonic
         self._ahead: Lookahead | None = None
         self._of: Plan | None = None
@@ -49,7 +49,7 @@ class Forecaster:
     def estimate(self, snapshot: Snapshot, plan: Plan, key: GangKey) -> Estimate | None:
         """Say when a gang that waits by *plan* starts; None for one that does not wait."""
         verdict = plan.verdicts.get(key)
-        if verdict is None or verdict.standing is not Standing.WAITING:
+        if verdict is None or verdict.standing is not GangStatus.WAITING:
             return None
         known = self._known(plan, key)
         if known is not None:
@@ -57,7 +57,7 @@ class Forecaster:
         now, rests_s = self._monotonic(), self._rests_s
         if self._owed_s and rests_s > 0:
             why = "it did not wait yet when it was looked ahead last; that is done again in"
-            return Estimate(gang=key, now=snapshot.now, because=f"{why} {told(rests_s)}")
+            return Estimate(gang=key, now=snapshot.now, because=f"{why} {format_duration(rests_s)}")
         self._of, self._began, self._owed_s = plan, now, max(0.0, rests_s)
         self._ahead = Lookahead(snapshot, plan, self._policy(), self._experience, self._effort)
         return self._ahead.estimate(key)

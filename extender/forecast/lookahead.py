@@ -18,20 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.forecast.durations import Expected, Experience, Name, expected, name_of, spread
+from extender.forecast.durations import DurationHistory, Expected, Name, expected, name_of, spread
 from extender.forecast.estimate import NAMED, Ending, Estimate
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.memo import Memo
-from extender.model.node import Amounts, Ports
+from extender.model.node import Amounts, HostPorts
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape, Status
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan, Standing, Verdict
+from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 
 
-class MovingCluster:
+class FutureCluster:
     """The cluster as it will be; `snapshot` may be planned."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -109,7 +109,7 @@ class MovingCluster:
         if row is not None and pod.status in OCCUPYING_SET:
             self._used[row] += self._row(pod.shape)
             if pod.shape.host_ports:
-                taken = self._ports.get(pod.node, Ports())
+                taken = self._ports.get(pod.node, HostPorts())
                 self._ports[pod.node] = taken.plus(pod.shape.host_ports)
 
     def _vacate(self, pod: Pod) -> None:
@@ -159,7 +159,7 @@ _FOREVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class WorkLimit:
     """What a run may cost: so many plans, and so many seconds by *spent*."""
 
     steps: int = MOST_STEPS
@@ -189,16 +189,16 @@ class Lookahead:
         snapshot: Snapshot,
         plan: Plan,
         policy: Policy,
-        experience: Experience,
-        effort: Effort | None = None,
+        experience: DurationHistory,
+        effort: WorkLimit | None = None,
     ) -> None:
         self._first, self._policy, self._experience = snapshot, policy, experience
         self._verdicts = plan.verdicts
-        self._effort = effort or Effort()
+        self._effort = effort or WorkLimit()
         #: By the measure of the effort.
         self.cost_s = 0.0
         self._steps = self._again = 0
-        self._cluster = MovingCluster(snapshot)
+        self._cluster = FutureCluster(snapshot)
         self._now = snapshot.now
         self._plan = plan
         self._coming: list[tuple[tuple[float, str, bool], _Coming]] = []
@@ -227,7 +227,7 @@ class Lookahead:
     def estimate(self, key: GangKey) -> Estimate | None:
         """Say when a waiting gang starts; None for one that does not wait."""
         verdict = self._verdicts.get(key)
-        if verdict is None or verdict.standing is not Standing.WAITING:
+        if verdict is None or verdict.standing is not GangStatus.WAITING:
             return None
         if verdict.reason in _OWN:
             return self._told(key, because=_own(verdict))
@@ -309,7 +309,7 @@ class Lookahead:
         """Let happen what *plan* decided."""
         is_moved = self._send_back(plan)
         started: list[GangKey] = []
-        for key, ticket in plan.tickets.items():
+        for key, ticket in plan.placements.items():
             if not ticket.placements or key not in self._cluster.gangs:
                 continue
             self._cluster.seat(key, ticket.placements, self._now)

@@ -16,14 +16,14 @@ from typing import NamedTuple, Protocol
 from cachetools import LRUCache
 
 from extender.cache.cluster import Cluster
-from extender.errors import NotOurs
+from extender.errors import OtherSchedulersPod
 from extender.evictions.preemption import Preemption
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import SYSTEM_NAMESPACE, Pod, PodUid, Shape
 from extender.model.reason import Reason
-from extender.planner.plan import Plan, Standing
+from extender.planner.plan import GangStatus, Plan
 from extender.ports import Whose
-from extender.reservations.arrivals import Arrivals
+from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
 
 #: What keeps a node from being offered for twice that, kube-scheduler says itself again.
@@ -44,7 +44,7 @@ class _Offered:
     all: frozenset[str] = _NONE
 
 
-class Offers:
+class RecentOffers:
     """Nodes by shape; belongs to the event loop."""
 
     def __init__(self, monotonic: Callable[[], float], exists: Callable[[str], bool]) -> None:
@@ -88,10 +88,10 @@ class Filtered(NamedTuple):
     outcome: str = "passed"
 
 
-_STARTED = (Standing.ADMITTED, Standing.RUNNING, Standing.FINISHED)
+_STARTED = (GangStatus.ADMITTED, GangStatus.RUNNING, GangStatus.FINISHED)
 
 
-class Plans(Protocol):
+class PlanRequests(Protocol):
     """The last plan, and the wish for the next."""
 
     def __call__(self) -> Plan:
@@ -108,8 +108,8 @@ class Gate:
         self,
         cluster: Cluster,
         ledger: Ledger,
-        arrivals: Arrivals,
-        plan: Plans,
+        arrivals: ArrivingGangs,
+        plan: PlanRequests,
         prefer: str = "nothing",
         exempt: Collection[str] = (),
     ) -> None:
@@ -121,30 +121,30 @@ class Gate:
         self._prefer = prefer
         self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
         self._preemption = judge = Preemption(cluster, plan, ledger.allowance.objection)
-        cluster.goodbyes.granted = lambda gang, role, beside: judge.may_leave(
+        cluster.pending_evictions.granted = lambda gang, role, beside: judge.may_leave(
             gang, role, beside, ledger.now()
         )
-        self._offers = Offers(ledger.now, lambda name: cluster.node(name) is not None)
+        self._offers = RecentOffers(ledger.now, lambda name: cluster.node(name) is not None)
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Say which of the *offered* nodes *pod* may use now."""
         self._ledger.asked()
         answer = self._answer(pod, member, offered)
         if answer.nodes:
-            self._ledger.answers.passed(pod, member)
+            self._ledger.filter_results.passed(pod, member)
         else:
             self._ledger.refused(pod.uid)
         return answer
 
     def heard(self, pod: Pod) -> None:
         """Note that kube-scheduler asks about *pod*, whatever is answered."""
-        self._cluster.hearing.asked(pod)
+        self._cluster.hearing.hook_called(pod)
 
     def heard_bind(self, uid: PodUid) -> None:
         """Note that it wants a pod bound; of one that the watch has not shown, filter told us."""
         pod = self._cluster.pod(uid)
         if pod is not None:
-            self._cluster.hearing.asked(pod)
+            self._cluster.hearing.hook_called(pod)
 
     def whose(self, uid: PodUid) -> Whose:
         """Say whose decision the bind of a pod carries out; we cannot tell of one unseen.
@@ -152,15 +152,15 @@ class Gate:
         kube-scheduler asks us about the pods of all its profiles, so those of another name come to
         bind, too, but never unasked: whoever binds them so is not the scheduler that we serve.
         """
-        answers = self._ledger.answers
+        answers = self._ledger.filter_results
         # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
-        passer = answers.passer(uid)
+        passer = answers.filtered(uid)
         pod = self._cluster.pod(uid) or (passer.pod if passer else None)
         if pod is None:
             return Whose.UNKNOWN
         if not pod.ours and not answers.has_passed(uid):
-            raise NotOurs
-        return Whose.SCHEDULERS if pod.asks_nobody else Whose.OURS
+            raise OtherSchedulersPod
+        return Whose.SCHEDULERS if pod.uses_no_resources else Whose.OURS
 
     def exempts(self, namespace: str) -> bool:
         """Ask whether all pods of a namespace are exempt, as far as they are ours."""
@@ -172,7 +172,7 @@ class Gate:
         What the cluster itself needs runs on every node, those of others included.
         """
         foreign = self._cluster.foreign
-        if not foreign or pod.asks_nobody or foreign.isdisjoint(offered):
+        if not foreign or pod.uses_no_resources or foreign.isdisjoint(offered):
             return self._judge(pod, member, offered)
         ours = [name for name in offered if name not in foreign]
         answer = self._judge(pod, member, ours)
@@ -187,9 +187,9 @@ class Gate:
             return self._refuse_all(pod, offered, barred)
         group = None
         if member.named:
-            place = self._ledger.place_of(pod.uid) or self._arrivals.claim(pod, member.key)
+            place = self._ledger.reserved_node(pod.uid) or self._arrivals.claim(pod, member.key)
             if place is not None and place.node:
-                node = self._ledger.steer(pod, place, offered)
+                node = self._ledger.choose_node(pod, place, offered)
                 # Why the others are left out matters only where no node is left.
                 return _steered(node) if node else _refused(offered, Reason.NOT_ENOUGH_ROOM)
             group = self._cluster.group(member.key) or _unwritten(pod, member)
@@ -204,14 +204,14 @@ class Gate:
             return self._pass_by(pod, member, queue, offered, group.min_member if group else 1)
         if self._is_undecided(member.key):
             place = self._arrivals.admit(pod, group, queue, offered)
-            if place is not None and (node := self._ledger.steer(pod, place, offered)):
+            if place is not None and (node := self._ledger.choose_node(pod, place, offered)):
                 return _steered(node)
         reason = self._turn_away(pod, member.key, group.min_member, queue)
         return self._refuse_all(pod, offered, reason)
 
     def _barred(self, pod: Pod, member: Membership) -> Reason | None:
         """Say why a pod cannot start whatever else is so, None when it can."""
-        if self._ledger.answers.is_gone(pod.uid):
+        if self._ledger.filter_results.is_gone(pod.uid):
             # kube-scheduler will hear of it; room for it, or a place in its gang, would be in vain.
             return Reason.NOT_ENOUGH_MEMBERS
         # Of a pod without a gang, too: what cannot be read, or is too large, does not start.
@@ -219,21 +219,21 @@ class Gate:
 
     def _stands(self, key: GangKey, group: PodGroup) -> bool:
         """Ask whether a gang has all that it needs on nodes, each role too, as bind asks it."""
-        if self._cluster.seated(key) < group.min_member:
+        if self._cluster.scheduled(key) < group.min_member:
             return False
         minima = group.role_minima
-        return all(self._cluster.seated_in_role(key, role) >= minima[role] for role in minima)
+        return all(self._cluster.scheduled_in_role(key, role) >= minima[role] for role in minima)
 
     def _let_through(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         if pod.ours and not pod.node and offered:
-            self._ledger.let_through(pod, member)
+            self._ledger.admit(pod, member)
         return Filtered(offered)
 
     def _pass_by(
         self, pod: Pod, member: Membership, queue: str, offered: Sequence[str], min_member: int
     ) -> Filtered:
         """Let a pod that waits for nobody pass as if we were not there, if its queue lets it."""
-        nodes = self._ledger.pass_by(pod, member.key, queue, offered)
+        nodes = self._ledger.admit_directly(pod, member.key, queue, offered)
         if nodes is None:
             return _refused(offered, self._turn_away(pod, member.key, min_member, queue))
         if not nodes:
@@ -242,7 +242,7 @@ class Gate:
 
     def prioritize(self, pod: Pod, offered: Sequence[str]) -> dict[str, int]:
         """Prefer the promised node, then what was configured, beside kube-scheduler's scores."""
-        place = self._ledger.place_of(pod.uid)
+        place = self._ledger.reserved_node(pod.uid)
         scores = self._scores(offered)
         if place is not None and place.node in scores:
             scores[place.node] = TOP_SCORE
@@ -265,7 +265,7 @@ class Gate:
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
         """Keep the candidate nodes whose victims may go; none at all is a veto."""
-        return self._preemption.judge(pod, member, victims, self._ledger.now())
+        return self._preemption.allowed_nodes(pod, member, victims, self._ledger.now())
 
     def may_lose(self, uid: PodUid) -> bool:
         """Ask whether kube-scheduler was allowed to evict a pod, and may be about to."""
@@ -309,7 +309,7 @@ class Gate:
 
 def _passes_through(pod: Pod, member: Membership) -> bool:
     """Ask whether *pod* is none of our business, or too important to wait for us."""
-    return pod.asks_nobody or bool(pod.node) or member.native
+    return pod.uses_no_resources or bool(pod.node) or member.native
 
 
 def _unwritten(pod: Pod, member: Membership) -> PodGroup | None:

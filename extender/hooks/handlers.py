@@ -14,18 +14,18 @@ from typing import NamedTuple, TypeAlias
 from cachetools import LRUCache
 from msgspec.structs import replace
 
-from extender.errors import ExtenderError, MalformedCall, NotOurs, NotReady
+from extender.errors import ExtenderError, InvalidHookCall, NotReady, OtherSchedulersPod
 from extender.hooks import wire
 from extender.hooks.gate import Gate
-from extender.logs import Seldom, event
-from extender.metrics import Metrics, expect
+from extender.logs import RateLimitedLog, event
+from extender.metrics import Metrics, init_labels
 from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
 from extender.model.reason import Reason
 from extender.permit.messages import CallId, Cause, TakeAnswer
-from extender.permit.runner import Barrier
+from extender.permit.runner import PermitRunner
 from extender.ports import BindOrder, Clock, Whose
-from extender.status.notes import Burdens
+from extender.status.notes import RefusedNamespaces
 
 #: kube-scheduler's backoffs begin with 1 s, rounded down, and double: of two in a row that are
 #: shorter than that, one was cut short.
@@ -46,13 +46,13 @@ class _Tried(NamedTuple):
 _NEVER = _Tried(float("-inf"), soon=False)
 
 
-class Retries:
+class RetryDelay:
     """Says how long a refusal takes; everything happens on the loop."""
 
     def __init__(self) -> None:
         self._last: LRUCache[PodUid, _Tried] = LRUCache(_REMEMBERED)
 
-    def breath_s(self, uid: PodUid, now: float) -> float:
+    def delay_s(self, uid: PodUid, now: float) -> float:
         """Give the time after which kube-scheduler hears that *uid* is refused, mostly none."""
         last = self._last.get(uid, _NEVER)
         is_soon = now - last.at < _SOON_S
@@ -93,9 +93,9 @@ class HookAnswer(NamedTuple):
     """What filter, prioritize or preempt is told, and how long that may take."""
 
     body: bytes
-    after_s: float = 0.0
+    delay_s: float = 0.0
     #: We have only just begun, or begun to lead: asked again in a moment we may know better.
-    is_early: bool = False
+    ask_again: bool = False
 
 
 class Hooks:
@@ -104,7 +104,7 @@ class Hooks:
     def __init__(
         self,
         gate: Gate,
-        barrier: Barrier,
+        barrier: PermitRunner,
         read_pod: PodReader,
         readiness: Readiness,
         clock: Clock,
@@ -121,14 +121,14 @@ class Hooks:
         self._ready_until = float("-inf")
         self._patient_until: float | None = None
         self._warned = False
-        self._retries = Retries()
+        self._retries = RetryDelay()
         self._hasty = metrics.hasty_retries
-        self._seldom = Seldom(log)
+        self._seldom = RateLimitedLog(log)
         # Looking a series up costs more than counting, and there are few.
         self._counter = cache(metrics.hook_answers.labels)
-        self._burdens = Burdens(metrics)
-        expect(metrics.hook_answers, *OUTCOMES)
-        expect(metrics.hold_seconds, *((cause.word,) for cause in Cause))
+        self._burdens = RefusedNamespaces(metrics)
+        init_labels(metrics.hook_answers, *OUTCOMES)
+        init_labels(metrics.hold_seconds, *((cause.word,) for cause in Cause))
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
         self._answers = {
             "filter": self._filter,
@@ -144,7 +144,7 @@ class Hooks:
         except ExtenderError as error:
             apology = _apology(verb, str(error))
             if isinstance(error, NotReady) and self._is_patient(started):
-                return HookAnswer(apology, is_early=True)
+                return HookAnswer(apology, ask_again=True)
             self._count(verb, "error")
             said = HookAnswer(apology)
         except Exception:
@@ -191,7 +191,7 @@ class Hooks:
     def _whose(self, order: BindOrder) -> Whose:
         try:
             return self._gate.whose(order.uid)
-        except NotOurs:
+        except OtherSchedulersPod:
             pod = f"{order.namespace}/{order.name}"
             sentence = "refused to bind another scheduler's pod"
             self._seldom.event(logging.WARNING, sentence, pod=pod, node=order.node)
@@ -218,7 +218,7 @@ class Hooks:
             self._warned = True
             event(log, logging.WARNING, "kube-scheduler sends whole nodes; set nodeCacheCapable")
         pod, member = self._heard(call.pod)
-        if not pod.asks_nobody:
+        if not pod.uses_no_resources:
             self._must_be_ready(self._asked_at)
         answer = self._gate.filter(pod, member, call.offered())
         self._count("filter", answer.outcome)
@@ -226,7 +226,7 @@ class Hooks:
         if answer.nodes:
             return HookAnswer(body)
         self._burdens.refused(pod.namespace, member.key, answer.outcome, self._asked_at)
-        breath_s = self._retries.breath_s(pod.uid, self._asked_at)
+        breath_s = self._retries.delay_s(pod.uid, self._asked_at)
         if breath_s:
             self._hasty.inc()
         return HookAnswer(body, breath_s)
@@ -240,7 +240,7 @@ class Hooks:
     def _preempt(self, body: bytes) -> HookAnswer:
         call = wire.read_preempt(body)
         pod, member = self._heard(call.pod)
-        if not pod.asks_nobody:
+        if not pod.uses_no_resources:
             self._must_be_ready(self._asked_at)
         victims = self._gate.preempt(pod, member, call.victims())
         self._count("preempt", "passed" if victims else "vetoed")
@@ -276,7 +276,7 @@ class Hooks:
 def _must_be_names(*texts: str) -> None:
     for text in texts:
         if len(text) > _LONGEST_NAME:
-            raise MalformedCall(f"a name or uid of more than {_LONGEST_NAME} letters")
+            raise InvalidHookCall(f"a name or uid of more than {_LONGEST_NAME} letters")
 
 
 def _apology(verb: str, message: str) -> bytes:

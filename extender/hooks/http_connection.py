@@ -18,7 +18,7 @@ from typing import Any
 
 import httptools
 
-from extender.hooks.http_server import BoundedPort
+from extender.hooks.http_server import HttpServer
 from extender.hooks.limits import Refusal
 
 log = logging.getLogger(__name__)
@@ -40,16 +40,16 @@ class _Over(Exception):
     """Stops the parser: the rest of what was read concerns nobody."""
 
 
-class BoundedConnection(asyncio.Protocol, ABC):
+class HttpConnection(asyncio.Protocol, ABC):
     """Reads calls; a subclass answers them."""
 
-    def __init__(self, port: BoundedPort) -> None:
+    def __init__(self, port: HttpServer) -> None:
         self._port = port
         self._limits = port.limits
         self._transport: Any = None
         self._parser: Any = httptools.HttpRequestParser(self)
         #: Set once somebody had a good answer here.
-        self.is_known = False
+        self.is_trusted = False
         #: When the port ends this connection, and why if that is a refusal.
         self.deadline = math.inf
         self._lateness = ""
@@ -91,27 +91,27 @@ class BoundedConnection(asyncio.Protocol, ABC):
         peer = self._transport and self._transport.get_extra_info("peername")
         return str(peer[0]) if peer else ""
 
-    def overdue(self) -> None:
+    def deadline_passed(self) -> None:
         """End; the deadline has passed."""
-        self.put_out(self._lateness)
+        self.abort(self._lateness)
 
-    def put_out(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """End at once, whatever was not sent yet; without a *reason* it is nobody's fault."""
         self._is_over = True
         self._body = b""
         if self._transport is not None:
             if reason:
-                self._port.refusals.tell(reason, self.caller)
+                self._port.refusals.record(reason, self.caller)
             self._transport.abort()
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """End after what was written, if it is read."""
         self._is_over = True
         if self._transport is not None:
             self._allow(self._limits.answer_s, "unread")
             self._transport.close()
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         """Read on; the turn of a stranger who sends a long call has come."""
         self._awaits_turn = False
         # One that has answers to read is read on when it has read them.
@@ -162,11 +162,11 @@ class BoundedConnection(asyncio.Protocol, ABC):
             self._refuse_head()
         elif self._came > self._limits.message:
             self._send_off("body")
-        elif not self.is_known and not self._awaits_turn:
+        elif not self.is_trusted and not self._awaits_turn:
             # Strangers could keep the loop busy with nothing but reading what they send.
             self._awaits_turn = True
             self._transport.pause_reading()
-            self._port.await_turn(self)
+            self._port.queue_read(self)
 
     def pause_writing(self) -> None:
         """Read nothing more before the answers are read: each would make one more."""
@@ -190,7 +190,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
 
     def eof_received(self) -> bool:
         """Take a caller that says nothing more for one that has left."""
-        self.hang_up()
+        self.close()
         return False
 
     # httptools
@@ -276,9 +276,9 @@ class BoundedConnection(asyncio.Protocol, ABC):
         self._size += len(body)
         if self._refusal is not None or self._size > self._limits.body:
             self._body = b""
-            self._port.give_back(self)
+            self._port.release_buffer(self)
             return
-        self._port.keep(self, len(body))
+        self._port.buffer(self, len(body))
         if not self._body:
             self._body = body  # nearly always it comes in one piece
         elif isinstance(self._body, bytearray):
@@ -292,7 +292,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
             raise _Over
         self._is_reading = False
         self._is_last = self._parser.should_upgrade() or not self._parser.should_keep_alive()
-        self._port.give_back(self)
+        self._port.release_buffer(self)
         self._called()
 
     # for subclasses
@@ -311,27 +311,27 @@ class BoundedConnection(asyncio.Protocol, ABC):
 
     def _turn_away(self, refusal: Refusal) -> None:
         """Refuse, as the last thing on this connection."""
-        self._port.refusals.tell(refusal.reason, self.caller)
+        self._port.refusals.record(refusal.reason, self.caller)
         self._is_reading = False
         self._is_last = True
         self._after_a_breath(partial(self._say, refusal.status, refusal.why))
 
     def _send_off(self, reason: str) -> None:
         """End without a word."""
-        self._port.refusals.tell(reason, self.caller)
-        self._after_a_breath(partial(self.put_out, ""))
+        self._port.refusals.record(reason, self.caller)
+        self._after_a_breath(partial(self.abort, ""))
 
     def _after_a_breath(self, end: Callable[[], None]) -> None:
         """End with a stranger, but not at once: he comes again as soon as he is told."""
-        if self.is_known or not self._limits.breath_s:
+        if self.is_trusted or not self._limits.refusal_delay_s:
             end()
             return
         self._is_put_off = True
         self._body = b""
-        self._port.give_back(self)
+        self._port.release_buffer(self)
         self._transport.pause_reading()
         self._allow(self._limits.answer_s)
-        self._port.loop.call_later(self._limits.breath_s, self._end_with, end)
+        self._port.loop.call_later(self._limits.refusal_delay_s, self._end_with, end)
 
     def _end_with(self, end: Callable[[], None]) -> None:
         if not self._is_over:
@@ -360,7 +360,7 @@ class BoundedConnection(asyncio.Protocol, ABC):
         """Note that all of an answer was written."""
         self._is_waiting = False
         if self._is_last:
-            self.hang_up()
+            self.close()
         else:
             self._rest()
 
@@ -370,10 +370,10 @@ class BoundedConnection(asyncio.Protocol, ABC):
         else:
             self._allow(self._limits.idle_s)
         self._port.stirred(self)
-        if self._limits.pace_s and not self._awaits_turn and not self._is_over:
+        if self._limits.response_pause_s and not self._awaits_turn and not self._is_over:
             self._awaits_turn = True
             self._transport.pause_reading()
-            self._port.loop.call_later(self._limits.pace_s, self.go_on)
+            self._port.loop.call_later(self._limits.response_pause_s, self.resume_reading)
 
     def _allow(self, seconds: float, lateness: str = "") -> None:
         self.deadline = self._port.loop.time() + seconds

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from extender.clock import Pace
-from extender.hooks.limits import Refusals
+from extender.clock import RateLimit
+from extender.hooks.limits import RefusalLog
 from extender.metrics import Metrics
 
 #: kube-scheduler's filter entry gives up a call after two seconds; so slow is no handshake.
@@ -49,7 +49,7 @@ _GOODBYE_S = 1.0
 _LAST_CALLERS_S = 0.03
 
 
-class Shares:
+class AddressRateLimit:
     """Of every address so many newcomers at once, and then so many each second.
 
     By the whole address also where it is one of IPv6: a node has the first of the /64 of its pods,
@@ -62,14 +62,16 @@ class Shares:
         at_once: int = NEWCOMERS,
         per_s: float = NEWCOMERS_PER_S,
     ) -> None:
-        self._pace = lru_cache(maxsize=ADDRESSES)(lambda address: Pace(per_s, at_once, monotonic))
+        self._pace = lru_cache(maxsize=ADDRESSES)(
+            lambda address: RateLimit(per_s, at_once, monotonic)
+        )
 
-    def take(self, address: str) -> bool:
+    def acquire(self, address: str) -> bool:
         """Take one of the share of *address*, if there is one left."""
-        return self._pace(address).may_go()
+        return self._pace(address).try_acquire()
 
 
-class Door:
+class Acceptor:
     """Takes connections from *listening* to *connection*; everything happens on the loop."""
 
     def __init__(
@@ -79,7 +81,7 @@ class Door:
         tls: ssl.SSLContext | None,
         turned_away: Callable[[str, str, int], None],
         left: Callable[[str, int], None] = lambda caller, count: None,
-        shares: Shares | None = None,
+        shares: AddressRateLimit | None = None,
         *,
         handshakes: int = HANDSHAKES,
         handshake_s: float = HANDSHAKE_S,
@@ -168,7 +170,7 @@ class Door:
         """Say in a word why a newcomer does not come in; empty when he does."""
         if _has_left(caller):
             return "left"
-        if self._shares is not None and not self._shares.take(address):
+        if self._shares is not None and not self._shares.acquire(address):
             return "crowd"
         return ""
 
@@ -249,7 +251,7 @@ _LAST_ANSWERS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallerLimits:
+class Limits:
     """What a port gives to those who come."""
 
     #: Connections at a time, those that wait for a gang not counted.
@@ -263,14 +265,14 @@ class CallerLimits:
     answer_s: float = 10.0
     #: Who has connected and said nothing is let in after so many seconds; kube-scheduler asks at
     #: once, so that a silent crowd costs it nothing.
-    silent_s: int = 8
+    defer_accept_s: int = 8
     #: So long a stranger waits until he hears that he is refused: those who come again at once
     #: come twenty times in a second then, not thousands of times.
-    breath_s: float = 0.05
+    refusal_delay_s: float = 0.05
     #: So long nothing is read after an answer, and nobody let in after a handful: who asks again
     #: and again, or comes again, is answered so much less often, and nobody else notices. With a
     #: pace an address has a share of newcomers, too.
-    pace_s: float = 0.0
+    response_pause_s: float = 0.0
     #: The share of an address: so many newcomers at once, and then so many each second.
     newcomers: int = NEWCOMERS
     newcomers_per_s: float = NEWCOMERS_PER_S
@@ -293,10 +295,10 @@ class CallerLimits:
     bodies: int = 64 * 1024 * 1024
 
 
-class Guest(Protocol):
+class Connection(Protocol):
     """A connection, as the port sees it."""
 
-    is_known: bool
+    is_trusted: bool
     deadline: float
     kept: int
 
@@ -304,20 +306,20 @@ class Guest(Protocol):
     def is_asked(self) -> bool:
         """Ask whether a call is being read or waits for its answer."""
 
-    def overdue(self) -> None:
+    def deadline_passed(self) -> None:
         """End; the deadline has passed."""
 
-    def put_out(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """End at once, whatever was not sent yet."""
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """End after what was written."""
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         """Read on; its turn has come."""
 
 
-class BoundedPort(ABC):
+class HttpServer(ABC):
     """Listens on one socket and owns its connections; everything happens on its loop."""
 
     def __init__(
@@ -325,24 +327,24 @@ class BoundedPort(ABC):
         name: str,
         loop: asyncio.AbstractEventLoop,
         metrics: Metrics,
-        limits: CallerLimits,
+        limits: Limits,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.loop = loop
         self.limits = limits
         self.is_plain = tls is None
-        self.refusals = Refusals(name, metrics)
-        self.connections: set[Guest] = set()
+        self.refusals = RefusalLog(name, metrics)
+        self.connections: set[Connection] = set()
         self._beat_at = time.monotonic()
         self._tls = tls
         #: Who may be put out, longest first.
-        self._strangers: dict[Guest, None] = {}
-        self._known: dict[Guest, None] = {}
+        self._strangers: dict[Connection, None] = {}
+        self._known: dict[Connection, None] = {}
         self._kept = 0
         #: Who sends a long call and waits to be read on, first come first read.
-        self._turns: dict[Guest, None] = {}
+        self._turns: dict[Connection, None] = {}
         self._turning: asyncio.TimerHandle | None = None
-        self._door: Door | None = None
+        self._door: Acceptor | None = None
         self.is_draining = False
         self._sweeper: asyncio.TimerHandle | None = None
         metrics.connections.labels(name).set_function(lambda: len(self.connections))
@@ -360,19 +362,19 @@ class BoundedPort(ABC):
     async def listen(self, listening: socket.socket) -> None:
         """Begin to answer; called on the loop, which may not be left afterwards."""
         limits, refusals = self.limits, self.refusals
-        self._door = Door(
+        self._door = Acceptor(
             listening,
             self.connection,
             self._tls,
-            refusals.tell,
+            refusals.record,
             refusals.left,
-            Shares(at_once=limits.newcomers, per_s=limits.newcomers_per_s)
-            if limits.pace_s
+            AddressRateLimit(at_once=limits.newcomers, per_s=limits.newcomers_per_s)
+            if limits.response_pause_s
             else None,
             handshakes=limits.handshakes,
             handshake_s=limits.handshake_s,
         )
-        self._door.open(_BACKLOG, limits.silent_s, limits.pace_s)
+        self._door.open(_BACKLOG, limits.defer_accept_s, limits.response_pause_s)
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
@@ -405,7 +407,7 @@ class BoundedPort(ABC):
             if timer is not None:
                 timer.cancel()
         for each in tuple(self.connections):
-            each.hang_up()
+            each.close()
 
     async def _answer_all(self, grace_s: float) -> None:
         end = self.loop.time() + grace_s
@@ -413,62 +415,62 @@ class BoundedPort(ABC):
         while self._are_waited_for(asked) and self.loop.time() < end:
             await asyncio.sleep(0.01)
 
-    def _are_waited_for(self, asked: list[Guest]) -> bool:
+    def _are_waited_for(self, asked: list[Connection]) -> bool:
         """Ask whether somebody of them waits still; who has left waits for nothing."""
         return any(each.is_asked for each in asked if each in self.connections)
 
     # what connections tell
 
-    def entered(self, guest: Guest) -> None:
+    def entered(self, guest: Connection) -> None:
         """Let somebody in, and somebody else go if there are too many."""
         self.connections.add(guest)
         self._strangers[guest] = None
         while len(self._strangers) + len(self._known) > self.limits.connections:
             longest = next(iter(self._strangers or self._known))
-            self.spare(longest)
-            longest.put_out("full")
+            self.never_evict(longest)
+            longest.abort("full")
 
-    def left(self, guest: Guest) -> None:
+    def left(self, guest: Connection) -> None:
         """Forget somebody."""
         self.connections.discard(guest)
         self._turns.pop(guest, None)
-        self.spare(guest)
-        self.give_back(guest)
+        self.never_evict(guest)
+        self.release_buffer(guest)
 
-    def stirred(self, guest: Guest) -> None:
+    def stirred(self, guest: Connection) -> None:
         """Note that *guest* began or ended something: others have done nothing for longer."""
-        row = self._known if guest.is_known else self._strangers
+        row = self._known if guest.is_trusted else self._strangers
         row.pop(guest, None)
         row[guest] = None
 
-    def had_good_answer(self, guest: Guest) -> None:
+    def trust(self, guest: Connection) -> None:
         """Note that *guest* is no stranger any longer."""
-        if not guest.is_known:
-            guest.is_known = True
+        if not guest.is_trusted:
+            guest.is_trusted = True
             self._strangers.pop(guest, None)
             self._known[guest] = None
 
-    def spare(self, guest: Guest) -> None:
+    def never_evict(self, guest: Connection) -> None:
         """Never put *guest* out for others, until it stirs again."""
         self._strangers.pop(guest, None)
         self._known.pop(guest, None)
 
-    def keep(self, guest: Guest, size: int) -> None:
+    def buffer(self, guest: Connection, size: int) -> None:
         """Note that *guest* sent so much more; who began longest ago makes room for it."""
         guest.kept += size
         self._kept += size
         while self._kept > self.limits.bodies:
             others = (each for row in (self._strangers, self._known) for each in row if each.kept)
             longest = next(others, guest)
-            self.give_back(longest)
-            longest.put_out("memory")
+            self.release_buffer(longest)
+            longest.abort("memory")
 
-    def give_back(self, guest: Guest) -> None:
+    def release_buffer(self, guest: Connection) -> None:
         """Note that what *guest* sent is not kept any longer."""
         self._kept -= guest.kept
         guest.kept = 0
 
-    def await_turn(self, guest: Guest) -> None:
+    def queue_read(self, guest: Connection) -> None:
         """Read on from *guest*, who pauses, when those before have been read on."""
         self._turns[guest] = None
         if self._turning is None:
@@ -479,7 +481,7 @@ class BoundedPort(ABC):
         if self._turns:
             first = next(iter(self._turns))
             del self._turns[first]
-            first.go_on()
+            first.resume_reading()
         if self._turns:
             self._turning = self.loop.call_later(self.limits.turn_s, self._give_turn)
 
@@ -487,5 +489,5 @@ class BoundedPort(ABC):
         self._beat_at, now = time.monotonic(), self.loop.time()
         for each in tuple(self.connections):
             if now > each.deadline:
-                each.overdue()
+                each.deadline_passed()
         self._sweeper = self.loop.call_later(self.limits.sweep_s, self._sweep)

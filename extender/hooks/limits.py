@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from extender.logs import event
-from extender.metrics import Metrics, expect
+from extender.metrics import Metrics, init_labels
 
 log = logging.getLogger(__name__)
 #: Whoever is turned away comes again at once.
@@ -48,7 +48,7 @@ class Refusal(NamedTuple):
     why: str
 
 
-class Refusals:
+class RefusalLog:
     """Those of one port."""
 
     def __init__(
@@ -60,9 +60,9 @@ class Refusals:
         self._told_at: dict[str, float] = {}
         self._unsaid: dict[str, int] = {}
         self._left_since, self._left = -_SILENT_S, 0
-        expect(metrics.calls_refused, *((port, reason) for reason in REASONS))
+        init_labels(metrics.calls_refused, *((port, reason) for reason in REASONS))
 
-    def tell(self, reason: str, caller: str, count: int = 1) -> None:
+    def record(self, reason: str, caller: str, count: int = 1) -> None:
         """Count that so many were turned away, *caller* the last, and say so if none was lately."""
         self._count(reason, count)
         unsaid = self._unsaid.get(reason, 0) + count

@@ -23,8 +23,8 @@ from typing import Protocol
 
 from extender.hooks import wire
 from extender.hooks.handlers import BODY_LIMIT, NO_CALL, VERBS, Hooks
-from extender.hooks.http_connection import BoundedConnection
-from extender.hooks.http_server import BoundedPort, CallerLimits
+from extender.hooks.http_connection import HttpConnection
+from extender.hooks.http_server import HttpServer, Limits
 from extender.hooks.limits import Refusal
 from extender.metrics import Metrics
 from extender.settings import is_loopback
@@ -46,7 +46,7 @@ _SECRET = Refusal(
 )
 
 
-class Callers:
+class CallerCheck:
     """Knows what the calls of kube-scheduler look like on one port."""
 
     def __init__(self, *, is_plain: bool, secret: bytes = b"") -> None:
@@ -56,7 +56,7 @@ class Callers:
         # All that kube-scheduler says of its calls is the same each time, but for their length.
         self._remember = lru_cache(maxsize=64)(self._judge)
 
-    def judge(self, headers: Iterable[tuple[bytes, bytes]], reached: str) -> Refusal | None:
+    def check(self, headers: Iterable[tuple[bytes, bytes]], reached: str) -> Refusal | None:
         """Say what is wrong with a call to the address *reached*."""
         return self._remember(tuple([e for e in headers if e[0] != b"Content-Length"]), reached)
 
@@ -115,7 +115,7 @@ class Answerer(Protocol):
         """Give it."""
 
 
-class AnswerPacing:
+class BindResponses:
     """Says when each answer leaves; everything happens on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -154,14 +154,14 @@ class AnswerPacing:
 
 
 #: Connections that wait for a gang come on top; --max-holds bounds those.
-LIMITS = CallerLimits(connections=256, body=BODY_LIMIT, message=2 * BODY_LIMIT)
+LIMITS = Limits(connections=256, body=BODY_LIMIT, message=2 * BODY_LIMIT)
 #: How soon somebody is asked for again who came before we were ready.
 _EARLY_S = 0.05
 _JSON = b"content-type: application/json\r\n"
 _VERB_OF = {f"{prefix}/{verb}".encode(): verb for prefix in ("", "/v1") for verb in VERBS}
 
 
-class HookPort(BoundedPort):
+class HookServer(HttpServer):
     """Where kube-scheduler asks; with a *secret*, whoever does not bear it gets nothing."""
 
     def __init__(
@@ -172,13 +172,13 @@ class HookPort(BoundedPort):
         tls: ssl.SSLContext | None = None,
         *,
         secret: bytes = b"",
-        limits: CallerLimits = LIMITS,
+        limits: Limits = LIMITS,
     ) -> None:
         super().__init__("hooks", loop, metrics, limits, tls)
         self.hooks = hooks
-        self.callers = Callers(is_plain=self.is_plain, secret=secret)
+        self.callers = CallerCheck(is_plain=self.is_plain, secret=secret)
         self.thread = threading.get_ident()
-        self.pacing = AnswerPacing(loop)
+        self.pacing = BindResponses(loop)
 
     def connection(self) -> asyncio.Protocol:
         """Make the protocol of a new connection."""
@@ -195,12 +195,12 @@ class HookPort(BoundedPort):
         await super().drain(grace_s)
 
 
-class HookConnection(BoundedConnection):
+class HookConnection(HttpConnection):
     """One connection of kube-scheduler."""
 
-    _port: HookPort
+    _port: HookServer
 
-    def __init__(self, port: HookPort) -> None:
+    def __init__(self, port: HookServer) -> None:
         super().__init__(port)
         self._hooks = port.hooks
         self._pacing = port.pacing
@@ -228,7 +228,7 @@ class HookConnection(BoundedConnection):
         self._pacing.idle.discard(self)
 
     def _judge(self) -> Refusal | None:
-        return self._port.callers.judge(self._headers, self._reached)
+        return self._port.callers.check(self._headers, self._reached)
 
     def _called(self) -> None:
         """Answer, or wait at the barrier."""
@@ -244,12 +244,12 @@ class HookConnection(BoundedConnection):
             self._turn_away(Refusal(200, "body", f"the body is over {BODY_LIMIT} bytes"))
         else:
             body, self._body = bytes(self._body), b""
-            self._port.had_good_answer(self)
+            self._port.trust(self)
             if verb != "bind":
                 self._ask(verb, body)
                 return
             self._wait()
-            self._port.spare(self)
+            self._port.never_evict(self)
             self._pacing.bind_came()
             self._call = self._hooks.bind(body, self._settled)
 
@@ -258,12 +258,12 @@ class HookConnection(BoundedConnection):
         if self._is_over:
             return
         said = self._hooks.answer(verb, body)
-        if said.is_early and not self._port.is_draining:
+        if said.ask_again and not self._port.is_draining:
             self._wait()
             self._port.loop.call_later(_EARLY_S, self._ask, verb, body)
-        elif said.after_s:
+        elif said.delay_s:
             self._wait()
-            self._port.loop.call_later(said.after_s, self._answer, 200, said.body)
+            self._port.loop.call_later(said.delay_s, self._answer, 200, said.body)
         else:
             self._answer(200, said.body)
 
@@ -299,7 +299,7 @@ class HookConnection(BoundedConnection):
     def _answer(self, status: int, body: bytes) -> None:
         if self._is_over:
             return
-        if self.is_known:
+        if self.is_trusted:
             self._pacing.idle.add(self)  # strangers' connections are none of kube-scheduler's two
         # Whoever asks a standby was led here before: a new connection finds who leads now.
         is_elsewhere = self._port.is_draining or bool(self._hooks.standby())

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from extender.errors import MalformedCall
+from extender.errors import InvalidHookCall
 from extender.text import clean
 
 _Call = TypeVar("_Call")
@@ -142,7 +142,7 @@ def read_bind(body: bytes) -> BindCall:
     """Read a bind call; a pod without uid cannot be bound safely."""
     call = _read(_bind_decoder, body, "a bind call")
     if not (call.uid and call.name and call.namespace and call.node):
-        raise MalformedCall("not a bind call: PodUID, PodName, PodNamespace and Node must be set")
+        raise InvalidHookCall("not a bind call: PodUID, PodName, PodNamespace and Node must be set")
     return call
 
 
@@ -150,7 +150,7 @@ def _read(decoder: msgspec.json.Decoder[_Call], body: bytes | msgspec.Raw, what:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedCall(f"not {what} of kube-scheduler: {error}".replace("%", "")) from error
+        raise InvalidHookCall(f"not {what} of kube-scheduler: {error}".replace("%", "")) from error
 
 
 def write_filter(call: FilterCall, nodes: Sequence[str], refused: Mapping[str, str]) -> bytes:

@@ -16,29 +16,29 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
-from extender.clock import Pace
+from extender.clock import RateLimit
 from extender.errors import (
     ApiError,
     ExtenderError,
     Forbidden,
-    Gone,
-    OutOfTerm,
-    Terminating,
-    Unreachable,
+    NamespaceTerminating,
+    NoResponse,
+    NotFound,
+    NotLeader,
 )
-from extender.kube.config import Endpoint, read
-from extender.kube.errors import MissingRights, missing_right
-from extender.kube.metrics import Tallies, Unheeded, call_of
-from extender.leader.fencing import InTerm
+from extender.kube.config import ApiServer, read
+from extender.kube.errors import MissingPermissions, missing_permission
+from extender.kube.metrics import ApiMetrics, NoMetrics, call_of
+from extender.leader.fencing import FencingToken
 from extender.logs import event
-from extender.ports import Mandate, OpenMandate
+from extender.ports import AlwaysLeader, Fencing
 
 #: No answer about one object, or a few, is longer; one object has at most a few MB.
 LONGEST = 1 << 24
 _PIECE = 1 << 16
 
 
-class Wire(io.RawIOBase):
+class DeadlineStream(io.RawIOBase):
     """What comes over a socket, for as long in all as its timeout is in the beginning."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase) -> None:
@@ -49,7 +49,7 @@ class Wire(io.RawIOBase):
         within_s = sock.gettimeout()
         self._until = None if within_s is None else time.monotonic() + within_s
 
-    def each_within(self, seconds: float) -> None:
+    def set_read_timeout(self, seconds: float) -> None:
         """Let every piece take so long from now on, however many there are."""
         self._until = None
         self._sock.settimeout(seconds)
@@ -77,12 +77,12 @@ class _Wired:
     """What both kinds of connections have in common."""
 
     #: Over which the last answer comes.
-    wire: Wire
+    wire: DeadlineStream
 
     def response_class(self, sock: socket.socket, *args: Any, **rest: Any) -> HTTPResponse:
         """Begin to read an answer, as `http.client` would, over a wire."""
         answer = HTTPResponse(sock, *args, **rest)
-        self.wire = Wire(sock, answer.fp.detach())
+        self.wire = DeadlineStream(sock, answer.fp.detach())
         answer.fp = io.BufferedReader(self.wire)
         return answer
 
@@ -95,13 +95,13 @@ class TlsConnection(_Wired, urllib3.connection.HTTPSConnection):  # type: ignore
     """One with TLS."""
 
 
-def each_within(response: urllib3.BaseHTTPResponse, seconds: float) -> None:
+def set_read_timeout(response: urllib3.BaseHTTPResponse, seconds: float) -> None:
     """Let what is still to come take as long as it takes, each piece so many *seconds*."""
     if isinstance(response.connection, PlainConnection | TlsConnection):
-        response.connection.wire.each_within(seconds)
+        response.connection.wire.set_read_timeout(seconds)
 
 
-def whole(response: urllib3.BaseHTTPResponse, what: str, most: int = LONGEST) -> bytes:
+def read_all(response: urllib3.BaseHTTPResponse, what: str, most: int = LONGEST) -> bytes:
     """Read the body to its end; *what* was asked is named when it breaks off, or has no end."""
     pieces: list[bytes] = []
     size = 0
@@ -111,9 +111,9 @@ def whole(response: urllib3.BaseHTTPResponse, what: str, most: int = LONGEST) ->
             size += len(piece)
             if size > most:
                 response.close()
-                raise Unreachable(f"{what}: the answer is longer than {most} bytes")
+                raise NoResponse(f"{what}: the answer is longer than {most} bytes")
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unreachable(f"{what}: the answer broke off: {error}") from error
+        raise NoResponse(f"{what}: the answer broke off: {error}") from error
     return b"".join(pieces)
 
 
@@ -133,17 +133,19 @@ BURST = 100
 _WORKERS = 4
 
 
-class Access:
+class ApiClient:
     """One API server; certificates are loaded once, tokens are kept fresh in the background.
 
     Everything here may be called from any thread. *tls* and *server_name* are what a socket
     needs; they change only in `renew`, so read them when connecting, not before.
     """
 
-    def __init__(self, endpoint: Endpoint, *, reload: Callable[[], Endpoint] | None = None) -> None:
+    def __init__(
+        self, endpoint: ApiServer, *, reload: Callable[[], ApiServer] | None = None
+    ) -> None:
         #: Filled by everybody who asks here, over whichever connection.
-        self.missing_rights = MissingRights()
-        self.tally: Tallies = Unheeded()
+        self.missing_rights = MissingPermissions()
+        self.metrics: ApiMetrics = NoMetrics()
         self._reload = reload
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -151,11 +153,11 @@ class Access:
         self._use(endpoint)
 
     @classmethod
-    def load(cls, kubeconfig: str | None = None, context: str = "") -> Access:
+    def load(cls, kubeconfig: str | None = None, context: str = "") -> ApiClient:
         """Read the configuration of *kubeconfig*, $KUBECONFIG, the pod or ~/.kube/config."""
         return cls(read(kubeconfig, context), reload=lambda: read(kubeconfig, context))
 
-    def _use(self, endpoint: Endpoint) -> None:
+    def _use(self, endpoint: ApiServer) -> None:
         # First, because it may fail, and then nothing is to change.
         authorization = endpoint.token()
         self.host = endpoint.host
@@ -211,7 +213,7 @@ class Access:
         *,
         content_type: str = "application/json",
         wait_s: float = _REQUEST_S,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
     ) -> bytes:
         """Ask once and give the body; anything but 2xx raises from the `ApiError` family.
 
@@ -219,7 +221,7 @@ class Access:
         again. With a *mandate* the body leaves only under a term; without its body a request has no
         effect.
         """
-        status, data = self.answer(
+        status, data = self.response(
             method, path, body, content_type=content_type, wait_s=wait_s, mandate=mandate
         )
         if status == 401:
@@ -228,7 +230,7 @@ class Access:
             raise self.refused(method, path, status, data)
         return data
 
-    def answer(
+    def response(
         self,
         method: str,
         path: str,
@@ -236,7 +238,7 @@ class Access:
         *,
         content_type: str = "application/json",
         wait_s: float = _REQUEST_S,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
     ) -> tuple[int, bytes]:
         """Ask once and give status and body, whatever they are; `Unreachable` after *wait_s*."""
         timeout = urllib3.Timeout(total=wait_s, connect=_CONNECT_S, read=wait_s)
@@ -244,7 +246,7 @@ class Access:
             method, path, body, content_type=content_type, timeout=timeout, mandate=mandate
         )
         with response:
-            return response.status, whole(response, f"{method} {path}")
+            return response.status, read_all(response, f"{method} {path}")
 
     def refused(self, method: str, path: str, status: int, body: bytes) -> ApiError:
         """Translate an answer that is not 2xx; if we lack a right, that is remembered."""
@@ -254,7 +256,7 @@ class Access:
 
     def forbidden(self, body: bytes) -> None:
         """Take the body of a 403."""
-        if right := missing_right(message(body)):
+        if right := missing_permission(message(body)):
             self.missing_rights.note(right)
 
     def open(
@@ -266,7 +268,7 @@ class Access:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         read_s: float,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
     ) -> urllib3.BaseHTTPResponse:
         """Send a request and give the answer unread, whatever its status; the caller closes it.
 
@@ -281,7 +283,7 @@ class Access:
             timeout=urllib3.Timeout(connect=min(_CONNECT_S, read_s), read=read_s),
             mandate=mandate,
         )
-        each_within(response, read_s)
+        set_read_timeout(response, read_s)
         return response
 
     def _send(
@@ -293,7 +295,7 @@ class Access:
         query: Mapping[str, str] | None = None,
         content_type: str,
         timeout: urllib3.Timeout,
-        mandate: Mandate | None,
+        mandate: Fencing | None,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"accept": "application/json", "user-agent": _AGENT}
         data = None if body is None else msgspec.json.encode(body)
@@ -319,22 +321,22 @@ class Access:
                 timeout=timeout,
             )
         except urllib3.exceptions.HTTPError as error:
-            self.tally.asked(*call, 0, time.monotonic() - began)
-            raise Unreachable(f"{method} {path}: no answer from the API server: {error}") from error
+            self.metrics.asked(*call, 0, time.monotonic() - began)
+            raise NoResponse(f"{method} {path}: no answer from the API server: {error}") from error
         except ValueError as error:
             # Such as a header that no line can hold. The error quotes it, and it may be our token:
             # whoever logs what we raise, with all that led to it, must not come across that.
-            self.tally.asked(*call, 0, time.monotonic() - began)
+            self.metrics.asked(*call, 0, time.monotonic() - began)
             why = "it cannot be sent as it is; has the token a line break in it?"
-            raise Unreachable(f"{method} {path}: {why} ({type(error).__name__})") from None
-        self.tally.asked(*call, response.status, time.monotonic() - began)
+            raise NoResponse(f"{method} {path}: {why} ({type(error).__name__})") from None
+        self.metrics.asked(*call, response.status, time.monotonic() - began)
         if response.status < 200:
             response.close()  # the answer is still to come, and would be taken for another's
-            raise Unreachable(f"{method} {path}: no answer, but {response.status}")
+            raise NoResponse(f"{method} {path}: no answer, but {response.status}")
         return response
 
 
-class Asks(Protocol):
+class SendsRequests(Protocol):
     """What a rare call needs of the way to the API server."""
 
     def request(
@@ -349,10 +351,10 @@ class Asks(Protocol):
         """Ask once and give the body; anything but 2xx raises from the `ApiError` family."""
 
 
-class ActingAccess:
+class FencedClient:
     """The way of those who act: whatever has a body leaves only in the term it was asked in."""
 
-    def __init__(self, access: Access, mandate: Mandate) -> None:
+    def __init__(self, access: ApiClient, mandate: Fencing) -> None:
         self._access = access
         self._mandate = mandate
 
@@ -366,7 +368,7 @@ class ActingAccess:
         wait_s: float = _REQUEST_S,
     ) -> bytes:
         """Ask once; `OutOfTerm` when nothing was sent that has an effect."""
-        within = InTerm(self._mandate, self._mandate.current())
+        within = FencingToken(self._mandate, self._mandate.current())
         if body is not None:
             _must_lead(within)
         return self._access.request(
@@ -374,37 +376,37 @@ class ActingAccess:
         )
 
 
-def _last_look(data: bytes, mandate: Mandate) -> Iterator[bytes]:
+def _last_look(data: bytes, mandate: Fencing) -> Iterator[bytes]:
     """Give the body, after the connection was waited for and the head was written."""
     _must_lead(mandate)
     yield data
 
 
-def _must_lead(mandate: Mandate) -> None:
+def _must_lead(mandate: Fencing) -> None:
     if not mandate.current():
-        raise OutOfTerm("not sent, because this extender does not lead")
+        raise NotLeader("not sent, because this extender does not lead")
 
 
-class PacedCalls:
+class RateLimitedWorkers:
     """A few threads that ask at a pace, for rare calls that wait for their answer."""
 
     def __init__(
         self,
-        access: Asks,
+        access: SendsRequests,
         *,
         wait: Callable[[float], object] | None = None,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
     ) -> None:
         self._access = access
-        self._mandate = mandate or OpenMandate()
-        self._pace = Pace(PER_S, BURST)
+        self._mandate = mandate or AlwaysLeader()
+        self._pace = RateLimit(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=type(self).__name__)
 
     def _must_hold(self, term: int) -> None:
         if not self._mandate.holds(term):
-            raise OutOfTerm("the term in which it was ordered is over")
+            raise NotLeader("the term in which it was ordered is over")
 
     def stop(self) -> None:
         """Give up what has not been sent; what is on its way is not waited for."""
@@ -415,9 +417,15 @@ class PacedCalls:
 def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
     """Translate an answer that is not 2xx; its message is the API server's own, or the mend."""
     said = message(body)
-    if status == 403 and (right := missing_right(said)):
+    if status == 403 and (right := missing_permission(said)):
         return Forbidden(f"{method} {path}: {status}: {right}", status=status)
-    kind = Gone if status == 404 else Terminating if is_terminating(status, body) else ApiError
+    kind = (
+        NotFound
+        if status == 404
+        else NamespaceTerminating
+        if is_terminating(status, body)
+        else ApiError
+    )
     return kind(f"{method} {path}: {status}: {said}", status=status)
 
 
@@ -426,7 +434,7 @@ def is_terminating(status: int, body: bytes) -> bool:
     return status == 403 and b'"NamespaceTerminating"' in body
 
 
-def is_another(error: ApiError) -> bool:
+def is_conflict(error: ApiError) -> bool:
     """Ask whether *error* means that the name belongs to another object by now.
 
     Custom resources answer 409 to a uid that does not match; pods call it an immutable field.
@@ -443,7 +451,7 @@ def message(body: bytes) -> str:
         return body[:200].decode(errors="replace").strip() or "no reason given"
 
 
-def _pool(endpoint: Endpoint) -> urllib3.HTTPConnectionPool:
+def _pool(endpoint: ApiServer) -> urllib3.HTTPConnectionPool:
     if endpoint.tls is None:
         plain = urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=_CONNECTIONS)
         plain.ConnectionCls = PlainConnection

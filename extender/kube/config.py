@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 
 _NAME = "_create_temp_file_with_content"
 #: The function of the client is one for all threads.
@@ -66,7 +66,7 @@ _SENDABLE = re.compile(r"[A-Za-z]+ [\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class ApiServer:
     """One API server and the credentials that were good when this was read."""
 
     host: str
@@ -81,13 +81,13 @@ class Endpoint:
     warnings: tuple[str, ...] = ()
 
 
-def read(kubeconfig: str | None = None, context: str = "") -> Endpoint:
+def read(kubeconfig: str | None = None, context: str = "") -> ApiServer:
     """Find and read the configuration, or its *context*; `BadInput` says what is wrong with it."""
     with in_memory():
         return _read(kubeconfig, context)
 
 
-def _read(kubeconfig: str | None, context: str) -> Endpoint:
+def _read(kubeconfig: str | None, context: str) -> ApiServer:
     from kubernetes.client import Configuration  # 36 MB and 0.4 s: only for those who connect
 
     configuration = Configuration()
@@ -103,7 +103,9 @@ def _read(kubeconfig: str | None, context: str) -> Endpoint:
     user = _current_user(path, context)
     if "exec" in user and not (configuration.api_key or configuration.cert_file):
         # The client logs the program's failure and goes on without any credentials.
-        raise BadInput(f"kubeconfig {path}: its exec plugin gave no credentials; run it by hand")
+        raise InvalidInput(
+            f"kubeconfig {path}: its exec plugin gave no credentials; run it by hand"
+        )
     if "tokenFile" in user:
         token = partial(_reread_token, path, context)
     return _endpoint(configuration, f"kubeconfig {path}", token)
@@ -116,7 +118,7 @@ def _load_service_account(configuration: Any) -> None:
     try:
         load(client_configuration=configuration)
     except (ConfigException, OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the service account of this pod cannot be used: {error}") from error
+        raise InvalidInput(f"the service account of this pod cannot be used: {error}") from error
 
 
 def _load_file(configuration: Any, path: str, context: str = "") -> None:
@@ -124,7 +126,7 @@ def _load_file(configuration: Any, path: str, context: str = "") -> None:
 
     load: Any = kube_config.load_kube_config
     if not any(os.path.exists(os.path.expanduser(part)) for part in path.split(os.pathsep)):
-        raise BadInput(
+        raise InvalidInput(
             f"kubeconfig {path} does not exist; name one with --kubeconfig or KUBECONFIG"
         )
     try:
@@ -135,10 +137,10 @@ def _load_file(configuration: Any, path: str, context: str = "") -> None:
             persist_config=False,
         )
     except (ConfigException, OSError, yaml.YAMLError) as error:
-        raise BadInput(f"kubeconfig {path} cannot be read: {_one_line(error)}") from error
+        raise InvalidInput(f"kubeconfig {path} cannot be read: {_one_line(error)}") from error
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         # The client walks the file without looking; these are its ways of saying "no kubeconfig".
-        raise BadInput(f"kubeconfig {path} is not a kubeconfig: {_one_line(error)}") from error
+        raise InvalidInput(f"kubeconfig {path} is not a kubeconfig: {_one_line(error)}") from error
 
 
 def _one_line(error: Exception) -> str:
@@ -163,14 +165,14 @@ def _current_user(path: str, context: str = "") -> Mapping[str, Any]:
     return {}
 
 
-def _endpoint(configuration: Any, source: str, token: Callable[[], str | None]) -> Endpoint:
+def _endpoint(configuration: Any, source: str, token: Callable[[], str | None]) -> ApiServer:
     if configuration.proxy:
-        raise BadInput(f"{source} asks for a proxy, which is not supported; remove proxy-url")
+        raise InvalidInput(f"{source} asks for a proxy, which is not supported; remove proxy-url")
     url = urlsplit(configuration.host)
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise BadInput(f"{source} has no usable server URL: {configuration.host!r}")
+        raise InvalidInput(f"{source} has no usable server URL: {configuration.host!r}")
     secure = url.scheme == "https"
-    return Endpoint(
+    return ApiServer(
         host=url.hostname,
         port=url.port or (443 if secure else 80),
         prefix=url.path.rstrip("/"),
@@ -203,7 +205,7 @@ def _token(configuration: Any) -> str | None:
             with in_memory():
                 configuration.refresh_api_key_hook(configuration)
         except (ConfigException, OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"the token cannot be read again: {error}") from error
+            raise InvalidInput(f"the token cannot be read again: {error}") from error
     keys = configuration.api_key
     header = keys.get("BearerToken") or keys.get("authorization")
     return _sendable(header.strip()) if header else None
@@ -215,7 +217,7 @@ def _sendable(header: str) -> str:
     Whoever tries to send them names them in its error, and errors are logged.
     """
     if not _SENDABLE.fullmatch(header):
-        raise BadInput(
+        raise InvalidInput(
             "the token is empty, or has a line break, a blank or another character in it that"
             " cannot be sent; write it anew, as one line of printable ASCII"
         )
@@ -238,7 +240,7 @@ def _tls(configuration: Any, source: str) -> ssl.SSLContext:
         if configuration.cert_file:
             context.load_cert_chain(configuration.cert_file, configuration.key_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise BadInput(f"the certificates of {source} cannot be loaded: {error}") from error
+        raise InvalidInput(f"the certificates of {source} cannot be loaded: {error}") from error
     # Python 3.13 checks RFC 5280 to the letter; many a cluster's own authority predates that.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:

@@ -56,12 +56,12 @@ class Reply(NamedTuple):
         return {"status": self.status, "answer": self.answer}
 
 
-UNSENT = Reply(0, sent=False)
-UNANSWERED = Reply(0)
+NOT_SENT = Reply(0, sent=False)
+NO_RESPONSE = Reply(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class PipelinedRequest:
     """A request as it goes over the wire, and who wants the reply."""
 
     request: bytes
@@ -74,14 +74,14 @@ class Exchange:
 Connector: TypeAlias = Callable[[asyncio.Protocol], Coroutine[Any, Any, object]]
 
 
-class Suspicious(Protocol):
+class ChecksHealth(Protocol):
     """Looks after connections that are silent."""
 
     @property
     def patience_s(self) -> float:
         """How long one may be."""
 
-    def suspect(self, silent: Connection) -> None:
+    def check(self, silent: Connection) -> None:
         """Hear that one has been, and perhaps break it off."""
 
 
@@ -90,7 +90,7 @@ class _Trusting:
 
     patience_s = float("inf")
 
-    def suspect(self, silent: Connection) -> None:
+    def check(self, silent: Connection) -> None:
         """Never called."""
 
 
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         connect: Connector,
         *,
         silence_s: float,
-        watchman: Suspicious | None = None,
+        watchman: ChecksHealth | None = None,
         forbidden: Callable[[bytes], object] = lambda body: None,
         asked: Callable[[bytes, int, float], object] = lambda request, status, took_s: None,
     ) -> None:
@@ -118,8 +118,8 @@ class Connection(asyncio.Protocol):
         self._asked = asked
         self._transport: asyncio.WriteTransport | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._unsent: deque[Exchange] = deque()
-        self._unanswered: deque[Exchange] = deque()
+        self._unsent: deque[PipelinedRequest] = deque()
+        self._unanswered: deque[PipelinedRequest] = deque()
         #: When each of those was written.
         self._written_at: deque[float] = deque()
         self._parser: Any = None
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
         busy = len(self._unanswered) + len(self._unsent)
         return 2 * busy if self._transport else 2 * busy + 1
 
-    def send(self, exchanges: Iterable[Exchange]) -> None:
+    def send(self, exchanges: Iterable[PipelinedRequest]) -> None:
         """Write the requests in one go; only from the thread of the loop."""
         if not self._unanswered and not self._unsent:
             self._goes_on()
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
             self._connecting = None
         if self._transport is not None:
             self._transport.abort()
-        self._give_back(self._unsent, UNSENT)
+        self._give_back(self._unsent, NOT_SENT)
 
     def _connect_if_needed(self) -> None:
         if self._unsent and self._connecting is None:
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
         self._connecting, self._is_broken_off = None, False
         for exchange in self._unsent:
             self._asked(exchange.request, 0, 0.0)
-        self._give_back(self._unsent, UNSENT)
+        self._give_back(self._unsent, NOT_SENT)
 
     def _flush(self, transport: asyncio.WriteTransport) -> None:
         waited = tuple(self._unsent)
@@ -196,9 +196,9 @@ class Connection(asyncio.Protocol):
             self._write(transport, wanted)
         if len(wanted) < len(waited):
             sent = set(map(id, wanted))
-            self._give_back(deque(each for each in waited if id(each) not in sent), UNSENT)
+            self._give_back(deque(each for each in waited if id(each) not in sent), NOT_SENT)
 
-    def _write(self, transport: asyncio.WriteTransport, wanted: list[Exchange]) -> None:
+    def _write(self, transport: asyncio.WriteTransport, wanted: list[PipelinedRequest]) -> None:
         if not self._unanswered:
             self._goes_on()
         transport.write(b"".join([exchange.request for exchange in wanted]))
@@ -228,10 +228,10 @@ class Connection(asyncio.Protocol):
             return
         if silent_s >= self._watchman.patience_s and not self._is_suspected:
             self._is_suspected = True
-            self._watchman.suspect(self)
+            self._watchman.check(self)
         self._watch_over()
 
-    def break_off(self) -> None:
+    def abort(self) -> None:
         """End this connection, or the attempt at one: what waits for it may go another way."""
         if self._transport is not None:
             self._transport.abort()
@@ -239,7 +239,7 @@ class Connection(asyncio.Protocol):
             self._is_broken_off = True
             self._connecting.cancel()
 
-    def _give_back(self, exchanges: deque[Exchange], reply: Reply) -> None:
+    def _give_back(self, exchanges: deque[PipelinedRequest], reply: Reply) -> None:
         # Whoever is told may send again at once, into the very queue that is being emptied.
         returned = tuple(exchanges)
         exchanges.clear()
@@ -282,7 +282,7 @@ class Connection(asyncio.Protocol):
         self._written_at.clear()
         for exchange in self._unanswered:
             self._asked(exchange.request, 0, 0.0)
-        self._give_back(self._unanswered, UNANSWERED)
+        self._give_back(self._unanswered, NO_RESPONSE)
         self._connect_if_needed()
 
     # httptools
@@ -332,7 +332,7 @@ class Connection(asyncio.Protocol):
         self._retry_after_s = 0.0
 
 
-def _tell(exchange: Exchange, reply: Reply) -> None:
+def _tell(exchange: PipelinedRequest, reply: Reply) -> None:
     """Hand over a reply; one bad taker must not cost the others theirs."""
     try:
         exchange.done(reply)
@@ -341,14 +341,14 @@ def _tell(exchange: Exchange, reply: Reply) -> None:
 
 
 #: How long a connection may be silent before a question goes another way.
-HUSH_S = 2.0
+SILENCE_S = 2.0
 #: And at most, however often it was in vain: a gang should be whole within five.
 LONGEST_S = 4.0
 #: How long a suspicion makes us more patient.
 REMEMBERED_S = 60.0
 
 
-class Watchman:
+class ConnectionHealth:
     """Has a way of its own to the API server, opened when there is something to ask."""
 
     def __init__(
@@ -358,7 +358,7 @@ class Watchman:
         question: Callable[[], bytes],
         *,
         silence_s: float,
-        hush_s: float = HUSH_S,
+        hush_s: float = SILENCE_S,
     ) -> None:
         self._loop = loop
         self._question = question
@@ -374,11 +374,11 @@ class Watchman:
             self._patience_s = self._hush_s
         return self._patience_s
 
-    def suspect(self, silent: Connection) -> None:
+    def check(self, silent: Connection) -> None:
         """Ask another way, and break *silent* off if only it is."""
         since = silent.progress_at
         answered = partial(self._answered, silent, since)
-        self._way.send((Exchange(self._question(), answered),))
+        self._way.send((PipelinedRequest(self._question(), answered),))
 
     def _answered(self, silent: Connection, since: float, reply: Reply) -> None:
         if not reply.status or silent.progress_at != since:
@@ -388,7 +388,7 @@ class Watchman:
         if now - self._broke_off_at > self._hush_s / 2:
             self._patience_s = min(2 * self.patience_s, max(self._hush_s, LONGEST_S))
             self._broke_off_at = now
-        silent.break_off()
+        silent.abort()
 
     async def aclose(self) -> None:
         """Break our own way."""

@@ -16,15 +16,15 @@ import numpy as np
 
 from extender.cache.pods import STUCK_S
 from extender.clock import timestamp_ms
-from extender.model.gang import SHADOW, VERSIONS, Gang
+from extender.model.gang import IMPLICIT, VERSIONS, Gang
 from extender.model.node import Node
 from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
-    AT_LEAST,
-    AT_MOST,
+    GUARANTEE,
     HOME_QUEUE,
+    LIMIT,
     Queue,
 )
 from extender.model.resources import PODS, Resources
@@ -133,7 +133,7 @@ def _queue(queue: Queue) -> Object:
         "weight": queue.weight,
         "capability": queue.capability.write(),
         "deserved": queue.deserved.write(),
-        "guarantee": {"resource": queue.guarantee.write(), "lend": queue.lends},
+        "guarantee": {"resource": queue.guarantee.write(), "lend": queue.lends_guarantee},
         "priority": queue.priority,
         "reclaimable": queue.reclaimable,
     }
@@ -190,7 +190,7 @@ def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
     about["labels"] = dict(pod.labels)
     if pod.status is Status.RELEASING:
         about["deletionTimestamp"] = timestamp_ms(leaves_by)
-    owner, colon, name = gang.group.name.partition(SHADOW)
+    owner, colon, name = gang.group.name.partition(IMPLICIT)
     if colon and owner not in ("pod", "native"):
         about["ownerReferences"] = [{"kind": owner, "name": name, "controller": True}]
     spec: Object = {
@@ -222,11 +222,11 @@ def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
 def _marks(pod: Pod, gang: Gang) -> dict[str, str]:
     """Give the annotations by which a pod is read as a member of its gang again."""
     marks = {}
-    if SHADOW not in gang.group.name:
+    if IMPLICIT not in gang.group.name:
         marks["scheduling.k8s.io/group-name"] = gang.group.name
     if not gang.group.dialect:
         marks["scheduling.volcano.sh/queue-name"] = gang.queue
-        is_sized = SHADOW not in gang.group.name or gang.group.min_member > 1
+        is_sized = IMPLICIT not in gang.group.name or gang.group.min_member > 1
         if is_sized and gang.problem is None:
             marks["gang-extender.io/min-member"] = str(gang.group.min_member)
     if pod.role:
@@ -282,8 +282,8 @@ def _namespace(name: str, snapshot: Snapshot, priorities: Set[int]) -> Object:
     """
     shares = [share for share in snapshot.shares.values() if share.namespace == name]
     said = {
-        AT_MOST: {share.queue: share.most.write() for share in shares if share.most},
-        AT_LEAST: {share.queue: share.least.write() for share in shares if share.least},
+        LIMIT: {share.queue: share.limit.write() for share in shares if share.limit},
+        GUARANTEE: {share.queue: share.guarantee.write() for share in shares if share.guarantee},
     }
     about: Object = {"name": name}
     marks = {key: json.dumps(each) for key, each in said.items() if each}

@@ -25,7 +25,7 @@ _REFUSAL = re.compile(
 )
 
 
-class Right(NamedTuple):
+class Permission(NamedTuple):
     """To do something with a resource, which *user* may not."""
 
     verb: str
@@ -41,25 +41,25 @@ class Right(NamedTuple):
         )
 
 
-def missing_right(message: str) -> Right | None:
+def missing_permission(message: str) -> Permission | None:
     """Read from what the API server said which right we lack; None when that is not the reason."""
     found = _REFUSAL.search(message)
     if found is None:
         return None
     dot = "." if found["group"] else ""
     resource = f"{found['resource']}{dot}{found['group']}{found['part'] or ''}"
-    return Right(found["verb"], resource, found["user"])
+    return Permission(found["verb"], resource, found["user"])
 
 
-class MissingRights:
+class MissingPermissions:
     """What we were refused lately; any thread may write and read."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._refused_at: dict[Right, float] = {}
+        self._refused_at: dict[Permission, float] = {}
 
-    def note(self, right: Right) -> None:
+    def note(self, right: Permission) -> None:
         """Remember a refusal; the first one of its kind is logged."""
         with self._lock:
             is_new = right not in self._lately()
@@ -74,7 +74,7 @@ class MissingRights:
                 why=str(right),
             )
 
-    def lately(self) -> list[Refused]:
+    def recent(self) -> list[Refused]:
         """Give one for each right, in the order of their resources."""
         with self._lock:
             lately, now = self._lately(), self._monotonic()
@@ -83,6 +83,6 @@ class MissingRights:
             for right, at in sorted(lately.items(), key=lambda each: each[0][1::-1])
         ]
 
-    def _lately(self) -> dict[Right, float]:
+    def _lately(self) -> dict[Permission, float]:
         oldest = self._monotonic() - REMEMBERED_S
         return {right: at for right, at in self._refused_at.items() if at >= oldest}

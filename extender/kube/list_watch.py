@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from extender.cache.changes import Change, Delete, Item, key_of
-from extender.errors import Unreachable
+from extender.errors import NoResponse
 from extender.kube.client import LONGEST
-from extender.kube.decode.decoder import Codec
-from extender.kube.decode.limits import shallow
+from extender.kube.decode.decoder import ObjectDecoder
+from extender.kube.decode.limits import cut_nesting
 
 #: Objects that are gone and still remembered, with the version at which they went.
 MOST_GONE = 4096
@@ -33,7 +33,7 @@ def number(version: str) -> int | None:
     return int(version) if is_number else None
 
 
-class Order:
+class EventOrder:
     """The newest version heard of every object that has changed since the last list.
 
     A list is believed whatever it says: it is read from the majority of etcd, and where a backup
@@ -54,7 +54,7 @@ class Order:
         self._known.clear()
         self._gone.clear()
 
-    def is_news(self, key: str, version: str, *, is_gone: bool) -> bool:
+    def is_newer(self, key: str, version: str, *, is_gone: bool) -> bool:
         """Ask whether a line is newer than all we know of an object, and remember it if so."""
         at = number(version)
         if at is None:
@@ -109,7 +109,7 @@ class Signal(Enum):
     OVERTAKEN = "a line came late: newer ones were heard before"
 
 
-Heard: TypeAlias = Change | Signal
+ReceivedItem: TypeAlias = Change | Signal
 
 
 class Step(Enum):
@@ -136,11 +136,11 @@ class _Page(msgspec.Struct, gc=False):
 _page = msgspec.json.Decoder(_Page)
 
 
-class Progress:
+class ListWatch:
     """The state of following one resource."""
 
     def __init__(
-        self, codec: Codec[Any], *, streaming: bool = True, page_size: int = PAGE_SIZE
+        self, codec: ObjectDecoder[Any], *, streaming: bool = True, page_size: int = PAGE_SIZE
     ) -> None:
         self._codec = codec
         self._streaming = streaming
@@ -151,7 +151,7 @@ class Progress:
         #: Since the last list that was complete.
         self._spoilt_streams = 0
         self._mode = Mode.PAGE
-        self._order = Order()
+        self._order = EventOrder()
 
     @property
     def is_listed(self) -> bool:
@@ -162,7 +162,7 @@ class Progress:
         """List again; nothing heard so far is relied upon."""
         self._version = self._continue = ""
         self._refusals = 0
-        self._order = Order()
+        self._order = EventOrder()
 
     def next_request(self, timeout_s: int) -> Request:
         """Say what to begin now; a watch ends by itself after *timeout_s*."""
@@ -173,7 +173,7 @@ class Progress:
         # What spoils a stream may well be read, or be left out, as an item of a page.
         if self._streaming and self._spoilt_streams < _SPOILT_STREAMS:
             # One that broke off has told of objects that the next one tells of again.
-            self._mode, self._order = Mode.STREAM, Order()
+            self._mode, self._order = Mode.STREAM, EventOrder()
             whole = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             return Request(self._mode, watch | whole)
         # Whoever takes in a list forgets what is not in it, so one that broke off begins anew.
@@ -189,7 +189,7 @@ class Progress:
         page = _read_page(body)
         if not (page.metadata.version or page.metadata.more):
             # Such as a Status: to take it for an empty list would be to forget everything.
-            raise Unreachable("what was answered is no list of objects: it has no resourceVersion")
+            raise NoResponse("what was answered is no list of objects: it has no resourceVersion")
         for raw in page.items or ():
             item = self._codec.item(raw)
             if item is not None:
@@ -201,14 +201,14 @@ class Progress:
             self._order.listed(self._version)
             self._spoilt_streams = 0
 
-    def line(self, line: bytes) -> Heard:
+    def line(self, line: bytes) -> ReceivedItem:
         """Read one line of a stream or a watch."""
         heard = self._line(line)
         if heard is Signal.BROKEN and self._mode is Mode.STREAM:
             self._spoilt_streams += 1
         return heard
 
-    def _line(self, line: bytes) -> Heard:
+    def _line(self, line: bytes) -> ReceivedItem:
         heard = self._codec.line(line)
         if heard.type == "ERROR":
             return self._error(heard.code)
@@ -239,7 +239,7 @@ class Progress:
     def _is_news(self, change: Change, version: str) -> bool:
         is_gone = isinstance(change, Delete)
         key = change.key if isinstance(change, Delete) else key_of(change.item)
-        return self._order.is_news(key, version, is_gone=is_gone)
+        return self._order.is_newer(key, version, is_gone=is_gone)
 
     def refused(self, status: int) -> Step:
         """Take an HTTP status other than 200; say what to do."""
@@ -259,7 +259,7 @@ class Progress:
             self._lose_patience()
         return Step.RETRY
 
-    def fell_silent(self) -> None:
+    def timed_out(self) -> None:
         """Hear that a watch brought nothing for too long, not even a bookmark.
 
         It may be a dead line. But one from a version of the future is silent too, as every watch
@@ -287,10 +287,10 @@ def _read_page(body: bytes) -> _Page:
             return _page.decode(body)
         except RecursionError:
             # One object that is nested too deeply must not cost us all others.
-            return _page.decode(shallow(body) or body)
+            return _page.decode(cut_nesting(body) or body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         # A proxy on the way, or a body that broke off: whoever asks again may hear better.
-        raise Unreachable(f"what was answered is no list of objects: {error}") from error
+        raise NoResponse(f"what was answered is no list of objects: {error}") from error
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Protocol
 
-from extender.logs import Seldom
-from extender.metrics import Metrics, expect
+from extender.logs import RateLimitedLog
+from extender.metrics import Metrics, init_labels
 
 log = logging.getLogger(__name__)
 #: What every account may ask: the API server, whether it is there.
@@ -46,7 +46,7 @@ SLOW_S = 1.0
 _LONG = ("list", "watch")
 
 
-class Tallies(Protocol):
+class ApiMetrics(Protocol):
     """Hears of every request and of every watch."""
 
     def asked(self, verb: str, resource: str, status: int, took_s: float) -> None:
@@ -59,7 +59,7 @@ class Tallies(Protocol):
         """Hear that a watch is over."""
 
 
-class Unheeded:
+class NoMetrics:
     """Counts nothing: for calls outside a running extender."""
 
     def asked(self, verb: str, resource: str, status: int, took_s: float) -> None:
@@ -72,16 +72,16 @@ class Unheeded:
         """Leave it."""
 
 
-class ApiTally:
+class PrometheusApiMetrics:
     """Keeps the series of *metrics* about the API server."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._seldom = Seldom(log)
+        self._seldom = RateLimitedLog(log)
         # Looking a series up costs more than counting, and there are few.
         self._requests = cache(metrics.api_requests.labels)
         self._seconds = cache(metrics.api_seconds.labels)
-        expect(metrics.api_requests, *((*call, code) for call in CALLS for code in CODES))
+        init_labels(metrics.api_requests, *((*call, code) for call in CALLS for code in CODES))
 
     def asked(self, verb: str, resource: str, status: int, took_s: float) -> None:
         """Count a request."""
@@ -101,7 +101,7 @@ class ApiTally:
     def listed(self, resource: str) -> None:
         """Count a list, and let the ends of the watch that follows be there from the start."""
         self._metrics.relists.labels(resource).inc()
-        expect(self._metrics.watch_ends, *((resource, cause) for cause in ENDS))
+        init_labels(self._metrics.watch_ends, *((resource, cause) for cause in ENDS))
 
     def watch_ended(self, resource: str, cause: str) -> None:
         """Count the end of a watch."""

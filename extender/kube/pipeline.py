@@ -13,8 +13,14 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
 
-from extender.kube.client import MERGE, Access
-from extender.kube.connection import HUSH_S, Connection, Exchange, Reply, Watchman
+from extender.kube.client import MERGE, ApiClient
+from extender.kube.connection import (
+    SILENCE_S,
+    Connection,
+    ConnectionHealth,
+    PipelinedRequest,
+    Reply,
+)
 from extender.kube.metrics import call_of
 from extender.logs import event
 from extender.model.gang import VERSIONS
@@ -36,16 +42,16 @@ class Pipeline:
 
     def __init__(
         self,
-        access: Access,
+        access: ApiClient,
         loop: asyncio.AbstractEventLoop,
         *,
         size: int = 16,
         silence_s: float = _SILENCE_S,
-        hush_s: float = HUSH_S,
+        hush_s: float = SILENCE_S,
     ) -> None:
         self.loop = loop
         self._access = access
-        self._watchman = Watchman(
+        self._watchman = ConnectionHealth(
             loop,
             self._connect,
             lambda: self.frame(b"GET", "/version"),
@@ -75,7 +81,7 @@ class Pipeline:
         else:
             self.loop.call_soon_threadsafe(job)
 
-    def send(self, exchanges: Sequence[Exchange]) -> None:
+    def send(self, exchanges: Sequence[PipelinedRequest]) -> None:
         """Send a batch; only on the loop."""
         if len(exchanges) == 1:
             min(self._connections, key=_load).send(exchanges)
@@ -87,9 +93,9 @@ class Pipeline:
                 return
             connection.send(part)
 
-    def ask(self, request: bytes, done: Callable[[Reply], None]) -> None:
+    def request(self, request: bytes, done: Callable[[Reply], None]) -> None:
         """Send one request; only on the loop."""
-        self.send((Exchange(request, done),))
+        self.send((PipelinedRequest(request, done),))
 
     def frame(
         self, method: bytes, path: str, body: bytes = b"", content_type: bytes = JSON
@@ -134,7 +140,7 @@ class Pipeline:
     def _asked(self, request: bytes, status: int, took_s: float) -> None:
         method, target, _ = request.split(b" ", 2)
         path = target.decode("ascii").removeprefix(self._access.prefix)
-        self._access.tally.asked(*call_of(method.decode("ascii"), path), status, took_s)
+        self._access.metrics.asked(*call_of(method.decode("ascii"), path), status, took_s)
 
     def _reached(self, reachable: bool, why: str = "") -> None:
         if reachable is self._reachable:

@@ -9,17 +9,17 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from extender.errors import ApiError, Forbidden, Unreachable
+from extender.errors import ApiError, Forbidden, NoResponse
 from extender.kube.client import refusal
 from extender.kube.connection import Reply
 from extender.kube.decode import resources
-from extender.kube.decode.decoder import Codec
+from extender.kube.decode.decoder import ObjectDecoder
 from extender.kube.pipeline import Pipeline, object_path
 from extender.model.gang import VERSIONS, PodGroup
 from extender.ports import Reviewed
 
 
-class LiveGroups:
+class GroupReads:
     """The `GroupReader` of the real cluster; whoever asks decides whether to ask again."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -48,16 +48,18 @@ class LiveGroups:
                 self._pipeline.renew()
             settle(reply)
 
-        self._pipeline.ask(self._pipeline.frame(b"GET", path), answered)
+        self._pipeline.request(self._pipeline.frame(b"GET", path), answered)
 
 
-def _settle(live: Future[PodGroup | None], codec: Codec[Any], path: str, reply: Reply) -> None:
+def _settle(
+    live: Future[PodGroup | None], codec: ObjectDecoder[Any], path: str, reply: Reply
+) -> None:
     """Tell what the reply says."""
     group = codec.item(reply.body) if reply.status == 200 else None
     if reply.status == 404 or isinstance(group, PodGroup):
         live.set_result(group if isinstance(group, PodGroup) else None)
     elif reply.status == 0:
-        live.set_exception(Unreachable(f"GET {path}: no answer from the API server"))
+        live.set_exception(NoResponse(f"GET {path}: no answer from the API server"))
     elif reply.status == 200:
         live.set_exception(ApiError(f"GET {path}: the answer is no PodGroup", status=200))
     else:
@@ -108,7 +110,7 @@ class AsksSoon(Protocol):
         """Ask once and give the body; anything but 2xx raises from the `ApiError` family."""
 
 
-class ApiReviewer:
+class TokenReviewer:
     """The `Reviewer` of a real cluster; with *audiences*, tokens must be made for one of them."""
 
     def __init__(self, access: AsksSoon, audiences: Sequence[str] = ()) -> None:
@@ -159,4 +161,4 @@ class ApiReviewer:
             words = f"{resource}: the API server answered {error.status or 'nothing'}"
             raise ApiError(words, status=error.status) from None
         except (msgspec.DecodeError, RecursionError):
-            raise Unreachable(f"{resource}: what answered is no API server") from None
+            raise NoResponse(f"{resource}: what answered is no API server") from None

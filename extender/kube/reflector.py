@@ -18,13 +18,13 @@ import urllib3
 
 from extender.cache.changes import Delete, Item, Upsert
 from extender.cache.cluster import Cluster
-from extender.durations import Pause, spread
-from extender.errors import ApiError, Gone, Unreachable
-from extender.kube.client import Access
+from extender.durations import Backoff, spread
+from extender.errors import ApiError, NoResponse, NotFound
+from extender.kube.client import ApiClient
 from extender.kube.decode.resources import Resource, resources
-from extender.kube.list_watch import Heard, Mode, Progress, Request, Signal, Step, lines
-from extender.kube.watch import EVERY_S, Pulse
-from extender.logs import Seldom, event
+from extender.kube.list_watch import ListWatch, Mode, ReceivedItem, Request, Signal, Step, lines
+from extender.kube.watch import EVERY_S, HealthProbe
+from extender.logs import RateLimitedLog, event
 from extender.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _HASTE_S = 1.0
 #: Not let in so often in a row, it is no API server that just began, or does not begin well.
 _FORBIDDEN = 3
 _CHUNK = 1 << 16
-_PAUSE = Pause(0.1, 15.0)
+_PAUSE = Backoff(0.1, 15.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +57,13 @@ class WatchLimits:
     #: How often we look whether a resource that was not installed is there now.
     absent_s: float = 10.0
     #: After a failure, or a watch that ended at once.
-    pause: Pause = _PAUSE
+    pause: Backoff = _PAUSE
 
 
 LIMITS = WatchLimits()
 
 
-class Watches:
+class Watch:
     """Keeps *cluster* equal to what the API server shows.
 
     Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*. In
@@ -72,7 +72,7 @@ class Watches:
 
     def __init__(
         self,
-        access: Access,
+        access: ApiClient,
         cluster: Cluster,
         clock: Clock,
         schedulers: frozenset[str],
@@ -84,9 +84,9 @@ class Watches:
         pulse_s: float = EVERY_S,
     ) -> None:
         self._cluster = cluster
-        self._pulse = Pulse(access, cluster.freshness, clock, self.reopen, every_s=pulse_s)
+        self._pulse = HealthProbe(access, cluster.freshness, clock, self.reopen, every_s=pulse_s)
         self._followers = [
-            Follower(resource, access, cluster, clock, streaming, limits)
+            Reflector(resource, access, cluster, clock, streaming, limits)
             for resource in resources(schedulers, node_labels, exempt)
         ]
 
@@ -111,13 +111,13 @@ class Watches:
             follower.join(timeout_s=5)
 
 
-class Follower:
+class Reflector:
     """Tells *cluster* everything that happens to one resource, until stopped."""
 
     def __init__(
         self,
         resource: Resource,
-        access: Access,
+        access: ApiClient,
         cluster: Cluster,
         clock: Clock,
         streaming: bool,
@@ -128,9 +128,9 @@ class Follower:
         self._cluster = cluster
         self._clock = clock
         self._limits = limits
-        self._progress = Progress(resource.codec, streaming=streaming)
+        self._progress = ListWatch(resource.codec, streaming=streaming)
         self._chance = random.random
-        self._seldom = Seldom(log)
+        self._seldom = RateLimitedLog(log)
         #: In a row; a watch that ended at once counts as one.
         self._failures = 0
         #: In a row, and a list in between does not count.
@@ -222,12 +222,12 @@ class Follower:
     def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
         path, mode = self._resource.path, request.mode
         if mode is not Mode.WATCH and "continue" not in request.query:
-            self._access.tally.listed(self._resource.name)
+            self._access.metrics.listed(self._resource.name)
         response = self._access.open("GET", path, query=request.query, read_s=self._opening_s(mode))
         self._response = response
         if self._stopping.is_set():  # `stop` came before it could know of this response
             response.close()
-            raise Unreachable("stopped")
+            raise NoResponse("stopped")
         if response.status == 200:
             self._opened(response, mode)
             return response
@@ -268,7 +268,7 @@ class Follower:
         freshness.relists(name, as_of)
 
     def _alive(self) -> None:
-        self._cluster.freshness.heard(self._resource.name, self._clock.monotonic())
+        self._cluster.freshness.received(self._resource.name, self._clock.monotonic())
 
     def _take_list(self, objects: Iterator[Item | Delete]) -> None:
         codec, name = self._resource.codec, self._resource.name
@@ -305,17 +305,17 @@ class Follower:
                 self._hushes += _is_silence(error)
                 self._complain(str(error))
 
-    def _listen(self, response: urllib3.BaseHTTPResponse) -> Iterator[Heard]:
+    def _listen(self, response: urllib3.BaseHTTPResponse) -> Iterator[ReceivedItem]:
         try:
             for line in lines(response.stream(_CHUNK)):
                 self._alive()
                 yield self._progress.line(line)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if isinstance(error, urllib3.exceptions.ReadTimeoutError):
-                self._progress.fell_silent()
-            raise Unreachable(f"the watch of {self._resource.name} broke off: {error}") from error
+                self._progress.timed_out()
+            raise NoResponse(f"the watch of {self._resource.name} broke off: {error}") from error
 
-    def _until_listed(self, heard: Iterator[Heard]) -> Iterator[Item | Delete]:
+    def _until_listed(self, heard: Iterator[ReceivedItem]) -> Iterator[Item | Delete]:
         for each in heard:
             if isinstance(each, Upsert):
                 yield each.item
@@ -325,9 +325,9 @@ class Follower:
                 return
             elif each in (Signal.EXPIRED, Signal.BROKEN):
                 break
-        raise Unreachable(f"the list of {self._resource.name} broke off")
+        raise NoResponse(f"the list of {self._resource.name} broke off")
 
-    def _watch(self, heard: Iterator[Heard]) -> None:
+    def _watch(self, heard: Iterator[ReceivedItem]) -> None:
         began = time.monotonic()
         for each in heard:
             if isinstance(each, Upsert | Delete):
@@ -348,7 +348,7 @@ class Follower:
             self._wait_before_retry()
 
     def _watch_ended(self, cause: str) -> None:
-        self._access.tally.watch_ended(self._resource.name, cause)
+        self._access.metrics.watch_ended(self._resource.name, cause)
 
     def _recover(self, error: ApiError) -> None:
         if self._progress.is_listed:
@@ -381,7 +381,7 @@ class Follower:
         group, _, plural = resource.path.rpartition("/")
         try:
             said = _kinds(self._access.request("GET", group))
-        except Gone:
+        except NotFound:
             return True
         except ApiError:
             return False
@@ -407,7 +407,7 @@ class Follower:
 
     def _wait_before_retry(self) -> None:
         self._failures += 1
-        self._pause(self._limits.pause.after(self._failures, self._chance()))
+        self._pause(self._limits.pause.delay_s(self._failures, self._chance()))
 
     def _wait_before_list(self) -> None:
         """List anew at once, but not over and over.
@@ -416,7 +416,7 @@ class Follower:
         """
         self._expiries += 1
         if self._expiries > 1:
-            self._pause(self._limits.pause.after(self._expiries - 1, self._chance()))
+            self._pause(self._limits.pause.delay_s(self._expiries - 1, self._chance()))
 
     def _pause(self, seconds: float) -> None:
         self._hurry.wait(seconds)
@@ -461,4 +461,4 @@ def _body(response: urllib3.BaseHTTPResponse) -> bytes:
     try:
         return response.data
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unreachable(f"the answer broke off: {error}") from error
+        raise NoResponse(f"the answer broke off: {error}") from error

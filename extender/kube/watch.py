@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from extender.cache.freshness import Freshness
 from extender.errors import ApiError
-from extender.kube.client import Access
+from extender.kube.client import ApiClient
 from extender.logs import event
 from extender.ports import Clock
 
@@ -28,12 +28,12 @@ PATIENCE_S = 4.0
 PATH = "/readyz"
 
 
-class Pulse:
+class HealthProbe:
     """Tells *freshness* of every answer; calls *on_return* after the API server had been mute."""
 
     def __init__(
         self,
-        access: Access,
+        access: ApiClient,
         freshness: Freshness,
         clock: Clock,
         on_return: Callable[[], None],
@@ -55,7 +55,7 @@ class Pulse:
 
     def start(self) -> None:
         """Begin to ask."""
-        self._freshness.expect_pulse(self._clock.monotonic())
+        self._freshness.expect_probe(self._clock.monotonic())
         self._thread.start()
 
     def stop(self) -> None:
@@ -79,10 +79,10 @@ class Pulse:
                 pause_s = self._every_s
 
     def _ask(self) -> None:
-        self._access.answer("GET", PATH, wait_s=self._patience_s)
+        self._access.response("GET", PATH, wait_s=self._patience_s)
 
     def _felt(self) -> None:
-        mute_s = self._freshness.pulse(self._clock.monotonic())
+        mute_s = self._freshness.probe_answered(self._clock.monotonic())
         if mute_s:
             sentence = "API server answers again"
             event(log, logging.WARNING, sentence, silent_s=round(mute_s, 1))
@@ -90,8 +90,8 @@ class Pulse:
             self._on_return()
 
     def _missed(self, why: str) -> None:
-        self._freshness.no_pulse(why)
-        if self._was_told or not self._freshness.is_mute(self._clock.monotonic()):
+        self._freshness.probe_failed(why)
+        if self._was_told or not self._freshness.is_silent(self._clock.monotonic()):
             return
         self._was_told = True
         event(log, logging.ERROR, "API server does not answer; nothing is decided", why=why)

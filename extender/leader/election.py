@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Protocol
 from uuid import uuid4
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.leader.fencing import Term
-from extender.leader.label import Signpost
-from extender.leader.lease import CallsSoon, FollowedLease, OwnLease, Spans, Succession
+from extender.leader.label import LeaderLabel
+from extender.leader.lease import CallsSoon, FollowedLease, LeaseTiming, LeaseTracker, OwnLease
 from extender.metrics import Metrics
-from extender.ports import Clock, Leases, Mandate, OpenMandate, Signs
+from extender.ports import AlwaysLeader, Clock, Fencing, LeaderLabels, Leases
 from extender.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,11 +34,11 @@ class KeepsLease(Protocol):
         """Give it back if it is ours."""
 
 
-class Campaign:
+class LeaseThread:
     """Steps until told to stop."""
 
     def __init__(
-        self, lease: KeepsLease, succession: Succession, *, again_s: float = AGAIN_S
+        self, lease: KeepsLease, succession: LeaseTracker, *, again_s: float = AGAIN_S
     ) -> None:
         self._lease = lease
         self._succession = succession
@@ -50,7 +50,7 @@ class Campaign:
         """Begin."""
         self._thread.start()
 
-    def resign(self) -> None:
+    def release(self) -> None:
         """End the term, then give the lease back; waits for the API server, but not for ever."""
         self._succession.resign()
         if self._stopping.is_set():
@@ -73,7 +73,7 @@ class Campaign:
             self._stopping.wait(pause_s)
 
 
-class Leadership:
+class LeaderElection:
     """Chooses by the settings whose lease counts; without any, we always lead."""
 
     def __init__(self, settings: Settings, clock: Clock, loop: CallsSoon, metrics: Metrics) -> None:
@@ -81,28 +81,28 @@ class Leadership:
         self._clock = clock
         self._metrics = metrics
         self._term = Term(clock.monotonic)
-        self._campaign: Campaign | None = None
-        self._signpost: Signpost | None = None
+        self._campaign: LeaseThread | None = None
+        self._signpost: LeaderLabel | None = None
         self._is_ending = False
         self.is_shared = settings.lease != "none"
-        self.mandate: Mandate = self._term if self.is_shared else OpenMandate()
-        self._succession = Succession(self._term, loop, metrics) if self.is_shared else None
+        self.mandate: Fencing = self._term if self.is_shared else AlwaysLeader()
+        self._succession = LeaseTracker(self._term, loop, metrics) if self.is_shared else None
 
     def on_change(self, *, begun: Callable[[], None], ended: Callable[[], None]) -> None:
         """Call *begun* when a term of ours has begun, and *ended* when it is over."""
         if self._succession is not None:
             self._succession.on_change(begun=begun, ended=ended)
 
-    def stand(
-        self, leases: Leases | None, signs: Signs | None, *, is_warm: Callable[[], bool]
+    def run(
+        self, leases: Leases | None, signs: LeaderLabels | None, *, is_warm: Callable[[], bool]
     ) -> None:
         """Say where the lease is, and what shows who leads; *is_warm*: whether we could."""
         if self._succession is None:
             return
         if leases is None:
-            raise BadConfiguration("--lease needs a cluster that has leases")
+            raise InvalidConfiguration("--lease needs a cluster that has leases")
         settings = self._settings
-        spans = Spans(
+        spans = LeaseTiming(
             duration_s=settings.lease_duration_s,
             renew_s=settings.lease_renew_s,
             retry_s=settings.lease_retry_s,
@@ -121,9 +121,9 @@ class Leadership:
             if settings.lease == "own"
             else FollowedLease(leases, name, spans, self._clock, self._succession)
         )
-        self._campaign = Campaign(keeper, self._succession)
+        self._campaign = LeaseThread(keeper, self._succession)
         if signs is not None:
-            self._signpost = Signpost(signs, self.mandate, self._metrics)
+            self._signpost = LeaderLabel(signs, self.mandate, self._metrics)
             self.on_change(begun=self._signpost.begun, ended=lambda: None)
 
     def readiness(self) -> list[str]:
@@ -157,4 +157,4 @@ class Leadership:
         if self._signpost is not None:
             self._signpost.wait_until_retired()
         if self._campaign is not None:
-            self._campaign.resign()
+            self._campaign.release()

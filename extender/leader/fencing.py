@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from extender.ports import Mandate
+from extender.ports import Fencing
 
 _OVER = float("-inf")
 
@@ -48,10 +48,10 @@ class Term:
         self._until = _OVER
 
 
-class InTerm:
+class FencingToken:
     """The `Mandate` of what belongs to one term: in the next it may not go on."""
 
-    def __init__(self, mandate: Mandate, number: int) -> None:
+    def __init__(self, mandate: Fencing, number: int) -> None:
         self._mandate = mandate
         self._number = number
 

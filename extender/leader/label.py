@@ -9,26 +9,26 @@ from __future__ import annotations
 import logging
 import threading
 
-from extender.durations import Pause
-from extender.errors import ApiError, Gone, OutOfTerm
+from extender.durations import Backoff
+from extender.errors import ApiError, NotFound, NotLeader
 from extender.logs import event
 from extender.metrics import Metrics
-from extender.ports import Mandate, Mark, Signs
+from extender.ports import Fencing, LabelledPod, LeaderLabels
 
 log = logging.getLogger(__name__)
 #: How often the leader looks who carries it.
 LOOK_S = 5.0
 #: After a failure; after a conflict, somebody just wrote to that pod.
-_AGAIN = Pause(0.2, LOOK_S)
+_AGAIN = Backoff(0.2, LOOK_S)
 #: How long an orderly end waits until it is off. Whoever leads next takes it off as well.
 LAST_S = 1.0
 
 
-class Signpost:
+class LeaderLabel:
     """Keeps the label where it belongs, in a thread of its own."""
 
     def __init__(
-        self, signs: Signs, mandate: Mandate, metrics: Metrics, *, last_s: float = LAST_S
+        self, signs: LeaderLabels, mandate: Fencing, metrics: Metrics, *, last_s: float = LAST_S
     ) -> None:
         self._signs = signs
         self._last_s = last_s
@@ -74,7 +74,7 @@ class Signpost:
                 self._is_over.set()
             else:
                 self._look(number)
-        except OutOfTerm:
+        except NotLeader:
             return 0.0
         except ApiError as error:
             return self._stumble(error)
@@ -90,10 +90,10 @@ class Signpost:
         for mark in marks.others:
             self._take_off(mark, number)
 
-    def _take_off(self, mark: Mark, number: int) -> None:
+    def _take_off(self, mark: LabelledPod, number: int) -> None:
         try:
             self._signs.take_off(mark, number)
-        except Gone:
+        except NotFound:
             return
         event(log, logging.INFO, "leader label taken off", pod=mark.pod)
 
@@ -104,7 +104,7 @@ class Signpost:
             if self._failures == 1:
                 why = "a Service may not find the leader, because its label could not be written"
                 event(log, logging.WARNING, why, why=str(error))
-        return _AGAIN.after(self._failures)
+        return _AGAIN.delay_s(self._failures)
 
     def _run(self) -> None:
         while not self._is_over.is_set():

@@ -24,7 +24,7 @@ from extender.ports import Clock, Lease, Leases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
+class LeaseTiming:
     """The three times of a Lease, as client-go has them; others wait longer than we act."""
 
     #: Others may take it so long after they saw it change.
@@ -62,7 +62,7 @@ class CallsSoon(Protocol):
         """Call back once, as soon as the loop has time."""
 
 
-class Succession:
+class LeaseTracker:
     """Takes what the keeper of the lease saw, and tells of beginnings and ends in turn."""
 
     def __init__(self, term: Term, loop: CallsSoon, metrics: Metrics) -> None:
@@ -157,9 +157,9 @@ class OwnLease:
         self,
         leases: Leases,
         identity: str,
-        spans: Spans,
+        spans: LeaseTiming,
         clock: Clock,
-        succession: Succession,
+        succession: LeaseTracker,
         *,
         is_warm: Callable[[], bool],
     ) -> None:
@@ -272,9 +272,9 @@ class FollowedLease:
         self,
         leases: Leases,
         hostname: str,
-        spans: Spans,
+        spans: LeaseTiming,
         clock: Clock,
-        succession: Succession,
+        succession: LeaseTracker,
     ) -> None:
         self._leases = leases
         self._hostname = hostname

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from extender.leader.election import Leadership
+from extender.leader.election import LeaderElection
 
 
 class LetsBindsIn(Protocol):
@@ -33,12 +33,12 @@ class Forgets(Protocol):
         """Forget it."""
 
 
-class Office:
+class TermLifecycle:
     """Opens and clears up with every term; closes for good at the end."""
 
     def __init__(
         self,
-        leadership: Leadership,
+        leadership: LeaderElection,
         binds: LetsBindsIn,
         *,
         forgetting: Sequence[Forgets],

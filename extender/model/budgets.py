@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from extender.model.matching import meets
+from extender.model.matching import meets_requirement
 from extender.model.pod import Pod, PodUid, Requirement
 from extender.model.snapshot import DisruptionBudget, Snapshot
 
@@ -141,4 +141,4 @@ def _words(selector: Sequence[Requirement]) -> int:
 
 def selects(selector: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
     """Ask whether *labels* meet every requirement of *selector*."""
-    return all(meets(need, labels.get(need.key)) for need in selector)
+    return all(meets_requirement(need, labels.get(need.key)) for need in selector)

@@ -13,7 +13,7 @@ from extender.model.pod import (
     ALLOCATED_SET,
     NO_LABELS,
     READY_SET,
-    SEATED_SET,
+    SCHEDULED_SET,
     Pod,
     PodUid,
     Status,
@@ -24,7 +24,7 @@ from extender.model.resources import NOTHING, Resources, total
 GangKey = NewType("GangKey", str)  # "namespace/name"
 #: Separates a shadow's kind from its name; no Kubernetes name can contain it, so the gang of
 #: the Job `train` (`job:train`) is never mistaken for the PodGroup `train`.
-SHADOW = ":"
+IMPLICIT = ":"
 
 
 class Phase(Enum):
@@ -38,7 +38,7 @@ class Phase(Enum):
 
 
 #: What is told of a gang of which no part has run in anybody's eyes.
-UNTOLD = frozenset({Phase.PENDING, Phase.INQUEUE})
+UNSPECIFIED = frozenset({Phase.PENDING, Phase.INQUEUE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +177,9 @@ class Gang:
         return sum(pod.is_placeholder for pod in self.by_status.get(Status.ALLOCATED, ()))
 
     @cached_property
-    def seated(self) -> int:
+    def scheduled(self) -> int:
         """Count the members the API server shows on a node."""
-        return sum(len(pods) for status, pods in self.by_status.items() if status in SEATED_SET)
+        return sum(len(pods) for status, pods in self.by_status.items() if status in SCHEDULED_SET)
 
     @cached_property
     def on_nodes(self) -> int:
@@ -187,14 +187,18 @@ class Gang:
         return sum(len(pods) for status, pods in self.by_status.items() if status in ALLOCATED_SET)
 
     @cached_property
-    def firm(self) -> int:
+    def bound_or_done(self) -> int:
         """Count the members that stand for `minMember` without any promise: seated, or done."""
-        return self.seated + len(self.by_status.get(Status.SUCCEEDED, ()))
+        return self.scheduled + len(self.by_status.get(Status.SUCCEEDED, ()))
 
     @cached_property
-    def is_torn(self) -> bool:
+    def is_below_minimum(self) -> bool:
         """Ask whether some members run, but too few of them; an invalid gang waits for nobody."""
-        return self.problem is None and self.seated > 0 and self.firm < self.group.min_member
+        return (
+            self.problem is None
+            and self.scheduled > 0
+            and self.bound_or_done < self.group.min_member
+        )
 
     @cached_property
     def runs_since(self) -> float | None:
@@ -203,16 +207,18 @@ class Gang:
         Who came after that makes it no younger.
         """
         least = max(1, self.group.min_member)
-        if not self.seated or self.firm < least:
+        if not self.scheduled or self.bound_or_done < least:
             return None
-        firm = SEATED_SET | {Status.SUCCEEDED}
+        firm = SCHEDULED_SET | {Status.SUCCEEDED}
         begun = (max(pod.began, pod.created) for pod in self.pods if pod.status in firm)
         return sorted(begun)[least - 1]
 
     @cached_property
-    def doomed(self) -> frozenset[PodUid]:
+    def has_terminating(self) -> frozenset[PodUid]:
         """Name the running members on which a scheduler wrote that they have to leave."""
-        return frozenset(pod.uid for pod in self.pods if pod.doomed and pod.status in SEATED_SET)
+        return frozenset(
+            pod.uid for pod in self.pods if pod.terminating and pod.status in SCHEDULED_SET
+        )
 
     @cached_property
     def allocated(self) -> Resources:

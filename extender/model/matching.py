@@ -17,14 +17,14 @@ _NOT_READY = Taint("node.kubernetes.io/not-ready")
 _CORDONED = Taint("node.kubernetes.io/unschedulable")
 
 
-def takes(node: Node, shape: Shape) -> bool:
+def accepts(node: Node, shape: Shape) -> bool:
     """Ask whether *node* stands, and takes pods of *shape* however full it is."""
-    return (node.ready or tolerates(shape, _NOT_READY)) and is_open_to(node, shape)
+    return (node.ready or tolerates(shape, _NOT_READY)) and is_schedulable_for(node, shape)
 
 
-def is_open_to(node: Node, shape: Shape) -> bool:
+def is_schedulable_for(node: Node, shape: Shape) -> bool:
     """Ask whether *node* is ours, and neither a cordon nor a taint keeps pods of *shape* off it."""
-    if not node.ours:
+    if not node.managed:
         return False
     if node.unschedulable and not tolerates(shape, _CORDONED):
         return False
@@ -51,7 +51,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and toleration.value == taint.value
 
 
-def meets(need: Requirement, value: str | None) -> bool:
+def meets_requirement(need: Requirement, value: str | None) -> bool:
     """Ask whether *value*, None where there is none, is what *need* wants."""
     if need.operator == "DoesNotExist":
         return value is None

@@ -21,7 +21,7 @@ _SINGLE = None
 PortKey = tuple[str, int, str | None]
 
 
-class Ports:
+class HostPorts:
     """The host ports taken in one place, as often as they are; never changes."""
 
     __slots__ = ("_counts",)
@@ -30,7 +30,7 @@ class Ports:
         self._counts: Mapping[PortKey, int] = _counted({}, ports, 1)
 
     @classmethod
-    def counted(cls, counts: Mapping[PortKey, int]) -> Ports:
+    def counted(cls, counts: Mapping[PortKey, int]) -> HostPorts:
         """Give the ports that are taken so often."""
         return _holding(dict(counts))
 
@@ -39,18 +39,18 @@ class Ports:
         """Say how often each key is taken."""
         return self._counts
 
-    def plus(self, ports: Iterable[HostPort]) -> Ports:
+    def plus(self, ports: Iterable[HostPort]) -> HostPorts:
         """Give these and *ports*."""
         return _holding(_counted(self._counts, ports, 1))
 
-    def minus(self, ports: Iterable[HostPort]) -> Ports:
+    def minus(self, ports: Iterable[HostPort]) -> HostPorts:
         """Give these without *ports*."""
         return _holding(_counted(self._counts, ports, -1))
 
-    def clash(self, ports: Iterable[HostPort]) -> bool:
+    def conflicts(self, ports: Iterable[HostPort]) -> bool:
         """Ask whether one of *ports* cannot be where these are."""
         counts = self._counts
-        return any(key in counts for key in in_the_way_of(ports))
+        return any(key in counts for key in conflicting_keys(ports))
 
     def __iter__(self) -> Iterator[PortKey]:
         """Give the keys under which these are in the way of others."""
@@ -62,7 +62,7 @@ class Ports:
 
     def __eq__(self, other: object) -> bool:
         """Compare what is taken, and how often."""
-        return isinstance(other, Ports) and self._counts == other._counts
+        return isinstance(other, HostPorts) and self._counts == other._counts
 
     def __repr__(self) -> str:
         """Show the counts."""
@@ -75,7 +75,7 @@ def keys_of(port: HostPort) -> tuple[PortKey, ...]:
     return (own,) if port.ip == ANY else (own, (port.protocol, port.port, _SINGLE))
 
 
-def in_the_way_of(ports: Iterable[HostPort]) -> Iterator[PortKey]:
+def conflicting_keys(ports: Iterable[HostPort]) -> Iterator[PortKey]:
     """Give the keys of what would be in the way of *ports*.
 
     That is, for each: the same port on every address, and on its own or, if it wants every
@@ -100,8 +100,8 @@ def _counted(
     return counts
 
 
-def _holding(counts: Mapping[PortKey, int]) -> Ports:
-    made = Ports()
+def _holding(counts: Mapping[PortKey, int]) -> HostPorts:
+    made = HostPorts()
     made._counts = counts
     return made
 
@@ -135,10 +135,10 @@ class Node:
     unschedulable: bool = False
     ready: bool = True
     #: Has a label of `--node-selector`, or nobody asks for one; no pod of ours goes to the others.
-    ours: bool = True
+    managed: bool = True
 
     @property
-    def is_shut(self) -> bool:
+    def is_closed(self) -> bool:
         """Ask whether it takes nobody until it is mended or opened again."""
         return self.unschedulable or not self.ready
 
@@ -147,7 +147,7 @@ class Node:
 
         The taints go that Kubernetes itself puts on a node in such a state.
         """
-        if not self.is_shut:
+        if not self.is_closed:
             return self
         taints = tuple(taint for taint in self.taints if not taint.key.startswith(_CONDITION))
         return replace(self, ready=True, unschedulable=False, taints=taints)
@@ -182,7 +182,7 @@ class NodeTable:
     used: Amounts
     releasing: Amounts
     #: Host ports in use, by node name; nodes without any are absent.
-    ports: Mapping[str, Ports] = field(default_factory=dict)
+    ports: Mapping[str, HostPorts] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -17,7 +17,7 @@ PodUid = NewType("PodUid", str)
 PLACEHOLDER = "placeholder:"
 #: Ends what kube-scheduler said of a pod while it is called to say it again. Its next word, even
 #: if it is the same, is written then: otherwise it writes nothing that is there already.
-CALLED = " (kube-scheduler was called to look again)"
+WOKEN = " (kube-scheduler was called to look again)"
 #: How our own refusals begin inside kube-scheduler's words.
 #: What kube-scheduler says of a node that has no room for a pod.
 _NO_ROOM = ("Insufficient ", "Too many pods")
@@ -53,7 +53,7 @@ READY_SET = ALLOCATED_SET | {Status.SUCCEEDED}
 #: Could still count towards `minMember`.
 VALID_SET = READY_SET | {Status.PIPELINED, Status.PENDING}
 #: Is in the API server's eyes on its node: no promise of ours is needed any more.
-SEATED_SET = frozenset({Status.BOUND, Status.RUNNING})
+SCHEDULED_SET = frozenset({Status.BOUND, Status.RUNNING})
 #: Takes up room on its node.
 OCCUPYING_SET = ALLOCATED_SET | {Status.RELEASING}
 #: Will never need room again.
@@ -151,7 +151,7 @@ class Pod:
     #: The queue it was bound in, as its binding says; empty without a node, or when nobody knows.
     started_in: str = ""
     #: A scheduler is about to make it leave its node, and has written so on it (DisruptionTarget).
-    doomed: bool = False
+    terminating: bool = False
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     #: For how long it will run, as its author says, in seconds; 0 when it does not say. A claim:
     #: it gets nobody room.
@@ -196,7 +196,7 @@ class Pod:
         return f"priority class {self.priority_class} is exempt" if self.is_exempt else ""
 
     @property
-    def asks_nobody(self) -> bool:
+    def uses_no_resources(self) -> bool:
         """Ask whether where it goes is kube-scheduler's decision alone."""
         return not self.ours or self.is_exempt
 
@@ -219,9 +219,9 @@ class Pod:
         return self.deadline_s + self.grace_s if self.deadline_s else inf
 
     @property
-    def is_called(self) -> bool:
+    def is_woken(self) -> bool:
         """Ask whether its refusal is an old one, with our mark that kube-scheduler was called."""
-        return self.refusal.endswith(CALLED)
+        return self.refusal.endswith(WOKEN)
 
     @property
     def fits_no_node(self) -> bool:
@@ -234,6 +234,6 @@ class Pod:
         return not any(word in self.refusal for word in _OUR_WORDS)
 
     @property
-    def lacks_room(self) -> bool:
+    def lacks_capacity(self) -> bool:
         """Ask whether kube-scheduler found nodes for it that are only full."""
         return self.fits_no_node and any(word in self.refusal for word in _NO_ROOM)

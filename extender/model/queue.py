@@ -20,8 +20,8 @@ SYSTEM_CLASSES = "system-"
 HOME_QUEUE = "scheduling.volcano.sh/queue-name"
 ALLOWED_QUEUES = "gang-extender.io/queues"
 ALLOWED_CLASSES = "gang-extender.io/priority-classes"
-AT_MOST = "gang-extender.io/at-most"
-AT_LEAST = "gang-extender.io/at-least"
+LIMIT = "gang-extender.io/at-most"
+GUARANTEE = "gang-extender.io/at-least"
 
 
 class QueueState(Enum):
@@ -42,7 +42,7 @@ class Queue:
     capability: Resources = NOTHING
     guarantee: Resources = NOTHING
     #: Others may use what it leaves of its guarantee until it wants it back.
-    lends: bool = False
+    lends_guarantee: bool = False
     deserved: Resources = NOTHING
     priority: int = 0
     reclaimable: bool = True
@@ -55,24 +55,24 @@ class Queue:
     #: Why it cannot be used (a sentence), empty when it can.
     problem: str = ""
     #: What is written in it and has no effect here, each as people would find it.
-    without_effect: tuple[str, ...] = ()
+    ignored_fields: tuple[str, ...] = ()
 
     @property
     def reserved(self) -> Resources:
         """Give what is kept for it while it does not use it."""
-        return NOTHING if self.lends else self.guarantee
+        return NOTHING if self.lends_guarantee else self.guarantee
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class NamespaceShare:
     """What one namespace may have of one queue, and what is kept for it there."""
 
     queue: str
     namespace: str
     #: At most; what it does not name is not limited, and zero is none at all.
-    most: Resources = NOTHING
+    limit: Resources = NOTHING
     #: At least, used or not; a queue that lends its own guarantee does not lend this.
-    least: Resources = NOTHING
+    guarantee: Resources = NOTHING
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ class Namespace:
     #: as their pods have them.
     classes: frozenset[str] | None = None
     #: What it may have of single queues, by name of the queue.
-    shares: tuple[Share, ...] = ()
+    shares: tuple[NamespaceShare, ...] = ()
     #: Why nothing of it may start (a sentence), empty when it may.
     problem: str = ""
 

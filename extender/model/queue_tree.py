@@ -14,39 +14,39 @@ from dataclasses import dataclass, field
 from extender.model.queue import ROOT_QUEUE, Queue
 
 #: Levels of queues, the one at the top included. Companies are not so deep.
-DEEPEST = 32
+MAX_DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Kinship:
+class QueueTree:
     """The lines of some queues, by name."""
 
     #: Who is directly above, circles opened; who is at the top is not in it.
-    above: dict[str, str] = field(default_factory=dict)
+    parents: dict[str, str] = field(default_factory=dict)
     #: The same, with nobody further down than `DEEPEST`.
-    hung: dict[str, str] = field(default_factory=dict)
+    effective_parents: dict[str, str] = field(default_factory=dict)
     #: The level on which it is written, 1 at the top; parents come before their children.
     level: dict[str, int] = field(default_factory=dict)
     #: For each in a circle all of it, everybody before who is above; one for all in it.
-    circles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    cycles: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def _settle(self, name: str, above: str | None) -> None:
         if above is None:
             self.level[name] = 1
             return
-        self.above[name] = above
+        self.parents[name] = above
         self.level[name] = self.level[above] + 1
-        if self.level[above] < DEEPEST:
-            self.hung[name] = above
-        elif above in self.hung:
-            self.hung[name] = self.hung[above]
+        if self.level[above] < MAX_DEPTH:
+            self.effective_parents[name] = above
+        elif above in self.effective_parents:
+            self.effective_parents[name] = self.effective_parents[above]
 
     def _settle_all(self, line: Iterable[str], written: Mapping[str, str], top: str | None) -> None:
         for name in line:
             self._settle(name, None if name == top else written.get(name))
 
 
-def kinship(queues: Mapping[str, Queue]) -> Kinship:
+def queue_tree(queues: Mapping[str, Queue]) -> QueueTree:
     """Find out who is below whom; who names no parent is below the root, if there is one."""
     written = {
         name: parent
@@ -54,7 +54,7 @@ def kinship(queues: Mapping[str, Queue]) -> Kinship:
         if (parent := queue.parent or ROOT_QUEUE) in queues and (queue.parent or name != parent)
     }
     order = {name: place for place, name in enumerate(queues)}
-    kin = Kinship()
+    kin = QueueTree()
     for name in queues:
         line: dict[str, int] = {}
         here: str | None = name
@@ -66,7 +66,7 @@ def kinship(queues: Mapping[str, Queue]) -> Kinship:
             kin._settle_all(reversed(climbed), written, None)
             continue
         circle = tuple(climbed[line[here] :])
-        kin.circles.update(dict.fromkeys(circle, circle))
+        kin.cycles.update(dict.fromkeys(circle, circle))
         top = max(circle, key=order.__getitem__)
         after = circle.index(top) + 1
         opened = (*climbed[: line[here]], *circle[after:], *circle[:after])
@@ -79,7 +79,7 @@ def is_too_deep(queue: Queue, find: Callable[[str], Queue | None]) -> bool:
     line, above = {queue.name}, find(queue.parent or ROOT_QUEUE)
     while above is not None and above.name not in line:
         line.add(above.name)
-        if len(line) > DEEPEST:
+        if len(line) > MAX_DEPTH:
             return True
         above = find(above.parent or ROOT_QUEUE)
     return False

@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from extender.errors import BadQuantity
+from extender.errors import InvalidQuantity
 
 #: Amounts beyond this are cut to it, so that sums over all nodes stay within 64 bits.
 LARGEST = 2**50
@@ -37,10 +37,10 @@ def parse_quantity(text: str | int | float) -> Fraction:
     try:
         written = str(text)
     except ValueError as error:
-        raise BadQuantity("a number of thousands of digits") from error
+        raise InvalidQuantity("a number of thousands of digits") from error
     form = _FORM.fullmatch(written) if len(written) <= _MOST_DIGITS else None
     if form is None or isinstance(text, bool):
-        raise BadQuantity(text)
+        raise InvalidQuantity(text)
     digits, exponent, suffix = form.groups()
     if exponent:
         return Fraction(digits) * Fraction(10) ** int(exponent)

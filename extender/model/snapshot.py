@@ -10,11 +10,11 @@ from typing import NamedTuple
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeTable
 from extender.model.pod import PodUid, Requirement, Shape
-from extender.model.queue import Namespace, Queue, Share
+from extender.model.queue import Namespace, NamespaceShare, Queue
 from extender.model.resources import NOTHING, Resources
 
 
-class Voice(Enum):
+class Liveness(Enum):
     """What we hear of it; only the first two may have room."""
 
     HEARD = "heard"  # it has asked us since we lead
@@ -24,17 +24,17 @@ class Voice(Enum):
     ELSEWHERE = "elsewhere"  # it lives, and another extender answers it
 
 
-_SERVED = frozenset({Voice.HEARD, Voice.EXPECTED})
+_SERVED = frozenset({Liveness.HEARD, Liveness.EXPECTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class SchedulerStatus:
     """One scheduler name at one moment."""
 
     name: str
-    voice: Voice
+    liveness: Liveness
     #: When it last asked us, in seconds since the epoch; 0 when it has not since we lead.
-    asked_at: float = 0.0
+    called_at: float = 0.0
     #: Since when we have listened in vain, in the same seconds.
     quiet_since: float = 0.0
     #: It gave a sign of life since we lead, and if it did not ask us, we have waited for a rival.
@@ -43,9 +43,9 @@ class Caller:
     rival: str = ""
 
     @property
-    def may_have_room(self) -> bool:
+    def may_reserve(self) -> bool:
         """Ask whether room for its pods may be kept: somebody will come for it."""
-        return self.voice in _SERVED
+        return self.liveness in _SERVED
 
     @property
     def may_claim(self) -> bool:
@@ -53,7 +53,7 @@ class Caller:
 
         Traces from before we led are not enough: by them alone nobody knows that it still runs.
         """
-        return self.voice in _SERVED and self.is_alive
+        return self.liveness in _SERVED and self.is_alive
 
     def _of_rival(self) -> str:
         if not self.rival:
@@ -65,24 +65,24 @@ class Caller:
 
     def words(self, now: float) -> str:
         """Say what we hear of it, in a few words."""
-        if not self.asked_at:
-            return self.voice.value
-        return f"{self.voice.value}, asked {span(now - self.asked_at)} ago"
+        if not self.called_at:
+            return self.liveness.value
+        return f"{self.liveness.value}, asked {span(now - self.called_at)} ago"
 
     def complaint(self, now: float) -> str:
         """Say what is wrong and what to look at, at *now*; empty when nothing is."""
-        if self.voice is Voice.UNHEARD:
+        if self.liveness is Liveness.UNHEARD:
             return f"no kube-scheduler has asked for pods of scheduler name {self.name} yet"
-        if self.voice is Voice.ELSEWHERE:
+        if self.liveness is Liveness.ELSEWHERE:
             who = f" ({self.rival})" if self.rival else ""
             return (
                 f"kube-scheduler asks another extender{who} for pods of scheduler name {self.name},"
                 " not us; end one of the two, or let one stand by (--lease)"
             )
-        if self.voice is not Voice.SILENT:
+        if self.liveness is not Liveness.SILENT:
             return self._of_rival()
         how_long = f"for {span(now - self.quiet_since)}"
-        if not self.asked_at:
+        if not self.called_at:
             how_long = f"since we began to listen {span(now - self.quiet_since)} ago"
         return (
             f"no kube-scheduler has asked for pods of scheduler name {self.name} {how_long}: is it"
@@ -117,7 +117,7 @@ class DisruptionBudget:
     excess: str = ""
 
 
-class Excess(NamedTuple):
+class OverLimit(NamedTuple):
     """An object that is larger than we read, and in what."""
 
     namespace: str
@@ -157,7 +157,7 @@ class Snapshot:
     #: Sorted by name.
     queues: Mapping[str, Queue] = field(default_factory=dict)
     #: What namespaces may have of single queues; sorted by name. Mostly empty.
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    shares: Mapping[str, NamespaceShare] = field(default_factory=dict)
     #: Those somebody told us of, sorted by name.
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     #: The priority classes there are, by name.
@@ -167,20 +167,20 @@ class Snapshot:
     #: PodGroups in namespaces that are exempt, sorted; the same value while they are the same.
     exempt_groups: tuple[GangKey, ...] = ()
     #: Objects larger than we read, sorted; the same value while they are the same.
-    too_large: tuple[Excess, ...] = ()
+    too_large: tuple[OverLimit, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
     #: By namespace, each sorted by name.
     quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=dict)
     #: Gangs that were let into their queue a moment ago, whose pods may still be on their way.
-    let_in_lately: frozenset[GangKey] = frozenset()
+    recently_admitted: frozenset[GangKey] = frozenset()
     #: Gangs that were begun to be bound and have too few members: they go before everybody.
-    cut_short: frozenset[GangKey] = frozenset()
+    partial_gangs: frozenset[GangKey] = frozenset()
     #: Pods that must not be asked to leave now, and why (a phrase for people): a budget forbade
     #: it, or their gang has only just started.
     protected: Mapping[PodUid, str] = field(default_factory=dict)
     #: Pods that should have left long ago and did not; their room is not on its way.
     stuck: frozenset[PodUid] = frozenset()
     #: What we hear of kube-scheduler by scheduler name; who is not named here will come.
-    callers: Mapping[str, Caller] = field(default_factory=dict)
+    schedulers: Mapping[str, SchedulerStatus] = field(default_factory=dict)
     #: Nodes on which kube-scheduler would not have pods of a shape a moment ago.
-    misfits: Mapping[Shape, frozenset[str]] = field(default_factory=dict)
+    rejected_nodes: Mapping[Shape, frozenset[str]] = field(default_factory=dict)

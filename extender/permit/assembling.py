@@ -11,16 +11,16 @@ from itertools import count
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod, PodUid
 from extender.permit import checks
-from extender.permit.checks import crowded_out, group_objection, objection
+from extender.permit.checks import displaced, group_objection, objection
 from extender.permit.messages import Cause, Facts, Instruction, Verified, Verify, VerifyFailed
-from extender.permit.states import GATHERING, Assembly, AssemblyState, Hold, Table
-from extender.permit.timeouts import Patience
+from extender.permit.states import GATHERING, AttemptState, GangAttempt, Table, WaitingBind
+from extender.permit.timeouts import LearnedTimeout
 
 
-class Gathering:
+class Assembling:
     """The life of assemblies, from the first arrival to the moment their bindings are sent."""
 
-    def __init__(self, table: Table, facts: Facts, patience: Patience) -> None:
+    def __init__(self, table: Table, facts: Facts, patience: LearnedTimeout) -> None:
         self._table = table
         self._facts = facts
         self._patience = patience
@@ -28,11 +28,11 @@ class Gathering:
 
     # Coming together
 
-    def join(self, hold: Hold, group: PodGroup, now: float) -> Iterator[Instruction]:
+    def join(self, hold: WaitingBind, group: PodGroup, now: float) -> Iterator[Instruction]:
         """Hold a new arrival; the first of its gang sets the deadline for all."""
         assembly = self._table.assemblies.get(group.key)
-        if assembly is not None and assembly.state is AssemblyState.BROKEN:
-            self._table.turn(assembly, AssemblyState.DISSOLVED)  # nobody of it runs
+        if assembly is not None and assembly.state is AttemptState.PARTIAL:
+            self._table.turn(assembly, AttemptState.EMPTY)  # nobody of it runs
             assembly = None
         elif assembly is not None and assembly.group.uid != group.uid:
             yield from self._table.end(assembly, Cause.GROUP_REPLACED, now)
@@ -40,17 +40,17 @@ class Gathering:
         is_first = assembly is None
         if assembly is None:
             assembly = self._begin(group, now)
-        elif assembly.state is AssemblyState.ASSEMBLING:
+        elif assembly.state is AttemptState.ASSEMBLING:
             assembly.group = group
-        yield from self._table.park(hold, assembly)
+        yield from self._table.mark_waiting(hold, assembly)
         if is_first and self._is_too_large(group, self._facts.seated(group.key), now):
             yield from self._table.end(assembly, Cause.TOO_LARGE, now)  # why bring the rest?
         else:
-            yield from self.weigh(assembly, now)
+            yield from self.evaluate(assembly, now)
 
-    def _begin(self, group: PodGroup, now: float) -> Assembly:
+    def _begin(self, group: PodGroup, now: float) -> GangAttempt:
         limits = self._patience.limits(now)
-        assembly = self._table.assemblies[group.key] = Assembly(
+        assembly = self._table.assemblies[group.key] = GangAttempt(
             group=group,
             epoch=next(self._epochs),
             deadline=now + limits.hold_s,
@@ -58,37 +58,39 @@ class Gathering:
             give_up=now + limits.answer_s,
         )
         for pod in self._facts.pods_of(group.key):
-            self._table.enrol(assembly, pod.uid, pod.refusal)
+            self._table.add(assembly, pod.uid, pod.refusal)
         self._table.alarms.set(assembly.deadline, assembly.key)
         return assembly
 
-    def weigh(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def evaluate(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
         """Ask for the live PodGroup once enough members are here, and none is about to leave."""
-        if assembly.state is not AssemblyState.ASSEMBLING or assembly.reread_at is not None:
+        if assembly.state is not AttemptState.ASSEMBLING or assembly.reread_at is not None:
             return
         group = assembly.group
         if now < self._table.undecided.get(group.key, now):
             return
-        if len(assembly.holds) + self._facts.seated(group.key) < group.min_member:
+        if len(assembly.binds) + self._facts.seated(group.key) < group.min_member:
             return  # nearly always: one arrival of many
-        if not checks.is_reached(group, self._shown(assembly), checks.seats(group, self._facts)):
+        if not checks.is_reached(
+            group, self._shown(assembly), checks.scheduled_counts(group, self._facts)
+        ):
             return
-        self._table.turn(assembly, AssemblyState.VERIFYING)
+        self._table.turn(assembly, AttemptState.VERIFYING)
         assembly.epoch = next(self._epochs)
         assembly.seen = self._facts.group(group.key)
         yield Verify(group.key, assembly.epoch, group)
 
-    def _shown(self, assembly: Assembly) -> list[Hold]:
+    def _shown(self, assembly: GangAttempt) -> list[WaitingBind]:
         """Give those who wait and whom the watch has shown: the others may be gone already.
 
         kube-scheduler asks for whoever was deleted until it hears of that itself.
         """
-        return [each for each in assembly.holds.values() if self._facts.pod(each.uid) is not None]
+        return [each for each in assembly.binds.values() if self._facts.pod(each.uid) is not None]
 
-    def _that_asked(self, answer: Verified | VerifyFailed) -> Assembly | None:
+    def _that_asked(self, answer: Verified | VerifyFailed) -> GangAttempt | None:
         """Give the assembly that waits for *answer*, None when its epoch has passed."""
         assembly = self._table.assemblies.get(answer.gang)
-        if assembly is None or assembly.state is not AssemblyState.VERIFYING:
+        if assembly is None or assembly.state is not AttemptState.VERIFYING:
             return None
         return assembly if assembly.epoch == answer.epoch else None
 
@@ -98,7 +100,7 @@ class Gathering:
         if assembly is None:
             return
         known = self._facts.group(assembly.key)
-        if not checks.is_same_promise(known, assembly.seen):
+        if not checks.is_same_request(known, assembly.seen):
             yield from self.group_changed(assembly, known, now)
             return
         cause = self._objection(group, assembly)
@@ -111,30 +113,32 @@ class Gathering:
         # A slow read may be older than what the mirror shows: both must be satisfied. Seats are
         # counted before the members are judged: whoever takes one in between is then missing
         # from both counts instead of standing in both.
-        demands = [(each, checks.seats(each, self._facts)) for each in (group, known) if each]
+        demands = [
+            (each, checks.scheduled_counts(each, self._facts)) for each in (group, known) if each
+        ]
         yield from self._judge_members(assembly, now)
         shown = self._shown(assembly)
-        if not assembly.holds:
-            self._table.turn(assembly, AssemblyState.DISSOLVED)
+        if not assembly.binds:
+            self._table.turn(assembly, AttemptState.EMPTY)
         elif all(checks.is_reached(each, shown, seated) for each, seated in demands):
             yield from self._commit(assembly, demands, shown, now)
         else:
-            self._table.turn(assembly, AssemblyState.ASSEMBLING)
+            self._table.turn(assembly, AttemptState.ASSEMBLING)
             yield from self.time_passed(assembly, now)
 
-    def _judge_members(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
-        for hold in tuple(assembly.holds.values()):
+    def _judge_members(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
+        for hold in tuple(assembly.binds.values()):
             cause = objection(hold, self._facts)
             if cause is not None:
-                yield from self._table.let_go(hold, cause, now)
-        for hold in tuple(crowded_out(assembly.holds.values(), self._facts)):
-            yield from self._table.let_go(hold, Cause.NODE_FULL, now)
+                yield from self._table.release_call(hold, cause, now)
+        for hold in tuple(displaced(assembly.binds.values(), self._facts)):
+            yield from self._table.release_call(hold, Cause.NODE_FULL, now)
 
     def _commit(
         self,
-        assembly: Assembly,
+        assembly: GangAttempt,
         demands: Sequence[checks.Demand],
-        holds: Sequence[Hold],
+        holds: Sequence[WaitingBind],
         now: float,
     ) -> Iterator[Instruction]:
         if any(self._is_too_large(group, seated.total, now) for group, seated in demands):
@@ -143,8 +147,8 @@ class Gathering:
         if now + self._patience.limits(now).commit_s > assembly.give_up:
             yield from self._table.end(assembly, Cause.TOO_LATE, now)
             return
-        self._table.turn(assembly, AssemblyState.COMMITTING)
-        assembly.seated_before = demands[0][1]
+        self._table.turn(assembly, AttemptState.COMMITTING)
+        assembly.scheduled_before = demands[0][1]
         # The others follow once it stands (`forward`): nobody may start whose gang is refused.
         needed = checks.needed(demands, holds) or tuple(holds)
         yield from self._table.commit(needed, assembly.give_up)
@@ -159,7 +163,7 @@ class Gathering:
         assembly = self._that_asked(event)
         if assembly is None:
             return
-        self._table.turn(assembly, AssemblyState.ASSEMBLING, Cause.UNVERIFIED)
+        self._table.turn(assembly, AttemptState.ASSEMBLING, Cause.UNVERIFIED)
         assembly.reread_at = now + self._patience.limits(now).reread_s
         if assembly.reread_at >= assembly.deadline:
             yield from self._table.end(assembly, Cause.UNVERIFIED, now)
@@ -168,26 +172,28 @@ class Gathering:
 
     # Falling apart
 
-    def leave(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
+    def leave(self, hold: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
         """Let one held call go; the others stay while the gang is within reach."""
-        assembly = self._table.assembly_of(hold)
-        yield from self._table.let_go(hold, cause, now)
+        assembly = self._table.attempt_of(hold)
+        yield from self._table.release_call(hold, cause, now)
         if assembly is not None:
             self.dissolve_if_empty(assembly)
 
-    def dissolve_if_empty(self, assembly: Assembly) -> None:
+    def dissolve_if_empty(self, assembly: GangAttempt) -> None:
         """End an attempt in which nobody waits any more; nobody is to blame."""
-        if assembly.state in GATHERING and not assembly.holds:
-            self._table.turn(assembly, AssemblyState.DISSOLVED)
+        if assembly.state in GATHERING and not assembly.binds:
+            self._table.turn(assembly, AttemptState.EMPTY)
 
-    def member_changed(self, assembly: Assembly, uid: PodUid, now: float) -> Iterator[Instruction]:
+    def member_changed(
+        self, assembly: GangAttempt, uid: PodUid, now: float
+    ) -> Iterator[Instruction]:
         """Weigh anew, and doubt if this member will not come."""
         pod = self._facts.pod(uid)
         if pod is None or not checks.may_come(pod, assembly):
-            self.doubt(assembly, now)
-        yield from self.weigh(assembly, now)
+            self.mark_unknown(assembly, now)
+        yield from self.evaluate(assembly, now)
 
-    def member_refused(self, assembly: Assembly, pod: Pod, now: float) -> Iterator[Instruction]:
+    def member_refused(self, assembly: GangAttempt, pod: Pod, now: float) -> Iterator[Instruction]:
         """Doubt if kube-scheduler found no node for a member since the assembly began.
 
         What it said before does not count: the member was woken since, and looked at again or
@@ -196,7 +202,7 @@ class Gathering:
         """
         if pod.refusal == assembly.siblings.get(pod.uid, ""):
             return
-        self._table.enrol(assembly, pod.uid)
+        self._table.add(assembly, pod.uid)
         assembly.siblings[pod.uid] = pod.refusal
         if pod.fits_no_node and not checks.waits_for_victims(pod, self._facts):
             assembly.stuck.add(pod.uid)
@@ -204,35 +210,35 @@ class Gathering:
             assembly.stuck.discard(pod.uid)
         yield from self.member_changed(assembly, pod.uid, now)
 
-    def doubt(self, assembly: Assembly, now: float) -> None:
+    def mark_unknown(self, assembly: GangAttempt, now: float) -> None:
         """Give a gang that lost a member some grace: controllers replace pods quickly."""
-        if assembly.doubt_at is None:
-            assembly.doubt_at = now + self._patience.limits(now).grace_s
-            self._table.alarms.set(assembly.doubt_at, assembly.key)
+        if assembly.unknown_at is None:
+            assembly.unknown_at = now + self._patience.limits(now).grace_s
+            self._table.alarms.set(assembly.unknown_at, assembly.key)
 
     def group_changed(
-        self, assembly: Assembly, group: PodGroup | None, now: float
+        self, assembly: GangAttempt, group: PodGroup | None, now: float
     ) -> Iterator[Instruction]:
         """Go on with the changed group, or stop; bindings that were sent stay sent."""
         cause = group_objection(group, assembly.group.uid)
-        if assembly.state is AssemblyState.BROKEN and cause and not assembly.holds:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, cause)
+        if assembly.state is AttemptState.PARTIAL and cause and not assembly.binds:
+            self._table.turn(assembly, AttemptState.EMPTY, cause)
         if assembly.state not in GATHERING:
             return
         cause = self._objection(group, assembly)
         if group is None or cause is not None:
             yield from self._table.end(assembly, cause or Cause.GROUP_GONE, now)
             return
-        if assembly.state is AssemblyState.VERIFYING:
-            if checks.is_same_promise(group, assembly.seen):
+        if assembly.state is AttemptState.VERIFYING:
+            if checks.is_same_request(group, assembly.seen):
                 return
             # The read that is under way may be older than this change.
-            self._table.turn(assembly, AssemblyState.ASSEMBLING)
+            self._table.turn(assembly, AttemptState.ASSEMBLING)
         assembly.group = group
-        yield from self.weigh(assembly, now)
+        yield from self.evaluate(assembly, now)
         yield from self.time_passed(assembly, now)
 
-    def _objection(self, group: PodGroup | None, assembly: Assembly) -> Cause | None:
+    def _objection(self, group: PodGroup | None, assembly: GangAttempt) -> Cause | None:
         """Say why an assembly cannot go on with *group*.
 
         What its members were promised counts in the queue that they asked for then; who has begun
@@ -245,30 +251,30 @@ class Gathering:
 
     # Time
 
-    def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def time_passed(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
         """Do what is due for one assembly."""
-        if assembly.state is AssemblyState.VERIFYING:
+        if assembly.state is AttemptState.VERIFYING:
             yield from self._while_verifying(assembly, now)
-        elif assembly.state is AssemblyState.ASSEMBLING:
+        elif assembly.state is AttemptState.ASSEMBLING:
             yield from self._while_assembling(assembly, now)
 
-    def _while_verifying(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def _while_verifying(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
         """Let a verification that began in time finish, but not for ever."""
         if now >= assembly.verify_by:
             yield from self._table.end(assembly, Cause.UNVERIFIED, now)
         elif now >= assembly.deadline:
             self._table.alarms.set(assembly.verify_by, assembly.key)
 
-    def _while_assembling(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def _while_assembling(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
         if now >= assembly.deadline:
             yield from self._table.end(assembly, Cause.DEADLINE, now)
             return
-        if assembly.doubt_at is not None and now >= assembly.doubt_at:
-            assembly.doubt_at = None
+        if assembly.unknown_at is not None and now >= assembly.unknown_at:
+            assembly.unknown_at = None
             if not checks.is_within_reach(assembly, self._facts):
                 cause = Cause.SIBLING_UNSCHEDULABLE if assembly.stuck else Cause.NOT_ENOUGH_MEMBERS
                 yield from self._table.end(assembly, cause, now)
                 return
         if assembly.reread_at is not None and now >= assembly.reread_at:
             assembly.reread_at = None
-            yield from self.weigh(assembly, now)
+            yield from self.evaluate(assembly, now)

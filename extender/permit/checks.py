@@ -10,60 +10,62 @@ from typing import TypeAlias
 import msgspec
 
 from extender.model.gang import GangKey, PodGroup
-from extender.model.matching import takes
+from extender.model.matching import accepts
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Status
 from extender.permit.messages import Cause, Facts
-from extender.permit.states import Assembly, Hold, Seats
+from extender.permit.states import GangAttempt, ScheduledCounts, WaitingBind
 from extender.ports import BindOrder
 
 _PROMISE = attrgetter("uid", "min_member", "min_by_role", "problem")
 
 
-def is_same_promise(one: PodGroup | None, other: PodGroup | None) -> bool:
+def is_same_request(one: PodGroup | None, other: PodGroup | None) -> bool:
     """Ask whether nothing changed that a gang is judged by; most changes are of status only."""
     if one is None or other is None:
         return one is other
     return _PROMISE(one) == _PROMISE(other)
 
 
-def seats(group: PodGroup, facts: Facts) -> Seats:
+def scheduled_counts(group: PodGroup, facts: Facts) -> ScheduledCounts:
     """Count the members on a node."""
     key = group.key
-    return Seats(
+    return ScheduledCounts(
         facts.seated(key),
         {role: facts.seated_in_role(key, role) for role in group.role_minima},
     )
 
 
-def is_satisfied(group: PodGroup, seated: Seats) -> bool:
+def is_satisfied(group: PodGroup, seated: ScheduledCounts) -> bool:
     """Ask whether the gang runs already, so that further members need not wait."""
     return _are_enough(group, (), seated)
 
 
-def is_reached(group: PodGroup, holds: Collection[Hold], seated: Seats) -> bool:
+def is_reached(group: PodGroup, holds: Collection[WaitingBind], seated: ScheduledCounts) -> bool:
     """Ask whether seated and held members together are enough; none of *holds* may be seated."""
     return _are_enough(group, [hold.role for hold in holds], seated)
 
 
 #: A PodGroup as somebody showed it, and who sits already by its roles.
-Demand: TypeAlias = tuple[PodGroup, Seats]
+Demand: TypeAlias = tuple[PodGroup, ScheduledCounts]
 
 
-def needed(demands: Iterable[Demand], holds: Collection[Hold]) -> tuple[Hold, ...]:
+def needed(demands: Iterable[Demand], holds: Collection[WaitingBind]) -> tuple[WaitingBind, ...]:
     """Give those of *holds* who make the gang whole, by all of *demands*."""
-    found: dict[PodUid, Hold] = {}
+    found: dict[PodUid, WaitingBind] = {}
     for group, seated in demands:
         found |= {hold.uid: hold for hold in _needed(group, holds, seated)}
     return tuple(found.values())
 
 
-def _needed(group: PodGroup, holds: Iterable[Hold], seated: Seats) -> list[Hold]:
+def _needed(
+    group: PodGroup, holds: Iterable[WaitingBind], seated: ScheduledCounts
+) -> list[WaitingBind]:
     missing = {
         role: max(0, least - seated.by_role[role]) for role, least in group.role_minima.items()
     }
-    needed: list[Hold] = []
-    others: list[Hold] = []
+    needed: list[WaitingBind] = []
+    others: list[WaitingBind] = []
     for hold in holds:
         is_missing = missing.get(hold.role, 0) > 0
         if is_missing:
@@ -73,13 +75,13 @@ def _needed(group: PodGroup, holds: Iterable[Hold], seated: Seats) -> list[Hold]
     return [*needed, *others[:free]]
 
 
-def is_complete(assembly: Assembly, stayed: Iterable[PodUid]) -> bool:
+def is_complete(assembly: GangAttempt, stayed: Iterable[PodUid]) -> bool:
     """Ask whether those of the bound who *stayed* are enough beside who was there before."""
     roles = [assembly.bound[uid] for uid in stayed]
-    return _are_enough(assembly.group, roles, assembly.seated_before)
+    return _are_enough(assembly.group, roles, assembly.scheduled_before)
 
 
-def _are_enough(group: PodGroup, coming: Collection[str], seated: Seats) -> bool:
+def _are_enough(group: PodGroup, coming: Collection[str], seated: ScheduledCounts) -> bool:
     if seated.total + len(coming) < group.min_member:
         return False
     roles = Counter(coming if group.role_minima else ())
@@ -88,14 +90,14 @@ def _are_enough(group: PodGroup, coming: Collection[str], seated: Seats) -> bool
     )
 
 
-def is_within_reach(assembly: Assembly, facts: Facts) -> bool:
+def is_within_reach(assembly: GangAttempt, facts: Facts) -> bool:
     """Ask whether the members that exist could still be enough."""
     hopeful = [pod.role for pod in facts.pods_of(assembly.key) if may_come(pod, assembly)]
-    nobody = Seats(0, dict.fromkeys(assembly.group.role_minima, 0))
+    nobody = ScheduledCounts(0, dict.fromkeys(assembly.group.role_minima, 0))
     return _are_enough(assembly.group, hopeful, nobody)
 
 
-def may_come(pod: Pod, assembly: Assembly) -> bool:
+def may_come(pod: Pod, assembly: GangAttempt) -> bool:
     """Ask whether a member is seated, or may yet come to the barrier."""
     if pod.status is Status.FAILED or pod.status is Status.RELEASING or pod.gated:
         return False
@@ -167,14 +169,16 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
         return BindNow()  # it promises nothing that a single bind could break
     if facts.may_lose(pod.uid):
         return Refuse(Cause.POD_GRANTED, gang)
-    if facts.seated(gang) >= group.min_member and is_satisfied(group, seats(group, facts)):
+    if facts.seated(gang) >= group.min_member and is_satisfied(
+        group, scheduled_counts(group, facts)
+    ):
         if facts.may_lose_all(gang):
             return Refuse(Cause.GANG_GRANTED, gang)
         return BindNow(gang, pod.role)
     return Wait(group, pod.role)
 
 
-def objection(hold: Hold, facts: Facts) -> Cause | None:
+def objection(hold: WaitingBind, facts: Facts) -> Cause | None:
     """Say why a held pod may wait no longer; BOUND when it is on its node already."""
     pod = facts.arriving(hold.uid)  # our watch may be behind kube-scheduler's
     if pod is None or pod.status is Status.RELEASING:
@@ -188,9 +192,9 @@ def objection(hold: Hold, facts: Facts) -> Cause | None:
     return None if _will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
 
 
-def crowded_out(holds: Iterable[Hold], facts: Facts) -> Iterator[Hold]:
+def displaced(holds: Iterable[WaitingBind], facts: Facts) -> Iterator[WaitingBind]:
     """Give the holds whose node has no room any more for all of them that want to go there."""
-    by_node: defaultdict[str, list[Hold]] = defaultdict(list)
+    by_node: defaultdict[str, list[WaitingBind]] = defaultdict(list)
     for hold in holds:
         by_node[hold.order.node].append(hold)
     for node, there in by_node.items():
@@ -209,4 +213,4 @@ def group_objection(group: PodGroup | None, uid: str) -> Cause | None:
 
 def _will_take(node: Node | None, pod: Pod) -> bool:
     """Ask whether a node still stands for a pod; the API server would bind to any name."""
-    return node is not None and takes(node, pod.shape)
+    return node is not None and accepts(node, pod.shape)

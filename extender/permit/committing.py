@@ -11,53 +11,60 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from extender.model.gang import GangKey, PodGroup
-from extender.model.pod import SEATED_SET, Pod, PodUid, Status
+from extender.model.pod import SCHEDULED_SET, Pod, PodUid, Status
 from extender.permit import checks
 from extender.permit.checks import UNSEATED_SET, group_objection, objection
 from extender.permit.messages import (
     BackOff,
     Cause,
+    EvictionRefused,
+    EvictionStarted,
+    EvictPartial,
     Facts,
-    FoundShort,
-    Free,
+    FoundPartial,
     Instruction,
-    LeavesAgain,
+    Release,
     ReportPartial,
-    StaysInPart,
-    TakeBack,
 )
-from extender.permit.states import GATHERING, Assembly, AssemblyState, Hold, HoldState, Table
-from extender.permit.timeouts import Patience
+from extender.permit.states import (
+    GATHERING,
+    AttemptState,
+    BindState,
+    GangAttempt,
+    Table,
+    WaitingBind,
+)
+from extender.permit.timeouts import LearnedTimeout
 from extender.ports import BindResult, EvictOrder
 
 #: Has a node, or is about to be shown on one.
-_THERE = UNSEATED_SET | SEATED_SET | {Status.SUCCEEDED}
+_THERE = UNSEATED_SET | SCHEDULED_SET | {Status.SUCCEEDED}
 #: Longer than it takes to ask for each of a gang, however often: should nobody ever tell what came
 #: of it, whoever comes after that is judged as if it had stayed.
 _DECIDED_S = 60.0
 
 
-class Forward:
+class Committing:
     """The life of assemblies from the moment their bindings are sent."""
 
-    def __init__(self, table: Table, facts: Facts, patience: Patience) -> None:
+    def __init__(self, table: Table, facts: Facts, patience: LearnedTimeout) -> None:
         self._table = table
         self._facts = facts
         self._patience = patience
 
     def settled(
-        self, assembly: Assembly, hold: Hold, result: BindResult, now: float
+        self, assembly: GangAttempt, hold: WaitingBind, result: BindResult, now: float
     ) -> Iterator[Instruction]:
         """Count an outcome; the last one tells whether the gang has started."""
         if result is BindResult.BOUND:
             assembly.bound[hold.uid] = hold.role
         elif result is BindResult.UNKNOWN:
-            assembly.unsure.add(hold.uid)
+            assembly.unknown.add(hold.uid)
         elif result is BindResult.FAILED:
             assembly.failed.add(hold.uid)
         if assembly.under_way:
             return
-        if assembly.state is AssemblyState.BROKEN:
+        if assembly.state is AttemptState.PARTIAL:
             self.look_again(assembly, hold if result is BindResult.BOUND else None)
         elif checks.is_complete(assembly, filter(self._is_there, assembly.bound)):
             self._start(assembly)
@@ -67,7 +74,7 @@ class Forward:
             yield from self._follow(assembly, now)
         self._hand_over(assembly)
 
-    def _follow(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def _follow(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
         """Send those who waited for what becomes of the others, if some of them stand by now."""
         answer_s = self._patience.limits(now).answer_s
         gone = group_objection(self._facts.group(assembly.key), assembly.group.uid)
@@ -76,17 +83,17 @@ class Forward:
             gone = Cause.BIND_FAILED
         if gone is None and self._facts.may_lose_all(assembly.key):
             gone = Cause.GANG_GRANTED
-        ready: list[Hold] = []
+        ready: list[WaitingBind] = []
         until = float("inf")
         for hold in _waiting(assembly):
-            by = min(waiter.arrived for waiter in hold.waiters) + answer_s
+            by = min(waiter.arrived for waiter in hold.calls) + answer_s
             cause = gone or objection(hold, self._facts)
             if cause is None and not self._facts.may_bind(hold.uid, hold.node):
                 cause = Cause.ROOM_PROMISED
             if cause is None and by <= now:
                 cause = Cause.TOO_LATE
             if cause is not None:
-                yield from self._table.let_go(hold, cause, now)
+                yield from self._table.release_call(hold, cause, now)
             else:
                 ready.append(hold)
                 until = min(until, by)
@@ -97,48 +104,51 @@ class Forward:
         pod = self._facts.arriving(uid)  # our watch may be behind what we have bound
         return pod is not None and pod.status in _THERE
 
-    def close(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
+    def close(self, assembly: GangAttempt, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse those who wait; what was sent finishes."""
         for hold in _waiting(assembly):
-            yield from self._table.let_go(hold, cause, now)
+            yield from self._table.release_call(hold, cause, now)
         self._hand_over(assembly)
 
-    def _hand_over(self, assembly: Assembly) -> None:
+    def _hand_over(self, assembly: GangAttempt) -> None:
         """Leave a gang in part to whoever leads next, and to the time that he gives it."""
-        is_in_part = assembly.state is AssemblyState.BROKEN and not assembly.holds
+        is_in_part = assembly.state is AttemptState.PARTIAL and not assembly.binds
         if self._table.closed and is_in_part:
-            self._table.turn(assembly, AssemblyState.DISSOLVED, self._table.closed)
+            self._table.turn(assembly, AttemptState.EMPTY, self._table.closed)
 
-    def _start(self, assembly: Assembly) -> None:
+    def _start(self, assembly: GangAttempt) -> None:
         self._table.short_until.pop(assembly.key, None)
-        self._table.turn(assembly, AssemblyState.DONE)
+        self._table.turn(assembly, AttemptState.DONE)
         self._table.backoff.started(assembly.key)
 
-    def _fall_short(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def _fall_short(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
         """Go on forward if a member may have started; otherwise nothing has happened."""
-        if not assembly.bound and not assembly.unsure:
+        if not assembly.bound and not assembly.unknown:
             for uid in sorted(assembly.failed):
-                yield Free(uid)
+                yield Release(uid)
             yield from self._table.end(assembly, Cause.BIND_FAILED, now)
             return
         self._table.short_until.pop(assembly.key, None)
-        self._table.turn(assembly, AssemblyState.BROKEN)
+        self._table.turn(assembly, AttemptState.PARTIAL)
         limits = self._patience.limits(now)
-        assembly.deadline = now + (limits.take_back_s or limits.broken_s)
+        assembly.deadline = now + (limits.evict_partial_s or limits.partial_s)
         self._look_later(assembly, now)
         for pod in self._facts.pods_of(assembly.key):
-            self._table.enrol(assembly, pod.uid, pod.refusal)
+            self._table.add(assembly, pod.uid, pod.refusal)
         yield ReportPartial(assembly.key)
 
-    def found_short(self, event: FoundShort, now: float) -> Iterable[Instruction]:
+    def found_partial(self, event: FoundPartial, now: float) -> Iterable[Instruction]:
         """Take a gang back in time though its commit was somebody else's, if that was asked for."""
-        take_back_s, group = self._patience.limits(now).take_back_s, self._facts.group(event.gang)
+        take_back_s, group = (
+            self._patience.limits(now).evict_partial_s,
+            self._facts.group(event.gang),
+        )
         if self._table.closed or not take_back_s or group is None or not self._is_in_part(group):
             return ()
         assembly = self._table.assemblies.get(group.key)
         if assembly is None:
             self._take_up(group, now + take_back_s, now)
-        elif assembly.state is not AssemblyState.BROKEN:
+        elif assembly.state is not AttemptState.PARTIAL:
             self._table.short_until[group.key] = now + take_back_s
         return ()
 
@@ -149,24 +159,24 @@ class Forward:
             self._take_up(group, deadline, now)
 
     def _is_in_part(self, group: PodGroup) -> bool:
-        seated = checks.seats(group, self._facts)
+        seated = checks.scheduled_counts(group, self._facts)
         return seated.total > 0 and not checks.is_satisfied(group, seated)
 
     def _take_up(self, group: PodGroup, deadline: float, now: float) -> None:
         """Complete forward, until *deadline*, what somebody else began to bind."""
-        assembly = self._table.assemblies[group.key] = Assembly(
+        assembly = self._table.assemblies[group.key] = GangAttempt(
             group=group,
             epoch=0,  # nothing of it is verified any more
             deadline=deadline,
             verify_by=deadline,
             give_up=deadline,
-            state=AssemblyState.BROKEN,
+            state=AttemptState.PARTIAL,
         )
         self._look_later(assembly, now)
         for pod in self._facts.pods_of(group.key):
-            self._table.enrol(assembly, pod.uid, pod.refusal)
+            self._table.add(assembly, pod.uid, pod.refusal)
 
-    def leaves_again(self, event: LeavesAgain, now: float) -> Iterator[Instruction]:
+    def eviction_started(self, event: EvictionStarted, now: float) -> Iterator[Instruction]:
         """Give the places of a gang away that is taken back: not before that is certain."""
         self._table.undecided.pop(event.gang, None)
         self._table.short_until.pop(event.gang, None)
@@ -176,34 +186,34 @@ class Forward:
         else:
             yield BackOff(event.gang, self._table.backoff.aborted(event.gang, now))
 
-    def stays_in_part(self, event: StaysInPart, now: float) -> Iterator[Instruction]:
+    def eviction_refused(self, event: EvictionRefused, now: float) -> Iterator[Instruction]:
         """Let the rest of a gang that cannot be taken back come at once: nothing else helps it."""
         self._table.undecided.pop(event.gang, None)
         if self._table.backoff.lasts(event.gang, now):
             self._table.backoff.started(event.gang)
             yield BackOff(event.gang, 0.0)
 
-    def _look_later(self, assembly: Assembly, now: float) -> None:
+    def _look_later(self, assembly: GangAttempt, now: float) -> None:
         """Look again by ourselves, too: nobody tells when the promise of a member lapses."""
         look_at = now + self._patience.limits(now).look_s
         assembly.look_at = min(look_at, assembly.deadline)
         self._table.alarms.set(assembly.look_at, assembly.key)
 
-    def look_again(self, assembly: Assembly, just_bound: Hold | None = None) -> None:
+    def look_again(self, assembly: GangAttempt, just_bound: WaitingBind | None = None) -> None:
         """See whether a gang in part runs by now, or nothing of it is left to be completed.
 
         Who was bound before may be gone by now. Who is *just_bound* has no seat yet, unless the
         watch was faster; seats are counted first, so that nobody is counted twice.
         """
-        if assembly.state is not AssemblyState.BROKEN or assembly.holds:
+        if assembly.state is not AttemptState.PARTIAL or assembly.binds:
             return
         group = self._facts.group(assembly.key) or assembly.group
-        seated = checks.seats(group, self._facts)
+        seated = checks.scheduled_counts(group, self._facts)
         coming = [just_bound] if just_bound and self._is_unseated(just_bound.uid) else []
         if checks.is_reached(group, coming, seated):
             self._start(assembly)
-        elif not (seated.total or coming or any(map(self._may_be_bound, assembly.unsure))):
-            self._table.turn(assembly, AssemblyState.DISSOLVED)
+        elif not (seated.total or coming or any(map(self._may_be_bound, assembly.unknown))):
+            self._table.turn(assembly, AttemptState.EMPTY)
 
     def _is_unseated(self, uid: PodUid) -> bool:
         pod = self._facts.arriving(uid)
@@ -216,9 +226,9 @@ class Forward:
             return False
         return self._facts.reserved_node(uid) is not None
 
-    def time_passed(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def time_passed(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
         """Give up the completion of a gang in part, or the gang itself, when its time is over."""
-        if assembly.state is not AssemblyState.BROKEN or now < assembly.look_at:
+        if assembly.state is not AttemptState.PARTIAL or now < assembly.look_at:
             return
         if now < assembly.deadline:
             self.look_again(assembly)
@@ -227,25 +237,25 @@ class Forward:
             return
         limits = self._patience.limits(now)
         group = self._facts.group(assembly.key) or assembly.group
-        seated = checks.seats(group, self._facts)
-        if assembly.holds:
+        seated = checks.scheduled_counts(group, self._facts)
+        if assembly.binds:
             self._table.alarms.set(now + limits.commit_s, assembly.key)
-        elif limits.take_back_s and seated.total and not checks.is_satisfied(group, seated):
+        elif limits.evict_partial_s and seated.total and not checks.is_satisfied(group, seated):
             yield from self._take_back(assembly, now)
         else:
-            self._table.turn(assembly, AssemblyState.DISSOLVED)
+            self._table.turn(assembly, AttemptState.EMPTY)
 
-    def _take_back(self, assembly: Assembly, now: float) -> Iterator[Instruction]:
+    def _take_back(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
         """Stop waiting for the rest: what occupies nodes for nothing leaves again.
 
         Nobody of it is bound meanwhile; but until it is known that all of them may go, the places
         of the others stay theirs, and their calls wait: if one must not, nothing helps but that
         they come, and kube-scheduler tries those again late who are refused.
         """
-        self._table.turn(assembly, AssemblyState.ABORTED, Cause.TAKEN_BACK)
+        self._table.turn(assembly, AttemptState.ABORTED, Cause.TAKEN_BACK)
         self._table.undecided[assembly.key] = now + _DECIDED_S
         why = Cause.TAKEN_BACK.text(assembly.key)
-        yield TakeBack(
+        yield EvictPartial(
             assembly.key,
             tuple(
                 EvictOrder(uid=pod.uid, namespace=pod.namespace, name=pod.name, why=why)
@@ -253,17 +263,17 @@ class Forward:
             ),
         )
 
-    def _standing(self, assembly: Assembly) -> Iterator[Pod]:
+    def _standing(self, assembly: GangAttempt) -> Iterator[Pod]:
         """Give whoever occupies a node, or may: the watch shows what we have bound later."""
-        sent = assembly.bound.keys() | set(filter(self._may_be_bound, assembly.unsure))
+        sent = assembly.bound.keys() | set(filter(self._may_be_bound, assembly.unknown))
         pods = {pod.uid: pod for pod in self._facts.pods_of(assembly.key)}
         for uid in sent - pods.keys():
             if (pod := self._facts.arriving(uid)) is not None:
                 pods[uid] = pod
         for uid, pod in sorted(pods.items()):
-            if pod.status in SEATED_SET or (uid in sent and pod.status in UNSEATED_SET):
+            if pod.status in SCHEDULED_SET or (uid in sent and pod.status in UNSEATED_SET):
                 yield pod
 
 
-def _waiting(assembly: Assembly) -> list[Hold]:
-    return [hold for hold in assembly.holds.values() if hold.state is HoldState.HELD]
+def _waiting(assembly: GangAttempt) -> list[WaitingBind]:
+    return [hold for hold in assembly.binds.values() if hold.state is BindState.WAITING]

@@ -8,42 +8,50 @@ from typing import Any
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.permit import checks
-from extender.permit.assembling import Gathering
-from extender.permit.checks import BindNow, Entry, Present, Refuse, Wait, crowded_out, objection
-from extender.permit.committing import Forward
+from extender.permit.assembling import Assembling
+from extender.permit.checks import BindNow, Entry, Present, Refuse, Wait, displaced, objection
+from extender.permit.committing import Committing
 from extender.permit.messages import (
     Answer,
     Arrived,
     Cause,
     Closed,
-    Doubt,
     Event,
+    EvictionRefused,
+    EvictionStarted,
     Facts,
-    FoundShort,
-    Free,
+    FoundPartial,
     GroupChanged,
     Instruction,
     Joined,
-    Keep,
-    LeavesAgain,
+    KeepReserved,
+    MarkBound,
+    MarkUnknown,
+    MarkWaiting,
     NodeChanged,
     Opened,
-    Park,
     PeerGone,
     PodChanged,
+    Release,
     ReportPeerClosed,
-    Seat,
     Settled,
     SiblingUnschedulable,
-    StaysInPart,
     StillIncomplete,
     Tick,
     Verified,
     VerifyFailed,
     Withdrawn,
 )
-from extender.permit.states import FORWARD, GATHERING, AssemblyState, Hold, HoldState, Table, Waiter
-from extender.permit.timeouts import Backoff, Limits, Patience
+from extender.permit.states import (
+    FORWARD,
+    GATHERING,
+    AttemptState,
+    BindCall,
+    BindState,
+    Table,
+    WaitingBind,
+)
+from extender.permit.timeouts import GangBackoff, LearnedTimeout, Timeouts
 from extender.ports import BindOrder, BindOutcome, BindResult, Whose
 
 #: Who is elsewhere has its room there. Who never passed was not sent by kube-scheduler: nobody may
@@ -51,16 +59,16 @@ from extender.ports import BindOrder, BindOutcome, BindResult, Whose
 _KEEP_ROOM = frozenset({Cause.POD_ELSEWHERE, Cause.NEVER_PASSED})
 
 
-class Calls:
+class BindCalls:
     """The life of single calls; gangs are the business of `gathering` and `forward`."""
 
     def __init__(
         self,
         table: Table,
         facts: Facts,
-        patience: Patience,
-        gathering: Gathering,
-        forward: Forward,
+        patience: LearnedTimeout,
+        gathering: Assembling,
+        forward: Committing,
     ) -> None:
         self._table = table
         self._facts = facts
@@ -72,9 +80,9 @@ class Calls:
 
     def arrived(self, event: Arrived, now: float) -> Iterator[Instruction]:
         """Judge a call; a repeated one takes the place of the older."""
-        waiter = Waiter(event.id, event.order.node, now)
+        waiter = BindCall(event.id, event.order.node, now)
         hold = self._table.holds.get(event.order.uid)
-        if hold is not None and hold.state is HoldState.COMMITTING:
+        if hold is not None and hold.state is BindState.BINDING:
             self._table.wait(hold, waiter)
             return
         verdict = self._judge(event, hold, now)
@@ -87,7 +95,7 @@ class Calls:
         hold.order = event.order
         yield from self._supersede(hold, verdict, now)
 
-    def _judge(self, event: Arrived, hold: Hold | None, now: float) -> Entry:
+    def _judge(self, event: Arrived, hold: WaitingBind | None, now: float) -> Entry:
         """Add what only the book knows to the judgement of the mirror."""
         if event.order.whose is not Whose.OURS:
             # Not for us to judge, closed or full: of one that is bound or gone the API server says
@@ -121,12 +129,12 @@ class Calls:
         assembly = self._table.assemblies.get(gang)
         if assembly is not None and assembly.state in FORWARD:
             if assembly.group.uid != verdict.group.uid:
-                if assembly.holds:
+                if assembly.binds:
                     return Refuse(Cause.GROUP_REPLACED, gang)
-            elif assembly.state is AssemblyState.COMMITTING:
+            elif assembly.state is AttemptState.COMMITTING:
                 # Perhaps nothing of it gets bound, and then it must not start alone.
                 verdict = Wait(verdict.group, verdict.role, follows=True)
-            elif assembly.holds or self._facts.seated(gang):
+            elif assembly.binds or self._facts.seated(gang):
                 if self._facts.may_lose_all(gang):
                     return Refuse(Cause.GANG_GRANTED, gang)
                 return BindNow(gang, verdict.role)
@@ -137,42 +145,42 @@ class Calls:
         return verdict
 
     def _admit(
-        self, event: Arrived, waiter: Waiter, verdict: Entry, now: float
+        self, event: Arrived, waiter: BindCall, verdict: Entry, now: float
     ) -> Iterator[Instruction]:
         if isinstance(verdict, Refuse):
             yield Answer(waiter.id, verdict.cause.text(verdict.gang), verdict.cause, 0.0)
             if verdict.cause not in _KEEP_ROOM:
-                yield Free(event.order.uid)
+                yield Release(event.order.uid)
         elif isinstance(verdict, Present):
             yield Answer(waiter.id, "", Cause.BOUND, 0.0)
         else:
             gang = verdict.gang if isinstance(verdict, BindNow) else verdict.group.key
-            hold = Hold(uid=event.order.uid, order=event.order, gang=gang, role=verdict.role)
+            hold = WaitingBind(uid=event.order.uid, order=event.order, gang=gang, role=verdict.role)
             self._table.wait(hold, waiter)
             if isinstance(verdict, BindNow):
                 yield from self._bind_alone(hold, now)
             else:
                 yield from self._gathering.join(hold, verdict.group, now)
 
-    def _supersede(self, hold: Hold, verdict: Entry, now: float) -> Iterator[Instruction]:
+    def _supersede(self, hold: WaitingBind, verdict: Entry, now: float) -> Iterator[Instruction]:
         if isinstance(verdict, Refuse):
             yield from self._gathering.leave(hold, verdict.cause, now)
         elif isinstance(verdict, Present):
             yield from self._gathering.leave(hold, Cause.BOUND, now)
         elif isinstance(verdict, BindNow):
-            assembly = self._table.assembly_of(hold)
+            assembly = self._table.attempt_of(hold)
             self._table.drop(hold)
             yield from self._bind_alone(hold, now)
             if assembly is not None:
                 self._gathering.dissolve_if_empty(assembly)
         else:
-            yield Park(hold.uid, hold.node)
+            yield MarkWaiting(hold.uid, hold.node)
 
-    def _bind_alone(self, hold: Hold, now: float) -> Iterator[Instruction]:
+    def _bind_alone(self, hold: WaitingBind, now: float) -> Iterator[Instruction]:
         """Bind at once; kube-scheduler's patience with this call has just begun."""
         assembly = self._table.assemblies.get(hold.gang) if hold.gang else None
         if assembly is not None and assembly.state in FORWARD:
-            assembly.holds[hold.uid] = hold
+            assembly.binds[hold.uid] = hold
         yield from self._table.commit((hold,), now + self._patience.limits(now).answer_s)
 
     # It ends
@@ -180,9 +188,9 @@ class Calls:
     def settled(self, event: Settled, now: float) -> Iterator[Instruction]:
         """Answer with what became of a binding, and let the gang go on by it."""
         hold = self._table.holds[event.uid]
-        assembly = self._table.assembly_of(hold)
+        assembly = self._table.attempt_of(hold)
         bound = event.outcome.result is BindResult.BOUND
-        self._table.move(hold, HoldState.BOUND if bound else HoldState.FAILED)
+        self._table.move(hold, BindState.BOUND if bound else BindState.FAILED)
         self._table.drop(hold)
         if bound:
             self._table.recent.remember(hold.uid, hold.node, now)
@@ -192,18 +200,18 @@ class Calls:
             yield from self._forward.settled(assembly, hold, event.outcome.result, now)
 
     def _answer_outcome(
-        self, hold: Hold, outcome: BindOutcome, now: float
+        self, hold: WaitingBind, outcome: BindOutcome, now: float
     ) -> Iterator[Instruction]:
         if outcome.result is not BindResult.BOUND:
             yield from self._table.answer(hold, Cause.BIND_FAILED, now, outcome.message)
             return
         # A repeated call may have asked for another node, where the pod is not.
-        elsewhere = [waiter for waiter in hold.waiters if waiter.node != hold.node]
+        elsewhere = [waiter for waiter in hold.calls if waiter.node != hold.node]
         for waiter in elsewhere:
-            hold.waiters.remove(waiter)
+            hold.calls.remove(waiter)
         yield from self._table.answer(hold, Cause.BOUND, now, "")
         if elsewhere:
-            hold.waiters[:], cause = elsewhere, Cause.POD_ELSEWHERE
+            hold.calls[:], cause = elsewhere, Cause.POD_ELSEWHERE
             yield from self._table.answer(hold, cause, now, cause.text(hold.gang))
 
     def peer_gone(self, event: PeerGone, now: float) -> Iterator[Instruction]:
@@ -212,15 +220,15 @@ class Calls:
         if uid is None:
             return
         hold = self._table.holds[uid]
-        waiter = next(each for each in hold.waiters if each.id == event.id)
+        waiter = next(each for each in hold.calls if each.id == event.id)
         age_s = now - waiter.arrived
         self._patience.peer_closed(age_s, now)
         yield ReportPeerClosed(age_s)
-        if hold.state is HoldState.HELD:
+        if hold.state is BindState.WAITING:
             yield from self._gathering.leave(hold, Cause.PEER_GONE, now)
             return
         # What was sent stays sent; only the answer has nowhere to go.
-        hold.waiters.remove(waiter)
+        hold.calls.remove(waiter)
         del self._table.calls[event.id]
         yield Answer(event.id, Cause.PEER_GONE.text(hold.gang), Cause.PEER_GONE, age_s)
 
@@ -237,40 +245,40 @@ def _asks_for_room(verdict: Entry) -> bool:
     return isinstance(verdict, BindNow) or (isinstance(verdict, Wait) and verdict.follows)
 
 
-def _room_after(hold: Hold, result: BindResult, *, in_a_gang: bool) -> Iterator[Instruction]:
+def _room_after(hold: WaitingBind, result: BindResult, *, in_a_gang: bool) -> Iterator[Instruction]:
     """Say what becomes of the room that was kept for a pod whose binding was sent.
 
     Of an unknown outcome it stays taken until the mirror has shown the truth. A member of a gang
     that failed comes again in a moment, and what it was promised must still be there.
     """
     if result is BindResult.BOUND:
-        yield Seat(hold.uid, hold.node)
+        yield MarkBound(hold.uid, hold.node)
     elif result is BindResult.FAILED and in_a_gang:
-        yield Keep(hold.uid, hold.node)
+        yield KeepReserved(hold.uid, hold.node)
     elif result is BindResult.UNKNOWN:
-        yield Doubt(hold.uid, hold.node)
+        yield MarkUnknown(hold.uid, hold.node)
     else:
-        yield Free(hold.uid)
+        yield Release(hold.uid)
 
 
-class Book:
+class StateMachine:
     """The state machine of all holds; *chance* gives numbers from 0 to 1 for jitter."""
 
     def __init__(
         self,
         facts: Facts,
-        limits: Limits | None = None,
+        limits: Timeouts | None = None,
         *,
         chance: Callable[[], float],
         closed: Cause | None = None,
     ) -> None:
-        limits = limits or Limits()
-        self.patience = Patience(limits)
+        limits = limits or Timeouts()
+        self.patience = LearnedTimeout(limits)
         self._facts = facts
-        self._table = Table(Backoff(limits, chance), limits.max_holds, closed)
-        self._gathering = Gathering(self._table, facts, self.patience)
-        self._forward = Forward(self._table, facts, self.patience)
-        calls = Calls(self._table, facts, self.patience, self._gathering, self._forward)
+        self._table = Table(GangBackoff(limits, chance), limits.max_waiting_binds, closed)
+        self._gathering = Assembling(self._table, facts, self.patience)
+        self._forward = Committing(self._table, facts, self.patience)
+        calls = BindCalls(self._table, facts, self.patience, self._gathering, self._forward)
         self._reactions: dict[type, Callable[[Any, float], Iterable[Instruction]]] = {
             Arrived: calls.arrived,
             PeerGone: calls.peer_gone,
@@ -281,9 +289,9 @@ class Book:
             NodeChanged: self._node_changed,
             StillIncomplete: self._still_incomplete,
             Withdrawn: self._withdrawn,
-            FoundShort: self._forward.found_short,
-            LeavesAgain: self._forward.leaves_again,
-            StaysInPart: self._stays_in_part,
+            FoundPartial: self._forward.found_partial,
+            EvictionStarted: self._forward.eviction_started,
+            EvictionRefused: self._stays_in_part,
             Verified: self._gathering.verified,
             VerifyFailed: self._gathering.verify_failed,
             Settled: calls.settled,
@@ -311,7 +319,7 @@ class Book:
         return self._table.closed
 
     @property
-    def holds(self) -> int:
+    def waiting_binds(self) -> int:
         """Count the pods whose bind waits or is under way."""
         return len(self._table.holds)
 
@@ -319,7 +327,7 @@ class Book:
         """Ask whether we count no room where we bound somebody a moment ago; safe as well."""
         return is_crowded(order, self._table, self._facts, now)
 
-    def state_of(self, gang: GangKey) -> AssemblyState | None:
+    def state_of(self, gang: GangKey) -> AttemptState | None:
         """Give how far the gang's attempt is, None without any; safe from any thread."""
         assembly = self._table.assemblies.get(gang)
         return assembly.state if assembly else None
@@ -339,10 +347,10 @@ class Book:
         those that were bound in part.
         """
         hold = self._table.holds.get(uid)
-        if uid in self._table.siblings or (hold and hold.state is not HoldState.COMMITTING):
+        if uid in self._table.siblings or (hold and hold.state is not BindState.BINDING):
             return True
         assembly = self._table.assemblies.get(gang) if gang else None
-        return assembly is not None and assembly.state is not AssemblyState.COMMITTING
+        return assembly is not None and assembly.state is not AttemptState.COMMITTING
 
     def _is_newcomer(self, uid: PodUid, gang: GangKey) -> bool:
         """Ask whether all there is to know of a pod is that it joined *gang*."""
@@ -355,26 +363,26 @@ class Book:
 
     def _joined(self, event: Joined, now: float) -> Iterable[Instruction]:
         assembly = self._table.assemblies.get(event.gang)
-        if assembly is not None and assembly.state is not AssemblyState.COMMITTING:
-            self._table.enrol(assembly, event.uid)
+        if assembly is not None and assembly.state is not AttemptState.COMMITTING:
+            self._table.add(assembly, event.uid)
         return ()
 
     def _pod_changed(self, event: PodChanged, now: float) -> Iterator[Instruction]:
         hold = self._table.holds.get(event.uid)
-        if hold is not None and hold.state is HoldState.HELD:
+        if hold is not None and hold.state is BindState.WAITING:
             yield from self._object(hold, now)
         former = self._table.siblings.get(event.uid)
         if former is not None and former != event.gang:
             left = self._table.assemblies[former]
-            self._table.expel(left, event.uid)
+            self._table.remove(left, event.uid)
             if left.state in GATHERING:
-                self._gathering.doubt(left, now)
+                self._gathering.mark_unknown(left, now)
             else:
                 self._forward.look_again(left)
         assembly = self._table.assemblies.get(event.gang) if event.gang else None
-        if assembly is None or assembly.state is AssemblyState.COMMITTING:
+        if assembly is None or assembly.state is AttemptState.COMMITTING:
             return
-        self._table.enrol(assembly, event.uid)
+        self._table.add(assembly, event.uid)
         if assembly.state in GATHERING:
             yield from self._gathering.member_changed(assembly, event.uid, now)
         else:
@@ -384,7 +392,7 @@ class Book:
         self, event: SiblingUnschedulable, now: float
     ) -> Iterator[Instruction]:
         assembly = self._table.assemblies.get(event.gang)
-        if assembly is None or assembly.state not in GATHERING or event.uid in assembly.holds:
+        if assembly is None or assembly.state not in GATHERING or event.uid in assembly.binds:
             return
         pod = self._facts.pod(event.uid)
         if pod is not None:
@@ -398,17 +406,17 @@ class Book:
     def _node_changed(self, event: NodeChanged, now: float) -> Iterator[Instruction]:
         for hold in self._held_for(event.name):
             yield from self._object(hold, now)
-        for hold in tuple(crowded_out(self._held_for(event.name), self._facts)):
+        for hold in tuple(displaced(self._held_for(event.name), self._facts)):
             yield from self._gathering.leave(hold, Cause.NODE_FULL, now)
 
-    def _held_for(self, node: str) -> list[Hold]:
+    def _held_for(self, node: str) -> list[WaitingBind]:
         holds = self._table.holds.values()
-        return [hold for hold in holds if hold.node == node and hold.state is HoldState.HELD]
+        return [hold for hold in holds if hold.node == node and hold.state is BindState.WAITING]
 
     def _still_incomplete(self, event: StillIncomplete, now: float) -> Iterator[Instruction]:
         """Give the room back of a gang that was let in before all of it existed."""
         assembly = self._table.assemblies.get(event.gang)
-        if assembly is None or assembly.state is not AssemblyState.ASSEMBLING:
+        if assembly is None or assembly.state is not AttemptState.ASSEMBLING:
             return
         if not checks.is_within_reach(assembly, self._facts):
             yield from self._table.end(assembly, Cause.INCOMPLETE, now)
@@ -418,13 +426,13 @@ class Book:
         if assembly is not None and assembly.state in GATHERING:
             yield from self._table.end(assembly, Cause.NO_TICKET, now)
 
-    def _stays_in_part(self, event: StaysInPart, now: float) -> Iterator[Instruction]:
-        yield from self._forward.stays_in_part(event, now)
+    def _stays_in_part(self, event: EvictionRefused, now: float) -> Iterator[Instruction]:
+        yield from self._forward.eviction_refused(event, now)
         assembly = self._table.assemblies.get(event.gang)
         if assembly is not None:
-            yield from self._gathering.weigh(assembly, now)
+            yield from self._gathering.evaluate(assembly, now)
 
-    def _object(self, hold: Hold, now: float) -> Iterator[Instruction]:
+    def _object(self, hold: WaitingBind, now: float) -> Iterator[Instruction]:
         cause = objection(hold, self._facts)
         if cause is not None:
             yield from self._gathering.leave(hold, cause, now)

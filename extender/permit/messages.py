@@ -147,19 +147,19 @@ class Withdrawn(Event, frozen=True):
     gang: GangKey
 
 
-class FoundShort(Event, frozen=True):
+class FoundPartial(Event, frozen=True):
     """Whoever led before us, or we before we were ended, left a gang bound in part."""
 
     gang: GangKey
 
 
-class LeavesAgain(Event, frozen=True):
+class EvictionStarted(Event, frozen=True):
     """A gang that was to be taken back is asked to leave: nobody of it has to stay."""
 
     gang: GangKey
 
 
-class StaysInPart(Event, frozen=True):
+class EvictionRefused(Event, frozen=True):
     """A gang that was to be taken back stays, because somebody of it would never come again."""
 
     gang: GangKey
@@ -254,14 +254,14 @@ class Instruction(msgspec.Struct, frozen=True):
     """Something to be done, in order."""
 
 
-class AtNode(Instruction, frozen=True):
+class NodeInstruction(Instruction, frozen=True):
     """Something to be done about the room of one pod at one node."""
 
     uid: PodUid
     node: str
 
 
-class Park(AtNode, frozen=True):
+class MarkWaiting(NodeInstruction, frozen=True):
     """Mark the pod in flight as held at *node*."""
 
 
@@ -283,21 +283,21 @@ class Bind(Instruction, frozen=True):
     until: float
 
 
-class Seat(AtNode, frozen=True):
+class MarkBound(NodeInstruction, frozen=True):
     """Mark the pod in flight as bound to *node*, until the mirror shows it."""
 
 
-class Free(Instruction, frozen=True):
+class Release(Instruction, frozen=True):
     """Give back the room the pod had in flight."""
 
     uid: PodUid
 
 
-class Keep(AtNode, frozen=True):
+class KeepReserved(NodeInstruction, frozen=True):
     """Let the pod keep its room as a ticket: its binding failed, its gang has begun to start."""
 
 
-class Doubt(AtNode, frozen=True):
+class MarkUnknown(NodeInstruction, frozen=True):
     """Keep the room of a pod that may be bound or not; its caller hears that it was not."""
 
 
@@ -323,7 +323,7 @@ class ReportPartial(Instruction, frozen=True):
     gang: GangKey
 
 
-class TakeBack(Instruction, frozen=True):
+class EvictPartial(Instruction, frozen=True):
     """Ask the members of a gang that did get bound to leave again."""
 
     gang: GangKey

@@ -22,7 +22,7 @@ from extender.clock import LoopTimer
 from extender.logs import event as log_event
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.permit.machine import Book
+from extender.permit.machine import StateMachine
 from extender.permit.messages import (
     Answer,
     Arrived,
@@ -31,29 +31,29 @@ from extender.permit.messages import (
     CallId,
     Cause,
     Closed,
-    Doubt,
     Event,
-    FoundShort,
-    Free,
+    EvictionRefused,
+    EvictionStarted,
+    EvictPartial,
+    FoundPartial,
     GroupChanged,
     Instruction,
     Joined,
-    Keep,
-    LeavesAgain,
+    KeepReserved,
+    MarkBound,
+    MarkUnknown,
+    MarkWaiting,
     NodeChanged,
     Opened,
-    Park,
     PeerGone,
     PodChanged,
+    Release,
     ReportPartial,
     ReportPeerClosed,
-    Seat,
     Settled,
     SiblingUnschedulable,
-    StaysInPart,
     StillIncomplete,
     TakeAnswer,
-    TakeBack,
     Tick,
     Verified,
     Verify,
@@ -67,7 +67,7 @@ from extender.ports import (
     BindResult,
     Clock,
     GroupReader,
-    TakesBack,
+    PartialBindRollback,
 )
 from extender.reservations.ledger import Ledger
 
@@ -81,7 +81,7 @@ class _Caller(NamedTuple):
     until: float
 
 
-class Doorstep:
+class BindDelay:
     """Belongs to the event loop."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Doorstep:
         #: There is one look to come at a time, also when everybody has left meanwhile.
         self._will_look = False
 
-    def come(self, call: Arrived) -> None:
+    def add(self, call: Arrived) -> None:
         """Let a call in, or let it wait."""
         if not self._is_crowded(call):
             self._let_in(call)
@@ -107,14 +107,14 @@ class Doorstep:
         self._callers[call.id] = _Caller(call, self._now() + _LONGEST_S)
         self._look_later()
 
-    def leave(self, call: CallId) -> bool:
+    def remove(self, call: CallId) -> bool:
         """Ask whether a call waits here, which it does no longer."""
         return self._callers.pop(call, None) is not None
 
     def clear(self) -> None:
         """Let everybody in: it is said to them what is said to all."""
         for each in tuple(self._callers.values()):
-            if self.leave(each.call.id):
+            if self.remove(each.call.id):
                 self._let_in(each.call)
 
     def _look_later(self) -> None:
@@ -126,7 +126,7 @@ class Doorstep:
         self._will_look, now = False, self._now()
         for each in tuple(self._callers.values()):
             is_over = now >= each.until or not self._is_crowded(each.call)
-            if is_over and self.leave(each.call.id):  # others may have let it in meanwhile
+            if is_over and self.remove(each.call.id):  # others may have let it in meanwhile
                 self._let_in(each.call)
         self._look_later()
 
@@ -155,17 +155,17 @@ class Observer(Protocol):
         """kube-scheduler seems to give up sooner than configured; None when it does not."""
 
 
-class Barrier:
+class PermitRunner:
     """Where binds wait. Every method may be called from any thread and returns at once."""
 
     def __init__(
         self,
-        book: Book,
+        book: StateMachine,
         *,
         binder: Binder,
         groups: GroupReader,
         inflight: Ledger,
-        undo: TakesBack,
+        undo: PartialBindRollback,
         timer: LoopTimer,
         clock: Clock,
         observer: Observer,
@@ -183,22 +183,22 @@ class Barrier:
         self._working = threading.Lock()
         self._ids = count(1)
         self._answers: dict[CallId, TakeAnswer] = {}
-        self._doorstep = Doorstep(self._is_crowded, self._tell, timer, self._now)
+        self._doorstep = BindDelay(self._is_crowded, self._tell, timer, self._now)
         self._rings_at: float | None = None
         self._told_timeout_s: float | None = None
         self._empty: list[Future[None]] = []
         self._acts: dict[type, Callable[[Any], None]] = {
-            Park: lambda order: inflight.held(order.uid, order.node),
+            MarkWaiting: lambda order: inflight.mark_waiting(order.uid, order.node),
             Verify: self._verify,
             Bind: self._bind,
-            Seat: lambda order: inflight.bound(order.uid, order.node),
-            Free: lambda order: inflight.release(order.uid),
-            Keep: lambda order: inflight.keep(order.uid, order.node),
-            Doubt: lambda order: inflight.doubt(order.uid, order.node),
+            MarkBound: lambda order: inflight.mark_bound(order.uid, order.node),
+            Release: lambda order: inflight.release(order.uid),
+            KeepReserved: lambda order: inflight.keep_reserved(order.uid, order.node),
+            MarkUnknown: lambda order: inflight.mark_unknown(order.uid, order.node),
             Answer: self._answer,
             BackOff: self._back_off,
             ReportPartial: self._report_partial,
-            TakeBack: lambda order: undo.take_back(
+            EvictPartial: lambda order: undo.evict_all(
                 order.gang, order.orders, leaves=self._leaves_again, stays=self._stays_in_part
             ),
             ReportPeerClosed: lambda order: observer.peer_closed(order.age_s),
@@ -210,7 +210,7 @@ class Barrier:
         """Bind when it is time; *answer* is called once, perhaps before this returns."""
         call = CallId(next(self._ids))
         self._answers[call] = answer
-        self._doorstep.come(Arrived(call, order))
+        self._doorstep.add(Arrived(call, order))
         return call
 
     def _is_crowded(self, call: Arrived) -> bool:
@@ -218,7 +218,7 @@ class Barrier:
 
     def peer_gone(self, call: CallId) -> None:
         """Hear that nobody waits for this answer any more."""
-        if self._doorstep.leave(call):
+        if self._doorstep.remove(call):
             del self._answers[call]
         elif call in self._answers:
             self._tell(PeerGone(call))
@@ -247,7 +247,7 @@ class Barrier:
 
     def node_changed(self, name: str) -> None:
         """Hear that a node was changed or deleted, after the mirror shows it."""
-        if self._book.holds:
+        if self._book.waiting_binds:
             self._tell_soon(NodeChanged(name))
 
     def still_incomplete(self, gang: GangKey) -> None:
@@ -260,9 +260,9 @@ class Barrier:
         if self._book.state_of(gang) is not None:
             self._tell_soon(Withdrawn(gang))
 
-    def found_short(self, gang: GangKey) -> None:
+    def found_partial(self, gang: GangKey) -> None:
         """Hear that a gang stands in part since before our term."""
-        self._tell_soon(FoundShort(gang))
+        self._tell_soon(FoundPartial(gang))
 
     # Told by whoever runs us
 
@@ -287,9 +287,9 @@ class Barrier:
     # Asked by people
 
     @property
-    def holds(self) -> int:
+    def waiting_binds(self) -> int:
         """Count the pods whose bind waits or is under way."""
-        return self._book.holds
+        return self._book.waiting_binds
 
     def readiness(self) -> list[str]:
         """Say why no bind may come in, if so."""
@@ -337,7 +337,7 @@ class Barrier:
         if due is not None and (self._rings_at is None or due < self._rings_at):
             self._rings_at = due
             self._timer.call_later(max(0.0, due - self._now()), partial(self._ring, due))
-        if self._empty and not self._book.holds and self._book.closed:
+        if self._empty and not self._book.waiting_binds and self._book.closed:
             while self._empty:
                 self._empty.pop().set_result(None)
         learnt_s = self._book.patience.learnt_timeout_s
@@ -381,7 +381,7 @@ class Barrier:
     def _bind(self, order: Bind) -> None:
         for each in order.orders:
             try:
-                self._inflight.committing(each.uid, each.node)
+                self._inflight.mark_binding(each.uid, each.node)
             except Exception:
                 log.exception("room unnoted")  # sent it must be, for the book and its siblings
         try:
@@ -411,11 +411,11 @@ class Barrier:
 
     def _leaves_again(self, gang: GangKey) -> None:
         """Hear, in any thread, that a gang that was to be taken back is asked to leave."""
-        self._tell_soon(LeavesAgain(gang))
+        self._tell_soon(EvictionStarted(gang))
 
     def _stays_in_part(self, gang: GangKey) -> None:
         """Hear, in any thread, that nobody of a gang left that was to be taken back."""
-        self._tell_soon(StaysInPart(gang))
+        self._tell_soon(EvictionRefused(gang))
 
     def _report_partial(self, order: ReportPartial) -> None:
         log_event(log, logging.ERROR, "gang bound only in part", gang=order.gang)

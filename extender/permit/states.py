@@ -26,28 +26,28 @@ from extender.permit.messages import (
     Bind,
     CallId,
     Cause,
-    Free,
     Instruction,
-    Park,
+    MarkWaiting,
+    Release,
 )
-from extender.permit.timeouts import Alarms, Backoff
+from extender.permit.timeouts import Alarms, GangBackoff
 from extender.ports import BindOrder
 
 
-class HoldState(Enum):
+class BindState(Enum):
     """How far one bind call is; its value is its sentence in the docs."""
 
     __hash__ = object.__hash__  # as with `Status`
 
     NEW = "The call has just come in and its pod passed the entry checks."
-    HELD = "The call waits for the rest of its gang; nothing was sent to the API server."
-    COMMITTING = "The binding was sent, or is about to be; there is no way back."
+    WAITING = "The call waits for the rest of its gang; nothing was sent to the API server."
+    BINDING = "The binding was sent, or is about to be; there is no way back."
     BOUND = "The API server has shown the pod on the node; the answer was success."
     FAILED = "The pod is not known to be on the node; the answer was an error."
     RELEASED = "The call was refused before anything was sent; kube-scheduler tries again."
 
 
-class AssemblyState(Enum):
+class AttemptState(Enum):
     """How far one attempt of a gang to start is; its value is its sentence in the docs."""
 
     __hash__ = object.__hash__
@@ -56,62 +56,60 @@ class AssemblyState(Enum):
     VERIFYING = "Enough are held; the PodGroup is being read from the API server itself."
     COMMITTING = "The members it needs are being bound; the others wait for what becomes of them."
     DONE = "At least minMember members are bound; the attempt is over."
-    BROKEN = "Too few got bound; while one of them runs, missing ones are bound as they come."
+    PARTIAL = "Too few got bound; while one of them runs, missing ones are bound as they come."
     ABORTED = "All were refused together, and nothing stays bound; the gang may have to back off."
-    DISSOLVED = "Nobody waits or runs any more; the gang starts anew when a member comes."
+    EMPTY = "Nobody waits or runs any more; the gang starts anew when a member comes."
 
 
-HOLD_MOVES: Mapping[HoldState, frozenset[HoldState]] = {
-    HoldState.NEW: frozenset({HoldState.HELD, HoldState.COMMITTING}),
-    HoldState.HELD: frozenset({HoldState.COMMITTING, HoldState.RELEASED, HoldState.BOUND}),
-    HoldState.COMMITTING: frozenset({HoldState.BOUND, HoldState.FAILED}),
-    HoldState.BOUND: frozenset(),
-    HoldState.FAILED: frozenset(),
-    HoldState.RELEASED: frozenset(),
+BIND_MOVES: Mapping[BindState, frozenset[BindState]] = {
+    BindState.NEW: frozenset({BindState.WAITING, BindState.BINDING}),
+    BindState.WAITING: frozenset({BindState.BINDING, BindState.RELEASED, BindState.BOUND}),
+    BindState.BINDING: frozenset({BindState.BOUND, BindState.FAILED}),
+    BindState.BOUND: frozenset(),
+    BindState.FAILED: frozenset(),
+    BindState.RELEASED: frozenset(),
 }
-ASSEMBLY_MOVES: Mapping[AssemblyState, frozenset[AssemblyState]] = {
-    AssemblyState.ASSEMBLING: frozenset(
+ATTEMPT_MOVES: Mapping[AttemptState, frozenset[AttemptState]] = {
+    AttemptState.ASSEMBLING: frozenset(
         {
-            AssemblyState.VERIFYING,
-            AssemblyState.ABORTED,
-            AssemblyState.DISSOLVED,
+            AttemptState.VERIFYING,
+            AttemptState.ABORTED,
+            AttemptState.EMPTY,
         }
     ),
-    AssemblyState.VERIFYING: frozenset(
+    AttemptState.VERIFYING: frozenset(
         {
-            AssemblyState.ASSEMBLING,
-            AssemblyState.COMMITTING,
-            AssemblyState.ABORTED,
-            AssemblyState.DISSOLVED,
+            AttemptState.ASSEMBLING,
+            AttemptState.COMMITTING,
+            AttemptState.ABORTED,
+            AttemptState.EMPTY,
         }
     ),
-    AssemblyState.COMMITTING: frozenset(
-        {AssemblyState.DONE, AssemblyState.BROKEN, AssemblyState.ABORTED}
+    AttemptState.COMMITTING: frozenset(
+        {AttemptState.DONE, AttemptState.PARTIAL, AttemptState.ABORTED}
     ),
-    AssemblyState.BROKEN: frozenset(
-        {AssemblyState.DONE, AssemblyState.ABORTED, AssemblyState.DISSOLVED}
-    ),
-    AssemblyState.DONE: frozenset(),
-    AssemblyState.ABORTED: frozenset(),
-    AssemblyState.DISSOLVED: frozenset(),
+    AttemptState.PARTIAL: frozenset({AttemptState.DONE, AttemptState.ABORTED, AttemptState.EMPTY}),
+    AttemptState.DONE: frozenset(),
+    AttemptState.ABORTED: frozenset(),
+    AttemptState.EMPTY: frozenset(),
 }
 #: Nothing was sent yet: any doubt may still end it.
-GATHERING = frozenset({AssemblyState.ASSEMBLING, AssemblyState.VERIFYING})
+GATHERING = frozenset({AttemptState.ASSEMBLING, AttemptState.VERIFYING})
 #: Bindings were sent: it can only go forward.
-FORWARD = frozenset({AssemblyState.COMMITTING, AssemblyState.BROKEN})
+FORWARD = frozenset({AttemptState.COMMITTING, AttemptState.PARTIAL})
 
 
-class Seats(NamedTuple):
+class ScheduledCounts(NamedTuple):
     """Members on a node; *by_role* only knows the roles that have a minimum."""
 
     total: int
     by_role: Mapping[str, int]
 
 
-NO_SEATS = Seats(0, {})
+NOTHING_SCHEDULED = ScheduledCounts(0, {})
 
 
-class Waiter(msgspec.Struct, frozen=True):
+class BindCall(msgspec.Struct, frozen=True):
     """A call that gets the answer; *node* is what it asked for."""
 
     id: CallId
@@ -119,7 +117,7 @@ class Waiter(msgspec.Struct, frozen=True):
     arrived: float
 
 
-class Hold(msgspec.Struct, kw_only=True):
+class WaitingBind(msgspec.Struct, kw_only=True):
     """One pod whose bind waits or is under way."""
 
     uid: PodUid
@@ -127,9 +125,9 @@ class Hold(msgspec.Struct, kw_only=True):
     order: BindOrder
     gang: GangKey | None
     role: str
-    state: HoldState = HoldState.NEW
+    state: BindState = BindState.NEW
     #: One while HELD; more when a call is repeated while COMMITTING; none when all went away.
-    waiters: list[Waiter] = msgspec.field(default_factory=list)
+    calls: list[BindCall] = msgspec.field(default_factory=list)
 
     @property
     def node(self) -> str:
@@ -138,7 +136,7 @@ class Hold(msgspec.Struct, kw_only=True):
 
 
 @dataclass(slots=True, kw_only=True)
-class Assembly:
+class GangAttempt:
     """The held members of one PodGroup object (another uid is another assembly)."""
 
     group: PodGroup
@@ -149,11 +147,11 @@ class Assembly:
     verify_by: float
     #: kube-scheduler's patience with the first arrival ends here, margin taken off.
     give_up: float
-    state: AssemblyState = AssemblyState.ASSEMBLING
+    state: AttemptState = AttemptState.ASSEMBLING
     #: What the mirror showed when the live PodGroup was asked for.
     seen: PodGroup | None = None
     #: Members that wait or are being bound.
-    holds: dict[PodUid, Hold] = field(default_factory=dict)
+    binds: dict[PodUid, WaitingBind] = field(default_factory=dict)
     #: How many of those are being bound.
     under_way: int = 0
     #: Members known to exist, held or not, with what kube-scheduler had said of them before.
@@ -161,19 +159,19 @@ class Assembly:
     #: Members kube-scheduler found no node for since the assembly began.
     stuck: set[PodUid] = field(default_factory=set)
     #: When to look again whether enough members are left; None without doubt.
-    doubt_at: float | None = None
+    unknown_at: float | None = None
     #: When to read the PodGroup again after a failed read; None otherwise.
     reread_at: float | None = None
     #: When to look after a gang bound in part.
     look_at: float = 0.0
     #: Members on a node when the commit began.
-    seated_before: Seats = NO_SEATS
+    scheduled_before: ScheduledCounts = NOTHING_SCHEDULED
     #: Members bound by this assembly, with their roles.
     bound: dict[PodUid, str] = field(default_factory=dict)
     #: Members whose binding certainly failed.
     failed: set[PodUid] = field(default_factory=set)
     #: Members that may have been bound without our seeing it.
-    unsure: set[PodUid] = field(default_factory=set)
+    unknown: set[PodUid] = field(default_factory=set)
 
     @property
     def key(self) -> GangKey:
@@ -189,7 +187,7 @@ _NEWS_S = 2.0
 _MOST_RECENT = 20_000
 
 
-class Stories:
+class MoveHistory:
     """What happened last to the gangs that were here last, for whoever must find a mistake."""
 
     def __init__(self) -> None:
@@ -209,7 +207,7 @@ class Stories:
         return tuple(self._lines.get(gang, ()))
 
 
-class Recent:
+class RecentEnds:
     """Pods whose bind succeeded, oldest first, until the mirror surely shows them."""
 
     def __init__(self) -> None:
@@ -251,12 +249,12 @@ class Recent:
 class Table:
     """Who waits for what. A gang has at most one assembly, a pod at most one hold."""
 
-    def __init__(self, backoff: Backoff, max_holds: int, closed: Cause | None) -> None:
+    def __init__(self, backoff: GangBackoff, max_holds: int, closed: Cause | None) -> None:
         self.max_holds = max_holds
         #: Why nothing may come in; None while we are open.
         self.closed = closed
-        self.holds: dict[PodUid, Hold] = {}
-        self.assemblies: dict[GangKey, Assembly] = {}
+        self.holds: dict[PodUid, WaitingBind] = {}
+        self.assemblies: dict[GangKey, GangAttempt] = {}
         #: To which assembly a pod belongs that may not be held (any more, or yet).
         self.siblings: dict[PodUid, GangKey] = {}
         #: Which pod an unanswered call is about.
@@ -269,15 +267,15 @@ class Table:
         self.short_until: dict[GangKey, float] = {}
         self.backoff = backoff
         self.alarms = Alarms()
-        self.recent = Recent()
-        self.stories = Stories()
+        self.recent = RecentEnds()
+        self.stories = MoveHistory()
 
-    def assembly_of(self, hold: Hold) -> Assembly | None:
+    def attempt_of(self, hold: WaitingBind) -> GangAttempt | None:
         """Give the assembly a hold is part of; one that is bound at once may have none."""
         assembly = self.assemblies.get(hold.gang) if hold.gang else None
-        return assembly if assembly is not None and hold.uid in assembly.holds else None
+        return assembly if assembly is not None and hold.uid in assembly.binds else None
 
-    def enrol(self, assembly: Assembly, uid: PodUid, refusal: str = "") -> None:
+    def add(self, assembly: GangAttempt, uid: PodUid, refusal: str = "") -> None:
         """Remember who belongs to an assembly: once a pod is gone, nobody else can tell.
 
         With it goes what kube-scheduler has said of it so far.
@@ -285,54 +283,54 @@ class Table:
         assembly.siblings.setdefault(uid, refusal)
         self.siblings[uid] = assembly.key
 
-    def expel(self, assembly: Assembly, uid: PodUid) -> None:
+    def remove(self, assembly: GangAttempt, uid: PodUid) -> None:
         """Forget that a pod belongs to an assembly."""
         assembly.siblings.pop(uid, None)
         assembly.stuck.discard(uid)
         self.siblings.pop(uid, None)
 
-    def wait(self, hold: Hold, waiter: Waiter) -> None:
+    def wait(self, hold: WaitingBind, waiter: BindCall) -> None:
         """Let a call wait for the answer of a hold."""
-        hold.waiters.append(waiter)
+        hold.calls.append(waiter)
         self.calls[waiter.id] = hold.uid
 
-    def park(self, hold: Hold, assembly: Assembly) -> Iterator[Instruction]:
+    def mark_waiting(self, hold: WaitingBind, assembly: GangAttempt) -> Iterator[Instruction]:
         """Hold a new arrival in its assembly."""
-        self.holds[hold.uid] = assembly.holds[hold.uid] = hold
-        self.enrol(assembly, hold.uid)
+        self.holds[hold.uid] = assembly.binds[hold.uid] = hold
+        self.add(assembly, hold.uid)
         assembly.stuck.discard(hold.uid)
-        self.move(hold, HoldState.HELD)
-        yield Park(hold.uid, hold.node)
+        self.move(hold, BindState.WAITING)
+        yield MarkWaiting(hold.uid, hold.node)
 
-    def commit(self, holds: tuple[Hold, ...], until: float) -> Iterator[Instruction]:
+    def commit(self, holds: tuple[WaitingBind, ...], until: float) -> Iterator[Instruction]:
         """Send the bindings of *holds*; from here there is no way back."""
         for hold in holds:
             self.holds[hold.uid] = hold
-            self.move(hold, HoldState.COMMITTING)
+            self.move(hold, BindState.BINDING)
         yield Bind(tuple(hold.order for hold in holds), until)
 
-    def release(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
+    def release(self, hold: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse a hold before anything was sent."""
-        self.move(hold, HoldState.RELEASED, cause)
+        self.move(hold, BindState.RELEASED, cause)
         self.drop(hold)
         yield from self.answer(hold, cause, now, cause.text(hold.gang))
-        yield Free(hold.uid)
+        yield Release(hold.uid)
 
-    def let_go(self, hold: Hold, cause: Cause, now: float) -> Iterator[Instruction]:
+    def release_call(self, hold: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
         """Answer a held call: refused, or bound when the mirror shows it on its node."""
         if cause is not Cause.BOUND:
             yield from self.release(hold, cause, now)
             return
-        self.move(hold, HoldState.BOUND)
+        self.move(hold, BindState.BOUND)
         self.drop(hold)
         # The mirror shows it on its node: nothing of it is in flight any more.
-        yield Free(hold.uid)
+        yield Release(hold.uid)
         yield from self.answer(hold, cause, now, "")
 
-    def end(self, assembly: Assembly, cause: Cause, now: float) -> Iterator[Instruction]:
+    def end(self, assembly: GangAttempt, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse every held call of an attempt together, of which nothing stays bound."""
-        self.turn(assembly, AssemblyState.ABORTED, cause)
-        for hold in tuple(assembly.holds.values()):
+        self.turn(assembly, AttemptState.ABORTED, cause)
+        for hold in tuple(assembly.binds.values()):
             yield from self.release(hold, cause, now)
         if cause in BACKS_OFF:
             yield BackOff(assembly.key, self.backoff.aborted(assembly.key, now))
@@ -340,34 +338,36 @@ class Table:
             self.short_until.pop(assembly.key, None)
             self.backoff.started(assembly.key)
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: WaitingBind) -> None:
         """Take a hold off the table; its waiters are still to be answered."""
-        assembly = self.assembly_of(hold)
+        assembly = self.attempt_of(hold)
         if assembly is not None:
-            del assembly.holds[hold.uid]
+            del assembly.binds[hold.uid]
         del self.holds[hold.uid]
 
-    def answer(self, hold: Hold, cause: Cause, now: float, error: str) -> Iterator[Instruction]:
+    def answer(
+        self, hold: WaitingBind, cause: Cause, now: float, error: str
+    ) -> Iterator[Instruction]:
         """Answer every call that waits for *hold*."""
-        for waiter in hold.waiters:
+        for waiter in hold.calls:
             del self.calls[waiter.id]
             yield Answer(waiter.id, error, cause, now - waiter.arrived)
-        hold.waiters.clear()
+        hold.calls.clear()
 
-    def move(self, hold: Hold, to: HoldState, cause: Cause | None = None) -> None:
+    def move(self, hold: WaitingBind, to: BindState, cause: Cause | None = None) -> None:
         """Bring a hold into another state, if the table of moves allows it."""
-        if to not in HOLD_MOVES[hold.state]:
+        if to not in BIND_MOVES[hold.state]:
             raise self._illegal(f"pod {hold.uid}", hold.gang, hold.state.name, to.name)
-        assembly = self.assembly_of(hold)
+        assembly = self.attempt_of(hold)
         if assembly is not None:
-            is_sent = HoldState.COMMITTING
+            is_sent = BindState.BINDING
             assembly.under_way += (to is is_sent) - (hold.state is is_sent)
         hold.state = to
         self.stories.note(hold.gang, _words(to, cause))
 
-    def turn(self, assembly: Assembly, to: AssemblyState, cause: Cause | None = None) -> None:
+    def turn(self, assembly: GangAttempt, to: AttemptState, cause: Cause | None = None) -> None:
         """Bring an assembly into another state, if the table of moves allows it."""
-        if to not in ASSEMBLY_MOVES[assembly.state]:
+        if to not in ATTEMPT_MOVES[assembly.state]:
             raise self._illegal("the assembly", assembly.key, assembly.state.name, to.name)
         assembly.state = to
         self.stories.note(assembly.key, _words(to, cause))
@@ -375,7 +375,7 @@ class Table:
             for uid in assembly.siblings:
                 self.siblings.pop(uid, None)
             assembly.siblings.clear()
-        if not ASSEMBLY_MOVES[to]:
+        if not ATTEMPT_MOVES[to]:
             del self.assemblies[assembly.key]
             if assembly.key in self.short_until:
                 self.alarms.set(0.0, assembly.key)  # at once
@@ -386,5 +386,5 @@ class Table:
 
 
 @cache
-def _words(to: HoldState | AssemblyState, cause: Cause | None) -> str:
+def _words(to: BindState | AttemptState, cause: Cause | None) -> str:
     return f"{to.name}: {cause.word}" if cause else to.name

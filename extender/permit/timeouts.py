@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 
 from cachetools import LRUCache
 
-from extender.durations import Pause
+from extender.durations import Backoff
 from extender.model.gang import GangKey
 from extender.settings import Settings
 
@@ -34,7 +34,7 @@ _REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Timeouts:
     """Spans in seconds; together they make up httpTimeout of kube-scheduler's bind entry."""
 
     hold_s: float = 30.0
@@ -50,21 +50,21 @@ class Limits:
     #: How often a gang that was bound only in part is looked at.
     look_s: float = 2.0
     #: How long a gang that was bound only in part is completed without holding its members.
-    broken_s: float = 600.0
+    partial_s: float = 600.0
     #: After so long without the rest, what was bound is taken back instead; None: never.
-    take_back_s: float | None = None
-    max_holds: int = 10_000
+    evict_partial_s: float | None = None
+    max_waiting_binds: int = 10_000
     backoff_s: float = 10.0
     max_backoff_s: float = 120.0
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
+    def of(cls, settings: Settings) -> Timeouts:
         """Split the time kube-scheduler gives a bind."""
         return cls.within(
             settings.hold_s,
             settings.bind_timeout_s,
-            max_holds=settings.max_holds,
-            take_back_s=None if settings.dry_run else settings.take_back_s or None,
+            max_waiting_binds=settings.max_holds,
+            evict_partial_s=None if settings.dry_run else settings.take_back_s or None,
         )
 
     @classmethod
@@ -72,9 +72,9 @@ class Limits:
         cls,
         hold_s: float,
         bind_timeout_s: float,
-        max_holds: int = 10_000,
-        take_back_s: float | None = None,
-    ) -> Limits:
+        max_waiting_binds: int = 10_000,
+        evict_partial_s: float | None = None,
+    ) -> Timeouts:
         """Split what *bind_timeout_s* leaves after *hold_s*: 15 s give 2 + 10 + 3."""
         rest = bind_timeout_s - hold_s
         return cls(
@@ -82,8 +82,8 @@ class Limits:
             verify_s=rest * 2 / 15,
             commit_s=rest * 10 / 15,
             margin_s=rest * 3 / 15,
-            max_holds=max_holds,
-            take_back_s=take_back_s,
+            max_waiting_binds=max_waiting_binds,
+            evict_partial_s=evict_partial_s,
         )
 
     @property
@@ -100,7 +100,7 @@ class Limits:
         """Give the time that binding *binds* pods may take; there is commit_s of it, or more."""
         return binds / self.binds_per_s
 
-    def for_timeout(self, bind_timeout_s: float) -> Limits:
+    def for_timeout(self, bind_timeout_s: float) -> Timeouts:
         """Shrink every span in proportion, for a caller that gives up after *bind_timeout_s*."""
         share = min(1.0, bind_timeout_s / self.bind_timeout_s)
         return replace(
@@ -112,10 +112,10 @@ class Limits:
         )
 
 
-class Patience:
+class LearnedTimeout:
     """The limits in force: the configured ones, or shorter ones learnt from experience."""
 
-    def __init__(self, configured: Limits) -> None:
+    def __init__(self, configured: Timeouts) -> None:
         self._configured = configured
         self._limits = configured
         self._ages: deque[float] = deque(maxlen=_AGREE)
@@ -124,7 +124,7 @@ class Patience:
         self.learnt_timeout_s: float | None = None
         self._learnt_at = 0.0
 
-    def limits(self, now: float) -> Limits:
+    def limits(self, now: float) -> Timeouts:
         """Give the limits to use at *now*."""
         if self.believed_until is not None and now >= self.believed_until:
             self.forget()
@@ -163,11 +163,11 @@ class _Record:
     until: float = 0.0
 
 
-class Backoff:
+class GangBackoff:
     """Aborts of gangs that have not started since; *chance* gives numbers from 0 to 1."""
 
-    def __init__(self, limits: Limits, chance: Callable[[], float]) -> None:
-        self._pause = Pause(limits.backoff_s, limits.max_backoff_s)
+    def __init__(self, limits: Timeouts, chance: Callable[[], float]) -> None:
+        self._pause = Backoff(limits.backoff_s, limits.max_backoff_s)
         self._chance = chance
         self._records: LRUCache[GangKey, _Record] = LRUCache(_REMEMBERED)
 
@@ -178,7 +178,7 @@ class Backoff:
         if now - record.until > 2 * self._pause.longest_s:
             record.aborts = 0
         record.aborts += 1
-        span = self._pause.after(record.aborts) * (1 + _JITTER * self._chance())
+        span = self._pause.delay_s(record.aborts) * (1 + _JITTER * self._chance())
         record.until = now + span
         return span
 

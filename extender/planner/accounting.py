@@ -13,17 +13,17 @@ from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import Mask, NodeFacts, NodeTable
 from extender.model.pod import VALID_SET, Status
 from extender.model.queue import DEFAULT_QUEUE, Queue, share_name
-from extender.model.queue_tree import kinship
+from extender.model.queue_tree import queue_tree
 from extender.model.resources import LARGEST, NOTHING, Resources, total
-from extender.model.snapshot import Caller, Snapshot, Voice
+from extender.model.snapshot import Liveness, SchedulerStatus, Snapshot
 from extender.planner.policy import Vector, excess
-from extender.planner.state import GangState, QueueUse, ShareUse
+from extender.planner.state import GangState, QueueUsage, ShareUsage
 
 #: So many gangs of a namespace have a turn in every cycle, in one queue.
 FIRST = 500
 #: So many of those behind them have one too.
-VISITORS = 500
-MOST = FIRST + VISITORS
+ROTATING = 500
+MOST = FIRST + ROTATING
 
 
 def is_short(gang: Gang) -> bool:
@@ -62,7 +62,7 @@ def _divide(
     # The time says where to begin: the plan has no memory, and equal steps might miss somebody.
     start = crc32(repr(now).encode()) % len(rest)
     turned = [*islice(rest, start, None), *islice(rest, start)]
-    return turned[:VISITORS], turned[VISITORS:]
+    return turned[:ROTATING], turned[ROTATING:]
 
 
 def _place(gang: Gang) -> tuple[bool, int, float, str]:
@@ -70,7 +70,7 @@ def _place(gang: Gang) -> tuple[bool, int, float, str]:
     return is_short(gang), -gang.priority, gang.group.created, gang.key
 
 
-class Census:
+class Accounting:
     """A snapshot counted once, before any plugin looks at it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -79,7 +79,7 @@ class Census:
         self.total = _total(snapshot.nodes, self.ready_nodes)
         self.queues = _queues(snapshot)
         #: Queues that have gangs; the others take no part in dividing the cluster.
-        self.busy: dict[str, QueueUse] = {}
+        self.busy: dict[str, QueueUsage] = {}
         #: Gangs that want something of this cycle, in the order of their keys.
         self.contenders: dict[GangKey, GangState] = {}
         #: Gangs that would be among them, but whose namespace has too many in their queue.
@@ -91,9 +91,9 @@ class Census:
         #: Gangs with members that have a node and are not seen on it yet.
         self.coming: list[Gang] = []
         #: Gangs for whose members no kube-scheduler would come, and whose silence keeps them.
-        self.hushed: dict[GangKey, Caller] = {}
-        callers = snapshot.callers.values()
-        self._mute = {each.name: each for each in callers if not each.may_have_room}
+        self.hushed: dict[GangKey, SchedulerStatus] = {}
+        callers = snapshot.schedulers.values()
+        self._mute = {each.name: each for each in callers if not each.may_reserve}
         self._meek = frozenset(each.name for each in callers if not each.may_claim)
         self._states: dict[GangKey, GangState] = {}
         self._count()
@@ -101,7 +101,7 @@ class Census:
         self.used = {name: state.allocated for name, state in self.queues.items()}
         #: What namespaces have of single queues, where that is limited or guaranteed.
         self.shares = {
-            name: ShareUse(share)
+            name: ShareUsage(share)
             for name, share in snapshot.shares.items()
             if share.queue in self.queues
         }
@@ -140,14 +140,14 @@ class Census:
             share.requested = share.used + total(map(self.wanted, gangs))
             share.inqueue = total(awaited(gang) for gang in gangs if self._may_start(gang))
 
-    def doubt_promises(self) -> None:
+    def recheck_reservations(self) -> None:
         """Count of what gangs say they need at least, a while after they were let in, what exists.
 
         What somebody says and does not create, or a PodGroup that was left behind, keeps nobody
         out for longer.
         """
         for key, gang in self.snapshot.gangs.items():
-            if gang.group.min_resources is None or key in self.snapshot.let_in_lately:
+            if gang.group.min_resources is None or key in self.snapshot.recently_admitted:
                 continue
             if gang.queue not in self.queues or not self._may_start(gang):
                 continue
@@ -188,12 +188,12 @@ class Census:
         """Ask whether *gang* uses something or may want it."""
         return self._may_start(gang) or gang.on_nodes > 0
 
-    def _silence_of(self, gang: Gang) -> Caller | None:
+    def _silence_of(self, gang: Gang) -> SchedulerStatus | None:
         """Give a scheduler that would have to bring members of *gang* and does not ask."""
         if self._mute.keys().isdisjoint(gang.schedulers) or gang.is_exempt:
             return None
         silent = self._mute[min(self._mute.keys() & gang.schedulers)]
-        if silent.voice is Voice.UNHEARD and gang.key in self.snapshot.cut_short:
+        if silent.liveness is Liveness.UNHEARD and gang.key in self.snapshot.partial_gangs:
             return None  # what is bound of it was asked for before we led
         return silent
 
@@ -203,7 +203,7 @@ class Census:
         for key, gang in self.snapshot.gangs.items():
             if gang.remark:
                 self.remarked.append(gang)
-            if gang.on_nodes > gang.seated:
+            if gang.on_nodes > gang.scheduled:
                 self.coming.append(gang)
             silent = self._silence_of(gang) if self._mute else None
             if silent is not None:
@@ -216,14 +216,14 @@ class Census:
                 contenders[key] = GangState(gang, queues[name])
         if len(contenders) > MOST:
             behind, self.visitors = turns(
-                (each.gang for each in contenders.values()), now, self.snapshot.cut_short
+                (each.gang for each in contenders.values()), now, self.snapshot.partial_gangs
             )
             self.behind = {key: contenders.pop(key).gang for key in sorted(behind)}
         for name, gangs in sorted(by_queue.items()):
             self.busy[name] = queues[name]
             self._add_up(queues[name], gangs)
 
-    def _add_up(self, queue: QueueUse, gangs: list[Gang]) -> None:
+    def _add_up(self, queue: QueueUsage, gangs: list[Gang]) -> None:
         """Count what the *gangs* of *queue* use and want."""
         allocated = total(gang.allocated for gang in gangs)
         queue.take(allocated)
@@ -248,7 +248,7 @@ def awaited(gang: Gang) -> Resources:
     return without_gated(gang, group.min_resources.beyond(gang.allocated))
 
 
-def to_come(gang: Gang, least: Resources, limit: Vector) -> Resources:
+def still_needed(gang: Gang, least: Resources, limit: Vector) -> Resources:
     """Leave out of what a gang needs at least what its own pods ask for: those exist already.
 
     All of it is asked for where the limit could never hold it.
@@ -280,11 +280,13 @@ def _contends(gang: Gang, now: float) -> bool:
     return gang.backing_off_until <= now
 
 
-def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
-    queues = {name: QueueUse(queue) for name, queue in snapshot.queues.items()}
+def _queues(snapshot: Snapshot) -> dict[str, QueueUsage]:
+    queues = {name: QueueUsage(queue) for name, queue in snapshot.queues.items()}
     if DEFAULT_QUEUE not in queues:
-        queues[DEFAULT_QUEUE] = QueueUse(Queue(name=DEFAULT_QUEUE))
-    for name, above in kinship({name: use.queue for name, use in queues.items()}).hung.items():
+        queues[DEFAULT_QUEUE] = QueueUsage(Queue(name=DEFAULT_QUEUE))
+    for name, above in queue_tree(
+        {name: use.queue for name, use in queues.items()}
+    ).effective_parents.items():
         queues[name].parent = queues[above]
     return queues
 
@@ -292,7 +294,7 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUse]:
 def _ready(facts: NodeFacts) -> Mask:
     """Mark the nodes of ours that are ready: only those count as room."""
     return facts.memo.recall(
-        "ready", lambda: np.array([node.ready and node.ours for node in facts.nodes], dtype=bool)
+        "ready", lambda: np.array([node.ready and node.managed for node in facts.nodes], dtype=bool)
     )
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from extender.model.gang import Gang
 from extender.model.node import Amounts
 from extender.model.pod import ALLOCATED_SET, Pod, Shape
-from extender.planner.node_ranking import times
+from extender.planner.node_ranking import pods_that_fit
 from extender.planner.session import Demand, Session
 
 
@@ -49,22 +49,22 @@ def _word(gang: Gang) -> tuple[float, float]:
     return min(pod.began or pod.created for pod in there), min(said)
 
 
-class Occupied(NamedTuple):
+class OccupiedUntil(NamedTuple):
     """What is used on every node by those who do not leave by themselves, and by the brief."""
 
     stays: Amounts
     brief: Amounts
 
 
-def seats(session: Session) -> Occupied:
+def seats(session: Session) -> OccupiedUntil:
     """Count it, once for a session: whatever is on nodes and in no gang of ours stays."""
     known = session.shared.get("seats")
-    if not isinstance(known, Occupied):
+    if not isinstance(known, OccupiedUntil):
         known = session.shared["seats"] = _counted(session)
     return known
 
 
-def _counted(session: Session) -> Occupied:
+def _counted(session: Session) -> OccupiedUntil:
     index, brief_s = session.snapshot.nodes.facts.index, session.policy.starvation.backfill_s
     all_of: dict[Shape, list[int]] = {}
     brief_of: dict[Shape, list[int]] = {}
@@ -78,13 +78,13 @@ def _counted(session: Session) -> Occupied:
     stays = session.snapshot.nodes.used.copy()
     brief = np.zeros_like(stays)
     for shape, rows in all_of.items():
-        np.subtract.at(stays, rows, session.room.row(shape))
+        np.subtract.at(stays, rows, session.capacity.row(shape))
     for shape, rows in brief_of.items():
-        np.add.at(brief, rows, session.room.row(shape))
-    return Occupied(np.maximum(stays, 0), brief)
+        np.add.at(brief, rows, session.capacity.row(shape))
+    return OccupiedUntil(np.maximum(stays, 0), brief)
 
 
-class Outlook:
+class CapacityForecast:
     """Which room there will be, as far as those who use it gave their word to stay."""
 
     def __init__(self, session: Session) -> None:
@@ -97,7 +97,7 @@ class Outlook:
         self._until = [until for until, _, _ in seated]
         shapes = dict.fromkeys(shape for _, _, shape in seated)
         numbers = {shape: number for number, shape in enumerate(shapes)}
-        lines = np.array([session.room.row(shape) for shape in shapes], dtype=np.float64)
+        lines = np.array([session.capacity.row(shape) for shape in shapes], dtype=np.float64)
         self._lines: npt.NDArray[np.float64] = lines.reshape(len(shapes), self._most.shape[1])
         self._which = np.array([numbers[shape] for _, _, shape in seated], dtype=np.intp)
         self._where = np.array([row for _, row, _ in seated], dtype=np.intp)
@@ -105,7 +105,7 @@ class Outlook:
     def _seated(self) -> Iterable[tuple[float, int, Shape]]:
         """Give until when, where and in what shape those sit who gave a word that still holds."""
         snapshot, brief_s = self._session.snapshot, self._session.policy.starvation.backfill_s
-        asked_to_leave = {each.pod.uid for each in self._session.room.departures}
+        asked_to_leave = {each.pod.uid for each in self._session.capacity.departures}
         index, now = snapshot.nodes.facts.index, snapshot.now
         for gang in snapshot.gangs.values():
             until = stays_until(gang, now) if gang.on_nodes else now
@@ -130,10 +130,10 @@ class Outlook:
         """Ask whether *demand* could have room when the first so many are gone."""
         room, places = self._room(gone), self._session.places
         for shape, pods in demand.by_shape.items():
-            need = self._session.room.need(shape)
+            need = self._session.capacity.need(shape)
             if need is None:
                 return False
-            if times(room, need)[places.usable_at_all(shape)].sum() < len(pods):
+            if pods_that_fit(room, need)[places.usable_at_all(shape)].sum() < len(pods):
                 return False
         return True
 

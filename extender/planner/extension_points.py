@@ -17,22 +17,24 @@ from extender.model.node import Mask, NodeFacts
 from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
-from extender.planner.node_ranking import Prospect, Scores
-from extender.planner.plugin import Candidate, Claim, Plugin, Vote
+from extender.planner.node_ranking import Scores, ScoringTable
+from extender.planner.plugin import Plugin, Preemptor, VictimCandidate, Vote
 from extender.planner.policy import Vector
-from extender.planner.quota import UNBOUNDED, Quota
-from extender.planner.state import GangState, QueueUse
+from extender.planner.quota import UNBOUNDED, QuotaNode
+from extender.planner.state import GangState, QueueUsage
 
 Key: TypeAlias = tuple[Any, ...]
 #: Plugins by tier, each with the callbacks it is switched off in.
 Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, frozenset[str]]]]
 _Judge: TypeAlias = Callable[[GangState], Vote | Problem]
-_Voter: TypeAlias = Callable[[Claim, Sequence[Candidate]], Iterable[Candidate] | None]
-_Protector: TypeAlias = Callable[[str, Claim, GangState], bool]
+_Voter: TypeAlias = Callable[
+    [Preemptor, Sequence[VictimCandidate]], Iterable[VictimCandidate] | None
+]
+_Protector: TypeAlias = Callable[[str, Preemptor, GangState], bool]
 _VOTES = {"preempt": ("preemptable", "Preemptable"), "reclaim": ("reclaimable", "Reclaimable")}
 
 
-class Opinions:
+class ExtensionPoints:
     """The plugins of one policy, asked together."""
 
     def __init__(self, tiers: Tiers, *, vetoes_are_final: bool, has_shares: bool = False) -> None:
@@ -43,14 +45,16 @@ class Opinions:
         speakers = partial(_speakers, tiers)
         self._gang_orders: list[Callable[[GangState], Any]] = every("gang_order", "JobOrder")
         self._gang_orderers = list(chain(*speakers("gang_order", "JobOrder")))
-        self._queue_orders: list[Callable[[QueueUse], Any]] = every("queue_order", "QueueOrder")
+        self._queue_orders: list[Callable[[QueueUsage], Any]] = every("queue_order", "QueueOrder")
         self._queue_orderers = list(chain(*speakers("queue_order", "QueueOrder")))
         self._namespace_orders: list[Callable[[str], Any]] = every(
             "namespace_order", "NamespaceOrder"
         )
         self._namespace_orderers = list(chain(*speakers("namespace_order", "NamespaceOrder")))
         self._task_orders: list[Callable[[Pod], Any]] = every("task_order", "TaskOrder")
-        self._victim_orders: list[Callable[[QueueUse, QueueUse], Any]] = every("victim_queue_order")
+        self._victim_orders: list[Callable[[QueueUsage, QueueUsage], Any]] = every(
+            "victim_queue_order"
+        )
         self._valid: list[Callable[[GangState], Problem | None]] = every("gang_valid")
         self._lacking: list[Callable[[GangState], int]] = every("gang_ready", "JobReady")
         self._pipelined: list[list[_Judge]] = by_tier("gang_pipelined", "JobPipelined")
@@ -59,7 +63,7 @@ class Opinions:
         )
         self._enqueueable: list[list[_Judge]] = by_tier("enqueueable", "JobEnqueued")
         self._enqueued: list[Callable[[GangState], None]] = every("enqueued", "JobEnqueued")
-        self._overused: list[Callable[[QueueUse], bool]] = every("overused", "Overused")
+        self._overused: list[Callable[[QueueUsage], bool]] = every("overused", "Overused")
         self._allocatable: list[Callable[[GangState, Shape], int | Problem]] = every(
             "allocatable", "Allocatable"
         )
@@ -79,8 +83,8 @@ class Opinions:
         self._obstacles: list[Callable[[Shape, NodeFacts], Mapping[str, Mask]]] = every(
             "obstacles", "Predicate"
         )
-        self._scores: list[Callable[[Shape, Prospect], Scores]] = every("scores", "NodeOrder")
-        self._deserved: list[Callable[[QueueUse], Vector | None]] = every("deserved")
+        self._scores: list[Callable[[Shape, ScoringTable], Scores]] = every("scores", "NodeOrder")
+        self._deserved: list[Callable[[QueueUsage], Vector | None]] = every("deserved")
 
     # ---------------------------------------------------------------- orders
 
@@ -88,7 +92,7 @@ class Opinions:
         """Give what the plugins order gangs by."""
         return tuple([order(gang) for order in self._gang_orders])
 
-    def queue_order(self, queue: QueueUse) -> Key:
+    def queue_order(self, queue: QueueUsage) -> Key:
         """Give what the plugins order queues by."""
         return tuple([order(queue) for order in self._queue_orders])
 
@@ -105,7 +109,7 @@ class Opinions:
         """Give what the plugins order members by."""
         return tuple([order(pod) for order in self._task_orders])
 
-    def victim_queue_order(self, queue: QueueUse, claimant: QueueUse) -> Key:
+    def victim_queue_order(self, queue: QueueUsage, claimant: QueueUsage) -> Key:
         """Give how close *queue* is to the claimant's, for taking from its relatives first."""
         return tuple([order(queue, claimant) for order in self._victim_orders])
 
@@ -113,7 +117,7 @@ class Opinions:
         """Let the plugin that puts one gang before the other say why; empty when none does."""
         return _why_first(self._gang_orderers, "gang_order", ahead, behind, "it")
 
-    def why_queue_first(self, ahead: QueueUse, behind: QueueUse) -> str:
+    def why_queue_first(self, ahead: QueueUsage, behind: QueueUsage) -> str:
         """Let the plugin that puts one queue before the other say why; empty when none does."""
         who = f"queue {ahead.name}"
         return _why_first(self._queue_orderers, "queue_order", ahead, behind, who)
@@ -130,11 +134,11 @@ class Opinions:
 
     # ---------------------------------------------------------------- gangs
 
-    def problem_of(self, gang: GangState) -> Problem | None:
+    def invalid_reason(self, gang: GangState) -> Problem | None:
         """Say why *gang* cannot be considered, None when it can."""
         return next((problem for valid in self._valid if (problem := valid(gang))), None)
 
-    def lacking(self, gang: GangState) -> int:
+    def missing_members(self, gang: GangState) -> int:
         """Count the members that must be placed at least before *gang* is ready."""
         return max([lacking(gang) for lacking in self._lacking], default=0)
 
@@ -147,7 +151,7 @@ class Opinions:
         return _settle(self._pipelined, gang) is None
 
     @property
-    def mind_pipelining(self) -> bool:
+    def checks_pipelining(self) -> bool:
         """Ask whether any plugin judges what is kept for gangs that cannot start yet."""
         return any(self._pipelined)
 
@@ -158,23 +162,23 @@ class Opinions:
 
     # ---------------------------------------------------------------- queues
 
-    def refusal_to_enqueue(self, gang: GangState) -> Problem | None:
+    def enqueue_refusal(self, gang: GangState) -> Problem | None:
         """Say why *gang* may not be let into its queue now, None when it may."""
         return _settle(self._enqueueable, gang)
 
-    def tell_enqueued(self, gang: GangState) -> None:
+    def notify_enqueued(self, gang: GangState) -> None:
         """Tell the plugins that *gang* was let in."""
         for enqueued in self._enqueued:
             enqueued(gang)
 
-    def is_overused(self, queue: QueueUse) -> bool:
+    def is_overused(self, queue: QueueUsage) -> bool:
         """Ask whether *queue* has all it may have."""
         return any(overused(queue) for overused in self._overused)
 
-    def allowance(self, gang: GangState, shape: Shape) -> int | Problem:
+    def allowed_pods(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* the queue of *gang* may still start, or say why none."""
         has_shares = self._has_shares
-        least, covered = UNBOUNDED, self.covered(gang, shape.requests) if has_shares else 0
+        least, covered = UNBOUNDED, self.within_guarantee(gang, shape.requests) if has_shares else 0
         for allocatable in self._allocatable:
             answer = allocatable(gang, shape)
             if isinstance(answer, Problem):
@@ -190,7 +194,7 @@ class Opinions:
             least = min(least, times)
         return least
 
-    def covered(self, gang: GangState, asked: Resources) -> int:
+    def within_guarantee(self, gang: GangState, asked: Resources) -> int:
         """Count how often *asked* keeps the namespace of *gang* within what it has at least.
 
         So much is due to it, whatever the others of its queue have of the queue's due.
@@ -198,9 +202,9 @@ class Opinions:
         share = gang.share
         return share.covers(asked) if share is not None else 0
 
-    def may_take(self, gang: GangState, shape: Shape) -> bool:
+    def may_allocate(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether the queue of *gang* may start one more pod of *shape*."""
-        allowed = self.allowance(gang, shape)
+        allowed = self.allowed_pods(gang, shape)
         return not isinstance(allowed, Problem) and allowed > 0
 
     @property
@@ -215,13 +219,13 @@ class Opinions:
 
     def is_preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Ask whether others must give back room for one more pod of *gang*."""
-        if self.is_kept_out(gang, shape.requests):
+        if self.exceeds_share(gang, shape.requests):
             return False
-        if self.covered(gang, shape.requests):
+        if self.within_guarantee(gang, shape.requests):
             return True
         return all(preemptive(gang, shape) for preemptive in self._preemptive)
 
-    def is_kept_out(self, gang: GangState, needs: Resources) -> bool:
+    def exceeds_share(self, gang: GangState, needs: Resources) -> bool:
         """Ask whether the namespace of *gang* may not have so much more of its queue.
 
         Nothing that others give back would help then.
@@ -231,19 +235,19 @@ class Opinions:
 
     def is_entitled(self, gang: GangState, needs: Resources) -> bool:
         """Ask whether the queue of *gang* has less than its due now and may have *needs* at all."""
-        if self.is_kept_out(gang, needs):
+        if self.exceeds_share(gang, needs):
             return False
         return all(entitled(gang, needs) for entitled in self._entitled)
 
-    def deserved(self, queue: QueueUse) -> Vector | None:
+    def deserved(self, queue: QueueUsage) -> Vector | None:
         """Give what *queue* deserves, None when no plugin divides the cluster."""
         return next((vector for ask in self._deserved if (vector := ask(queue)) is not None), None)
 
     # ---------------------------------------------------------------- victims
 
-    def may_leave(
-        self, action: str, claim: Claim, candidates: Sequence[Candidate]
-    ) -> list[Candidate]:
+    def allowed_victims(
+        self, action: str, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Keep the *candidates* that may be asked to leave for *claim*, all of them together."""
         if self._has_shares:
             candidates = _beyond_shares(claim, candidates)
@@ -254,7 +258,7 @@ class Opinions:
                 return left
         return []
 
-    def protect(self, action: str, claim: Claim, gang: GangState) -> bool:
+    def protect(self, action: str, claim: Preemptor, gang: GangState) -> bool:
         """See cheaply that nobody of *gang*, or of its queue and priority, may be asked."""
         return any(protects(action, claim, gang) for protects in self._protectors[action])
 
@@ -265,7 +269,7 @@ class Opinions:
         found = (obstacles(shape, facts).items() for obstacles in self._obstacles)
         return dict(chain.from_iterable(found))
 
-    def score(self, shape: Shape, prospect: Prospect) -> Scores:
+    def score(self, shape: Shape, prospect: ScoringTable) -> Scores:
         """Add up the scores of the nodes of *prospect*."""
         if not self._scores:
             return prospect.nothing
@@ -319,18 +323,20 @@ def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | Non
     return None
 
 
-def _beyond_shares(claim: Claim, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def _beyond_shares(
+    claim: Preemptor, candidates: Sequence[VictimCandidate]
+) -> Sequence[VictimCandidate]:
     """Leave out those without whom a namespace would have less of a queue than at least.
 
     Within one namespace anybody may take the place of anybody else.
     """
-    ours, gone = claim.gang.share, dict[Quota, Resources]()
+    ours, gone = claim.gang.share, dict[QuotaNode, Resources]()
     left = []
     for one in candidates:
         share = one.gang.share
         if share is not None and share is not ours and share.least:
             lost = gone.get(share, NOTHING) + one.pod.requests
-            if not share.keeps(lost):
+            if not share.reserves(lost):
                 continue
             gone[share] = lost
         left.append(one)
@@ -338,10 +344,10 @@ def _beyond_shares(claim: Claim, candidates: Sequence[Candidate]) -> Sequence[Ca
 
 
 def _join(
-    tier: Iterable[_Voter], claim: Claim, candidates: Sequence[Candidate], *, final: bool
-) -> list[Candidate] | None:
+    tier: Iterable[_Voter], claim: Preemptor, candidates: Sequence[VictimCandidate], *, final: bool
+) -> list[VictimCandidate] | None:
     """Join the votes of one tier: an empty one ends it, the others intersect; None if nobody's."""
-    left: list[Candidate] | None = None
+    left: list[VictimCandidate] | None = None
     for vote in tier:
         answer = vote(claim, candidates)
         if answer is None:

@@ -18,7 +18,7 @@ from functools import cache, cached_property, partial
 import numpy as np
 import numpy.typing as npt
 
-from extender.model.node import Amounts, Mask, NodeTable, PortKey, in_the_way_of, keys_of
+from extender.model.node import Amounts, Mask, NodeTable, PortKey, conflicting_keys, keys_of
 from extender.model.pod import Pod, Shape
 from extender.model.resources import NOTHING, Resources, total
 from extender.planner.state import GangState
@@ -26,7 +26,7 @@ from extender.planner.state import GangState
 _Rows = npt.NDArray[np.intp]
 
 
-class PortRows:
+class PortUsage:
     """The ports taken when the cycle began, and those it has promised since."""
 
     def __init__(self, table: NodeTable) -> None:
@@ -52,7 +52,7 @@ class PortRows:
             mask[self._rows_promised(key)] = True
         return mask
 
-    def promise(self, shape: Shape, rows: list[int]) -> None:
+    def reserve(self, shape: Shape, rows: list[int]) -> None:
         """Count the host ports of *shape* as taken on *rows*."""
         for key in _noted(shape):
             self._promised_rows.pop(key, None)
@@ -60,7 +60,7 @@ class PortRows:
             for row in rows:
                 counts[row] = counts.get(row, 0) + 1
 
-    def give_back(self, shape: Shape, rows: list[int]) -> None:
+    def release(self, shape: Shape, rows: list[int]) -> None:
         """Take back what was promised."""
         for key in _noted(shape):
             self._promised_rows.pop(key, None)
@@ -84,7 +84,7 @@ class PortRows:
         return taken
 
     def _look_up(self, shape: Shape) -> tuple[frozenset[PortKey], Mask]:
-        keys = frozenset(in_the_way_of(shape.host_ports))
+        keys = frozenset(conflicting_keys(shape.host_ports))
         mask = np.zeros(len(self._table.used), dtype=bool)
         for key in keys:
             rows = self._taken.get(key)
@@ -109,7 +109,7 @@ Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class PlannedEviction:
     """A pod asked to leave, by which action and for whom."""
 
     gang: GangState
@@ -120,12 +120,12 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fence:
+class BackfillReservation:
     """Room of one node that is kept for somebody: what is idle of it, and what is owed."""
 
     row: int
     kept: Amounts
-    owed: Amounts
+    missing: Amounts
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class Trial:
         self.is_kept = True
 
 
-class TrialRoom:
+class FreeCapacity:
     """The room of all nodes, and everything this cycle has promised or taken."""
 
     def __init__(self, table: NodeTable) -> None:
@@ -159,15 +159,15 @@ class TrialRoom:
         self.all_rows: Rows = np.arange(len(table.used), dtype=np.intp)
         #: Rows whose room changed, in the order of the changes.
         self.touched: list[Rows] = []
-        self.departures: list[Departure] = []
+        self.departures: list[PlannedEviction] = []
         #: Host ports taken and promised.
-        self.ports = PortRows(table)
+        self.ports = PortUsage(table)
         #: What a shape asks for of the resources the table knows.
         self.row: Callable[[Shape], Amounts] = cache(partial(_row, table.dimensions))
         self._undoing: list[Callable[[], None]] = []
         self._open_trials = 0
 
-    def distrust_coming(self, name: str) -> None:
+    def exclude_releasing(self, name: str) -> None:
         """Take what was being released of *name* before this cycle for not surely coming."""
         if name in self.columns:
             doubtful = np.zeros_like(self.coming)
@@ -175,7 +175,7 @@ class TrialRoom:
             self._doubtful = doubtful
 
     @property
-    def surely_coming(self) -> Amounts:
+    def surely_releasing(self) -> Amounts:
         """Give what is being released and may be built upon."""
         return self.coming if self._doubtful is None else self.coming - self._doubtful
 
@@ -224,7 +224,7 @@ class TrialRoom:
             gone = {pod.uid for pod in pods}
             gang.empty = [pod for pod in empty if pod.uid not in gone]
         if shape.host_ports:
-            self.ports.promise(shape, rows)
+            self.ports.reserve(shape, rows)
 
         def undo() -> None:
             self._take(where, -amounts)
@@ -233,7 +233,7 @@ class TrialRoom:
             gang.empty = empty
             self._book(gang, -taken)
             if shape.host_ports:
-                self.ports.give_back(shape, rows)
+                self.ports.release(shape, rows)
 
         self._undoing.append(undo)
 
@@ -261,7 +261,7 @@ class TrialRoom:
             gang.empty = [*gang.empty, pod]
         self._book(gang, -pod.requests)
 
-    def evict(self, departure: Departure) -> None:
+    def evict(self, departure: PlannedEviction) -> None:
         """Ask a pod to leave: its room is on its way, and it counts no longer."""
         gang, pod = departure.gang, departure.pod
         self._expect(departure.row, self.row(pod.shape))
@@ -281,25 +281,25 @@ class TrialRoom:
 
         self._undoing.append(undo)
 
-    def fence(self, row: int, amounts: Amounts) -> Fence:
+    def reservation(self, row: int, amounts: Amounts) -> BackfillReservation:
         """Keep *amounts* of a node away from everybody else.
 
         What is not idle yet is owed: whoever leaves the node pays that first.
         """
         kept = np.minimum(amounts, np.maximum(self.idle[row], 0))
-        fence = Fence(row, kept, amounts - kept)
-        self.put_up(fence)
+        fence = BackfillReservation(row, kept, amounts - kept)
+        self.hold(fence)
         return fence
 
-    def put_up(self, fence: Fence) -> None:
+    def hold(self, fence: BackfillReservation) -> None:
         """Keep what *fence* keeps."""
         self._take(np.array([fence.row], dtype=np.intp), fence.kept[None, :])
-        self._expect(fence.row, -fence.owed)
+        self._expect(fence.row, -fence.missing)
 
-    def take_down(self, fence: Fence) -> None:
+    def release(self, fence: BackfillReservation) -> None:
         """Give what *fence* keeps back to everybody."""
         self._take(np.array([fence.row], dtype=np.intp), -fence.kept[None, :])
-        self._expect(fence.row, fence.owed)
+        self._expect(fence.row, fence.missing)
 
     def _take(self, where: Rows, amounts: Amounts) -> None:
         """Take *amounts*, a line per row, out of the idle room."""
@@ -346,16 +346,16 @@ def uncounted(gangs: Iterable[GangState]) -> Iterator[None]:
             _book(gang, gift)
 
 
-def take_back(room: TrialRoom, gang: GangState) -> None:
+def undo_gift(room: FreeCapacity, gang: GangState) -> None:
     """Take back for good what this cycle gave *gang*: nobody starts where others have to leave."""
     for pod, row in reversed(gang.pipelined):
         room.unpipeline(gang, pod, row, counts=False)
     _book(gang, -_gift(gang))
     for pod, row in gang.placed:
         need = room.row(pod.shape)
-        room.take_down(Fence(row, kept=need, owed=need * 0))
+        room.release(BackfillReservation(row, kept=need, missing=need * 0))
         if pod.shape.host_ports:
-            room.ports.give_back(pod.shape, [row])
+            room.ports.release(pod.shape, [row])
     gang.count([pod for pod, _ in gang.placed], -1)
     gang.placed.clear()
     gang.committed = 0

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from extender.model.node import Amounts, Mask, NodeFacts
 from extender.model.pod import Shape
-from extender.planner.free_capacity import Rows, TrialRoom
+from extender.planner.free_capacity import FreeCapacity, Rows
 
 Scores: TypeAlias = npt.NDArray[np.float64]
 
 
-class Prospect:
+class ScoringTable:
     """A table of possible placements: one line per node, one column per pod put there.
 
     Column 0 is the node with one pod of the shape on it, column 1 with two, and so on: that is
@@ -32,7 +32,7 @@ class Prospect:
 
     __slots__ = ("_depth", "_fill", "_need", "_room", "_rows", "facts")
 
-    def __init__(self, room: TrialRoom, need: Scores, rows: Rows, depth: int) -> None:
+    def __init__(self, room: FreeCapacity, need: Scores, rows: Rows, depth: int) -> None:
         self.facts: NodeFacts = room.table.facts
         self._room = room
         self._need = need
@@ -50,7 +50,7 @@ class Prospect:
         """Give zeros in the form of the table."""
         return np.zeros((len(self._rows), self._depth))
 
-    def fill(self, name: str) -> Scores:
+    def utilization(self, name: str) -> Scores:
         """Give how full the nodes would be of *name*: 1 is full; 0 when a node has none of it."""
         known = self._fill.get(name)
         if known is None:
@@ -74,7 +74,7 @@ class Prospect:
 _TIMES = np.arange(1.0, 257.0)
 
 
-Scorer = Callable[[Shape, Prospect], Scores]
+Scorer = Callable[[Shape, ScoringTable], Scores]
 #: At most so many nodes and so many pods per node are weighed up in one go.
 _WIDTH, _DEPTH = 128, 64
 #: So many rows are pooled at first; rows touched later join them, up to twice as many.
@@ -84,10 +84,10 @@ _FURTHER = np.arange(float(_DEPTH))
 _NUDGE = 1e-9
 
 
-class Slots:
+class NodeRanking:
     """The free slots for one shape."""
 
-    def __init__(self, room: TrialRoom, shape: Shape, usable: Mask, scorer: Scorer) -> None:
+    def __init__(self, room: FreeCapacity, shape: Shape, usable: Mask, scorer: Scorer) -> None:
         need = room.need(shape)
         self._room = room
         self._shape = shape
@@ -130,11 +130,11 @@ class Slots:
             return [int(row) for row in rows]
         return self._one_by_one(rows, wanted)
 
-    def best_coming(self) -> int | None:
+    def best_releasing(self) -> int | None:
         """Choose a row whose room suffices once what is being released is free."""
         if not self._room.anything_coming:
             return None
-        room = self._room.idle + self._room.surely_coming
+        room = self._room.idle + self._room.surely_releasing
         fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
         rows = np.flatnonzero(fitting & self.without_clash())
         return int(rows[self._scores(rows).argmax()]) if len(rows) else None
@@ -152,7 +152,7 @@ class Slots:
 
     def fits(self, row: int, *, coming: bool = False) -> bool:
         """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
-        room = self._room.idle[row] + self._room.surely_coming[row]
+        room = self._room.idle[row] + self._room.surely_releasing[row]
         if not coming:
             room = np.minimum(room, self._room.idle[row])
         enough = bool((room[self._asked] >= self._least).all())
@@ -182,8 +182,8 @@ class Slots:
         room = self._room.idle[where]
         if self._room.anything_coming:
             # Room promised beyond what is being released is not idle any more.
-            room = np.minimum(room, room + self._room.surely_coming[where])
-        counts = times(room, self._need)
+            room = np.minimum(room, room + self._room.surely_releasing[where])
+        counts = pods_that_fit(room, self._need)
         if not self._all_usable:
             counts *= self._usable[rows]
         if self._shape.host_ports:
@@ -196,7 +196,7 @@ class Slots:
 
     def _table(self, rows: Rows, depth: int) -> Scores:
         """Score *rows* with one, two, and so on, more pods on them."""
-        return self._scorer(self._shape, Prospect(self._room, self._weight, rows, depth))
+        return self._scorer(self._shape, ScoringTable(self._room, self._weight, rows, depth))
 
     def _slopes(self, rows: Rows) -> Scores:
         """Give by how much every further pod makes each of *rows* a better place for the next."""
@@ -280,7 +280,7 @@ class Slots:
         return not self._shape.host_ports or not self._room.ports.clashing(self._shape)[row]
 
 
-def times(room: Amounts, need: Amounts) -> Amounts:
+def pods_that_fit(room: Amounts, need: Amounts) -> Amounts:
     """Count how often *need* fits into each line of *room*."""
     asked = need.nonzero()[0]
     each = room[..., asked] // need[asked]

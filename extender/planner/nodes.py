@@ -10,23 +10,28 @@ import numpy as np
 from extender.model.node import Amounts, Mask, NodeFacts
 from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
-from extender.planner.extension_points import Opinions
-from extender.planner.free_capacity import TrialRoom
-from extender.planner.node_ranking import Slots, times
+from extender.planner.extension_points import ExtensionPoints
+from extender.planner.free_capacity import FreeCapacity
+from extender.planner.node_ranking import NodeRanking, pods_that_fit
 from extender.planner.policy import Policy
 
 
-class Places:
+class Nodes:
     """Asked by shape; identical pods share the answers."""
 
     def __init__(
-        self, snapshot: Snapshot, ready: Mask, room: TrialRoom, opinions: Opinions, policy: Policy
+        self,
+        snapshot: Snapshot,
+        ready: Mask,
+        room: FreeCapacity,
+        opinions: ExtensionPoints,
+        policy: Policy,
     ) -> None:
         self._snapshot = snapshot
         self._room = room
         self._opinions = opinions
         self._policy = policy
-        self._slots: dict[Shape, Slots] = {}
+        self._slots: dict[Shape, NodeRanking] = {}
         facts = snapshot.nodes.facts
         #: Nodes nobody may use, marked by word.
         closed = {**_foreign(facts), "not ready": ~ready}
@@ -35,12 +40,12 @@ class Places:
             lambda shape: {**closed, **opinions.obstacles(shape, facts)}
         )
 
-    def slots(self, shape: Shape) -> Slots:
+    def ranking(self, shape: Shape) -> NodeRanking:
         """Give the free slots for *shape*."""
         known = self._slots.get(shape)
         if known is None:
             usable, score = self.usable(shape), self._opinions.score
-            known = self._slots[shape] = Slots(self._room, shape, usable, score)
+            known = self._slots[shape] = NodeRanking(self._room, shape, usable, score)
         return known
 
     def count(self, room: Amounts, shape: Shape, rows: Amounts | slice = slice(None)) -> Amounts:
@@ -48,9 +53,9 @@ class Places:
         need, usable = self._room.need(shape), self.usable(shape)[rows]
         if need is None:
             return np.zeros(len(usable), dtype=np.int64)
-        counts = times(room[rows], need)
+        counts = pods_that_fit(room[rows], need)
         if shape.host_ports:
-            counts = np.minimum(counts, self.slots(shape).without_clash()[rows])
+            counts = np.minimum(counts, self.ranking(shape).without_clash()[rows])
         masked: Amounts = np.where(usable, counts, 0)
         return masked
 
@@ -65,7 +70,7 @@ class Places:
             need = self._room.need(shape)
             if need is None:
                 return 0
-            counts = times(table.allocatable, need)[self.usable_at_all(shape)]
+            counts = pods_that_fit(table.allocatable, need)[self.usable_at_all(shape)]
             return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
 
         return table.facts.memo.recall(("slots if empty", self._policy, shape), count)
@@ -78,12 +83,12 @@ class Places:
             need = self._room.need(shape)
             if need is None:
                 return 0
-            shut = np.array([node.is_shut and node.ours for node in table.nodes], dtype=bool)
+            shut = np.array([node.is_closed and node.managed for node in table.nodes], dtype=bool)
             return self._count_among(shape, shut, need)
 
         return table.facts.memo.recall(("slots if opened", self._policy, shape), count)
 
-    def count_if_ours(self, shape: Shape) -> int:
+    def count_if_managed(self, shape: Shape) -> int:
         """Count the pods of *shape* that nodes would take, if empty and open, that are not ours."""
         table, foreign = self._snapshot.nodes, _foreign(self._snapshot.nodes.facts)
         need = self._room.need(shape) if foreign else None
@@ -99,19 +104,19 @@ class Places:
         """Count the pods of *shape* that *some* of the nodes would take, if empty and open."""
         table = self._snapshot.nodes
         barred = self._opinions.obstacles(shape, _opened(table.facts)).values()
-        counts = times(table.allocatable, need)[~np.any([*barred, ~some], axis=0)]
+        counts = pods_that_fit(table.allocatable, need)[~np.any([*barred, ~some], axis=0)]
         return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
 
     def usable(self, shape: Shape) -> Mask:
         """Mark the nodes that *shape* may use now."""
         mask = self.usable_at_all(shape)
-        return mask & ~self.misfits(shape) if shape in self._snapshot.misfits else mask
+        return mask & ~self.rejected(shape) if shape in self._snapshot.rejected_nodes else mask
 
-    def misfits(self, shape: Shape) -> Mask:
+    def rejected(self, shape: Shape) -> Mask:
         """Mark the nodes on which kube-scheduler would not have *shape* a moment ago."""
         facts = self._snapshot.nodes.facts
         mask = np.zeros(len(facts.nodes), dtype=bool)
-        names = self._snapshot.misfits.get(shape, ())
+        names = self._snapshot.rejected_nodes.get(shape, ())
         mask[[facts.index[name] for name in names if name in facts.index]] = True
         return mask
 
@@ -127,7 +132,7 @@ def _foreign(facts: NodeFacts) -> dict[str, Mask]:
     """Mark the nodes that are not ours, if there are any; word by word as `obstacles` does."""
 
     def mark() -> dict[str, Mask]:
-        mask = np.array([not node.ours for node in facts.nodes], dtype=bool)
+        mask = np.array([not node.managed for node in facts.nodes], dtype=bool)
         return {"outside --node-selector": mask} if mask.any() else {}
 
     return facts.memo.recall("foreign", mark)

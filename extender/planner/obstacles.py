@@ -11,7 +11,7 @@ import numpy as np
 from extender.model.budgets import budgets_of
 from extender.model.gang import Gang
 from extender.model.node import Amounts
-from extender.model.pod import SEATED_SET, Shape
+from extender.model.pod import SCHEDULED_SET, Shape
 from extender.model.resources import CPU, MEMORY, PODS, Resources, write_amount
 from extender.planner.plan import Plan
 from extender.planner.session import Session
@@ -26,7 +26,7 @@ _SETS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class NearestNode:
     """A node that may be used but is too full, and what it lacks."""
 
     node: str
@@ -48,7 +48,7 @@ class Shortfall:
     #: What keeps the other nodes out -> how many nodes it keeps out.
     obstacles: Mapping[str, int] = field(default_factory=dict)
     #: The usable nodes that lack least.
-    nearest: tuple[Near, ...] = ()
+    nearest: tuple[NearestNode, ...] = ()
 
 
 def shortfalls(session: Session, plan: Plan, members: Mapping[Shape, int]) -> tuple[Shortfall, ...]:
@@ -65,13 +65,13 @@ def obstacles(
     Where nothing ran, *is_empty*, no host port would be taken and nobody refused.
     """
     places, names = session.places, session.snapshot.nodes.dimensions
-    need = session.room.need(shape)
+    need = session.capacity.need(shape)
     if need is None:
         unknown = ", ".join(name for name in shape.requests if name not in names)
         return {f"without any {unknown}": len(room)}
     found: dict[str, int] = {}
     left = np.ones(len(room), dtype=bool)
-    refused = {} if is_empty else {_REFUSED: places.misfits(shape)}
+    refused = {} if is_empty else {_REFUSED: places.rejected(shape)}
     for word, mask in {**places.obstacles(shape), **refused}.items():
         found[word] = int((mask & left).sum())
         left &= ~mask
@@ -90,12 +90,12 @@ def obstacles(
         found["short of " + " and ".join(lacks)] = int(number)
     found["short of something else"] = int(numbers.sum() - numbers[told].sum())
     if shape.host_ports and not is_empty:
-        clash = left & (short == 0) & ~places.slots(shape).without_clash()
+        clash = left & (short == 0) & ~places.ranking(shape).without_clash()
         found["with a host port taken"] = int(clash.sum())
     return {word: number for word, number in found.items() if number}
 
 
-def barred(session: Session, shape: Shape) -> dict[str, int]:
+def rejected_nodes(session: Session, shape: Shape) -> dict[str, int]:
     """Count every node that would take no pod of *shape* if nothing ran; remembered like slots."""
     table = session.snapshot.nodes
     return table.facts.memo.recall(
@@ -124,11 +124,11 @@ def _room_left(session: Session, plan: Plan) -> Amounts:
     """Give the idle room after what this plan has handed out."""
     table = session.snapshot.nodes
     room: Amounts = table.allocatable - table.used
-    for key, ticket in plan.tickets.items():
+    for key, ticket in plan.placements.items():
         shapes = {pod.uid: pod.shape for pod in session.snapshot.gangs[key].pods}
         for uid, node in ticket.placements.items():
             if node in table.facts.index:
-                room[table.facts.index[node]] -= session.room.row(shapes[uid])
+                room[table.facts.index[node]] -= session.capacity.row(shapes[uid])
     return room
 
 
@@ -145,14 +145,14 @@ def _shortfall(session: Session, room: Amounts, shape: Shape, members: int) -> S
     )
 
 
-def _nearest(session: Session, room: Amounts, shape: Shape) -> tuple[Near, ...]:
+def _nearest(session: Session, room: Amounts, shape: Shape) -> tuple[NearestNode, ...]:
     """Name the nodes that lack least, of those that could be used if they had more room."""
-    need, table = session.room.row(shape), session.snapshot.nodes
+    need, table = session.capacity.row(shape), session.snapshot.nodes
     lacks = np.maximum(need - room, 0)
-    rows = np.flatnonzero(session.places.slots(shape).without_clash() & lacks.any(axis=1))
+    rows = np.flatnonzero(session.places.ranking(shape).without_clash() & lacks.any(axis=1))
     ranks = (lacks[rows] / np.maximum(need, 1)).sum(axis=1)
     return tuple(
-        Near(
+        NearestNode(
             table.nodes[row].name,
             Resources(zip(table.dimensions, lacks[row].tolist(), strict=True)).positive(),
         )
@@ -164,7 +164,7 @@ def _nearest(session: Session, room: Amounts, shape: Shape) -> tuple[Near, ...]:
 _NAMED = 2
 
 
-class Protected:
+class ProtectedPods:
     """Looked up once per cycle, and only when a gang finds no room."""
 
     def __init__(self, session: Session) -> None:
@@ -227,7 +227,7 @@ class Protected:
         if self._counts is None:
             self._counts = {}
             for gang in self._session.snapshot.gangs.values():
-                if gang.seated and gang.queue in self._session.queues:
+                if gang.scheduled and gang.queue in self._session.queues:
                     place = self._counts.setdefault((gang.queue, gang.priority), Counter())
                     place.update(self._reasons(gang))
         return self._counts
@@ -246,7 +246,7 @@ class Protected:
         return gang.memo.recall("budgets", lambda: self._count(gang), about=budgets)
 
     def _count(self, gang: Gang) -> Mapping[str, int]:
-        seated = [pod for pod in gang.pods if pod.status in SEATED_SET]
+        seated = [pod for pod in gang.pods if pod.status in SCHEDULED_SET]
         budgets = self._budgets
         covered = Counter(each for pod in seated for each in budgets.covering(pod))
         return {

@@ -11,10 +11,10 @@ from extender.model.gang import GangKey, Phase
 from extender.model.pod import PodUid
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
-from extender.planner.quota import Stake
+from extender.planner.quota import QueueLimits
 
 
-class Standing(Enum):
+class GangStatus(Enum):
     """Where a gang stands."""
 
     RUNNING = "running"
@@ -30,7 +30,7 @@ class Verdict:
 
     gang: GangKey
     queue: str
-    standing: Standing
+    standing: GangStatus
     reason: Reason
     message: str
     phase: Phase = Phase.PENDING
@@ -40,7 +40,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
+class GangPlacement:
     """An admitted gang's reservation; placing a member elsewhere is a change of the ticket."""
 
     gang: GangKey
@@ -88,27 +88,27 @@ class ShareFigures:
 
     queue: str
     namespace: str
-    at_most: Resources = NOTHING
-    at_least: Resources = NOTHING
+    limit: Resources = NOTHING
+    guarantee: Resources = NOTHING
     allocated: Resources = NOTHING
     requested: Resources = NOTHING
 
 
-class Why(Enum):
+class HoldReason(Enum):
     """Why room stands idle; `{}` is for whom."""
 
     GUARANTEED = "guaranteed to queue {}, which does not lend it"
-    AT_LEAST = "kept for namespace {}, which has at least so much there"
+    NAMESPACE_GUARANTEE = "kept for namespace {}, which has at least so much there"
     STARVING = "kept for gang {}, which has waited long"
-    PROMISED = "promised to gang {} while room is made for it"
-    COMING = "given to members of gang {} that are on their way"
+    RESERVED = "promised to gang {} while room is made for it"
+    RELEASING = "given to members of gang {} that are on their way"
     CORDONED = "on {}, where nobody may start"
 
 
-class Kept(NamedTuple):
+class HeldCapacity(NamedTuple):
     """Room that is kept for somebody, or from everybody."""
 
-    why: Why
+    reason: HoldReason
     #: A queue, a namespace in one, or a gang; or where it is.
     whom: str
     amounts: Resources
@@ -116,10 +116,10 @@ class Kept(NamedTuple):
     @property
     def words(self) -> str:
         """Say for whom and why."""
-        return self.why.value.format(self.whom)
+        return self.reason.value.format(self.whom)
 
 
-class OpenQueue(NamedTuple):
+class DirectAdmission(NamedTuple):
     """How much may start in a queue before the next cycle, by its due; `stakes` limit it too."""
 
     #: While somebody waits for room anywhere, the rest of its weighted part. None: whatever there
@@ -137,25 +137,25 @@ class Plan:
     generation: int = 0
     verdicts: Mapping[GangKey, Verdict] = field(default_factory=dict)
     #: New reservations of this cycle only; older ones are pods with a node in the snapshot.
-    tickets: Mapping[GangKey, Ticket] = field(default_factory=dict)
+    placements: Mapping[GangKey, GangPlacement] = field(default_factory=dict)
     evictions: tuple[Eviction, ...] = ()
     queues: Mapping[str, QueueFigures] = field(default_factory=dict)
     #: Namespaces that have a share of their own in a queue, by the name of that share.
     shares: Mapping[str, ShareFigures] = field(default_factory=dict)
     #: Queues in which something may start without waiting for a cycle.
-    open_queues: Mapping[str, OpenQueue] = field(default_factory=dict)
+    direct_admission: Mapping[str, DirectAdmission] = field(default_factory=dict)
     #: What queues are limited to and guaranteed, with what they used when the snapshot was taken:
     #: this plan's tickets not counted. Empty where the policy limits no queue.
-    stakes: tuple[Stake, ...] = ()
+    limits: tuple[QueueLimits, ...] = ()
     #: What all nodes have together.
     total: Resources = NOTHING
     #: What is free on ready nodes when all tickets are used, and what of it is kept for whom.
-    idle: Resources = NOTHING
-    kept: tuple[Kept, ...] = ()
+    unused: Resources = NOTHING
+    held: tuple[HeldCapacity, ...] = ()
     #: Room kept free on nodes for gangs that wait too long: node name -> amounts.
-    fences: Mapping[str, Resources] = field(default_factory=dict)
+    reservations: Mapping[str, Resources] = field(default_factory=dict)
     #: What those gangs lack there still: whoever leaves such a node leaves it to them first.
-    owed: Mapping[str, Resources] = field(default_factory=dict)
+    reservations_missing: Mapping[str, Resources] = field(default_factory=dict)
     #: Whoever cannot stay longer may be let into room that is kept (`Starvation.backfill_s`).
     brief_s: float = 0.0
 

@@ -18,27 +18,27 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser, quota
-from extender.planner.accounting import Census
+from extender.planner.accounting import Accounting
 from extender.planner.actions import volcano as volcanos
-from extender.planner.actions.allocate import allocate, lend
+from extender.planner.actions.allocate import allocate, borrow
 from extender.planner.actions.backfill import backfill, enqueue
-from extender.planner.actions.reserved import use_meanwhile
+from extender.planner.actions.reserved import use_reserved
 from extender.planner.plan import (
+    DirectAdmission,
     Eviction,
-    Kept,
-    OpenQueue,
+    GangPlacement,
+    HeldCapacity,
+    HoldReason,
     Plan,
     QueueFigures,
     ShareFigures,
-    Ticket,
     Verdict,
-    Why,
 )
 from extender.planner.plugin import View
 from extender.planner.policy import VOLCANO, Policy, Vector
 from extender.planner.quota import upwards
 from extender.planner.session import Session
-from extender.planner.state import QueueUse
+from extender.planner.state import QueueUsage
 from extender.planner.verdicts import Verdicts
 from extender.planner.victims.make_room import preempt, reclaim
 
@@ -46,10 +46,12 @@ from extender.planner.victims.make_room import preempt, reclaim
 _ON_THEIR_WAY = (Status.ALLOCATED, Status.BINDING)
 
 
-def idle(session: Session) -> Resources:
+def unused_capacity(session: Session) -> Resources:
     """Add up what is free on ready nodes, with what may start now counted as used."""
-    started = total(gang.started for gang in session.census.contenders.values() if gang.committed)
-    return (_free(session, session.census.ready_nodes) - started).positive()
+    started = total(
+        gang.started for gang in session.accounting.contenders.values() if gang.committed
+    )
+    return (_free(session, session.accounting.ready_nodes) - started).positive()
 
 
 def _free(session: Session, nodes: Mask) -> Resources:
@@ -58,10 +60,10 @@ def _free(session: Session, nodes: Mask) -> Resources:
     return Resources(zip(table.dimensions, free.tolist(), strict=True))
 
 
-def kept(session: Session) -> tuple[Kept, ...]:
+def held_capacity(session: Session) -> tuple[HeldCapacity, ...]:
     """Say what of the idle room is kept, guarantees first."""
     cordoned = _cordoned(session)
-    free = idle(session) - cordoned.amounts
+    free = unused_capacity(session) - cordoned.amounts
     found = (
         *_guarantees(session, free),
         *_fences(session),
@@ -72,47 +74,57 @@ def kept(session: Session) -> tuple[Kept, ...]:
     return tuple(each for each in found if each.amounts)
 
 
-def _guarantees(session: Session, free: Resources) -> Iterator[Kept]:
-    if not any(stake.least for stake in session.stakes):
+def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
+    if not any(stake.guarantee for stake in session.limits):
         return
     for name, state in sorted(session.queues.items()):
         if state.quota is not None and state.quota.least:
             left = {n: min(a, free.amount(n)) for n, a in state.quota.kept.items()}
-            yield Kept(Why.GUARANTEED, name, Resources(left).positive())
+            yield HeldCapacity(HoldReason.GUARANTEED, name, Resources(left).positive())
         for namespace, share in sorted(state.shares.items()):
             left = {n: min(a, free.amount(n)) for n, a in share.kept.items()}
-            yield Kept(Why.AT_LEAST, share_words(name, namespace), Resources(left).positive())
+            yield HeldCapacity(
+                HoldReason.NAMESPACE_GUARANTEE,
+                share_words(name, namespace),
+                Resources(left).positive(),
+            )
 
 
-def _fences(session: Session) -> Iterator[Kept]:
+def _fences(session: Session) -> Iterator[HeldCapacity]:
     dimensions = session.snapshot.nodes.dimensions
     for key, fences in sorted(session.fenced.items()):
         lines = (Resources(zip(dimensions, f.kept.tolist(), strict=True)) for f in fences)
-        yield Kept(Why.STARVING, key, _plain(total(lines)))
+        yield HeldCapacity(HoldReason.STARVING, key, _plain(total(lines)))
 
 
-def _promised(session: Session) -> Iterator[Kept]:
-    for gang in session.census.contenders.values():
+def _promised(session: Session) -> Iterator[HeldCapacity]:
+    for gang in session.accounting.contenders.values():
         if gang.pipelined:
             given = [*gang.placed[gang.committed :], *gang.pipelined]
-            yield Kept(Why.PROMISED, gang.key, _plain(total(pod.requests for pod, _ in given)))
+            yield HeldCapacity(
+                HoldReason.RESERVED, gang.key, _plain(total(pod.requests for pod, _ in given))
+            )
 
 
-def _coming(session: Session) -> Iterator[Kept]:
-    for gang in session.census.coming:
+def _coming(session: Session) -> Iterator[HeldCapacity]:
+    for gang in session.accounting.coming:
         pods = (pod for status in _ON_THEIR_WAY for pod in gang.by_status.get(status, ()))
-        yield Kept(Why.COMING, gang.key, _plain(total(pod.requests for pod in pods)))
+        yield HeldCapacity(
+            HoldReason.RELEASING, gang.key, _plain(total(pod.requests for pod in pods))
+        )
 
 
-def _cordoned(session: Session) -> Kept:
-    facts, ready = session.snapshot.nodes.facts, session.census.ready_nodes
+def _cordoned(session: Session) -> HeldCapacity:
+    facts, ready = session.snapshot.nodes.facts, session.accounting.ready_nodes
     closed = facts.memo.recall(
         "cordoned", lambda: np.array([node.unschedulable for node in facts.nodes], dtype=bool)
     )
     nodes = closed & ready
     number = int(np.count_nonzero(nodes))
     where = f"{number} cordoned node{'' if number == 1 else 's'}"
-    return Kept(Why.CORDONED, where, _plain(_free(session, nodes)) if number else NOTHING)
+    return HeldCapacity(
+        HoldReason.CORDONED, where, _plain(_free(session, nodes)) if number else NOTHING
+    )
 
 
 def _plain(amounts: Resources) -> Resources:
@@ -134,7 +146,9 @@ _ADMITTING = {"resourcequota"}
 _KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING | _ADMITTING
 
 
-def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str, OpenQueue]:
+def direct_admission(
+    session: View, verdicts: Mapping[GangKey, Verdict]
+) -> dict[str, DirectAdmission]:
     """Name the queues that are open, with what is left of the due of each.
 
     While somebody waits for room anywhere, that is the rest of the queue's weighted part; what it
@@ -145,9 +159,9 @@ def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str,
     if "allocate" not in session.policy.actions or not plugins <= _KEPT:
         return {}
     crowded = {verdict.queue for verdict in verdicts.values() if verdict.reason in _WANTS_ROOM}
-    weights = sum(state.queue.weight for state in session.census.busy.values())
+    weights = sum(state.queue.weight for state in session.accounting.busy.values())
     return {
-        name: OpenQueue(
+        name: DirectAdmission(
             _rest_of_part(session, state, weights) if crowded else None,
             is_quiet=name not in crowded,
         )
@@ -156,10 +170,10 @@ def open_queues(session: View, verdicts: Mapping[GangKey, Verdict]) -> dict[str,
     }
 
 
-def _rest_of_part(session: View, state: QueueUse, weights: int) -> Resources:
+def _rest_of_part(session: View, state: QueueUsage, weights: int) -> Resources:
     """Give what *state* has left of its weighted part, whatever the others leave."""
     part = state.queue.weight / max(weights, 1)
-    counts = session.maths.counts
+    counts = session.arithmetic.counts
     return Resources(
         {
             name: (int(amount * part) if counts(name) else amount) - state.allocated.amount(name)
@@ -192,15 +206,15 @@ def make_plan(
 
     Each action runs inside `around(its name)`, for whoever wants to time it.
     """
-    with closing(Session(Census(snapshot), policy)) as session:
+    with closing(Session(Accounting(snapshot), policy)) as session:
         actions = _VOLCANOS if policy.rules is VOLCANO else _OURS
         lender = _lender(policy)
         for place, name in enumerate(policy.actions):
             with around(name):
                 actions[name](session)
                 if place == lender:
-                    lend(session)
-        use_meanwhile(session)
+                    borrow(session)
+        use_reserved(session)
         return _written_down(session)
 
 
@@ -217,22 +231,22 @@ def _lender(policy: Policy) -> int | None:
 
 
 def _written_down(session: Session) -> Plan:
-    verdicts = _remarked(Verdicts(session).all(), session.census.remarked)
+    verdicts = _remarked(Verdicts(session).all(), session.accounting.remarked)
     fences, owed = _kept_room(session)
     return Plan(
         generation=session.snapshot.generation,
         verdicts=verdicts,
-        tickets=_tickets(session),
+        placements=_tickets(session),
         evictions=_evictions(session),
         queues=_queue_figures(session),
         shares=_share_figures(session),
-        open_queues=open_queues(session, verdicts),
-        stakes=session.stakes,
+        direct_admission=direct_admission(session, verdicts),
+        limits=session.limits,
         total=session.total,
-        idle=idle(session),
-        kept=kept(session),
-        fences=fences,
-        owed=owed,
+        unused=unused_capacity(session),
+        held=held_capacity(session),
+        reservations=fences,
+        reservations_missing=owed,
         brief_s=session.policy.starvation.backfill_s,
     )
 
@@ -245,15 +259,15 @@ def _remarked(verdicts: dict[GangKey, Verdict], gangs: Iterable[Gang]) -> dict[G
     return verdicts
 
 
-def _tickets(session: Session) -> dict[GangKey, Ticket]:
+def _tickets(session: Session) -> dict[GangKey, GangPlacement]:
     nodes = session.snapshot.nodes.nodes
     return {
-        gang.key: Ticket(
+        gang.key: GangPlacement(
             gang=gang.key,
             placements={pod.uid: nodes[row].name for pod, row in gang.placed[: gang.committed]},
             pipelined={pod.uid: nodes[row].name for pod, row in gang.pipelined},
         )
-        for gang in session.census.contenders.values()
+        for gang in session.accounting.contenders.values()
         if gang.committed or gang.pipelined
     }
 
@@ -273,9 +287,9 @@ def _kept_room(session: Session) -> tuple[dict[str, Resources], dict[str, Resour
             owed[name] = owed.get(name, NOTHING) + coming
 
     for fence in chain.from_iterable(session.fenced.values()):
-        keep(fence.row, _amounts(session, fence.kept), _amounts(session, fence.owed))
+        keep(fence.row, _amounts(session, fence.kept), _amounts(session, fence.missing))
     for row, amounts in _pipelined(session).items():
-        coming = amounts.beyond(_amounts(session, session.room.idle[row])).positive()
+        coming = amounts.beyond(_amounts(session, session.capacity.idle[row])).positive()
         keep(row, (amounts - coming).positive(), coming)
     return kept, owed
 
@@ -283,7 +297,7 @@ def _kept_room(session: Session) -> tuple[dict[str, Resources], dict[str, Resour
 def _pipelined(session: Session) -> dict[int, Resources]:
     """Sum up what is promised of each node to those who wait until others have left it."""
     rows: dict[int, Resources] = {}
-    for gang in session.census.contenders.values():
+    for gang in session.accounting.contenders.values():
         for pod, row in gang.pipelined:
             rows[row] = rows.get(row, NOTHING) + pod.requests
     return rows
@@ -305,18 +319,20 @@ def _evictions(session: Session) -> tuple[Eviction, ...]:
             action=departure.action,
             beneficiary=departure.beneficiary.key,
         )
-        for departure in session.room.departures
+        for departure in session.capacity.departures
     )
 
 
 def _queue_figures(session: Session) -> dict[str, QueueFigures]:
     """Draw up the figures of all queues, counting what may start in this cycle as used."""
     started: dict[str, Resources] = {}
-    for gang in session.census.contenders.values():
+    for gang in session.accounting.contenders.values():
         if gang.committed:
             name = gang.queue.name
             started[name] = started.get(name, NOTHING) + gang.started
-    own = {name: used + started.get(name, NOTHING) for name, used in session.census.used.items()}
+    own = {
+        name: used + started.get(name, NOTHING) for name, used in session.accounting.used.items()
+    }
     wanted = {name: queue.requested for name, queue in session.queues.items()}
     with_below, wanted_with_below = _families(session, own), _families(session, wanted)
     return {
@@ -328,7 +344,7 @@ def _queue_figures(session: Session) -> dict[str, QueueFigures]:
 def _share_figures(session: Session) -> dict[str, ShareFigures]:
     """Draw up the figures of all shares, counting what may start in this cycle as used."""
     started: dict[str, Resources] = {}
-    for gang in session.census.contenders.values():
+    for gang in session.accounting.contenders.values():
         if gang.committed and gang.share is not None:
             name = gang.share.name
             started[name] = started.get(name, NOTHING) + gang.started
@@ -336,12 +352,12 @@ def _share_figures(session: Session) -> dict[str, ShareFigures]:
         name: ShareFigures(
             queue=use.share.queue,
             namespace=use.share.namespace,
-            at_most=use.share.most,
-            at_least=use.share.least,
+            limit=use.share.limit,
+            guarantee=use.share.guarantee,
             allocated=use.used + started.get(name, NOTHING),
             requested=use.requested,
         )
-        for name, use in session.census.shares.items()
+        for name, use in session.accounting.shares.items()
     }
 
 
@@ -356,7 +372,7 @@ def _families(session: Session, amounts: Mapping[str, Resources]) -> dict[str, R
 
 
 def _figures(
-    session: Session, queue: QueueUse, own: Resources, family: Resources, wanted: Resources
+    session: Session, queue: QueueUsage, own: Resources, family: Resources, wanted: Resources
 ) -> QueueFigures:
     due = session.opinions.deserved(queue) or {}
     # In a tree of dues a parent's is for its whole family; otherwise it is for its own gangs.
@@ -369,8 +385,8 @@ def _figures(
         own=own,
         requested=wanted,
         borrowed=used.without(PODS).beyond(_whole(due)).positive(),
-        share=session.maths.share(used, due),
-        overused=any(not session.maths.within({name: used.amount(name)}, due) for name in due),
+        share=session.arithmetic.share(used, due),
+        overused=any(not session.arithmetic.within({name: used.amount(name)}, due) for name in due),
     )
 
 

@@ -41,11 +41,11 @@ from typing import ClassVar, Protocol
 from extender.model.pod import Pod
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.planner.accounting import Census
-from extender.planner.free_capacity import Departure, TrialRoom
+from extender.planner.accounting import Accounting
+from extender.planner.free_capacity import FreeCapacity, PlannedEviction
 from extender.planner.policy import Arguments, Arithmetic, Policy, Rules, Vector
-from extender.planner.quota import Stake
-from extender.planner.state import GangState, QueueUse
+from extender.planner.quota import QueueLimits
+from extender.planner.state import GangState, QueueUsage
 
 
 class Vote(Enum):
@@ -60,32 +60,32 @@ class Round(Enum):
     """For whom room is being handed out."""
 
     #: Gangs that keep their queue within its due.
-    DUE = "due"
+    DESERVED = "due"
     #: Gangs whose queue begins below its due, from what is left.
-    REST = "rest"
+    OVERSHOOT = "rest"
     #: Whoever can use what is left then, above the due: it is lent.
-    LENT = "lent"
+    BORROW = "lent"
     #: Gangs for which others may have to leave.
-    CLAIMS = "claims"
+    DEFAULT = "claims"
     #: More important gangs, for which others of their queue may have to leave.
-    SWAPS = "swaps"
+    PREEMPT = "swaps"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class VictimCandidate:
     """A pod that might be asked to leave."""
 
     gang: GangState
     pod: Pod
     row: int
 
-    def leaving(self, action: str, beneficiary: GangState) -> Departure:
+    def leaving(self, action: str, beneficiary: GangState) -> PlannedEviction:
         """Have it asked to leave by *action*, for *beneficiary*."""
-        return Departure(self.gang, self.pod, self.row, action, beneficiary)
+        return PlannedEviction(self.gang, self.pod, self.row, action, beneficiary)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Preemptor:
     """For whom somebody might have to leave: a waiting member and its gang."""
 
     gang: GangState
@@ -96,26 +96,28 @@ class View(Protocol):
     """What a plugin sees of a cycle; all of it is to be read, never changed."""
 
     snapshot: Snapshot
-    census: Census
-    queues: dict[str, QueueUse]
+    accounting: Accounting
+    queues: dict[str, QueueUsage]
     #: What all ready nodes of ours have together.
     total: Resources
     policy: Policy
     rules: Rules
-    maths: Arithmetic
+    arithmetic: Arithmetic
     #: Who would be where by now.
-    room: TrialRoom
+    capacity: FreeCapacity
     #: For whom room is being handed out now.
     round: Round
     #: What the queues could hold at most, and what they use and could start.
     ceilings: Mapping[str, Vector]
-    wishes: Mapping[str, Resources]
+    startable: Mapping[str, Resources]
     #: The part of those wishes that namespaces have which have a share of their own.
-    share_wishes: Mapping[str, Resources]
+    startable_by_share: Mapping[str, Resources]
     #: What queues are limited to and guaranteed, and used when the snapshot was taken.
-    stakes: tuple[Stake, ...]
+    limits: tuple[QueueLimits, ...]
 
-    def in_victim_order(self, claim: Claim, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def in_victim_order(
+        self, claim: Preemptor, candidates: Iterable[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Sort *candidates* so that whoever should leave first comes first."""
 
 
@@ -127,7 +129,7 @@ class Plugin:
     #: The arguments it reads, `x.*` for all that begin with `x.`; None when nobody should check.
     known: ClassVar[tuple[str, ...] | None] = None
     #: Arguments of Volcano's plugin of the same name that have no effect here.
-    without_effect: ClassVar[tuple[str, ...]] = ()
+    ignored_arguments: ClassVar[tuple[str, ...]] = ()
     #: `enableNamespaceOrder` is set, which unlike other switches nobody has on by default.
     orders_namespaces = False
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.model.resources import CPU, MEMORY, PODS
 from extender.text import as_text, shown
 
@@ -67,7 +67,7 @@ class Arithmetic:
 
 
 EXACT = Arithmetic(tolerance=0.0, skips_pods=True)
-VOLCANOS = Arithmetic(tolerance=0.1, skips_pods=False)
+VOLCANO_ARITHMETIC = Arithmetic(tolerance=0.1, skips_pods=False)
 
 
 def excess(left: Vector, right: Vector, asked: Vector) -> list[str]:
@@ -115,12 +115,12 @@ class Rules:
     """
 
     #: Whole numbers, exact, `pods` no dimension of a share; Volcano's are floats with a tolerance.
-    maths: Arithmetic = EXACT
+    arithmetic: Arithmetic = EXACT
     #: A tier that voted and left no victim ends the vote; Volcano starts afresh in the next tier.
     vetoes_are_final: bool = True
     #: The ceilings of ancestors hold, and all queues together leave what is guaranteed to one of
     #: them; Volcano judges every queue alone.
-    promises_hold_together: bool = True
+    reservations_hold_together: bool = True
     #: A gang may carry its queue over its due when nobody within their due can use the room.
     #: Without this, two queues with one gang each of 60 % of the cluster wait for ever, and what
     #: one queue cannot use of its due is lent to nobody.
@@ -128,9 +128,9 @@ class Rules:
     #: A member without requests counts once it has a node, not while it is pending.
     members_need_nodes: bool = True
     #: A gang that has room promised looks for no more until it has its minimum.
-    promised_gangs_wait: bool = True
+    reserved_gangs_wait: bool = True
     #: Pods that are leaving make room for another pod; Volcano counts them against a node's limit.
-    leaving_pods_make_room: bool = True
+    terminating_pods_free_capacity: bool = True
     #: When no plugin has an opinion, a gang with waiting members wants more (as in kube-batch,
     #: whose files know no such opinion); in Volcano nobody then ever reclaims or preempts.
     waiting_is_starving: bool = True
@@ -139,33 +139,33 @@ class Rules:
     only_enqueue_keeps_out: bool = True
     #: A gang of which only a part could be bound is first in line for room: what it has is of no
     #: use without the rest.
-    torn_gangs_are_first: bool = True
+    partial_gangs_are_first: bool = True
     #: A gang without any pod on a node does not run, not even one that needs none.
     running_takes_a_node: bool = True
     #: Only for pods that do not exist yet is a gang kept out of its queue, and what another one
     #: said it needs keeps it out for a minute, then what that one's pods ask for. In Volcano a
     #: PodGroup that creates nothing keeps everybody out for ever.
-    promises_fade: bool = True
+    reservations_fade: bool = True
     #: An ordinary pod for which kube-scheduler made room comes before its equals: the room is kept
     #: for that one, and nobody else is offered it.
-    cleared_room_is_theirs: bool = True
+    freed_capacity_is_reserved: bool = True
 
 
 OURS = Rules()
 VOLCANO = Rules(
-    maths=VOLCANOS,
+    arithmetic=VOLCANO_ARITHMETIC,
     vetoes_are_final=False,
-    promises_hold_together=False,
+    reservations_hold_together=False,
     may_overshoot=False,
     members_need_nodes=False,
-    promised_gangs_wait=False,
-    leaving_pods_make_room=False,
+    reserved_gangs_wait=False,
+    terminating_pods_free_capacity=False,
     waiting_is_starving=False,
     only_enqueue_keeps_out=False,
-    torn_gangs_are_first=False,
+    partial_gangs_are_first=False,
     running_takes_a_node=False,
-    promises_fade=False,
-    cleared_room_is_theirs=False,
+    reservations_fade=False,
+    freed_capacity_is_reserved=False,
 )
 
 
@@ -272,7 +272,7 @@ class Arguments:
 
     def _refuse(self, name: str, kind: str) -> float:
         value = self._values[name]
-        raise BadConfiguration(f"{self._owner}: {name} is {shown(value)}; write {kind}")
+        raise InvalidConfiguration(f"{self._owner}: {name} is {shown(value)}; write {kind}")
 
 
 def seconds(text: str) -> float | None:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from extender import yaml_loader as documents
-from extender.errors import BadConfiguration, BadInput
+from extender.errors import InvalidConfiguration, InvalidInput
 from extender.planner.plugins import registry
 from extender.planner.policy import (
     ACTIONS,
@@ -37,7 +37,7 @@ def with_tiers(document: Any, source: str) -> Any:
     if not isinstance(document, Mapping) or "plugins" not in document:
         return document
     if "tiers" in document:
-        raise BadConfiguration(f"{source}: plugins beside tiers; move them into one")
+        raise InvalidConfiguration(f"{source}: plugins beside tiers; move them into one")
     switches = {key: value for key, value in document.items() if as_text(key).startswith("plugin.")}
     options = [_option(entry, switches) for entry in _row(document["plugins"], source)]
     _check(switches, options, source)
@@ -51,9 +51,9 @@ def _row(written: object, source: str) -> Sequence[Any]:
     if isinstance(written, str):
         written = [name for word in written.split(",") if (name := word.strip())]
     if not isinstance(written, Sequence):
-        raise BadConfiguration(f"{source}: plugins must be a list, found {shown(written)}")
+        raise InvalidConfiguration(f"{source}: plugins must be a list, found {shown(written)}")
     if not written:
-        raise BadConfiguration(f"{source}: plugins is empty; name at least one")
+        raise InvalidConfiguration(f"{source}: plugins is empty; name at least one")
     return written
 
 
@@ -74,7 +74,9 @@ def _check(switches: Mapping[str, Any], options: Sequence[Any], source: str) -> 
     for key in switches:
         if key not in known:
             (near,) = get_close_matches(key, known, n=1, cutoff=0)
-            raise BadConfiguration(f"{source}: unknown key {shown(key)}; did you mean {near!r}?")
+            raise InvalidConfiguration(
+                f"{source}: unknown key {shown(key)}; did you mean {near!r}?"
+            )
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -83,7 +85,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known[:14])}"
 
 
-def strangers(
+def unknown_names(
     written: Iterable[str],
     known: Sequence[str],
     without_effect: Sequence[str],
@@ -103,7 +105,7 @@ def strangers(
             continue
         mend = nearest(name, known) if known else "it takes none"
         if not forgiving:
-            raise BadConfiguration(f"{owner} has no argument {shown(name)}; {mend}")
+            raise InvalidConfiguration(f"{owner} has no argument {shown(name)}; {mend}")
         yield f"{owner} has no argument {shown(name)}, which therefore has no effect; {mend}"
 
 
@@ -166,16 +168,16 @@ _FOREIGN_PLUGINS = (
 def parse(text: str, source: str = "policy") -> Policy:
     """Read a policy file; *source* names it in errors, and there is no other than ours."""
     if len(text) > _LONGEST:
-        raise BadConfiguration(f"{source}: has {len(text)} characters; {_LONGEST} are enough")
+        raise InvalidConfiguration(f"{source}: has {len(text)} characters; {_LONGEST} are enough")
     try:
         return _parse(documents.load(text), source)
-    except BadConfiguration:
+    except InvalidConfiguration:
         raise
-    except BadInput as error:
-        raise BadConfiguration(f"{source}: not YAML: {error}") from error
+    except InvalidInput as error:
+        raise InvalidConfiguration(f"{source}: not YAML: {error}") from error
     except Exception as error:
         # A plugin that is not ours reads its arguments as it likes.
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{source}: cannot be understood ({type(error).__name__}); take out what is unusual"
         ) from error
 
@@ -210,7 +212,7 @@ def _read_actions(written: object, source: str) -> tuple[str, ...]:
     )
     actions = tuple(name for word in words if (name := as_text(word).strip()))
     if not actions:
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{source}: actions is empty; name at least one of {', '.join(ACTIONS)}"
         )
     for name in actions:
@@ -250,7 +252,7 @@ def _read_plugin(written: Any, place: str) -> PluginOption:
 def _check_hierarchy(tiers: Iterable[Sequence[PluginOption]], source: str) -> None:
     used = {option.name: option for tier in tiers for option in tier}
     if "drf" in used and used["drf"].hierarchy and "proportion" in used:
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{source}: drf with enableHierarchy and proportion both divide among queues;"
             " remove one of them"
         )
@@ -266,7 +268,9 @@ def _check_arguments(
             known, foreign = registry.declared(option.name)
             if known is not None:
                 owner = f"{source}: tier {number}: plugin {option.name}"
-                remarks += strangers(option.arguments, known, foreign, owner, forgiving=forgiving)
+                remarks += unknown_names(
+                    option.arguments, known, foreign, owner, forgiving=forgiving
+                )
     return tuple(remarks)
 
 
@@ -283,7 +287,7 @@ def _read_configurations(
         place = f"{place}, {name}"
         values = _arguments(entry.get("arguments"), place)
         known = _ACTION_ARGUMENTS.get(name, ())
-        remarks += strangers(
+        remarks += unknown_names(
             values,
             known,
             _FOREIGN_ARGUMENTS,
@@ -313,7 +317,7 @@ def _is_volcanos(written: object, source: str) -> bool:
     if written is None:
         return False
     if written != "volcano":
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{source}: compatibility is {shown(written)}; the only one is volcano"
         )
     return True
@@ -328,12 +332,12 @@ def _arguments(written: Any, place: str) -> Mapping[str, Any]:
 
 def _check_mapping(written: object, place: str) -> None:
     if not isinstance(written, Mapping):
-        raise BadConfiguration(f"{place}: expected names with values, found {shown(written)}")
+        raise InvalidConfiguration(f"{place}: expected names with values, found {shown(written)}")
 
 
 def _sequence(written: object, place: str, key: str) -> Sequence[Any]:
     if not isinstance(written, Sequence) or isinstance(written, str):
-        raise BadConfiguration(f"{place}: {key} must be a list, found {shown(written)}")
+        raise InvalidConfiguration(f"{place}: {key} must be a list, found {shown(written)}")
     return written
 
 
@@ -341,7 +345,7 @@ def _check_keys(written: Any, known: Sequence[str], place: str) -> None:
     _check_mapping(written, place)
     for key in written:
         if key not in known:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"{place}: unknown key {shown(key)}; {nearest(as_text(key), known)}"
             )
 
@@ -352,10 +356,10 @@ def _check_word(
     if word in known:
         return
     if word in foreign:
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{place}: {kind} {word!r} is Volcano's and has no counterpart here; remove it"
         )
-    raise BadConfiguration(f"{place}: unknown {kind} {shown(word)}; {nearest(word, known)}")
+    raise InvalidConfiguration(f"{place}: unknown {kind} {shown(word)}; {nearest(word, known)}")
 
 
 DEFAULT = parse(DEFAULT_TEXT, "the default policy")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from extender.model.queue import Queue, QueueState, Share, share_words
+from extender.model.queue import NamespaceShare, Queue, QueueState, share_words
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources, write_amount
 from extender.planner.policy import Vector, excess
@@ -145,16 +145,16 @@ def _write(name: str, amount: float) -> str:
 TOP = ""
 
 
-class Stake(NamedTuple):
+class QueueLimits(NamedTuple):
     """What one queue, or one namespace in it, is limited to, is guaranteed and uses."""
 
     name: str
     #: The queue above it, or `TOP`.
     parent: str
     #: At most; what it does not name is not limited.
-    most: Resources = NOTHING
+    ceiling: Resources = NOTHING
     #: At least, used or not.
-    least: Resources = NOTHING
+    guarantee: Resources = NOTHING
     #: By its own gangs; those of namespaces that have a stake of their own count there.
     used: Resources = NOTHING
     #: The namespace whose share of *parent* it is; empty for a queue.
@@ -163,24 +163,24 @@ class Stake(NamedTuple):
     leaving: Resources = NOTHING
 
 
-def stake(queue: Queue, parent: str, used: Resources) -> Stake:
+def queue_limits(queue: Queue, parent: str, used: Resources) -> QueueLimits:
     """Read what *queue* is limited to and guaranteed; a guarantee above its ceiling is cut.
 
     One that it lends is no part of it: nobody has to leave that alone.
     """
     most = stated(queue.capability)
-    return Stake(queue.name, parent, most, queue.reserved.positive().at_most(most), used)
+    return QueueLimits(queue.name, parent, most, queue.reserved.positive().at_most(most), used)
 
 
-def stake_of_share(share: Share, used: Resources) -> Stake:
+def share_limits(share: NamespaceShare, used: Resources) -> QueueLimits:
     """Read what a namespace is limited to and guaranteed in a queue."""
-    least = share.least.at_most(share.most).positive()
-    return Stake(share.name, share.queue, share.most, least, used, share.namespace)
+    least = share.guarantee.at_most(share.limit).positive()
+    return QueueLimits(share.name, share.queue, share.limit, least, used, share.namespace)
 
 
 def using(
-    stakes: Iterable[Stake], queues: Mapping[str, Resources], shares: Mapping[str, Resources]
-) -> list[Stake]:
+    stakes: Iterable[QueueLimits], queues: Mapping[str, Resources], shares: Mapping[str, Resources]
+) -> list[QueueLimits]:
     """Give *stakes* with other amounts in use: *queues* with all their *shares*, and those."""
     stakes = tuple(stakes)
     parts: dict[str, Resources] = {}
@@ -195,7 +195,7 @@ def using(
     ]
 
 
-class Quota:
+class QuotaNode:
     """One queue in the tree, or the share of a namespace; taking is counted all the way up."""
 
     __slots__ = (
@@ -208,11 +208,11 @@ class Quota:
         #: The namespace whose share it is; empty for a queue.
         self.namespace = namespace
         #: Below a queue, those of namespaces.
-        self.shares: list[Quota] = []
+        self.shares: list[QuotaNode] = []
         # Plain dictionaries: they are asked about every pod that is tried.
         self.most = dict(most)
         self.least = dict(least)
-        self.parent: Quota | None = None
+        self.parent: QuotaNode | None = None
         self.held: dict[str, int] = {}
         #: By pods that are being deleted, below it too, as far as it needs room for them; and
         #: what of that is counted above.
@@ -221,7 +221,7 @@ class Quota:
 
     def take(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* here and, beyond what is guaranteed, in every queue above."""
-        quota: Quota | None = self
+        quota: QuotaNode | None = self
         while quota is not None and amounts:
             if quota.least:
                 amounts = quota._move(amounts)
@@ -255,7 +255,7 @@ class Quota:
                 problem = where._reached(self, name, amount) if not times else None
         return most, problem
 
-    def _times(self, name: str, amount: int) -> tuple[int, Quota]:
+    def _times(self, name: str, amount: int) -> tuple[int, QuotaNode]:
         """Count how often *amount* fits under every ceiling from here up, and who allows least.
 
         Where it does not fit at all that is the nearest one, whatever those above it have left.
@@ -263,7 +263,7 @@ class Quota:
         left, scarcest = self._left(name, amount)
         return (UNBOUNDED if left == inf else int(left) // amount), scarcest
 
-    def _left(self, name: str, wanted: int = 0) -> tuple[float, Quota]:
+    def _left(self, name: str, wanted: int = 0) -> tuple[float, QuotaNode]:
         """Give how much more of *name* every ceiling from here up allows, and who allows least.
 
         The first to allow less than *wanted* will do.
@@ -280,14 +280,14 @@ class Quota:
             free += max(0, quota.least.get(name, 0) - quota.held.get(name, 0))
         return least, scarcest
 
-    def blocker(self, asked: Resources) -> Quota | None:
+    def blocker(self, asked: Resources) -> QuotaNode | None:
         """Give the one that has too little left for *asked*, here or above; None when none."""
         places = (self._times(name, amount) for name, amount in asked.items() if amount > 0)
         return next((where for times, where in places if not times), None)
 
     def leave(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* that pods occupy which are being deleted."""
-        quota: Quota | None = self
+        quota: QuotaNode | None = self
         while quota is not None and amounts:
             _add(quota.leaving, amounts)
             amounts = quota._beyond_guarantee(amounts)
@@ -302,7 +302,7 @@ class Quota:
             beyond[name] = max(held + amount, least) - max(held, least)
         return beyond
 
-    def occupied(self, asked: Mapping[str, int], *, is_taken: bool) -> Problem | None:
+    def blocked_by_terminating(self, asked: Mapping[str, int], *, is_taken: bool) -> Problem | None:
         """Say which ceiling *asked* would break until pods that are being deleted are gone.
 
         They count for what starts, not for what waits for their room. *is_taken* when *asked* is
@@ -361,7 +361,7 @@ class Quota:
         ]
         return min(named, default=0)
 
-    def keeps(self, gone: Mapping[str, int]) -> bool:
+    def reserves(self, gone: Mapping[str, int]) -> bool:
         """Ask whether it still holds what it is guaranteed, of what is *gone*, without that."""
         held, least = self.held, self.least
         return all(held.get(n, 0) - a >= least[n] for n, a in gone.items() if a > 0 and n in least)
@@ -394,7 +394,7 @@ class Quota:
         )
         return Problem(Reason.NAMESPACE_AT_MOST, message)
 
-    def _reached(self, claimant: Quota, name: str, asked: int) -> Problem:
+    def _reached(self, claimant: QuotaNode, name: str, asked: int) -> Problem:
         held, most = self.held.get(name, 0), self.most.get(name, 0)
         if self.namespace:
             return self.at_most(name, asked)
@@ -416,9 +416,9 @@ class Quota:
         return Problem(Reason.QUEUE_AT_CAPABILITY, message)
 
 
-def left_of_all(quotas: Iterable[Quota], name: str) -> dict[Quota, float]:
+def left_of_all(quotas: Iterable[QuotaNode], name: str) -> dict[QuotaNode, float]:
     """Give `Quota.left` of all at one moment, each from the one above it: they may be hundreds."""
-    known: dict[Quota, float] = {}
+    known: dict[QuotaNode, float] = {}
     for quota in quotas:
         new = []
         for each in upwards(quota):
@@ -435,23 +435,26 @@ def left_of_all(quotas: Iterable[Quota], name: str) -> dict[Quota, float]:
     return known
 
 
-def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
+def tree(stakes: Iterable[QueueLimits], total: Resources) -> dict[str, QuotaNode]:
     """Build the tree of all queues and of `TOP`, with what they use counted.
 
     A circle of parents ends at the first queue that is met again: it then has no queue above.
     """
     stakes = tuple(stakes)
-    quotas = {each.name: Quota(each.name, each.most, each.least, each.namespace) for each in stakes}
-    guaranteed = {name for each in stakes for name in each.least}
+    quotas = {
+        each.name: QuotaNode(each.name, each.ceiling, each.guarantee, each.namespace)
+        for each in stakes
+    }
+    guaranteed = {name for each in stakes for name in each.guarantee}
     # Of what nobody is guaranteed the nodes themselves are limit enough.
     limits = Resources({name: total.amount(name) for name in guaranteed})
-    top = quotas[TOP] = Quota(TOP, limits, NOTHING)
+    top = quotas[TOP] = QuotaNode(TOP, limits, NOTHING)
     for each in stakes:
         parent = quotas.get(each.parent, top)
         quotas[each.name].parent = top if quotas[each.name] in upwards(parent) else parent
         if each.namespace:
             parent.shares.append(quotas[each.name])
-    _reserve([quotas[each.name] for each in stakes if each.least], top)
+    _reserve([quotas[each.name] for each in stakes if each.guarantee], top)
     for each in stakes:
         quotas[each.name].take(each.used)
     for each in stakes:
@@ -460,7 +463,7 @@ def tree(stakes: Iterable[Stake], total: Resources) -> dict[str, Quota]:
     return quotas
 
 
-def _reserve(guaranteed: list[Quota], top: Quota) -> None:
+def _reserve(guaranteed: list[QuotaNode], top: QuotaNode) -> None:
     """Let those above hold every guarantee before anybody has used any of it.
 
     Those that would break a ceiling above them together are cut, from the top down, so that the

@@ -14,16 +14,16 @@ from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, PODS, Resources
 from extender.planner import startable
-from extender.planner.accounting import Census
-from extender.planner.extension_points import Key, Opinions
-from extender.planner.free_capacity import Fence, TrialRoom
-from extender.planner.nodes import Places
-from extender.planner.plugin import Candidate, Claim, Round
+from extender.planner.accounting import Accounting
+from extender.planner.extension_points import ExtensionPoints, Key
+from extender.planner.free_capacity import BackfillReservation, FreeCapacity
+from extender.planner.nodes import Nodes
+from extender.planner.plugin import Preemptor, Round, VictimCandidate
 from extender.planner.plugins import registry
 from extender.planner.plugins.nodes import Predicates
 from extender.planner.policy import Policy, Vector
-from extender.planner.quota import TOP, Stake, stake, stake_of_share, tree, using
-from extender.planner.state import GangState, QueueUse
+from extender.planner.quota import TOP, QueueLimits, queue_limits, share_limits, tree, using
+from extender.planner.state import GangState, QueueUsage
 
 #: After every number: names without one keep their order of creation.
 _NO_INDEX = (1, 0)
@@ -34,22 +34,22 @@ _LIMITING = {"proportion", "capacity"}
 class Session:
     """The plugins and actions of a policy at work on one snapshot; plugins see a `View` of it."""
 
-    def __init__(self, census: Census, policy: Policy) -> None:
-        self.census = census
+    def __init__(self, census: Accounting, policy: Policy) -> None:
+        self.accounting = census
         self.snapshot = census.snapshot
         self.policy = policy
         self.rules = policy.rules
-        self.maths = policy.rules.maths
-        self.room = TrialRoom(census.snapshot.nodes)
+        self.arithmetic = policy.rules.arithmetic
+        self.capacity = FreeCapacity(census.snapshot.nodes)
         self.total = census.total
         self.queues = census.queues
-        self.round = Round.CLAIMS
+        self.round = Round.DEFAULT
         #: Whether one queue's place among all may change by what another one gets.
         self.queues_interact = policy.is_of_a_tree
         #: What actions work out once and share.
         self.shared: dict[str, object] = {}
         #: Room kept for gangs that wait too long.
-        self.fenced: dict[GangKey, list[Fence]] = {}
+        self.fenced: dict[GangKey, list[BackfillReservation]] = {}
         #: Which of those could start first, and when at the earliest; None if nobody asked.
         self.first_start: tuple[GangKey, float] | None = None
         #: Gangs that were let into such room because they are gone by then, and that are not.
@@ -59,29 +59,31 @@ class Session:
         self.unsearched: set[GangKey] = set()
         #: Whether a pod of a shape asks for nothing but a place (best effort).
         self.is_empty: Callable[[Shape], bool] = cache(
-            lambda shape: policy.rules.maths.is_empty(shape.requests)
+            lambda shape: policy.rules.arithmetic.is_empty(shape.requests)
         )
-        if policy.rules.promises_fade:
-            census.doubt_promises()
+        if policy.rules.reservations_fade:
+            census.recheck_reservations()
         #: What queues are limited to and guaranteed, and used when the snapshot was taken.
-        self.stakes = _stakes(census, policy)
+        self.limits = _stakes(census, policy)
         self._grow_tree()
         self.opinions = self._open_plugins()
-        self.places = Places(census.snapshot, census.ready_nodes, self.room, self.opinions, policy)
+        self.places = Nodes(
+            census.snapshot, census.ready_nodes, self.capacity, self.opinions, policy
+        )
         self.ceilings = self._ceilings()
-        self.wishes, self.share_wishes = self._wishes()
+        self.startable, self.startable_by_share = self._wishes()
         if not policy.rules.members_need_nodes:
             self._count_empty_members()
-        if not policy.rules.leaving_pods_make_room and any(
+        if not policy.rules.terminating_pods_free_capacity and any(
             isinstance(plugin, Predicates) for plugin in self.opinions.barring
         ):
-            self.room.distrust_coming(PODS)
+            self.capacity.exclude_releasing(PODS)
         if "enqueue" not in policy.actions:
             for gang in census.contenders.values():
                 if policy.rules.only_enqueue_keeps_out or gang.gang.group.is_phaseless:
-                    gang.let_in()
+                    gang.enqueue()
 
-    def _open_plugins(self) -> Opinions:
+    def _open_plugins(self) -> ExtensionPoints:
         tiers = [
             [(registry.make(option, option.name, self.rules), option.silenced) for option in tier]
             for tier in self.policy.tiers
@@ -90,60 +92,64 @@ class Session:
             for plugin, _ in tier:
                 plugin.open(self)
         final = self.rules.vetoes_are_final
-        return Opinions(tiers, vetoes_are_final=final, has_shares=bool(self.census.shares))
+        return ExtensionPoints(
+            tiers, vetoes_are_final=final, has_shares=bool(self.accounting.shares)
+        )
 
     def _grow_tree(self) -> None:
         """Give every queue, and every share in one, its place in the tree.
 
         Volcano has no such tree: there it holds what namespaces have, and leaves queues alone.
         """
-        stakes = self.stakes
-        if not self.rules.promises_hold_together:
-            stakes = tuple(s if s.namespace else s._replace(most=NOTHING) for s in stakes)
-            if not self.census.shares:
+        stakes = self.limits
+        if not self.rules.reservations_hold_together:
+            stakes = tuple(s if s.namespace else s._replace(ceiling=NOTHING) for s in stakes)
+            if not self.accounting.shares:
                 return
         quotas = tree(stakes, self.total)
         for state in self.queues.values():
             state.quota = quotas.get(state.name)
-        for name, use in self.census.shares.items():
+        for name, use in self.accounting.shares.items():
             self.queues[use.share.queue].shares[use.share.namespace] = quotas[name]
 
     def _ceilings(self) -> Mapping[str, Vector]:
         """Give what queues could hold, where that is divided by our rules."""
-        if not self.rules.promises_hold_together or not self.stakes:
+        if not self.rules.reservations_hold_together or not self.limits:
             return {}
-        return startable.ceilings(self.stakes, self.total)
+        return startable.ceilings(self.limits, self.total)
 
     def _wishes(self) -> tuple[Mapping[str, Resources], Mapping[str, Resources]]:
         """Add up what queues want, and namespaces of them, where that is divided by our rules."""
         if not self.ceilings:
             return {}, {}
         slots = self.places.count_if_empty
-        return startable.startable(self.census, self.ceilings, self._wish_of, slots)
+        return startable.startable(self.accounting, self.ceilings, self._wish_of, slots)
 
-    def _wish_of(self, gang: GangState) -> startable.Wish | None:
-        if self.opinions.problem_of(gang) is not None:
+    def _wish_of(self, gang: GangState) -> startable.StartableRequest | None:
+        if self.opinions.invalid_reason(gang) is not None:
             return None
 
-        def work_out() -> startable.Wish:
+        def work_out() -> startable.StartableRequest:
             tasks = self.waiting_tasks(gang)
-            return startable.wish(gang.needed(tasks, self.opinions.lacking(gang)), tasks)
+            return startable.startable_request(
+                gang.needed(tasks, self.opinions.missing_members(gang)), tasks
+            )
 
         return gang.gang.memo.recall(("wish", self.policy), work_out)
 
     def _count_empty_members(self) -> None:
-        for gang in self.census.contenders.values():
+        for gang in self.accounting.contenders.values():
             pending = gang.gang.by_status.get(Status.PENDING, ())
             gang.empty = [pod for pod in pending if self.is_empty(pod.shape)]
 
     def gang_key(self, gang: GangState) -> Key:
         """Give the place of *gang* in its queue: total, and the same whatever the input order."""
-        is_first = self.rules.torn_gangs_are_first and gang.key in self.snapshot.cut_short
+        is_first = self.rules.partial_gangs_are_first and gang.key in self.snapshot.partial_gangs
         is_late = not (is_first and gang.ready < gang.min_member)
-        has_no_room = not (self.rules.cleared_room_is_theirs and gang.has_cleared_room)
+        has_no_room = not (self.rules.freed_capacity_is_reserved and gang.has_freed_capacity)
         return (is_late, *self.opinions.gang_order(gang), has_no_room, gang.created, gang.key)
 
-    def queue_key(self, queue: QueueUse) -> Key:
+    def queue_key(self, queue: QueueUsage) -> Key:
         """Give the place of *queue* among all."""
         return (*self.opinions.queue_order(queue), queue.queue.created, queue.name)
 
@@ -156,15 +162,17 @@ class Session:
         """Give the place of *pod* in its gang: priority, index, creation, uid."""
         return (*self.opinions.task_order(pod), _index_of(pod.name), pod.created, pod.uid)
 
-    def in_victim_order(self, claim: Claim, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def in_victim_order(
+        self, claim: Preemptor, candidates: Iterable[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Sort *candidates* so that whoever should leave first comes first."""
         ours, opinions = claim.gang.queue, self.opinions
 
-        def importance(one: Candidate) -> Key:
+        def importance(one: VictimCandidate) -> Key:
             gang = one.gang
             return self.queue_key(gang.queue), opinions.gang_order(gang), self.task_key(one.pod)
 
-        def distance(one: Candidate) -> Key:
+        def distance(one: VictimCandidate) -> Key:
             queue = one.gang.queue
             return opinions.victim_queue_order(queue, ours) if queue is not ours else ()
 
@@ -204,7 +212,7 @@ class Session:
         wants_more = self.rules.waiting_is_starving or gang.gang.group.is_phaseless
         return wants_more and bool(self.waiting_tasks(gang))
 
-    def fits_due(self, gang: GangState, *, only_promises: bool = False) -> bool:
+    def fits_deserved(self, gang: GangState, *, only_promises: bool = False) -> bool:
         """Ask whether what *gang* lost in this cycle would fit into its queue's due again.
 
         With *only_promises*, whether ceilings and guarantees alone would let it come back: who
@@ -213,10 +221,10 @@ class Session:
         if not self.opinions.limit_queues or gang.gang.problem is not None:
             return False  # an invalid gang does not start again
         lost = [pod for pod in gang.gang.pods if pod.uid in gang.evicted]
-        now, self.round = self.round, Round.LENT if only_promises else Round.DUE
-        allowed = self.opinions.allowance(gang, lost[0].shape)
+        now, self.round = self.round, Round.BORROW if only_promises else Round.DESERVED
+        allowed = self.opinions.allowed_pods(gang, lost[0].shape)
         self.round = now
-        least = 1 if gang.firm else min(len(lost), gang.min_member)
+        least = 1 if gang.bound_or_done else min(len(lost), gang.min_member)
         return not isinstance(allowed, Problem) and allowed >= least
 
     def occupied(self, gang: GangState, needs: Resources | None = None) -> Problem | None:
@@ -224,11 +232,11 @@ class Session:
 
         For what it *needs*; else for what the trial under way has given it.
         """
-        if not self.census.leaving or gang.quota is None:
+        if not self.accounting.leaving or gang.quota is None:
             return None
         if needs is None:
-            return gang.quota.occupied(gang.trying, is_taken=True)
-        return gang.quota.occupied(needs, is_taken=False)
+            return gang.quota.blocked_by_terminating(gang.trying, is_taken=True)
+        return gang.quota.blocked_by_terminating(needs, is_taken=False)
 
     def close(self) -> None:
         """Let go of everything, so that nothing is left over for the garbage collector.
@@ -239,7 +247,7 @@ class Session:
         self.__dict__.clear()
 
 
-def _stakes(census: Census, policy: Policy) -> tuple[Stake, ...]:
+def _stakes(census: Accounting, policy: Policy) -> tuple[QueueLimits, ...]:
     """Give the stakes of all queues, none where the policy limits no queue; and all shares.
 
     Volcano knows neither the ceilings of ancestors nor guarantees beyond single queues. What a
@@ -249,19 +257,19 @@ def _stakes(census: Census, policy: Policy) -> tuple[Stake, ...]:
     if not is_limiting and not census.shares:
         return ()
     stakes = [
-        stake(state.queue, state.parent.name if state.parent else TOP, state.allocated)
+        queue_limits(state.queue, state.parent.name if state.parent else TOP, state.allocated)
         for state in census.queues.values()
     ]
-    if not policy.rules.promises_hold_together:
-        stakes = [each._replace(parent=TOP, least=NOTHING) for each in stakes]
+    if not policy.rules.reservations_hold_together:
+        stakes = [each._replace(parent=TOP, guarantee=NOTHING) for each in stakes]
     if not is_limiting:
-        stakes = [each._replace(most=NOTHING, least=NOTHING) for each in stakes]
+        stakes = [each._replace(ceiling=NOTHING, guarantee=NOTHING) for each in stakes]
     if census.shares:
-        stakes += [stake_of_share(use.share, use.used) for use in census.shares.values()]
+        stakes += [share_limits(use.share, use.used) for use in census.shares.values()]
         used = {name: state.allocated for name, state in census.queues.items()}
         of_shares = {name: use.used for name, use in census.shares.items()}
         stakes = using(stakes, used, of_shares)
-    if census.leaving and policy.rules.promises_hold_together:
+    if census.leaving and policy.rules.reservations_hold_together:
         stakes = [s._replace(leaving=census.leaving.get(s.name, NOTHING)) for s in stakes]
     return tuple(stakes)
 
@@ -286,9 +294,9 @@ class Demand:
     pods: list[Pod]
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> Preemptor:
         """Give the claim plugins are asked about: the first of the pods speaks for all."""
-        return Claim(self.gang, self.pods[0])
+        return Preemptor(self.gang, self.pods[0])
 
     @cached_property
     def by_shape(self) -> dict[Shape, list[Pod]]:
@@ -311,17 +319,19 @@ class Demand:
     def is_allowed(self, session: Session) -> bool:
         """Ask whether the gang's queue may take all pods now."""
         for shape, pods in self.by_shape.items():
-            allowed = session.opinions.allowance(self.gang, shape)
+            allowed = session.opinions.allowed_pods(self.gang, shape)
             if isinstance(allowed, Problem) or allowed < len(pods):
                 return False
-        return self.is_uniform or session.opinions.may_take(self.gang, Shape(requests=self.total))
+        return self.is_uniform or session.opinions.may_allocate(
+            self.gang, Shape(requests=self.total)
+        )
 
     def assign(self, session: Session, *, idle: bool = False) -> list[tuple[Pod, int]] | None:
         """Find rows for all pods in room that is idle or coming; None when there is not enough.
 
         With *idle*, room that is only coming does not count.
         """
-        idle_room, coming = session.room.idle, session.room.coming
+        idle_room, coming = session.capacity.idle, session.capacity.coming
         room = idle_room + (np.minimum(coming, 0) if idle else coming)
         found: list[tuple[Pod, int]] = []
         for shape, pods in self.by_shape.items():
@@ -332,7 +342,7 @@ class Demand:
             spread = np.repeat(rows, counts[rows])[: len(pods)]
             if len(spread) < len(pods):
                 return None
-            np.subtract.at(room, spread, session.room.row(shape))
+            np.subtract.at(room, spread, session.capacity.row(shape))
             found.extend(zip(pods, spread.tolist(), strict=True))
         return found
 
@@ -340,5 +350,5 @@ class Demand:
 def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None = None) -> list[Pod]:
     """Choose the waiting members that bring *gang* to its minimum, roles that lack some first."""
     tasks = session.waiting_tasks(gang) if tasks is None else tasks
-    lacking = session.opinions.lacking(gang) - len(gang.pipelined)
+    lacking = session.opinions.missing_members(gang) - len(gang.pipelined)
     return gang.needed(tasks, lacking)

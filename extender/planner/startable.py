@@ -15,12 +15,12 @@ from extender.model.pod import Pod, Shape
 from extender.model.queue import share_name
 from extender.model.resources import NOTHING, Resources
 from extender.planner import accounting, quota, quota as limits
-from extender.planner.accounting import Census
+from extender.planner.accounting import Accounting
 from extender.planner.policy import Vector, excess
 from extender.planner.state import GangState
 
 
-class Wish(NamedTuple):
+class StartableRequest(NamedTuple):
     """What one gang waits for."""
 
     #: The members that bring it to its minimum, by shape, and what they ask for together.
@@ -30,7 +30,7 @@ class Wish(NamedTuple):
     waiting: Mapping[Shape, int]
     all_of_it: Resources
 
-    def under(self, most: Vector, slots: Callable[[Shape], int]) -> Resources:
+    def limited_by(self, most: Vector, slots: Callable[[Shape], int]) -> Resources:
         """Add up what its members ask for, those left out that no node or no ceiling would take."""
         fitting = {
             shape: count
@@ -40,13 +40,13 @@ class Wish(NamedTuple):
         return self.all_of_it if len(fitting) == len(self.waiting) else _total(fitting)
 
 
-def wish(needed: Sequence[Pod], waiting: Sequence[Pod]) -> Wish:
+def startable_request(needed: Sequence[Pod], waiting: Sequence[Pod]) -> StartableRequest:
     """Count what *waiting* members ask for, *needed* ones apart."""
     least, rest = Counter(pod.shape for pod in needed), Counter(pod.shape for pod in waiting)
-    return Wish(least, _total(least), rest, _total(rest))
+    return StartableRequest(least, _total(least), rest, _total(rest))
 
 
-def ceilings(stakes: Sequence[quota.Stake], total: Resources) -> dict[str, Vector]:
+def ceilings(stakes: Sequence[quota.QueueLimits], total: Resources) -> dict[str, Vector]:
     """Give what every queue could hold if all others were empty.
 
     That is by its own ceiling, by those above it, and by what is kept for others. What is kept for
@@ -55,7 +55,7 @@ def ceilings(stakes: Sequence[quota.Stake], total: Resources) -> dict[str, Vecto
     empty = quota.tree((each._replace(used=NOTHING) for each in stakes), total)
     kept: dict[str, Resources] = {}
     for each in stakes:
-        if each.namespace and each.least:
+        if each.namespace and each.guarantee:
             least = Resources(empty[each.name].least)
             kept[each.parent] = kept.get(each.parent, NOTHING) + least
     left = {name: quota.left_of_all(empty.values(), name) for name in total}
@@ -69,9 +69,9 @@ def ceilings(stakes: Sequence[quota.Stake], total: Resources) -> dict[str, Vecto
 
 
 def startable(
-    census: Census,
+    census: Accounting,
     ceilings: Mapping[str, Vector],
-    wish_of: Callable[[GangState], Wish | None],
+    wish_of: Callable[[GangState], StartableRequest | None],
     slots: Callable[[Shape], int],
 ) -> tuple[dict[str, Resources], dict[str, Resources]]:
     """Add up, for every queue that has gangs, what they use and what could start of the rest.
@@ -95,7 +95,7 @@ def startable(
         most = ceilings[queue.name if share is None else share.name]
         if found is not None and _fits(found, gang, most, slots):
             counted = wishes[queue.name] if share is None else shares[share.name]
-            found.under(most, slots).add_to(counted)
+            found.limited_by(most, slots).add_to(counted)
     for name, wanted in _of_crowds(census, ceilings, shares).items():
         wanted.add_to(shares[name] if name in shares else wishes[name])
     held = {}
@@ -111,7 +111,7 @@ def startable(
 
 
 def _of_crowds(
-    census: Census, ceilings: Mapping[str, Vector], shares: Container[str]
+    census: Accounting, ceilings: Mapping[str, Vector], shares: Container[str]
 ) -> dict[str, Resources]:
     """Add up what gangs without a turn want, no more than their queue or share may hold.
 
@@ -131,7 +131,9 @@ def _of_crowds(
     }
 
 
-def _fits(found: Wish, gang: GangState, most: Vector, slots: Callable[[Shape], int]) -> bool:
+def _fits(
+    found: StartableRequest, gang: GangState, most: Vector, slots: Callable[[Shape], int]
+) -> bool:
     """Ask whether a gang could start if nothing else ran, in the cluster or in its queue."""
     if any(slots(shape) < count for shape, count in found.least.items()):
         return False

@@ -24,8 +24,8 @@ from extender.model.node import Amounts
 from extender.model.pod import Shape
 from extender.model.resources import total
 from extender.planner.capacity_forecast import seats
-from extender.planner.free_capacity import PortRows
-from extender.planner.node_ranking import times
+from extender.planner.free_capacity import PortUsage
+from extender.planner.node_ranking import pods_that_fit
 from extender.planner.plugin import Round
 from extender.planner.policy import Starvation
 from extender.planner.session import Demand, Session, needed_pods
@@ -45,14 +45,14 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     another by rule would lose its room again to the one ahead. But who is ahead and could do
     nothing with room is in nobody's way.
     """
-    if not any(is_starving_long(session, gang) for gang in gangs):
+    if not any(has_starved_long(session, gang) for gang in gangs):
         return []
-    has_shares = bool(session.census.shares)
+    has_shares = bool(session.accounting.shares)
     asking = [
         gang
         for gang in gangs
-        if session.opinions.lacking(gang)
-        and session.census.may_claim(gang.gang)
+        if session.opinions.missing_members(gang)
+        and session.accounting.may_claim(gang.gang)
         and not (has_shares and _is_kept_out(session, gang))
     ]
     heads: dict[str, GangState] = {}
@@ -64,7 +64,7 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     aged = [
         gang
         for gang in helped
-        if gang.queue.queue.priority == highest and is_starving_long(session, gang)
+        if gang.queue.queue.priority == highest and has_starved_long(session, gang)
     ]
     return sorted(aged, key=lambda gang: (complete_since(gang), gang.key))
 
@@ -75,10 +75,12 @@ def starving_gangs(session: Session) -> list[list[GangState]]:
     Who could do nothing with room comes after whoever waited long and could.
     """
     by_queue: dict[str, list[GangState]] = {}
-    for gang in session.census.contenders.values():
+    for gang in session.accounting.contenders.values():
         if gang.is_pending or not gang.gang.waiting or not session.is_starving(gang):
             continue
-        if session.opinions.problem_of(gang) is None and session.census.may_claim(gang.gang):
+        if session.opinions.invalid_reason(gang) is None and session.accounting.may_claim(
+            gang.gang
+        ):
             by_queue.setdefault(gang.queue.name, []).append(gang)
     for _, gangs in sorted(by_queue.items()):
         gangs.sort(key=session.gang_key)
@@ -91,7 +93,7 @@ def starving_gangs(session: Session) -> list[list[GangState]]:
 
 def is_first(session: Session, gang: GangState) -> bool:
     """Ask whether *gang*, the first of its queue, waited so long that others let it go ahead."""
-    is_long = is_starving_long(session, gang) and not _is_kept_out(session, gang)
+    is_long = has_starved_long(session, gang) and not _is_kept_out(session, gang)
     return is_long and _could_be_seated(session, gang)
 
 
@@ -100,12 +102,12 @@ def _is_kept_out(session: Session, gang: GangState) -> bool:
     if gang.share is None:
         return False
     needs = total(pod.requests for pod in needed_pods(session, gang))
-    return session.opinions.is_kept_out(gang, needs)
+    return session.opinions.exceeds_share(gang, needs)
 
 
 def _waits_in_vain(session: Session, gang: GangState) -> bool:
     """Ask whether *gang* has waited long for what no node could ever give it."""
-    return is_starving_long(session, gang) and not _could_be_seated(session, gang)
+    return has_starved_long(session, gang) and not _could_be_seated(session, gang)
 
 
 def _could_be_seated(session: Session, gang: GangState) -> bool:
@@ -158,7 +160,7 @@ class _InTheEnd:
 
         One after the other each shape is given all its places, or there are too few.
         """
-        room, ports = self._room.copy(), PortRows(self._portless)
+        room, ports = self._room.copy(), PortUsage(self._portless)
         wanted = sum((self._count(room, shape) > 0).astype(np.intp) for shape, _ in groups)
         for shape, number in groups:
             wanted -= self._count(self._room, shape) > 0
@@ -170,16 +172,16 @@ class _InTheEnd:
             spread = np.repeat(rows, counts[rows])[:number]
             if len(spread) < number:
                 return False
-            np.subtract.at(room, spread, self._session.room.row(shape))
-            ports.promise(shape, spread.tolist())
+            np.subtract.at(room, spread, self._session.capacity.row(shape))
+            ports.reserve(shape, spread.tolist())
         return True
 
     def _count(self, room: Amounts, shape: Shape) -> Amounts:
         """Count the pods of *shape* on every node; a host port is free once there."""
-        need = self._session.room.need(shape)
+        need = self._session.capacity.need(shape)
         if need is None:
             return np.zeros(len(room), dtype=np.int64)
-        counts = times(room, need)
+        counts = pods_that_fit(room, need)
         masked: Amounts = np.where(
             self._session.places.usable(shape),
             np.minimum(counts, 1) if shape.host_ports else counts,
@@ -204,15 +206,15 @@ def may_be_preferred(session: Session, demand: Demand) -> bool:
     """
     if not demand.is_allowed(session):
         return False
-    if session.round is Round.REST:
+    if session.round is Round.OVERSHOOT:
         return True
     return session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
 
 
-def is_starving_long(session: Session, gang: GangState) -> bool:
+def has_starved_long(session: Session, gang: GangState) -> bool:
     """Ask whether *gang* lacks members and has waited long enough to have room kept."""
     patience = session.policy.starvation
-    if not patience.after_s or not session.opinions.lacking(gang):
+    if not patience.after_s or not session.opinions.missing_members(gang):
         return False
     return is_due(session.snapshot.now - complete_since(gang), patience)
 
@@ -234,28 +236,28 @@ def is_due(age_s: float, patience: Starvation) -> bool:
     return beyond >= 0 and beyond % (patience.after_s + patience.hold_s) < patience.hold_s
 
 
-def fence(session: Session, demand: Demand) -> bool:
+def reserve_for_starving(session: Session, demand: Demand) -> bool:
     """Keep room for *demand* on nodes that could hold it; False when no nodes could."""
     places = _places(session, demand)
     if places is None:
         return False
     session.fenced[demand.gang.key] = [
-        session.room.fence(row, amounts) for row, amounts in sorted(places.items())
+        session.capacity.reservation(row, amounts) for row, amounts in sorted(places.items())
     ]
     return True
 
 
 @contextmanager
-def without_its_fence(session: Session, gang: GangState) -> Iterator[None]:
+def without_its_reservation(session: Session, gang: GangState) -> Iterator[None]:
     """Let *gang* use the room kept for it; what it does not take is kept again."""
     fences = session.fenced.pop(gang.key, [])
     for each in fences:
-        session.room.take_down(each)
+        session.capacity.release(each)
     yield
-    if fences and session.opinions.lacking(gang) > len(gang.pipelined):
+    if fences and session.opinions.missing_members(gang) > len(gang.pipelined):
         session.fenced[gang.key] = fences
         for each in fences:
-            session.room.put_up(each)
+            session.capacity.hold(each)
 
 
 def _places(session: Session, demand: Demand) -> dict[int, Amounts] | None:
@@ -265,10 +267,10 @@ def _places(session: Session, demand: Demand) -> dict[int, Amounts] | None:
     """
     stays, brief = seats(session)
     room = session.snapshot.nodes.allocatable - stays
-    soon = session.room.idle + brief
+    soon = session.capacity.idle + brief
     places: dict[int, Amounts] = {}
     for shape, pods in demand.by_shape.items():
-        need, left = session.room.row(shape), len(pods)
+        need, left = session.capacity.row(shape), len(pods)
         in_the_end = session.places.count(room, shape)
         now = np.minimum(session.places.count(soon, shape), in_the_end)
         for row in np.lexsort((-in_the_end, -now)).tolist():

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, Phase
 from extender.model.pod import READY_SET, Pod, PodUid
-from extender.model.queue import Queue, Share
+from extender.model.queue import NamespaceShare, Queue
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources, total
 from extender.planner.policy import Vector
-from extender.planner.quota import Quota, upwards
+from extender.planner.quota import QuotaNode, upwards
 
 
 @dataclass(slots=True, eq=False)
-class QueueUse:
+class QueueUsage:
     """A queue with what its gangs use and want."""
 
     queue: Queue
-    parent: QueueUse | None = None
+    parent: QueueUsage | None = None
     allocated: Resources = NOTHING
     #: What the queues below it use.
-    of_children: Resources = NOTHING
+    allocated_by_children: Resources = NOTHING
     requested: Resources = NOTHING
     #: Promised to gangs that were let in but do not run yet.
     inqueue: Resources = NOTHING
@@ -32,9 +32,9 @@ class QueueUse:
     #: What its own gangs used when they began to replace each other.
     before: Resources = NOTHING
     #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
-    quota: Quota | None = None
+    quota: QuotaNode | None = None
     #: Below it, the places of namespaces that have a share of their own; mostly empty.
-    shares: dict[str, Quota] = field(default_factory=dict)
+    shares: dict[str, QuotaNode] = field(default_factory=dict)
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class QueueUse:
         if quota is not None:
             quota.take(amounts)
         for line in upwards(self.parent):
-            line.of_children = line.of_children + amounts
+            line.allocated_by_children = line.allocated_by_children + amounts
 
     @property
     def guarantee(self) -> Resources:
@@ -57,14 +57,14 @@ class QueueUse:
         of_shares = total(Resources(share.least) for share in self.shares.values())
         return self.queue.guarantee.at_least(of_shares)
 
-    def rank_over(self, other: QueueUse) -> str:
+    def rank_over(self, other: QueueUsage) -> str:
         """Name both priorities; empty when they are the same."""
         ours, theirs = self.queue.priority, other.queue.priority
         if ours == theirs:
             return ""
         return f"queue {self.name} has priority {ours}, {other.name} {theirs}"
 
-    def swaps(self, due: Vector, gang: GangState, asked: Resources) -> Vector:
+    def preemption_limit(self, due: Vector, gang: GangState, asked: Resources) -> Vector:
         """Give the due; or what it used before, if it keeps as much as its due without *gang*.
 
         Below its due others of the queue could start before *gang*, in the room it was given.
@@ -77,14 +77,18 @@ class QueueUse:
     @property
     def with_children(self) -> Resources:
         """Give what it uses together with all queues below it."""
-        return self.allocated + self.of_children if self.of_children else self.allocated
+        return (
+            self.allocated + self.allocated_by_children
+            if self.allocated_by_children
+            else self.allocated
+        )
 
 
 @dataclass(slots=True, eq=False)
-class ShareUse:
+class ShareUsage:
     """What a namespace has of a queue, with what its gangs there use and want."""
 
-    share: Share
+    share: NamespaceShare
     #: Used when the snapshot was taken.
     used: Resources = NOTHING
     requested: Resources = NOTHING
@@ -104,7 +108,7 @@ class GangState:
         "trying",
     )  # fmt: skip
 
-    def __init__(self, gang: Gang, queue: QueueUse) -> None:
+    def __init__(self, gang: Gang, queue: QueueUsage) -> None:
         group = gang.group
         self.gang = gang
         self.key = group.key
@@ -137,12 +141,12 @@ class GangState:
             self.ready_by_role = Counter(ready)
 
     @property
-    def quota(self) -> Quota | None:
+    def quota(self) -> QuotaNode | None:
         """The place in the tree where what it uses counts; None where nobody limits queues."""
         return self.share or self.queue.quota
 
     @property
-    def share(self) -> Quota | None:
+    def share(self) -> QuotaNode | None:
         """That place, if it is a share of its namespace."""
         return self.queue.shares.get(self.gang.group.namespace) if self.queue.shares else None
 
@@ -152,15 +156,15 @@ class GangState:
         return self.gang.group.created
 
     @property
-    def has_cleared_room(self) -> bool:
+    def has_freed_capacity(self) -> bool:
         """Is an ordinary pod that waits where kube-scheduler made room for it."""
         waiting = self.gang.waiting
         return not self.gang.group.dialect and bool(waiting) and bool(waiting[0].nominated)
 
     @property
-    def firm(self) -> int:
+    def bound_or_done(self) -> int:
         """Count the ready members that depend on no promise: on a node for all to see, or done."""
-        return self.gang.firm - len(self.evicted)
+        return self.gang.bound_or_done - len(self.evicted)
 
     @property
     def is_pending(self) -> bool:
@@ -194,7 +198,7 @@ class GangState:
                 others.append(pod)
         return chosen + others[: max(0, lacking - len(chosen))]
 
-    def let_in(self) -> None:
+    def enqueue(self) -> None:
         """Let it into its queue, if it is not there yet."""
         if self.is_pending:
             self.phase = Phase.INQUEUE

@@ -11,16 +11,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from extender.durations import clock, told
-from extender.model.gang import UNTOLD, Gang, GangKey, Phase
+from extender.durations import clock, format_duration
+from extender.model.gang import UNSPECIFIED, Gang, GangKey, Phase
 from extender.model.node import Amounts
-from extender.model.pod import FINISHED_SET, SEATED_SET, Shape, Status
+from extender.model.pod import FINISHED_SET, SCHEDULED_SET, Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources, total, write_amount
 from extender.planner import accounting
 from extender.planner.capacity_forecast import most_s
-from extender.planner.obstacles import Protected, amounts, barred, in_words, obstacles
-from extender.planner.plan import Standing, Verdict
+from extender.planner.obstacles import ProtectedPods, amounts, in_words, obstacles, rejected_nodes
+from extender.planner.plan import GangStatus, Verdict
 from extender.planner.plugins.gangs import missing_members
 from extender.planner.policy import Rules
 from extender.planner.quota import TOP, stated, too_much
@@ -28,7 +28,7 @@ from extender.planner.session import Session, needed_pods
 from extender.planner.state import GangState
 
 
-def why_let_in(session: Session, gang: GangState) -> str:
+def admitted_message(session: Session, gang: GangState) -> str:
     """Say why *gang* was given room that is kept for another; empty when it was not."""
     if session.first_start is None or gang.key not in session.let_in_meanwhile:
         return ""
@@ -36,19 +36,19 @@ def why_let_in(session: Session, gang: GangState) -> str:
     return f"; it ends before {key} can start, about {clock(at, session.snapshot.now)}"
 
 
-def why_kept_out(session: Session, gang: GangState) -> str:
+def exceeds_share_message(session: Session, gang: GangState) -> str:
     """Say why *gang* may not use it meanwhile; empty where that is not the point."""
     longest_s, most = session.policy.starvation.backfill_s, most_s(gang.gang.waiting)
     if not longest_s:
         return ""
     if most > longest_s:
-        this = f", this one in {told(most)}" if isfinite(most) else ""
-        rule = f"gangs that activeDeadlineSeconds ends within {told(longest_s)}"
+        this = f", this one in {format_duration(most)}" if isfinite(most) else ""
+        rule = f"gangs that activeDeadlineSeconds ends within {format_duration(longest_s)}"
         return f"; only {rule} may use it meanwhile{this}"
     if session.first_start is None:
         return ""
     (key, at), now = session.first_start, session.snapshot.now
-    waits = session.census.contenders.get(key)
+    waits = session.accounting.contenders.get(key)
     if at <= now and waits and any(pod.shape.host_ports for pod in waits.gang.waiting):
         return f"; {key} could start at any moment: when host ports become free is not foreseen"
     if at <= now:
@@ -76,23 +76,23 @@ class Verdicts:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        table, idle = session.snapshot.nodes, session.room.idle
+        table, idle = session.snapshot.nodes, session.capacity.idle
         #: Slots for a shape before this cycle decided anything, and what is left.
         self._free_before = cache(partial(_free, session, table.allocatable - table.used))
         self._free_now = cache(partial(_free, session, idle))
         self._obstacles = cache(lambda shape: in_words(obstacles(session, idle, shape)))
-        self._protected = Protected(session)
+        self._protected = ProtectedPods(session)
         self._remembered = ("verdict", session.policy)
         #: Who may start in this cycle, in the order of their keys, in room that anybody could have.
         self._went_first = dict.fromkeys(
             gang.key
-            for gang in session.census.contenders.values()
+            for gang in session.accounting.contenders.values()
             if gang.committed and gang.key not in session.let_in_meanwhile
         )
 
     def all(self) -> dict[GangKey, Verdict]:
         """Write the verdict of every gang, in the order of their keys."""
-        contenders = self._session.census.contenders
+        contenders = self._session.accounting.contenders
         return {
             key: self._verdict(gang, state, self._reason(state))
             if (state := contenders.get(key)) is not None
@@ -102,10 +102,10 @@ class Verdicts:
 
     def _of_bystander(self, gang: Gang) -> Verdict:
         """Judge a gang this cycle had nothing to decide for; remembered until it changes."""
-        if gang.key in self._session.census.hushed:
+        if gang.key in self._session.accounting.hushed:
             return self._verdict(gang, None, self._why_not_considered(gang))
         total = self._session.total
-        if gang.key in self._session.census.behind:
+        if gang.key in self._session.accounting.behind:
             return gang.memo.recall(
                 ("verdict in a crowd", self._session.policy),
                 lambda: self._verdict(gang, None, self._why_behind(gang)),
@@ -136,7 +136,7 @@ class Verdicts:
             return Problem(Reason.ADMITTED, f"{gang.ready} members have nodes and may start")
         if gang.is_exempt:
             return _exempt(gang)
-        silent = self._session.census.hushed.get(gang.key)
+        silent = self._session.accounting.hushed.get(gang.key)
         if silent is not None:
             message = silent.complaint(self._session.snapshot.now)
             return Problem(Reason.SCHEDULER_SILENT, message)
@@ -151,8 +151,8 @@ class Verdicts:
         problem = self._why_not_considered(gang)
         if gang.placeholders or problem.reason in (Reason.RUNNING, Reason.ADMITTED):
             return problem
-        state = self._session.census.state(gang.key)
-        incomplete = self._session.opinions.problem_of(state) if state is not None else None
+        state = self._session.accounting.state(gang.key)
+        incomplete = self._session.opinions.invalid_reason(state) if state is not None else None
         return incomplete or _in_a_crowd(gang)
 
     def _reason(self, gang: GangState) -> Problem:
@@ -168,18 +168,18 @@ class Verdicts:
             return gang.blocked or _incomplete(gang.gang)
         if gang.pipelined and self._somebody_leaves(gang):
             return Problem(Reason.WAITING_FOR_VICTIMS, self._victims(gang))
-        incomplete = self._session.opinions.problem_of(gang)
+        incomplete = self._session.opinions.invalid_reason(gang)
         if incomplete is not None:
             kept_out = gang.blocked
             if kept_out is not None and kept_out.reason is Reason.NOT_ENQUEUED:
                 return kept_out  # what it lacks may not even come before it is let in
             return incomplete
-        if gang.key in self._session.census.visitors:
+        if gang.key in self._session.accounting.visitors:
             return _in_a_crowd(gang.gang)  # the same as before and after its turn
         return self._never(gang) or self._kept(gang) or self._limit(gang) or self._no_room(gang)
 
     def _admitted(self, gang: GangState) -> str:
-        meanwhile = why_let_in(self._session, gang)
+        meanwhile = admitted_message(self._session, gang)
         if gang.ready == 1:
             return f"its member has a node{meanwhile}"
         new = f"{gang.committed} of them now" if gang.committed < gang.ready else "all of them now"
@@ -194,12 +194,12 @@ class Verdicts:
     def _vacated(self) -> set[int]:
         """Rows that somebody leaves, or is asked to."""
         releasing = self._session.snapshot.nodes.releasing.any(axis=1)
-        rows = {departure.row for departure in self._session.room.departures}
+        rows = {departure.row for departure in self._session.capacity.departures}
         return rows.union(np.flatnonzero(releasing).tolist())
 
     def _victims(self, gang: GangState) -> str:
         """Say for whom it waits: those this cycle asks to leave, or those on their way."""
-        leaving = [d for d in self._session.room.departures if d.beneficiary is gang]
+        leaving = [d for d in self._session.capacity.departures if d.beneficiary is gang]
         nodes = {self._session.snapshot.nodes.nodes[row].name for _, row in gang.pipelined}
         where = _some(sorted(nodes), "nodes")
         count = len(gang.pipelined)
@@ -215,7 +215,7 @@ class Verdicts:
             most = self._session.places.count_if_empty(shape)
             if most < wanted:
                 has = f"the empty cluster has {_count(most, 'such slot')}"
-                has += in_words(barred(self._session, shape))
+                has += in_words(rejected_nodes(self._session, shape))
                 reason = self._why_never(shape, wanted - most)
                 return Problem(reason, f"{_needs({shape: wanted})}; {has}")
         return None
@@ -225,7 +225,7 @@ class Verdicts:
         opened = self._session.places.count_if_opened(shape)
         if opened >= lacking:
             return Reason.NOT_ENOUGH_ROOM
-        others = self._session.places.count_if_ours(shape)
+        others = self._session.places.count_if_managed(shape)
         is_elsewhere = others > 0 and opened + others >= lacking
         return Reason.NODE_NOT_OURS if is_elsewhere else Reason.EXCEEDS_CLUSTER
 
@@ -241,7 +241,7 @@ class Verdicts:
         needs = total(shape.requests * number for shape, number in wanted.items())
         # What was noticed while members were being placed counted those as used.
         reached = gang.quota.how_many(needs)[1] if gang.quota is not None else None
-        if reached is None and not self._session.rules.promises_hold_together:
+        if reached is None and not self._session.rules.reservations_hold_together:
             most = dict.fromkeys(needs, inf) | dict(stated(queue.queue.capability))
             reached = too_much(queue.name, used_by_others, most, needs)
         is_full = reached is not None and self._is_merely_full(gang, needs)
@@ -314,7 +314,9 @@ class Verdicts:
         kept = sorted(self._session.fenced)
         if not kept:
             return ""
-        return f": room is kept for {_some(kept, 'gangs')}{why_kept_out(self._session, gang)}"
+        return (
+            f": room is kept for {_some(kept, 'gangs')}{exceeds_share_message(self._session, gang)}"
+        )
 
     def _wanted(self, gang: GangState) -> Counter[Shape]:
         needed = needed_pods(self._session, gang) or gang.gang.waiting[:1]
@@ -326,7 +328,7 @@ class Verdicts:
         ready = state.ready if state else gang.ready
         short = is_unschedulable(gang, ready + (len(state.empty) if state else 0))
         after = phase_after(gang, phase, self._session.rules, unschedulable=short)
-        if after is Phase.UNKNOWN and phase in UNTOLD and self._was_cut_short(gang.key):
+        if after is Phase.UNKNOWN and phase in UNSPECIFIED and self._was_cut_short(gang.key):
             after = phase  # by that whoever leads next knows that it is not to blame
         return Verdict(
             gang=gang.key,
@@ -335,14 +337,14 @@ class Verdicts:
             reason=problem.reason,
             message=_cut(problem.message),
             phase=after,
-            share=self._session.maths.share(allocated, self._session.total),
+            share=self._session.arithmetic.share(allocated, self._session.total),
             min_member=gang.group.min_member,
             members=len(gang.pods) - gang.placeholders,
         )
 
     def _was_cut_short(self, key: GangKey) -> bool:
         session = self._session
-        return session.rules.torn_gangs_are_first and key in session.snapshot.cut_short
+        return session.rules.partial_gangs_are_first and key in session.snapshot.partial_gangs
 
 
 def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) -> Phase:
@@ -358,7 +360,7 @@ def phase_after(gang: Gang, phase: Phase, rules: Rules, *, unschedulable: bool) 
     leaving = sum(bool(pod.node) for pod in by_status.get(Status.RELEASING, ()))
     if by_status.get(Status.RUNNING) and unschedulable:
         return Phase.UNKNOWN
-    scheduled = gang.seated + leaving + finished
+    scheduled = gang.scheduled + leaving + finished
     if scheduled >= gang.group.min_member and (scheduled or not rules.running_takes_a_node):
         return Phase.COMPLETED if scheduled == finished else Phase.RUNNING
     return Phase.INQUEUE if phase is Phase.INQUEUE else Phase.PENDING
@@ -373,7 +375,7 @@ def is_unschedulable(gang: Gang, ready: int) -> bool:
     if not leaving or by_status.get(Status.PENDING) or by_status.get(Status.PIPELINED):
         return True
     scheduled = leaving + sum(
-        len(by_status.get(status, ())) for status in SEATED_SET | FINISHED_SET
+        len(by_status.get(status, ())) for status in SCHEDULED_SET | FINISHED_SET
     )
     return scheduled < gang.group.min_member
 
@@ -382,15 +384,15 @@ def _free(session: Session, room: Amounts, shape: Shape) -> int:
     return int(session.places.count(room, shape).sum())
 
 
-def _standing(gang: Gang, reason: Reason) -> Standing:
+def _standing(gang: Gang, reason: Reason) -> GangStatus:
     if gang.problem is not None:
-        return Standing.INVALID
+        return GangStatus.INVALID
     if reason is Reason.RUNNING:
-        return Standing.RUNNING
+        return GangStatus.RUNNING
     if reason is Reason.COMPLETED:
-        return Standing.FINISHED
+        return GangStatus.FINISHED
     may_start = reason in (Reason.ADMITTED, Reason.EXEMPT)
-    return Standing.ADMITTED if may_start else Standing.WAITING
+    return GangStatus.ADMITTED if may_start else GangStatus.WAITING
 
 
 def has_ended(gang: Gang) -> bool:
@@ -408,14 +410,14 @@ def _ended(gang: Gang) -> str:
 
 def _runs(gang: Gang) -> bool:
     """Ask whether enough members run or have run; one that finishes is not starting again."""
-    return gang.firm >= gang.group.min_member and gang.firm > 0
+    return gang.bound_or_done >= gang.group.min_member and gang.bound_or_done > 0
 
 
 def _running(gang: Gang) -> str:
-    waiting, done = len(gang.waiting), gang.firm - gang.seated
+    waiting, done = len(gang.waiting), gang.bound_or_done - gang.scheduled
     rest = f"; {waiting} beyond the minimum wait" if waiting else ""
     also = f", {done} are done" if done else ""
-    return f"{gang.seated} of at least {gang.group.min_member} members run{also}{rest}"
+    return f"{gang.scheduled} of at least {gang.group.min_member} members run{also}{rest}"
 
 
 def _exempt(gang: Gang) -> Problem:

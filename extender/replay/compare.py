@@ -10,7 +10,7 @@ from extender.planner.plan import Eviction, Plan, Verdict
 from extender.text import clean, shown
 
 
-class Differing(NamedTuple):
+class Difference(NamedTuple):
     """One decision that differs: about what, what it was and what it is now."""
 
     about: str
@@ -24,18 +24,18 @@ class Differing(NamedTuple):
 #: Of what is too long to be told, so many letters before the first that differs, and from it on.
 _BEFORE, _BEHIND = 40, 80
 #: Figures and sentences: they follow from the policy even where nothing else does.
-_WORDS = ("queues", "shares", "stakes", "total", "idle", "kept", "brief_s")
-_WHAT_HAPPENS = ("open_queues", "fences", "owed")
+_WORDS = ("queues", "shares", "limits", "total", "unused", "held", "brief_s")
+_WHAT_HAPPENS = ("direct_admission", "reservations", "reservations_missing")
 _NAMES = {
-    "open_queues": "who may start without waiting for a pass, in queue",
-    "fences": "room kept on node",
-    "owed": "room to be kept as it becomes free on node",
+    "direct_admission": "who may start without waiting for a pass, in queue",
+    "reservations": "room kept on node",
+    "reservations_missing": "room to be kept as it becomes free on node",
     "queues": "the figures of queue",
     "shares": "the figures of namespace share",
-    "stakes": "limits of queues",
+    "limits": "limits of queues",
     "total": "what all nodes have",
-    "idle": "what is idle",
-    "kept": "what is kept idle",
+    "unused": "what is idle",
+    "held": "what is kept idle",
     "brief_s": "how long whoever uses kept room may stay",
 }
 
@@ -44,7 +44,7 @@ def _name(name: str) -> str:
     return clean(name)[:120]
 
 
-def differences(was: Plan, now: Plan, *, in_words: bool = True) -> Iterator[Differing]:
+def plan_differences(was: Plan, now: Plan, *, in_words: bool = True) -> Iterator[Difference]:
     """Name what differs: who starts where, who must leave, who waits and why, then the rest.
 
     Without *in_words*, sentences and figures may differ.
@@ -55,17 +55,17 @@ def differences(was: Plan, now: Plan, *, in_words: bool = True) -> Iterator[Diff
     for name in (*_WHAT_HAPPENS, *(_WORDS if in_words else ())):
         yield from _field(_NAMES[name], getattr(was, name), getattr(now, name))
     if in_words and was.generation != now.generation:
-        yield Differing("generation", str(was.generation), str(now.generation))
+        yield Difference("generation", str(was.generation), str(now.generation))
 
 
 def compared_fields() -> set[str]:
     """Name the fields of a plan that are looked at, for those who add one."""
-    return {"tickets", "evictions", "verdicts", "generation", *_WHAT_HAPPENS, *_WORDS}
+    return {"placements", "evictions", "verdicts", "generation", *_WHAT_HAPPENS, *_WORDS}
 
 
-def _tickets(was: Plan, now: Plan) -> Iterator[Differing]:
-    for key in sorted({*was.tickets, *now.tickets}):
-        before, after = was.tickets.get(key), now.tickets.get(key)
+def _tickets(was: Plan, now: Plan) -> Iterator[Difference]:
+    for key in sorted({*was.placements, *now.placements}):
+        before, after = was.placements.get(key), now.placements.get(key)
         if before == after:
             continue
         places = [
@@ -78,7 +78,7 @@ def _tickets(was: Plan, now: Plan) -> Iterator[Differing]:
                 f"{said}, {member}"
                 for said, member in zip((olds, news), _first_moved(*places), strict=True)
             )
-        yield Differing(f"gang {_name(key)}", olds, news)
+        yield Difference(f"gang {_name(key)}", olds, news)
 
 
 def _first_moved(
@@ -108,7 +108,7 @@ def _places(now: Mapping[Any, str], later: Mapping[Any, str]) -> str:
     return " and ".join(said)
 
 
-def _evictions(was: Plan, now: Plan) -> Iterator[Differing]:
+def _evictions(was: Plan, now: Plan) -> Iterator[Difference]:
     before = {each.uid: each for each in was.evictions}
     after = {each.uid: each for each in now.evictions}
     for uid in sorted({*before, *after}):
@@ -118,22 +118,22 @@ def _evictions(was: Plan, now: Plan) -> Iterator[Differing]:
             fates = _fate(before.get(uid)), _fate(after.get(uid))
             if fates[0] == fates[1]:
                 fates = _apart(before.get(uid), after.get(uid))
-            yield Differing(about, *fates)
+            yield Difference(about, *fates)
     if before == after and was.evictions != now.evictions:
-        yield Differing("who must leave", "in another order", "in this one")
+        yield Difference("who must leave", "in another order", "in this one")
 
 
 def _fate(order: Eviction | None) -> str:
     return f"must leave for {_name(order.beneficiary)} ({order.action})" if order else "stays"
 
 
-def _verdicts(was: Plan, now: Plan, *, in_words: bool) -> Iterator[Differing]:
+def _verdicts(was: Plan, now: Plan, *, in_words: bool) -> Iterator[Difference]:
     for key in sorted({*was.verdicts, *now.verdicts}):
         before, after = was.verdicts.get(key), now.verdicts.get(key)
         if before is None or after is None or _decided(before) != _decided(after):
-            yield Differing(f"gang {_name(key)}", _standing(before), _standing(after))
+            yield Difference(f"gang {_name(key)}", _standing(before), _standing(after))
         elif in_words and before != after:
-            yield Differing(f"gang {_name(key)}", *_apart(before, after))
+            yield Difference(f"gang {_name(key)}", *_apart(before, after))
 
 
 def _decided(verdict: Verdict) -> tuple[object, ...]:
@@ -147,15 +147,15 @@ def _standing(verdict: Verdict | None) -> str:
     return f"{verdict.standing.value} ({verdict.reason.value}, {verdict.phase.value}) {queue}"
 
 
-def _field(about: str, was: Any, now: Any) -> Iterator[Differing]:
+def _field(about: str, was: Any, now: Any) -> Iterator[Difference]:
     if was == now:
         return
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in sorted({*was, *now}):
             if was.get(key) != now.get(key):
-                yield Differing(f"{about} {_name(key)}", *_apart(was.get(key), now.get(key)))
+                yield Difference(f"{about} {_name(key)}", *_apart(was.get(key), now.get(key)))
         return
-    yield Differing(about, *_apart(was, now))
+    yield Difference(about, *_apart(was, now))
 
 
 def _apart(was: Any, now: Any) -> tuple[str, str]:

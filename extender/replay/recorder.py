@@ -13,14 +13,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import TypeAlias
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.logs import event
 from extender.metrics import Metrics
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from extender.replay.recording import Folder, Writing
+from extender.replay.recording import Folder, RecordingWriter
 from extender.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -93,11 +93,11 @@ class Recorder:
         folder: Folder | None = None
         try:
             folder = Folder(self._folder, self._most_bytes)
-            writing = Writing(folder)
+            writing = RecordingWriter(folder)
             while (each := self._passes.get()) is not None:
                 writing.write(*each)
                 self._count("written")
-        except (OSError, BadInput) as error:
+        except (OSError, InvalidInput) as error:
             self._give_up(str(error))
         except Exception:
             log.exception("the recording ends: something in it cannot be written")

@@ -19,7 +19,7 @@ from typing import IO, Any
 import msgspec
 
 from extender import __version__
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Plan
 from extender.planner.policy import Policy
@@ -38,13 +38,13 @@ _CHECK = struct.Struct("<I")
 HEAD_BYTES = _HEAD.size + _CHECK.size
 
 
-def parcel(content: bytes) -> bytes:
+def frame(content: bytes) -> bytes:
     """Put what is to be read again between a length and checksums."""
     head = _HEAD.pack(len(content), zlib.crc32(content))
     return head + _CHECK.pack(zlib.crc32(head)) + content
 
 
-def opened(head: bytes) -> tuple[int, int] | None:
+def unframe(head: bytes) -> tuple[int, int] | None:
     """Give the length and the checksum that *head* tells, None when it is no such thing."""
     told, check = head[: _HEAD.size], head[_HEAD.size :]
     if zlib.crc32(told) != _CHECK.unpack(check)[0]:
@@ -88,7 +88,9 @@ class Folder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._lock)
-            raise BadInput(f"{path}: somebody else records there; name another folder") from error
+            raise InvalidInput(
+                f"{path}: somebody else records there; name another folder"
+            ) from error
 
     @property
     def left(self) -> int:
@@ -113,7 +115,7 @@ class Folder:
     def write(self, content: bytes) -> None:
         """Append *content*, all of it or nothing."""
         if self._file is None or len(content) > self.left:
-            raise BadInput("a file of the recording is full")
+            raise InvalidInput("a file of the recording is full")
         rest = memoryview(content)
         try:
             while rest:
@@ -141,7 +143,7 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedCycle:
     """One pass: what was seen, by which policy, and what was decided."""
 
     number: int
@@ -163,9 +165,9 @@ class Recording:
         try:
             self._files = [path for _, path in numbered(self._folder)]
         except OSError as error:
-            raise BadInput(f"{folder}: cannot be read: {error.strerror}") from error
+            raise InvalidInput(f"{folder}: cannot be read: {error.strerror}") from error
         if not self._files:
-            raise BadInput(
+            raise InvalidInput(
                 f"{folder}: holds no recording; `gang-extender serve --record {folder}` makes one"
             )
         self.remarks: list[str] = []
@@ -175,7 +177,7 @@ class Recording:
         """Count the files."""
         return len(self._files)
 
-    def steps(self) -> Iterator[Recorded]:
+    def steps(self) -> Iterator[RecordedCycle]:
         """Read one step after the other."""
         number = 0
         for path in self._files:
@@ -183,7 +185,7 @@ class Recording:
                 number = step.number
                 yield step
 
-    def _steps_of(self, path: Path, number: int) -> Iterator[Recorded]:
+    def _steps_of(self, path: Path, number: int) -> Iterator[RecordedCycle]:
         try:
             with path.open("rb") as file:
                 parcels = self._parcels(file, path)
@@ -198,14 +200,14 @@ class Recording:
             # It was there when the files were listed, and replaying those before it takes long.
             self.remarks.append(f"{path.name}: is gone; whoever records needed its room")
         except OSError as error:
-            raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
-        except BadInput as error:
-            raise BadInput(f"{path}: {error}") from error
+            raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from error
 
     def _parcels(self, file: IO[bytes], path: Path) -> Iterator[Any]:
         begins = file.read(len(BEGINNING))
         if not BEGINNING.startswith(begins):
-            raise BadInput("is no recording that this version reads; it begins otherwise")
+            raise InvalidInput("is no recording that this version reads; it begins otherwise")
         if begins != BEGINNING:
             self._is_cut_off(path, 0)
             return
@@ -213,17 +215,19 @@ class Recording:
         while head := file.read(HEAD_BYTES):
             at = file.tell() - len(head)
             if len(head) == HEAD_BYTES:
-                if (told := opened(head)) is None:
-                    raise BadInput(f"is damaged at byte {at}: not what was written there")
+                if (told := unframe(head)) is None:
+                    raise InvalidInput(f"is damaged at byte {at}: not what was written there")
                 length, checksum = told
                 content = file.read(length)
                 if len(content) == length:
                     if zlib.crc32(content) != checksum:
-                        raise BadInput(f"is damaged after byte {at}: not what was written there")
+                        raise InvalidInput(
+                            f"is damaged after byte {at}: not what was written there"
+                        )
                     plain = _unpacked(unpacking, content, at)
                     unpacked += len(plain)
                     if unpacked > MOST_IN_A_FILE + MOST_IN_A_PASS:
-                        raise BadInput(
+                        raise InvalidInput(
                             f"holds more than {MOST_IN_A_FILE} bytes; nobody recorded that"
                         )
                     yield _decoded(plain, at)
@@ -241,9 +245,9 @@ def _unpacked(unpacking: Any, content: bytes, at: int) -> bytes:
     try:
         plain: bytes = unpacking.decompress(content, MOST_IN_A_PASS)
     except zlib.error as error:
-        raise BadInput(f"is damaged after byte {at}: cannot be unpacked") from error
+        raise InvalidInput(f"is damaged after byte {at}: cannot be unpacked") from error
     if unpacking.unconsumed_tail:
-        raise BadInput(f"has a pass after byte {at} of more than {MOST_IN_A_PASS} bytes")
+        raise InvalidInput(f"has a pass after byte {at} of more than {MOST_IN_A_PASS} bytes")
     return plain
 
 
@@ -251,9 +255,9 @@ def _decoded(plain: bytes, at: int) -> Any:
     try:
         written = _decode(plain)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise BadInput(f"is damaged after byte {at}: cannot be decoded") from error
+        raise InvalidInput(f"is damaged after byte {at}: cannot be decoded") from error
     if not isinstance(written, dict):
-        raise BadInput(f"is damaged after byte {at}: holds something that is no pass")
+        raise InvalidInput(f"is damaged after byte {at}: holds something that is no pass")
     return written
 
 
@@ -269,10 +273,10 @@ class _Reader:
             self._decided = serialize.of_plan(self._forms)
             self._policy = self._forms.of(Policy)
         except Exception as error:
-            raise BadInput(f"was made by version {self._version}: {_plain(error)}") from error
+            raise InvalidInput(f"was made by version {self._version}: {_plain(error)}") from error
         self._last: tuple[Any, Any, Any] = (serialize.NONE, serialize.NONE, serialize.NONE)
 
-    def step(self, number: int, written: dict[str, Any]) -> Recorded:
+    def step(self, number: int, written: dict[str, Any]) -> RecordedCycle:
         """Give the next step."""
         seen, policy, decided = self._last
         try:
@@ -284,11 +288,11 @@ class _Reader:
             skipped = int(written.get("skipped", 0))
         except Exception as error:
             # It has the right checksums, so somebody made it so.
-            raise BadInput(f"pass {number} is none that we wrote: {_plain(error)}") from error
+            raise InvalidInput(f"pass {number} is none that we wrote: {_plain(error)}") from error
         self._last = seen, policy, decided
         if policy is None:
-            raise BadInput(f"pass {number} is none that we wrote: it names no policy")
-        return Recorded(
+            raise InvalidInput(f"pass {number} is none that we wrote: it names no policy")
+        return RecordedCycle(
             number=number,
             file=self._file,
             version=self._version,
@@ -301,14 +305,16 @@ class _Reader:
 
 def _plain(error: Exception) -> str:
     return (
-        str(error) if isinstance(error, BadInput) else f"it does not fit ({type(error).__name__})"
+        str(error)
+        if isinstance(error, InvalidInput)
+        else f"it does not fit ({type(error).__name__})"
     )
 
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Writing:
+class RecordingWriter:
     """Writes passes into a folder, one after the other; belongs to one thread."""
 
     def __init__(self, folder: Folder) -> None:
@@ -328,7 +334,7 @@ class Writing:
         written = begun.packed(snapshot, policy, plan, skipped)
         self._folder.begin()
         if len(beginning) + len(written) > self._folder.left:
-            raise BadInput(
+            raise InvalidInput(
                 f"one pass takes {len(written)} bytes, and a file may have {self._folder.left};"
                 " give --record-mib more"
             )
@@ -366,13 +372,13 @@ class _File:
         # Whatever speaks of a shape comes after it.
         content = _encode({"shapes": self._forms.shapes.take_new(), **told})
         if len(content) > MOST_IN_A_PASS:
-            raise BadInput(f"one pass has {len(content)} bytes, more than is recorded")
+            raise InvalidInput(f"one pass has {len(content)} bytes, more than is recorded")
         self._last = snapshot, policy, plan
         return self._parcel(content)
 
     def _parcel(self, content: bytes) -> bytes:
         self.unpacked += len(content)
-        return parcel(self._zlib.compress(content) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
+        return frame(self._zlib.compress(content) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
 
 
 def _or_nothing(change: Any) -> Any:

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin,
 import msgspec
 import numpy as np
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.gang import Gang, PodGroup
-from extender.model.node import Amounts, Node, NodeFacts, NodeTable, Ports
+from extender.model.node import Amounts, HostPorts, Node, NodeFacts, NodeTable
 from extender.model.pod import Shape
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -57,7 +57,7 @@ class Form(Generic[T]):
 
 def _check(written: Any, *kinds: type) -> Any:
     if type(written) not in kinds:
-        raise BadInput(f"a {type(written).__name__} where a {kinds[0].__name__} should be")
+        raise InvalidInput(f"a {type(written).__name__} where a {kinds[0].__name__} should be")
     return written
 
 
@@ -93,7 +93,7 @@ class _Word(Form[Any]):
         try:
             return self.kind[_check(written, str)]
         except KeyError as error:
-            raise BadInput(f"{self.kind.__name__} has no {written!r:.40}") from error
+            raise InvalidInput(f"{self.kind.__name__} has no {written!r:.40}") from error
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _Row(Form[Any]):
     def read(self, written: Any) -> Any:
         _check(written, list)
         if len(written) != len(self.forms):
-            raise BadInput(f"{len(written)} values where {len(self.forms)} should be")
+            raise InvalidInput(f"{len(written)} values where {len(self.forms)} should be")
         return self.kind(form.read(each) for form, each in zip(self.forms, written, strict=True))
 
 
@@ -187,19 +187,19 @@ def _fits(amount: int) -> bool:
     return -(2**63) <= amount < 2**64
 
 
-class _TakenPorts(Form[Ports]):
+class _TakenPorts(Form[HostPorts]):
     is_exact = False
 
-    def write(self, value: Ports) -> list[Any]:
+    def write(self, value: HostPorts) -> list[Any]:
         return [[*key, count] for key, count in value.counts.items()]
 
-    def read(self, written: Any) -> Ports:
+    def read(self, written: Any) -> HostPorts:
         counts = {}
         for protocol, port, address, count in _check(written, list):
             if address is not None:
                 _check(address, str)
             counts[_check(protocol, str), _check(port, int), address] = _check(count, int)
-        return Ports.counted(counts)
+        return HostPorts.counted(counts)
 
 
 class _Ways(Form[Rules]):
@@ -209,11 +209,11 @@ class _Ways(Form[Rules]):
         for name, rules in _RULES.items():
             if value is rules:
                 return name
-        raise BadInput("rules that are neither ours nor Volcano's cannot be recorded")
+        raise InvalidInput("rules that are neither ours nor Volcano's cannot be recorded")
 
     def read(self, written: Any) -> Rules:
         if _check(written, str) not in _RULES:
-            raise BadInput(f"there are no rules {written!r:.40}")
+            raise InvalidInput(f"there are no rules {written!r:.40}")
         return _RULES[written]
 
 
@@ -249,7 +249,7 @@ class _Fields(Form[Any]):
     def read(self, written: Any) -> Any:
         order = self.order or tuple(self.forms)
         if len(_check(written, list)) != len(order):
-            raise BadInput(f"{len(written)} fields of {self.kind.__name__}, not {len(order)}")
+            raise InvalidInput(f"{len(written)} fields of {self.kind.__name__}, not {len(order)}")
         pairs = zip(order, written, strict=True)
         return self.kind(**{name: self.forms[name].read(each) for name, each in pairs})
 
@@ -274,7 +274,7 @@ class _Shapes(Form[Shape]):
 
     def read(self, written: Any) -> Shape:
         if not 0 <= _check(written, int) < len(self._known):
-            raise BadInput(f"there is no shape {written}")
+            raise InvalidInput(f"there is no shape {written}")
         known: Shape = self._known[written]
         return known
 
@@ -335,7 +335,7 @@ class Forms:
         own: dict[type, Callable[[], Form[Any]]] = {
             Shape: lambda: self.shapes,
             Resources: _Amounts,
-            Ports: _TakenPorts,
+            HostPorts: _TakenPorts,
             Rules: _Ways,
         }
         if kind in own:
@@ -373,14 +373,14 @@ def check_names(kind: Any, written: Any, known: tuple[str, ...]) -> tuple[str, .
     """Give the fields of *kind* as a recording has them, if this version can read them."""
     names = tuple(_check(name, str) for name in _check(written, list))
     if strange := [name for name in names if name not in known]:
-        raise BadInput(f"{kind.__name__} has a field {strange[0]!r:.40} that nobody here knows")
+        raise InvalidInput(f"{kind.__name__} has a field {strange[0]!r:.40} that nobody here knows")
     needed = [
         each.name
         for each in fields(kind)
         if each.name in known and each.default is MISSING and each.default_factory is MISSING
     ]
     if lacking := [name for name in needed if name not in names]:
-        raise BadInput(f"{kind.__name__} has no field {lacking[0]}")
+        raise InvalidInput(f"{kind.__name__} has no field {lacking[0]}")
     return names
 
 
@@ -396,7 +396,7 @@ def _raw(plain: Any) -> msgspec.Raw:
     return msgspec.Raw(_encode(plain))
 
 
-class Difference:
+class Delta:
     """One way to say what changed."""
 
     def between(self, old: Any, new: Any) -> Any:
@@ -408,7 +408,7 @@ class Difference:
         raise NotImplementedError
 
 
-class _Whole(Difference):
+class _Whole(Delta):
     def __init__(self, form: Form[Any], *, by_value: bool) -> None:
         self._form = form
         self._by_value = by_value or form.is_exact
@@ -423,7 +423,7 @@ class _Whole(Difference):
         return self._form.read(written)
 
 
-class _Keyed(Difference):
+class _Keyed(Delta):
     """A mapping by names: those that came or changed, those that went, and the order after it."""
 
     def __init__(self, form: Form[Any], *, by_value: bool) -> None:
@@ -459,12 +459,12 @@ class _Keyed(Difference):
             del after[key]
         for key, written in changed.items():
             if type(key) is not str:
-                raise BadInput("a key that is no text")
+                raise InvalidInput("a key that is no text")
             after[key] = self._form.read(written)
         return dict(sorted(after.items())) if is_sorted else after
 
 
-class _Places(Difference):
+class _Places(Delta):
     """A long tuple: by place while its length is the same."""
 
     def __init__(self, form: Form[Any]) -> None:
@@ -488,7 +488,7 @@ class _Places(Difference):
         return tuple(after)
 
 
-class _Rows(Difference):
+class _Rows(Delta):
     """A table of numbers: the rows that changed, while it is as large."""
 
     def between(self, old: Any, new: Any) -> Any:
@@ -503,7 +503,7 @@ class _Rows(Difference):
         rows, shape, written = change
         table = np.frombuffer(written, "<i8").astype(np.int64).reshape(shape)
         if table.ndim != 2:
-            raise BadInput("a table that has no rows and columns")
+            raise InvalidInput("a table that has no rows and columns")
         if rows is None:
             return table
         after = old.copy()
@@ -515,11 +515,11 @@ def _bytes(table: Amounts) -> bytes:
     return np.ascontiguousarray(table, "<i8").tobytes()
 
 
-class _Parts(Difference):
+class _Parts(Delta):
     """Something whose fields change each for itself."""
 
     def __init__(
-        self, kind: Any, parts: Mapping[str, Difference], make: Callable[..., Any] | None = None
+        self, kind: Any, parts: Mapping[str, Delta], make: Callable[..., Any] | None = None
     ) -> None:
         self._kind = kind
         self._parts = parts
@@ -548,12 +548,12 @@ def _facts(nodes: tuple[Node, ...]) -> NodeFacts:
     return NodeFacts(nodes, {node.name: row for row, node in enumerate(nodes)})
 
 
-def of_snapshot(forms: Forms) -> Difference:
+def of_snapshot(forms: Forms) -> Delta:
     """Say how snapshots change."""
     return _parts(Snapshot, forms, by_value=False)
 
 
-def of_plan(forms: Forms) -> Difference:
+def of_plan(forms: Forms) -> Delta:
     """Say how plans change."""
     return _parts(Plan, forms, by_value=True)
 
@@ -565,7 +565,7 @@ def _parts(kind: Any, forms: Forms, *, by_value: bool) -> _Parts:
     return _Parts(kind, parts, _facts if kind is NodeFacts else None)
 
 
-def _part(hint: Any, forms: Forms, *, by_value: bool) -> Difference:
+def _part(hint: Any, forms: Forms, *, by_value: bool) -> Delta:
     if hint == Amounts:
         return _Rows()
     if hint in (NodeTable, NodeFacts):

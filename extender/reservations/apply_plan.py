@@ -14,21 +14,21 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from extender.cache.cluster import Cluster
-from extender.cache.reservation_table import Promise, Stage
+from extender.cache.reservation_table import Reservation, Stage
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Node
-from extender.model.pod import SEATED_SET, Pod, Status
+from extender.model.pod import SCHEDULED_SET, Pod, Status
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan, Ticket
+from extender.planner.plan import GangPlacement, Plan
 from extender.ports import Clock
-from extender.reservations.arrivals import Arrivals
+from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
 
 
 def not_admitted(cluster: Cluster) -> list[GangKey]:
     """Name the gangs of which nobody has started yet where nobody may, or in a queue they left."""
-    return [key for key in cluster.inflight.gangs() if _is_shut_out(cluster, key)]
+    return [key for key in cluster.reservations.gangs() if _is_shut_out(cluster, key)]
 
 
 def _is_shut_out(cluster: Cluster, key: GangKey) -> bool:
@@ -47,8 +47,8 @@ def _has_moved(cluster: Cluster, key: GangKey, queues: set[str]) -> bool:
 
 def _has_begun(cluster: Cluster, key: GangKey) -> bool:
     """Ask whether somebody of a gang is on a node or on the way; who is done is neither."""
-    is_sent = any(each.stage >= Stage.COMMITTING for each in cluster.inflight.of_gang(key))
-    return is_sent or any(pod.status in SEATED_SET for pod in cluster.pods_of(key))
+    is_sent = any(each.stage >= Stage.BINDING for each in cluster.reservations.of_gang(key))
+    return is_sent or any(pod.status in SCHEDULED_SET for pod in cluster.pods_of(key))
 
 
 def keep_ceilings(cluster: Cluster, ledger: Ledger) -> None:
@@ -58,28 +58,28 @@ def keep_ceilings(cluster: Cluster, ledger: Ledger) -> None:
     """
     if not ledger.allowance.is_exceeded():
         return
-    gangs = {key: tuple(_unused(cluster, key)) for key in cluster.inflight.gangs()}
+    gangs = {key: tuple(_unused(cluster, key)) for key in cluster.reservations.gangs()}
     for key in sorted(filter(gangs.get, gangs), key=lambda key: _came_far(gangs[key])):
         if _can_stop(cluster, key):
             _withdraw_if_over(ledger, key, gangs[key])
 
 
-def _withdraw_if_over(ledger: Ledger, key: GangKey, unused: tuple[Promise, ...]) -> None:
+def _withdraw_if_over(ledger: Ledger, key: GangKey, unused: tuple[Reservation, ...]) -> None:
     queue, namespace = unused[0].queue, unused[0].pod.namespace
     room = sum((each.pod.requests for each in unused), NOTHING)
     if ledger.allowance.exceeds(queue, namespace, room):
-        ledger.withdraw(key)
+        ledger.release_gang(key)
         ledger.allowance.count(queue, namespace, NOTHING - room)
 
 
-def _unused(cluster: Cluster, key: GangKey) -> Iterator[Promise]:
+def _unused(cluster: Cluster, key: GangKey) -> Iterator[Reservation]:
     """Give what nobody was sent for yet, held or not; who asks nobody starts in any case."""
-    for each in cluster.inflight.of_gang(key):
-        if each.stage <= Stage.HELD and not each.pod.asks_nobody:
+    for each in cluster.reservations.of_gang(key):
+        if each.stage <= Stage.WAITING and not each.pod.uses_no_resources:
             yield each
 
 
-def _came_far(promises: tuple[Promise, ...]) -> tuple[Stage, float]:
+def _came_far(promises: tuple[Reservation, ...]) -> tuple[Stage, float]:
     return (
         max(each.stage for each in promises),
         -max(each.since_monotonic for each in promises),
@@ -91,8 +91,8 @@ def _can_stop(cluster: Cluster, key: GangKey) -> bool:
     group = cluster.group(key)
     if group is None or not _has_begun(cluster, key):
         return True
-    return cluster.seated(key) >= group.min_member and all(
-        cluster.seated_in_role(key, role) >= least for role, least in group.role_minima.items()
+    return cluster.scheduled(key) >= group.min_member and all(
+        cluster.scheduled_in_role(key, role) >= least for role, least in group.role_minima.items()
     )
 
 
@@ -122,14 +122,14 @@ class _Part(NamedTuple):
     is_last: bool
 
 
-class Tickets:
+class PlanApplier:
     """Issues what a plan proposes, as far as it still stands."""
 
     def __init__(
         self,
         cluster: Cluster,
         ledger: Ledger,
-        arrivals: Arrivals,
+        arrivals: ArrivingGangs,
         clock: Clock,
         in_loop: InLoop = _at_once,
     ) -> None:
@@ -148,12 +148,12 @@ class Tickets:
 
     def _settle(self) -> bool:
         self._arrivals.settle()
-        return self._ledger.look_after()
+        return self._ledger.check_due()
 
     def propose(self, snapshot: Snapshot, plan: Plan) -> bool:
         """Dispose of all tickets of *plan*; False when one could not be issued: plan anew."""
         parts = self._parts(snapshot, plan)
-        self._refused = {key: n for key, n in self._refused.items() if key in plan.tickets}
+        self._refused = {key: n for key, n in self._refused.items() if key in plan.placements}
         # Looked for here, because filter waits for what is done in the loop.
         shut_out = not_admitted(self._cluster)
         self._in_loop(partial(self._renew, plan, shut_out))
@@ -163,14 +163,14 @@ class Tickets:
         return all_issued
 
     def _renew(self, plan: Plan, shut_out: Iterable[GangKey]) -> bool:
-        self._ledger.renew(plan)
+        self._ledger.use_plan(plan)
         for key in shut_out:
-            self._ledger.withdraw(key)
+            self._ledger.release_gang(key)
         keep_ceilings(self._cluster, self._ledger)
         return True
 
     def _parts(self, snapshot: Snapshot, plan: Plan) -> Iterator[_Part]:
-        for ticket in plan.tickets.values():
+        for ticket in plan.placements.values():
             gang = snapshot.gangs[ticket.gang]
             if self._needs_no_ticket(gang, plan):
                 continue
@@ -188,7 +188,7 @@ class Tickets:
         kube-scheduler chooses for it there. Where somebody waits for room it needs its ticket: what
         its queue may start without one has been handed out.
         """
-        queue = plan.open_queues.get(gang.queue)
+        queue = plan.direct_admission.get(gang.queue)
         if gang.group.dialect or gang.group.min_member > 1 or queue is None:
             return False
         return queue.left is None and not any(map(self._is_parked, gang.waiting))
@@ -200,10 +200,10 @@ class Tickets:
         changes no plan.
         """
         now = self._cluster.pod(pod.uid) or pod
-        was_refused = self._ledger.answers.refused_at(pod.uid) is not None
+        was_refused = self._ledger.filter_results.refused_at(pod.uid) is not None
         return was_refused or bool(now.refusal) or pod.created <= self._started
 
-    def _places(self, gang: Gang, ticket: Ticket) -> list[_Place]:
+    def _places(self, gang: Gang, ticket: GangPlacement) -> list[_Place]:
         pods = {pod.uid: pod for pod in gang.waiting}
         return [_Place(pods[uid], node) for uid, node in ticket.placements.items()]
 
@@ -249,7 +249,7 @@ class Tickets:
 
     def _is_same(self, gang: Gang) -> bool:
         key, group = gang.key, gang.group
-        if self._cluster.inflight.backs_off_for(key):
+        if self._cluster.reservations.backs_off_for(key):
             return False
         if self._arrivals.is_arriving(key) and not gang.placeholders:
             return False  # it began to arrive since: its members have places that nobody saw
@@ -264,12 +264,12 @@ class Tickets:
     def _give(self, part: _Part) -> None:
         key, ledger = part.gang.key, self._ledger
         for pod, node in part.places:
-            ledger.promise(pod, key, node, part.gang.queue)
+            ledger.reserve(pod, key, node, part.gang.queue)
         if not part.is_last:
             ledger.opening.add(key)
             return
         ledger.opening.discard(key)
-        ledger.wakeups.wake_due(self._cluster.inflight.of_gang(key), self._clock.monotonic())
+        ledger.wakeups.wake_due(self._cluster.reservations.of_gang(key), self._clock.monotonic())
 
     def _withdraw(self, key: GangKey) -> None:
         """Give back the first parts of a ticket whose rest no longer stands.
@@ -279,11 +279,11 @@ class Tickets:
         """
         if key in self._ledger.opening:
             self._ledger.opening.discard(key)
-            self._cluster.inflight.give_back(key)
+            self._cluster.reservations.expire(key)
         times = self._refused[key] = self._refused.get(key, 0) + 1
         if times > MOST_REFUSALS:
             del self._refused[key]
-            self._ledger.give_back(key)
+            self._ledger.expire_gang(key)
 
 
 def _slice(parts: Iterator[_Part]) -> Iterator[_Part]:
@@ -298,9 +298,9 @@ def _is_as_good(node: Node | None, seen: Node) -> bool:
     """Ask whether a node stands as the plan saw it; its room is judged by itself."""
     if node is None or node is seen:
         return node is seen
-    return (node.ready, node.ours, node.unschedulable, node.taints, node.labels) == (
+    return (node.ready, node.managed, node.unschedulable, node.taints, node.labels) == (
         seen.ready,
-        seen.ours,
+        seen.managed,
         seen.unschedulable,
         seen.taints,
         seen.labels,

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from extender.cache.cluster import Cluster
-from extender.cache.reservation_table import Promise
-from extender.durations import Pause
+from extender.cache.reservation_table import Reservation
+from extender.durations import Backoff
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PLACEHOLDER, Pod, PodUid, Shape, Status
 from extender.ports import Clock
@@ -35,7 +35,7 @@ _LOOK_AGAIN_S = 1.0
 #: because it is the API server's clock and ours.
 _ARRIVED_S = 60.0
 #: How long nothing is kept for a namespace of which a gang did not come whole.
-DISTRUST = Pause(first_s=10.0, longest_s=120.0)
+DISTRUST_S = Backoff(first_s=10.0, longest_s=120.0)
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Arrival:
     since_monotonic: float
 
 
-class Arrivals:
+class ArrivingGangs:
     """Lets gangs in as they arrive; belongs to the event loop like the ledger."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Arrivals:
         grace_s: float,
     ) -> None:
         self._cluster = cluster
-        self._table = cluster.inflight
+        self._table = cluster.reservations
         self._ledger = ledger
         self._clock = clock
         #: How long places are kept after the last member came.
@@ -82,10 +82,10 @@ class Arrivals:
 
     def admit(
         self, pod: Pod, group: PodGroup, queue: str, offered: Sequence[str]
-    ) -> Promise | None:
+    ) -> Reservation | None:
         """Take places for the minimum of a gang of which *pod* is the first to come."""
         allowance, needs = self._ledger.allowance, pod.requests * group.min_member
-        if not self._may_arrive(pod, group) or not allowance.welcomes_gangs(queue):
+        if not self._may_arrive(pod, group) or not allowance.admits_gangs(queue):
             return None
         if not allowance.may_start(queue, group.namespace, needs):
             return None
@@ -96,13 +96,13 @@ class Arrivals:
         if nodes is None:
             # Its siblings would ask the same, one after the other, for as long as it waits.
             self._full_until[group.key] = now + _LOOK_AGAIN_S
-        if nodes is None or not self._ledger.promise(pod, group.key, nodes[0], queue):
+        if nodes is None or not self._ledger.reserve(pod, group.key, nodes[0], queue):
             return None
         allowance.spend(queue, needs)
         self._keep(pod, group, queue, nodes[1:])
         return self._table.of(pod.uid)
 
-    def claim(self, pod: Pod, key: GangKey) -> Promise | None:
+    def claim(self, pod: Pod, key: GangKey) -> Reservation | None:
         """Let *pod* take over one of the places kept for its gang."""
         arrival = self._arrivals.get(key)
         if arrival is None or arrival.shape is not pod.shape:
@@ -143,14 +143,14 @@ class Arrivals:
         now = self._clock.monotonic()
         self._full_until = {key: at for key, at in self._full_until.items() if at > now}
         for namespace, (until, _) in tuple(self._distrusted.items()):
-            if now > until + DISTRUST.longest_s:
+            if now > until + DISTRUST_S.longest_s:
                 del self._distrusted[namespace]
 
     def _may_arrive(self, pod: Pod, group: PodGroup) -> bool:
         key = group.key
         if group.min_member > MOST_MEMBERS or group.min_by_role or self._table.of_gang(key):
             return False
-        if self._cluster.seated(key) or self._table.backs_off_for(key):
+        if self._cluster.scheduled(key) or self._table.backs_off_for(key):
             return False
         if group.min_resources is not None and self._cluster.has_quotas(group.namespace):
             return False  # whether they admit all of it only a plan asks
@@ -170,13 +170,13 @@ class Arrivals:
         until, times = self._distrusted.pop(namespace, (now, 0))
         # Gangs that were let in together and given up together are one time.
         times = times if now < until else times + 1
-        self._distrusted[namespace] = now + DISTRUST.after(times), times
+        self._distrusted[namespace] = now + DISTRUST_S.delay_s(times), times
 
     def _nodes(self, shape: Shape, group: PodGroup, offered: Sequence[str]) -> list[str] | None:
         """Choose nodes for the minimum, of the first that will do the fullest; None without."""
         slots: list[tuple[int, str]] = []
         found, count = 0, group.min_member
-        barred = self._cluster.misfits.of(group.key)
+        barred = self._cluster.rejected_nodes.of(group.key)
         for name in islice(offered, _MOST_NODES):
             free = self._ledger.room.slots(name, shape) or 0
             if free > 0 and name not in barred:
@@ -194,7 +194,7 @@ class Arrivals:
         for number, node in enumerate(nodes):
             uid = PodUid(f"{PLACEHOLDER}{group.key}:{number}")
             to_come = replace(pod, uid=uid, name=f"{group.name}-to-come-{number}", refusal="")
-            if self._ledger.promise(to_come, group.key, node, queue):
+            if self._ledger.reserve(to_come, group.key, node, queue):
                 arrival.places.append(uid)
         if arrival.places:
             self._arrivals[group.key] = arrival

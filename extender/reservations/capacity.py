@@ -12,20 +12,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from cachetools import LRUCache
 
 from extender.cache.cluster import Cluster
-from extender.model.node import UNLIMITED, Ports
+from extender.model.node import UNLIMITED, HostPorts
 from extender.model.pod import Shape
-from extender.model.queue import Share, share_name
+from extender.model.queue import NamespaceShare, share_name
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
-from extender.planner.plan import NO_PLAN, OpenQueue, Plan
-from extender.planner.quota import TOP, Quota, tree, upwards
+from extender.planner.plan import NO_PLAN, DirectAdmission, Plan
+from extender.planner.quota import TOP, QuotaNode, tree, upwards
 
 _NOT_PLANNED = Problem(
     Reason.BEHIND_IN_ORDER, "what its namespace may have of the queue is not planned with yet"
 )
 
 
-class Allowance:
+class QueueAllowance:
     """Two limits: the ceilings and guarantees of all queues, which hold for everybody; and the
     due of each, which holds for what starts before the next plan."""
 
@@ -33,7 +33,7 @@ class Allowance:
         self,
         spent: Callable[[], Mapping[tuple[str, str], Resources]],
         total: Callable[[], Resources],
-        share: Callable[[str, str], Share | None],
+        share: Callable[[str, str], NamespaceShare | None],
     ) -> None:
         #: What was promised since the last snapshot, by queue and namespace.
         self._spent_since = spent
@@ -41,28 +41,28 @@ class Allowance:
         self._total = total
         #: What a namespace may have of a queue by now.
         self._share = share
-        self._quotas: dict[str, Quota] = {}
+        self._quotas: dict[str, QuotaNode] = {}
         #: Whether any namespace had a share of its own.
         self._has_shares = False
-        self._open: Mapping[str, OpenQueue] = {}
+        self._open: Mapping[str, DirectAdmission] = {}
         #: Of the dues: what was started without a plan.
         self._spent: dict[str, Resources] = {}
         self.renew(NO_PLAN)
 
     def renew(self, plan: Plan) -> None:
         """Begin anew with what *plan* leaves, less what was promised since its snapshot."""
-        self._open, self._quotas = plan.open_queues, tree(plan.stakes, plan.total)
-        self._has_shares = any(stake.namespace for stake in plan.stakes)
+        self._open, self._quotas = plan.direct_admission, tree(plan.limits, plan.total)
+        self._has_shares = any(stake.namespace for stake in plan.limits)
         self._spent = {}
         for (queue, namespace), amounts in self._spent_since().items():
             self.spend(queue, amounts)
             self.count(queue, namespace, amounts)
 
-    def welcomes_gangs(self, queue: str) -> bool:
+    def admits_gangs(self, queue: str) -> bool:
         """Ask whether a gang may start in *queue* without waiting for a plan."""
         return queue in self._open and self._open[queue].is_quiet
 
-    def _quota(self, queue: str, namespace: str) -> Quota | None:
+    def _quota(self, queue: str, namespace: str) -> QuotaNode | None:
         """Give the place where what *namespace* has in *queue* counts."""
         own = self._quotas.get(share_name(queue, namespace)) if self._has_shares else None
         return own or self._quotas.get(queue)
@@ -76,11 +76,11 @@ class Allowance:
         if quota is None:
             return None
         if share is not None:
-            quota.most = dict(share.most)
+            quota.most = dict(share.limit)
         if top.most:
             now = self._total()
             top.most = {n: min(a, now.amount(n)) for n, a in top.most.items()}
-        return quota.how_many(amounts)[1] or quota.occupied(amounts, is_taken=False)
+        return quota.how_many(amounts)[1] or quota.blocked_by_terminating(amounts, is_taken=False)
 
     def is_exceeded(self) -> bool:
         """Ask whether some queue, or namespace in one, has more than its ceiling by now."""
@@ -126,25 +126,27 @@ _COUNTED = 20_000
 _Counts = dict[str, tuple[int, int]]
 
 
-class FreeRoom:
+class NodeCapacity:
     """Room that is neither used nor promised; belongs to the event loop."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._promises = cluster.inflight
+        self._promises = cluster.reservations
         self._versions = cluster.versions
         self._fences: Mapping[str, Resources] = {}
         self._owed: Mapping[str, Resources] = {}
         self._counts: LRUCache[Shape, _Counts] = LRUCache(_SHAPES)
         #: Host ports promised on a node, and at which version of it.
-        self._promised_ports: LRUCache[str, tuple[int, Ports]] = LRUCache(_NODES)
+        self._promised_ports: LRUCache[str, tuple[int, HostPorts]] = LRUCache(_NODES)
 
     @property
-    def fences(self) -> Mapping[str, Resources]:
+    def backfill_reservations(self) -> Mapping[str, Resources]:
         """Give the room kept free for gangs that wait too long, by node."""
         return self._fences
 
-    def fence_off(self, fences: Mapping[str, Resources], owed: Mapping[str, Resources]) -> None:
+    def reserve_for_backfill(
+        self, fences: Mapping[str, Resources], owed: Mapping[str, Resources]
+    ) -> None:
         """Keep *fences* free, and what is *owed* there as soon as somebody leaves it."""
         if fences != self._fences or owed != self._owed:
             self._fences, self._owed = fences, owed
@@ -204,10 +206,10 @@ class FreeRoom:
                 return name
         return ""
 
-    def bears_promises(self, name: str, shape: Shape) -> bool:
+    def fits_reservations(self, name: str, shape: Shape) -> bool:
         """Ask whether a node has all that is promised there of what *shape* asks for."""
         promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
-        idle = self._cluster.idle(name)
+        idle = self._cluster.unused(name)
         return idle is not None and all(
             idle.amount(each) >= promised.amount(each) + committed.amount(each)
             for each in shape.requests
@@ -218,7 +220,7 @@ class FreeRoom:
         # What is promised is read before what is seen: a pod that is just being seen counts in
         # both for a moment, never in neither.
         promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
-        idle = self._cluster.idle(name)
+        idle = self._cluster.unused(name)
         if idle is None:
             return False
         return all(
@@ -239,7 +241,7 @@ class FreeRoom:
         if known is not None and known[0] == version:
             return known[1]
         promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
-        idle = self._cluster.idle(name)
+        idle = self._cluster.unused(name)
         if idle is None or version is None:
             return None
         fence, owed = self._fences.get(name, NOTHING), self._owed.get(name, NOTHING)
@@ -261,16 +263,18 @@ class FreeRoom:
 
     def _clashes(self, name: str, shape: Shape, version: int) -> bool:
         """Ask whether a host port of *shape* is taken on a node, or promised to somebody."""
-        if self._cluster.ports(name).clash(shape.host_ports):
+        if self._cluster.ports(name).conflicts(shape.host_ports):
             return True
-        return self._promised_on(name, version).clash(shape.host_ports)
+        return self._promised_on(name, version).conflicts(shape.host_ports)
 
-    def _promised_on(self, name: str, version: int) -> Ports:
+    def _promised_on(self, name: str, version: int) -> HostPorts:
         """Give the host ports promised on a node; looked through once for all shapes."""
         known = self._promised_ports.get(name)
         if known is not None and known[0] == version:
             return known[1]
-        promised = Ports(port for each in self._promises.on(name) for port in each.shape.host_ports)
+        promised = HostPorts(
+            port for each in self._promises.on_node(name) for port in each.shape.host_ports
+        )
         if promised:
             self._promised_ports[name] = (version, promised)
         else:

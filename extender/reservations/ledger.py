@@ -29,31 +29,31 @@ from heapq import heappop, heappush
 
 from extender.cache.cluster import Cluster
 from extender.cache.gang_history import FITS_NOWHERE_S, PASSED_OVER_S
-from extender.cache.reservation_table import SOMEWHERE, Promise, Stage
-from extender.durations import Pause
+from extender.cache.reservation_table import ANY_NODE, Reservation, Stage
+from extender.durations import Backoff
 from extender.model.gang import GangKey, Membership
-from extender.model.matching import is_open_to, takes
+from extender.model.matching import accepts, is_schedulable_for
 from extender.model.pod import Pod, PodUid
-from extender.planner.plan import Plan, Standing
+from extender.planner.plan import GangStatus, Plan
 from extender.ports import Clock, WakeOrder
-from extender.reservations.capacity import Allowance, FreeRoom
-from extender.reservations.wakeups import Answers, WakeUps
+from extender.reservations.capacity import NodeCapacity, QueueAllowance
+from extender.reservations.wakeups import FilterResults, WakeUps
 
 #: How much longer a ticket lasts while kube-scheduler is busy with others.
 BUSY_FACTOR = 6
 #: kube-scheduler that asked nothing for this long has nothing left to ask.
 IDLE_S = 1.0
 #: How long a gang waits whose ticket lapsed: room kept for a gang that never comes is room lost.
-LAPSE_PAUSE = Pause(first_s=10.0, longest_s=120.0)
+LAPSE_PAUSE = Backoff(first_s=10.0, longest_s=120.0)
 #: And an ordinary pod, which keeps little: it may only have been behind thousands of others.
-LONE_PAUSE = Pause(first_s=1.0, longest_s=120.0)
+LONE_PAUSE = Backoff(first_s=1.0, longest_s=120.0)
 #: How often the ledger looks after its promises, and after how many at a time, because filter
 #: waits meanwhile.
 LOOK_S = 0.5
 _MOST_LOOKS = 50
 #: How long after the last look at a promise, by its stage: at those on their way the sooner. Who
 #: is refused, or parked when the place is promised, is looked at at once.
-_NEXT_LOOK_S = {Stage.TICKETED: 10.0, Stage.PASSED: 1.0}
+_NEXT_LOOK_S = {Stage.RESERVED: 10.0, Stage.FILTERED: 1.0}
 _WOKEN_LOOK_S = 2.0
 _FAR_LOOK_S = 5.0
 
@@ -70,15 +70,17 @@ class Ledger:
         ticket_s: float,
     ) -> None:
         self._cluster = cluster
-        self._table = cluster.inflight
+        self._table = cluster.reservations
         self._clock = clock
         self._ticket_s = ticket_s
         #: When kube-scheduler last asked about any pod.
         self._asked_at = float("-inf")
-        self.answers = Answers()
-        self.allowance = Allowance(self._table.spent, lambda: cluster.total, cluster.share)
-        self.room = FreeRoom(cluster)
-        self.wakeups = WakeUps(cluster, self.answers, wake, self._is_busy)
+        self.filter_results = FilterResults()
+        self.allowance = QueueAllowance(
+            self._table.mark_spent, lambda: cluster.total, cluster.share
+        )
+        self.room = NodeCapacity(cluster)
+        self.wakeups = WakeUps(cluster, self.filter_results, wake, self._is_busy)
         #: Whoever is gone after so long may be let into room that is kept from everybody else.
         self._brief_s = 0.0
         #: Gangs of whose ticket only a part has been issued so far.
@@ -93,7 +95,7 @@ class Ledger:
         self._listeners: list[Callable[[GangKey, float], None]] = []
         self._on_withdrawn: list[Callable[[GangKey], None]] = []
 
-    def on_given_back(self, listener: Callable[[GangKey, float], None]) -> None:
+    def on_expired(self, listener: Callable[[GangKey, float], None]) -> None:
         """Call *listener* with a gang that could not use its ticket, and how long it waits now."""
         self._listeners.append(listener)
 
@@ -107,33 +109,33 @@ class Ledger:
 
     def refused(self, uid: PodUid) -> None:
         """Remember that filter refused a pod: should it have a place, it must be woken."""
-        self.answers.refused(uid)
+        self.filter_results.refused(uid)
         if self._table.of(uid) is not None:
             self._called.append(uid)
 
     # ── making ────────────────────────────────────────────────────────────────────────────
 
-    def renew(self, plan: Plan) -> None:
+    def use_plan(self, plan: Plan) -> None:
         """Judge by *plan* from now on."""
         self.allowance.renew(plan)
-        self.room.fence_off(plan.fences, plan.owed)
+        self.room.reserve_for_backfill(plan.reservations, plan.reservations_missing)
         self._brief_s = plan.brief_s
         if self._lapses:
-            over = (Standing.RUNNING, Standing.FINISHED, None)
+            over = (GangStatus.RUNNING, GangStatus.FINISHED, None)
             self._lapses = {
                 key: lapses
                 for key, lapses in self._lapses.items()
                 if (plan.verdicts[key].standing if key in plan.verdicts else None) not in over
             }
 
-    def place_of(self, uid: PodUid) -> Promise | None:
+    def reserved_node(self, uid: PodUid) -> Reservation | None:
         """Give the promise of a certain node to a pod, None without any."""
         known = self._table.of(uid)
-        return known if known is not None and known.node != SOMEWHERE else None
+        return known if known is not None and known.node != ANY_NODE else None
 
-    def promise(self, pod: Pod, gang: GangKey, node: str, queue: str) -> bool:
+    def reserve(self, pod: Pod, gang: GangKey, node: str, queue: str) -> bool:
         """Write down a ticket that was judged; False when the pod needs none any more."""
-        return self._write_down(pod, gang, node, queue, Stage.TICKETED)
+        return self._write_down(pod, gang, node, queue, Stage.RESERVED)
 
     def _write_down(self, pod: Pod, gang: GangKey, node: str, queue: str, stage: Stage) -> bool:
         is_new = self._table.of(pod.uid) is None
@@ -154,16 +156,16 @@ class Ledger:
 
     def _look_after(self, pod: Pod, now: float) -> None:
         self._look_later(pod.uid, now)
-        if pod.refusal or self.answers.refused_at(pod.uid) is not None:
+        if pod.refusal or self.filter_results.refused_at(pod.uid) is not None:
             self._called.append(pod.uid)
 
-    def let_through(self, pod: Pod, member: Membership) -> None:
+    def admit(self, pod: Pod, member: Membership) -> None:
         """Count a pod that asks nobody: it may go anywhere, and its queue uses what it needs."""
         if self._table.of(pod.uid) is None:
-            queue = self._cluster.counted_in(*self._wish(pod, member.key, member.queue))
-            self._write_down(pod, member.key, SOMEWHERE, queue, Stage.PASSED)
+            queue = self._cluster.used_in_queue(*self._wish(pod, member.key, member.queue))
+            self._write_down(pod, member.key, ANY_NODE, queue, Stage.FILTERED)
 
-    def pass_by(
+    def admit_directly(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
     ) -> Sequence[str] | None:
         """Let a pod pass that waits for nobody: the nodes on which others' room stays untouched.
@@ -173,21 +175,21 @@ class Ledger:
         known = self._table.of(pod.uid)
         if known is None:
             return self._pass_anew(pod, gang, queue, offered)
-        if known.stage is Stage.DOUBTED:
+        if known.stage is Stage.UNKNOWN:
             return (known.node,) if known.node in offered else ()  # it may be there already
-        if known.stage <= Stage.PASSED:
+        if known.stage <= Stage.FILTERED:
             # kube-scheduler chooses better than a promise made before it looked.
-            self._table.advance(pod.uid, Stage.PASSED, pod=pod)
-            self._table.move(pod.uid, SOMEWHERE)
+            self._table.advance(pod.uid, Stage.FILTERED, pod=pod)
+            self._table.move(pod.uid, ANY_NODE)
         nodes = self._nodes_beside_promises(pod, offered)
-        if known.stage <= Stage.PASSED:
+        if known.stage <= Stage.FILTERED:
             if nodes:
                 self._table.move(pod.uid, self._only(nodes, pod))
-            elif known.node != SOMEWHERE:
+            elif known.node != ANY_NODE:
                 self._table.move(pod.uid, known.node)
                 if known.node in offered and self._keeps_its_place(pod, known.node):
                     return (known.node,)
-                self._table.step_back(pod.uid, known.node)
+                self._table.revert(pod.uid, known.node)
         return nodes
 
     def _keeps_its_place(self, pod: Pod, node: str) -> bool:
@@ -196,7 +198,7 @@ class Ledger:
         if slots is not None and slots >= 0:
             return True
         # A brief one may have been let into room that is kept from everybody else.
-        return pod.most_s <= self._brief_s and self.room.bears_promises(node, pod.shape)
+        return pod.most_s <= self._brief_s and self.room.fits_reservations(node, pod.shape)
 
     def _pass_anew(
         self, pod: Pod, gang: GangKey, queue: str, offered: Sequence[str]
@@ -204,14 +206,14 @@ class Ledger:
         if not self.allowance.may_start(queue, pod.namespace, pod.requests):
             return None
         nodes = self._nodes_beside_promises(pod, offered)
-        if nodes and self._write_down(pod, gang, self._only(nodes, pod), queue, Stage.PASSED):
+        if nodes and self._write_down(pod, gang, self._only(nodes, pod), queue, Stage.FILTERED):
             self.allowance.spend(queue, pod.requests)
         return nodes
 
     def _only(self, nodes: Sequence[str], pod: Pod) -> str:
         """Give the node a pod is sure to go to; our watch may be behind and see no room there."""
         is_sure = len(nodes) == 1 and (self.room.slots(nodes[0], pod.shape) or 0) > 0
-        return nodes[0] if is_sure else SOMEWHERE
+        return nodes[0] if is_sure else ANY_NODE
 
     def _nodes_beside_promises(self, pod: Pod, offered: Sequence[str]) -> Sequence[str]:
         if self.room.is_untouched:
@@ -220,13 +222,13 @@ class Ledger:
         # and must find the promised room free even if they all go to one. Who is refused for it
         # gets a ticket, for a certain node, from the next plan.
         known = self._table.of(pod.uid)
-        is_one = known is not None and known.node == SOMEWHERE
-        unplaced = max(0, self._table.count_on(SOMEWHERE) - is_one)
+        is_one = known is not None and known.node == ANY_NODE
+        unplaced = max(0, self._table.count_on(ANY_NODE) - is_one)
         return self.room.nodes_for(pod.shape, offered, 1 + unplaced)
 
     # ── moving ────────────────────────────────────────────────────────────────────────────
 
-    def steer(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> str:
+    def choose_node(self, pod: Pod, promise: Reservation, offered: Sequence[str]) -> str:
         """Give the one node of a promised pod, moved to one on offer if need be; else nothing.
 
         An offer that misses the promised node costs nobody a ticket: kube-scheduler looks at a
@@ -238,19 +240,19 @@ class Ledger:
         node = promise.node if promise.node in offered else ""
         if promise.gang in self.opening:
             return ""
-        if promise.stage >= Stage.COMMITTING:
+        if promise.stage >= Stage.BINDING:
             return node  # what was sent is on its way there, and nowhere else
         if not node:
             node = self._another(pod, promise, offered)
             if not node:
                 self._missed(pod, promise, offered)
                 return ""
-        self._table.advance(pod.uid, Stage.PASSED, pod=pod)
+        self._table.advance(pod.uid, Stage.FILTERED, pod=pod)
         self.wakeups.came(pod.uid, self._clock.monotonic())
         return node
 
-    def _another(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> str:
-        barred = self._cluster.misfits.of(promise.gang)
+    def _another(self, pod: Pod, promise: Reservation, offered: Sequence[str]) -> str:
+        barred = self._cluster.rejected_nodes.of(promise.gang)
         if name := self.room.first_for(pod.shape, offered, barred):
             return name if self._table.move(pod.uid, name) else ""
         for name in offered:
@@ -258,39 +260,39 @@ class Ledger:
                 return name
         return ""
 
-    def _trade(self, promise: Promise, name: str) -> bool:
+    def _trade(self, promise: Reservation, name: str) -> bool:
         """Change places with a ticket on *name* whose pod has not come yet.
 
         Nobody is sent to a node that shrank or was tainted after it was promised.
         """
         if not self._still_stands(promise):
             return False
-        for other in self._table.on(name):
+        for other in self._table.on_node(name):
             if (
-                other.stage is Stage.TICKETED
+                other.stage is Stage.RESERVED
                 and other.shape is promise.shape
-                and promise.node not in self._cluster.misfits.of(other.gang)
+                and promise.node not in self._cluster.rejected_nodes.of(other.gang)
             ):
                 return self._table.trade(promise.uid, other.uid)
         return False
 
-    def _still_stands(self, promise: Promise) -> bool:
+    def _still_stands(self, promise: Reservation) -> bool:
         """Ask whether a promised node still has the room, and still takes such pods."""
         node, slots = self._cluster.node(promise.node), self.room.slots(promise.node, promise.shape)
         has_room = slots is not None and slots >= 0
-        return node is not None and has_room and takes(node, promise.shape)
+        return node is not None and has_room and accepts(node, promise.shape)
 
-    def _missed(self, pod: Pod, promise: Promise, offered: Sequence[str]) -> None:
+    def _missed(self, pod: Pod, promise: Reservation, offered: Sequence[str]) -> None:
         now = self._clock.monotonic()
         is_stale_nomination = list(offered) == [pod.nominated]
         if is_stale_nomination or not self.wakeups.was_nominated(promise, now):
-            if promise.stage is Stage.PASSED:
-                self._table.step_back(pod.uid, promise.node)
+            if promise.stage is Stage.FILTERED:
+                self._table.revert(pod.uid, promise.node)
             if not is_stale_nomination:
                 self.wakeups.wake([promise], now)
             return
-        self._cluster.misfits.note(promise.gang, promise.node, PASSED_OVER_S)
-        self.give_back(promise.gang)
+        self._cluster.rejected_nodes.note(promise.gang, promise.node, PASSED_OVER_S)
+        self.expire_gang(promise.gang)
 
     # ── binding ───────────────────────────────────────────────────────────────────────────
 
@@ -302,12 +304,12 @@ class Ledger:
         """
         known, pod = self._table.of(uid), self._pod(uid)
         is_there = known is not None and known.node == node
-        if known is not None and is_there and known.stage > Stage.HELD:
+        if known is not None and is_there and known.stage > Stage.WAITING:
             return True
-        if pod is None or pod.asks_nobody:
+        if pod is None or pod.uses_no_resources:
             return True
         seen, is_native = self._cluster.node(node), self.is_native(uid)
-        if seen is not None and not is_native and not is_open_to(seen, pod.shape):
+        if seen is not None and not is_native and not is_schedulable_for(seen, pod.shape):
             return False  # tainted or cordoned since; not ready is for taints to say
         if is_there:
             return self._keeps_its_place(pod, node)
@@ -317,7 +319,7 @@ class Ledger:
 
     def is_native(self, uid: PodUid) -> bool:
         """Ask whether kube-scheduler itself assembles its gang: refusing one would tear it."""
-        seen, passer = self._cluster.seen(uid), self.answers.passer(uid)
+        seen, passer = self._cluster.seen(uid), self.filter_results.filtered(uid)
         member = seen[1] if seen else passer.membership if passer else None
         return member is not None and member.native
 
@@ -330,39 +332,39 @@ class Ledger:
 
     def _wish_of(self, pod: Pod, uid: PodUid) -> tuple[GangKey | None, str, str]:
         """Give a pod's gang, its namespace, and the queue that one of them names."""
-        passer = self.answers.passer(uid)
+        passer = self.filter_results.filtered(uid)
         return self._wish(pod, self.gang_of(uid), passer.membership.queue if passer else "")
 
     def _wish(self, pod: Pod, gang: GangKey | None, named: str) -> tuple[GangKey | None, str, str]:
         group = self._cluster.group(gang) if gang is not None else None
         return gang, pod.namespace, group.queue if group else named
 
-    def held(self, uid: PodUid, node: str) -> None:
+    def mark_waiting(self, uid: PodUid, node: str) -> None:
         """Keep room for a pod whose bind waits; that of an earlier one may yet take effect."""
         if not self._is_doubted(uid):
-            self._table.advance(uid, Stage.HELD, node)
+            self._table.advance(uid, Stage.WAITING, node)
 
-    def committing(self, uid: PodUid, node: str) -> None:
+    def mark_binding(self, uid: PodUid, node: str) -> None:
         """Keep room for a pod whose binding is being sent."""
-        if self._table.advance(uid, Stage.COMMITTING, node):
+        if self._table.advance(uid, Stage.BINDING, node):
             return
         pod, gang = self._pod(uid), self.gang_of(uid)
         if pod is not None and gang is not None:
-            queue = self._cluster.counted_in(*self._wish_of(pod, uid))
-            self._write_down(pod, gang, node, queue, Stage.COMMITTING)
+            queue = self._cluster.used_in_queue(*self._wish_of(pod, uid))
+            self._write_down(pod, gang, node, queue, Stage.BINDING)
 
-    def bound(self, uid: PodUid, node: str) -> None:
+    def mark_bound(self, uid: PodUid, node: str) -> None:
         """Keep room for a bound pod until the mirror shows it."""
         self._table.advance(uid, Stage.BOUND, node)
 
-    def keep(self, uid: PodUid, node: str) -> None:
+    def keep_reserved(self, uid: PodUid, node: str) -> None:
         """Let a pod whose binding failed keep its room as a ticket."""
-        self._table.step_back(uid, node)
+        self._table.revert(uid, node)
         self._called.append(uid)
 
-    def doubt(self, uid: PodUid, node: str) -> None:
+    def mark_unknown(self, uid: PodUid, node: str) -> None:
         """Keep room for a pod of whose binding nobody knows, until the mirror shows the truth."""
-        self._table.advance(uid, Stage.DOUBTED, node)
+        self._table.advance(uid, Stage.UNKNOWN, node)
 
     def release(self, uid: PodUid) -> None:
         """Give the room of a pod back, unless a binding of it may yet take effect there."""
@@ -371,7 +373,7 @@ class Ledger:
 
     def _is_doubted(self, uid: PodUid) -> bool:
         known = self._table.of(uid)
-        return known is not None and known.stage is Stage.DOUBTED
+        return known is not None and known.stage is Stage.UNKNOWN
 
     def back_off(self, gang: GangKey, span_s: float) -> None:
         """Do not try a gang for *span_s*, and keep no room meanwhile for those who never came.
@@ -380,7 +382,7 @@ class Ledger:
         the way of another that has the other half.
         """
         if span_s:
-            self.withdraw(gang)
+            self.release_gang(gang)
         self._table.back_off(gang, span_s)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
@@ -388,38 +390,38 @@ class Ledger:
         gang = self._cluster.gang_of(uid)
         if gang is not None:
             return gang
-        passer = self.answers.passer(uid)
+        passer = self.filter_results.filtered(uid)
         if passer is None:
             return self._cluster.gang_of(uid)  # shown by the watch, so forgotten, in between
         return passer.membership.key if passer.pod.ours else None
 
     def _pod(self, uid: PodUid) -> Pod | None:
-        passer = self.answers.passer(uid)
+        passer = self.filter_results.filtered(uid)
         return self._cluster.pod(uid) or (passer.pod if passer else None)
 
     # ── ending ────────────────────────────────────────────────────────────────────────────
 
-    def give_back(self, key: GangKey) -> None:
+    def expire_gang(self, key: GangKey) -> None:
         """Return the room promised to a gang that could not use it, and let it wait a while."""
         lapses = self._lapses[key] = self._lapses.get(key, 0) + 1
         group = self._cluster.group(key)
         pause = LAPSE_PAUSE if group is not None and group.min_member > 1 else LONE_PAUSE
-        pause_s = pause.after(lapses)
+        pause_s = pause.delay_s(lapses)
         self.wakeups.take_back(self._table.of_gang(key))
-        self._table.give_back(key)
+        self._table.expire(key)
         self._table.back_off(key, pause_s)
         with ExitStack() as telling:  # all of them, though one may fail
             for listener in reversed(self._listeners):
                 telling.callback(listener, key, pause_s)
 
-    def withdraw(self, key: GangKey) -> None:
+    def release_gang(self, key: GangKey) -> None:
         """Return what was promised to a gang that must not start now, through no fault of its."""
         self.wakeups.take_back(self._table.of_gang(key))
-        self._table.give_back(key)
+        self._table.expire(key)
         for listener in self._on_withdrawn:
             listener(key)
 
-    def on_withdrawn(self, listener: Callable[[GangKey], None]) -> None:
+    def on_released(self, listener: Callable[[GangKey], None]) -> None:
         """Call *listener* with gangs of which those who are held must not start either."""
         self._on_withdrawn.append(listener)
 
@@ -428,20 +430,20 @@ class Ledger:
 
         Nobody is told to wait for it, and no nomination is taken back: whoever leads plans anew.
         """
-        self._table.give_all_back()
+        self._table.release_all()
         self.opening.clear()
         self._lapses.clear()
 
-    def heard(self, uid: PodUid, pod: Pod | None) -> None:
+    def scheduler_called(self, uid: PodUid, pod: Pod | None) -> None:
         """Hear from the watch, in its own thread, what became of a pod."""
-        self.answers.seen(uid, pod)
+        self.filter_results.seen(uid, pod)
         known = self._table.of(uid)
-        if pod is None or known is None or not pod.refusal or pod.is_called:
+        if pod is None or known is None or not pod.refusal or pod.is_woken:
             return
-        self._table.found_no_node(uid, pod.refusal)
+        self._table.pod_unschedulable(uid, pod.refusal)
         self._called.append(uid)
 
-    def look_after(self) -> bool:
+    def check_due(self) -> bool:
         """Wake who overslept and end what has lapsed; True while there is more to look at now.
 
         Called every `LOOK_S`; some hundred promises at a time, because filter waits meanwhile.
@@ -465,40 +467,40 @@ class Ledger:
                 self._look_later(uid, now)
         return True
 
-    def _look(self, promise: Promise, now: float) -> None:
-        if promise.stage >= Stage.HELD:
+    def _look(self, promise: Reservation, now: float) -> None:
+        if promise.stage >= Stage.WAITING:
             self._table.drop_unsettled(promise, now)
         elif now - promise.since_monotonic >= self._patience_s:
             self._lapse(promise)
         elif promise.gang not in self.opening and self.wakeups.is_due(promise, now):
             self.wakeups.wake([promise], now)
 
-    def _lapse(self, promise: Promise) -> None:
-        if promise.stage is Stage.PASSED and self._waits_for_nobody(promise):
+    def _lapse(self, promise: Reservation) -> None:
+        if promise.stage is Stage.FILTERED and self._waits_for_nobody(promise):
             self._table.release(promise.uid)  # its bind is judged anew, should it come
             return
         siblings = self._table.of_gang(promise.gang)
-        if any(each.stage in (Stage.HELD, Stage.COMMITTING, Stage.DOUBTED) for each in siblings):
+        if any(each.stage in (Stage.WAITING, Stage.BINDING, Stage.UNKNOWN) for each in siblings):
             return  # one of them is busy with its volumes, and the others are held for it
         # Woken, and kube-scheduler did not even ask us: nothing it saw would do.
         misfits = {
             each.node
             for each in siblings
-            if each.stage <= Stage.PASSED
+            if each.stage <= Stage.FILTERED
             and (pod := self._cluster.pod(each.uid)) is not None
             and pod.fits_no_node
         }
         if misfits:
-            self._cluster.misfits.note_all(promise.gang, misfits, FITS_NOWHERE_S)
-        self.give_back(promise.gang)
+            self._cluster.rejected_nodes.note_all(promise.gang, misfits, FITS_NOWHERE_S)
+        self.expire_gang(promise.gang)
 
-    def _waits_for_nobody(self, promise: Promise) -> bool:
+    def _waits_for_nobody(self, promise: Reservation) -> bool:
         """Ask whether it is an ordinary pod, or a member of a gang that runs."""
         group = self._cluster.group(promise.gang)
         return (
-            promise.node == SOMEWHERE
+            promise.node == ANY_NODE
             or group is None
-            or max(1, self._cluster.seated(promise.gang)) >= group.min_member
+            or max(1, self._cluster.scheduled(promise.gang)) >= group.min_member
         )
 
     def _look_later(self, uid: PodUid, now: float) -> None:

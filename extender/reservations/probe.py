@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from extender.cache.cluster import Cluster
-from extender.model.pod import CALLED, Pod
+from extender.model.pod import WOKEN, Pod
 from extender.ports import WakeOrder
 
 LOOK_S = 0.5
@@ -21,7 +21,7 @@ LOOK_S = 0.5
 _KEPT_WORDS = 200
 
 
-class Summons:
+class SchedulerProbe:
     """Calls for the kube-scheduler of every name that gives no sign while pods wait for it."""
 
     def __init__(
@@ -35,32 +35,32 @@ class Summons:
         #: A standby calls for nobody, and concludes nothing.
         self._readiness = readiness
 
-    def look(self) -> bool:
+    def probe(self) -> bool:
         """Conclude who is silent and call where it is time; there is never more to do at once."""
         if self._readiness():
             return False
         hearing = self._cluster.hearing
-        hearing.look()
+        hearing.update()
         for name in hearing.names:
-            pod = hearing.to_call_for(name, self._has_no_part_in_promises)
+            pod = hearing.due_for_probe(name, self._has_no_part_in_promises)
             if pod is not None:
                 self._wake([self._call(pod)])
         return False
 
     def _has_no_part_in_promises(self, pod: Pod) -> bool:
         gang = self._cluster.gang_of(pod.uid)
-        is_promised = gang is not None and bool(self._cluster.inflight.of_gang(gang))
+        is_promised = gang is not None and bool(self._cluster.reservations.of_gang(gang))
         return not is_promised and not pod.nominated
 
     def _call(self, pod: Pod) -> WakeOrder:
-        said = pod.refusal.removesuffix(CALLED)[:_KEPT_WORDS]
+        said = pod.refusal.removesuffix(WOKEN)[:_KEPT_WORDS]
         # Where no node has room for the pod, it does not matter which one is named for a moment.
-        node = self._cluster.any_node() if pod.lacks_room else ""
+        node = self._cluster.any_node() if pod.lacks_capacity else ""
         return WakeOrder(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             node=node,
-            refusal=f"{said}{CALLED}" if said else "",
+            refusal=f"{said}{WOKEN}" if said else "",
             briefly=bool(node),
         )

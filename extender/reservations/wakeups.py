@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from extender.cache.cluster import Cluster
-from extender.cache.reservation_table import Promise, Stage
+from extender.cache.reservation_table import Reservation, Stage
 from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
 from extender.ports import WakeOrder
@@ -24,14 +24,14 @@ REMEMBERED = 20_000
 _MOST_GONE = 20_000
 
 
-class Passer(NamedTuple):
+class FilteredPod(NamedTuple):
     """A pod as kube-scheduler showed it to filter."""
 
     pod: Pod
     membership: Membership
 
 
-class Answers:
+class FilterResults:
     """The last answers; each operation is one step of a dict, so nobody locks.
 
     To look for the oldest with an iterator would be two, and the watch takes entries out meanwhile.
@@ -39,7 +39,7 @@ class Answers:
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        self._passed: dict[PodUid, Passer] = {}
+        self._passed: dict[PodUid, FilteredPod] = {}
         #: Who may come to bind: it passed, and is not known to have a node.
         self._may_come: dict[PodUid, None] = {}
         #: Numbers answers and wake-ups, so that of two the later one is known.
@@ -53,7 +53,7 @@ class Answers:
         """Remember that *pod* was let pass."""
         self._refused.pop(pod.uid, None)
         self._passed.pop(pod.uid, None)
-        self._passed[pod.uid] = Passer(pod, membership)
+        self._passed[pod.uid] = FilteredPod(pod, membership)
         if len(self._passed) > self._remembered:
             _forget_some(self._passed)
         self._may_come.pop(pod.uid, None)
@@ -69,7 +69,7 @@ class Answers:
         if len(self._refused) > 10 * self._remembered:
             _forget_some(self._refused)
 
-    def passer(self, uid: PodUid) -> Passer | None:
+    def filtered(self, uid: PodUid) -> FilteredPod | None:
         """Give a pod that passed as filter last saw it."""
         return self._passed.get(uid)
 
@@ -109,7 +109,7 @@ def _forget_some(remembered: dict[PodUid, Any]) -> None:
 AGAIN_S = 3.0
 #: Who has a place and comes by himself is here by then; else kube-scheduler sleeps on him. One of
 #: 1.28 does when nobody answered its call, and says so in no condition that we read.
-OVERSLEPT_S = 9.0
+NOT_WOKEN_S = 9.0
 #: How long a nomination may take to reach kube-scheduler and bring the pod back to filter.
 ARRIVES_S = 1.0
 
@@ -127,7 +127,7 @@ class WakeUps:
     def __init__(
         self,
         cluster: Cluster,
-        answers: Answers,
+        answers: FilterResults,
         send: Callable[[list[WakeOrder]], None],
         is_busy: Callable[[], bool],
     ) -> None:
@@ -138,13 +138,13 @@ class WakeUps:
         self._is_busy = is_busy
         self._woken: dict[PodUid, _Woken] = {}
 
-    def wake(self, promises: Iterable[Promise], now: float) -> None:
+    def wake(self, promises: Iterable[Reservation], now: float) -> None:
         """Nominate pods to the nodes they were promised."""
         woken, moment = list(promises), next(self._answers.moments)
         self._woken.update((each.uid, _Woken(each.node, now, moment)) for each in woken)
         self._order(woken)
 
-    def take_back(self, promises: Iterable[Promise]) -> None:
+    def take_back(self, promises: Iterable[Reservation]) -> None:
         """Take back what pods were nominated to: their places are given back too."""
         self._order(
             each._replace(node="")
@@ -152,7 +152,7 @@ class WakeUps:
             if self._woken.pop(each.uid, None) is not None
         )
 
-    def _order(self, promises: Iterable[Promise]) -> None:
+    def _order(self, promises: Iterable[Reservation]) -> None:
         orders = [
             WakeOrder(
                 uid=each.uid,
@@ -166,11 +166,11 @@ class WakeUps:
         if orders:
             self._send(orders)
 
-    def wake_due(self, promises: Iterable[Promise], now: float) -> None:
+    def wake_due(self, promises: Iterable[Reservation], now: float) -> None:
         """Wake those whom kube-scheduler has put aside; the others come by themselves."""
         self.wake([each for each in promises if self.is_due(each, now)], now)
 
-    def _is_parked(self, promise: Promise) -> bool:
+    def _is_parked(self, promise: Reservation) -> bool:
         """Ask whether kube-scheduler has put a pod aside, now or before our time.
 
         One it never looked at has no condition that says so; it comes by itself.
@@ -178,15 +178,15 @@ class WakeUps:
         if self._answers.refused_at(promise.uid) is not None:
             return True
         pod = self._cluster.pod(promise.uid) or promise.pod
-        return bool(pod.refusal) and self._answers.passer(promise.uid) is None
+        return bool(pod.refusal) and self._answers.filtered(promise.uid) is None
 
-    def is_due(self, promise: Promise, now: float) -> bool:
+    def is_due(self, promise: Reservation, now: float) -> bool:
         """Ask whether a pod that has a place must be woken, perhaps once more."""
-        if promise.stage is not Stage.TICKETED or promise.pod.is_placeholder:
+        if promise.stage is not Stage.RESERVED or promise.pod.is_placeholder:
             return False
         woken = self._woken.get(promise.uid)
         if woken is None:
-            overslept = now - promise.since_monotonic > OVERSLEPT_S and not self._is_busy()
+            overslept = now - promise.since_monotonic > NOT_WOKEN_S and not self._is_busy()
             return overslept or self._is_parked(promise)
         refused_at = self._answers.refused_at(promise.uid)
         if refused_at is not None and refused_at > woken.moment:
@@ -197,7 +197,7 @@ class WakeUps:
         """Ask whether a pod was woken for the place it has."""
         return uid in self._woken
 
-    def was_nominated(self, promise: Promise, now: float) -> bool:
+    def was_nominated(self, promise: Reservation, now: float) -> bool:
         """Ask whether kube-scheduler must have looked at the promised node by now."""
         woken = self._woken.get(promise.uid)
         return woken is not None and woken.node == promise.node and now - woken.at > ARRIVES_S

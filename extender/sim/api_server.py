@@ -16,15 +16,15 @@ from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Status
-from extender.model.queue import Namespace, PriorityClass, Queue, Share
-from extender.ports import BindOrder, BindOutcome, BindResult, Settle, WakeOrder
-from extender.sim.clock import VirtualTime
+from extender.model.queue import Namespace, NamespaceShare, PriorityClass, Queue
+from extender.ports import BindOrder, BindOutcome, BindResult, OnOutcome, WakeOrder
+from extender.sim.clock import VirtualClock
 
 #: What became of a binding: applied and confirmed; refused; applied without an answer; lost.
-MOODS = ("answers", "fails", "is silent", "loses")
+OUTCOMES = ("answers", "fails", "is silent", "loses")
 
 
-class ToldAt(NamedTuple):
+class WatchEvent(NamedTuple):
     """One line of a watch, written *at* a time."""
 
     change: Change
@@ -38,7 +38,7 @@ class Binding:
     """A binding under way."""
 
     order: BindOrder
-    settle: Settle
+    settle: OnOutcome
     at: float
     #: When its outcome must be told.
     until: float
@@ -56,7 +56,7 @@ class Read:
 class ApiServer:
     """Objects by key; implements the ports through which the extender acts."""
 
-    def __init__(self, time: VirtualTime) -> None:
+    def __init__(self, time: VirtualClock) -> None:
         self._time = time
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
@@ -64,8 +64,8 @@ class ApiServer:
         self.classes: dict[str, PriorityClass] = {}
         self.groups: dict[GangKey, PodGroup] = {}
         self.pods: dict[PodUid, SeenPod] = {}
-        self.to_extender: deque[ToldAt] = deque()
-        self.to_scheduler: deque[ToldAt] = deque()
+        self.to_extender: deque[WatchEvent] = deque()
+        self.to_scheduler: deque[WatchEvent] = deque()
         self.under_way: list[Binding | Read] = []
         #: Answer everything at once and well.
         self.prompt = True
@@ -95,7 +95,7 @@ class ApiServer:
             self.pods[item.pod.uid] = item
         self._tell(Upsert(item))
 
-    def shares_of(self, queue: str) -> list[Share]:
+    def shares_of(self, queue: str) -> list[NamespaceShare]:
         """What namespaces may have of a queue, and have at least."""
         every = (share for each in self.namespaces.values() for share in each.shares)
         return [share for share in every if share.queue == queue]
@@ -127,7 +127,7 @@ class ApiServer:
         self._tell(Upsert(self.pods[uid]), status_only)
 
     def _tell(self, change: Change, status_only: bool = False) -> None:
-        news = ToldAt(change, self._time.monotonic(), status_only)
+        news = WatchEvent(change, self._time.monotonic(), status_only)
         self.to_extender.append(news)
         self.to_scheduler.append(news)
         for owner in self.owners:
@@ -148,7 +148,7 @@ class ApiServer:
         """Keep an order for whoever tells the story."""
         self.wakes.append((self._time.monotonic(), order))
 
-    def bind(self, orders: Sequence[BindOrder], settle: Settle, until: float) -> None:
+    def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
         """Take bindings in; at once unless somebody else says what becomes of them."""
         self.on_bindings(orders)
         bindings = [Binding(order, settle, self._time.monotonic(), until) for order in orders]

@@ -11,7 +11,7 @@ from extender.clock import LoopTimer
 EPOCH = 1_000_000.0
 
 
-class VirtualTime(LoopTimer):
+class VirtualClock(LoopTimer):
     """The `Clock` and the `Timer` of everything in one story; there is no event loop behind it."""
 
     def __init__(self, epoch: float = EPOCH) -> None:
@@ -54,7 +54,7 @@ class VirtualTime(LoopTimer):
         self.seconds = max(self.seconds, at)
         callback()
 
-    def pass_by(self, seconds: float = 0.0) -> None:
+    def advance(self, seconds: float = 0.0) -> None:
         """Let time pass, calling back whoever asked for it."""
         until = self.seconds + seconds
         while self._calls and self._calls[0][0] <= until:

@@ -22,13 +22,13 @@ from extender.planning_loop import LONGEST_REST_S
 from extender.settings import Settings
 from extender.sim import scenario as scenarios
 from extender.sim.api_server import ApiServer
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from extender.sim.distributions import seconds
 from extender.sim.extender import DirectExtender
-from extender.sim.kube_scheduler import KubeScheduler, Ways
-from extender.sim.result import Outcome
-from extender.sim.scenario import NOTHING_GIVEN, Given, Scenario
-from extender.sim.workloads import Run, Workloads
+from extender.sim.kube_scheduler import KubeScheduler, SchedulerOptions
+from extender.sim.result import Result
+from extender.sim.scenario import NO_INPUT, ExternalInput, Scenario
+from extender.sim.workloads import JobRun, Workloads
 
 #: What kube-scheduler takes for one pod.
 CYCLE_S = 0.002
@@ -36,22 +36,22 @@ CYCLE_S = 0.002
 PAUSES_S = 1.0
 SLEEPERS_S = 30.0
 #: As kube-scheduler is in what matters to us, without the questions that change nothing.
-WAYS = Ways(sample=None, backs_off=True, looks_in_vain=False)
+OPTIONS = SchedulerOptions(sample=None, backs_off=True, retries_refused=False)
 
 
-class World:
+class SimulatedCluster:
     """A cluster, empty at first; `run` lets time pass."""
 
     def __init__(
         self,
         policy: Policy = policy_parser.DEFAULT,
         seed: int = 0,
-        ways: Ways = WAYS,
+        ways: SchedulerOptions = OPTIONS,
         settings: Settings | None = None,
         rest_s: float = LONGEST_REST_S,
     ) -> None:
         settings = settings or Settings()
-        self.time = VirtualTime()
+        self.time = VirtualClock()
         self.api = ApiServer(self.time)
         self.extender = DirectExtender(self.time, self.api, policy, seed, settings, rest_s)
         self.scheduler = KubeScheduler(self.time, self.api, self.extender, ways)
@@ -80,7 +80,7 @@ class World:
         while (at := time.next_at) is not None and at <= until:
             time.step()
             self._settle()
-        time.pass_by(max(0.0, until - time.monotonic()))
+        time.advance(max(0.0, until - time.monotonic()))
 
     def _settle(self) -> None:
         """Let happen what takes no time."""
@@ -136,9 +136,11 @@ _STEPS = 100
 class Simulation:
     """One run."""
 
-    def __init__(self, scenario: Scenario, policy: Policy, given: Given = NOTHING_GIVEN) -> None:
+    def __init__(self, scenario: Scenario, policy: Policy, given: ExternalInput = NO_INPUT) -> None:
         self._span_s = scenarios.span_s(scenario)
-        self.world = world = World(policy, scenario.seed, rest_s=scenarios.pace_s(scenario))
+        self.world = world = SimulatedCluster(
+            policy, scenario.seed, rest_s=scenarios.pace_s(scenario)
+        )
         self.beginning = world.time.monotonic()
         self._nodes = scenarios.nodes_of(scenario, given)
         queues = scenarios.queues_of(scenario, given)
@@ -157,13 +159,11 @@ class Simulation:
             world.time.call_later(at, happens)
         has = total(node.allocatable for node in self._nodes.values())
         names = sorted({DEFAULT_QUEUE, *queues})
-        self.outcome = Outcome(
-            self._span_s, Resources(has), names, is_of_a_tree=policy.is_of_a_tree
-        )
+        self.outcome = Result(self._span_s, Resources(has), names, is_of_a_tree=policy.is_of_a_tree)
         world.workloads.on_room = self._room
         world.extender.on_pass = self._planned
 
-    def run(self, told: Callable[[float], None] = lambda part: None) -> Outcome:
+    def run(self, told: Callable[[float], None] = lambda part: None) -> Result:
         """Let it happen; *told* hears which part of it is over."""
         with _little_garbage():
             for step in range(1, _STEPS + 1):
@@ -176,7 +176,7 @@ class Simulation:
     def _at(self) -> float:
         return self.world.time.monotonic() - self.beginning
 
-    def _room(self, run: Run, step: int) -> None:
+    def _room(self, run: JobRun, step: int) -> None:
         self.outcome.room(run, step, self._at())
 
     def _planned(self, snapshot: Snapshot, plan: Plan) -> None:

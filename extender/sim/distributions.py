@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.resources import Resources
 from extender.text import as_text
 
@@ -23,7 +23,7 @@ class Clause(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename="k
     """A part of a scenario, in which nothing may stand that nobody reads."""
 
 
-class Chance(Clause, kw_only=True):
+class Distribution(Clause, kw_only=True):
     """A number that is drawn: evenly between two, one of several, or around a median."""
 
     between: tuple[str | float, str | float] | None = None
@@ -32,19 +32,19 @@ class Chance(Clause, kw_only=True):
     spread: Annotated[float, Meta(ge=0, le=5)] = 1.0
 
 
-def drawn(what: str | float | Chance, rng: Random, name: str) -> float:
+def drawn(what: str | float | Distribution, rng: Random, name: str) -> float:
     """Give the number, or draw one."""
     read_ = _number if name == "size" else seconds
-    if not isinstance(what, Chance):
+    if not isinstance(what, Distribution):
         return read_(what, name)
     if sum(each is not None for each in (what.between, what.one_of, what.median)) != 1:
-        raise BadInput(
+        raise InvalidInput(
             f"{name}: nothing, or too much, to draw from; give between, one-of or median"
         )
     if what.between is not None:
         low, high = (read_(each, name) for each in what.between)
         if low > high:
-            raise BadInput(
+            raise InvalidInput(
                 f"{name}: between {low:g} and {high:g} is nothing; give the smaller first"
             )
         return rng.uniform(low, high) if name != "size" else rng.randint(round(low), round(high))
@@ -57,7 +57,7 @@ def _number(given: Any, name: str) -> float:
     number = _finite(given)
     if number is not None:
         return number
-    raise BadInput(f"{name}: {as_text(given)[:60]!r} is no number of pods; write it like 8")
+    raise InvalidInput(f"{name}: {as_text(given)[:60]!r} is no number of pods; write it like 8")
 
 
 def _finite(given: Any) -> float | None:
@@ -75,7 +75,7 @@ def seconds(written_: Any, name: str) -> float:
     number = _finite(float(found[1]) * _SPANS[found[2] or "s"] if found else written_)
     if number is None:
         shown = as_text(written_)[:60]
-        raise BadInput(f"{name}: {shown!r} is no time; write 90s, 5m, 2h or 1d")
+        raise InvalidInput(f"{name}: {shown!r} is no time; write 90s, 5m, 2h or 1d")
     return number
 
 
@@ -84,5 +84,5 @@ def amounts(given: Mapping[str, str | int | float], **more: int) -> Resources:
     found = Resources({**Resources.parse(given), **more})
     for name, amount in found.items():
         if amount < 0:
-            raise BadInput(f"{name[:60]}: {given[name]} is less than nothing; give 0 or more")
+            raise InvalidInput(f"{name[:60]}: {given[name]} is less than nothing; give 0 or more")
     return found

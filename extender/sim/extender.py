@@ -15,30 +15,30 @@ from random import Random
 from extender.cache.changes import Change, Delete, Kind, kind_of
 from extender.cache.cluster import Cluster
 from extender.cache.queue_policy import QueuePolicy
-from extender.evictions.backoff import Reprieves
-from extender.evictions.runner import Dispatch
+from extender.evictions.backoff import EvictionBackoff
+from extender.evictions.runner import EvictionRunner
 from extender.hooks.gate import Filtered, Gate
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, Membership, Phase
 from extender.model.pod import Pod, PodUid
 from extender.model.snapshot import Snapshot
-from extender.permit.facts import MirrorFacts, listen
-from extender.permit.machine import Book
+from extender.permit.facts import CacheFacts, listen
+from extender.permit.machine import StateMachine
 from extender.permit.messages import CallId
-from extender.permit.runner import Barrier
-from extender.permit.timeouts import Limits
+from extender.permit.runner import PermitRunner
+from extender.permit.timeouts import Timeouts
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from extender.planning_loop import DEBOUNCE_S, LONGEST_REST_S, Cycle, Published
-from extender.ports import BindOrder, EvictOrder, EvictOutcome, EvictResult, Notice
-from extender.reservations.apply_plan import Tickets
-from extender.reservations.arrivals import Arrivals
+from extender.planning_loop import DEBOUNCE_S, LONGEST_REST_S, PlanningLoop, PublishedPlan
+from extender.ports import BindOrder, EventRecord, EvictOrder, EvictOutcome, EvictResult
+from extender.reservations.apply_plan import PlanApplier
+from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import LOOK_S, Ledger
 from extender.settings import Settings
 from extender.sim.api_server import ApiServer
-from extender.sim.clock import VirtualTime
-from extender.status.history import Journal
+from extender.sim.clock import VirtualClock
+from extender.status.history import GangHistory
 
 #: While somebody waits, time alone may change the plan: ageing, fences, pauses that are over.
 QUIET_S = 60.0
@@ -49,7 +49,7 @@ class DirectExtender:
 
     def __init__(
         self,
-        time: VirtualTime,
+        time: VirtualClock,
         api: ApiServer,
         policy: Policy,
         seed: int = 0,
@@ -62,14 +62,14 @@ class DirectExtender:
         self.metrics = metrics = Metrics()
         # Nobody is named whose questions could be missed: this kube-scheduler never goes away.
         self._cluster = cluster = Cluster(time, QueuePolicy.of(settings))
-        cluster.cut_short.forget()  # a term begins
-        self._published = published = Published()
+        cluster.partial_gangs.forget()  # a term begins
+        self._published = published = PublishedPlan()
         self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=settings.ticket_s)
-        arrivals = Arrivals(cluster, ledger, time, grace_s=settings.arrival_grace_s)
+        arrivals = ArrivingGangs(cluster, ledger, time, grace_s=settings.arrival_grace_s)
         self._gate = gate = Gate(cluster, ledger, arrivals, published, settings.prefer)
-        facts = MirrorFacts(cluster, ledger, gate)
-        self._barrier = Barrier(
-            Book(facts, Limits.of(settings), chance=Random(seed).random),  # noqa: S311
+        facts = CacheFacts(cluster, ledger, gate)
+        self._barrier = PermitRunner(
+            StateMachine(facts, Timeouts.of(settings), chance=Random(seed).random),  # noqa: S311
             binder=api,
             groups=api,
             inflight=ledger,
@@ -80,20 +80,20 @@ class DirectExtender:
         )
         listen(cluster, ledger, self._barrier)
         arrivals.on_incomplete(self._barrier.still_incomplete)
-        self._journal = Journal()
-        self._dispatch = Dispatch(
+        self._journal = GangHistory()
+        self._dispatch = EvictionRunner(
             evictor=self,
             announcer=self,
             journal=self._journal,
             metrics=metrics,
             clock=time,
-            reprieves=Reprieves(min_run_s=settings.min_run_s),
-            goodbyes=cluster.goodbyes,
+            reprieves=EvictionBackoff(min_run_s=settings.min_run_s),
+            goodbyes=cluster.pending_evictions,
         )
-        self._cycle = Cycle(
+        self._cycle = PlanningLoop(
             cluster=cluster,
             published=published,
-            promises=Tickets(cluster, ledger, arrivals, time),
+            promises=PlanApplier(cluster, ledger, arrivals, time),
             make_plan=lambda snapshot: make_plan(snapshot, self._policy),
             dispatch=self._dispatch,
             reporter=self,
@@ -191,15 +191,15 @@ class DirectExtender:
 
     def _look_after_promises(self) -> None:
         """Look after promises as often as in production, as long as there are any."""
-        if not self._is_looking and len(self._cluster.inflight):
+        if not self._is_looking and len(self._cluster.reservations):
             self._is_looking = True
             self._time.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
         self._is_looking = False
-        while self._ledger.look_after():
+        while self._ledger.check_due():
             pass
-        if self._cluster.inflight.is_backoff_over():
+        if self._cluster.reservations.is_backoff_over():
             self.plan_soon()
         self._look_after_promises()
 
@@ -227,7 +227,7 @@ class DirectExtender:
             outcomes.append(future)
         return outcomes
 
-    def take_back(
+    def evict_all(
         self,
         gang: GangKey,
         orders: Sequence[EvictOrder],
@@ -239,7 +239,7 @@ class DirectExtender:
         leaves(gang)
         self.evict(orders)
 
-    def announce(self, notice: Notice) -> None:
+    def write(self, notice: EventRecord) -> None:
         """Nobody reads Events here."""
 
     def released(self, cause: str, waited_s: float) -> None:

@@ -24,9 +24,9 @@ from extender.model.gang import Membership
 from extender.model.node import Node
 from extender.model.pod import FINISHED_SET, Pod, PodUid, Shape
 from extender.ports import BindOrder
-from extender.sim.api_server import ApiServer, ToldAt
-from extender.sim.clock import VirtualTime
-from extender.sim.node_table import NodeRooms, Preempting, Vetoes
+from extender.sim.api_server import ApiServer, WatchEvent
+from extender.sim.clock import VirtualClock
+from extender.sim.node_table import NodeTable, Preemption, Vetoes
 
 #: httpTimeout of the bind entry.
 BIND_TIMEOUT_S = 45.0
@@ -52,7 +52,7 @@ class Extender(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ways:
+class SchedulerOptions:
     """In what the versions and configurations of kube-scheduler differ."""
 
     #: How many feasible nodes are enough; None: by the number of nodes, as it comes
@@ -69,7 +69,7 @@ class Ways:
     backs_off: bool = False
     #: Whatever might help wakes whom the extender refused, mostly to be refused again. Without,
     #: they sleep until it wakes them itself, or for five minutes.
-    looks_in_vain: bool = True
+    retries_refused: bool = True
 
 
 @dataclass(eq=False)
@@ -88,15 +88,19 @@ class KubeScheduler:
     """Decides one pod at a time."""
 
     def __init__(
-        self, time: VirtualTime, api: ApiServer, extender: Extender, ways: Ways | None = None
+        self,
+        time: VirtualClock,
+        api: ApiServer,
+        extender: Extender,
+        ways: SchedulerOptions | None = None,
     ) -> None:
         self._time = time
         self._api = api
         self._extender = extender
-        self.ways = ways or Ways()
-        self._rooms = NodeRooms()
+        self.ways = ways or SchedulerOptions()
+        self._rooms = NodeTable()
         #: Makes others leave for whom is more important; None where nobody may.
-        self.preempting: Preempting | None = None
+        self.preempting: Preemption | None = None
         #: Volumes: pod name -> the only nodes they can be attached to.
         self.volumes: dict[str, frozenset[str]] = {}
         #: Seconds of PreBind by pod name.
@@ -124,11 +128,11 @@ class KubeScheduler:
         def is_there(pod: Pod) -> bool:
             return bool(pod.node) or pod.uid in self.assumed
 
-        self.preempting = Preempting(self._rooms, vetoes, evict, is_there)
+        self.preempting = Preemption(self._rooms, vetoes, evict, is_there)
 
     # ── what it hears ─────────────────────────────────────────────────────────────────────
 
-    def hear(self, news: ToldAt) -> None:
+    def hear(self, news: WatchEvent) -> None:
         """Take in one line of its watch."""
         change: Change = news.change
         if isinstance(change, Delete):
@@ -146,7 +150,7 @@ class KubeScheduler:
 
     def _pod_gone(self, uid: PodUid) -> None:
         seen = self.pods.pop(uid, None)
-        self._rooms.unseat(uid)
+        self._rooms.remove(uid)
         was_placed = uid in self.assumed or bool(seen and seen.pod.node)
         self._leave_queue(uid)
         # The cache is freed at once; the bind call stays open.
@@ -164,7 +168,7 @@ class KubeScheduler:
                 del self.assumed[uid]
             if seen.pod.status in FINISHED_SET:
                 self._wake_all()
-            elif self.ways.hints and self.ways.looks_in_vain:
+            elif self.ways.hints and self.ways.retries_refused:
                 self._wake_all(besides=self.roomless)
         elif known is None or known.pod.gated:
             if not seen.pod.gated:
@@ -191,10 +195,10 @@ class KubeScheduler:
         """Count a pod where it is, is about to be, or is nominated to."""
         seen, assumed = self.pods.get(uid), self.assumed.get(uid)
         if seen is None or seen.pod.status in FINISHED_SET:
-            self._rooms.unseat(uid)
+            self._rooms.remove(uid)
         else:
             place = seen.pod.node or (assumed.node if assumed else seen.pod.nominated)
-            self._rooms.seat(seen.pod, place)
+            self._rooms.add(seen.pod, place)
 
     def _wake(self, uid: PodUid) -> None:
         since = self.parked.pop(uid)
@@ -206,7 +210,7 @@ class KubeScheduler:
             self.active.append(uid)
 
     def _wake_all(self, besides: Collection[PodUid] = ()) -> None:
-        if not self.ways.looks_in_vain:
+        if not self.ways.retries_refused:
             self.has_new_room = True
             return
         for uid in [each for each in self.parked if each not in besides]:
@@ -278,7 +282,7 @@ class KubeScheduler:
 
     def _sample(self, pod: Pod) -> list[str]:
         only = self.volumes.get(pod.name)
-        self._rooms.unseat(pod.uid)  # it does not stand in its own way
+        self._rooms.remove(pod.uid)  # it does not stand in its own way
         found, self._next_start = self._rooms.sample(
             pod.shape, self._next_start, self._enough(), only
         )

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from extender.model.gang import Membership
-from extender.model.matching import NodeIndex, takes
+from extender.model.matching import NodeIndex, accepts
 from extender.model.node import UNLIMITED, Mask, Node
 from extender.model.pod import Pod, PodUid, Shape
 from extender.model.resources import CPU, PODS, Resources
 
 
-class NodeRooms:
+class NodeTable:
     """Nodes by name, and who sits or is expected on each; every pod sits once."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class NodeRooms:
         self._ranks.clear()
         self._is_stale = True
 
-    def seat(self, pod: Pod, node: str) -> None:
+    def add(self, pod: Pod, node: str) -> None:
         """Count *pod* on *node*, and nowhere when that is empty."""
         before = self._seats.get(pod.uid)
         if before is not None:
@@ -62,14 +62,14 @@ class NodeRooms:
                 self._seats[pod.uid] = (node, pod)
                 self._on[node][pod.uid] = pod
                 return
-            self.unseat(pod.uid)
+            self.remove(pod.uid)
         if node:
             self._seats[pod.uid] = (node, pod)
             self._on.setdefault(node, {})[pod.uid] = pod
             self._ranks[pod.priority] += 1
             self._count(node, pod.shape, -1)
 
-    def unseat(self, uid: PodUid) -> None:
+    def remove(self, uid: PodUid) -> None:
         """Count a pod nowhere."""
         before = self._seats.pop(uid, None)
         if before is not None:
@@ -145,7 +145,7 @@ class NodeRooms:
         found = self._open.get(shape)
         if found is None:
             nodes = [self.nodes[name] for name in self._names]
-            found = np.array([takes(node, shape) for node in nodes], np.bool_)
+            found = np.array([accepts(node, shape) for node in nodes], np.bool_)
             if shape.selector or shape.affinity is not None:
                 found = found & NodeIndex(nodes).selected(shape)
             self._open[shape] = found
@@ -223,12 +223,12 @@ class Vetoes(Protocol):
         """Keep the nodes whose victims may go."""
 
 
-class Preempting:
+class Preemption:
     """Makes less important pods leave, one node's at a time."""
 
     def __init__(
         self,
-        rooms: NodeRooms,
+        rooms: NodeTable,
         vetoes: Vetoes,
         evict: Callable[[Pod], None],
         is_there: Callable[[Pod], bool],

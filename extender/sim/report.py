@@ -9,8 +9,8 @@ from html import escape
 from importlib import resources
 from math import ceil, log10
 
-from extender.sim.result import ALL, Outcome, OverTime, Simulated, Waits, parted, span, value
-from extender.sim.workloads import Run
+from extender.sim.result import ALL, Result, Simulated, TimeSeries, Waits, parted, span, value
+from extender.sim.workloads import JobRun
 from extender.text import clean
 
 #: They have no end.
@@ -145,7 +145,7 @@ COLOURS = 6
 _ROWS = 12
 
 
-def utilisation(outcome: Outcome) -> Markup:
+def utilisation(outcome: Result) -> Markup:
     """Draw which part of each resource running pods asked for."""
     lines = {name: outcome.used[name].points() for name in outcome.resources}
     said = ", ".join(f"{name} {outcome.used[name].mean():.0%}" for name in lines)
@@ -171,7 +171,7 @@ def utilisation(outcome: Outcome) -> Markup:
     )
 
 
-def shares(outcome: Outcome) -> Markup:
+def shares(outcome: Result) -> Markup:
     """Draw the share of each queue over time, with what is due to it."""
     lines = [*outcome.shares.values(), *outcome.dues.values()]
     highest = max((max(each.points()) for each in lines), default=0.0)
@@ -192,7 +192,7 @@ def shares(outcome: Outcome) -> Markup:
     return together(element("ul", keys, class_="keys"), figures)
 
 
-def _share(name: str, has: OverTime, due: OverTime, span_s: float, top: float) -> Markup:
+def _share(name: str, has: TimeSeries, due: TimeSeries, span_s: float, top: float) -> Markup:
     share, owed = has.points(), due.points()
     said = f"{has.mean():.0%} on average, due {due.mean():.0%}"
     drawn = (_area(share, top), _line(share, top, "line share"), _line(owed, top, "line due"))
@@ -281,7 +281,7 @@ MOST = 150
 LONGEST = 30
 
 
-def gantt(outcome: Outcome, beginning: float) -> Markup:
+def gantt(outcome: Result, beginning: float) -> Markup:
     """Draw the gangs, or a part of them that says which part it is."""
     chosen, said = choose(outcome.runs, beginning + outcome.span_s)
     queues, used = list(outcome.shares), {run.job.queue for run in chosen}
@@ -315,7 +315,7 @@ def gantt(outcome: Outcome, beginning: float) -> Markup:
     )
 
 
-def choose(runs: Sequence[Run], end: float) -> tuple[list[Run], str]:
+def choose(runs: Sequence[JobRun], end: float) -> tuple[list[JobRun], str]:
     """Give the gangs to draw, as they came, and say which they are."""
     ordered = sorted(runs, key=lambda run: (run.created_at, run.job.key))
     if len(ordered) <= MOST:
@@ -332,12 +332,12 @@ def choose(runs: Sequence[Run], end: float) -> tuple[list[Run], str]:
     )
 
 
-def _waited(run: Run, end: float) -> float:
+def _waited(run: JobRun, end: float) -> float:
     started = end if run.first_started_at is None else run.first_started_at
     return max(0.0, started - run.created_at)
 
 
-def _row(run: Run, span_s: float, beginning: float, queues: Sequence[str]) -> Markup:
+def _row(run: JobRun, span_s: float, beginning: float, queues: Sequence[str]) -> Markup:
     end, job = beginning + span_s, run.job
     colour = f"c{queues.index(job.queue) % COLOURS}" if job.queue in queues else "c0"
     stretches = [(since, until, "lost" if lost else colour) for since, until, lost in run.stretches]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from extender.model.resources import PODS, Resources
 from extender.planner.plan import Plan, QueueFigures
-from extender.sim.workloads import Run
+from extender.sim.workloads import JobRun
 
 #: Upper ends of the classes of sizes.
 _SIZES = (1, 4, 16, 64)
@@ -30,7 +30,7 @@ class Waits:
 
 
 @dataclass(slots=True)
-class OverTime:
+class TimeSeries:
     """Something over time: an average for every stretch of the span."""
 
     span_s: float
@@ -58,7 +58,7 @@ class OverTime:
         return sum(self.sums) / self.span_s
 
 
-class Outcome:
+class Result:
     """Collects while a run goes on; all times in seconds after its beginning."""
 
     def __init__(
@@ -69,18 +69,18 @@ class Outcome:
         self._is_of_a_tree = is_of_a_tree
         self.total = total
         self.resources = [name for name in total if name != PODS]
-        self.used = {name: OverTime(span_s) for name in self.resources}
-        self.shares = {name: OverTime(span_s) for name in queues}
-        self.dues = {name: OverTime(span_s) for name in queues}
-        self.gap = OverTime(span_s)
+        self.used = {name: TimeSeries(span_s) for name in self.resources}
+        self.shares = {name: TimeSeries(span_s) for name in queues}
+        self.dues = {name: TimeSeries(span_s) for name in queues}
+        self.gap = TimeSeries(span_s)
         self.worst_gap = 0.0
-        self.runs: list[Run] = []
+        self.runs: list[JobRun] = []
         self.passes = 0
         self._now: dict[str, int] = {}
         self._room_at = self._plan_at = 0.0
         self._figures: Mapping[str, QueueFigures] = {}
 
-    def room(self, run: Run, step: int, at: float) -> None:
+    def room(self, run: JobRun, step: int, at: float) -> None:
         """Hear that a pod of *run* took room, or gave it back."""
         self._count_room(at)
         for name, amount in run.job.shape.requests.items():
@@ -91,7 +91,7 @@ class Outcome:
         self._count_plan(at)
         self._figures = plan.queues
 
-    def close(self, runs: list[Run], passes: int) -> None:
+    def close(self, runs: list[JobRun], passes: int) -> None:
         """Count what is left until the end."""
         self._count_room(self.span_s)
         self._count_plan(self.span_s)
@@ -221,7 +221,7 @@ class Simulated:
     """What came of one policy."""
 
     label: str
-    outcome: Outcome
+    outcome: Result
     #: Of the run, on its own clock.
     beginning: float
     figures: Mapping[str, float]

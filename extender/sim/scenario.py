@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Meta
 
 from extender import yaml_loader
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.node import Node
 from extender.model.pod import Shape
 from extender.model.queue import DEFAULT_QUEUE, Queue
 from extender.model.resources import PODS, Resources
-from extender.sim.distributions import Chance, Clause, amounts, drawn, seconds
-from extender.sim.traces import TraceWish
+from extender.sim.distributions import Clause, Distribution, amounts, drawn, seconds
+from extender.sim.traces import TraceSpec
 from extender.sim.workloads import Job
 
 #: What one scenario may come to.
@@ -41,7 +41,7 @@ class NodePool(Clause, kw_only=True):
     has: dict[str, str | int | float]
 
 
-class QueueWish(Clause, kw_only=True):
+class QueueSpec(Clause, kw_only=True):
     """A queue."""
 
     name: str
@@ -63,11 +63,11 @@ class Stream(Clause, kw_only=True):
     before: str | float | None = None
     #: Or one after the other.
     every: str | float | None = None
-    size: int | Chance = 1
+    size: int | Distribution = 1
     #: The minimum; without it all of them.
     least: Annotated[int, Meta(ge=1)] | None = None
     each: dict[str, str | int | float]
-    lasts: str | float | Chance
+    lasts: str | float | Distribution
     #: It says how long it lasts, and the kubelet ends its pods after so long.
     declared: bool = False
     deadline: str | float = 0
@@ -75,7 +75,7 @@ class Stream(Clause, kw_only=True):
     plain: bool = False
 
 
-class Mishap(Clause, kw_only=True):
+class NodeFailure(Clause, kw_only=True):
     """A node that goes away at a time, or comes back."""
 
     at: str | float
@@ -94,14 +94,14 @@ class Scenario(Clause, kw_only=True):
     #: A saved cluster: nodes and queues besides those that are written here.
     snapshot: str | None = None
     nodes: list[NodePool] = []
-    queues: list[QueueWish] = []
+    queues: list[QueueSpec] = []
     arrivals: list[Stream] = []
-    trace: TraceWish | None = None
-    mishaps: list[Mishap] = []
+    trace: TraceSpec | None = None
+    mishaps: list[NodeFailure] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ExternalInput:
     """What a scenario takes from other files."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -109,13 +109,13 @@ class Given:
     jobs: Sequence[Job] = ()
 
 
-NOTHING_GIVEN = Given()
+NO_INPUT = ExternalInput()
 
 
 def read(text: str, name: str) -> Scenario:
     """Read a scenario that takes nothing from other files."""
     scenario = parse(text, name)
-    check(scenario, NOTHING_GIVEN, name)
+    check(scenario, NO_INPUT, name)
     return scenario
 
 
@@ -124,37 +124,37 @@ def parse(text: str, name: str) -> Scenario:
     try:
         scenario = msgspec.convert(yaml_loader.load(text), Scenario)
         if not 0 < span_s(scenario) <= LONGEST_S:
-            raise BadInput(f"span is {scenario.span}; give more than 0s and at most 31d")
-    except BadInput as error:
-        raise BadInput(f"{name}: {error}") from error
+            raise InvalidInput(f"span is {scenario.span}; give more than 0s and at most 31d")
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from error
     except msgspec.ValidationError as error:
         said = str(error).replace(" - at `$", " at `").replace("`$", "`")
         if len(said) > _LONGEST_TOLD:
             said = f"{said[:_LONGEST_TOLD]}…"  # somebody's key, or a path of many
-        raise BadInput(f"{name}: {said}; docs/simulate.md says what may stand there") from error
+        raise InvalidInput(f"{name}: {said}; docs/simulate.md says what may stand there") from error
     return scenario
 
 
-def check(scenario: Scenario, given: Given, name: str) -> None:
+def check(scenario: Scenario, given: ExternalInput, name: str) -> None:
     """Raise `BadInput` that names what is wrong in a scenario with what it was given."""
     try:
         _check(scenario, given)
-    except BadInput as error:
-        raise BadInput(f"{name}: {error}") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from error
 
 
-def _check(scenario: Scenario, given: Given) -> None:
+def _check(scenario: Scenario, given: ExternalInput) -> None:
     if not scenario.arrivals and scenario.trace is None:
-        raise BadInput("nothing arrives; give arrivals, or a trace")
+        raise InvalidInput("nothing arrives; give arrivals, or a trace")
     _check_names(scenario)
     if sum(pool.count for pool in scenario.nodes) + len(given.nodes) > MOST_NODES:
-        raise BadInput(f"there are more than {MOST_NODES} nodes; give fewer")
+        raise InvalidInput(f"there are more than {MOST_NODES} nodes; give fewer")
     if sum(stream.count for stream in scenario.arrivals) + len(given.jobs) > MOST_GANGS:
-        raise BadInput(f"more than {MOST_GANGS} gangs arrive; let fewer come")
+        raise InvalidInput(f"more than {MOST_GANGS} gangs arrive; let fewer come")
     # Whatever cannot be read in amounts and times is found by reading it.
     nodes, queues = nodes_of(scenario, given), queues_of(scenario, given)
     if not nodes:
-        raise BadInput("there are no nodes; give nodes, or a snapshot that has some")
+        raise InvalidInput("there are no nodes; give nodes, or a snapshot that has some")
     _check_queues(scenario, queues)
     _check_mishaps(scenario, nodes)
     pace_s(scenario)
@@ -171,12 +171,12 @@ def _check_names(scenario: Scenario) -> None:
     for kind, names in parts.items():
         for each in names:
             if not _NAME.fullmatch(each):
-                raise BadInput(
+                raise InvalidInput(
                     f"the name {each[:60]!r} in {kind} is not a Kubernetes name; use small letters,"
                     " digits and dashes, at most 42"
                 )
             if kind != "arrivals" and names.count(each) > 1:
-                raise BadInput(f"{kind} has {each!r} twice; name one of them otherwise")
+                raise InvalidInput(f"{kind} has {each!r} twice; name one of them otherwise")
 
 
 def _check_queues(scenario: Scenario, queues: Mapping[str, Queue]) -> None:
@@ -186,7 +186,9 @@ def _check_queues(scenario: Scenario, queues: Mapping[str, Queue]) -> None:
         named.append(("trace names", trace.queue))
     for who, queue in named:
         if queue not in queues and queue != DEFAULT_QUEUE:
-            raise BadInput(f"{who} the queue {queue[:60]!r}, which is not in queues; add it there")
+            raise InvalidInput(
+                f"{who} the queue {queue[:60]!r}, which is not in queues; add it there"
+            )
 
 
 def _check_mishaps(scenario: Scenario, nodes: Mapping[str, Node]) -> None:
@@ -194,9 +196,9 @@ def _check_mishaps(scenario: Scenario, nodes: Mapping[str, Node]) -> None:
         seconds(mishap.at, "at")
         about = mishap.lose or mishap.restore
         if about is None or (mishap.lose and mishap.restore):
-            raise BadInput("a mishap needs either lose or restore, with the name of a node")
+            raise InvalidInput("a mishap needs either lose or restore, with the name of a node")
         if about not in nodes:
-            raise BadInput(
+            raise InvalidInput(
                 f"a mishap names the node {about[:60]!r}, which is not in nodes; they are called"
                 f" like {min(nodes)}"
             )
@@ -212,24 +214,26 @@ def node_names(pool: NodePool) -> list[str]:
     return [f"{pool.name}-{number}" for number in range(pool.count)]
 
 
-def nodes_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> dict[str, Node]:
+def nodes_of(scenario: Scenario, given: ExternalInput = NO_INPUT) -> dict[str, Node]:
     """Give the nodes by name, those of a snapshot first."""
     nodes = dict(given.nodes)
     for pool in scenario.nodes:
         has = amounts({PODS: _PODS_OF_A_NODE, **pool.has})
         for name in node_names(pool):
             if name in given.nodes:
-                raise BadInput(f"nodes has {name!r}, and so has the snapshot; name it otherwise")
+                raise InvalidInput(
+                    f"nodes has {name!r}, and so has the snapshot; name it otherwise"
+                )
             nodes[name] = Node(name=name, allocatable=has)
     return nodes
 
 
-def queues_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> dict[str, Queue]:
+def queues_of(scenario: Scenario, given: ExternalInput = NO_INPUT) -> dict[str, Queue]:
     """Give the queues by name; one that is written here is meant in place of a saved one."""
     return {**given.queues, **{wish.name: queue_of(wish) for wish in scenario.queues}}
 
 
-def queue_of(wish: QueueWish) -> Queue:
+def queue_of(wish: QueueSpec) -> Queue:
     """Make the queue that was wished for."""
     return Queue(
         name=wish.name,
@@ -241,7 +245,7 @@ def queue_of(wish: QueueWish) -> Queue:
     )
 
 
-def jobs_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> list[Job]:
+def jobs_of(scenario: Scenario, given: ExternalInput = NO_INPUT) -> list[Job]:
     """Draw everything that arrives; the same for the same seed."""
     shapes: dict[Resources, Shape] = {}
     jobs: list[Job] = [*given.jobs]
@@ -280,7 +284,7 @@ def jobs_of(scenario: Scenario, given: Given = NOTHING_GIVEN) -> list[Job]:
                 )
             )
     if sum(job.size for job in jobs) > MOST_PODS:
-        raise BadInput(f"more than {MOST_PODS} pods arrive; let fewer or smaller gangs come")
+        raise InvalidInput(f"more than {MOST_PODS} pods arrive; let fewer or smaller gangs come")
     return sorted(jobs, key=lambda job: (job.arrives_s, job.name))
 
 
@@ -289,7 +293,7 @@ def _size(stream: Stream, rng: Random) -> int:
         return 1
     size = round(drawn(stream.size, rng, "size"))
     if not 1 <= size <= 10_000:
-        raise BadInput(f"arrivals {stream.name}: a size of {size}; give 1 to 10000")
+        raise InvalidInput(f"arrivals {stream.name}: a size of {size}; give 1 to 10000")
     return size
 
 
@@ -304,7 +308,7 @@ def check_ignored(scenario: Scenario, name: str) -> None:
     """Raise `BadInput` for arrivals of which a part would silently do nothing."""
     for stream in scenario.arrivals:
         if wrong := _wrong(stream):
-            raise BadInput(f"{name}: arrivals {stream.name}: {wrong}")
+            raise InvalidInput(f"{name}: arrivals {stream.name}: {wrong}")
 
 
 def _wrong(stream: Stream) -> str:
@@ -319,7 +323,7 @@ def _wrong(stream: Stream) -> str:
     return ""
 
 
-def ignored_fields(scenario: Scenario, given: Given) -> Iterator[str]:
+def ignored_fields(scenario: Scenario, given: ExternalInput) -> Iterator[str]:
     """Say what comes after the end; of a trace that is said where it is read."""
     span, of_trace = span_s(scenario), {id(job) for job in given.jobs}
     jobs = [job for job in jobs_of(scenario, given) if id(job) not in of_trace]

@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple, TextIO, TypeAlias
 
 from msgspec import Meta
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.pod import Shape
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.model.resources import CPU, LARGEST, MEMORY, PODS, Resources
@@ -30,7 +30,7 @@ _NOTHING = frozenset({"", "none", "nan", "null"})
 _GIB, _MIB = 2**30, 2**20
 
 
-class Came(NamedTuple):
+class TraceRow(NamedTuple):
     """One gang of a trace; moments in seconds of the trace's own clock."""
 
     at: float
@@ -61,7 +61,7 @@ class Cells:
         if number is not None and 0 <= number <= 1e15:
             return number
         if text := self.text(column):
-            raise BadInput(f"{column}: {shown(text)} is no number of 0 or more")
+            raise InvalidInput(f"{column}: {shown(text)} is no number of 0 or more")
         return None
 
     def moment(self, column: str) -> float | None:
@@ -75,7 +75,7 @@ class Cells:
             found = datetime.fromisoformat(text)
             return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError) as error:
-            raise BadInput(
+            raise InvalidInput(
                 f"{column}: {shown(text)} is no time; write seconds or 2020-04-01 00:04:09"
             ) from error
 
@@ -83,7 +83,7 @@ class Cells:
         """Read how many pods there are; nothing, and 0, is one."""
         size = self.number(column) or 1.0
         if size != int(size) or size > 10_000:
-            raise BadInput(f"{column}: {shown(self.text(column))} is no size of 1 to 10000")
+            raise InvalidInput(f"{column}: {shown(self.text(column))} is no size of 1 to 10000")
         return int(size)
 
 
@@ -94,23 +94,23 @@ class Layout(NamedTuple):
     #: Those that are read; a header that has them all is one of this table.
     columns: tuple[str, ...]
     #: None of a line that never began or never ended.
-    read: Callable[[Cells], Came | None]
+    read: Callable[[Cells], TraceRow | None]
     #: The column that says whose it is; empty where none does.
     queue_by: str = ""
     #: All columns in their order, where the table is published without a header.
     headless: tuple[str, ...] = ()
 
 
-def _pai(cells: Cells) -> Came | None:
+def _pai(cells: Cells) -> TraceRow | None:
     since, until = cells.moment("start_time"), cells.moment("end_time")
     size = cells.count("inst_num")
     cpu, memory, gpu = (cells.number(f"plan_{each}") or 0.0 for each in ("cpu", "mem", "gpu"))
     if since is None or until is None or until < since:
         return None
-    return Came(since, until - since, size, cpu * 10, memory * _GIB, gpu / 100)
+    return TraceRow(since, until - since, size, cpu * 10, memory * _GIB, gpu / 100)
 
 
-def _openb(cells: Cells) -> Came | None:
+def _openb(cells: Cells) -> TraceRow | None:
     created, until = cells.moment("creation_time"), cells.moment("deletion_time")
     since = cells.moment("scheduled_time")
     cpu, memory = cells.number("cpu_milli") or 0.0, cells.number("memory_mib") or 0.0
@@ -118,16 +118,16 @@ def _openb(cells: Cells) -> Came | None:
     since = created if since is None else since
     if created is None or since is None or until is None or until < since:
         return None
-    return Came(created, until - since, 1, cpu, memory * _MIB, gpus, is_plain=True)
+    return TraceRow(created, until - since, 1, cpu, memory * _MIB, gpus, is_plain=True)
 
 
-def _helios(cells: Cells) -> Came | None:
+def _helios(cells: Cells) -> TraceRow | None:
     submitted, lasts_s = cells.moment("submit_time"), cells.number("duration")
     pods = cells.count("node_num")
     cpu, gpus = cells.number("cpu_num") or 0.0, cells.number("gpu_num") or 0.0
     if submitted is None or lasts_s is None:
         return None
-    return Came(submitted, lasts_s, pods, cpu * 1000 / pods, 0.0, gpus / pods)
+    return TraceRow(submitted, lasts_s, pods, cpu * 1000 / pods, 0.0, gpus / pods)
 
 
 _PAI = "job_name task_name inst_num status start_time end_time plan_cpu plan_mem plan_gpu gpu_type"
@@ -173,7 +173,7 @@ def recognised(first: Sequence[str]) -> tuple[Layout, tuple[str, ...], bool]:
             # One may be wrong: better said of that column than of the whole file.
             if odd <= 1:
                 return layout, layout.headless, False
-    raise BadInput(
+    raise InvalidInput(
         "its first line has the columns of no trace that is known: "
         + "; ".join(f"{each.name} has {', '.join(each.columns)}" for each in LAYOUTS)
     )
@@ -193,7 +193,7 @@ _LONGEST_LINE = 10_000
 _MOST_LINES = 20_000_000
 
 
-class TraceWish(Clause, kw_only=True):
+class TraceSpec(Clause, kw_only=True):
     """A recorded trace, and how it is played."""
 
     file: str
@@ -243,32 +243,34 @@ class Trace:
 
 
 #: (at, line) and what came; the line makes it one order.
-_Row: TypeAlias = tuple[float, int, Came, str]
+_Row: TypeAlias = tuple[float, int, TraceRow, str]
 
 
-def read(wish: TraceWish, path: Path, span_s: float) -> Trace:
+def read(wish: TraceSpec, path: Path, span_s: float) -> Trace:
     """Read the gangs that came first; `BadInput` names the file and the line."""
     if wish.queue is not None and wish.queue_by is not None:
-        raise BadInput("trace: both queue and queue-by; leave one of them out")
+        raise InvalidInput("trace: both queue and queue-by; leave one of them out")
     trace = Trace("", [])
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = _first(wish, file, trace)
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+        raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not text in UTF-8") from error
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from error
+        raise InvalidInput(f"{path}: is not text in UTF-8") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from error
     if not rows:
-        raise BadInput(f"{path}: holds no gang that ended")
+        raise InvalidInput(f"{path}: holds no gang that ended")
     _play(wish, rows, span_s, trace)
     if not trace.jobs:
-        raise BadInput(f"{path}: none of its gangs comes within the span; let them come earlier")
+        raise InvalidInput(
+            f"{path}: none of its gangs comes within the span; let them come earlier"
+        )
     return trace
 
 
-def _first(wish: TraceWish, file: TextIO, trace: Trace) -> list[_Row]:
+def _first(wish: TraceSpec, file: TextIO, trace: Trace) -> list[_Row]:
     """Keep those that came first, in order."""
     heap: list[_Row] = []
     for number, came, queue in _rows(wish, file, trace):
@@ -282,28 +284,30 @@ def _first(wish: TraceWish, file: TextIO, trace: Trace) -> list[_Row]:
     return sorted((-at, -number, came, queue) for at, number, came, queue in heap)
 
 
-def _rows(wish: TraceWish, file: TextIO, trace: Trace) -> Iterator[tuple[int, Came, str]]:
+def _rows(wish: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, TraceRow, str]]:
     lines = _lines(file)
     number, first = next(lines, (0, []))
     if not first:
-        raise BadInput("is empty")
+        raise InvalidInput("is empty")
     if first[0].lstrip()[:1] in ("{", "["):
-        raise BadInput("is JSON; traces are read as CSV")
+        raise InvalidInput("is JSON; traces are read as CSV")
     layout, columns, has_header = recognised(first)
     trace.table = layout.name
     by = wish.queue_by or ("" if wish.queue else layout.queue_by)
     if by and by not in columns:
-        raise BadInput(f"queue-by: there is no column {shown(by)}; there are {', '.join(columns)}")
+        raise InvalidInput(
+            f"queue-by: there is no column {shown(by)}; there are {', '.join(columns)}"
+        )
     if not has_header:
         lines = _chained((number, first), lines)
     for number, cells in lines:
         try:
             if len(cells) != len(columns):
-                raise BadInput(f"it has {len(cells)} columns, and the table has {len(columns)}")
+                raise InvalidInput(f"it has {len(cells)} columns, and the table has {len(columns)}")
             row = Cells(dict(zip(columns, cells, strict=True)))
             came = layout.read(row)
-        except BadInput as error:
-            raise BadInput(f"line {number}: {error}; mend the line or take it out") from error
+        except InvalidInput as error:
+            raise InvalidInput(f"line {number}: {error}; mend the line or take it out") from error
         if came is None:
             trace.unended += 1
         else:
@@ -323,14 +327,14 @@ def _lines(file: TextIO) -> Iterator[tuple[int, list[str]]]:
     while line := file.readline(_LONGEST_LINE + 1):
         number += 1
         if len(line) > _LONGEST_LINE:
-            raise BadInput(f"line {number} is longer than {_LONGEST_LINE} letters")
+            raise InvalidInput(f"line {number} is longer than {_LONGEST_LINE} letters")
         if number > _MOST_LINES:
-            raise BadInput(f"has more than {_MOST_LINES} lines; cut it")
+            raise InvalidInput(f"has more than {_MOST_LINES} lines; cut it")
         if line.strip():
             try:
                 yield number, next(csv.reader([line], strict=True))
             except csv.Error as error:
-                raise BadInput(f"line {number} is no CSV: {error}; mend it") from error
+                raise InvalidInput(f"line {number} is no CSV: {error}; mend it") from error
 
 
 def _named(text: str) -> str:
@@ -339,7 +343,7 @@ def _named(text: str) -> str:
     return f"q-{name}" if name == ROOT_QUEUE else name or DEFAULT_QUEUE
 
 
-def _play(wish: TraceWish, rows: list[_Row], span_s: float, trace: Trace) -> None:
+def _play(wish: TraceSpec, rows: list[_Row], span_s: float, trace: Trace) -> None:
     beginning, after = rows[0][0], seconds(wish.after, "after")
     every = None if wish.every is None else seconds(wish.every, "every")
     shapes: dict[Resources, Shape] = {}
@@ -368,4 +372,6 @@ def _play(wish: TraceWish, rows: list[_Row], span_s: float, trace: Trace) -> Non
             )
         )
     if len(trace.queues) > MOST_QUEUES:
-        raise BadInput(f"trace: more than {MOST_QUEUES} queues; give queue, or another queue-by")
+        raise InvalidInput(
+            f"trace: more than {MOST_QUEUES} queues; give queue, or another queue-by"
+        )

@@ -15,7 +15,7 @@ from extender.cache.changes import Change, Delete, Kind, SeenPod
 from extender.model.gang import VOLCANO, GangKey, Membership, PodGroup
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.sim.api_server import ApiServer
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 
 #: How long a controller takes to make a new pod for one that is lost.
 REMAKE_S = 1.0
@@ -50,7 +50,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Run:
+class JobRun:
     """What became of a job."""
 
     job: Job
@@ -85,16 +85,16 @@ class Run:
 class Workloads:
     """Owns all jobs; told of every change as the API server writes it."""
 
-    def __init__(self, time: VirtualTime, api: ApiServer, scheduler_name: str) -> None:
+    def __init__(self, time: VirtualClock, api: ApiServer, scheduler_name: str) -> None:
         self._time = time
         self._api = api
         self._scheduler_name = scheduler_name
-        self.runs: list[Run] = []
-        self._by_pod: dict[PodUid, Run] = {}
+        self.runs: list[JobRun] = []
+        self._by_pod: dict[PodUid, JobRun] = {}
         #: Told when a pod takes room (+1) or gives it back (-1).
-        self.on_room: Callable[[Run, int], None] = lambda run, step: None
+        self.on_room: Callable[[JobRun, int], None] = lambda run, step: None
         #: Told when the state of a run changed.
-        self.on_run: Callable[[Run], None] = lambda run: None
+        self.on_run: Callable[[JobRun], None] = lambda run: None
         api.owners.append(self._hear)
 
     def submit(self, job: Job) -> None:
@@ -125,7 +125,7 @@ class Workloads:
                 run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
 
     def _arrive(self, job: Job) -> None:
-        run = Run(job, self._time.monotonic())
+        run = JobRun(job, self._time.monotonic())
         self.runs.append(run)
         if not job.is_plain:
             self._api.put(
@@ -145,7 +145,7 @@ class Workloads:
         for _ in range(job.size):
             self._make_pod(run)
 
-    def _make_pod(self, run: Run) -> None:
+    def _make_pod(self, run: JobRun) -> None:
         job, number = run.job, run.made
         run.made += 1
         name = f"{job.name}-{number}"
@@ -192,14 +192,14 @@ class Workloads:
         if run.works_since is None and run.on_nodes >= run.job.least:
             self._begin(run)
 
-    def _count(self, run: Run) -> None:
+    def _count(self, run: JobRun) -> None:
         """Count the time of its pods on nodes, before there are more or fewer of them."""
         now = self._time.monotonic()
         if now > run.counted_at:
             run.open_s += (now - run.counted_at) * run.on_nodes
             run.counted_at = now
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: JobRun) -> None:
         now = self._time.monotonic()
         run.works_since = now
         run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0  # they waited for the others
@@ -220,7 +220,7 @@ class Workloads:
             self.on_room(run, -1)
         self._time.call_later(REMAKE_S, partial(self._remake, run))
 
-    def _interrupt(self, run: Run) -> None:
+    def _interrupt(self, run: JobRun) -> None:
         """Count the work as lost, if too few are left of a run that has just lost one."""
         if run.works_since is None or run.on_nodes >= run.job.least:
             return
@@ -231,11 +231,11 @@ class Workloads:
         run.number += 1
         self.on_run(run)
 
-    def _remake(self, run: Run) -> None:
+    def _remake(self, run: JobRun) -> None:
         if run.ended_at is None:
             self._make_pod(run)
 
-    def _end(self, run: Run, number: int) -> None:
+    def _end(self, run: JobRun, number: int) -> None:
         if run.number != number or run.works_since is None:
             return
         run.ended_at = now = self._time.monotonic()

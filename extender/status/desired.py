@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from extender.durations import Pause
+from extender.durations import Backoff
 from extender.findings.finding import Finding
 from extender.model.gang import (
     COSCHEDULING,
@@ -27,8 +27,8 @@ from extender.model.queue import QueueState
 from extender.model.reason import Happening, Reason
 from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan, QueueFigures, Standing, Verdict
-from extender.ports import Notice, Subject
+from extender.planner.plan import GangStatus, Plan, QueueFigures, Verdict
+from extender.ports import EventRecord, ObjectReference
 
 #: On a Queue: true when it means what it says.
 AS_WRITTEN = "AsWritten"
@@ -68,12 +68,12 @@ _CONDITIONS: Mapping[str, tuple[str, ...]] = {
     KUBE_BATCH_INCUBATOR: (UNSCHEDULABLE,),
 }
 #: A gang that has ended was scheduled, and stays so.
-_STARTED = (Standing.RUNNING, Standing.FINISHED)
+_STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
 _QUEUE_COUNTERS = {phase: phase.value.lower() for phase in Phase}
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class DesiredStatus:
     """A status without the times in it; two that are equal need no write between them."""
 
     main: tuple[object, ...]
@@ -84,7 +84,7 @@ class Content:
     pause_s: float = field(default=WAITING_PAUSES_S, compare=False)
 
 
-def of_gang(gang: Gang, verdict: Verdict) -> Content | None:
+def of_gang(gang: Gang, verdict: Verdict) -> DesiredStatus | None:
     """Say what the status of a gang's PodGroup should be; None when it is not ours to write."""
     dialect = gang.group.dialect
     if dialect not in _PHASES or not gang.group.uid:
@@ -107,9 +107,9 @@ def of_gang(gang: Gang, verdict: Verdict) -> Content | None:
     return told
 
 
-def spoken(verdict: Verdict) -> Content:
+def spoken(verdict: Verdict) -> DesiredStatus:
     """Stand in for the status of a gang that has no PodGroup to write it on."""
-    return _timed(Content((verdict.standing, verdict.reason), {}), verdict)
+    return _timed(DesiredStatus((verdict.standing, verdict.reason), {}), verdict)
 
 
 def stuck_reason(status: Mapping[str, Any]) -> str:
@@ -120,9 +120,9 @@ def stuck_reason(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def _timed(told: Content, verdict: Verdict) -> Content:
+def _timed(told: DesiredStatus, verdict: Verdict) -> DesiredStatus:
     """Say how long a verdict should stand before anybody is told."""
-    if verdict.standing in (*_STARTED, Standing.ADMITTED):
+    if verdict.standing in (*_STARTED, GangStatus.ADMITTED):
         return replace(told, settle_s=RUNNING_SETTLES_S, pause_s=RUNNING_PAUSES_S)
     settle_s = ARRIVING_SETTLES_S if verdict.reason in _ARRIVING else WAITING_SETTLES_S
     return replace(told, settle_s=settle_s)
@@ -130,7 +130,7 @@ def _timed(told: Content, verdict: Verdict) -> Content:
 
 def of_queues(
     snapshot: Snapshot, plan: Plan, found: Callable[[str], Sequence[Finding]] = lambda _: ()
-) -> dict[str, Content]:
+) -> dict[str, DesiredStatus]:
     """Say what the status of every queue should be, with what was *found* wrong with it."""
     counters: dict[str, Counter[Phase]] = {name: Counter() for name in plan.queues}
     for key, verdict in plan.verdicts.items():
@@ -144,7 +144,7 @@ def of_queues(
     }
 
 
-def content(body: Mapping[str, Any]) -> Content:
+def content(body: Mapping[str, Any]) -> DesiredStatus:
     """Read a status, ours or the API server's, leaving out when things happened."""
     conditions = [
         {key: each.get(key, "") for key in ("type", "status", "reason", "message")}
@@ -152,10 +152,10 @@ def content(body: Mapping[str, Any]) -> Content:
     ]
     told = {**body, "conditions": conditions} if conditions else dict(body)
     main = [(each["type"], each["status"], each["reason"]) for each in conditions]
-    return Content((told.get("phase"), *main), told)
+    return DesiredStatus((told.get("phase"), *main), told)
 
 
-def dated(wanted: Content, known: Mapping[str, Any], at: str) -> dict[str, Any]:
+def dated(wanted: DesiredStatus, known: Mapping[str, Any], at: str) -> dict[str, Any]:
     """Write *wanted* out; a condition that stays true or false keeps the time it became so.
 
     Conditions that somebody else wrote are kept: the list is replaced as a whole.
@@ -175,7 +175,7 @@ def _dated(condition: Mapping[str, str], before: Mapping[str, str], at: str) -> 
 
 
 def _condition(kind: str, verdict: Verdict) -> dict[str, str]:
-    stuck = verdict.standing in (Standing.WAITING, Standing.INVALID)
+    stuck = verdict.standing in (GangStatus.WAITING, GangStatus.INVALID)
     runs = verdict.standing in _STARTED
     return {
         "type": kind,
@@ -187,7 +187,7 @@ def _condition(kind: str, verdict: Verdict) -> dict[str, str]:
 
 def _of_queue(
     figures: QueueFigures, counters: Counter[Phase], state: QueueState, found: Sequence[Finding]
-) -> Content:
+) -> DesiredStatus:
     # A queue that was told to close has closed once its last gang is gone. Nothing else about
     # its state is ours to change.
     closed = state is QueueState.CLOSING and not counters.total()
@@ -230,7 +230,7 @@ PATIENCE_S = 0.35
 #: The longest pause before a write of details only; the content says which is the first.
 LAST_PAUSE_S = 60.0
 #: After a write that failed.
-RETRY = Pause(2.0, LAST_PAUSE_S)
+RETRY = Backoff(2.0, LAST_PAUSE_S)
 #: Shorter waits end without a word: kube-scheduler's own events show that the pods started.
 WORTH_TELLING_S = 10.0
 #: Reasons that time does not heal: somebody has to do something.
@@ -249,13 +249,13 @@ _WARNINGS = frozenset(
 
 
 @dataclass(slots=True)
-class Schedule:
+class WriteSchedule:
     """The status of one object: what it should be, and what is known to be there."""
 
     #: What the API server has, with its times; None when it was not read yet.
     known: Mapping[str, Any] | None = None
-    written: Content | None = None
-    _wanted: Content | None = None
+    written: DesiredStatus | None = None
+    _wanted: DesiredStatus | None = None
     #: When what is wanted began to differ from what is written.
     _since: float = inf
     _changed_at: float = 0.0
@@ -264,7 +264,7 @@ class Schedule:
     _quiet_writes: int = 0
     _failures: int = 0
 
-    def begin(self, content: Content | None, *, is_new: bool, has_started: bool) -> None:
+    def begin(self, content: DesiredStatus | None, *, is_new: bool, has_started: bool) -> None:
         """Decide what may be taken for granted about a gang we see for the first time."""
         if content is None or is_new:
             self.known = {}
@@ -272,7 +272,7 @@ class Schedule:
             # Thousands run when we start. What they say is right, as far as anybody acts on it.
             self.written = content
 
-    def want(self, content: Content, now: float) -> None:
+    def want(self, content: DesiredStatus, now: float) -> None:
         """Say what the status should be from now on."""
         if content == self._wanted:
             return
@@ -296,22 +296,22 @@ class Schedule:
             return False  # what is there has to be read first, and somebody has told it before
         return self.written is None or self._wanted.main != self.written.main
 
-    def wanted(self) -> Content | None:
+    def wanted(self) -> DesiredStatus | None:
         """Give what should be written; None when it is there already."""
         return None if self._is_settled() else self._wanted
 
-    def found(self, status: Mapping[str, Any], content: Content, now: float) -> None:
+    def found(self, status: Mapping[str, Any], content: DesiredStatus, now: float) -> None:
         """Hear what the API server has, before we wrote anything."""
         self.known = status
         self.written = content
         self._since = inf if self._is_settled() else min(self._since, now)
 
-    def wrote(self, status: Mapping[str, Any], content: Content, now: float) -> None:
+    def wrote(self, status: Mapping[str, Any], content: DesiredStatus, now: float) -> None:
         """Hear that *content* was written; *status* is the whole as it is there now."""
         news = self.written is None or self.written.main != content.main
         self._quiet_writes = 0 if news else self._quiet_writes + 1
-        pause = Pause(content.pause_s, LAST_PAUSE_S)
-        self._details_at = now + pause.after(self._quiet_writes + 1)
+        pause = Backoff(content.pause_s, LAST_PAUSE_S)
+        self._details_at = now + pause.delay_s(self._quiet_writes + 1)
         self.known, self.written = status, content
         self._failures = 0
         self._since = inf if self._is_settled() else now
@@ -319,7 +319,7 @@ class Schedule:
     def failed(self, now: float) -> None:
         """Hear that the write did not happen; it is tried again later."""
         self._failures += 1
-        self._since = self._changed_at = self._details_at = now + RETRY.after(self._failures)
+        self._since = self._changed_at = self._details_at = now + RETRY.delay_s(self._failures)
 
     def _is_settled(self) -> bool:
         if self._wanted is None or self.written is None:
@@ -331,19 +331,19 @@ class Schedule:
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class ObjectRecord:
     """One object: who it is, what its status should say, what people were told."""
 
-    subject: Subject
+    subject: ObjectReference
     #: It has a status we write; a pod has none of ours and is only spoken about.
     is_written: bool = True
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: WriteSchedule = field(default_factory=WriteSchedule)
     gang: Gang | None = None
     verdict: Verdict | None = None
     #: A request about it is on its way.
     is_busy: bool = False
     #: The reason people were told last, empty when they were told nothing or it runs.
-    announced: str = ""
+    last_event: str = ""
     #: When the wait began that it is in, or was in last; in seconds since the epoch.
     waiting_since: float = 0.0
 
@@ -351,29 +351,29 @@ class Record:
         """Ask whether nothing is new."""
         return gang is self.gang and (verdict is self.verdict or verdict == self.verdict)
 
-    def notice(self, now: float) -> Notice | None:
+    def notice(self, now: float) -> EventRecord | None:
         """Give what people should be told, once per change of reason."""
         verdict = self.verdict
-        if verdict is None or verdict.standing is Standing.ADMITTED:
+        if verdict is None or verdict.standing is GangStatus.ADMITTED:
             return None
-        if verdict.standing is Standing.FINISHED:
-            self.announced = ""
+        if verdict.standing is GangStatus.FINISHED:
+            self.last_event = ""
             return None  # that it ends is told by whoever made its pods
-        if verdict.standing is Standing.RUNNING:
-            waited, told = now - self.waiting_since, bool(self.announced)
-            self.announced = ""
+        if verdict.standing is GangStatus.RUNNING:
+            waited, told = now - self.waiting_since, bool(self.last_event)
+            self.last_event = ""
             if not told or waited < WORTH_TELLING_S:
                 return None
             # Told by an extender before us, and over before we looked: nobody knows since when.
             waiting = f" after waiting {waited:.0f} s" if self.waiting_since else ""
             return self._notice(verdict, f"runs{waiting}", now)
-        if verdict.reason.value == self.announced or not (self.gang and self.gang.pods):
+        if verdict.reason.value == self.last_event or not (self.gang and self.gang.pods):
             return None  # nothing new, or nobody there who waits
-        self.announced = verdict.reason.value
+        self.last_event = verdict.reason.value
         return self._notice(verdict, verdict.message, now)
 
-    def _notice(self, verdict: Verdict, message: str, now: float) -> Notice:
-        return Notice(
+    def _notice(self, verdict: Verdict, message: str, now: float) -> EventRecord:
+        return EventRecord(
             subject=self.subject,
             reason=verdict.reason.value,
             message=message,
@@ -382,9 +382,9 @@ class Record:
         )
 
 
-def warning(subject: Subject, remark: str, now: float) -> Notice:
+def warning(subject: ObjectReference, remark: str, now: float) -> EventRecord:
     """Say what of a PodGroup has no effect."""
-    return Notice(
+    return EventRecord(
         subject=subject,
         reason=Happening.WITHOUT_EFFECT.value,
         message=remark,

@@ -13,9 +13,9 @@ from math import inf
 from typing import TypeAlias
 
 from extender.findings.finding import NAMESPACE, QUEUE, Finding
-from extender.logs import Seldom, event
+from extender.logs import RateLimitedLog, event
 from extender.model.snapshot import Snapshot
-from extender.ports import Announcer, Clock, Notice, Subject
+from extender.ports import Clock, EventRecord, EventWriter, ObjectReference
 
 log = logging.getLogger(__name__)
 #: A finding that lasts so long is told.
@@ -34,7 +34,7 @@ class Findings:
     def __init__(
         self,
         audit: Callable[[Snapshot], Sequence[Finding]],
-        announcer: Announcer,
+        announcer: EventWriter,
         clock: Clock,
     ) -> None:
         self._audit = audit
@@ -46,7 +46,7 @@ class Findings:
         self._seen: Snapshot | None = None
         #: When each is to be told next.
         self._due: dict[_Key, float] = {}
-        self._seldom = Seldom(log)
+        self._seldom = RateLimitedLog(log)
 
     def look(self, snapshot: Snapshot, now: float) -> None:
         """Take a snapshot in."""
@@ -102,8 +102,8 @@ class Findings:
         subject = self._subject(found)
         if subject is None or not subject.uid:
             return  # nobody wrote it; it is ours alone
-        self._announcer.announce(
-            Notice(
+        self._announcer.write(
+            EventRecord(
                 subject=subject,
                 reason=found.reason,
                 message=found.message,
@@ -112,13 +112,13 @@ class Findings:
             )
         )
 
-    def _subject(self, found: Finding) -> Subject | None:
+    def _subject(self, found: Finding) -> ObjectReference | None:
         if self._seen is None:
             return None
         if found.kind == QUEUE and found.name in self._seen.queues:
-            return Subject.of_queue(self._seen.queues[found.name])
+            return ObjectReference.of_queue(self._seen.queues[found.name])
         if found.kind == NAMESPACE and found.name in self._seen.namespaces:
-            return Subject.of_namespace(self._seen.namespaces[found.name])
+            return ObjectReference.of_namespace(self._seen.namespaces[found.name])
         return None
 
 

@@ -14,11 +14,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import FINISHED_SET, SEATED_SET, PodUid, Status
+from extender.model.pod import FINISHED_SET, SCHEDULED_SET, PodUid, Status
 from extender.model.reason import Happening
 from extender.model.resources import CPU, MEMORY, PODS, Resources
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan, Standing, Verdict
+from extender.planner.plan import GangStatus, Plan, Verdict
 
 EVERY_S = 30.0
 HOUR_S = 3600.0
@@ -34,9 +34,9 @@ class Figures(NamedTuple):
     """One resource of one queue at one moment."""
 
     at: float
-    due: float
+    deserved: float
     used: float
-    wanted: float
+    requested: float
 
 
 class _Moment(NamedTuple):
@@ -101,7 +101,7 @@ _EVICTION_TEXT = 500
 ASKED = "asked"
 
 
-class AskedToLeave(NamedTuple):
+class RecordedEviction(NamedTuple):
     """One pod that leaves, or stays though it should have left."""
 
     at: float
@@ -117,13 +117,13 @@ class AskedToLeave(NamedTuple):
     outcome: str = ASKED
 
 
-class Departures:
+class EvictionHistory:
     """The last ones, the newest last."""
 
     def __init__(self) -> None:
-        self._known: dict[PodUid, AskedToLeave] = {}
+        self._known: dict[PodUid, RecordedEviction] = {}
 
-    def note(self, uid: PodUid, told: AskedToLeave) -> None:
+    def note(self, uid: PodUid, told: RecordedEviction) -> None:
         """Remember what is known of a pod now, in place of what was known before."""
         self._known.pop(uid, None)
         self._known[uid] = told._replace(why=told.why[:_EVICTION_TEXT])
@@ -136,7 +136,7 @@ class Departures:
         if told is not None:
             self._known[uid] = told._replace(outcome=outcome)
 
-    def all(self) -> tuple[AskedToLeave, ...]:
+    def all(self) -> tuple[RecordedEviction, ...]:
         """Give them, the newest first."""
         return tuple(self._known.values())[::-1]
 
@@ -148,14 +148,14 @@ _ALL_LINES = 100_000
 #: They are counted again after so many.
 _COUNTED_AFTER = 1_000
 _TEXT = 1_000
-_COUNTED = {Standing.RUNNING: SEATED_SET, Standing.FINISHED: FINISHED_SET}
+_COUNTED = {GangStatus.RUNNING: SCHEDULED_SET, GangStatus.FINISHED: FINISHED_SET}
 _PENDING = frozenset({Status.PENDING})
 #: Who does none of these waits.
-_SPANS = {each: each for each in (Standing.RUNNING, Standing.FINISHED)}
+_SPANS = {each: each for each in (GangStatus.RUNNING, GangStatus.FINISHED)}
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class CycleResult:
     """One cycle: what it saw and what it decided."""
 
     snapshot: Snapshot
@@ -208,15 +208,15 @@ class _Since:
         return _Since(max(self.stands, made), max(self.reason, made), uid)
 
 
-class Journal:
+class GangHistory:
     """The last pass, and the story of every gang so far."""
 
     def __init__(self) -> None:
-        self.last: Pass | None = None
+        self.last: CycleResult | None = None
         #: Terms that are over.
         self.terms = 0
         self.history = QueueHistory()
-        self.departures = Departures()
+        self.departures = EvictionHistory()
         self._lines: OrderedDict[GangKey, deque[JournalLine]] = OrderedDict()
         self._since: dict[GangKey, _Since] = {}
         #: Admitted gangs of which it was said that binds are held.
@@ -245,7 +245,7 @@ class Journal:
             if before is not None:
                 known += 1
                 if before.reason is verdict.reason and before.standing is verdict.standing:
-                    if verdict.standing is Standing.ADMITTED:
+                    if verdict.standing is GangStatus.ADMITTED:
                         self._look_for_holds(snapshot, key)
                     continue
             changes.append(self._change(snapshot, verdict, before))
@@ -253,7 +253,7 @@ class Journal:
             gone = sorted(earlier.keys() - plan.verdicts.keys())
             changes += [self._close(earlier[key], snapshot) for key in gone]
         self.history.note(plan, snapshot.now)
-        self.last = Pass(snapshot, plan)
+        self.last = CycleResult(snapshot, plan)
         return changes
 
     def tell(self, key: GangKey, at: float, cycle: int, word: str, text: str) -> None:
@@ -296,7 +296,7 @@ class Journal:
         """Tell since when a gang runs; None when it does not."""
         last = self.last
         verdict = last.plan.verdicts.get(key) if last else None
-        if verdict is None or verdict.standing is not Standing.RUNNING:
+        if verdict is None or verdict.standing is not GangStatus.RUNNING:
             return None
         return self.since(key)
 
@@ -331,7 +331,7 @@ class Journal:
         if before is not None or verdict.standing not in _SPANS:
             self.tell(key, now, snapshot.generation, verdict.reason.value, verdict.message)
         self._held.discard(key)
-        if verdict.standing is Standing.ADMITTED:
+        if verdict.standing is GangStatus.ADMITTED:
             self._look_for_holds(snapshot, key)
         return Change(verdict, before, lasted_s)
 
@@ -347,7 +347,7 @@ class Journal:
         self.tell(key, snapshot.now, snapshot.generation, Happening.HELD, text)
 
 
-def _began(gang: Gang, standing: Standing, now: float) -> float:
+def _began(gang: Gang, standing: GangStatus, now: float) -> float:
     """Date a standing that was there before we looked, from what the API server has written."""
     counted = _COUNTED.get(standing, _PENDING)
     created = [pod.created for pod in gang.pods if pod.status in counted]

@@ -10,30 +10,30 @@ from heapq import nlargest
 from typing import NamedTuple
 
 from extender.cache.cluster import Cluster
-from extender.liveness import Hearing
-from extender.logs import Seldom, event
+from extender.liveness import SchedulerLiveness
+from extender.logs import RateLimitedLog, event
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
 from extender.model.reason import Happening
-from extender.model.snapshot import Caller, Voice
-from extender.ports import Announcer, Clock, Notice, Subject, WakeOrder, Waker
+from extender.model.snapshot import Liveness, SchedulerStatus
+from extender.ports import Clock, EventRecord, EventWriter, ObjectReference, WakeOrder, Waker
 
 log = logging.getLogger(__name__)
 #: Other extenders that we remember to have named.
 _MOST_RIVALS = 100
-_TROUBLES = (Voice.SILENT, Voice.ELSEWHERE)
+_TROUBLES = (Liveness.SILENT, Liveness.ELSEWHERE)
 
 
-class CallerNews:
+class SchedulerNotes:
     """Says once who falls silent and who is heard again, and as long as it lasts who is missing."""
 
-    def __init__(self, hearing: Hearing, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, hearing: SchedulerLiveness, metrics: Metrics, clock: Clock) -> None:
         self._hearing = hearing
         self._metrics = metrics
         self._clock = clock
         self._troubled: set[str] = set()
         self._rivals: set[str] = set()
-        self._seldom = Seldom(log)
+        self._seldom = RateLimitedLog(log)
         hearing.on_change(self._changed)
         metrics.rivals.set_function(self._count_rivals)
         for name in hearing.names:
@@ -45,8 +45,8 @@ class CallerNews:
         now = self._clock.now()
         return [
             f"scheduler {each.name}: {each.complaint(now)}"
-            for each in self._hearing.callers().values()
-            if each.voice in _TROUBLES or each.rival
+            for each in self._hearing.statuses().values()
+            if each.liveness in _TROUBLES or each.rival
         ]
 
     def counted(self, waker: Waker) -> Callable[[Sequence[WakeOrder]], None]:
@@ -55,18 +55,18 @@ class CallerNews:
         def wake(orders: Sequence[WakeOrder]) -> None:
             self._metrics.wakes.inc(len(orders))
             for order in orders:
-                self._hearing.woken(order.uid, order.nomination)
+                self._hearing.pod_woken(order.uid, order.nomination)
             waker.wake(orders)
 
         return wake
 
     def _count_rivals(self) -> float:
-        return len({each.rival for each in self._hearing.callers().values()} - {""})
+        return len({each.rival for each in self._hearing.statuses().values()} - {""})
 
     def _asked_at(self, name: str) -> float:
-        return self._hearing.callers()[name].asked_at
+        return self._hearing.statuses()[name].called_at
 
-    def _changed(self, caller: Caller) -> None:
+    def _changed(self, caller: SchedulerStatus) -> None:
         if caller.rival and caller.rival not in self._rivals:
             # Tenants may write any name on their pods.
             if len(self._rivals) >= _MOST_RIVALS:
@@ -79,11 +79,11 @@ class CallerNews:
                 rival=caller.rival,
                 why=caller.complaint(self._clock.now()),
             )
-        if caller.voice in _TROUBLES:
+        if caller.liveness in _TROUBLES:
             self._troubled.add(caller.name)
             said = (
                 "kube-scheduler does not ask"
-                if caller.voice is Voice.SILENT
+                if caller.liveness is Liveness.SILENT
                 else "kube-scheduler asks another extender"
             )
             event(
@@ -103,14 +103,14 @@ class CallerNews:
 BOUND_IN_PART = Happening.BOUND_IN_PART.value
 
 
-class HoldNews:
+class BindNotes:
     """The barrier's `Observer`."""
 
     def __init__(
         self,
         metrics: Metrics,
         cluster: Cluster,
-        announcer: Announcer,
+        announcer: EventWriter,
         clock: Clock,
         bind_timeout_s: float,
     ) -> None:
@@ -135,11 +135,11 @@ class HoldNews:
         if group is None:
             return
         pods = self._cluster.pods_of(gang)
-        self._cluster.cut_short.failed(group, pods, self._clock.monotonic())
-        subject = Subject.of_gang(Gang(group=group, pods=pods))
+        self._cluster.partial_gangs.failed(group, pods, self._clock.monotonic())
+        subject = ObjectReference.of_gang(Gang(group=group, pods=pods))
         if subject is not None:
-            self._announcer.announce(
-                Notice(
+            self._announcer.write(
+                EventRecord(
                     subject=subject,
                     reason=BOUND_IN_PART,
                     message="fewer than minMember members got bound; the rest is bound as it comes",
@@ -186,7 +186,7 @@ class _Example(NamedTuple):
     reason: str
 
 
-class Burdens:
+class RefusedNamespaces:
     """Counts refusals of filter by namespace; belongs to the event loop."""
 
     def __init__(self, metrics: Metrics) -> None:

@@ -16,19 +16,19 @@ from math import inf
 from typing import Any
 
 from extender.clock import timestamp
-from extender.errors import ApiError, OutOfTerm, Terminating
-from extender.logs import Seldom, event
-from extender.metrics import Metrics, expect
-from extender.model.gang import SHADOW, Gang, GangKey
+from extender.errors import ApiError, NamespaceTerminating, NotLeader
+from extender.logs import RateLimitedLog, event
+from extender.metrics import Metrics, init_labels
+from extender.model.gang import IMPLICIT, Gang, GangKey
 from extender.model.queue import QueueState
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan, Standing, Verdict
-from extender.ports import Announcer, Clock, StatusWriter, Subject
+from extender.planner.plan import GangStatus, Plan, Verdict
+from extender.ports import Clock, EventWriter, ObjectReference, StatusWriter
 from extender.status import desired, transitions
-from extender.status.desired import Content, Record, warning
+from extender.status.desired import DesiredStatus, ObjectRecord, warning
 from extender.status.findings import Findings
-from extender.status.history import Journal, Pass
-from extender.status.transitions import milestone
+from extender.status.history import CycleResult, GangHistory
+from extender.status.transitions import transition
 
 log = logging.getLogger(__name__)
 #: How often the thread looks whether something is due when nothing wakes it.
@@ -38,11 +38,11 @@ IDLE_S = 5.0
 REST_S = 0.1
 REST = 4.0
 #: While so many requests are under way, a second's worth, only news goes out: jobs wait for it.
-MOST_AT_LEISURE = 50
+MAX_IN_BACKGROUND = 50
 #: A gang that is older than this when we first see it started before our time.
 UNSEEN_S = 60.0
-_STUCK = (Standing.WAITING, Standing.INVALID)
-_STARTED = (Standing.RUNNING, Standing.FINISHED)
+_STUCK = (GangStatus.WAITING, GangStatus.INVALID)
+_STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
 Status = Mapping[str, Any]
 
 
@@ -53,8 +53,8 @@ class Reporter:
         self,
         *,
         writer: StatusWriter,
-        announcer: Announcer,
-        journal: Journal,
+        announcer: EventWriter,
+        journal: GangHistory,
         findings: Findings,
         metrics: Metrics,
         clock: Clock,
@@ -66,18 +66,18 @@ class Reporter:
         self._metrics = metrics
         self._clock = clock
         self._started = clock.now()
-        self._seldom = Seldom(log)
-        self._seen: Pass | None = None
+        self._seldom = RateLimitedLog(log)
+        self._seen: CycleResult | None = None
         #: Which term the records are of, and when its first pass was seen: what is older may have
         #: been told by whoever led before.
         self._terms = journal.terms
         self._began = clock.now()
         #: Queues that may have series.
         self._counted: set[str] = set()
-        self._gangs: dict[GangKey, Record] = {}
-        self._queues: dict[str, Record] = {}
+        self._gangs: dict[GangKey, ObjectRecord] = {}
+        self._queues: dict[str, ObjectRecord] = {}
         #: Those with something to write.
-        self._open: set[Record] = set()
+        self._open: set[ObjectRecord] = set()
         self._under_way = 0
         #: What the writer answered; noted by the thread, so that only it touches the records.
         self._answers: deque[Callable[[], None]] = deque()
@@ -86,7 +86,7 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
         outcomes = ("written", "failed", "gone")
         kinds = ("PodGroup", "Queue")
-        expect(metrics.status_writes, *((kind, word) for kind in kinds for word in outcomes))
+        init_labels(metrics.status_writes, *((kind, word) for kind in kinds for word in outcomes))
 
     def start(self) -> None:
         """Begin to write."""
@@ -105,7 +105,7 @@ class Reporter:
         before = self._journal.last
         changes = self._journal.note(snapshot, plan)
         for change in changes:
-            passed = milestone(change, snapshot.gangs.get(change.verdict.gang), ours_since)
+            passed = transition(change, snapshot.gangs.get(change.verdict.gang), ours_since)
             if passed is not None:
                 event(log, logging.INFO, passed.sentence, **passed.facts, cycle=plan.generation)
         transitions.observe(self._metrics, before, snapshot, plan, changes)
@@ -154,31 +154,31 @@ class Reporter:
         self._gangs, self._queues, self._open = {}, {}, set()
         self._findings.forget()
 
-    def _want(self, record: Record, content: Content, now: float) -> None:
+    def _want(self, record: ObjectRecord, content: DesiredStatus, now: float) -> None:
         record.schedule.want(content, now)
         self._open.add(record)
 
-    def _schedule_gangs(self, last: Pass, now: float) -> None:
+    def _schedule_gangs(self, last: CycleResult, now: float) -> None:
         gangs, verdicts = last.snapshot.gangs, last.plan.verdicts
         for key in self._gangs.keys() - verdicts.keys():
             self._open.discard(self._gangs.pop(key))
         for key, verdict in verdicts.items():
             gang = gangs.get(key)
-            if gang is None or SHADOW in gang.group.name:
+            if gang is None or IMPLICIT in gang.group.name:
                 continue
             record = self._gangs.get(key)
             if record is None or not record.is_about(gang, verdict):
                 self._schedule_gang(gang, verdict, record, now)
 
     def _schedule_gang(
-        self, gang: Gang, verdict: Verdict, record: Record | None, now: float
+        self, gang: Gang, verdict: Verdict, record: ObjectRecord | None, now: float
     ) -> None:
-        subject = Subject.of_gang(gang)
+        subject = ObjectReference.of_gang(gang)
         if subject is None:
             return
         content = desired.of_gang(gang, verdict)
         if record is None or record.subject.uid != subject.uid:
-            record = self._gangs[gang.key] = Record(subject, is_written=content is not None)
+            record = self._gangs[gang.key] = ObjectRecord(subject, is_written=content is not None)
             has_started = verdict.standing in _STARTED and gang.group.phase is verdict.phase
             is_new = gang.group.created > self._began
             record.schedule.begin(content, is_new=is_new, has_started=has_started)
@@ -188,23 +188,23 @@ class Reporter:
             record.waiting_since = self._journal.since(gang.key) or self._clock.now()
         self._want(record, content or desired.spoken(verdict), now)
 
-    def _warn(self, subject: Subject, gang: Gang) -> None:
+    def _warn(self, subject: ObjectReference, gang: Gang) -> None:
         """Tell once what of a new PodGroup has no effect: a gang that starts says nothing else."""
         if gang.group.remark and gang.group.created > self._began:
-            self._announcer.announce(warning(subject, gang.group.remark, self._clock.now()))
+            self._announcer.write(warning(subject, gang.group.remark, self._clock.now()))
 
-    def _schedule_queues(self, last: Pass, now: float) -> None:
+    def _schedule_queues(self, last: CycleResult, now: float) -> None:
         for name in self._queues.keys() - last.plan.queues.keys():
             self._open.discard(self._queues.pop(name))
         found = self._findings.about_queue
         for name, content in desired.of_queues(last.snapshot, last.plan, found).items():
-            subject = Subject.of_queue(last.snapshot.queues[name])
+            subject = ObjectReference.of_queue(last.snapshot.queues[name])
             record = self._queues.get(name)
             if record is None or record.subject.uid != subject.uid:
-                record = self._queues[name] = Record(subject)
+                record = self._queues[name] = ObjectRecord(subject)
             self._want(record, content, now)
 
-    def _advance(self, record: Record, now: float) -> float:
+    def _advance(self, record: ObjectRecord, now: float) -> float:
         """Do what is due on one record; give when it wants to be looked at again."""
         if record.is_busy:
             return inf  # what it wants may be there already, but for the write under way
@@ -213,7 +213,7 @@ class Reporter:
             self._open.discard(record)
         if wanted is None or due > now:
             return due
-        is_full = self._under_way >= MOST_AT_LEISURE and record.is_written
+        is_full = self._under_way >= MAX_IN_BACKGROUND and record.is_written
         if is_full and not record.schedule.is_news():
             return inf  # the answers will wake us
         if not record.is_written:
@@ -225,7 +225,7 @@ class Reporter:
             self._write(record, wanted, record.schedule.known)
         return inf
 
-    def _write(self, record: Record, wanted: Content, known: Status) -> None:
+    def _write(self, record: ObjectRecord, wanted: DesiredStatus, known: Status) -> None:
         body = desired.dated(wanted, known, timestamp(self._clock.now()))
         if record.subject.kind == "Queue" and not known.get("state"):
             # Without Volcano's controller nobody else says that a new queue is open.
@@ -234,15 +234,18 @@ class Reporter:
         self._await(record, self._writer.write(record.subject, body), written)
         self._announce(record)
 
-    def _announce(self, record: Record) -> None:
+    def _announce(self, record: ObjectRecord) -> None:
         if record.verdict is None:
             return
         notice = record.notice(self._clock.now())
         if notice is not None:
-            self._announcer.announce(notice)
+            self._announcer.write(notice)
 
     def _await(
-        self, record: Record, answer: Future[Status | None], note: Callable[[Record, Status], None]
+        self,
+        record: ObjectRecord,
+        answer: Future[Status | None],
+        note: Callable[[ObjectRecord, Status], None],
     ) -> None:
         record.is_busy = True
         self._under_way += 1
@@ -254,16 +257,19 @@ class Reporter:
         answer.add_done_callback(answered)
 
     def _note(
-        self, record: Record, done: Future[Status | None], note: Callable[[Record, Status], None]
+        self,
+        record: ObjectRecord,
+        done: Future[Status | None],
+        note: Callable[[ObjectRecord, Status], None],
     ) -> None:
         record.is_busy = False
         self._under_way -= 1
         try:
             status = done.result()
         except Exception as error:  # whatever it is, others want to be told of as well
-            self._count(record, "gone" if isinstance(error, Terminating) else "failed")
+            self._count(record, "gone" if isinstance(error, NamespaceTerminating) else "failed")
             record.schedule.failed(self._clock.monotonic())
-            if isinstance(error, OutOfTerm | Terminating):
+            if isinstance(error, NotLeader | NamespaceTerminating):
                 return  # whoever leads writes it, or nobody needs it any more
             self._seldom.event(
                 logging.WARNING,
@@ -284,13 +290,13 @@ class Reporter:
             return
         note(record, status)
 
-    def _found(self, record: Record, status: Status) -> None:
+    def _found(self, record: ObjectRecord, status: Status) -> None:
         record.schedule.found(status, desired.content(status), self._clock.monotonic())
-        record.announced = desired.stuck_reason(status)
+        record.last_event = desired.stuck_reason(status)
 
-    def _wrote(self, content: Content, record: Record, status: Status) -> None:
+    def _wrote(self, content: DesiredStatus, record: ObjectRecord, status: Status) -> None:
         self._count(record, "written")
         record.schedule.wrote(status, content, self._clock.monotonic())
 
-    def _count(self, record: Record, outcome: str) -> None:
+    def _count(self, record: ObjectRecord, outcome: str) -> None:
         self._metrics.status_writes.labels(record.subject.kind, outcome).inc()

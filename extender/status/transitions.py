@@ -9,43 +9,43 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from extender.metrics import Metrics
-from extender.model.gang import SHADOW, Gang
-from extender.model.pod import SEATED_SET, Status
+from extender.model.gang import IMPLICIT, Gang
+from extender.model.pod import SCHEDULED_SET, Status
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan, Standing, Verdict
-from extender.status.history import Change, Pass
+from extender.planner.plan import GangStatus, Plan, Verdict
+from extender.status.history import Change, CycleResult
 
-_STARTED = (Standing.RUNNING, Standing.FINISHED)
+_STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
 
 
-class Milestone(NamedTuple):
+class Transition(NamedTuple):
     """A constant sentence, and the facts beside it."""
 
     sentence: str
     facts: dict[str, object]
 
 
-def milestone(change: Change, gang: Gang | None, ours_since: float) -> Milestone | None:
+def transition(change: Change, gang: Gang | None, ours_since: float) -> Transition | None:
     """Say what the log should have of *change*; *ours_since* is when we began to look.
 
     What had happened by then is no news. Ordinary pods are no gangs, and there are many of them.
     """
     verdict, before = change.verdict, change.before
-    if SHADOW in verdict.gang:
+    if IMPLICIT in verdict.gang:
         return None
     if change.is_gone:
         return _gone(change)
     if before is None and (gang is None or gang.group.created < ours_since):
         return None
-    earlier = before.standing if before is not None else Standing.WAITING
+    earlier = before.standing if before is not None else GangStatus.WAITING
     if verdict.standing is earlier:
         return None
-    if verdict.standing is Standing.ADMITTED:
+    if verdict.standing is GangStatus.ADMITTED:
         return _about(verdict, "gang admitted", waited_s=_seconds(change))
-    if verdict.standing is Standing.RUNNING:
+    if verdict.standing is GangStatus.RUNNING:
         return _about(verdict, "gang started", waited_s=_seconds(change))
-    if verdict.standing is Standing.FINISHED:
-        lasted = {"ran_s": _seconds(change)} if earlier is Standing.RUNNING else {}
+    if verdict.standing is GangStatus.FINISHED:
+        lasted = {"ran_s": _seconds(change)} if earlier is GangStatus.RUNNING else {}
         return _about(verdict, "gang ended", outcome="completed", **lasted, **_ends(gang))
     if earlier in _STARTED:
         reason = verdict.reason.value
@@ -53,20 +53,20 @@ def milestone(change: Change, gang: Gang | None, ours_since: float) -> Milestone
     return None
 
 
-def _gone(change: Change) -> Milestone | None:
+def _gone(change: Change) -> Transition | None:
     verdict = change.verdict
-    if verdict.standing is Standing.FINISHED:
+    if verdict.standing is GangStatus.FINISHED:
         return None  # it ended before, and that was said
-    if verdict.standing is Standing.RUNNING:
+    if verdict.standing is GangStatus.RUNNING:
         return _about(verdict, "gang ended", outcome="deleted", ran_s=_seconds(change))
     outcome, reason = "deleted while it waited", verdict.reason.value
     return _about(verdict, "gang ended", outcome=outcome, reason=reason, waited_s=_seconds(change))
 
 
-def _about(verdict: Verdict, sentence: str, **facts: object) -> Milestone:
+def _about(verdict: Verdict, sentence: str, **facts: object) -> Transition:
     who = {"gang": verdict.gang, "queue": verdict.queue}
     size = {"members": verdict.members, "min_member": verdict.min_member}
-    return Milestone(sentence, {**who, **size, **facts})
+    return Transition(sentence, {**who, **size, **facts})
 
 
 def _ends(gang: Gang | None) -> dict[str, object]:
@@ -84,12 +84,12 @@ def _seconds(change: Change) -> float:
 #: Whoever leads plans every few seconds. After a longer gap nobody knows when a gang began to run
 #: that is new to us.
 GAP_S = 30.0
-_STUCK = (Standing.WAITING, Standing.INVALID)
+_STUCK = (GangStatus.WAITING, GangStatus.INVALID)
 
 
 def observe(
     metrics: Metrics,
-    before: Pass | None,
+    before: CycleResult | None,
     snapshot: Snapshot,
     plan: Plan,
     changes: Iterable[Change],
@@ -99,11 +99,13 @@ def observe(
         verdict = change.verdict
         gang = snapshot.gangs.get(verdict.gang)
         # Of a queue that is gone the series are too, and should not come back.
-        if gang is None or SHADOW in verdict.gang or verdict.queue not in plan.queues:
+        if gang is None or IMPLICIT in verdict.gang or verdict.queue not in plan.queues:
             continue
         if _was_admitted(change):
             metrics.admission_seconds.labels(verdict.queue).observe(change.lasted_s)
-        if verdict.standing is Standing.RUNNING and _has_just_begun(change, gang, before, snapshot):
+        if verdict.standing is GangStatus.RUNNING and _has_just_begun(
+            change, gang, before, snapshot
+        ):
             took_s = max(0.0, snapshot.now - created(gang))
             metrics.start_seconds.labels(verdict.queue).observe(took_s)
 
@@ -113,20 +115,22 @@ def created(gang: Gang) -> float:
 
     Whichever came last: a gang that left and was made anew began with its new pods.
     """
-    seated = [pod.created for pod in gang.pods if pod.status in SEATED_SET]
+    seated = [pod.created for pod in gang.pods if pod.status in SCHEDULED_SET]
     return max(gang.group.created, min(seated, default=0.0))
 
 
 def _was_admitted(change: Change) -> bool:
     standing, before = change.verdict.standing, change.before
-    admitted = standing is Standing.ADMITTED or (standing in _STARTED and before is not None)
+    admitted = standing is GangStatus.ADMITTED or (standing in _STARTED and before is not None)
     return admitted and (before is None or before.standing in _STUCK)
 
 
-def _has_just_begun(change: Change, gang: Gang, before: Pass | None, snapshot: Snapshot) -> bool:
+def _has_just_begun(
+    change: Change, gang: Gang, before: CycleResult | None, snapshot: Snapshot
+) -> bool:
     if before is None or snapshot.now - before.snapshot.now > GAP_S:
         return False
     if change.before is not None:
-        return change.before.standing is not Standing.RUNNING
+        return change.before.standing is not GangStatus.RUNNING
     # It came and started between two passes; older ones ran before we looked.
     return created(gang) > before.snapshot.now - GAP_S

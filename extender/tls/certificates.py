@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from extender.clock import timestamp
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.settings import Settings
 
 _BEGIN = b"-----BEGIN "
@@ -91,7 +91,7 @@ def check_files(files: Files, now: float | None = None) -> Checked:
     with _understood(files.key):
         is_pair = _key(files.key).public_key() == public
     if not is_pair:
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{files.key}: does not belong to the certificate in {files.certificate.path};"
             " give the pair that was made together"
         )
@@ -114,11 +114,11 @@ def _understood(file: NamedFile) -> Iterator[None]:
     """Say of *file* what the library says of whatever it cannot read: a kind of key, a field."""
     try:
         yield
-    except BadConfiguration:
+    except InvalidConfiguration:
         raise
     except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{file}: cannot be understood ({why}); make it anew, without what is unusual"
         ) from error
 
@@ -127,38 +127,42 @@ def _read(file: NamedFile) -> bytes:
     try:
         return Path(file.path).read_bytes()
     except OSError as error:
-        raise BadConfiguration(f"{file}: cannot be read: {error.strerror}") from error
+        raise InvalidConfiguration(f"{file}: cannot be read: {error.strerror}") from error
 
 
 def _certificates(file: NamedFile) -> list[x509.Certificate]:
     content = _read(file)
     if b"CERTIFICATE-----" not in content:
         if b"PRIVATE KEY-----" in content:
-            raise BadConfiguration(f"{file}: is a private key; give the certificate here")
+            raise InvalidConfiguration(f"{file}: is a private key; give the certificate here")
         kind = "is not PEM" if _BEGIN not in content else "holds no certificate"
-        raise BadConfiguration(f"{file}: {kind}; a line -----BEGIN CERTIFICATE----- is expected")
+        raise InvalidConfiguration(
+            f"{file}: {kind}; a line -----BEGIN CERTIFICATE----- is expected"
+        )
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
-        raise BadConfiguration(f"{file}: holds a certificate that is damaged or cut") from error
+        raise InvalidConfiguration(f"{file}: holds a certificate that is damaged or cut") from error
 
 
 def _key(file: NamedFile) -> PrivateKeyTypes:
     content = _read(file)
     if b"PRIVATE KEY-----" not in content:
         if b"CERTIFICATE-----" in content:
-            raise BadConfiguration(f"{file}: is a certificate; give its private key here")
+            raise InvalidConfiguration(f"{file}: is a certificate; give its private key here")
         kind = "is not PEM" if _BEGIN not in content else "holds no private key"
-        raise BadConfiguration(f"{file}: {kind}; a line -----BEGIN PRIVATE KEY----- is expected")
+        raise InvalidConfiguration(
+            f"{file}: {kind}; a line -----BEGIN PRIVATE KEY----- is expected"
+        )
     try:
         return serialization.load_pem_private_key(content, password=None)
     except TypeError as error:
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{file}: is encrypted, and there is nobody to ask for a passphrase; store it"
             " unencrypted where only we can read it"
         ) from error
     except ValueError as error:
-        raise BadConfiguration(f"{file}: holds a private key that is damaged or cut") from error
+        raise InvalidConfiguration(f"{file}: holds a private key that is damaged or cut") from error
 
 
 def _check_times(file: NamedFile, held: Sequence[x509.Certificate], now: float) -> None:
@@ -166,9 +170,9 @@ def _check_times(file: NamedFile, held: Sequence[x509.Certificate], now: float) 
     begins = min(each.not_valid_before_utc for each in held)
     ends = max(each.not_valid_after_utc for each in held)
     if ends.timestamp() <= now:
-        raise BadConfiguration(f"{file}: expired at {_at(ends)}; renew it")
+        raise InvalidConfiguration(f"{file}: expired at {_at(ends)}; renew it")
     if begins.timestamp() > now:
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{file}: is valid only from {_at(begins)} on; is the clock of this machine right?"
         )
 
@@ -181,13 +185,13 @@ def _check_purpose(file: NamedFile, ours: x509.Certificate) -> None:
         purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     allowed = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE)
     if not any(each in purposes for each in allowed):
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{file}: is not for servers; its extended key usage must have serverAuth"
         )
     try:
         extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound as error:
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{file}: has no subjectAltName, and kube-scheduler believes no other name"
         ) from error
 
@@ -199,7 +203,7 @@ def _check_authorities(file: NamedFile, held: Sequence[x509.Certificate]) -> Non
         except x509.ExtensionNotFound:
             signs = False
         if not signs:
-            raise BadConfiguration(
+            raise InvalidConfiguration(
                 f"{file}: holds a certificate that may sign no others"
                 f" ({each.subject.rfc4514_string()}); give the CA that signs for kube-scheduler"
             )

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 
 #: What it is called where a URL wants a user; nobody looks at it.
 USER = "hooks"
@@ -35,9 +35,9 @@ def read(path: str) -> bytes:
         with Path(path).open("rb") as file:
             told = file.read(1024).strip()
     except OSError as error:
-        raise BadConfiguration(f"{FLAG} {path} cannot be read: {error.strerror}") from error
+        raise InvalidConfiguration(f"{FLAG} {path} cannot be read: {error.strerror}") from error
     if not is_secret(told):
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{FLAG} {path} holds no secret that can be used: it has to be one line of 16 to 256"
             " letters, digits, -, _, . or ~; `head -c 32 /dev/urandom | base64 | tr -d '+/='` makes"
             " one"

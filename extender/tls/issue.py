@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 
 #: Clocks differ a little, also between the machine that signs and those that verify.
 _BACKDATED = timedelta(minutes=5)
@@ -57,11 +57,11 @@ class Authority:
             certificate = x509.load_pem_x509_certificate(pair.certificate)
             key = serialization.load_pem_private_key(pair.key, password=None)
         except (ValueError, TypeError) as error:
-            raise BadInput("the CA's certificate and key cannot be read as PEM") from error
+            raise InvalidInput("the CA's certificate and key cannot be read as PEM") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise BadInput("the CA's key is not one of ours: it is not on an elliptic curve")
+            raise InvalidInput("the CA's key is not one of ours: it is not on an elliptic curve")
         if key.public_key() != certificate.public_key():
-            raise BadInput("the CA's key does not belong to its certificate")
+            raise InvalidInput("the CA's key does not belong to its certificate")
         return cls(certificate, key)
 
     @property
@@ -121,7 +121,9 @@ def _certificate(
 
 def _common_name(name: str) -> x509.Name:
     if not 0 < len(name) <= _LONGEST_NAME:
-        raise BadInput(f"{name!r} is no name for a certificate; 1 to {_LONGEST_NAME} characters")
+        raise InvalidInput(
+            f"{name!r} is no name for a certificate; 1 to {_LONGEST_NAME} characters"
+        )
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -131,7 +133,9 @@ def _host(text: str) -> x509.GeneralName:
     except ValueError:
         pass
     if not text.isascii() or not text.strip() or set(text) & set(" /:@"):
-        raise BadInput(f"--host {text!r} is neither a DNS name nor an address; leave the port out")
+        raise InvalidInput(
+            f"--host {text!r} is neither a DNS name nor an address; leave the port out"
+        )
     return x509.DNSName(text)
 
 

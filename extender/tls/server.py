@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from extender.clock import timestamp
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.logs import event
-from extender.metrics import Metrics, expect
+from extender.metrics import Metrics, init_labels
 from extender.settings import Settings
 from extender.tls.certificates import (
     Checked,
@@ -52,7 +52,7 @@ class NameNotAllowed(ssl.SSLError):
     """A caller has a good certificate and a name that nobody allowed."""
 
 
-class Guard:
+class ClientNames:
     """Knows the names, and tells of those who were refused."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Guard:
         """Tell *listener* the reason of every refusal."""
         self._listeners.append(listener)
 
-    def admit(self, certificate: Mapping[str, Any] | None) -> None:
+    def check(self, certificate: Mapping[str, Any] | None) -> None:
         """Raise `NameNotAllowed` unless *certificate*, which was verified, has an allowed name."""
         names = names_of(certificate or {})
         if not self._allowed & names:
@@ -120,23 +120,23 @@ def reason_of(error: ssl.SSLError) -> str:
     return _BY_REASON.get(reason, "other")
 
 
-class GuardedContext(ssl.SSLContext):
+class CheckedContext(ssl.SSLContext):
     """One set of certificates and whom it lets in."""
 
-    guard: Guard | None = None
+    guard: ClientNames | None = None
 
 
-class GuardedConnection(ssl.SSLObject):
+class CheckedConnection(ssl.SSLObject):
     """One connection before its first byte of HTTP."""
 
     def do_handshake(self) -> None:
         """Shake hands, then look at the name."""
         context = self.context
-        guard = context.guard if isinstance(context, GuardedContext) else None
+        guard = context.guard if isinstance(context, CheckedContext) else None
         try:
             super().do_handshake()
             if guard is not None and context.verify_mode is ssl.CERT_REQUIRED:
-                guard.admit(self.getpeercert())
+                guard.check(self.getpeercert())
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
@@ -145,7 +145,7 @@ class GuardedConnection(ssl.SSLObject):
             raise
 
 
-class ChangingContext(ssl.SSLContext):
+class ReloadingContext(ssl.SSLContext):
     """Stands for whatever context is in force when a connection comes.
 
     A live context can be given more authorities but none can be taken from it; so a new one takes
@@ -159,18 +159,18 @@ class ChangingContext(ssl.SSLContext):
         return self.current().wrap_bio(*arguments, **options)
 
 
-def changing(current: Callable[[], ssl.SSLContext]) -> ChangingContext:
+def reloading_context(current: Callable[[], ssl.SSLContext]) -> ReloadingContext:
     """Make a context for an event loop's server; *current* gives the one in force."""
-    context = ChangingContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     context.current = current
     return context
 
 
-def build(files: Files, checked: Checked, guard: Guard | None) -> ssl.SSLContext:
+def build(files: Files, checked: Checked, guard: ClientNames | None) -> ssl.SSLContext:
     """Make a context from files that were checked; a complaint of OpenSSL is our error."""
-    context = GuardedContext(ssl.PROTOCOL_TLS_SERVER)
+    context = CheckedContext(ssl.PROTOCOL_TLS_SERVER)
     context.guard = guard
-    context.sslobject_class = GuardedConnection
+    context.sslobject_class = CheckedConnection
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of 1.2; those of 1.3 are all good
     context.set_alpn_protocols(["http/1.1"])
@@ -185,7 +185,7 @@ def build(files: Files, checked: Checked, guard: Guard | None) -> ssl.SSLContext
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.load_verify_locations(cadata=checked.client_ca.decode("ascii"))
     except (ssl.SSLError, OSError) as error:
-        raise BadConfiguration(
+        raise InvalidConfiguration(
             f"{files.certificate} and {files.key}: OpenSSL cannot use them: {error.strerror}"
         ) from error
     return context
@@ -197,33 +197,33 @@ def _no_passphrase() -> str:
 
 
 #: How often the files are looked at.
-LOOK_S = 5.0
+RELOAD_S = 5.0
 #: Enough to see that a file is another: where it really is, and which content that was.
 Stamp: TypeAlias = tuple[str, int, int, int] | None
 
 
-def hook_certificates(settings: Settings) -> Certificates | None:
+def hook_certificates(settings: Settings) -> PortCertificates | None:
     """Load what the hook port shows and demands; none while it speaks plain HTTP."""
     found = hook_files(settings)
-    return Certificates("hooks", found, Guard(settings.client_name)) if found else None
+    return PortCertificates("hooks", found, ClientNames(settings.client_name)) if found else None
 
 
-def operations_certificates(settings: Settings) -> Certificates | None:
+def operations_certificates(settings: Settings) -> PortCertificates | None:
     """Load what the operations port shows; none while it speaks plain HTTP."""
     found = operations_files(settings)
-    return Certificates("operations", found) if found else None
+    return PortCertificates("operations", found) if found else None
 
 
-class Certificates:
+class PortCertificates:
     """What one port shows and demands, as the files had it when they were last good."""
 
     def __init__(
         self,
         port: str,
         shown: Files,
-        guard: Guard | None = None,
+        guard: ClientNames | None = None,
         now: Callable[[], float] = time.time,
-        look_s: float = LOOK_S,
+        look_s: float = RELOAD_S,
     ) -> None:
         self.port = port
         #: How often they want to be looked at.
@@ -261,18 +261,18 @@ class Certificates:
             expiry = metrics.certificate_expiry.labels(file.flag.removeprefix("--"))
             expiry.set_function(lambda file=file: self.expiries()[file])  # type: ignore[misc]
         if self.guard is not None:
-            expect(metrics.tls_refused, *((reason,) for reason in REASONS))
+            init_labels(metrics.tls_refused, *((reason,) for reason in REASONS))
             self.guard.on_refused(lambda reason: metrics.tls_refused.labels(reason).inc())
 
     def in_force(self) -> ssl.SSLContext:
         """Give the context of connections that begin now."""
         return self._context
 
-    def context(self) -> ChangingContext:
+    def context(self) -> ReloadingContext:
         """Give a context for a server, that is always the one in force."""
-        return changing(self.in_force)
+        return reloading_context(self.in_force)
 
-    def look(self) -> bool:
+    def reload(self) -> bool:
         """Take the files if they have changed and can be used; true if they should settle first."""
         stamps = self._look_at_files()
         if stamps == self._stamps and not self.refusal:
@@ -280,7 +280,7 @@ class Certificates:
         try:
             checked = check_files(self._files, self._now())
             context = build(self._files, checked, self.guard)
-        except BadConfiguration as error:
+        except InvalidConfiguration as error:
             self._keep(str(error))
             return False
         if self._look_at_files() != stamps:

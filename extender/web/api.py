@@ -18,7 +18,7 @@ from extender.model.gang import GangKey
 from extender.planner.explain.explain import Remedying, explain, remedies
 from extender.planner.plan import NO_PLAN
 from extender.planner.policy import Policy
-from extender.status.history import Journal, Pass
+from extender.status.history import CycleResult, GangHistory
 from extender.text import escaped
 from extender.web import documents
 
@@ -27,7 +27,7 @@ PIECE = 64 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
-def pieces(document: object) -> Iterator[bytes]:
+def json_chunks(document: object) -> Iterator[bytes]:
     """Write *document*; of an object its fields, and of lists their items, one by one."""
     piece = bytearray()
     for part in _parts(document):
@@ -64,12 +64,12 @@ def _parts(document: Any, deep: int = 2) -> Iterator[bytes]:
         yield _encode(document)
 
 
-class Ops:
+class Api:
     """Answers from the journal, which holds the last pass and every story."""
 
     def __init__(
         self,
-        journal: Journal,
+        journal: GangHistory,
         policy: Callable[[], Policy],
         now: Callable[[], float] = time.time,
         findings: Callable[[], Sequence[Finding] | None] = lambda: None,
@@ -148,7 +148,7 @@ class Ops:
             )
         )
 
-    def _estimates(self, last: Pass) -> documents.Estimates:
+    def _estimates(self, last: CycleResult) -> documents.Estimates:
         return partial(self._forecaster.estimate, last.snapshot, last.plan)
 
     def pod(self, namespace: str, name: str) -> ResponseReturnValue:
@@ -180,4 +180,4 @@ def _not_planned() -> Response:
 
 
 def _json(document: object, status: int = 200) -> Response:
-    return Response(list(pieces(document)), status, mimetype="application/json")
+    return Response(list(json_chunks(document)), status, mimetype="application/json")

@@ -13,19 +13,19 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RoutingException, Rule
 
 from extender.findings.finding import Finding
-from extender.forecast.durations import Experience
+from extender.forecast.durations import DurationHistory
 from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.policy_file import PolicyFile
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from extender.text import lines
-from extender.web.api import Ops
-from extender.web.background import Remedied
-from extender.web.dashboard.context import Sights
+from extender.web.api import Api
+from extender.web.background import CachedRemedies
+from extender.web.dashboard.context import AppContext
 from extender.web.dashboard.gangs import Promises
-from extender.web.dashboard.routes import Site
-from extender.web.plan_metrics import FindingSeries, PlanSeries, WatchSeries
-from extender.whatif.page import TOO_LONG, Suppose, nothing_supposed
+from extender.web.dashboard.routes import Dashboard
+from extender.web.plan_metrics import FindingCollector, PlanCollector, WatchCollector
+from extender.whatif.page import TOO_LONG, RunWhatIf, no_whatif
 
 #: Nothing we do on the loop of the hooks takes a tenth of this.
 _SILENT_S = 20.0
@@ -84,21 +84,21 @@ _RIGHTS = "/gang-extender"
 _LONGEST_QUERY = 2048
 
 
-class Pages(Flask):
+class OperationsApp(Flask):
     """The app, with what its port needs besides: the probes it answers by itself, the series."""
 
-    def __init__(self, probes: Probes, metrics: Metrics, sights: Sights) -> None:
+    def __init__(self, probes: Probes, metrics: Metrics, sights: AppContext) -> None:
         super().__init__(__name__, static_folder=None)
         self.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
         self.probes = probes
         self.metrics = metrics
         #: What is told to those who listen for news.
-        self.pulse = sights.pulse
+        self.pulse = sights.heartbeat
         #: Where we stand; what was told before holds no longer when it changes.
         self.stands = lambda: (bool(sights.standby()), sights.journal.last is None)
-        self.site = Site(sights)
+        self.site = Dashboard(sights)
 
-    def named(self, path: bytes) -> str:
+    def rbac_path(self, path: bytes) -> str:
         """Name the page that is at *path* as rights do: one name for all gangs, one for all pods.
 
         Not by its path: every account of a cluster may `get` the nonResourceURLs `/api/*`, by the
@@ -111,7 +111,7 @@ class Pages(Flask):
         name = rule.rule.partition("/<")[0]
         return name if name == _METRICS else _RIGHTS + name.removeprefix("/api/v1").rstrip("/")
 
-    def heeded(self, path: bytes, query: bytes) -> bytes:
+    def used_query(self, path: bytes, query: bytes) -> bytes:
         """Give what of *query* the page at *path* looks at: only those for people look at any.
 
         So nobody can ask for what costs much, the same each time, in ever new ways.
@@ -135,7 +135,7 @@ class Pages(Flask):
 
 def create_app(
     *,
-    journal: Journal,
+    journal: GangHistory,
     findings: Callable[[], Sequence[Finding] | None],
     policies: PolicyFile,
     metrics: Metrics,
@@ -145,9 +145,9 @@ def create_app(
     notes: Callable[[], list[str]],
     silence: Callable[[], Mapping[str, float]],
     promises: Promises = lambda _: ((), 0.0),
-    experience: Experience | None = None,
-    suppose: Suppose = nothing_supposed,
-) -> Pages:
+    experience: DurationHistory | None = None,
+    suppose: RunWhatIf = no_whatif,
+) -> OperationsApp:
     """Mount the pages, and let *metrics* show what is read when somebody scrapes.
 
     *findings* says what makes no sense, None before anybody looked; *readiness* says what must
@@ -161,16 +161,16 @@ def create_app(
     # Asked at every scrape: probes may ask for /warmz alone.
     metrics.ready.set_function(lambda: not readiness())
     metrics.warm.set_function(lambda: not warmth())
-    metrics.registry.register(PlanSeries(lambda: None if standby() else journal.last))
-    metrics.registry.register(FindingSeries(lambda: None if standby() else findings()))
-    metrics.registry.register(WatchSeries(silence))
+    metrics.registry.register(PlanCollector(lambda: None if standby() else journal.last))
+    metrics.registry.register(FindingCollector(lambda: None if standby() else findings()))
+    metrics.registry.register(WatchCollector(silence))
     probes = Probes(
         readiness=readiness,
         warmth=warmth,
         standby=standby,
         notes=lambda: [*policies.notes(), *notes()],
     )
-    sights = Sights(
+    sights = AppContext(
         journal=journal,
         policies=policies,
         metrics=metrics,
@@ -183,14 +183,14 @@ def create_app(
         forecaster=forecaster,
         suppose=suppose,
     )
-    app = Pages(probes, metrics, sights)
-    ops = Ops(
+    app = OperationsApp(probes, metrics, sights)
+    ops = Api(
         journal,
         policies.current,
         findings=findings,
         standby=standby,
         forecaster=forecaster,
-        remedied=Remedied(sights.bench),
+        remedied=CachedRemedies(sights.bench),
     )
     app.register_blueprint(ops.blueprint())
     app.register_blueprint(app.site.blueprint())

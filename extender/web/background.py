@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
 from extender.planner.explain.explain import remedies
@@ -36,7 +36,7 @@ _MOST_KEPT = 32
 Answer = TypeVar("Answer")
 
 
-class BenchReply(NamedTuple, Generic[Answer]):
+class BackgroundReply(NamedTuple, Generic[Answer]):
     """What is to be said now: the answer, or in a sentence why there is none; or neither yet."""
 
     status: int
@@ -44,11 +44,11 @@ class BenchReply(NamedTuple, Generic[Answer]):
     problem: str = ""
 
 
-PENDING: BenchReply[Any] = BenchReply(202)
-BUSY: BenchReply[Any] = BenchReply(
+PENDING: BackgroundReply[Any] = BackgroundReply(202)
+BUSY: BackgroundReply[Any] = BackgroundReply(
     503, problem="busy with the question of somebody else; ask again in a moment"
 )
-_FAILED: BenchReply[Any] = BenchReply(
+_FAILED: BackgroundReply[Any] = BackgroundReply(
     500, problem="the extender failed to answer; its log has the details"
 )
 
@@ -62,11 +62,11 @@ class _Underway:
 
 
 class _Kept(NamedTuple):
-    reply: BenchReply[Any]
+    reply: BackgroundReply[Any]
     good_until: float
 
 
-class Bench:
+class BackgroundWorker:
     """May be asked from any thread."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Bench:
         moment_s: float = _MOMENT_S,
         *,
         good_s: float = GOOD_S,
-    ) -> BenchReply[Answer]:
+    ) -> BackgroundReply[Answer]:
         """Give the answer if it is there within a moment; *work* is done only if need be.
 
         An answer is good for *good_s* at least.
@@ -138,11 +138,11 @@ class Bench:
         current.done.set()
 
 
-def _reply(work: Callable[[], Any]) -> BenchReply[Any]:
+def _reply(work: Callable[[], Any]) -> BackgroundReply[Any]:
     try:
-        return BenchReply(200, work())
-    except BadInput as error:
-        return BenchReply(422, problem=str(error))
+        return BackgroundReply(200, work())
+    except InvalidInput as error:
+        return BackgroundReply(422, problem=str(error))
     except Exception:
         log.exception("a question about what would be failed")
         return _FAILED
@@ -154,10 +154,10 @@ TRYING = ("being worked out, which takes long here; ask again in a moment",)
 _REMEDIES_S = 1.0
 
 
-class Remedied:
+class CachedRemedies:
     """Says what `remedies` says, or that it is being worked out."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: BackgroundWorker) -> None:
         self._bench = bench
 
     def __call__(

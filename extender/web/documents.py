@@ -10,12 +10,12 @@ from extender.findings.finding import Finding
 from extender.forecast.estimate import NOT_COUNTED, Estimate
 from extender.model.gang import GangKey
 from extender.model.resources import PODS, Resources, write_amount
-from extender.model.snapshot import Caller, Snapshot
+from extender.model.snapshot import SchedulerStatus, Snapshot
 from extender.planner.explain.explain import Explanation
 from extender.planner.obstacles import Shortfall
 from extender.planner.plan import (
     Eviction,
-    Kept,
+    HeldCapacity,
     Plan,
     QueueFigures,
     ShareFigures,
@@ -56,19 +56,19 @@ def plan(
         "gangs": gangs(current, snapshot, since, estimates),
         "binds": _binds(current, snapshot) if snapshot else {},
         "evictions": [eviction(each) for each in current.evictions],
-        "idle": amounts(current.idle.without(PODS)),
-        "kept": [kept(each) for each in current.kept],
-        "schedulers": schedulers(snapshot.callers.values(), snapshot.now) if snapshot else [],
+        "idle": amounts(current.unused.without(PODS)),
+        "kept": [kept(each) for each in current.held],
+        "schedulers": schedulers(snapshot.schedulers.values(), snapshot.now) if snapshot else [],
     }
 
 
-def schedulers(callers: Iterable[Caller], now: float) -> list[Document]:
+def schedulers(callers: Iterable[SchedulerStatus], now: float) -> list[Document]:
     """Give what we hear of the kube-scheduler behind each scheduler name."""
     return [
         {
             "name": each.name,
-            "voice": each.voice.value,
-            "asked_at": timestamp_ms(each.asked_at) if each.asked_at else None,
+            "voice": each.liveness.value,
+            "asked_at": timestamp_ms(each.called_at) if each.called_at else None,
             "words": each.words(now),
             "complaint": each.complaint(now),
         }
@@ -101,8 +101,8 @@ def share(figures: ShareFigures) -> Document:
     return {
         "queue": figures.queue,
         "namespace": figures.namespace,
-        "at_most": amounts(figures.at_most),
-        "at_least": amounts(figures.at_least),
+        "at_most": amounts(figures.limit),
+        "at_least": amounts(figures.guarantee),
         "allocated": amounts(figures.allocated),
         "requested": amounts(figures.requested),
     }
@@ -131,7 +131,7 @@ def gang(
     told = estimates(verdict.gang)
     namespace, _, name = verdict.gang.partition("/")
     began = since(verdict.gang)
-    ticket = current.tickets.get(verdict.gang)
+    ticket = current.placements.get(verdict.gang)
     return {
         "namespace": namespace,
         "name": name,
@@ -182,7 +182,7 @@ def eviction(order: Eviction) -> Document:
     }
 
 
-def kept(room: Kept) -> Document:
+def kept(room: HeldCapacity) -> Document:
     """Give idle room that is kept for somebody, or from everybody."""
     return {"amounts": amounts(room.amounts), "for": room.whom, "why": room.words}
 
@@ -215,8 +215,8 @@ def explanation(
         "ahead_count": told.ahead_count,
         "victims": [eviction(each) for each in told.victims],
         "protected": dict(told.protected),
-        "kept": [kept(each) for each in told.kept],
-        "schedulers": schedulers(told.callers, snapshot.now),
+        "kept": [kept(each) for each in told.held],
+        "schedulers": schedulers(told.schedulers, snapshot.now),
         "would_start_with": list(told.remedies),
         "is_trying": told.remedies == TRYING,
         "story": lines(story),
@@ -263,7 +263,7 @@ def _need(need: Shortfall) -> Document:
 def _binds(current: Plan, snapshot: Snapshot) -> dict[str, str]:
     return {
         f"{key.partition('/')[0]}/{name}": node
-        for key, ticket in current.tickets.items()
+        for key, ticket in current.placements.items()
         for name, node in _named(key, ticket.placements, snapshot).items()
     }
 

@@ -33,7 +33,7 @@ _LOOK_S = 10.0
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 
 
-class Written(NamedTuple):
+class Page(NamedTuple):
     """An answer in writing; its pieces are shared by all who read it."""
 
     status: int
@@ -46,14 +46,14 @@ class Written(NamedTuple):
         return sum(map(len, self.pieces))
 
 
-class Inquiry(NamedTuple):
+class PageRequest(NamedTuple):
     """A page somebody waits for."""
 
     method: bytes
     path: bytes
     since: float
     is_wanted: Callable[[], bool]
-    take: Callable[[Written], None]
+    take: Callable[[Page], None]
     #: Only what the page looks at.
     query: bytes = b""
     #: What was filled in; only a port that has a form takes any.
@@ -69,20 +69,20 @@ class Inquiry(NamedTuple):
         return self.method, unquote_to_bytes(self.path), slashes, self.query, self.form
 
 
-def note(status: int, sentence: str) -> Written:
+def note(status: int, sentence: str) -> Page:
     """Write a page of one line."""
-    return Written(status, _TEXT, (f"{sentence}\n".encode(),))
+    return Page(status, _TEXT, (f"{sentence}\n".encode(),))
 
 
 #: As the API says what went wrong.
-_BUSY = Written(
+_BUSY = Page(
     503,
     b"content-type: application/json\r\nretry-after: 5\r\n",
     (b'{"error":"busy with other pages; ask again in a moment"}\n',),
 )
 
 
-class Desk:
+class PageWorker:
     """Takes inquiries from any thread; `take` is called in the desk's."""
 
     def __init__(
@@ -97,8 +97,8 @@ class Desk:
         self._monotonic = monotonic
         self._stands = stands
         self._stood = stands()
-        self._inquiries: queue.Queue[Inquiry | None] = queue.Queue()
-        self._kept: dict[tuple[bytes, ...], tuple[float, Written]] = {}
+        self._inquiries: queue.Queue[PageRequest | None] = queue.Queue()
+        self._kept: dict[tuple[bytes, ...], tuple[float, Page]] = {}
         self._ending = threading.Event()
         self._rest = rest or self._ending.wait
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
@@ -113,7 +113,7 @@ class Desk:
         self._inquiries.put(None)
         self._thread.join()
 
-    def ask(self, inquiry: Inquiry) -> None:
+    def ask(self, inquiry: PageRequest) -> None:
         """Have a page written."""
         if self._inquiries.qsize() >= _MOST_WAITING:
             inquiry.take(_BUSY)
@@ -146,7 +146,7 @@ class Desk:
             self._stood, self._kept = stands, {}
         self._kept = {key: kept for key, kept in self._kept.items() if now < kept[0]}
 
-    def _write(self, inquiry: Inquiry, began: float) -> Written:
+    def _write(self, inquiry: PageRequest, began: float) -> Page:
         try:
             page = self._ask_app(inquiry)
         except Exception:
@@ -166,7 +166,7 @@ class Desk:
                 return
             size -= self._kept.pop(key)[1].size
 
-    def _ask_app(self, inquiry: Inquiry) -> Written:
+    def _ask_app(self, inquiry: PageRequest) -> Page:
         told: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
@@ -180,10 +180,10 @@ class Desk:
                 body.close()
         status, headers = told
         lines = (f"{k}: {v}\r\n" for k, v in headers if k.lower() != "content-length")
-        return Written(int(status[:3]), "".join(lines).encode("latin-1"), pieces)
+        return Page(int(status[:3]), "".join(lines).encode("latin-1"), pieces)
 
 
-def _environment(inquiry: Inquiry) -> dict[str, Any]:
+def _environment(inquiry: PageRequest) -> dict[str, Any]:
     # No page looks at headers, and few at queries: nobody asks for the same in many ways.
     return {
         "REQUEST_METHOD": inquiry.method.decode("latin-1"),

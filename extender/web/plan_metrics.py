@@ -22,15 +22,15 @@ from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources, total
-from extender.planner.plan import Plan, QueueFigures, Standing, Verdict
-from extender.status.history import Pass
+from extender.planner.plan import GangStatus, Plan, QueueFigures, Verdict
+from extender.status.history import CycleResult
 
 #: Series per name that carry a gang's or a queue's name.
 MOST_GANGS = 500
 MOST_QUEUES = 500
 #: Resources of one queue. Pods may ask for any name, so only those count that somebody else knows.
 MOST_RESOURCES = 64
-_STUCK = (Standing.WAITING, Standing.INVALID)
+_STUCK = (GangStatus.WAITING, GangStatus.INVALID)
 #: Reasons of gangs that could start if there were room, or if it were their turn.
 _FOR_ROOM = (
     Reason.NOT_ENOUGH_ROOM,
@@ -51,10 +51,10 @@ class _Scraped(Collector):
         return []
 
 
-class PlanSeries(_Scraped):
+class PlanCollector(_Scraped):
     """Gauges that are always those of the last plan."""
 
-    def __init__(self, last: Callable[[], Pass | None]) -> None:
+    def __init__(self, last: Callable[[], CycleResult | None]) -> None:
         self._last = last
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -74,7 +74,7 @@ class PlanSeries(_Scraped):
         yield _left_out(last.plan, left_out, len(every) - len(queues))
 
 
-class FindingSeries(_Scraped):
+class FindingCollector(_Scraped):
     """What makes no sense as it is written, by kind of object and reason."""
 
     def __init__(self, findings: Callable[[], Sequence[Finding] | None]) -> None:
@@ -93,7 +93,7 @@ class FindingSeries(_Scraped):
         yield family
 
 
-class WatchSeries(_Scraped):
+class WatchCollector(_Scraped):
     """How long each watch has been silent, as of the scrape."""
 
     def __init__(self, silence: Callable[[], Mapping[str, float]]) -> None:
@@ -112,7 +112,7 @@ class WatchSeries(_Scraped):
         yield family
 
 
-def _bounded(queues: Iterable[QueueFigures], last: Pass) -> tuple[list[QueueFigures], int]:
+def _bounded(queues: Iterable[QueueFigures], last: CycleResult) -> tuple[list[QueueFigures], int]:
     """Give *queues* with the amounts that have series, and how many amounts have none.
 
     Names that nothing but pods know would be as many as tenants like.
@@ -217,7 +217,7 @@ def _volcano_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFami
         yield from (cpu, memory, scalars)
 
 
-def _pod_groups(last: Pass, queues: set[str]) -> Iterator[GaugeMetricFamily]:
+def _pod_groups(last: CycleResult, queues: set[str]) -> Iterator[GaugeMetricFamily]:
     counts: Counter[tuple[str, Phase]] = Counter(
         (verdict.queue, verdict.phase)
         for key, verdict in last.plan.verdicts.items()
@@ -246,7 +246,7 @@ def _gangs(plan: Plan) -> GaugeMetricFamily:
     return family
 
 
-def _waits(last: Pass, queues: Mapping[str, QueueFigures]) -> Iterator[GaugeMetricFamily]:
+def _waits(last: CycleResult, queues: Mapping[str, QueueFigures]) -> Iterator[GaugeMetricFamily]:
     oldest = GaugeMetricFamily(
         "gang_extender_oldest_waiting_seconds",
         "How long the gang of the queue that has waited longest waits, since its first pod that"
@@ -262,7 +262,7 @@ def _waits(last: Pass, queues: Mapping[str, QueueFigures]) -> Iterator[GaugeMetr
     longest, longest_owed = dict.fromkeys(queues, 0.0), dict.fromkeys(queues, 0.0)
     for verdict in last.plan.verdicts.values():
         figures, gang = queues.get(verdict.queue), last.snapshot.gangs.get(verdict.gang)
-        if verdict.standing is not Standing.WAITING or figures is None or gang is None:
+        if verdict.standing is not GangStatus.WAITING or figures is None or gang is None:
             continue
         age_s = max(0.0, last.snapshot.now - _waits_since(gang))
         longest[figures.name] = max(longest[figures.name], age_s)
@@ -288,7 +288,7 @@ def _is_owed_room(gang: Gang, figures: QueueFigures) -> bool:
     return bool(wanted) and bool(figures.deserved) and within
 
 
-def _unscheduled(last: Pass) -> Iterator[GaugeMetricFamily]:
+def _unscheduled(last: CycleResult) -> Iterator[GaugeMetricFamily]:
     stuck = [each for each in last.plan.verdicts.values() if each.standing in _STUCK]
     jobs = GaugeMetricFamily("volcano_unschedule_job_count", "Gangs that could not start.")
     jobs.add_metric([], len(stuck))
@@ -303,6 +303,6 @@ def _unscheduled(last: Pass) -> Iterator[GaugeMetricFamily]:
     yield tasks
 
 
-def _lacking(last: Pass, verdict: Verdict) -> int:
+def _lacking(last: CycleResult, verdict: Verdict) -> int:
     gang = last.snapshot.gangs.get(verdict.gang)
     return max(0, verdict.min_member - (gang.ready if gang else 0))

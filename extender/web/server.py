@@ -19,13 +19,13 @@ from typing import Protocol
 import msgspec
 import uvloop
 
-from extender.hooks.http_connection import BoundedConnection
-from extender.hooks.http_server import BoundedPort, CallerLimits
+from extender.hooks.http_connection import HttpConnection
+from extender.hooks.http_server import HttpServer, Limits
 from extender.hooks.limits import Refusal
 from extender.ports import Reviewer
-from extender.web.app import Pages
-from extender.web.page_worker import Desk, Inquiry, Written, note
-from extender.web.token_review import GOOD_S, Readers
+from extender.web.app import OperationsApp
+from extender.web.page_worker import Page, PageRequest, PageWorker, note
+from extender.web.token_review import GOOD_S, TokenReviews
 
 log = logging.getLogger(__name__)
 #: The newest are kept: the others come again, or ask for the page from time to time.
@@ -39,17 +39,17 @@ _BEAT_S = 5.0
 RETRY = b"retry: 1000\n\n"
 
 
-class Listens(Protocol):
+class EventListener(Protocol):
     """A connection that stays."""
 
-    def tell(self, event: bytes) -> None:
+    def send(self, event: bytes) -> None:
         """Send an event, unless it still has some to read."""
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """End after what was written."""
 
 
-class Streams:
+class EventStreams:
     """Those of one port; everything happens on its loop."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Streams:
         self.life_s = life_s
         self._most = most
         #: With the moment at which each ends, the first to end first.
-        self._open: dict[Listens, float] = {}
+        self._open: dict[EventListener, float] = {}
         self._last = b""
         self._told_at = float("-inf")
         self._looking: asyncio.TimerHandle | None = None
@@ -73,16 +73,16 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, listener: Listens) -> None:
+    def add(self, listener: EventListener) -> None:
         """Tell *listener* where we are, and from now on what is new."""
         self._open[listener] = self._loop.time() + self.life_s
-        listener.tell(RETRY + self._event())
+        listener.send(RETRY + self._event())
         while len(self._open) > self._most:
             self._end(next(iter(self._open)))
         if self._looking is None:
             self._looking = self._loop.call_later(_LOOK_S, self._look)
 
-    def discard(self, listener: Listens) -> None:
+    def discard(self, listener: EventListener) -> None:
         """Forget one that has left."""
         self._open.pop(listener, None)
 
@@ -94,9 +94,9 @@ class Streams:
             self._looking.cancel()
             self._looking = None
 
-    def _end(self, listener: Listens) -> None:
+    def _end(self, listener: EventListener) -> None:
         del self._open[listener]
-        listener.hang_up()
+        listener.close()
 
     def _event(self) -> bytes:
         try:
@@ -115,18 +115,18 @@ class Streams:
         if event != self._last or now - self._told_at >= _BEAT_S:
             self._last, self._told_at = event, now
             for each in tuple(self._open):
-                each.tell(event)
+                each.send(event)
         self._looking = self._loop.call_later(_LOOK_S, self._look) if self._open else None
 
 
 class Reader(Protocol):
     """Somebody who reads a page."""
 
-    def put_out(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """End at once; he may be told as having left before this returns."""
 
 
-class Unread:
+class UnreadResponses:
     """Who reads which page; everything happens on one loop."""
 
     def __init__(self, most: int) -> None:
@@ -134,10 +134,10 @@ class Unread:
         self._most = most
         self._size = 0
         #: Longest first.
-        self._pages: dict[Reader, Written] = {}
+        self._pages: dict[Reader, Page] = {}
         self._readers: dict[int, int] = {}
 
-    def begin(self, reader: Reader, page: Written) -> None:
+    def begin(self, reader: Reader, page: Page) -> None:
         """Let somebody read *page*; who has read something else for the longest ends for it."""
         self.end(reader)
         self._pages[reader] = page
@@ -151,7 +151,7 @@ class Unread:
             if longest is None:
                 return
             self.end(longest)
-            longest.put_out("unread")
+            longest.abort("unread")
 
     def end(self, reader: Reader) -> None:
         """Hear that somebody has read his page, or left."""
@@ -166,7 +166,7 @@ class Unread:
 
 
 #: A page is larger than an answer to kube-scheduler, and its reader may be far away.
-LIMITS = CallerLimits(connections=128, answer_s=60.0, pace_s=0.01)
+LIMITS = Limits(connections=128, answer_s=60.0, response_pause_s=0.01)
 #: Bytes of all pages that are being read, of which each counts once.
 _MOST_READ = 64 * 1024 * 1024
 _STARTS_S = 30.0
@@ -179,29 +179,29 @@ _STREAM = (
 )
 
 
-class PagePort(BoundedPort):
+class OperationsServer(HttpServer):
     """Where people and their tools look; lives from `start` to `stop`."""
 
     def __init__(
         self,
-        pages: Pages,
+        pages: OperationsApp,
         tls: ssl.SSLContext | None = None,
         *,
-        limits: CallerLimits = LIMITS,
+        limits: Limits = LIMITS,
         reviewer: Reviewer | None = None,
         most_read: int = _MOST_READ,
     ) -> None:
         super().__init__("operations", uvloop.new_event_loop(), pages.metrics, limits, tls)
         self.probes = pages.probes
-        self.named = pages.named
-        self.heeded = pages.heeded
+        self.named = pages.rbac_path
+        self.heeded = pages.used_query
         #: None where whoever comes may read.
-        self.readers = Readers(reviewer, self.loop) if reviewer is not None else None
+        self.readers = TokenReviews(reviewer, self.loop) if reviewer is not None else None
         # Who has to say who they are says so again as soon as the answer is good no longer.
         life_s = LIFE_S if reviewer is None else GOOD_S
-        self.streams = Streams(self.loop, pages.pulse, life_s=life_s)
-        self.desk = Desk(pages.wsgi_app, stands=pages.stands)
-        self.unread = Unread(most_read)
+        self.streams = EventStreams(self.loop, pages.pulse, life_s=life_s)
+        self.desk = PageWorker(pages.wsgi_app, stands=pages.stands)
+        self.unread = UnreadResponses(most_read)
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="operations", daemon=True
         )
@@ -230,20 +230,20 @@ class PagePort(BoundedPort):
 
     def connection(self) -> asyncio.Protocol:
         """Make the protocol of a new connection."""
-        return PageConnection(self)
+        return OperationsConnection(self)
 
 
-class PageConnection(BoundedConnection):
+class OperationsConnection(HttpConnection):
     """One connection of somebody who looks."""
 
-    _port: PagePort
+    _port: OperationsServer
 
-    def __init__(self, port: PagePort) -> None:
+    def __init__(self, port: OperationsServer) -> None:
         super().__init__(port)
         self._pieces: Iterator[memoryview] = iter(())
         self._is_listening = False
 
-    def tell(self, event: bytes) -> None:
+    def send(self, event: bytes) -> None:
         """Send an event to one who listens and has read those before."""
         if not self._is_over and not self._is_unread:
             self._transport.write(event)
@@ -282,7 +282,7 @@ class PageConnection(BoundedConnection):
         self._wait()
         go_on = self._listen
         if path != _NEWS or method != b"GET":
-            inquiry = Inquiry(
+            inquiry = PageRequest(
                 method=b"GET" if is_read else method,
                 path=path,
                 since=time.monotonic(),
@@ -307,13 +307,13 @@ class PageConnection(BoundedConnection):
         if self._is_over:
             return
         if refusal is None:
-            self._port.had_good_answer(self)
+            self._port.trust(self)
             go_on()
         else:
-            self._port.refusals.tell(refusal.reason, self.caller)
+            self._port.refusals.record(refusal.reason, self.caller)
             self._give(_refused(refusal))
 
-    def _ask(self, inquiry: Inquiry) -> None:
+    def _ask(self, inquiry: PageRequest) -> None:
         self._port.desk.ask(inquiry._replace(since=time.monotonic()))
 
     def _listen(self) -> None:
@@ -323,14 +323,14 @@ class PageConnection(BoundedConnection):
         self._transport.write(_STREAM)
         self._port.streams.add(self)
 
-    def _take(self, page: Written) -> None:
+    def _take(self, page: Page) -> None:
         """Take a page from the desk, in its thread."""
         self._port.loop.call_soon_threadsafe(self._give, page)
 
     def _say(self, status: int, sentence: str) -> None:
         self._give(note(status, sentence))
 
-    def _give(self, page: Written) -> None:
+    def _give(self, page: Page) -> None:
         if self._is_over:
             return
         # Doctors compare clocks by it.
@@ -354,13 +354,13 @@ class PageConnection(BoundedConnection):
             self._end_answer()
 
 
-def _refused(refusal: Refusal) -> Written:
+def _refused(refusal: Refusal) -> Page:
     """Write why somebody is not let in, as the API says what went wrong."""
     besides = b"www-authenticate: Bearer\r\n" if refusal.status == 401 else b""
     if refusal.status in (429, 503):
         besides = b"retry-after: 2\r\n"
     body = msgspec.json.encode({"error": refusal.why}) + b"\n"
-    return Written(refusal.status, b"content-type: application/json\r\n" + besides, (body,))
+    return Page(refusal.status, b"content-type: application/json\r\n" + besides, (body,))
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[memoryview]:

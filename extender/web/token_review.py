@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from extender.clock import Pace, passing
+from extender.clock import RateLimit, passing
 from extender.errors import ApiError, Forbidden
 from extender.hooks.limits import Refusal
 from extender.logs import event
@@ -59,7 +59,7 @@ BAD_TOKEN = Refusal(
     "the API server does not know this token, or it is for another audience, has expired or was"
     " revoked; `kubectl create token` makes one",
 )
-PACED = Refusal(
+TOO_MANY = Refusal(
     429, "paced", "too many tokens that we do not know come from there; ask again in a moment"
 )
 UNANSWERED = Refusal(
@@ -85,12 +85,12 @@ class _Waiting(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Case:
+class _PendingReview:
     """One question to the API server, and all who wait for the answer."""
 
     key: _Key
     token: str = field(repr=False)
-    lane: _Lane
+    lane: _ReviewQueue
     since: float
     waiting: list[_Waiting]
     #: When the API server was asked; nothing it says is good for longer than from then.
@@ -101,10 +101,10 @@ class _Case:
         return any(each.is_wanted() for each in self.waiting)
 
 
-class _Lane:
+class _ReviewQueue:
     """Questions that have not been asked, in rows that take turns at a pace."""
 
-    def __init__(self, name: str, pace: Pace, *, at_once: int) -> None:
+    def __init__(self, name: str, pace: RateLimit, *, at_once: int) -> None:
         self.name = name
         self.running = 0
         #: Until then nobody asks here, and this is what they hear.
@@ -112,9 +112,9 @@ class _Lane:
         self.silence = UNANSWERED
         self._at_once = at_once
         self._pace = pace
-        self._rows: dict[str, deque[_Case]] = {}
+        self._rows: dict[str, deque[_PendingReview]] = {}
 
-    def put(self, case: _Case, caller: str) -> bool:
+    def put(self, case: _PendingReview, caller: str) -> bool:
         """Let *case* wait behind others of the same address; false when there are too many."""
         row = self._rows.get(caller)
         if row is None:
@@ -126,12 +126,12 @@ class _Lane:
         row.append(case)
         return True
 
-    def next(self) -> _Case | None:
+    def next(self) -> _PendingReview | None:
         """Give whose turn it is, if there is one now; the row goes behind all others."""
         while self._rows and self.running < self._at_once:
             caller = next(iter(self._rows))
             row = self._rows[caller]
-            if row[0].is_wanted and not self._pace.may_go():
+            if row[0].is_wanted and not self._pace.try_acquire():
                 return None
             case = row.popleft()
             del self._rows[caller]
@@ -141,13 +141,13 @@ class _Lane:
             return case
         return None
 
-    def clear(self) -> list[_Case]:
+    def clear(self) -> list[_PendingReview]:
         """Let nobody wait any more, and give who did."""
         waited = [case for row in self._rows.values() for case in row]
         self._rows.clear()
         return waited
 
-    def drop(self, case: _Case) -> None:
+    def drop(self, case: _PendingReview) -> None:
         """Let *case* wait no more."""
         for caller, row in [*self._rows.items()]:
             if case in row:
@@ -156,7 +156,7 @@ class _Lane:
                 del self._rows[caller]
 
 
-class Readers:
+class TokenReviews:
     """Says who may read; everything but the asking itself happens on *loop*."""
 
     def __init__(
@@ -176,9 +176,9 @@ class Readers:
         self._secret = secrets.token_bytes(32)
         self._known: dict[_Key, tuple[float, Refusal | None]] = {}
         self._friends_until: dict[bytes, float] = {}
-        self._open: dict[_Key, _Case] = {}
-        self._friends = _Lane("known", Pace(20, 50, monotonic), at_once=2)
-        self._strangers = _Lane("unknown", Pace(5, 20, monotonic), at_once=2)
+        self._open: dict[_Key, _PendingReview] = {}
+        self._friends = _ReviewQueue("known", RateLimit(20, 50, monotonic), at_once=2)
+        self._strangers = _ReviewQueue("unknown", RateLimit(5, 20, monotonic), at_once=2)
         self._looking: asyncio.TimerHandle | None = None
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="reviews")
 
@@ -204,14 +204,14 @@ class Readers:
             self._join(case, _Waiting(is_wanted, answer))
         else:
             lane = self._lane(digest, now)
-            case = _Case(key, token, lane, now, [_Waiting(is_wanted, answer)])
+            case = _PendingReview(key, token, lane, now, [_Waiting(is_wanted, answer)])
             if now < lane.silent_until:
                 answer(lane.silence)
             elif lane.put(case, caller):
                 self._open[key] = case
                 self._go_on()
             else:
-                answer(PACED)
+                answer(TOO_MANY)
 
     def stop(self) -> None:
         """Ask no more; called on the loop."""
@@ -219,13 +219,13 @@ class Readers:
             self._looking.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _join(self, case: _Case, waiting: _Waiting) -> None:
+    def _join(self, case: _PendingReview, waiting: _Waiting) -> None:
         if len(case.waiting) < _MOST_TOGETHER:
             case.waiting.append(waiting)
         else:
-            waiting.answer(PACED)
+            waiting.answer(TOO_MANY)
 
-    def _lane(self, digest: bytes, now: float) -> _Lane:
+    def _lane(self, digest: bytes, now: float) -> _ReviewQueue:
         is_friend = now < self._friends_until.get(digest, now)
         return self._friends if is_friend else self._strangers
 
@@ -250,7 +250,7 @@ class Readers:
             self._settle(case, UNANSWERED)
         self._go_on()
 
-    def _review(self, case: _Case) -> None:
+    def _review(self, case: _PendingReview) -> None:
         """Ask, in a thread."""
         told: Reviewed | Exception
         try:
@@ -260,7 +260,7 @@ class Readers:
         with suppress(RuntimeError):  # the loop has ended, and nobody waits
             self._loop.call_soon_threadsafe(self._heard, case, told)
 
-    def _heard(self, case: _Case, told: Reviewed | Exception) -> None:
+    def _heard(self, case: _PendingReview, told: Reviewed | Exception) -> None:
         case.lane.running -= 1
         if isinstance(told, Exception):
             self._silence(case.lane, told)
@@ -271,7 +271,7 @@ class Readers:
         self._settle(case, verdict)
         self._go_on()
 
-    def _settle(self, case: _Case, verdict: Refusal | None) -> None:
+    def _settle(self, case: _PendingReview, verdict: Refusal | None) -> None:
         if self._open.get(case.key) is case:
             del self._open[case.key]
         waiting, case.waiting = case.waiting, []
@@ -291,7 +291,7 @@ class Readers:
             if len(self._friends_until) > self._most_friends:
                 del self._friends_until[next(iter(self._friends_until))]
 
-    def _silence(self, lane: _Lane, error: Exception) -> None:
+    def _silence(self, lane: _ReviewQueue, error: Exception) -> None:
         """Let the lane rest, for whoever asked next would hear no more.
 
         Not the other one: a token may be such that nobody can tell whose it is.

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.planner.policy import Policy
-from extender.status.history import Pass
+from extender.status.history import CycleResult
 from extender.text import clean
-from extender.web.background import Bench, BenchReply
+from extender.web.background import BackgroundReply, BackgroundWorker
 from extender.whatif import page
-from extender.whatif.page import Foreseen, Suppose
+from extender.whatif.page import RunWhatIf, WhatIfResult
 
 #: Queues that are offered; any other may be typed.
 _OFFERED = 200
@@ -22,13 +22,15 @@ _LONGEST = 2048
 class WhatIf:
     """Reads what is asked, and has it worked out."""
 
-    def __init__(self, suppose: Suppose, policy: Callable[[], Policy], bench: Bench) -> None:
+    def __init__(
+        self, suppose: RunWhatIf, policy: Callable[[], Policy], bench: BackgroundWorker
+    ) -> None:
         self._suppose = suppose
         self._policy = policy
         self._bench = bench
 
     def page(
-        self, given: Mapping[str, Sequence[str]], last: Pass | None
+        self, given: Mapping[str, Sequence[str]], last: CycleResult | None
     ) -> tuple[dict[str, Any], int]:
         """Give what is to be shown, and its status."""
         shown = {
@@ -41,12 +43,12 @@ class WhatIf:
         return {**shown, "reply": reply}, reply.status if reply is not None else 200
 
     def _reply(
-        self, given: Mapping[str, Sequence[str]], last: Pass | None
-    ) -> BenchReply[Foreseen] | None:
+        self, given: Mapping[str, Sequence[str]], last: CycleResult | None
+    ) -> BackgroundReply[WhatIfResult] | None:
         try:
             asked = page.read(given)
-        except BadInput as error:
-            return BenchReply(422, problem=str(error))
+        except InvalidInput as error:
+            return BackgroundReply(422, problem=str(error))
         if asked is None or last is None:
             return None
         return self._bench.ask(asked, partial(self._suppose, last, self._policy(), asked))

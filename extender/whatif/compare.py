@@ -12,34 +12,34 @@ from extender.model.gang import GangKey
 from extender.model.resources import CPU, MEMORY, Resources, write_amount
 from extender.model.snapshot import Snapshot
 from extender.planner.explain.explain import explain
-from extender.planner.plan import Eviction, Plan, Standing, Verdict
+from extender.planner.plan import Eviction, GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from extender.replay.compare import Differing
+from extender.replay.compare import Difference
 from extender.settings import Settings, label_pairs
-from extender.whatif.hypothesis import Supposed, identity
-from extender.whatif.manifests import Objects, Thing, decoded
+from extender.whatif.hypothesis import Hypothesis, identity
+from extender.whatif.manifests import Manifest, Objects, decoded
 from extender.whatif.workloads import MARK
 
 _NAMED = 5
 _STARTS = {
-    Standing.ADMITTED: "would start now",
-    Standing.RUNNING: "would start now",
-    Standing.WAITING: "would wait",
-    Standing.INVALID: "could not start",
-    Standing.FINISHED: "would be over",
+    GangStatus.ADMITTED: "would start now",
+    GangStatus.RUNNING: "would start now",
+    GangStatus.WAITING: "would wait",
+    GangStatus.INVALID: "could not start",
+    GangStatus.FINISHED: "would be over",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedMoment:
+class PlannedSnapshot:
     """A cluster and what is planned for it."""
 
     snapshot: Snapshot
     plan: Plan
 
 
-class Foretold(NamedTuple):
+class GangOutcome(NamedTuple):
     """What would become of a gang that somebody asks about."""
 
     gang: GangKey
@@ -59,7 +59,7 @@ def asked_for(after: Snapshot) -> list[GangKey]:
     ]
 
 
-def compared(before: PlannedMoment, after: PlannedMoment) -> Iterator[Differing]:
+def plan_changes(before: PlannedSnapshot, after: PlannedSnapshot) -> Iterator[Difference]:
     """Say what changes for everybody but those who are asked about, the worst first."""
     yield from _evictions(before.plan, after.plan)
     asked = {*asked_for(after.snapshot)}
@@ -67,23 +67,23 @@ def compared(before: PlannedMoment, after: PlannedMoment) -> Iterator[Differing]
     for key in sorted({*then, *now} - asked):
         was, comes = then.get(key), now.get(key)
         if was is None or comes is None or _stands(was) != _stands(comes):
-            yield Differing(f"gang {key}", _words(was), _words(comes))
+            yield Difference(f"gang {key}", _words(was), _words(comes))
     for name in sorted({*before.plan.queues, *after.plan.queues}):
         had, has = before.plan.queues.get(name), after.plan.queues.get(name)
         old = f"deserves {_amounts(had.deserved)}" if had else "not there"
         new = f"deserves {_amounts(has.deserved)}" if has else "not there"
         if old != new:
-            yield Differing(f"queue {name}", old, new)
+            yield Difference(f"queue {name}", old, new)
 
 
-def _evictions(before: Plan, after: Plan) -> Iterator[Differing]:
+def _evictions(before: Plan, after: Plan) -> Iterator[Difference]:
     was = {each.uid: each for each in before.evictions}
     comes = {each.uid: each for each in after.evictions}
     for uid in sorted({*was, *comes}, key=lambda each: (each not in comes, each)):
         either = comes.get(uid) or was[uid]
         old, new = _fate(was.get(uid)), _fate(comes.get(uid))
         if old != new:
-            yield Differing(f"pod {either.namespace}/{either.name}", old, new)
+            yield Difference(f"pod {either.namespace}/{either.name}", old, new)
 
 
 def _fate(order: Eviction | None) -> str:
@@ -107,7 +107,7 @@ def _amounts(amounts: Resources) -> str:
     return ", ".join(said) or "nothing"
 
 
-def foretold(after: PlannedMoment, key: GangKey, policy: Policy) -> Foretold | None:
+def gang_outcome(after: PlannedSnapshot, key: GangKey, policy: Policy) -> GangOutcome | None:
     """Say what would become of a gang; None when the plan knows no such gang."""
     told = explain(after.snapshot, after.plan, policy, key)
     if told is None:
@@ -121,7 +121,7 @@ def foretold(after: PlannedMoment, key: GangKey, policy: Policy) -> Foretold | N
         ("would start with", [*told.remedies]),
     )
     named = [(title, _cut(lines)) for title, lines in lists if lines]
-    return Foretold(key, told.verdict, _STARTS[told.verdict.standing], named)
+    return GangOutcome(key, told.verdict, _STARTS[told.verdict.standing], named)
 
 
 def _cut(lines: list[str]) -> list[str]:
@@ -157,7 +157,7 @@ class Reading:
             budgets_are_gangs=settings.budgets_are_gangs,
         )
 
-    def read(self, things: Sequence[Thing]) -> Objects:
+    def read(self, things: Sequence[Manifest]) -> Objects:
         """Read objects as the cluster would be told of them."""
         return decoded(things, self.schedulers, self.node_labels, self.exempt)
 
@@ -167,34 +167,34 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class ComparedPlans:
     """The cluster as it is and as supposed; the same where nothing is supposed."""
 
     found: Objects
-    before: PlannedMoment
-    after: PlannedMoment
+    before: PlannedSnapshot
+    after: PlannedSnapshot
     #: None where nothing is supposed.
-    differing: list[Differing] | None = None
+    differences: list[Difference] | None = None
 
 
-def weighed(
-    there: Sequence[Thing],
-    new: Sequence[Thing],
-    supposed: Supposed,
+def compare_plans(
+    there: Sequence[Manifest],
+    new: Sequence[Manifest],
+    supposed: Hypothesis,
     reading: Reading,
     policy: Policy,
     now: float | None = None,
-) -> Weighed:
+) -> ComparedPlans:
     """Plan what is *there* once, and again with what is *new* or *supposed*, if anything is."""
     found = reading.read(there)
     snapshot = reading.seen(found, now)
-    before = PlannedMoment(snapshot, make_plan(snapshot, policy))
+    before = PlannedSnapshot(snapshot, make_plan(snapshot, policy))
     if not (new or any(supposed)):
-        return Weighed(found, before, before)
-    replaced = {identity(each.written) for each in new}
-    kept = [each for each in there if identity(each.written) not in replaced]
+        return ComparedPlans(found, before, before)
+    replaced = {identity(each.content) for each in new}
+    kept = [each for each in there if identity(each.content) not in replaced]
     changed = supposed.applied([*kept, *new], snapshot, reading.schedulers)
     found = reading.read(changed)
     seen = reading.seen(found, snapshot.now)
-    after = PlannedMoment(seen, make_plan(seen, policy))
-    return Weighed(found, before, after, [*compared(before, after)])
+    after = PlannedSnapshot(seen, make_plan(seen, policy))
+    return ComparedPlans(found, before, after, [*plan_changes(before, after)])

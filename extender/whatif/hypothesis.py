@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from extender.errors import BadInput, BadQuantity
+from extender.errors import InvalidInput, InvalidQuantity
 from extender.kube.decode.pods import STARTED_IN
 from extender.model.gang import GangKey
 from extender.model.resources import parse_quantity
 from extender.model.snapshot import Snapshot
-from extender.whatif.manifests import Thing
+from extender.whatif.manifests import Manifest
 
 _AMOUNTS = ("capability", "deserved", "guarantee")
 _BOOLEANS = {"true": True, "false": False}
@@ -35,15 +35,15 @@ _WITHOUT = "write it like node/n7, queue/research, gang/team-a/train or pod/team
 _MANY = 5000
 
 
-class Supposed(NamedTuple):
+class Hypothesis(NamedTuple):
     """What was typed, each as often as somebody likes."""
 
     withs: Sequence[str] = ()
     withouts: Sequence[str] = ()
 
     def applied(
-        self, things: Sequence[Thing], seen: Snapshot, schedulers: frozenset[str]
-    ) -> list[Thing]:
+        self, things: Sequence[Manifest], seen: Snapshot, schedulers: frozenset[str]
+    ) -> list[Manifest]:
         """Give *things* as they would be; *seen* is what they are read as."""
         changed = list(things)
         for each in self.withouts:
@@ -60,15 +60,15 @@ def identity(written: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _without(
-    text: str, things: list[Thing], seen: Snapshot, schedulers: frozenset[str]
-) -> list[Thing]:
+    text: str, things: list[Manifest], seen: Snapshot, schedulers: frozenset[str]
+) -> list[Manifest]:
     kind, _, name = text.partition("/")
     if kind == "node":
         _check("--without", "node", name, [node.name for node in seen.nodes.nodes])
         return [*_without_node(name, things, schedulers)]
     if kind == "queue":
         _check("--without", "queue", name, _named(things, "Queue"))
-        return [each for each in things if identity(each.written) != ("Queue", "", name)]
+        return [each for each in things if identity(each.content) != ("Queue", "", name)]
     if kind in ("gang", "pod") and name.count("/") == 1:
         namespace, _, own = name.partition("/")
         if kind == "pod":
@@ -78,13 +78,13 @@ def _without(
             _check("--without", "gang", name, seen.gangs)
             gone = {("Pod", pod.namespace, pod.name) for pod in seen.gangs[GangKey(name)].pods}
             gone.add(("PodGroup", namespace, own))
-        return [each for each in things if identity(each.written) not in gone]
-    raise BadInput(f"--without {text!r} names nothing; {_WITHOUT}")
+        return [each for each in things if identity(each.content) not in gone]
+    raise InvalidInput(f"--without {text!r} names nothing; {_WITHOUT}")
 
 
 def _without_node(
-    name: str, things: Iterable[Thing], schedulers: frozenset[str]
-) -> Iterable[Thing]:
+    name: str, things: Iterable[Manifest], schedulers: frozenset[str]
+) -> Iterable[Manifest]:
     for place, written in things:
         kind, _, own = identity(written)
         spec = written.get("spec")
@@ -92,9 +92,9 @@ def _without_node(
         if (kind, own) == ("Node", name):
             continue
         if kind != "Pod" or spec.get("nodeName") != name:
-            yield Thing(place, written)
+            yield Manifest(place, written)
         elif spec.get("schedulerName") in schedulers and _stays(written):
-            yield Thing(place, _again(written))
+            yield Manifest(place, _again(written))
 
 
 def _stays(pod: Mapping[str, Any]) -> bool:
@@ -114,25 +114,25 @@ def _again(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {**pod, "metadata": about, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def _with(text: str, things: list[Thing], seen: Snapshot) -> list[Thing]:
+def _with(text: str, things: list[Manifest], seen: Snapshot) -> list[Manifest]:
     path, is_said, value = text.partition("=")
     kind, _, rest = path.partition("/")
     found = {"queue": _QUEUE, "node": _NODE}.get(kind, _QUEUE).fullmatch(rest)
     if is_said and kind == "queue" and found is None:
         _check_field(rest, seen)
     if not is_said or kind not in ("queue", "node") or found is None:
-        raise BadInput(f"--with {text!r} changes nothing; {_WITH}")
+        raise InvalidInput(f"--with {text!r} changes nothing; {_WITH}")
     name, field = found["name"], found["field"]
     if kind == "node":
         _check("--with", "node", name, [node.name for node in seen.nodes.nodes])
         way, meant = ("unschedulable",), _boolean(value, path)
         return _set(things, ("Node", "", name), way, meant)
     _check("--with", "queue", name, seen.queues)
-    if ("Queue", "", name) not in {identity(each.written) for each in things}:
+    if ("Queue", "", name) not in {identity(each.content) for each in things}:
         # The queue of last resort exists without anybody having written it.
         about = {"metadata": {"name": name}, "spec": {}}
         queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **about}
-        things = [*things, Thing("--with", queue)]
+        things = [*things, Manifest("--with", queue)]
     return _set(things, ("Queue", "", name), *_queue_field(field, value, path))
 
 
@@ -142,7 +142,9 @@ def _check_field(rest: str, seen: Snapshot) -> None:
         if rest.startswith(f"{name}."):
             wrong = rest.removeprefix(f"{name}.")
             (near,) = difflib.get_close_matches(wrong[:300], _FIELDS, n=1, cutoff=0)
-            raise BadInput(f"--with queue/{rest}: a queue has no {wrong}; the nearest is {near}")
+            raise InvalidInput(
+                f"--with queue/{rest}: a queue has no {wrong}; the nearest is {near}"
+            )
 
 
 def _queue_field(field: str, value: str, path: str) -> tuple[tuple[str, ...], Any]:
@@ -151,9 +153,9 @@ def _queue_field(field: str, value: str, path: str) -> tuple[tuple[str, ...], An
     if resource:
         try:
             if parse_quantity(value) < 0:
-                raise BadQuantity(value)
-        except BadQuantity as error:
-            raise BadInput(
+                raise InvalidQuantity(value)
+        except InvalidQuantity as error:
+            raise InvalidInput(
                 f"--with {path}: {value!r} is not an amount, such as 8 or 64Gi"
             ) from error
         return ((first, "resource", resource) if first == "guarantee" else (first, resource)), value
@@ -168,22 +170,24 @@ def _queue_field(field: str, value: str, path: str) -> tuple[tuple[str, ...], An
         number = least - 1
     if not least <= number < 2**31:
         what = "a whole number from 1 on" if field == "weight" else "a whole number"
-        raise BadInput(f"--with {path}: {value!r} is not {what}")
+        raise InvalidInput(f"--with {path}: {value!r} is not {what}")
     return (field,), number
 
 
 def _boolean(value: str, path: str) -> bool:
     if value not in _BOOLEANS:
-        raise BadInput(f"--with {path}: {value!r} is neither true nor false")
+        raise InvalidInput(f"--with {path}: {value!r} is neither true nor false")
     return _BOOLEANS[value]
 
 
 def _set(
-    things: list[Thing], whose: tuple[str, str, str], way: tuple[str, ...], value: Any
-) -> list[Thing]:
+    things: list[Manifest], whose: tuple[str, str, str], way: tuple[str, ...], value: Any
+) -> list[Manifest]:
     return [
-        Thing(each.place, {**each.written, "spec": _placed(each.written.get("spec"), way, value)})
-        if identity(each.written) == whose
+        Manifest(
+            each.place, {**each.content, "spec": _placed(each.content.get("spec"), way, value)}
+        )
+        if identity(each.content) == whose
         else each
         for each in things
     ]
@@ -196,8 +200,8 @@ def _placed(within: Any, way: tuple[str, ...], value: Any) -> Any:
     return {**there, way[0]: _placed(there.get(way[0]), way[1:], value)}
 
 
-def _named(things: Iterable[Thing], kind: str) -> list[str]:
-    whose = (identity(each.written) for each in things)
+def _named(things: Iterable[Manifest], kind: str) -> list[str]:
+    whose = (identity(each.content) for each in things)
     return [f"{space}/{name}".lstrip("/") for one, space, name in whose if one == kind]
 
 
@@ -210,4 +214,4 @@ def _check(flag: str, kind: str, name: str, known: Iterable[str]) -> str:
         names = [each for each in names if each[:3] == name[:3]][:_MANY]
     near = difflib.get_close_matches(name[:300], names, n=1, cutoff=0)
     nearest = f"; the nearest is {near[0]}" if near else ""
-    raise BadInput(f"{flag} {kind}/{name}: there is no {kind} {name}{nearest}")
+    raise InvalidInput(f"{flag} {kind}/{name}: there is no {kind} {name}{nearest}")

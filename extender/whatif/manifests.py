@@ -12,8 +12,8 @@ import msgspec
 from extender.cache.changes import SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.queue_policy import QueuePolicy
-from extender.errors import BadInput, BadQuantity
-from extender.kube.decode.decoder import Codec, plain
+from extender.errors import InvalidInput, InvalidQuantity
+from extender.kube.decode.decoder import ObjectDecoder, plain_error
 from extender.kube.decode.resources import Resource, resources
 from extender.model.gang import PodGroup
 from extender.model.queue import Queue
@@ -33,7 +33,7 @@ _KINDS = {
     "queues": "Queue",
 }
 #: By API group and kind.
-_Codecs: TypeAlias = Mapping[tuple[str, str], Codec[Any]]
+_Codecs: TypeAlias = Mapping[tuple[str, str], ObjectDecoder[Any]]
 #: Where amounts stand, by kind; `*` goes through a list.
 _AMOUNTS = {
     "Node": ("status.allocatable",),
@@ -54,11 +54,11 @@ _AMOUNTS = {
 }
 
 
-class Thing(NamedTuple):
+class Manifest(NamedTuple):
     """An object as it is written, and where."""
 
     place: str
-    written: Mapping[str, Any]
+    content: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -84,14 +84,14 @@ class Objects:
         return cluster.snapshot(moment)
 
 
-def told(document: Any, place: str) -> Iterator[Thing]:
+def manifests_of(document: Any, place: str) -> Iterator[Manifest]:
     """Give the objects of one document; *place* is named where one makes no sense."""
     for thing in _flat(document, place):
-        yield Thing(place, thing)
+        yield Manifest(place, thing)
 
 
 def decoded(
-    things: Iterable[Thing],
+    things: Iterable[Manifest],
     schedulers: frozenset[str],
     node_labels: frozenset[tuple[str, str]] = frozenset(),
     exempt: frozenset[str] = frozenset(),
@@ -130,12 +130,12 @@ def _read_one(thing: Mapping[str, Any], path: str, codecs: _Codecs, found: Objec
         # Through JSON, because that is what the codecs read; YAML's dates come out as Kubernetes'.
         data = msgspec.json.encode(_usable(thing) if kind == "Node" else thing)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadInput(f"{place}: cannot be JSON: {error}") from error
+        raise InvalidInput(f"{place}: cannot be JSON: {error}") from error
     try:
         found.changes.append(Upsert(codec.read(data), codec.dialect))
     except Exception as error:
         # Unlike a live one, an object that cannot be read can be mended first.
-        raise BadInput(f"{place}: {plain(error)}") from error
+        raise InvalidInput(f"{place}: {plain_error(error)}") from error
 
 
 def _usable(node: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -155,15 +155,15 @@ def _flat(document: Any, path: str) -> Iterator[Mapping[str, Any]]:
     if document is None:
         return
     if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
-        raise BadInput(f"{path}: holds something that is no Kubernetes object: it has no kind")
+        raise InvalidInput(f"{path}: holds something that is no Kubernetes object: it has no kind")
     kind = document["kind"]
     items = document.get("items", "") or ()
     if not kind.endswith("List") or "items" not in document or not isinstance(items, Sequence):
         metadata = document.get("metadata")
         if not isinstance(metadata, Mapping):
-            raise BadInput(f"{path}: {kind} without metadata is no Kubernetes object")
+            raise InvalidInput(f"{path}: {kind} without metadata is no Kubernetes object")
         if not isinstance(metadata.get("name"), str) or not metadata["name"]:
-            raise BadInput(f"{path}: {kind}: metadata.name must be a text")
+            raise InvalidInput(f"{path}: {kind}: metadata.name must be a text")
         yield document
         return
     usual = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion", "")}
@@ -177,11 +177,11 @@ def _check_amounts(thing: Mapping[str, Any], place: str) -> None:
             for name, text in amounts.items() if isinstance(amounts, Mapping) else ():
                 try:
                     parse_quantity(text)
-                except BadQuantity as error:
-                    raise BadInput(f"{place}: {where}.{name}: {error}") from error
+                except InvalidQuantity as error:
+                    raise InvalidInput(f"{place}: {where}.{name}: {error}") from error
                 except TypeError as error:  # a list, or a mapping
                     why = f"{shown(text)} is not a quantity"
-                    raise BadInput(f"{place}: {where}.{name}: {why}") from error
+                    raise InvalidInput(f"{place}: {where}.{name}: {why}") from error
 
 
 def _at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,24 +7,31 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from extender.errors import BadInput, BadQuantity
-from extender.forecast.durations import Experience
+from extender.errors import InvalidInput, InvalidQuantity
+from extender.forecast.durations import DurationHistory
 from extender.forecast.forecaster import MOST_S
-from extender.forecast.lookahead import Effort, Lookahead
+from extender.forecast.lookahead import Lookahead, WorkLimit
 from extender.kube.encode import dump
 from extender.model.gang import GangKey
 from extender.model.resources import parse_quantity
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Plan
 from extender.planner.policy import Policy
-from extender.replay.compare import Differing
+from extender.replay.compare import Difference
 from extender.settings import Settings
-from extender.status.history import Pass
+from extender.status.history import CycleResult
 from extender.text import shown
-from extender.whatif.compare import PlannedMoment, Reading, asked_for, by_node, foretold, weighed
-from extender.whatif.hypothesis import Supposed
-from extender.whatif.manifests import Thing, told
-from extender.whatif.workloads import Submitted, submitted
+from extender.whatif.compare import (
+    PlannedSnapshot,
+    Reading,
+    asked_for,
+    by_node,
+    compare_plans,
+    gang_outcome,
+)
+from extender.whatif.hypothesis import Hypothesis
+from extender.whatif.manifests import Manifest, manifests_of
+from extender.whatif.workloads import SubmittedManifests, submitted
 
 #: In the place of an address that is too long to be read.
 TOO_LONG = "too-long"
@@ -44,7 +51,7 @@ _LONGEST_QUEUE = 253
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
 
 
-class SupposedGang(NamedTuple):
+class WhatIfGang(NamedTuple):
     """A gang of pods that are alike."""
 
     name: str
@@ -59,45 +66,49 @@ class SupposedGang(NamedTuple):
     priority: int | None
 
 
-class Supposition(NamedTuple):
+class WhatIfQuery(NamedTuple):
     """All that is supposed at once; those that are alike are asked once."""
 
-    gang: SupposedGang | None
+    gang: WhatIfGang | None
     withs: tuple[str, ...]
     withouts: tuple[str, ...]
 
 
-def read(given: Mapping[str, Sequence[str]]) -> Supposition | None:
+def read(given: Mapping[str, Sequence[str]]) -> WhatIfQuery | None:
     """Read the fields of an address; None when it supposes nothing."""
     if TOO_LONG in given:
-        raise BadInput("what is asked is too long for an address; suppose less at once")
+        raise InvalidInput("what is asked is too long for an address; suppose less at once")
     typed = {name: " ".join(given.get(name, ())).strip() for name in FIELDS}
     withs, withouts = (_changes(name, typed[name]) for name in ("with", "without"))
     gang = _gang(typed)
-    return Supposition(gang, withs, withouts) if gang or withs or withouts else None
+    return WhatIfQuery(gang, withs, withouts) if gang or withs or withouts else None
 
 
 def _changes(field: str, text: str) -> tuple[str, ...]:
     found = tuple(text.split())
     if len(found) > MOST_CHANGES:
-        raise BadInput(f"{field}: {len(found)} changes are too many; write up to {MOST_CHANGES}")
+        raise InvalidInput(
+            f"{field}: {len(found)} changes are too many; write up to {MOST_CHANGES}"
+        )
     return found
 
 
-def _gang(typed: Mapping[str, str]) -> SupposedGang | None:
+def _gang(typed: Mapping[str, str]) -> WhatIfGang | None:
     name = typed["name"]
     if not name:
         for field in ("members", "least", "cpu", "memory", "others", "priority", "queue"):
             if typed[field]:
-                raise BadInput(f"{field} is said of a gang without a name; name it, such as train")
+                raise InvalidInput(
+                    f"{field} is said of a gang without a name; name it, such as train"
+                )
         return None
     _check("name", name, _NAME, "a-z, 0-9, - and .")
     namespace = typed["namespace"] or "default"
     _check("namespace", namespace, _NAMESPACE, "a-z, 0-9 and -")
     if len(typed["queue"]) > _LONGEST_QUEUE:
-        raise BadInput(f"queue: the name of a queue has up to {_LONGEST_QUEUE} characters")
+        raise InvalidInput(f"queue: the name of a queue has up to {_LONGEST_QUEUE} characters")
     members = _number("members", typed["members"] or "1", 1, MOST_MEMBERS)
-    return SupposedGang(
+    return WhatIfGang(
         name=name,
         namespace=namespace,
         queue=typed["queue"],
@@ -112,24 +123,26 @@ def _gang(typed: Mapping[str, str]) -> SupposedGang | None:
 
 def _check(field: str, text: str, form: re.Pattern[str], letters: str) -> None:
     if not form.fullmatch(text):
-        raise BadInput(f"{field}: {shown(text)} cannot be one; write up to 63 of {letters}")
+        raise InvalidInput(f"{field}: {shown(text)} cannot be one; write up to 63 of {letters}")
 
 
 def _number(field: str, text: str, least: int, most: int) -> int:
     if _NUMBER.fullmatch(text) and least <= int(text) <= most:
         return int(text)
-    raise BadInput(f"{field}: {shown(text)} is not a number from {least} to {most}")
+    raise InvalidInput(f"{field}: {shown(text)} is not a number from {least} to {most}")
 
 
 def _amounts(typed: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     found = {name: _amount(name, typed[name]) for name in ("cpu", "memory") if typed[name]}
     others = typed["others"].replace(",", " ").split()
     if len(others) > _MOST_OTHERS:
-        raise BadInput(f"others: {len(others)} are too many; write up to {_MOST_OTHERS}")
+        raise InvalidInput(f"others: {len(others)} are too many; write up to {_MOST_OTHERS}")
     for each in others:
         name, is_said, amount = each.partition("=")
         if not is_said or not _RESOURCE.fullmatch(name):
-            raise BadInput(f"others: {shown(each)} is no amount; write it like nvidia.com/gpu=1")
+            raise InvalidInput(
+                f"others: {shown(each)} is no amount; write it like nvidia.com/gpu=1"
+            )
         found[name] = _amount(f"others: {name}", amount)
     return tuple(found.items())
 
@@ -138,9 +151,9 @@ def _amount(field: str, text: str) -> str:
     try:
         if parse_quantity(text) >= 0:
             return text
-    except BadQuantity:
+    except InvalidQuantity:
         pass
-    raise BadInput(f"{field}: {shown(text)} is not an amount, such as 2 or 64Gi")
+    raise InvalidInput(f"{field}: {shown(text)} is not an amount, such as 2 or 64Gi")
 
 
 class AskedGang(NamedTuple):
@@ -160,26 +173,26 @@ class AskedGang(NamedTuple):
     lists: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class Foreseen(NamedTuple):
+class WhatIfResult(NamedTuple):
     """What would be, were it as supposed."""
 
     #: Of the plan whose cluster is asked about.
     cycle: int
     at: float
     asked: tuple[AskedGang, ...]
-    changes: tuple[Differing, ...]
+    changes: tuple[Difference, ...]
     #: With those that are not named.
     change_count: int
     remarks: tuple[str, ...]
 
 
 #: Plans the cluster of a pass once as it is and once as supposed; costs as much as two passes.
-Suppose: TypeAlias = Callable[[Pass, Policy, Supposition], Foreseen]
+RunWhatIf: TypeAlias = Callable[[CycleResult, Policy, WhatIfQuery], WhatIfResult]
 
 
-def nothing_supposed(last: Pass, policy: Policy, asked: Supposition) -> Foreseen:
+def no_whatif(last: CycleResult, policy: Policy, asked: WhatIfQuery) -> WhatIfResult:
     """Say that nobody here works anything out."""
-    raise BadInput("nothing can be supposed here; ask with gang-extender plan --live")
+    raise InvalidInput("nothing can be supposed here; ask with gang-extender plan --live")
 
 
 #: Beyond this it would take too long where others are scheduled; a command has no such bound.
@@ -189,16 +202,16 @@ SHOWN = 200
 _HERE = "the form"
 
 
-def supposing(settings: Settings, experience: Experience) -> Suppose:
+def whatif_runner(settings: Settings, experience: DurationHistory) -> RunWhatIf:
     """Give who works out what-ifs for an extender that was started so, and learnt so much."""
     reading = Reading.of(settings)
     scheduler = settings.scheduler_name[0]
 
-    def suppose(last: Pass, policy: Policy, asked: Supposition) -> Foreseen:
+    def suppose(last: CycleResult, policy: Policy, asked: WhatIfQuery) -> WhatIfResult:
         seen = last.snapshot
         _check_size(seen)
-        there = [*told(dump(seen), "the cluster")]
-        new = Submitted()
+        there = [*manifests_of(dump(seen), "the cluster")]
+        new = SubmittedManifests()
         if asked.gang is not None:
             _check_is_new(asked.gang, there, seen)
             new = submitted(
@@ -208,10 +221,10 @@ def supposing(settings: Settings, experience: Experience) -> Suppose:
                 now=seen.now,
                 schedulers=reading.schedulers,
             )
-        supposed = Supposed(asked.withs, asked.withouts)
-        found = weighed(there, new.things, supposed, reading, policy, seen.now)
-        changes = found.differing or []
-        return Foreseen(
+        supposed = Hypothesis(asked.withs, asked.withouts)
+        found = compare_plans(there, new.things, supposed, reading, policy, seen.now)
+        changes = found.differences or []
+        return WhatIfResult(
             cycle=last.plan.generation,
             at=seen.now,
             asked=tuple(_asked(found.after, policy, experience)),
@@ -226,28 +239,28 @@ def supposing(settings: Settings, experience: Experience) -> Suppose:
 def _check_size(seen: Snapshot) -> None:
     pods = sum(len(gang.pods) for gang in seen.gangs.values())
     if pods > MOST_PODS:
-        raise BadInput(
+        raise InvalidInput(
             f"{pods:,} pods are too many to be planned twice for a page, which takes up to"
             f" {MOST_PODS:,}; ask with gang-extender plan --live, which plans where it is typed"
         )
 
 
-def _check_is_new(gang: SupposedGang, there: list[Thing], seen: Snapshot) -> None:
+def _check_is_new(gang: WhatIfGang, there: list[Manifest], seen: Snapshot) -> None:
     """Refuse names that are taken: part of somebody else's gang would be ours."""
     key = f"{gang.namespace}/{gang.name}"
     if GangKey(key) in seen.gangs:
-        raise BadInput(f"there is a gang {key} already; choose another name")
+        raise InvalidInput(f"there is a gang {key} already; choose another name")
     own = {f"{gang.name}-{index}" for index in range(gang.members)}
     for _, each in there:
         about = each["metadata"]
         is_there = each["kind"] == "Pod" and about.get("namespace") == gang.namespace
         if is_there and about["name"] in own:
-            raise BadInput(
+            raise InvalidInput(
                 f"there is a pod {gang.namespace}/{about['name']} already; choose another name"
             )
 
 
-def _class_of(gang: SupposedGang, seen: Snapshot) -> str:
+def _class_of(gang: WhatIfGang, seen: Snapshot) -> str:
     """Name the class that gives the gang its priority, empty where it needs none to have it.
 
     Those that are there are called by their numbers. Where the namespace lists what counts, it is
@@ -262,7 +275,7 @@ def _class_of(gang: SupposedGang, seen: Snapshot) -> str:
     return min(found & listed, default=f"priority-{gang.priority}")
 
 
-def _things(gang: SupposedGang, scheduler: str, priority_class: str) -> Iterator[Thing]:
+def _things(gang: WhatIfGang, scheduler: str, priority_class: str) -> Iterator[Manifest]:
     """Write what somebody would create: a PodGroup, and its pods."""
     about: dict[str, Any] = {"name": gang.name, "namespace": gang.namespace}
     named: dict[str, Any] = {"queue": gang.queue} if gang.queue else {}
@@ -272,8 +285,8 @@ def _things(gang: SupposedGang, scheduler: str, priority_class: str) -> Iterator
         ranked["priorityClassName"] = priority_class
         rank = {"metadata": {"name": priority_class}, "value": gang.priority}
         version = "scheduling.k8s.io/v1"
-        yield Thing(_HERE, {"apiVersion": version, "kind": "PriorityClass", **rank})
-    yield Thing(
+        yield Manifest(_HERE, {"apiVersion": version, "kind": "PriorityClass", **rank})
+    yield Manifest(
         _HERE,
         {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -287,17 +300,19 @@ def _things(gang: SupposedGang, scheduler: str, priority_class: str) -> Iterator
     marks = {"annotations": {"scheduling.k8s.io/group-name": gang.name}}
     for index in range(gang.members):
         own = {**about, **marks, "name": f"{gang.name}-{index}"}
-        yield Thing(_HERE, {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec})
+        yield Manifest(_HERE, {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec})
 
 
-def _asked(after: PlannedMoment, policy: Policy, experience: Experience) -> Iterator[AskedGang]:
-    effort = Effort(seconds=MOST_S, spent=time.thread_time)
+def _asked(
+    after: PlannedSnapshot, policy: Policy, experience: DurationHistory
+) -> Iterator[AskedGang]:
+    effort = WorkLimit(seconds=MOST_S, spent=time.thread_time)
     ahead = Lookahead(after.snapshot, after.plan, policy, experience, effort)
     for key in asked_for(after.snapshot):
-        said = foretold(after, key, policy)
+        said = gang_outcome(after, key, policy)
         if said is None:
             continue
-        ticket, estimate = after.plan.tickets.get(key), ahead.estimate(key)
+        ticket, estimate = after.plan.placements.get(key), ahead.estimate(key)
         yield AskedGang(
             gang=key,
             standing=said.verdict.standing.value,

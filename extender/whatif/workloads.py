@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extender.clock import timestamp_ms
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.text import shown
 from extender.whatif.hypothesis import identity
-from extender.whatif.manifests import Thing
+from extender.whatif.manifests import Manifest
 
 Written = Mapping[str, Any]
 #: Begins the uid of what is not there; no real one looks like it.
@@ -26,30 +26,30 @@ _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name", "volcano.sh/job-name")
 
 
 @dataclass(slots=True)
-class Submitted:
+class SubmittedManifests:
     """Objects beside those that are there, and what is to be said of them."""
 
-    things: list[Thing] = field(default_factory=list)
+    things: list[Manifest] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
 
 def submitted(
-    files: Iterable[Thing],
-    there: Sequence[Thing],
+    files: Iterable[Manifest],
+    there: Sequence[Manifest],
     *,
     namespace: str,
     now: float,
     schedulers: frozenset[str],
-) -> Submitted:
+) -> SubmittedManifests:
     """Give what *files* would bring beside what is *there*; *namespace* is for who names none."""
-    new = Submitted()
+    new = SubmittedManifests()
     for place, written in files:
         kind, space, _ = identity(written)
         if kind not in _CLUSTER_WIDE and not space:
             about = {**written["metadata"], "namespace": namespace}
             written = {**written, "metadata": about}
         for each in _made(written, place, there):
-            new.things.append(Thing(place, _new(each, now)))
+            new.things.append(Manifest(place, _new(each, now)))
     _fill_in_priorities(new, there)
     _name_namespaces(new, there)
     _name_schedulers(new, schedulers)
@@ -73,7 +73,7 @@ def _new(written: Written, now: float) -> Written:
     return made
 
 
-def _made(written: Written, place: str, there: Sequence[Thing]) -> Iterator[Written]:
+def _made(written: Written, place: str, there: Sequence[Manifest]) -> Iterator[Written]:
     kind = str(written["kind"])
     group = str(written.get("apiVersion", "")).partition("/")[0]
     maker = _MAKERS.get((group, kind))
@@ -91,7 +91,7 @@ def _spec(written: Written) -> Written:
     return spec if isinstance(spec, Mapping) else {}
 
 
-def _check_is_new(job: Written, place: str, there: Sequence[Thing]) -> None:
+def _check_is_new(job: Written, place: str, there: Sequence[Manifest]) -> None:
     _, space, name = identity(job)
     for _, each in there:
         kind, where, pod = identity(each)
@@ -99,7 +99,7 @@ def _check_is_new(job: Written, place: str, there: Sequence[Thing]) -> None:
             continue
         labels = each["metadata"].get("labels") or {}
         if any(labels.get(label) == name for label in _JOB_NAMES):
-            raise BadInput(
+            raise InvalidInput(
                 f"{place}: Job {space}/{name} is there already, with pod {pod}; give it another"
                 " name, or leave out -f"
             )
@@ -150,7 +150,7 @@ def _pods(
     kind, space, name = identity(controller)
     said = template if isinstance(template, Mapping) else {}
     if not isinstance(said.get("spec"), Mapping):
-        raise BadInput(f"{place}: {kind} {space}/{name} has no template with a spec")
+        raise InvalidInput(f"{place}: {kind} {space}/{name} has no template with a spec")
     about = said["metadata"] if isinstance(said.get("metadata"), Mapping) else {}
     for index in range(number):
         yield {
@@ -170,7 +170,7 @@ def _number(controller: Written, number: Any, where: str, place: str) -> int:
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MOST_PODS:
         return number
     kind, space, name = identity(controller)
-    raise BadInput(
+    raise InvalidInput(
         f"{place}: {kind} {space}/{name}: {where}: {shown(number)} is not a number of pods from 0"
         f" to {_MOST_PODS}"
     )
@@ -185,7 +185,7 @@ _MAKERS: Mapping[tuple[str, str], Callable[[Written, Written, str], Iterator[Wri
 }
 
 
-def _fill_in_priorities(new: Submitted, there: Sequence[Thing]) -> None:
+def _fill_in_priorities(new: SubmittedManifests, there: Sequence[Manifest]) -> None:
     """Give pods the number of their class, where anybody says which it is."""
     everything = [each for _, each in (*there, *new.things)]
     listed = {identity(each)[2]: each.get("value", 0) for each in everything if _is_class(each)}
@@ -200,17 +200,17 @@ def _fill_in_priorities(new: Submitted, there: Sequence[Thing]) -> None:
         if not wanted:
             if usual and each["kind"] == "Pod" and not _is_ranked(each):
                 admitted = {**_spec(each), "priority": usual}
-                new.things[index] = Thing(place, {**each, "spec": admitted})
+                new.things[index] = Manifest(place, {**each, "spec": admitted})
             continue
         if wanted not in listed and wanted in used:
             # A running extender tells of the classes that are in use by their numbers alone.
             listed[wanted] = used[wanted]
-            new.things.append(Thing(place, _priority_class(wanted, used[wanted])))
+            new.things.append(Manifest(place, _priority_class(wanted, used[wanted])))
         if wanted not in listed:
             unknown.add(wanted)
         elif each["kind"] == "Pod" and not _is_ranked(each):
             ranked = {**_spec(each), "priority": listed[wanted]}
-            new.things[index] = Thing(place, {**each, "spec": ranked})
+            new.things[index] = Manifest(place, {**each, "spec": ranked})
     for name in sorted(unknown):
         new.remarks.append(
             f"which priority PriorityClass {name} has is not known here, so it counts as 0; add the"
@@ -237,7 +237,7 @@ def _priority_class(name: str, value: Any) -> Written:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **about}
 
 
-def _name_namespaces(new: Submitted, there: Sequence[Thing]) -> None:
+def _name_namespaces(new: SubmittedManifests, there: Sequence[Manifest]) -> None:
     known = {identity(each)[2] for _, each in (*there, *new.things) if each["kind"] == "Namespace"}
     used = {identity(each)[1] for _, each in new.things} - {""}
     for name in sorted(used - known):
@@ -245,10 +245,10 @@ def _name_namespaces(new: Submitted, there: Sequence[Thing]) -> None:
             f"there is no namespace {name}; it counts as one on which nothing is written"
         )
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        new.things.append(Thing("-f", namespace))
+        new.things.append(Manifest("-f", namespace))
 
 
-def _name_schedulers(new: Submitted, schedulers: frozenset[str]) -> None:
+def _name_schedulers(new: SubmittedManifests, schedulers: frozenset[str]) -> None:
     others: dict[str, str] = {}
     for _, each in new.things:
         kind, space, name = identity(each)

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from extender.kube.client import Access
+from extender.kube.client import ApiClient
 from extender.kube.pipeline import Pipeline
-from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.bind import ApiBinder
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome
 from tests.cluster.components import answers
@@ -56,7 +56,7 @@ _read_bind = msgspec.json.Decoder(_Bind).decode
 class App:
     """The ASGI application; *size* members make a gang."""
 
-    def __init__(self, binder: PipelinedBinder, size: int) -> None:
+    def __init__(self, binder: ApiBinder, size: int) -> None:
         self._binder = binder
         self._size = size
         self._gangs: dict[str, str] = {}
@@ -127,8 +127,8 @@ class Bare(Extender):
 
 async def serve(kubeconfig: str, port: int, size: int) -> None:
     """Answer until killed."""
-    pipeline = Pipeline(Access.load(kubeconfig), asyncio.get_running_loop())
-    app = App(PipelinedBinder(pipeline), size)
+    pipeline = Pipeline(ApiClient.load(kubeconfig), asyncio.get_running_loop())
+    app = App(ApiBinder(pipeline), size)
     config = uvicorn.Config(app, port=port, loop="uvloop", http="httptools", access_log=False)
     await uvicorn.Server(config).serve()
 

@@ -19,7 +19,7 @@ from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from extender.sim import scenario as scenarios
 from extender.sim.cluster import Simulation
-from extender.sim.result import Outcome
+from extender.sim.result import Result
 from tests.bench.bench_plan import Size, World
 
 HEAD = (
@@ -36,19 +36,21 @@ LINES = [
 ]
 
 
-def ran(long: str, policy: Policy) -> Outcome:
+def ran(long: str, policy: Policy) -> Result:
     """Let the scenario happen."""
     text = (resources.files("extender.sim") / "scenarios" / "backfill.yaml").read_text()
     scenario = scenarios.read(text, "backfill")
     if long is LIARS:
         jobs = scenarios.jobs_of(scenario)
         scenario.arrivals = []
-        given = scenarios.Given(jobs=[replace(j, lasts_s=j.says_s / 2 or j.lasts_s) for j in jobs])
+        given = scenarios.ExternalInput(
+            jobs=[replace(j, lasts_s=j.says_s / 2 or j.lasts_s) for j in jobs]
+        )
         return Simulation(scenario, policy, given).run()
     return Simulation(scenario, policy).run()
 
 
-def row(long: str, word: str, outcome: Outcome) -> str:
+def row(long: str, word: str, outcome: Result) -> str:
     """Give the line of one run."""
     (giant,) = (run for run in outcome.runs if run.job.name.startswith("giant"))
     small = [run for run in outcome.runs if run.job.name.startswith("small")]
@@ -94,8 +96,8 @@ def cost() -> str:
                 took.append(time.thread_time() - before)
             told.append(
                 f"words {with_words}, backfill {policy.starvation.backfill_s:.0f} s:"
-                f" {min(took[1:]) * 1000:.0f} ms, {len(plan.fences)} nodes with room kept,"
-                f" {len(plan.tickets)} tickets"
+                f" {min(took[1:]) * 1000:.0f} ms, {len(plan.reservations)} nodes with room kept,"
+                f" {len(plan.placements)} tickets"
             )
     return "\n".join(told)
 

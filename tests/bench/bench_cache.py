@@ -24,10 +24,10 @@ from typing import Any
 from extender.cache.cluster import Cluster
 from extender.cache.reservation_table import Stage
 from extender.clock import SystemClock
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
 from extender.kube.decode.pods import pod as decode_pod, to_pod
-from extender.kube.reflector import Watches
+from extender.kube.reflector import Watch
 from extender.model.pod import PodUid
 
 from .canned_api import Size, pod
@@ -78,13 +78,13 @@ def measure_typed(port: int, size: Size) -> dict[str, float]:
     }
 
 
-def start_mirror(port: int, *, streaming: bool) -> tuple[Watches, Cluster, dict[str, float]]:
+def start_mirror(port: int, *, streaming: bool) -> tuple[Watch, Cluster, dict[str, float]]:
     """Start cold and wait until ready."""
     sys.setswitchinterval(0.0002)  # as the server does
     clock = SystemClock()
     cluster = Cluster(clock)
-    access = Access(Endpoint(host="127.0.0.1", port=port))
-    mirror = Watches(access, cluster, clock, SCHEDULERS, streaming=streaming)
+    access = ApiClient(ApiServer(host="127.0.0.1", port=port))
+    mirror = Watch(access, cluster, clock, SCHEDULERS, streaming=streaming)
     began, cpu = time.monotonic(), time.process_time()
     mirror.start()
     while cluster.readiness():
@@ -119,11 +119,11 @@ def measure_snapshots(cluster: Cluster, size: Size) -> dict[str, float]:
         uid = PodUid(f"00000000-0000-4000-8000-{number:012d}")
         key, seen = cluster.gang_of(uid), cluster.pod(uid)
         if key is not None and seen is not None:
-            cluster.inflight.reserve(seen, key, f"node-{number % size.nodes:05d}", 0.0)
+            cluster.reservations.reserve(seen, key, f"node-{number % size.nodes:05d}", 0.0)
     ticketed = _time(lambda: cluster.snapshot(time.time()))
     kept = [_time(lambda: cluster.snapshot(time.time())) for _ in range(20)]
     for key in list(cluster.snapshot(time.time()).gangs):
-        cluster.inflight.give_back(key)
+        cluster.reservations.expire(key)
     cluster.snapshot(time.time())
     return {
         "snapshot_first_ms": first * 1000,
@@ -151,11 +151,11 @@ def measure_filters(cluster: Cluster, size: Size, when: str) -> dict[str, float]
 
 def _filter(cluster: Cluster, body: bytes, node: str) -> None:
     seen, member = to_pod(decode_pod(body), schedulers=SCHEDULERS)
-    cluster.inflight.of(seen.uid)
+    cluster.reservations.of(seen.uid)
     cluster.group(member.key)
-    cluster.seated(member.key)
-    cluster.room(node)
-    cluster.inflight.advance(seen.uid, Stage.PASSED)
+    cluster.scheduled(member.key)
+    cluster.free(node)
+    cluster.reservations.advance(seen.uid, Stage.FILTERED)
 
 
 def measure_changes(port: int, cluster: Cluster, size: Size) -> dict[str, float]:

@@ -15,18 +15,18 @@ from statistics import median
 
 import msgspec
 
-from extender.forecast.durations import Experience
+from extender.forecast.durations import DurationHistory
 from extender.forecast.estimate import Estimate
-from extender.forecast.lookahead import Effort, Lookahead
+from extender.forecast.lookahead import Lookahead, WorkLimit
 from extender.model.gang import GangKey
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.plan import Plan, Standing
+from extender.planner.plan import GangStatus, Plan
 from extender.planner.planner import make_plan
 from extender.sim import scenario as scenarios
 from extender.sim.cluster import Simulation
 from extender.sim.result import percentile
-from extender.sim.workloads import Run
+from extender.sim.workloads import JobRun
 from tests.bench.bench_plan import Size, World
 
 SMALL = ("deadlock", "greedy-queue", "mixed-drf", "node-loss", "starving-giant", "backfill")
@@ -46,22 +46,22 @@ HEAD = (
 class Asker:
     """Asks about whoever waits, once each."""
 
-    experience: Experience = field(default_factory=Experience)
+    experience: DurationHistory = field(default_factory=DurationHistory)
     every_s: float = _EVERY_S
     told: dict[GangKey, Estimate] = field(default_factory=dict)
     next_at: float = 0.0
 
     def planned(self, snapshot: Snapshot, plan: Plan) -> None:
-        waits = [key for key, v in plan.verdicts.items() if v.standing is Standing.WAITING]
+        waits = [key for key, v in plan.verdicts.items() if v.standing is GangStatus.WAITING]
         new = [key for key in waits if key not in self.told]
         if not new or snapshot.now < self.next_at:
             return
         self.next_at = snapshot.now + self.every_s
         # As many plans as in production, and as long as they take: the same on every machine.
-        ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, self.experience, Effort())
+        ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, self.experience, WorkLimit())
         self.told |= {key: told for key in new if (told := ahead.estimate(key)) is not None}
 
-    def ran(self, run: Run) -> None:
+    def ran(self, run: JobRun) -> None:
         if run.ended_at is not None and run.first_started_at is not None:
             self.experience.note(run.job.key, run.job.queue, run.job.lasts_s)
 
@@ -112,11 +112,11 @@ def cost() -> str:
     """Say what one run ahead takes, of 500 nodes and 1,000 waiting gangs."""
     world = World(Size(nodes=500, running=10_000, gangs=1_000, members=20, cpu=4))
     snapshot = world.cluster.snapshot(1_000.0)
-    plan, experience = make_plan(snapshot, policy_parser.DEFAULT), Experience()
+    plan, experience = make_plan(snapshot, policy_parser.DEFAULT), DurationHistory()
     for key, gang in snapshot.gangs.items():
         experience.note(key, gang.queue, 60.0 if gang.on_nodes else 600.0)
-    waits = [key for key, v in plan.verdicts.items() if v.standing is Standing.WAITING]
-    effort = Effort(seconds=1.0, spent=time.thread_time)
+    waits = [key for key, v in plan.verdicts.items() if v.standing is GangStatus.WAITING]
+    effort = WorkLimit(seconds=1.0, spent=time.thread_time)
     before = time.thread_time()
     ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, experience, effort)
     answers = [ahead.estimate(key) for key in waits]

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from extender.model.pod import HostPort, NodeTerm, Requirement, Shape
 from extender.model.snapshot import DisruptionBudget, Snapshot
-from extender.planner.plan import Standing
+from extender.planner.plan import GangStatus
 from extender.planner.planner import make_plan
 from tests.bench.bench_plan import timed
 from tests.builders import amounts, gang, node, nodes, pod, snapshot
@@ -136,8 +136,8 @@ def main() -> None:
             f"{first:.0f}",
             f"{again:.0f}",
             str(BUDGET_MS),
-            str(standings.count(Standing.ADMITTED)),
-            str(standings.count(Standing.WAITING)),
+            str(standings.count(GangStatus.ADMITTED)),
+            str(standings.count(GangStatus.WAITING)),
         )
     Console(width=120).print(table)
 

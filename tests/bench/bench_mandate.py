@@ -12,9 +12,9 @@ import time
 import timeit
 from functools import partial
 
-from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.bind import ApiBinder
 from extender.leader.fencing import Term
-from extender.ports import Mandate, OpenMandate
+from extender.ports import AlwaysLeader, Fencing
 from tests.api_server import connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
 
@@ -45,13 +45,13 @@ def lasting() -> Term:
     return term
 
 
-async def bind_gangs(mandates: dict[str, Mandate], turns: int) -> dict[str, list[float]]:
+async def bind_gangs(mandates: dict[str, Fencing], turns: int) -> dict[str, list[float]]:
     """Bind a gang with each mandate in turn; gives microseconds of processor time per bind."""
     took: dict[str, list[float]] = {name: [] for name in mandates}
     async with loopback_server() as server, connected(server) as pipeline:
         for turn in range(turns):
             for which, (name, mandate) in enumerate(mandates.items()):
-                binder = PipelinedBinder(pipeline, mandate=mandate)
+                binder = ApiBinder(pipeline, mandate=mandate)
                 orders = [order(f"gang-{which}-{turn}-{index}") for index in range(GANG)]
                 for each in orders:
                     server.add_pod(each.name)
@@ -63,13 +63,13 @@ async def bind_gangs(mandates: dict[str, Mandate], turns: int) -> dict[str, list
 
 async def main() -> None:
     """Print the figures."""
-    for name, mandate in (("alone", OpenMandate()), ("with a lease", lasting())):
+    for name, mandate in (("alone", AlwaysLeader()), ("with a lease", lasting())):
         timer = timeit.Timer(partial(mandate.holds, 1), timer=time.process_time)
         print(f"asking once, {name}: {min(timer.repeat(number=ASKS)) / ASKS * 1e9:.0f} ns")
     counting = Counting()
     await bind_gangs({"counting": counting}, 1)
     print(f"asked per bind, in a gang of {GANG}: {counting.asks / GANG:.2f} times")
-    took = await bind_gangs({"alone": OpenMandate(), "with a lease": lasting()}, TURNS)
+    took = await bind_gangs({"alone": AlwaysLeader(), "with a lease": lasting()}, TURNS)
     for name, each in took.items():
         print(f"a bind, {name}: {statistics.median(each):.1f} us, the server's part included")
 

@@ -25,9 +25,9 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.queue import Queue
 from extender.model.resources import Resources
-from extender.planner.plan import Plan, Standing
+from extender.planner.plan import GangStatus, Plan
 from extender.planner.planner import make_plan
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 
 MI, GI = 2**20, 2**30
 NODE = Resources({"cpu": 32_000, "memory": 128 * GI, "pods": 110})
@@ -58,7 +58,7 @@ class World:
     """A mirror filled with running and waiting gangs."""
 
     def __init__(self, size: Size) -> None:
-        self.cluster = Cluster(VirtualTime(epoch=900.0))
+        self.cluster = Cluster(VirtualClock(epoch=900.0))
         self._tick = 0
         for number in range(size.queues):
             self._tell(Queue(name=f"q{number}", weight=1 + number % 3))
@@ -165,8 +165,8 @@ def measure(size: Size, cycles: int) -> Cost:
         plan=min(plans[1:]),
         median=statistics.median(plans[1:]),
         wall=min(walls[1:]),
-        admitted=standings.count(Standing.ADMITTED),
-        waiting=standings.count(Standing.WAITING),
+        admitted=standings.count(GangStatus.ADMITTED),
+        waiting=standings.count(GangStatus.WAITING),
     )
 
 

@@ -16,7 +16,7 @@ from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
-from extender.replay.recording import Folder, Recording, Writing
+from extender.replay.recording import Folder, Recording, RecordingWriter
 from tests.bench.bench_plan import RUNNING, Size, World
 
 SIZES = (
@@ -40,7 +40,7 @@ def row(size: Size) -> str:
     plan, planned_s = _timed(snapshot)
     with tempfile.TemporaryDirectory() as name:
         folder = Folder(name, 2048 * MIB)
-        pen = _Pen(Writing(folder), Path(name))
+        pen = _Pen(RecordingWriter(folder), Path(name))
         first = pen.write(snapshot, plan)
         idle = [pen.write(replace(snapshot, now=1_000.0 + number), plan) for number in range(1, 5)]
         busy = [pen.write(*_moved(world, size, number)) for number in range(_PASSES)]
@@ -63,7 +63,7 @@ def row(size: Size) -> str:
 class _Pen:
     """Writes, and says what that took."""
 
-    def __init__(self, writing: Writing, folder: Path) -> None:
+    def __init__(self, writing: RecordingWriter, folder: Path) -> None:
         self._writing, self._folder = writing, folder
         self._size = 0
 

@@ -18,11 +18,11 @@ import pytest
 
 from extender.cache.cluster import Cluster
 from extender.clock import SystemClock
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
 from extender.kube.decode.resources import resources
 from extender.kube.list_watch import Signal
-from extender.kube.reflector import LIMITS, Watches, WatchLimits
+from extender.kube.reflector import LIMITS, Watch, WatchLimits
 from extender.model.gang import GangKey
 from tests import objects
 from tests.unit.cache.test_convergence import as_figures
@@ -111,17 +111,17 @@ class Watched:
 
     def __init__(self, plane: ControlPlane, wire: Wire, **rest: Any) -> None:
         self._api = plane.api
-        found = Access.load(str(plane.kubeconfig("extender")))
-        endpoint = Endpoint(
+        found = ApiClient.load(str(plane.kubeconfig("extender")))
+        endpoint = ApiServer(
             host=found.host,
             port=wire.port,
             tls=found.tls,
             server_name=found.server_name,
             token=found.authorization,
         )
-        access = Access(endpoint)
+        access = ApiClient(endpoint)
         self.cluster = Cluster(SystemClock())
-        self.watches = Watches(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
+        self.watches = Watch(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
 
     def is_ready(self) -> bool:
         return not self.cluster.readiness()

@@ -19,11 +19,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from extender.model.queue import Namespace, Queue, Share
+from extender.model.queue import Namespace, NamespaceShare, Queue
 from extender.model.resources import Resources
 from extender.planner.policy_parser import DEFAULT
-from extender.sim.api_server import MOODS
-from extender.sim.kube_scheduler import Ways
+from extender.sim.api_server import OUTCOMES
+from extender.sim.kube_scheduler import SchedulerOptions
 
 from .referee import Breach
 from .world import GPU, TREE, World, amounts
@@ -56,8 +56,12 @@ QUEUES: dict[str, tuple[Queue, ...]] = {
 #: And what namespaces may have of them; all pods are in `a`.
 NAMESPACES: dict[str, tuple[Namespace, ...]] = {
     "shares": (
-        Namespace(name="a", shares=(Share(queue="q1", namespace="a", most=amounts(cpu=3)),)),
-        Namespace(name="b", shares=(Share(queue="q2", namespace="b", least=amounts(cpu=2)),)),
+        Namespace(
+            name="a", shares=(NamespaceShare(queue="q1", namespace="a", limit=amounts(cpu=3)),)
+        ),
+        Namespace(
+            name="b", shares=(NamespaceShare(queue="q2", namespace="b", guarantee=amounts(cpu=2)),)
+        ),
     ),
 }
 #: Gangs: minimum, surplus, cpus and whether with a GPU.
@@ -130,7 +134,7 @@ class SystemMachine(RuleBasedStateMachine):
         kind = self.theme.queues or kind
         sample, hints, clears = ways
         self.world = World(
-            Ways(sample=sample, hints=hints, clears_nominations=clears),
+            SchedulerOptions(sample=sample, hints=hints, clears_nominations=clears),
             TREE if kind == "tree" else DEFAULT,
         )
         self.world.referee.ignored = self.ignored
@@ -142,7 +146,7 @@ class SystemMachine(RuleBasedStateMachine):
         self.queues = named or ("",)
         self.world.all_hear()
         self.world.make_pass()
-        self.world.pass_by(1.0)
+        self.world.advance(1.0)
         self.world.api.prompt = prompt
 
     # People
@@ -249,7 +253,7 @@ class SystemMachine(RuleBasedStateMachine):
         self.let_hear(*what)
 
     @precondition(lambda self: self.world.api.under_way)
-    @rule(what=one_of(INDEXES, ("answers",) * 5 + MOODS[1:]))
+    @rule(what=one_of(INDEXES, ("answers",) * 5 + OUTCOMES[1:]))
     def api_answers(self, what):
         self.world.api_answers(*what)
 
@@ -305,7 +309,7 @@ class SystemMachine(RuleBasedStateMachine):
     @rule(what=one_of((0.5, 0.5, 1.5, 5.0, 24.0), EITHER))
     def time_passes(self, what):
         seconds, busy = what
-        self.world.pass_by(seconds, busy=busy)
+        self.world.advance(seconds, busy=busy)
 
     # Words
 

@@ -23,7 +23,7 @@ from extender.model.queue import DEFAULT_QUEUE, Queue
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.ports import BindOrder
 from extender.sim.api_server import ApiServer
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from extender.sim.kube_scheduler import KubeScheduler
 
 from .system import Promise, System
@@ -64,7 +64,7 @@ class Referee:
     """Watches one story."""
 
     def __init__(
-        self, time: VirtualTime, api: ApiServer, scheduler: KubeScheduler, system: System
+        self, time: VirtualClock, api: ApiServer, scheduler: KubeScheduler, system: System
     ) -> None:
         self._time = time
         self._api = api
@@ -345,7 +345,7 @@ class Referee:
                 yield f"{used.amount(each)} of at most {most} {each}"
         for share in self._api.shares_of(name):
             # All pods are of one namespace, so it uses what the queue does.
-            for each, most in share.most.items() if share.namespace == NAMESPACE else ():
+            for each, most in share.limit.items() if share.namespace == NAMESPACE else ():
                 if needs.amount(each) > 0 and used.amount(each) > most:
                     words = f"{used.amount(each)} of at most {most} {each}"
                     yield f"{words} for namespace {NAMESPACE}"
@@ -360,7 +360,7 @@ class Referee:
             return
         leaves = {*used, *self._api.queues} - parents
         shares = [share for queue in queues for share in self._api.shares_of(queue.name)]
-        kinds = [each.guarantee for each in queues] + [each.least for each in shares]
+        kinds = [each.guarantee for each in queues] + [each.guarantee for each in shares]
         for each in sorted({each for guarantee in kinds for each in guarantee}):
             own = self._guarantee(name).amount(each)
             if not needs.amount(each) or used.get(name, NOTHING).amount(each) <= own:
@@ -368,7 +368,9 @@ class Referee:
             kept = sum(
                 max(used.get(leaf, NOTHING).amount(each), self._guarantee(leaf).amount(each))
                 for leaf in leaves
-            ) + sum(share.least.amount(each) for share in shares if share.namespace != NAMESPACE)
+            ) + sum(
+                share.guarantee.amount(each) for share in shares if share.namespace != NAMESPACE
+            )
             if kept > total.amount(each):
                 yield f"{kept} of {total.amount(each)} {each} are used or guaranteed"
 

@@ -16,33 +16,33 @@ from typing import NamedTuple
 from extender.cache.changes import Change
 from extender.cache.cluster import Cluster
 from extender.cache.reservation_table import Stage
-from extender.clock import Rounds
+from extender.clock import PeriodicTask
 from extender.hooks.gate import Filtered, Gate
-from extender.liveness import Hearing
+from extender.liveness import SchedulerLiveness
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod, PodUid, Shape
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Snapshot, Voice
-from extender.permit.facts import MirrorFacts, listen
-from extender.permit.machine import Book
+from extender.model.snapshot import Liveness, Snapshot
+from extender.permit.facts import CacheFacts, listen
+from extender.permit.machine import StateMachine
 from extender.permit.messages import CallId
-from extender.permit.runner import Barrier, Observer
-from extender.permit.timeouts import Limits
+from extender.permit.runner import Observer, PermitRunner
+from extender.permit.timeouts import Timeouts
 from extender.planner import policy_parser
 from extender.planner.plan import Eviction, Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from extender.planning_loop import Cycle, Published
+from extender.planning_loop import PlanningLoop, PublishedPlan
 from extender.ports import BindOrder, EvictOrder, WakeOrder
 from extender.reservations import apply_plan
-from extender.reservations.apply_plan import Tickets
-from extender.reservations.arrivals import Arrivals
+from extender.reservations.apply_plan import PlanApplier
+from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import LOOK_S, Ledger
-from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, Summons
+from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, SchedulerProbe
 from extender.sim.api_server import ApiServer
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.doubles import RecordingObserver
 
 from .stepwise import Stepwise
@@ -73,23 +73,23 @@ class System:
     """Cache, promises, gate, cycle and barrier, wired as the real ones are."""
 
     def __init__(
-        self, time: VirtualTime, api: ApiServer, policy: Policy = policy_parser.DEFAULT
+        self, time: VirtualClock, api: ApiServer, policy: Policy = policy_parser.DEFAULT
     ) -> None:
         self.metrics = Metrics()
         self._policy = policy
         self._time = time
         self._api = api
-        hearing = Hearing((SCHEDULER,), time, patience_s=TICKET_S)
+        hearing = SchedulerLiveness((SCHEDULER,), time, patience_s=TICKET_S)
         self._cluster = cluster = Cluster(time, hearing=hearing)
-        cluster.cut_short.forget()  # a term begins
-        self._published = published = Published()
+        cluster.partial_gangs.forget()  # a term begins
+        self._published = published = PublishedPlan()
         self._ledger = ledger = Ledger(cluster, time, wake=self._wake, ticket_s=TICKET_S)
-        arrivals = Arrivals(cluster, ledger, time, grace_s=GRACE_S)
+        arrivals = ArrivingGangs(cluster, ledger, time, grace_s=GRACE_S)
         self._gate = gate = Gate(cluster, ledger, arrivals, published)
-        self._barrier = Barrier(
-            Book(
-                MirrorFacts(cluster, ledger, gate),
-                Limits.within(HOLD_S, HOLD_S + 15),
+        self._barrier = PermitRunner(
+            StateMachine(
+                CacheFacts(cluster, ledger, gate),
+                Timeouts.within(HOLD_S, HOLD_S + 15),
                 chance=lambda: 0.5,
             ),
             binder=api,
@@ -102,10 +102,10 @@ class System:
         )
         listen(cluster, ledger, self._barrier)
         arrivals.on_incomplete(self._barrier.still_incomplete)
-        self._cycle = Cycle(
+        self._cycle = PlanningLoop(
             cluster=cluster,
             published=published,
-            promises=Tickets(cluster, ledger, arrivals, time, self._errand),
+            promises=PlanApplier(cluster, ledger, arrivals, time, self._errand),
             make_plan=self._make_plan,
             dispatch=self,
             reporter=self,
@@ -113,9 +113,11 @@ class System:
             metrics=self.metrics,
             readiness=list,
         )
-        hearing.on_change(lambda _: self._cycle.poke())
-        Rounds(time, ledger.look_after, every_s=LOOK_S).start()
-        Rounds(time, Summons(cluster, self._wake, list).look, every_s=SUMMONS_LOOK_S).start()
+        hearing.on_change(lambda _: self._cycle.request_cycle())
+        PeriodicTask(time, ledger.check_due, every_s=LOOK_S).start()
+        PeriodicTask(
+            time, SchedulerProbe(cluster, self._wake, list).probe, every_s=SUMMONS_LOOK_S
+        ).start()
         self._pass: Stepwise | None = None
         #: Passes that were made to their end.
         self.passes = 0
@@ -138,7 +140,7 @@ class System:
 
     def ask_for_a_pass(self) -> None:
         """Ask as the dispatcher of evictions does when an answer came."""
-        self._cycle.poke()
+        self._cycle.request_cycle()
 
     # ── asked by kube-scheduler ───────────────────────────────────────────────────────────
 
@@ -173,7 +175,7 @@ class System:
 
     def _wake(self, orders: Sequence[WakeOrder]) -> None:
         for order in orders:
-            self._cluster.hearing.woken(order.uid, order.nomination)
+            self._cluster.hearing.pod_woken(order.uid, order.nomination)
         self._api.wake(orders)
 
     # ── the planner's thread, step by step ────────────────────────────────────────────────
@@ -236,7 +238,7 @@ class System:
 
     def meet_scheduler(self) -> None:
         """Hear kube-scheduler ask for a pod that is long gone."""
-        self._cluster.hearing.asked(
+        self._cluster.hearing.hook_called(
             Pod(uid=PodUid("gone"), namespace="a", name="gone", shape=Shape(), scheduler=SCHEDULER)
         )
 
@@ -245,9 +247,9 @@ class System:
         self._cluster.hearing.forget()
 
     @property
-    def voice(self) -> Voice:
+    def voice(self) -> Liveness:
         """Give what it hears of kube-scheduler."""
-        return self._cluster.hearing.callers()[SCHEDULER].voice
+        return self._cluster.hearing.statuses()[SCHEDULER].liveness
 
     @property
     def overdue(self) -> int:
@@ -268,10 +270,10 @@ class System:
                 each.gang,
                 each.node,
                 each.pod.requests,
-                is_tentative=each.stage <= Stage.PASSED,
+                is_tentative=each.stage <= Stage.FILTERED,
                 is_placeholder=each.pod.is_placeholder,
             )
-            for each in self._cluster.inflight._by_uid.values()
+            for each in self._cluster.reservations._by_uid.values()
         ]
 
     # ── ports of the cycle and the barrier that these stories need little of ──────────────
@@ -279,13 +281,13 @@ class System:
     def protect(self, snapshot: Snapshot) -> Snapshot:
         return snapshot
 
-    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+    def send(self, snapshot: Snapshot, plan: Plan) -> None:
         self.evict(plan.evictions)
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         pass
 
-    def take_back(
+    def evict_all(
         self,
         gang: GangKey,
         orders: Sequence[EvictOrder],

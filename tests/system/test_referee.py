@@ -11,7 +11,7 @@ import pytest
 from extender.hooks.gate import Filtered
 from extender.model.gang import Membership
 from extender.model.pod import Pod
-from extender.model.queue import Namespace, Share
+from extender.model.queue import Namespace, NamespaceShare
 from extender.ports import BindOrder, BindOutcome, WakeOrder
 
 from .referee import Breach
@@ -151,7 +151,9 @@ def test_room_that_another_queue_is_guaranteed(world: World) -> None:
 def test_a_namespace_above_what_it_may_have_of_a_queue(world: World) -> None:
     world.create_queue("q")
     world.api.put(
-        Namespace(name="a", shares=(Share(queue="q", namespace="a", most=amounts(cpu=1)),))
+        Namespace(
+            name="a", shares=(NamespaceShare(queue="q", namespace="a", limit=amounts(cpu=1)),)
+        )
     )
     world.create_gang("train", 1, cpu=2, queue="q")
 
@@ -161,7 +163,9 @@ def test_a_namespace_above_what_it_may_have_of_a_queue(world: World) -> None:
 def test_room_that_another_namespace_has_at_least(world: World) -> None:
     world.create_queue("q")
     world.api.put(
-        Namespace(name="b", shares=(Share(queue="q", namespace="b", least=amounts(cpu=6)),))
+        Namespace(
+            name="b", shares=(NamespaceShare(queue="q", namespace="b", guarantee=amounts(cpu=6)),)
+        )
     )
     world.create_gang("train", 1, cpu=4, queue="q")
 
@@ -174,7 +178,7 @@ def test_a_promise_for_a_pod_that_is_gone(world: World) -> None:
     world.delete_pod("web")
     world.extender_hears()
 
-    broken(world, "owner", lambda: world.pass_by(6, busy=False))
+    broken(world, "owner", lambda: world.advance(6, busy=False))
 
 
 def test_a_placeholder_of_a_gang_without_members(world: World) -> None:
@@ -182,7 +186,7 @@ def test_a_placeholder_of_a_gang_without_members(world: World) -> None:
     world.extender_hears()
     promise(world, place("to-come", "train", is_placeholder=True))
 
-    broken(world, "owner", lambda: world.pass_by(6, busy=False))
+    broken(world, "owner", lambda: world.advance(6, busy=False))
 
 
 def test_a_promise_for_a_gang_that_is_gone(world: World) -> None:
@@ -191,14 +195,14 @@ def test_a_promise_for_a_gang_that_is_gone(world: World) -> None:
     world.delete_group("train")
     world.extender_hears()
 
-    broken(world, "owner", lambda: world.pass_by(31, busy=False))
+    broken(world, "owner", lambda: world.advance(31, busy=False))
 
 
 def test_a_parked_pod_with_a_place_that_nobody_wakes(world: World) -> None:
     _park(world)
     promise(world, place("train-0", "train"))
 
-    broken(world, "awake", lambda: world.pass_by(2, busy=False))
+    broken(world, "awake", lambda: world.advance(2, busy=False))
 
 
 def test_a_parked_pod_with_a_place_that_was_woken_in_time(world: World) -> None:
@@ -207,7 +211,7 @@ def test_a_parked_pod_with_a_place_that_was_woken_in_time(world: World) -> None:
     world.referee.check()
     world.api.wake([WakeOrder(uid=uid("train-0"), namespace="a", name="train-0")])
 
-    world.pass_by(2, busy=False)
+    world.advance(2, busy=False)
 
 
 def test_a_wake_up_before_the_refusal_does_not_count(world: World) -> None:
@@ -221,7 +225,7 @@ def test_a_wake_up_before_the_refusal_does_not_count(world: World) -> None:
     world.scheduler_hears()
     world.schedule_all()
 
-    broken(world, "awake", lambda: world.pass_by(2, busy=False))
+    broken(world, "awake", lambda: world.advance(2, busy=False))
 
 
 def test_a_member_in_prebind_whose_place_falls_while_its_siblings_are_held(world: World) -> None:
@@ -272,7 +276,7 @@ def test_a_gang_that_stays_bound_in_part(world: World) -> None:
     world.create_gang("train", 2)
     world.api.patch(uid("train-0"), node="n1")
 
-    broken(world, "partial", lambda: world.pass_by(16, busy=False))
+    broken(world, "partial", lambda: world.advance(16, busy=False))
 
 
 def test_an_offer_that_costs_a_gang_a_good_place(world: World) -> None:
@@ -323,7 +327,7 @@ def test_success_without_a_binding(world: World) -> None:
 def test_a_pass_that_was_asked_for_and_never_made(world: World) -> None:
     plant(world, tick=lambda: None)
 
-    broken(world, "pass", lambda: (world.ask_for_a_pass(), world.pass_by(2, busy=False)))
+    broken(world, "pass", lambda: (world.ask_for_a_pass(), world.advance(2, busy=False)))
 
 
 def test_a_part_that_fails_and_only_logs_it(world: World) -> None:

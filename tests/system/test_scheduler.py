@@ -10,7 +10,7 @@ from extender.hooks.gate import Filtered
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.ports import BindOrder, WakeOrder
-from extender.sim.kube_scheduler import BIND_TIMEOUT_S, Ways
+from extender.sim.kube_scheduler import BIND_TIMEOUT_S, SchedulerOptions
 
 from .world import World, uid
 
@@ -43,7 +43,7 @@ Stage = Callable[..., tuple[World, Scripted]]
 def stage() -> Iterator[Stage]:
     made: list[World] = []
 
-    def make(ways: Ways | None = None, nodes: int = 2) -> tuple[World, Scripted]:
+    def make(ways: SchedulerOptions | None = None, nodes: int = 2) -> tuple[World, Scripted]:
         world, extender = World(ways), Scripted()
         made.append(world)
         world.scheduler._extender = extender
@@ -65,7 +65,7 @@ def ask(world: World, *names: str, cpu: int = 1) -> None:
         pass
 
 
-def refused(stage: Stage, ways: Ways) -> tuple[World, Scripted]:
+def refused(stage: Stage, ways: SchedulerOptions) -> tuple[World, Scripted]:
     """Let the pod `web` be refused and nothing be heard of it any more."""
     world, extender = stage(ways)
     extender.lets_in = False
@@ -88,7 +88,7 @@ def test_only_nodes_with_room_in_its_own_eyes_are_offered(stage: Stage) -> None:
 
 
 def test_a_sample_of_the_nodes_is_offered_and_the_next_begins_behind_it(stage: Stage) -> None:
-    world, extender = stage(Ways(sample=2), nodes=5)
+    world, extender = stage(SchedulerOptions(sample=2), nodes=5)
     ask(world, "a", "b", "c")
 
     assert [offer for _, offer in extender.offers] == [["n1", "n2"], ["n3", "n4"], ["n5", "n1"]]
@@ -132,7 +132,7 @@ def test_a_pod_with_scheduling_gates_is_not_looked_at_before_they_are_gone(stage
 
 @pytest.mark.parametrize("hints", [True, False])
 def test_a_refused_pod_sleeps_until_our_patch_wakes_it(stage: Stage, hints: bool) -> None:
-    world, extender = refused(stage, Ways(hints=hints))
+    world, extender = refused(stage, SchedulerOptions(hints=hints))
     assert not world.scheduler.schedule()
 
     world.api.wake([WakeOrder(uid=uid("web"), namespace="a", name="web", node="n1")])
@@ -147,7 +147,7 @@ def test_a_running_pod_that_changes_wakes_refused_ones_only_with_queueing_hints(
     stage: Stage,
     hints: bool,
 ) -> None:
-    world, _ = refused(stage, Ways(hints=hints))
+    world, _ = refused(stage, SchedulerOptions(hints=hints))
     world.create_pod("old")
     world.api.patch(uid("old"), node="n1")
     world.scheduler_hears()
@@ -156,7 +156,7 @@ def test_a_running_pod_that_changes_wakes_refused_ones_only_with_queueing_hints(
 
 
 def test_a_sibling_that_is_created_wakes_nobody(stage: Stage) -> None:
-    world, _ = refused(stage, Ways())
+    world, _ = refused(stage, SchedulerOptions())
     world.create_pod("other")
     world.scheduler_hears()
 
@@ -167,7 +167,7 @@ def test_a_sibling_that_is_created_wakes_nobody(stage: Stage) -> None:
 def test_its_own_condition_brings_a_second_question_with_queueing_hints(
     stage: Stage, hints: bool, questions: int
 ) -> None:
-    world, extender = stage(Ways(hints=hints))
+    world, extender = stage(SchedulerOptions(hints=hints))
     extender.lets_in = False
     ask(world, "web")
     world.scheduler_hears()
@@ -183,7 +183,7 @@ def test_bind_calls_wait_beside_each_other_and_for_their_volumes(stage: Stage) -
     ask(world, "a", "b", "c")
 
     assert world.scheduler.ready_to_bind == [uid("a"), uid("c")]
-    world.time.pass_by(5)
+    world.time.advance(5)
     assert world.scheduler.ready_to_bind == [uid("a"), uid("b"), uid("c")]
 
 
@@ -194,10 +194,10 @@ def test_a_failed_bind_is_forgotten_and_comes_back_after_longer_pauses(stage: St
         world.scheduler.send_bind(uid("web"))
         extender.calls[-1][1]("the gang did not assemble")
         assert uid("web") not in world.scheduler.assumed
-        world.time.pass_by(pause_s - 0.1)
+        world.time.advance(pause_s - 0.1)
         world.scheduler.tick()
         assert not world.scheduler.schedule()
-        world.time.pass_by(0.1)
+        world.time.advance(0.1)
         world.scheduler.tick()
         assert world.scheduler.schedule()
 
@@ -206,7 +206,7 @@ def test_it_hangs_up_when_a_bind_takes_too_long(stage: Stage) -> None:
     world, extender = stage()
     ask(world, "web")
     world.scheduler.send_bind(uid("web"))
-    world.time.pass_by(BIND_TIMEOUT_S)
+    world.time.advance(BIND_TIMEOUT_S)
     world.scheduler.tick()
 
     assert extender.hung_up == [1]

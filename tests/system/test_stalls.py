@@ -64,11 +64,11 @@ def test_gangs_outlast_an_api_server_that_stands_still(
     told: list[str] = []
     world.scheduler.told = told.append
     take_effect(world, applied)
-    world.pass_by(seconds)
+    world.advance(seconds)
     assert not told, "nobody is told that a bind failed of which nothing is known"
 
     world.api.stalled, world.api.prompt = False, True
-    world.pass_by(WHOLE_S)
+    world.advance(WHOLE_S)
 
     assert len(world.running()) == len(GANGS) * SIZE
     assert not torn(world)
@@ -79,12 +79,12 @@ def test_gangs_that_an_api_server_outlasts_start_whole_when_it_is_back(
     make_world: MakeWorld,
 ) -> None:
     world = gangs_at_the_moment_of_binding(make_world)
-    world.pass_by(60)
+    world.advance(60)
     assert not world.running()
 
     world.api.stalled, world.api.prompt = False, True
     for _ in range(120):
-        world.pass_by(1)
+        world.advance(1)
         assert not torn(world)
 
     assert len(world.running()) == len(GANGS) * SIZE
@@ -95,9 +95,9 @@ def test_members_bound_unheard_by_an_api_server_that_was_outlasted_are_joined_by
 ) -> None:
     world = gangs_at_the_moment_of_binding(make_world)
     take_effect(world, 2)
-    world.pass_by(60)
+    world.advance(60)
 
     world.api.stalled, world.api.prompt = False, True
-    world.pass_by(30)
+    world.advance(30)
 
     assert not torn(world)

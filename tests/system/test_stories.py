@@ -13,16 +13,16 @@ import pytest
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Voice
-from extender.sim.kube_scheduler import Ways
+from extender.model.snapshot import Liveness
+from extender.sim.kube_scheduler import SchedulerOptions
 
 from .world import GPU, TREE, World, amounts, key, uid, worlds
 
 MakeWorld = Callable[..., World]
 
-FULL = Ways()
+FULL = SchedulerOptions()
 #: Up to 1.31: nothing but a change of metadata wakes a refused pod, and deletions.
-DEAF = Ways(hints=False)
+DEAF = SchedulerOptions(hints=False)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_gang_that_fits_runs_at_once(make_world: MakeWorld) -> None:
     world = make_world(n1=4, n2=4)
     world.create_gang("train", 4, cpu=2)
 
-    world.pass_by(1)
+    world.advance(1)
 
     assert len(world.running("train")) == 4
 
@@ -46,13 +46,13 @@ def test_a_gang_that_fits_runs_at_once(make_world: MakeWorld) -> None:
 def test_a_gang_that_waits_for_room_runs_when_it_comes_free(make_world: MakeWorld) -> None:
     world = make_world(DEAF, n1=4)
     world.create_pod("old", cpu=4)
-    world.pass_by(1)
+    world.advance(1)
     world.create_gang("train", 2, cpu=2)
-    world.pass_by(5)
+    world.advance(5)
     assert not world.running("train")
 
     world.delete_pod("old")
-    world.pass_by(3)
+    world.advance(3)
 
     assert len(world.running("train")) == 2
 
@@ -65,7 +65,7 @@ def test_a_member_that_is_refused_while_its_ticket_is_published_is_woken(
 ) -> None:
     world = make_world(DEAF, n1=4)
     world.create_pod("old", cpu=4)
-    world.pass_by(1)
+    world.advance(1)
     world.create_gang("train", 2, cpu=2)
     world.extender_hears()
     world.make_pass()  # it has no room
@@ -75,11 +75,11 @@ def test_a_member_that_is_refused_while_its_ticket_is_published_is_woken(
     world.meanwhile = world.make_pass  # in which it gets room
     world.schedule_pod("train-0")
     world.all_hear()
-    world.pass_by(2, busy=False)
+    world.advance(2, busy=False)
 
     assert world.places("train").keys() == {"train-0", "train-1"}
     assert "train-0" in world.woken() or world.answers[-1] != ("train-0", ())
-    world.pass_by(2)
+    world.advance(2)
     assert len(world.running("train")) == 2
 
 
@@ -96,10 +96,10 @@ def test_a_member_of_whose_refusal_we_hear_after_its_ticket_was_made_is_woken(
     world.make_pass()
     world.extender_hears()
     world.scheduler.volumes.clear()
-    world.pass_by(2, busy=False)
+    world.advance(2, busy=False)
 
     assert "train-0" in world.woken()
-    world.pass_by(2)
+    world.advance(2)
     assert len(world.running("train")) == 2
 
 
@@ -116,7 +116,7 @@ def test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else(
     world.create_gang("train", 2, cpu=2, queue="q")
     world.all_hear()
 
-    world.pass_by(60)
+    world.advance(60)
 
     assert len(world.running("train")) == 2
 
@@ -126,7 +126,7 @@ def test_whoever_asks_for_a_pass_gets_one(make_world: MakeWorld) -> None:
     passes = world.system.passes
 
     world.ask_for_a_pass()
-    world.pass_by(1)
+    world.advance(1)
 
     assert world.system.passes > passes
 
@@ -135,7 +135,7 @@ def test_whoever_asks_for_a_pass_gets_one(make_world: MakeWorld) -> None:
 
 
 def test_a_stale_nomination_costs_no_gang_its_places(make_world: MakeWorld) -> None:
-    world = make_world(Ways(clears_nominations=False), n1=4, n2=4)
+    world = make_world(SchedulerOptions(clears_nominations=False), n1=4, n2=4)
     world.create_gang("train", 2, cpu=4)
     world.extender_hears()
     world.make_pass()
@@ -146,13 +146,13 @@ def test_a_stale_nomination_costs_no_gang_its_places(make_world: MakeWorld) -> N
     world.schedule_pod("train-1")
 
     assert len(world.places("train")) == 2
-    world.pass_by(3)
+    world.advance(3)
     assert len(world.running("train")) == 2
 
 
 def test_offers_of_a_few_nodes_at_a_time_cost_no_gang_its_places(make_world: MakeWorld) -> None:
     names = [f"n{number:02d}" for number in range(12)]
-    world = make_world(Ways(sample=3), **dict.fromkeys(names, 4))
+    world = make_world(SchedulerOptions(sample=3), **dict.fromkeys(names, 4))
     gangs = ("red", "green", "blue")
     for name in gangs:
         world.create_gang(name, 4, cpu=4)
@@ -166,7 +166,7 @@ def test_offers_of_a_few_nodes_at_a_time_cost_no_gang_its_places(make_world: Mak
             world.schedule_pod(f"{name}-{number}")
 
     assert all(len(world.places(name)) == 4 for name in gangs)
-    world.pass_by(5)
+    world.advance(5)
     assert all(len(world.running(name)) == 4 for name in gangs)
 
 
@@ -188,7 +188,7 @@ def test_two_ordinary_pods_on_their_way_do_not_take_the_slot_of_a_gang(
     world.schedule_pod("b")  # before the bind of the first has come
 
     world.send_binds()
-    world.pass_by(5)
+    world.advance(5)
 
     assert len(world.running("train")) == 3
     assert len(world.running()) == 4
@@ -199,7 +199,7 @@ def test_a_plan_does_not_give_away_the_room_of_an_ordinary_pod_on_its_way(
 ) -> None:
     world = make_world(n1=4)
     world.create_gang("train", 4)
-    world.time.pass_by(1)
+    world.time.advance(1)
     world.create_pod("web")
     world.scheduler_hears()
     world.schedule_pod("web")  # of the gang we have not heard yet
@@ -207,7 +207,7 @@ def test_a_plan_does_not_give_away_the_room_of_an_ordinary_pod_on_its_way(
 
     world.make_pass()
     world.send_binds()
-    world.pass_by(10)
+    world.advance(10)
 
     assert world.running() == {"web": "n1"} or len(world.running("train")) == 4
 
@@ -218,9 +218,9 @@ def test_ordinary_pods_pass_while_a_gang_waits_for_gpus_that_are_all_taken(
     world = make_world(c1=8)
     world.create_node("g1", cpu=8, gpu=2)
     world.create_gang("old", 2, gpu=1)
-    world.pass_by(2)
+    world.advance(2)
     world.create_gang("next", 2, gpu=1)
-    world.pass_by(2)
+    world.advance(2)
     assert len(world.running("old")) == 2
 
     world.create_pod("web")
@@ -266,7 +266,7 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_ceiling(
 
     world.schedule_pod("quick-0")
     world.finish_pass()
-    world.pass_by(5)
+    world.advance(5)
 
     assert len(world.running()) == 1
 
@@ -288,7 +288,7 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_parents_ceiling(
 
     world.schedule_pod("quick-0")
     world.finish_pass()
-    world.pass_by(10)
+    world.advance(10)
 
     assert len(world.running()) == 2
 
@@ -302,7 +302,7 @@ def test_ordinary_pods_of_two_queues_leave_a_third_what_it_is_guaranteed(
         world.create_pod(f"x{number}", queue="q1")
         world.create_pod(f"y{number}", queue="q2")
 
-    world.pass_by(5)
+    world.advance(5)
 
     assert len(world.running()) == 6
 
@@ -316,7 +316,7 @@ def test_gangs_of_two_queues_leave_a_third_what_it_is_guaranteed(make_world: Mak
     world.extender_hears()
     world.make_pass()
 
-    world.pass_by(5)
+    world.advance(5)
 
     assert len(world.running()) == 6
 
@@ -336,7 +336,7 @@ def test_a_gang_let_in_by_filter_leaves_another_queue_what_it_is_guaranteed(
 
     world.schedule_pod("quick-0")
     world.finish_pass()
-    world.pass_by(5)
+    world.advance(5)
 
     assert len(world.running()) == 4
 
@@ -365,11 +365,11 @@ def test_a_wall_clock_set_back_keeps_no_gang_waiting_whose_ticket_lapsed(
     world.create_gang("train", 2)
     world.extender_hears()
     world.make_pass()
-    world.pass_by(22, busy=False)  # kube-scheduler is away; the ticket lapses
+    world.advance(22, busy=False)  # kube-scheduler is away; the ticket lapses
     assert not world.places("train")
 
     world.set_wall_clock(-3600)
-    world.pass_by(30)
+    world.advance(30)
 
     assert len(world.running("train")) == 2
 
@@ -381,12 +381,12 @@ def test_a_wall_clock_set_back_keeps_no_gang_waiting_that_did_not_assemble(
     world.create_gang("train", 2)
     world.scheduler.prebind_s["train-1"] = 40.0
     world.referee.ignored = frozenset({"place"})  # another story
-    world.pass_by(38)  # the first bind was refused when its time was over
+    world.advance(38)  # the first bind was refused when its time was over
     assert not world.running("train")
     world.scheduler.prebind_s.clear()
 
     world.set_wall_clock(-3600)
-    world.pass_by(40)
+    world.advance(40)
 
     assert len(world.running("train")) == 2
 
@@ -398,7 +398,7 @@ def test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_h
     world.create_gang("train", 2)
     world.scheduler.prebind_s["train-1"] = 25.0
 
-    world.pass_by(27)
+    world.advance(27)
 
     assert len(world.running("train")) == 2
 
@@ -412,10 +412,10 @@ def test_a_bind_that_comes_after_its_place_was_given_up_takes_nobodys_room(
     world.make_pass()
     world.create_gang("slow", 1, queue="q")
     world.scheduler.prebind_s["slow-0"] = 25.0
-    world.pass_by(22)
+    world.advance(22)
     world.create_pod("quick", queue="q")
 
-    world.pass_by(10)
+    world.advance(10)
 
     assert len(world.running()) == 1
 
@@ -431,7 +431,7 @@ def test_a_gang_that_is_deleted_while_its_ticket_is_made_gets_no_room(
     world.extender_hears()
 
     world.finish_pass()
-    world.pass_by(6, busy=False)
+    world.advance(6, busy=False)
 
     assert not world.places("train")
 
@@ -445,12 +445,12 @@ def test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size(
 ) -> None:
     # Where kube-scheduler leaves the nomination of a refused pod alone, it keeps the room free
     # for it from all others of its priority, until whoever nominated it takes that back.
-    world = make_world(Ways(clears_nominations=clears), n1=4, n2=4)
+    world = make_world(SchedulerOptions(clears_nominations=clears), n1=4, n2=4)
     _a_gang_that_fits_nowhere(world)
-    world.pass_by(40)
+    world.advance(40)
 
     world.create_gang("good", 2, cpu=4)
-    world.pass_by(60)
+    world.advance(60)
 
     assert len(world.running("good")) == 2
 
@@ -458,11 +458,11 @@ def test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size(
 def test_what_was_wrong_with_a_gang_is_forgotten_with_it(make_world: MakeWorld) -> None:
     world = make_world(n1=4, n2=4)
     _a_gang_that_fits_nowhere(world)
-    world.pass_by(40)
+    world.advance(40)
     world.delete_gang("bad")
 
     world.create_gang("good", 2, cpu=4)
-    world.pass_by(10)
+    world.advance(10)
 
     assert len(world.running("good")) == 2
 
@@ -483,7 +483,7 @@ def test_a_taint_is_seen_before_the_bindings_go_out(make_world: MakeWorld) -> No
     world.taint(node)
     world.extender_hears()
 
-    world.pass_by(10)
+    world.advance(10)
 
     assert node not in world.running("train").values()
 
@@ -494,7 +494,7 @@ def test_a_node_that_shrank_is_seen_before_the_bindings_go_out(make_world: MakeW
     world.shrink(node, cpu=1)
     world.extender_hears()
 
-    world.pass_by(10)
+    world.advance(10)
 
     assert node not in world.running("train").values()
 
@@ -503,7 +503,7 @@ def _held_on(world: World) -> str:
     """Let the first of two members be held, the second be busy for a while; give its node."""
     world.create_gang("train", 2, cpu=2)
     world.scheduler.prebind_s["train-1"] = 5.0
-    world.pass_by(1)
+    world.advance(1)
     (node,) = world.scheduler.calls.values()
     assert not world.running("train")
     return node
@@ -527,26 +527,26 @@ def test_a_pass_counts_pods_that_only_filter_has_seen(make_world: MakeWorld) -> 
     world.create_pod("c", queue="q", cpu=2)
     world.scheduler_hears()
     world.schedule_pod("c")
-    world.pass_by(5)
+    world.advance(5)
 
     assert len(world.running()) == 2
 
 
 @pytest.mark.parametrize("ways", [FULL, DEAF])
 def test_an_ordinary_pod_that_fits_nowhere_keeps_no_other_from_its_slot(
-    make_world: MakeWorld, ways: Ways
+    make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=2)
     world.create_pod("bad")
     world.scheduler.volumes["bad"] = frozenset()
-    world.time.pass_by(1)
+    world.time.advance(1)
     world.create_pod("a")
     world.create_pod("b")
     world.extender_hears()
     world.make_pass()  # which plans for those who come first
     world.scheduler_hears()
 
-    world.pass_by(60)
+    world.advance(60)
 
     assert world.running() == {"a": "n1", "b": "n1"}
 
@@ -561,7 +561,7 @@ def test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look
     world.make_pass()  # two of them fit, and nothing is left
     world.scheduler_hears()
 
-    world.pass_by(2)
+    world.advance(2)
 
     assert len(world.running()) == 2
 
@@ -573,7 +573,7 @@ def test_the_room_of_a_gang_whose_group_is_deleted_is_given_back(make_world: Mak
     world.schedule_pod("train-0")  # takes places for all
     world.delete_group("train")
 
-    world.pass_by(35)
+    world.advance(35)
 
     assert not world.places("train")
 
@@ -591,8 +591,8 @@ def test_a_member_that_passed_and_was_found_no_node_after_all_is_woken(
     world.extender_hears()
     world.scheduler.volumes.clear()
 
-    world.pass_by(3, busy=False)
-    world.pass_by(2)
+    world.advance(3, busy=False)
+    world.advance(2)
 
     assert len(world.running("train")) == 2
 
@@ -612,7 +612,7 @@ def test_room_of_a_binding_without_an_answer_is_given_to_nobody(make_world: Make
 
     assert not world.api.bindings
     world.api.prompt = True
-    world.pass_by(5)
+    world.advance(5)
     assert world.running() == {"a": "n1"}
 
 
@@ -625,14 +625,14 @@ def test_a_bind_after_its_promise_lapsed_counts_in_its_queue_at_once(
     world.make_pass()
     world.create_pod("slow", queue="q")
     world.scheduler.prebind_s["slow"] = 25.0
-    world.pass_by(24)
-    world.time.pass_by(2)
+    world.advance(24)
+    world.time.advance(2)
     world.send_binds()
     world.create_pod("quick", queue="q", cpu=2)
     world.scheduler_hears()
 
     world.schedule_pod("quick")
-    world.pass_by(5)
+    world.advance(5)
 
     assert world.running() == {"slow": "n1"}
 
@@ -650,16 +650,16 @@ def test_an_exempt_pod_takes_room_that_is_kept_for_a_gang_that_has_waited_long(
 ) -> None:
     world = make_world(n1=4, n2=4)
     world.create_pod("old", cpu=2)
-    world.pass_by(1)
+    world.advance(1)
     world.create_gang("train", 2, cpu=4)
-    world.pass_by(900)  # long enough for room to be kept for it
+    world.advance(900)  # long enough for room to be kept for it
     world.create_pod("web", cpu=2)
-    world.pass_by(5)
+    world.advance(5)
     assert not world.running("train")
     assert not world.running("web")
 
     world.create_pod("agent", cpu=2, **exempt)
-    world.pass_by(5)
+    world.advance(5)
 
     assert world.running("agent")
 
@@ -677,101 +677,101 @@ def start_scheduler(world: World) -> None:
     world.restart_scheduler()
 
 
-@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+@pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
 def test_a_dead_scheduler_is_noticed_within_a_minute_while_gangs_wait(
-    make_world: MakeWorld, ways: Ways
+    make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=4)
     world.create_pod("old", cpu=4)
-    world.pass_by(1)
+    world.advance(1)
     world.create_gang("train", 2, cpu=2)
-    world.pass_by(30)
-    assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+    world.advance(30)
+    assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
 
     kill_scheduler(world)
-    world.pass_by(60)
+    world.advance(60)
 
-    assert world.system.voice is Voice.SILENT
+    assert world.system.voice is Liveness.SILENT
     assert world.system.overdue > 0
 
 
-@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+@pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
 def test_gangs_start_within_seconds_when_a_dead_scheduler_is_back(
-    make_world: MakeWorld, ways: Ways
+    make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=4, n2=4)
     world.create_pod("old", cpu=4)
-    world.pass_by(1)
+    world.advance(1)
     world.create_gang("train", 4, cpu=2)
-    world.pass_by(10)
+    world.advance(10)
     kill_scheduler(world)
-    world.pass_by(120)
+    world.advance(120)
     world.delete_pod("old")
-    world.pass_by(120)
+    world.advance(120)
     assert not world.places("train"), "nobody comes for it"
     assert world.system.reason(key("train")) is Reason.SCHEDULER_SILENT
 
     start_scheduler(world)
-    world.pass_by(5)
+    world.advance(5)
 
     assert len(world.running("train")) == 4
-    assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+    assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
 
 
-@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+@pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
 def test_a_full_and_quiet_cluster_is_not_taken_for_a_dead_scheduler(
-    make_world: MakeWorld, ways: Ways
+    make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=4)
     world.create_pod("old", cpu=4)
-    world.pass_by(1)
+    world.advance(1)
     world.create_gang("train", 2, cpu=2)
     world.create_gang("large", 4, cpu=4)
     for _ in range(60):
-        world.pass_by(10)
-        assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+        world.advance(10)
+        assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
 
 
 def test_an_idle_cluster_is_not_taken_for_a_dead_scheduler(make_world: MakeWorld) -> None:
     world = make_world(n1=4)
     world.create_gang("train", 2, cpu=2)
-    world.pass_by(5)
+    world.advance(5)
     woken = len(world.api.wakes)
-    world.pass_by(600)
+    world.advance(600)
 
-    assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+    assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
     assert len(world.api.wakes) == woken, "nobody waits, so nobody is called"
 
 
-@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+@pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
 def test_a_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_heard_when_it_is_called(
-    make_world: MakeWorld, ways: Ways
+    make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=4)
     world.create_pod("old", cpu=4)
-    world.pass_by(1)
+    world.advance(1)
     world.create_gang("train", 2, cpu=2)
     for _ in range(200):
-        world.pass_by(1)
-        assert (world.system.voice, world.system.overdue) == (Voice.HEARD, 0)
+        world.advance(1)
+        assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
 
     assert world.api.wakes
 
 
-@pytest.mark.parametrize("ways", [FULL, DEAF, Ways(clears_nominations=False)], ids=str)
+@pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
 def test_gangs_that_waited_start_at_once_after_a_restart_of_ours(
-    make_world: MakeWorld, ways: Ways
+    make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=4)
     world.create_pod("old", cpu=4)
-    world.pass_by(1)
+    world.advance(1)
     world.create_gang("train", 2, cpu=2)
-    world.pass_by(10)
+    world.advance(10)
     world.system.forget_scheduler()
-    world.pass_by(1)
+    world.advance(1)
     world.delete_pod("old")
 
-    world.pass_by(3)
+    world.advance(3)
 
     assert len(world.running("train")) == 2
 
@@ -784,7 +784,7 @@ def test_a_gang_of_a_scheduler_that_does_not_exist_takes_no_room_from_others(
     kill_scheduler(world)
     world.create_gang("stray", 2, cpu=2)
     for _ in range(120):
-        world.pass_by(1)
+        world.advance(1)
         assert not world.places("stray")
 
     assert world.system.reason(key("stray")) is Reason.SCHEDULER_SILENT
@@ -808,7 +808,7 @@ def test_what_a_predecessor_left_in_part_is_completed_before_whoever_waits(
     world.extender_hears()
     world.make_pass()  # nobody is answered before the first plan
 
-    world.pass_by(3)
+    world.advance(3)
 
     assert len(world.running("torn")) == 3
     assert not world.running("older")
@@ -830,7 +830,7 @@ def test_nobody_who_asks_first_of_a_successor_takes_what_such_a_gang_lacks(
 
     world.schedule_pod("other-0")
     assert not world.places("other")
-    world.pass_by(3)
+    world.advance(3)
 
     assert len(world.running("torn")) == 3
     assert not world.running("other")
@@ -855,6 +855,6 @@ def test_a_member_that_only_kube_scheduler_takes_to_be_there_makes_no_gang_whole
         assert world.answers[-1] == ("g-0", ())
     world.schedule_pod("g-1")
     world.send_binds()
-    world.pass_by(60)
+    world.advance(60)
 
     assert not world.running("g")

@@ -22,8 +22,8 @@ from extender.planner import policy_parser
 from extender.planner.policy import Policy
 from extender.ports import BindOrder
 from extender.sim.api_server import ApiServer, Binding
-from extender.sim.clock import VirtualTime
-from extender.sim.kube_scheduler import KubeScheduler, Ways
+from extender.sim.clock import VirtualClock
+from extender.sim.kube_scheduler import KubeScheduler, SchedulerOptions
 
 from .referee import Referee
 from .system import SCHEDULER, System
@@ -79,11 +79,11 @@ class World:
 
     def __init__(
         self,
-        ways: Ways | None = None,
+        ways: SchedulerOptions | None = None,
         policy: Policy = policy_parser.DEFAULT,
         kind: type[System] = System,
     ) -> None:
-        self.time = VirtualTime()
+        self.time = VirtualClock()
         self.api = ApiServer(self.time)
         self.system = kind(self.time, self.api, policy)
         self.scheduler = KubeScheduler(self.time, self.api, self, ways)
@@ -239,7 +239,7 @@ class World:
             change = self.api.to_extender.popleft().change
             self.referee.heard(change)
             self.system.hear(change)
-            self.time.pass_by()
+            self.time.advance()
             count = None if count is None else count - 1
         self.referee.check()
 
@@ -340,7 +340,7 @@ class World:
 
     # ── time ──────────────────────────────────────────────────────────────────────────────
 
-    def pass_by(self, seconds: float, *, busy: bool = True) -> None:
+    def advance(self, seconds: float, *, busy: bool = True) -> None:
         """Let time pass; while *busy*, everything that can happen by itself does.
 
         Otherwise kube-scheduler stands still, and watches and calls take as long as they may.
@@ -355,7 +355,7 @@ class World:
         """Let everything go on for so long, or until nobody waits and nothing is promised."""
         until = self.time.monotonic() + seconds
         while self.time.monotonic() < until and not self.is_at_rest:
-            self.pass_by(5.0)
+            self.advance(5.0)
 
     @property
     def is_at_rest(self) -> bool:
@@ -363,7 +363,7 @@ class World:
         return not (waits or self.system.promises() or self.api.under_way)
 
     def _slice(self, seconds: float, busy: bool) -> None:
-        self.time.pass_by(seconds)
+        self.time.advance(seconds)
         self._no_longer_than_it_may()
         self.scheduler.tick()
         self.system.tick()
@@ -442,7 +442,7 @@ def worlds() -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def make(
-        ways: Ways | None = None, policy: Policy = policy_parser.DEFAULT, **nodes: int
+        ways: SchedulerOptions | None = None, policy: Policy = policy_parser.DEFAULT, **nodes: int
     ) -> World:
         """Give a world with nodes of so many cpus, in which the first pass was made."""
         made.append(World(ways, policy))
@@ -450,7 +450,7 @@ def worlds() -> Iterator[Callable[..., World]]:
             made[-1].create_node(name, cpu)
         made[-1].all_hear()
         made[-1].make_pass()
-        made[-1].pass_by(1)
+        made[-1].advance(1)
         return made[-1]
 
     try:

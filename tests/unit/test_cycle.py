@@ -84,7 +84,7 @@ def test_a_pass_is_due_as_soon_as_a_gang_may_be_tried_again() -> None:
     world.turn()
     assert not world.cycle.is_due()
 
-    world.clock.pass_by(3)
+    world.clock.advance(3)
     assert world.cycle.is_due()
     world.turn()
     assert not world.cycle.is_due()
@@ -107,7 +107,7 @@ def test_a_ticket_is_not_issued_into_room_that_was_taken_while_it_was_planned() 
 
     def plan_while_another_gang_arrives(snapshot: Snapshot) -> Plan:
         plan = make_plan(snapshot)
-        world.ledger.renew(plan)
+        world.ledger.use_plan(plan)
         made = PodGroup(namespace="a", name="quick", min_member=4)
         assert world.arrivals.admit(pod("q0"), made, "default", ["n1"])
         return plan
@@ -123,7 +123,7 @@ def test_a_gang_that_arrived_while_it_was_planned_keeps_the_places_it_took() -> 
 
     def plan_while_it_arrives(snapshot: Snapshot) -> Plan:
         plan = make_plan(snapshot)
-        world.ledger.renew(plan)
+        world.ledger.use_plan(plan)
         assert world.ask("p0").nodes
         return plan
 
@@ -182,9 +182,9 @@ def test_a_pass_in_which_the_process_was_frozen_is_followed_by_the_next_at_once(
         if planned.is_set():
             again.set()
         else:
-            world.clock.pass_by(30.0)
+            world.clock.advance(30.0)
             planned.set()
-            world.cycle.poke()
+            world.cycle.request_cycle()
         return make_plan(snapshot)
 
     world.make_plan = plan_across_half_a_minute
@@ -241,7 +241,7 @@ def test_asking_for_a_pass_brings_one_though_nothing_changed() -> None:
     world.turn()
     assert not world.cycle.is_due()
 
-    world.cycle.poke()
+    world.cycle.request_cycle()
 
     assert world.cycle.is_due()
     world.turn()

@@ -10,21 +10,21 @@ from click.testing import CliRunner
 from extender.cache.changes import Upsert
 from extender.cache.cluster import Cluster
 from extender.cli.main import main
-from extender.cli.output import tell
-from extender.cli.schema import is_said
+from extender.cli.output import print_error
+from extender.cli.schema import is_valid
 from extender.clock import SystemClock
-from extender.errors import BadConfiguration, BadQuantity, MalformedCall, Unreachable
+from extender.errors import InvalidConfiguration, InvalidHookCall, InvalidQuantity, NoResponse
 from extender.hooks import wire
 from extender.kube.decode import pods, resources
 from extender.kube.decode.decoder import WatchLine
 from extender.kube.encode import dump
-from extender.kube.list_watch import Progress, Signal
+from extender.kube.list_watch import ListWatch, Signal
 from extender.model.gang import VOLCANO
 from extender.model.resources import parse_quantity
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.settings import Settings
-from extender.web.api import pieces
+from extender.web.api import json_chunks
 from tests.nightly.fuzz.edge import CORPUS, must_be_text
 from tests.nightly.fuzz.edges.hook_port import HookStreams
 from tests.nightly.fuzz.edges.page_port import PageStreams
@@ -41,19 +41,19 @@ def kept(name: str) -> bytes:
 def test_true_is_no_amount_not_even_after_one() -> None:
     assert parse_quantity(1.0) == 1
 
-    with pytest.raises(BadQuantity):
+    with pytest.raises(InvalidQuantity):
         parse_quantity(True)
 
 
 def test_an_amount_of_any_length_is_refused_in_a_short_sentence() -> None:
-    with pytest.raises(BadQuantity) as caught:
+    with pytest.raises(InvalidQuantity) as caught:
         parse_quantity("x" * 100_000)
 
     assert len(str(caught.value)) < 200
 
 
 def test_an_amount_that_is_nearly_one_is_quoted_whole() -> None:
-    assert str(BadQuantity("1.5 Gi")).startswith("'1.5 Gi' is not a quantity")
+    assert str(InvalidQuantity("1.5 Gi")).startswith("'1.5 Gi' is not a quantity")
 
 
 @pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
@@ -69,7 +69,7 @@ def test_a_queue_without_a_name_does_not_stop_the_planner(verb: str) -> None:
 
 
 def test_an_event_that_is_not_utf8_breaks_the_stream_and_nothing_else() -> None:
-    progress = Progress(PODS)
+    progress = ListWatch(PODS)
 
     for name in ("line-that-is-not-utf8", "type-that-is-not-utf8"):
         assert progress.line(kept(f"watch/{name}.events").strip()) is Signal.BROKEN
@@ -77,12 +77,12 @@ def test_an_event_that_is_not_utf8_breaks_the_stream_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", ["page-that-is-html", "page-that-breaks-off"])
 def test_a_page_that_is_no_list_is_asked_for_again(name: str) -> None:
-    with pytest.raises(Unreachable, match="no list of objects"):
-        list(Progress(PODS).page(kept(f"watch/{name}.events")))
+    with pytest.raises(NoResponse, match="no list of objects"):
+        list(ListWatch(PODS).page(kept(f"watch/{name}.events")))
 
 
 def test_one_object_that_is_not_utf8_does_not_cost_the_page() -> None:
-    progress = Progress(PODS)
+    progress = ListWatch(PODS)
 
     assert list(progress.page(kept("watch/page-that-is-not-utf8.events"))) == []
     assert progress.is_listed
@@ -134,12 +134,12 @@ def test_nothing_is_counted_from_the_first_or_last_year(moment: str) -> None:
 
 @pytest.mark.parametrize("name", ["nested-too-deeply", "resource-that-is-not-utf8"])
 def test_a_call_that_cannot_be_read_is_malformed(name: str) -> None:
-    with pytest.raises(MalformedCall):
+    with pytest.raises(InvalidHookCall):
         pods.pod(wire.read_filter(kept(f"hooks/{name}.call")).pod)
 
 
 def test_a_body_that_is_nested_too_deeply_is_malformed() -> None:
-    with pytest.raises(MalformedCall, match="recursion"):
+    with pytest.raises(InvalidHookCall, match="recursion"):
         wire.read_preempt(kept("hooks/body-nested-too-deeply.call"))
 
 
@@ -173,7 +173,7 @@ def test_garbage_behind_a_last_question_does_not_answer_it(name: str) -> None:
 
 def test_what_the_api_says_steers_no_terminal_and_means_the_same() -> None:
     name = "a\x7f\x9b31m\u202eb\u2028研究"
-    told = b"".join(pieces({"gangs": [{"name": name}], "more": name})).decode()
+    told = b"".join(json_chunks({"gangs": [{"name": name}], "more": name})).decode()
 
     must_be_text(told, "it")
     assert "研究" in told
@@ -195,7 +195,7 @@ def test_what_the_api_says_steers_no_terminal_and_means_the_same() -> None:
     ],
 )
 def test_a_policy_with_a_number_of_any_length_is_refused_by_its_place(text: str) -> None:
-    with pytest.raises(BadConfiguration) as caught:
+    with pytest.raises(InvalidConfiguration) as caught:
         policy_parser.parse(text % ("0x" + "f" * 5000))
 
     assert "cannot be understood" not in str(caught.value)
@@ -231,18 +231,18 @@ def test_a_path_that_is_too_long_is_one_sentence() -> None:
 def test_what_no_extender_says_is_not_printed(name: str, kind: str) -> None:
     sent = json.loads((CORPUS / "terminal" / f"{name}.json").read_text())
 
-    assert not is_said(kind, sent["told"])
+    assert not is_valid(kind, sent["told"])
 
 
 def test_what_an_extender_says_is_printed() -> None:
     told = _documents()
 
-    assert is_said("Picture", told["plan"])
-    assert is_said("Explanation", told["explain"])
+    assert is_valid("Picture", told["plan"])
+    assert is_valid("Explanation", told["explain"])
 
 
 def test_a_complaint_keeps_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(f"cannot be read: {'x' * 9000}; write another")
+    print_error(f"cannot be read: {'x' * 9000}; write another")
     told = capsys.readouterr().err
 
     assert len(told) < 1100

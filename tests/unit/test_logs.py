@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from extender.logs import Seldom
-from extender.sim.clock import VirtualTime
+from extender.logs import RateLimitedLog
+from extender.sim.clock import VirtualClock
 
 log = logging.getLogger(__name__)
 
@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 def test_of_many_lines_of_a_kind_one_is_said_and_the_others_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = VirtualTime()
-    seldom = Seldom(log, 60.0, clock.monotonic)
+    clock = VirtualClock()
+    seldom = RateLimitedLog(log, 60.0, clock.monotonic)
     for number in range(5):
         seldom.event(logging.WARNING, "event not written", 500, why=f"no {number}")
-    clock.pass_by(61)
+    clock.advance(61)
     seldom.event(logging.WARNING, "event not written", 500, why="no more")
 
     assert [record.facts for record in caplog.records] == [  # type: ignore[attr-defined]
@@ -31,7 +31,7 @@ def test_of_many_lines_of_a_kind_one_is_said_and_the_others_are_counted(
 def test_another_sentence_or_another_status_is_another_kind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    seldom = Seldom(log, 60.0, VirtualTime().monotonic)
+    seldom = RateLimitedLog(log, 60.0, VirtualClock().monotonic)
     seldom.event(logging.WARNING, "event not written", 500)
     seldom.event(logging.WARNING, "event not written", 403)
     seldom.event(logging.WARNING, "status not written", 403)

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 
 from extender import __version__
 from extender.evictions.runner import ACTIONS, OUTCOMES
-from extender.metrics import Metrics, expect
+from extender.metrics import Metrics, init_labels
 
 
 def scraped(metrics: Metrics) -> str:
@@ -25,7 +25,7 @@ def test_no_series_tells_the_time_of_its_birth() -> None:
 
 def test_an_outcome_that_is_expected_is_there_as_zero() -> None:
     metrics = Metrics()
-    expect(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
+    init_labels(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
 
     assert 'gang_extender_evictions_total{action="reclaim",outcome="blocked"} 0.0' in scraped(
         metrics

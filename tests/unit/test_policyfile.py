@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.planner import policy_parser
 from extender.policy_file import PolicyFile
 from tests.unit.text.bombs import BOMBS
@@ -162,5 +162,5 @@ def test_a_bad_or_missing_file_at_the_start_is_refused(file: Path, tmp_path: Pat
     (tmp_path / "empty.yaml").touch()
 
     for path in (file, tmp_path / "none.yaml", tmp_path / "empty.yaml"):
-        with pytest.raises(BadConfiguration, match=path.name):
+        with pytest.raises(InvalidConfiguration, match=path.name):
             PolicyFile(str(path))

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from extender import __version__, logs, server
-from extender.permit.timeouts import Limits
+from extender.permit.timeouts import Timeouts
 from extender.settings import Settings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -35,7 +35,7 @@ def test_version_and_settings_in_force_are_the_first_thing_in_the_log(
     handlers, level = root.handlers[:], root.level
     try:
         logs.set_up("info")
-        server.say_who_starts(Settings(hold_s=3.5, scheduler_name=("gang-scheduler", "other")))
+        server.log_start(Settings(hold_s=3.5, scheduler_name=("gang-scheduler", "other")))
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
@@ -49,7 +49,7 @@ def test_version_and_settings_in_force_are_the_first_thing_in_the_log(
 
 def test_bindings_that_were_sent_are_waited_for_as_long_as_kube_scheduler_waits() -> None:
     for settings in (Settings(), Settings(hold_s=62.5, bind_timeout_s=120.5)):
-        longest_s = Limits.of(settings).answer_s
+        longest_s = Timeouts.of(settings).answer_s
 
         assert server.stops_within_s(settings) > longest_s
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.settings import (
     Settings,
     address,
@@ -45,18 +45,18 @@ def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> No
     ],
 )
 def test_a_bad_address_is_refused_with_the_flag_and_an_example(text: str) -> None:
-    with pytest.raises(BadConfiguration, match=r"--listen .* is not HOST:PORT; write it like"):
+    with pytest.raises(InvalidConfiguration, match=r"--listen .* is not HOST:PORT; write it like"):
         Settings(listen=text)
 
 
 @pytest.mark.parametrize("ops_listen", ["127.0.0.1:8888", "0.0.0.0:8888"])
 def test_one_port_for_hooks_and_pages_is_refused(ops_listen: str) -> None:
-    with pytest.raises(BadConfiguration, match="both say port 8888; give each its own"):
+    with pytest.raises(InvalidConfiguration, match="both say port 8888; give each its own"):
         Settings(listen="127.0.0.1:8888", ops_listen=ops_listen)
 
 
 def test_a_bind_timeout_that_leaves_no_time_to_bind_is_refused() -> None:
-    with pytest.raises(BadConfiguration, match="make it at least 45"):
+    with pytest.raises(InvalidConfiguration, match="make it at least 45"):
         Settings(hold_s=30, bind_timeout_s=30)
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_span_of_time_is_refused_with_flag_value_and_mend(
 ) -> None:
     said = rf"^{flag(name)} {value:g} is not a number of seconds; it must be "
 
-    with pytest.raises(BadConfiguration, match=said):
+    with pytest.raises(InvalidConfiguration, match=said):
         Settings(**{name: value})
 
 
@@ -81,19 +81,23 @@ def test_no_time_at_all_is_for_what_can_be_turned_off_alone(name: str) -> None:
     if name in OFF:
         assert getattr(Settings(**{name: 0.0}), name) == 0
         return
-    with pytest.raises(BadConfiguration, match=rf"^{flag(name)} 0 .* it must be more than 0$"):
+    with pytest.raises(InvalidConfiguration, match=rf"^{flag(name)} 0 .* it must be more than 0$"):
         Settings(**{name: 0.0})
 
 
 @pytest.mark.parametrize("number", [0, -5])
 def test_a_barrier_without_places_is_refused(number: int) -> None:
-    with pytest.raises(BadConfiguration, match=rf"^--max-holds {number} would refuse every bind"):
+    with pytest.raises(
+        InvalidConfiguration, match=rf"^--max-holds {number} would refuse every bind"
+    ):
         Settings(max_holds=number)
 
 
 @pytest.mark.parametrize("level", ["foo", "", "warn", "20"])
 def test_an_unknown_level_of_the_log_is_refused_with_the_words_there_are(level: str) -> None:
-    with pytest.raises(BadConfiguration, match=f"'{level}' is not one of debug, info, warning, er"):
+    with pytest.raises(
+        InvalidConfiguration, match=f"'{level}' is not one of debug, info, warning, er"
+    ):
         Settings(log_level=level)
 
 
@@ -103,27 +107,27 @@ def test_the_level_of_the_log_may_be_shouted() -> None:
 
 @pytest.mark.parametrize("name", ["", "a,b", "a b", "-a", "volcano "])
 def test_what_cannot_be_the_name_of_a_scheduler_is_refused(name: str) -> None:
-    with pytest.raises(BadConfiguration, match="is not the name of a scheduler; write it like"):
+    with pytest.raises(InvalidConfiguration, match="is not the name of a scheduler; write it like"):
         Settings(scheduler_name=("gang-scheduler", name))
 
 
 def test_an_extender_of_no_scheduler_is_refused() -> None:
-    with pytest.raises(BadConfiguration, match="so no pod would be ours; name one"):
+    with pytest.raises(InvalidConfiguration, match="so no pod would be ours; name one"):
         Settings(scheduler_name=())
 
 
 def test_a_default_queue_without_a_name_is_refused() -> None:
-    with pytest.raises(BadConfiguration, match="--default-queue is empty; name a queue"):
+    with pytest.raises(InvalidConfiguration, match="--default-queue is empty; name a queue"):
         Settings(default_queue=" ")
 
 
 def test_an_unknown_preference_is_refused_with_the_words_there_are() -> None:
-    with pytest.raises(BadConfiguration, match="'packed' is not one of nothing, pack, spread"):
+    with pytest.raises(InvalidConfiguration, match="'packed' is not one of nothing, pack, spread"):
         Settings(prefer="packed")
 
 
 def test_unlisted_namespaces_are_allowed_or_denied_and_nothing_else() -> None:
-    with pytest.raises(BadConfiguration, match="'refuse' is neither allow nor deny"):
+    with pytest.raises(InvalidConfiguration, match="'refuse' is neither allow nor deny"):
         Settings(unlisted_namespaces="refuse")
 
 
@@ -132,7 +136,7 @@ def test_unlisted_namespaces_are_allowed_or_denied_and_nothing_else() -> None:
 )
 def test_plain_http_is_refused_where_others_could_reach_it(listen: str) -> None:
     with pytest.raises(
-        BadConfiguration,
+        InvalidConfiguration,
         match=r"is open to others, .* give --tls-cert-file, .* or listen on 127\.0\.0\.1$",
     ):
         Settings(listen=listen)
@@ -148,7 +152,7 @@ def test_plain_http_is_good_enough_on_loopback(listen: str) -> None:
 @pytest.mark.parametrize("listen", ["0.0.0.0:8889", "[::]:8889", "10.0.0.7:8889"])
 def test_tokens_of_readers_are_never_asked_for_in_the_clear(listen: str) -> None:
     with pytest.raises(
-        BadConfiguration,
+        InvalidConfiguration,
         match=r"tokens sent in the clear, .* give --ops-tls-cert-file .* listen on 127\.0\.0\.1$",
     ):
         Settings(ops_auth="tokenreview", ops_listen=listen)
@@ -169,7 +173,7 @@ def test_tokens_of_readers_are_never_asked_for_in_the_clear(listen: str) -> None
     ],
 )
 def test_half_a_lock_on_the_operations_port_is_refused(options: dict[str, Any], why: str) -> None:
-    with pytest.raises(BadConfiguration, match=why):
+    with pytest.raises(InvalidConfiguration, match=why):
         Settings(**options)
 
 
@@ -177,25 +181,26 @@ def test_half_a_lock_on_the_operations_port_is_refused(options: dict[str, Any], 
 def test_tls_in_part_is_refused_with_what_is_missing(left_out: str) -> None:
     given = {name: value for name, value in TLS.items() if name != left_out}
 
-    with pytest.raises(BadConfiguration, match=f" needs {flag(left_out)} beside it$"):
+    with pytest.raises(InvalidConfiguration, match=f" needs {flag(left_out)} beside it$"):
         Settings(**given)
 
 
 def test_a_key_alone_for_the_operations_port_is_refused() -> None:
     with pytest.raises(
-        BadConfiguration, match=r"^--ops-tls-private-key-file needs --ops-tls-cert-file beside it$"
+        InvalidConfiguration,
+        match=r"^--ops-tls-private-key-file needs --ops-tls-cert-file beside it$",
     ):
         Settings(ops_tls_private_key_file="k")
 
 
 @pytest.mark.parametrize("names", [(), ("",), ("system:kube-scheduler", "")])
 def test_callers_without_a_name_are_not_allowed(names: tuple[str, ...]) -> None:
-    with pytest.raises(BadConfiguration, match="--client-name is empty; name who may call"):
+    with pytest.raises(InvalidConfiguration, match="--client-name is empty; name who may call"):
         Settings(client_name=names)
 
 
 def test_a_misspelt_variable_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(BadConfiguration, match="did you mean GANG_EXTENDER_LISTEN"):
+    with pytest.raises(InvalidConfiguration, match="did you mean GANG_EXTENDER_LISTEN"):
         check_environment({"GANG_EXTENDER_LISTN": "x"})
 
 
@@ -204,12 +209,12 @@ def test_variables_of_others_and_our_own_are_accepted() -> None:
 
 
 def test_an_unknown_lease_is_refused_with_the_words_there_are() -> None:
-    with pytest.raises(BadConfiguration, match="'mine' is not one of none, own, scheduler"):
+    with pytest.raises(InvalidConfiguration, match="'mine' is not one of none, own, scheduler"):
         Settings(lease="mine")
 
 
 def test_the_lease_of_a_scheduler_must_be_named() -> None:
-    with pytest.raises(BadConfiguration, match="needs --lease-name, the resourceName"):
+    with pytest.raises(InvalidConfiguration, match="needs --lease-name, the resourceName"):
         Settings(lease="scheduler")
 
 
@@ -218,7 +223,7 @@ def test_the_lease_of_a_scheduler_must_be_named() -> None:
 )
 def test_times_of_a_lease_that_leave_no_margin_are_refused(spans: tuple[int, int, int]) -> None:
     retry, renew, duration = spans
-    with pytest.raises(BadConfiguration, match="must grow in this order"):
+    with pytest.raises(InvalidConfiguration, match="must grow in this order"):
         Settings(lease_retry_s=retry, lease_renew_s=renew, lease_duration_s=duration)
 
 
@@ -230,5 +235,5 @@ def test_labels_of_nodes_are_keys_with_values_several_with_commas_as_volcano_has
 
 @pytest.mark.parametrize("text", ["", "pool", "pool:", ":batch", "pool:a,"])
 def test_a_label_of_nodes_without_key_or_value_is_refused(text: str) -> None:
-    with pytest.raises(BadConfiguration, match="is not key:value; write it like example"):
+    with pytest.raises(InvalidConfiguration, match="is not key:value; write it like example"):
         Settings(node_selector=(text,))

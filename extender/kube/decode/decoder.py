@@ -15,9 +15,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from extender.cache.changes import Delete, Item, Kind, SeenPod, Upsert, key_of
-from extender.errors import BadInput
-from extender.kube.decode.limits import brief, shallow
-from extender.logs import Seldom
+from extender.errors import InvalidInput
+from extender.kube.decode.limits import cut_nesting, shorten
+from extender.logs import RateLimitedLog
 
 log = logging.getLogger(__name__)
 Raw = TypeVar("Raw")
@@ -41,7 +41,7 @@ class WatchLine(NamedTuple):
     code: int = 0
 
 
-class OddMeta(msgspec.Struct, rename="camel", gc=False):
+class MinimalMeta(msgspec.Struct, rename="camel", gc=False):
     """The little one must know of an object to complain about it."""
 
     name: str = ""
@@ -53,7 +53,7 @@ class OddMeta(msgspec.Struct, rename="camel", gc=False):
 
 class _OddObject(msgspec.Struct, gc=False):
     # Nothing else: what is beside it may be whatever its owner writes.
-    metadata: OddMeta
+    metadata: MinimalMeta
 
 
 class _Status(msgspec.Struct, gc=False):
@@ -70,7 +70,7 @@ _odd_object = msgspec.json.Decoder(_OddObject)
 _status = msgspec.json.Decoder(_Status)
 
 
-class Codec(Generic[Raw]):
+class ObjectDecoder(Generic[Raw]):
     """Reads objects of one kind and dialect.
 
     *read* turns the decoded fields into the model's object; *stand_in* makes one of an object
@@ -84,7 +84,7 @@ class Codec(Generic[Raw]):
         raw: type[Raw],
         read: Callable[[Raw], Item],
         *,
-        stand_in: Callable[[OddMeta, str], Item | None] = lambda meta, why: None,
+        stand_in: Callable[[MinimalMeta, str], Item | None] = lambda meta, why: None,
         dialect: str = "",
         thin: Callable[[bytes | msgspec.Raw], bytes | msgspec.Raw] = lambda data: data,
     ) -> None:
@@ -94,7 +94,7 @@ class Codec(Generic[Raw]):
         self._read = read
         self._stand_in = stand_in
         #: Whoever may write objects may write many, and each as often as he likes.
-        self._seldom = Seldom(log)
+        self._seldom = RateLimitedLog(log)
         self._object = msgspec.json.Decoder(raw)
         generic: Any = _Event  # mypy does not subscript a class by a variable; msgspec does
         self._event: msgspec.json.Decoder[_Event[Any]] = msgspec.json.Decoder(generic[raw])
@@ -110,9 +110,9 @@ class Codec(Generic[Raw]):
         except Exception as error:
             complaint = error
         meta = None if isinstance(complaint, RecursionError) else _odd_meta(data)
-        cut = shallow(bytes(data)) if meta is None else None
+        cut = cut_nesting(bytes(data)) if meta is None else None
         if cut is None:
-            return self._make_do(meta or _odd_meta(data) or OddMeta(), complaint)
+            return self._make_do(meta or _odd_meta(data) or MinimalMeta(), complaint)
         item = self.item(cut)
         self._tell(_TOO_DEEP, _named(item))
         return item
@@ -122,7 +122,7 @@ class Codec(Generic[Raw]):
         try:
             return self._usual_line(line) or self._odd_line(line)
         except RecursionError:
-            cut = shallow(line)
+            cut = cut_nesting(line)
         if cut is None:
             return WatchLine("")
         read = self.line(cut)
@@ -177,7 +177,7 @@ class Codec(Generic[Raw]):
     def _made(self, raw: Any) -> Item:
         # Without one it would be taken for what has none by nature, such as the top of all queues.
         if not raw.metadata.name:
-            raise BadInput("metadata.name is empty")
+            raise InvalidInput("metadata.name is empty")
         return self._read(raw)
 
     def _gone(self, meta: Any) -> Delete:
@@ -191,12 +191,14 @@ class Codec(Generic[Raw]):
         kind = self.kind.value
         self._seldom.event(logging.WARNING, sentence, kind=kind, object=thing, **facts)
 
-    def _make_do(self, meta: OddMeta, error: Exception) -> Item | None:
-        self._tell("an object cannot be read", f"{meta.namespace}/{meta.name}", error=brief(error))
-        return self._stand_in(meta, plain(error)) if meta.name else None
+    def _make_do(self, meta: MinimalMeta, error: Exception) -> Item | None:
+        self._tell(
+            "an object cannot be read", f"{meta.namespace}/{meta.name}", error=shorten(error)
+        )
+        return self._stand_in(meta, plain_error(error)) if meta.name else None
 
 
-def _meta(data: bytes | msgspec.Raw) -> OddMeta | None:
+def _meta(data: bytes | msgspec.Raw) -> MinimalMeta | None:
     """Read who an object is; None when that cannot be told. What is no JSON raises."""
     try:
         return _odd_object.decode(data).metadata
@@ -204,12 +206,12 @@ def _meta(data: bytes | msgspec.Raw) -> OddMeta | None:
         return None
 
 
-def _odd_meta(data: bytes | msgspec.Raw) -> OddMeta | None:
+def _odd_meta(data: bytes | msgspec.Raw) -> MinimalMeta | None:
     """Read who an object is; None when it is nested too deeply even for that."""
     try:
-        return _meta(data) or OddMeta()
+        return _meta(data) or MinimalMeta()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return OddMeta()
+        return MinimalMeta()
     except RecursionError:
         return None
 
@@ -229,8 +231,8 @@ def _named(item: Item | None) -> str:
     return item.pod.key if isinstance(item, SeenPod) else key_of(item)
 
 
-def plain(error: Exception) -> str:
+def plain_error(error: Exception) -> str:
     """Say a decoder's complaint in Kubernetes' words: where, then what."""
-    what, _, where = brief(error).partition(" - at ")
+    what, _, where = shorten(error).partition(" - at ")
     what = what.replace("`", "").replace("Expected", "expected")
     return f"{where.strip('`').removeprefix('$.')} {what}" if where else what

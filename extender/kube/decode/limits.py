@@ -22,9 +22,9 @@ from extender.kube.decode.raw import (
     Labels,
     Quantities,
     RawAffinity,
-    RawMarks,
     RawNodeTerm,
     RawPod,
+    RawPodAnnotations,
     RawRequirement,
     RawResources,
     RawToleration,
@@ -83,9 +83,9 @@ class _LabelledLine(_Labelled, gc=False):
 
 
 _line = msgspec.json.Decoder(_LabelledLine)
-_marks = msgspec.json.Decoder(RawMarks)
+_marks = msgspec.json.Decoder(RawPodAnnotations)
 _encode = msgspec.json.Encoder().encode
-_MARKS = {field.name: field.encode_name for field in msgspec.structs.fields(RawMarks)}
+_MARKS = {field.name: field.encode_name for field in msgspec.structs.fields(RawPodAnnotations)}
 
 
 def short(name: str) -> str:
@@ -99,7 +99,7 @@ def short(name: str) -> str:
     return f"{name[:_KEPT]}~{digest[:32]}"
 
 
-def brief(sentence: object) -> str:
+def shorten(sentence: object) -> str:
     """Give a complaint, or the beginning of one that quotes at length what was written."""
     text = str(sentence)
     return text if len(text) <= _LONGEST_SENTENCE else f"{text[:_LONGEST_SENTENCE]}…"
@@ -207,7 +207,7 @@ def _weight_of_term(term: RawNodeTerm | None) -> int:
     return 1 + weight_of((*(term.match_expressions or ()), *(term.match_fields or ())))
 
 
-def thin(data: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
+def drop_labels(data: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
     """Cut most labels out of the JSON of a pod, or of a watch's line, where they are too long.
 
     A decoder would make two strings and an entry of each, for tens of milliseconds in which no
@@ -257,7 +257,7 @@ _STEPS[[*b"[{"]] = 1
 _STEPS[[*b"]}"]] = -1
 
 
-def shallow(data: bytes, deepest: int = DEEPEST) -> bytes | None:
+def cut_nesting(data: bytes, deepest: int = DEEPEST) -> bytes | None:
     """Write `null` for whatever is deeper than *deepest*; None when nothing is.
 
     What is no JSON stays none.

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from extender import yaml_loader as documents
-from extender.errors import BadInput, BadQuantity
-from extender.kube.decode.decoder import OddMeta
+from extender.errors import InvalidInput, InvalidQuantity
+from extender.kube.decode.decoder import MinimalMeta
 from extender.kube.decode.limits import MOST_AFFINITY, MOST_SELECTED, some, weight_of
 from extender.kube.decode.raw import (
     Labels,
@@ -26,12 +26,12 @@ from extender.model.pod import NO_LABELS, Requirement
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
-    AT_LEAST,
-    AT_MOST,
+    GUARANTEE,
     HOME_QUEUE,
+    LIMIT,
     Namespace,
+    NamespaceShare,
     PriorityClass,
-    Share,
 )
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota
@@ -42,32 +42,34 @@ _EXAMPLE = "'{research: {cpu: 8}}'"
 _LONGEST = 300
 
 
-def read_shares(namespace: str, annotations: Mapping[str, str]) -> tuple[tuple[Share, ...], str]:
+def read_shares(
+    namespace: str, annotations: Mapping[str, str]
+) -> tuple[tuple[NamespaceShare, ...], str]:
     """Read the shares of a namespace and, where an annotation cannot be read, why not.
 
     Nobody gets in by a typo: with such a sentence no gang of the namespace starts.
     """
-    if AT_MOST not in annotations and AT_LEAST not in annotations:
+    if LIMIT not in annotations and GUARANTEE not in annotations:
         return (), ""
     problems: list[str] = []
     said: dict[str, Mapping[str, Resources]] = {}
-    for annotation in (AT_MOST, AT_LEAST):
+    for annotation in (LIMIT, GUARANTEE):
         try:
             said[annotation] = _by_queue(annotations.get(annotation, ""))
-        except BadInput as error:
+        except InvalidInput as error:
             said[annotation] = {}
             problems.append(
                 f"the annotation {annotation} of namespace {namespace} cannot be read:"
                 f" {str(error)[:_LONGEST]};"
                 f" write it like {_EXAMPLE}"
             )
-    most, least = said[AT_MOST], said[AT_LEAST]
+    most, least = said[LIMIT], said[GUARANTEE]
     shares = tuple(
-        Share(
+        NamespaceShare(
             queue=queue,
             namespace=namespace,
-            most=most.get(queue, NOTHING),
-            least=least.get(queue, NOTHING).positive(),
+            limit=most.get(queue, NOTHING),
+            guarantee=least.get(queue, NOTHING).positive(),
         )
         for queue in sorted({*most, *least})
     )
@@ -77,8 +79,8 @@ def read_shares(namespace: str, annotations: Mapping[str, str]) -> tuple[tuple[S
 def _by_queue(text: str) -> Mapping[str, Resources]:
     try:
         document = documents.load(text)
-    except BadInput as error:
-        raise BadInput(f"it is neither YAML nor JSON ({error})") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"it is neither YAML nor JSON ({error})") from error
     found = {}
     for queue, amounts in _mapping(document, "it", "queues to amounts").items():
         found[queue] = _amounts(_mapping(amounts, f"what it says of {queue}", "names to amounts"))
@@ -90,18 +92,20 @@ def _mapping(thing: Any, what: str, of: str) -> dict[str, Any]:
     if thing is None:
         return {}
     if not isinstance(thing, dict) or not all(isinstance(name, str) for name in thing):
-        raise BadInput(f"{what} is no mapping of {of}")
+        raise InvalidInput(f"{what} is no mapping of {of}")
     return thing
 
 
 def _amounts(written: Mapping[str, Any]) -> Resources:
     for name, text in written.items():
         if not isinstance(text, str | int | float):
-            raise BadInput(f"{name}: {shown(text)} is not a quantity")
+            raise InvalidInput(f"{name}: {shown(text)} is not a quantity")
     amounts = Resources.parse(written)
     for name, amount in amounts.items():
         if amount < 0:
-            raise BadInput(f"{name} is {as_text(written[name])}, and nothing can be less than 0")
+            raise InvalidInput(
+                f"{name} is {as_text(written[name])}, and nothing can be less than 0"
+            )
     return amounts
 
 
@@ -222,7 +226,7 @@ def to_node(raw: RawNode, ours: Set[tuple[str, str]] = frozenset()) -> Node:
         ),
         unschedulable=bool(raw.spec.unschedulable),
         ready=any(each.type == "Ready" and each.status == "True" for each in conditions),
-        ours=not ours or not ours.isdisjoint(labels.items()),
+        managed=not ours or not ours.isdisjoint(labels.items()),
     )
 
 
@@ -231,7 +235,7 @@ def _readable(quantities: Mapping[str, str | int | float]) -> Resources:
     for name, quantity in quantities.items():
         try:
             amount = Resources.parse({name: quantity})[name]
-        except BadQuantity:
+        except InvalidQuantity:
             continue
         amounts[name] = max(0, amount)
     return Resources(amounts)
@@ -253,7 +257,7 @@ def to_namespace(raw: RawNamespace) -> Namespace:
     )
 
 
-def spoilt_namespace(meta: OddMeta, why: str) -> Namespace:
+def unreadable_namespace(meta: MinimalMeta, why: str) -> Namespace:
     """Stand in for a namespace that cannot be read: what its policy was before must not go on."""
     problem = f"namespace {meta.name} cannot be read: {why}; an administrator has to mend it"
     return Namespace(name=meta.name, uid=meta.uid, problem=problem)

@@ -13,16 +13,16 @@ from typing import Any
 
 import msgspec
 
-from extender.durations import span_s
-from extender.errors import BadQuantity
-from extender.kube.decode.decoder import OddMeta
+from extender.durations import parse_duration
+from extender.errors import InvalidQuantity
+from extender.kube.decode.decoder import MinimalMeta
 from extender.kube.decode.limits import (
     MOST_ROLES,
-    brief,
     excess_of_members,
     excess_of_names,
     excess_of_text,
     short,
+    shorten,
     some,
 )
 from extender.kube.decode.pods import DURATION, NO_GANG, unreadable
@@ -163,7 +163,7 @@ def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
         created=meta.created,
         phase=_PHASES.get(raw.status.phase or "", Phase.PENDING),
         is_phaseless=not raw.status.phase,
-        lasts_s=span_s(_duration(meta)) or 0.0,
+        lasts_s=parse_duration(_duration(meta)) or 0.0,
         annotations=_annotations(meta),
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
@@ -203,7 +203,7 @@ def _remark(spec: RawGroupSpec, meta: RawGroupMeta) -> str:
     idle += [f"annotation {name}" for name in _marks(meta, _IDLE_MARKS)]
     verb = "has" if len(idle) == 1 else "have"
     written = _duration(meta)
-    said = [unreadable(written)] if written and span_s(written) is None else []
+    said = [unreadable(written)] if written and parse_duration(written) is None else []
     said += [f"{' and '.join(idle)} {verb} no effect here"] if idle else []
     return "; ".join(said)
 
@@ -217,7 +217,7 @@ def _marks(meta: RawGroupMeta | RawQueueMeta, names: Sequence[str]) -> list[str]
     return [name for name in names if name in said]
 
 
-def spoilt_group(meta: OddMeta, why: str, dialect: str) -> PodGroup:
+def unreadable_group(meta: MinimalMeta, why: str, dialect: str) -> PodGroup:
     """Stand in for a PodGroup that cannot be read at all."""
     namespace = meta.namespace or "default"
     return PodGroup(
@@ -245,7 +245,7 @@ def to_queue(raw: RawQueue) -> Queue:
         weight=max(0, weight),
         capability=capability,
         guarantee=guarantee,
-        lends=_lends(raw),
+        lends_guarantee=_lends(raw),
         deserved=deserved,
         priority=spec.priority or 0,
         reclaimable=spec.reclaimable is not False,
@@ -255,7 +255,7 @@ def to_queue(raw: RawQueue) -> Queue:
         uid=meta.uid,
         annotations=_annotations(meta),
         problem=problem,
-        without_effect=_idle_fields(raw),
+        ignored_fields=_idle_fields(raw),
     )
 
 
@@ -282,7 +282,7 @@ def _lends(raw: RawQueue) -> bool:
     return said if said is not None else _said(raw.metadata).get(_LEND) == "true"
 
 
-def spoilt_queue(meta: OddMeta, why: str) -> Queue:
+def unreadable_queue(meta: MinimalMeta, why: str) -> Queue:
     """Stand in for a Queue that cannot be read at all."""
     return Queue(name=meta.name, uid=meta.uid, problem=f"it cannot be read: {why}")
 
@@ -321,8 +321,8 @@ def _amounts(
         return NOTHING, ""
     try:
         amounts = Resources.parse(quantities)
-    except BadQuantity as error:
-        return NOTHING, f"{name} cannot be read: {brief(error)}"
+    except InvalidQuantity as error:
+        return NOTHING, f"{name} cannot be read: {shorten(error)}"
     if any(amount < 0 for amount in amounts.values()):
         return NOTHING, f"an amount in {name} is negative"
     return amounts, ""

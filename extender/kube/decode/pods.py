@@ -14,22 +14,29 @@ from sys import intern
 
 import msgspec
 
-from extender.durations import MOST_S, span_s
-from extender.errors import BadQuantity, MalformedCall
-from extender.kube.decode.decoder import OddMeta
+from extender.durations import MOST_S, parse_duration
+from extender.errors import InvalidHookCall, InvalidQuantity
+from extender.kube.decode.decoder import MinimalMeta
 from extender.kube.decode.limits import (
     LONGEST_NAME,
-    brief,
+    drop_labels,
     excess_of_labels,
     excess_of_members,
     excess_of_text,
     first_of,
     short,
-    thin,
+    shorten,
 )
-from extender.kube.decode.raw import Labels, RawMarks, RawOwner, RawPod, RawPodSpec, RawPodStatus
+from extender.kube.decode.raw import (
+    Labels,
+    RawOwner,
+    RawPod,
+    RawPodAnnotations,
+    RawPodSpec,
+    RawPodStatus,
+)
 from extender.kube.decode.shapes import ONE_POD, Shapes
-from extender.model.gang import SHADOW, GangKey, Membership
+from extender.model.gang import IMPLICIT, GangKey, Membership
 from extender.model.pod import (
     FINISHED_SET,
     NO_LABELS,
@@ -62,7 +69,7 @@ _SIZE_KEYS = (
 )
 #: So much of a size that is none is said.
 _LONGEST_SIZE = 40
-_NO_MARKS = RawMarks()
+_NO_MARKS = RawPodAnnotations()
 
 
 def membership_of(pod: RawPod) -> Membership:
@@ -72,7 +79,7 @@ def membership_of(pod: RawPod) -> Membership:
         spec.workload_ref and f"{spec.workload_ref.name}.{spec.workload_ref.pod_group}"
     )
     if native:
-        return _membership(meta.namespace, f"native{SHADOW}{short(native)}", True, "", "", True)
+        return _membership(meta.namespace, f"native{IMPLICIT}{short(native)}", True, "", "", True)
     marks, labels = meta.annotations or _NO_MARKS, meta.labels
     named = marks.gang or marks.group or marks.volcano_group or marks.pod_group or marks.sigs_group
     group = named or _labelled(labels, _GROUP_KEYS)
@@ -109,8 +116,8 @@ def _labelled(labels: Labels | None, keys: Sequence[str]) -> str | None:
 def _shadow(owners: tuple[RawOwner, ...] | None, pod_name: str) -> str:
     for owner in owners or ():
         if owner.controller:
-            return f"{owner.kind.lower()}{SHADOW}{owner.name}"
-    return f"pod{SHADOW}{pod_name}"
+            return f"{owner.kind.lower()}{IMPLICIT}{owner.name}"
+    return f"pod{IMPLICIT}{pod_name}"
 
 
 @lru_cache(maxsize=16_384)
@@ -189,9 +196,9 @@ def pod(data: bytes | msgspec.Raw | Mapping[str, object]) -> RawPod:
     try:
         if isinstance(data, Mapping):
             return msgspec.convert(data, RawPod)
-        return _decoder.decode(thin(data))
+        return _decoder.decode(drop_labels(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedCall(f"this is not a Pod: {error}") from error
+        raise InvalidHookCall(f"this is not a Pod: {error}") from error
 
 
 def uid(data: bytes | msgspec.Raw) -> PodUid:
@@ -199,7 +206,7 @@ def uid(data: bytes | msgspec.Raw) -> PodUid:
     try:
         return PodUid(_identity.decode(data).metadata.uid)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedCall(f"this is not a Pod: {error}") from error
+        raise InvalidHookCall(f"this is not a Pod: {error}") from error
 
 
 def reader(
@@ -247,10 +254,12 @@ def to_pod(
             # It is placed without them. Refused, kube-scheduler would write that into its status,
             # for as long as an API server needs for such an object, and place nobody meanwhile.
             membership = _too_large(membership, excess, waits=False)
-    except BadQuantity as error:
+    except InvalidQuantity as error:
         shape = _UNREADABLE
-        membership = replace(membership, problem=f"pod {meta.name} cannot be read: {brief(error)}")
-    lasts_s = span_s(marks.duration) if marks.duration else None
+        membership = replace(
+            membership, problem=f"pod {meta.name} cannot be read: {shorten(error)}"
+        )
+    lasts_s = parse_duration(marks.duration) if marks.duration else None
     if marks.duration and lasts_s is None:
         membership = _misspelt(membership, marks.duration[: _SAID + 1])
     namespace = intern(meta.namespace or "default")
@@ -281,7 +290,7 @@ def to_pod(
             started_in=intern(short(marks.started_in))
             if marks.started_in and spec.node_name
             else "",
-            doomed=ours and bool(spec.node_name) and _is_doomed(status),
+            terminating=ours and bool(spec.node_name) and _is_doomed(status),
             labels=_labels(labels) if labels and ours else NO_LABELS,
             lasts_s=lasts_s or 0.0,
             deadline_s=_deadline(spec.active_deadline_seconds),
@@ -331,7 +340,7 @@ def unreadable(written: str) -> str:
     return f"annotation {DURATION} is {shown!r}, which is no span of time; write 90s, 45m or 1h30m"
 
 
-def _task_priority(marks: RawMarks) -> int | None:
+def _task_priority(marks: RawPodAnnotations) -> int | None:
     if marks.task_priority:
         try:
             return int(marks.task_priority[:11])
@@ -396,10 +405,10 @@ def _shared(labels: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return dict(labels)
 
 
-def spoilt_pod(meta: OddMeta, why: str) -> tuple[Pod, Membership]:
+def placeholder_pod(meta: MinimalMeta, why: str) -> tuple[Pod, Membership]:
     """Stand in for a pod that cannot be read at all: a gang of its own, with a problem."""
     namespace, name = meta.namespace or "default", meta.name
     uid = PodUid(meta.uid or f"{namespace}/{name}")
     pod = Pod(uid=uid, namespace=namespace, name=name, shape=_UNREADABLE)
-    key = GangKey(f"{namespace}/pod{SHADOW}{name}")
+    key = GangKey(f"{namespace}/pod{IMPLICIT}{name}")
     return pod, Membership(key=key, named=True, problem=f"pod {name} cannot be read: {why}")

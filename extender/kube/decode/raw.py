@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from extender.model.queue import ALLOWED_CLASSES, ALLOWED_QUEUES, AT_LEAST, AT_MOST, HOME_QUEUE
+from extender.model.queue import ALLOWED_CLASSES, ALLOWED_QUEUES, GUARANTEE, HOME_QUEUE, LIMIT
 
 Quantities: TypeAlias = dict[str, str | int | float]
 Labels: TypeAlias = dict[str, str]
@@ -39,7 +39,7 @@ class RawOwner(msgspec.Struct, frozen=True, gc=False):
     controller: bool | None = None
 
 
-class RawMarks(msgspec.Struct, frozen=True, gc=False):
+class RawPodAnnotations(msgspec.Struct, frozen=True, gc=False):
     """The annotations of a pod that somebody reads."""
 
     gang: str | None = msgspec.field(name="gang-extender.io/gang", default=None)
@@ -75,7 +75,7 @@ class _Annotations(msgspec.Struct, frozen=True, gc=False):
         return {name: said for name, said in written if said is not UNSET}
 
 
-class RawGroupMarks(_Annotations, frozen=True, gc=False):
+class RawGroupAnnotations(_Annotations, frozen=True, gc=False):
     """Those of a PodGroup."""
 
     duration: Written = msgspec.field(name="gang-extender.io/duration", default=UNSET)
@@ -87,7 +87,7 @@ class RawGroupMarks(_Annotations, frozen=True, gc=False):
     cooldown: Written = msgspec.field(name="volcano.sh/cooldown-time", default=UNSET)
 
 
-class RawQueueMarks(_Annotations, frozen=True, gc=False):
+class RawQueueAnnotations(_Annotations, frozen=True, gc=False):
     """Those of a Queue."""
 
     lend: Written = msgspec.field(name="gang-extender.io/lend-guarantee", default=UNSET)
@@ -96,14 +96,14 @@ class RawQueueMarks(_Annotations, frozen=True, gc=False):
     node_groups: Written = msgspec.field(name="volcano.sh/nodegroup-resource-limits", default=UNSET)
 
 
-class RawNamespaceMarks(_Annotations, frozen=True, gc=False):
+class RawNamespaceAnnotations(_Annotations, frozen=True, gc=False):
     """Those of a Namespace."""
 
     queue: Written = msgspec.field(name=HOME_QUEUE, default=UNSET)
     queues: Written = msgspec.field(name=ALLOWED_QUEUES, default=UNSET)
     classes: Written = msgspec.field(name=ALLOWED_CLASSES, default=UNSET)
-    most: Written = msgspec.field(name=AT_MOST, default=UNSET)
-    least: Written = msgspec.field(name=AT_LEAST, default=UNSET)
+    limit: Written = msgspec.field(name=LIMIT, default=UNSET)
+    guarantee: Written = msgspec.field(name=GUARANTEE, default=UNSET)
 
 
 class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
@@ -126,19 +126,19 @@ class RawMeta(_AnyMeta, rename="camel", gc=False):
 class RawGroupMeta(_AnyMeta, rename="camel", gc=False):
     """metadata of a PodGroup."""
 
-    annotations: RawGroupMarks | None = None
+    annotations: RawGroupAnnotations | None = None
 
 
 class RawQueueMeta(_AnyMeta, rename="camel", gc=False):
     """metadata of a Queue."""
 
-    annotations: RawQueueMarks | None = None
+    annotations: RawQueueAnnotations | None = None
 
 
 class RawNamespaceMeta(_AnyMeta, rename="camel", gc=False):
     """metadata of a Namespace."""
 
-    annotations: RawNamespaceMarks | None = None
+    annotations: RawNamespaceAnnotations | None = None
 
 
 class RawNodeMeta(_AnyMeta, rename="camel", gc=False):
@@ -152,7 +152,7 @@ class RawPodMeta(_AnyMeta, rename="camel", gc=False):
 
     deletion_timestamp: datetime | None = None
     labels: Labels | None = None
-    annotations: RawMarks | None = None
+    annotations: RawPodAnnotations | None = None
     owner_references: tuple[RawOwner, ...] | None = None
 
     @property

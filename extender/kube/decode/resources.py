@@ -8,9 +8,9 @@ from typing import Any
 
 from extender.cache.changes import Kind, SeenPod
 from extender.kube.decode import objects, podgroups
-from extender.kube.decode.decoder import Codec
-from extender.kube.decode.limits import thin
-from extender.kube.decode.pods import spoilt_pod, to_pod
+from extender.kube.decode.decoder import ObjectDecoder
+from extender.kube.decode.limits import drop_labels
+from extender.kube.decode.pods import placeholder_pod, to_pod
 from extender.kube.decode.raw import RawPod
 from extender.model.gang import COSCHEDULING, VERSIONS
 
@@ -20,7 +20,7 @@ class Resource:
     """One collection of the API server."""
 
     path: str
-    codec: Codec[Any]
+    codec: ObjectDecoder[Any]
     #: It may not be installed (yet), or not any more.
     is_optional: bool = False
     #: We decide without it where we may not read it.
@@ -47,25 +47,25 @@ def resources(
         Resource("/api/v1/pods", pods(schedulers, exempt)),
         Resource(
             "/api/v1/namespaces",
-            Codec(
+            ObjectDecoder(
                 Kind.NAMESPACE,
                 objects.RawNamespace,
                 objects.to_namespace,
-                stand_in=objects.spoilt_namespace,
+                stand_in=objects.unreadable_namespace,
             ),
         ),
         Resource(
             "/apis/scheduling.k8s.io/v1/priorityclasses",
-            Codec(Kind.PRIORITY_CLASS, objects.RawPriorityClass, objects.to_priority_class),
+            ObjectDecoder(Kind.PRIORITY_CLASS, objects.RawPriorityClass, objects.to_priority_class),
         ),
         Resource(
             "/apis/policy/v1/poddisruptionbudgets",
-            Codec(Kind.BUDGET, objects.RawBudget, objects.to_budget),
+            ObjectDecoder(Kind.BUDGET, objects.RawBudget, objects.to_budget),
         ),
         # Who may not read them decides without: the API server enforces them anyway.
         Resource(
             "/api/v1/resourcequotas",
-            Codec(Kind.QUOTA, objects.RawQuota, objects.to_quota),
+            ObjectDecoder(Kind.QUOTA, objects.RawQuota, objects.to_quota),
             is_optional=True,
             is_dispensable=True,
         ),
@@ -75,44 +75,44 @@ def resources(
     )
 
 
-def nodes(labels: frozenset[tuple[str, str]] = frozenset()) -> Codec[objects.RawNode]:
+def nodes(labels: frozenset[tuple[str, str]] = frozenset()) -> ObjectDecoder[objects.RawNode]:
     """Read nodes; those with one of *labels* are ours, or all when there is none."""
-    return Codec(Kind.NODE, objects.RawNode, partial(objects.to_node, ours=labels))
+    return ObjectDecoder(Kind.NODE, objects.RawNode, partial(objects.to_node, ours=labels))
 
 
-def pods(schedulers: frozenset[str], exempt: frozenset[str] = frozenset()) -> Codec[RawPod]:
+def pods(schedulers: frozenset[str], exempt: frozenset[str] = frozenset()) -> ObjectDecoder[RawPod]:
     """Read pods; those of *schedulers* are ours, and those of *exempt* namespaces never wait."""
-    return Codec(
+    return ObjectDecoder(
         Kind.POD,
         RawPod,
         lambda raw: SeenPod(*to_pod(raw, schedulers=schedulers, exempt=exempt)),
-        stand_in=lambda meta, why: SeenPod(*spoilt_pod(meta, why)),
-        thin=thin,
+        stand_in=lambda meta, why: SeenPod(*placeholder_pod(meta, why)),
+        thin=drop_labels,
     )
 
 
-def groups(dialect: str, exempt: frozenset[str] = frozenset()) -> Codec[podgroups.RawGroup]:
+def groups(dialect: str, exempt: frozenset[str] = frozenset()) -> ObjectDecoder[podgroups.RawGroup]:
     """Read the PodGroups of *dialect*; those of *exempt* namespaces promise nothing."""
-    return Codec(
+    return ObjectDecoder(
         Kind.GROUP,
         podgroups.RawGroup,
         partial(podgroups.to_group, dialect=dialect, exempt=exempt),
-        stand_in=partial(podgroups.spoilt_group, dialect=dialect),
+        stand_in=partial(podgroups.unreadable_group, dialect=dialect),
         dialect=dialect,
     )
 
 
-def queues(dialect: str) -> Codec[podgroups.RawQueue]:
+def queues(dialect: str) -> ObjectDecoder[podgroups.RawQueue]:
     """Read the Queues of *dialect*."""
-    return Codec(
+    return ObjectDecoder(
         Kind.QUEUE,
         podgroups.RawQueue,
         podgroups.to_queue,
-        stand_in=podgroups.spoilt_queue,
+        stand_in=podgroups.unreadable_queue,
         dialect=dialect,
     )
 
 
-def _optional(plural: str, codec: Codec[Any]) -> Resource:
+def _optional(plural: str, codec: ObjectDecoder[Any]) -> Resource:
     version = VERSIONS[codec.dialect]
     return Resource(f"/apis/{codec.dialect}/{version}/{plural}", codec, is_optional=True)

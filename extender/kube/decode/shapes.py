@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 
-from extender.errors import BadQuantity
+from extender.errors import InvalidQuantity
 from extender.kube.decode.limits import MOST_PORTS, excess_of_pod, some, words
 from extender.kube.decode.raw import (
     Quantities,
@@ -118,7 +118,7 @@ def quantities(written: Quantities | None) -> Resources:
     amounts = Resources.parse(written)
     for name, amount in amounts.items():
         if amount < 0:
-            raise BadQuantity(written[name])
+            raise InvalidQuantity(written[name])
     return amounts
 
 

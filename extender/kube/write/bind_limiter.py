@@ -19,9 +19,9 @@ from typing import Generic, TypeVar
 
 Each = TypeVar("Each")
 #: How many bindings are under way at most: enough for the fastest API server that we have met.
-WIDEST = 64
+MAX_LIMIT = 64
 #: One for each connection: fewer would leave connections idle.
-NARROWEST = 16
+MIN_LIMIT = 16
 #: An answer that took longer says that too much is under way; a shorter one than that, too little.
 SLOW_S = 1.0
 QUICK_S = 0.5
@@ -35,7 +35,7 @@ USUAL_PER_S = 250.0
 
 
 @dataclass(slots=True)
-class Party(Generic[Each]):
+class BindBatch(Generic[Each]):
     """Those who stand in line together."""
 
     waiting: deque[Each]
@@ -46,15 +46,15 @@ class Party(Generic[Each]):
     begun: bool = field(default=False, init=False)
 
 
-class Line(Generic[Each]):
+class BindLimiter(Generic[Each]):
     """Sends whoever is next, as long as there is a place under way; belongs to the event loop."""
 
     def __init__(self, send: Callable[[list[Each]], None], now: Callable[[], float]) -> None:
         self._send = send
         self._now = now
         self._again: deque[Each] = deque()
-        self._parties: deque[Party[Each]] = deque()
-        self._width = WIDEST
+        self._parties: deque[BindBatch[Each]] = deque()
+        self._width = MAX_LIMIT
         self._under_way = 0
         self._narrowed_at = float("-inf")
         #: From when to when few were under way the last time, and how long an answer took then.
@@ -64,26 +64,26 @@ class Line(Generic[Each]):
         self._answered_at = float("-inf")
 
     @property
-    def width(self) -> int:
+    def limit(self) -> int:
         """How many may be under way just now."""
         return self._width
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Count those who have a place."""
         return self._under_way
 
-    def join(self, party: Party[Each]) -> None:
+    def join(self, party: BindBatch[Each]) -> None:
         """Stand at the end of the line."""
         self._parties.append(party)
-        self.move_up()
+        self.start_next()
 
     def first(self, each: Each) -> None:
         """Stand at its head: its party is under way already, and waits for it."""
         self._again.append(each)
-        self.move_up()
+        self.start_next()
 
-    def give_up_place(self) -> None:
+    def release(self) -> None:
         """Hear that one of those under way is so no more; somebody has to `move_up` then."""
         self._under_way -= 1
         self._note_calm()
@@ -97,11 +97,11 @@ class Line(Generic[Each]):
             self._unhurried_s = took_s
         usual_s, is_full = _SLACK * self._unhurried_s, self._under_way >= self._width
         if took_s <= QUICK_S or (took_s <= usual_s and is_full):
-            self._width = min(WIDEST, self._width + 1)
+            self._width = min(MAX_LIMIT, self._width + 1)
         elif took_s > max(SLOW_S, usual_s) and sent_at >= self._narrowed_at:
-            self._width, self._narrowed_at = max(NARROWEST, self._width // 2), now
+            self._width, self._narrowed_at = max(MIN_LIMIT, self._width // 2), now
 
-    def move_up(self) -> None:
+    def start_next(self) -> None:
         """Send as many as there are places for."""
         ready: list[Each] = []
         while (self._again or self._parties) and self._under_way < self._width:
@@ -117,13 +117,13 @@ class Line(Generic[Each]):
             self._send(ready)
 
     def _note_calm(self) -> None:
-        is_calm = self._under_way <= NARROWEST
+        is_calm = self._under_way <= MIN_LIMIT
         if is_calm and self._calm_until < _STILL:
             self._calm_from, self._calm_until = self._now(), _STILL
         elif not is_calm and self._calm_until == _STILL:
             self._calm_until = self._now()
 
-    def _at_the_head(self) -> Party[Each] | None:
+    def _at_the_head(self) -> BindBatch[Each] | None:
         """Give the party whose turn it is; None when it left the line instead."""
         party = self._parties[0]
         if not party.waiting:
@@ -136,7 +136,7 @@ class Line(Generic[Each]):
         party.begun = True
         return party
 
-    def _is_too_late(self, party: Party[Each]) -> bool:
+    def _is_too_late(self, party: BindBatch[Each]) -> bool:
         """Ask whether a party would be torn by the end of its time; one alone cannot be."""
         left_s, size = party.until - self._now(), len(party.waiting)
         return size > 1 and left_s < self._needs_s(size)

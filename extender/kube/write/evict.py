@@ -20,9 +20,9 @@ from functools import partial
 from threading import Semaphore
 
 from extender.clock import timestamp
-from extender.durations import Pause
-from extender.errors import ApiError, Gone, OutOfTerm, Terminating
-from extender.kube.client import PacedCalls, is_another
+from extender.durations import Backoff
+from extender.errors import ApiError, NamespaceTerminating, NotFound, NotLeader
+from extender.kube.client import RateLimitedWorkers, is_conflict
 from extender.kube.connection import Reply
 from extender.kube.decode import pods
 from extender.kube.pipeline import Pipeline, pod_path
@@ -30,17 +30,17 @@ from extender.kube.write.bind import pod_in
 from extender.logs import event
 from extender.model.gang import GangKey
 from extender.ports import (
+    AlwaysLeader,
     Evictor,
     EvictOrder,
     EvictOutcome,
     EvictResult,
-    Mandate,
-    OpenMandate,
+    Fencing,
 )
 
 log = logging.getLogger(__name__)
 #: Between attempts while a budget, or the API server itself, asks for patience.
-PAUSE = Pause(0.25, 1.0)
+PAUSE = Backoff(0.25, 1.0)
 ATTEMPTS = 5
 #: How long the first answer is waited for. Those who leave together are a gang in part until the
 #: last one has left, and asking twice does no harm; a slow API server has all its time after that.
@@ -62,7 +62,7 @@ class _Departure:
     trouble: Exception | None = None
 
 
-class ApiEvictor(PacedCalls):
+class ApiEvictor(RateLimitedWorkers):
     """The `Evictor` of the real cluster."""
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
@@ -95,7 +95,7 @@ class ApiEvictor(PacedCalls):
     def _tell(self, one: _Departure, together: Sequence[_Departure], others: Semaphore) -> None:
         """Mark one of those who leave together; whoever is the last to do so lets them all go."""
         try:
-            self._wait(self._pace.turn())
+            self._wait(self._pace.acquire())
             self._must_hold(one.term)
             one.is_there = self._mark(one.order, leaving=True)
         except Exception as why:
@@ -112,7 +112,7 @@ class ApiEvictor(PacedCalls):
         try:
             one.outcome.set_result(self._carry_out(one))
         except Exception as error:
-            if isinstance(error, OutOfTerm):
+            if isinstance(error, NotLeader):
                 facts = _facts(one.order, str(error))
                 event(log, logging.WARNING, "eviction called back", **facts)
                 one.outcome.set_exception(CancelledError())
@@ -152,13 +152,13 @@ class ApiEvictor(PacedCalls):
                 patch,
                 content_type=_STRATEGIC,
             )
-        except Gone:
+        except NotFound:
             return self._is_there(order)
-        except OutOfTerm:
+        except NotLeader:
             raise
         except ApiError as error:
             # Evicting by a uid that does not match would keep the API server busy for 10 s.
-            if is_another(error):
+            if is_conflict(error):
                 return error.status == 409 and self._is_there(order)
             # The mark is a courtesy; the eviction itself decides.
             event(log, logging.WARNING, "pod not marked", **_facts(order, str(error)))
@@ -169,7 +169,7 @@ class ApiEvictor(PacedCalls):
             outcome, final = self._ask(order, FIRST_S if attempt == 1 else LATER_S)
             if final:
                 return outcome
-            self._wait(PAUSE.after(attempt))
+            self._wait(PAUSE.delay_s(attempt))
             self._must_hold(term)
         return self._ask(order, LATER_S)[0]
 
@@ -188,14 +188,14 @@ class ApiEvictor(PacedCalls):
                 eviction,
                 wait_s=wait_s,
             )
-        except Gone as error:
+        except NotFound as error:
             if not self._is_there(order):
                 return _GONE, True
             # Nobody would ask again, and its room would be awaited for ever.
             return EvictOutcome(EvictResult.FAILED, _said(error)), False
-        except Terminating:
+        except NamespaceTerminating:
             return _LEAVING, True  # like everybody in a namespace that is being deleted
-        except OutOfTerm:
+        except NotLeader:
             raise
         except ApiError as error:
             return self._refused(order, error)
@@ -214,7 +214,7 @@ class ApiEvictor(PacedCalls):
     def _is_there(self, order: EvictOrder) -> bool:
         try:
             body = self._access.request("GET", pod_path(order.namespace, order.name))
-        except Gone:
+        except NotFound:
             return False
         except ApiError:
             return True
@@ -250,10 +250,10 @@ def _facts(order: EvictOrder, why: str) -> dict[str, object]:
 
 #: How often a pod is asked for before it counts as one that stays; some three seconds in all.
 ROLLBACK_ATTEMPTS = 5
-_PAUSE = Pause(0.2, 1.0)
+_PAUSE = Backoff(0.2, 1.0)
 
 
-class CautiousUndo:
+class ApiPartialBindRollback:
     """The barrier's `TakesBack` of the real cluster: asks the API server who owns the pods."""
 
     def __init__(
@@ -262,14 +262,14 @@ class CautiousUndo:
         evictor: Evictor,
         *,
         chance: Callable[[], float] = random.random,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
     ) -> None:
-        self._mandate = mandate or OpenMandate()
+        self._mandate = mandate or AlwaysLeader()
         self._pipeline = pipeline
         self._evictor = evictor
         self._chance = chance
 
-    def take_back(
+    def evict_all(
         self,
         gang: GangKey,
         orders: Sequence[EvictOrder],
@@ -326,10 +326,10 @@ class CautiousUndo:
                 hear(reply)
                 return
             again = partial(self._look, order, hear, attempt + 1)
-            self._pipeline.loop.call_later(_PAUSE.after(attempt, self._chance()), again)
+            self._pipeline.loop.call_later(_PAUSE.delay_s(attempt, self._chance()), again)
 
         request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
-        self._pipeline.ask(request, answered)
+        self._pipeline.request(request, answered)
 
     def _may_leave(
         self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]], term: int

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.errors import ApiError, Gone
-from extender.kube.client import MERGE, Access
+from extender.errors import ApiError, NotFound
+from extender.kube.client import MERGE, ApiClient
 from extender.kube.pipeline import pod_path
-from extender.leader.fencing import InTerm
-from extender.ports import Lease, Mandate, Mark, Marks
+from extender.leader.fencing import FencingToken
+from extender.ports import Fencing, LabelledPod, LabelledPods, Lease
 from extender.settings import Settings
 
 #: Where a pod finds the name of its namespace.
@@ -42,7 +42,7 @@ _decode_lease = msgspec.json.Decoder(_RawLease).decode
 class ApiLeases:
     """The `Leases` of the real cluster: one Lease, each call answered soon or not at all."""
 
-    def __init__(self, access: Access, settings: Settings) -> None:
+    def __init__(self, access: ApiClient, settings: Settings) -> None:
         self._access = access
         self._namespace, _, self._name = lease_name(settings).partition("/")
         within = quote(self._namespace, safe="")
@@ -55,7 +55,7 @@ class ApiLeases:
         """Give it as it is now, None when it does not exist."""
         try:
             return _lease(self._access.request("GET", self._path, wait_s=self._wait_s))
-        except Gone:
+        except NotFound:
             return None
 
     def write(self, lease: Lease) -> Lease:
@@ -137,10 +137,10 @@ class _Pods(msgspec.Struct):
 _decode_pod = msgspec.json.Decoder(_Pods).decode
 
 
-class ApiSigns:
+class ApiLeaderLabels:
     """The `Signs` of the real cluster."""
 
-    def __init__(self, access: Access, settings: Settings, mandate: Mandate) -> None:
+    def __init__(self, access: ApiClient, settings: Settings, mandate: Fencing) -> None:
         self._access = access
         self._mandate = mandate
         self._pod = settings.pod_name
@@ -148,7 +148,7 @@ class ApiSigns:
         self._lease = lease_name(settings)
         self._wait_s = settings.lease_renew_s / 2
 
-    def read(self) -> Marks:
+    def read(self) -> LabelledPods:
         """Give the pods that carry it and follow no other lease than ours."""
         path = f"/api/v1/namespaces/{quote(self._namespace, safe='')}/pods{_SELECTED}"
         try:
@@ -156,10 +156,10 @@ class ApiSigns:
         except msgspec.DecodeError as error:
             raise ApiError(f"the answer is no list of pods: {error}") from error
         found = [(each.metadata, (each.metadata.annotations or {}).get(LEADS)) for each in pods]
-        return Marks(
+        return LabelledPods(
             is_ours=any(meta.name == self._pod and by == self._lease for meta, by in found),
             others=tuple(
-                Mark(meta.name, meta.resource_version)
+                LabelledPod(meta.name, meta.resource_version)
                 for meta, by in found
                 if meta.name != self._pod and by in (None, self._lease)
             ),
@@ -169,7 +169,7 @@ class ApiSigns:
         """Put it on our own pod."""
         self._write(self._pod, {LABEL: "true"}, {LEADS: self._lease}, number)
 
-    def take_off(self, mark: Mark, number: int) -> None:
+    def take_off(self, mark: LabelledPod, number: int) -> None:
         """Take it off another; 409 when somebody has written to that pod since."""
         self._write(mark.pod, {LABEL: None}, {LEADS: None}, number, version=mark.version)
 
@@ -195,5 +195,5 @@ class ApiSigns:
             {"metadata": metadata},
             content_type=MERGE,
             wait_s=self._wait_s,
-            mandate=InTerm(self._mandate, number),
+            mandate=FencingToken(self._mandate, number),
         )

@@ -20,14 +20,14 @@ from uuid import uuid4
 import msgspec
 from cachetools import LRUCache
 
-from extender.clock import Pace, timestamp
-from extender.errors import ApiError, Gone, OutOfTerm, Terminating
-from extender.kube.client import MERGE, Asks, PacedCalls, is_another
+from extender.clock import RateLimit, timestamp
+from extender.errors import ApiError, NamespaceTerminating, NotFound, NotLeader
+from extender.kube.client import MERGE, RateLimitedWorkers, SendsRequests, is_conflict
 from extender.kube.pipeline import object_path
-from extender.logs import Seldom, event
-from extender.metrics import Metrics, expect
+from extender.logs import RateLimitedLog, event
+from extender.metrics import Metrics, init_labels
 from extender.model.gang import VERSIONS
-from extender.ports import Mandate, Notice, OpenMandate, Subject
+from extender.ports import AlwaysLeader, EventRecord, Fencing, ObjectReference
 
 #: Queues whose version is remembered, those last written the longest: more than there are.
 _REMEMBERED = 10_000
@@ -35,15 +35,15 @@ _PLURALS = {"PodGroup": "podgroups", "Queue": "queues"}
 Status = Mapping[str, Any]
 
 
-class ApiStatusWriter(PacedCalls):
+class ApiStatusWriter(RateLimitedWorkers):
     """The `StatusWriter` of the real cluster."""
 
     def __init__(
         self,
-        access: Asks,
+        access: SendsRequests,
         *,
         wait: Callable[[float], object] | None = None,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
     ) -> None:
         super().__init__(access, wait=wait, mandate=mandate)
         #: (dialect, kind) -> whether it has a status subresource, once known.
@@ -51,24 +51,24 @@ class ApiStatusWriter(PacedCalls):
         #: uid of a queue -> the version of it that was read or written last.
         self._versions: dict[str, str] = {}
 
-    def read(self, subject: Subject) -> Future[Status | None]:
+    def read(self, subject: ObjectReference) -> Future[Status | None]:
         """Give the status as the API server has it."""
         return self._workers.submit(self._read, subject)
 
-    def write(self, subject: Subject, status: Status) -> Future[Status | None]:
+    def write(self, subject: ObjectReference, status: Status) -> Future[Status | None]:
         """Merge *status* into what is there and give the whole."""
         return self._workers.submit(self._write, subject, status, self._mandate.current())
 
-    def _read(self, subject: Subject) -> Status | None:
-        self._wait(self._pace.turn())
+    def _read(self, subject: ObjectReference) -> Status | None:
+        self._wait(self._pace.acquire())
         try:
             body = self._access.request("GET", _status_path(subject))
-        except Gone:
+        except NotFound:
             return None
         return self._status(body, subject)
 
-    def _write(self, subject: Subject, status: Status, term: int) -> Status | None:
-        self._wait(self._pace.turn())
+    def _write(self, subject: ObjectReference, status: Status, term: int) -> Status | None:
+        self._wait(self._pace.acquire())
         # It may have waited behind thousands, and another may have led and written meanwhile.
         self._must_hold(term)
         kind = (subject.dialect, subject.kind)
@@ -85,14 +85,14 @@ class ApiStatusWriter(PacedCalls):
                     written = self._merge(f"{_status_path(subject)}/status", patch, subject)
                     self._has_status[kind] = True
                     return written
-                except Gone:
+                except NotFound:
                     # The object, or the subresource? A right to patch whole objects is not asked
                     # for where it may be the former: a refusal would be named as a missing right.
                     if self._read(subject) is None:
                         return None
             try:
                 written = self._merge(_status_path(subject), patch, subject)
-            except Gone:
+            except NotFound:
                 return None
             self._has_status[kind] = False
             if written is None or _has_arrived(status, written):
@@ -102,16 +102,16 @@ class ApiStatusWriter(PacedCalls):
             del self._has_status[kind]
         return written
 
-    def _merge(self, path: str, patch: object, subject: Subject) -> Status | None:
+    def _merge(self, path: str, patch: object, subject: ObjectReference) -> Status | None:
         try:
             body = self._access.request("PATCH", path, patch, content_type=MERGE)
         except ApiError as error:
-            if is_another(error):
+            if is_conflict(error):
                 return None
             raise
         return self._status(body, subject)
 
-    def _status(self, body: bytes, subject: Subject) -> Status | None:
+    def _status(self, body: bytes, subject: ObjectReference) -> Status | None:
         thing: Any = msgspec.json.decode(body)
         about = thing["metadata"]
         if about.get("uid") != subject.uid:
@@ -125,7 +125,7 @@ class ApiStatusWriter(PacedCalls):
         return _sensible(thing.get("status"))
 
 
-def _status_path(subject: Subject) -> str:
+def _status_path(subject: ObjectReference) -> str:
     plural = _PLURALS[subject.kind]
     return object_path(subject.dialect, plural, subject.namespace, subject.name)
 
@@ -160,7 +160,7 @@ log = logging.getLogger(__name__)
 PER_S = 25.0
 BURST = 100
 #: Notices about one object: so many at once, then one in so many seconds.
-TALKATIVE = 12
+BUSY_OBJECTS = 12
 QUIET_S = 60.0
 _WAITING = 2_000
 _REMEMBERED_EVENTS = 4_096
@@ -176,33 +176,33 @@ class _Told:
     count: int
 
 
-class ApiAnnouncer:
+class ApiEventWriter:
     """The `Announcer` of the real cluster: a queue and a thread."""
 
     def __init__(
         self,
-        access: Asks,
+        access: SendsRequests,
         metrics: Metrics,
         *,
         wait: Callable[[float], object] | None = None,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
     ) -> None:
         self._access = access
-        self._mandate = mandate or OpenMandate()
+        self._mandate = mandate or AlwaysLeader()
         self._metrics = metrics
-        self._seldom = Seldom(log)
-        expect(
+        self._seldom = RateLimitedLog(log)
+        init_labels(
             metrics.status_writes,
             *(("Event", it) for it in ("written", "failed", "gone", "dropped")),
         )
-        self._pace = Pace(PER_S, BURST)
+        self._pace = RateLimit(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         #: Each with the term in which it was ordered.
-        self._notices: queue.Queue[tuple[Notice, int] | None] = queue.Queue(_WAITING)
+        self._notices: queue.Queue[tuple[EventRecord, int] | None] = queue.Queue(_WAITING)
         # Both belong to the thread.
         self._told: LRUCache[tuple[str, str], _Told] = LRUCache(_REMEMBERED_EVENTS)
-        self._talk: LRUCache[str, Pace] = LRUCache(_REMEMBERED_EVENTS)
+        self._talk: LRUCache[str, RateLimit] = LRUCache(_REMEMBERED_EVENTS)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -220,7 +220,7 @@ class ApiAnnouncer:
             self._notices.put_nowait(None)
         self._thread.join(timeout=5)
 
-    def announce(self, notice: Notice) -> None:
+    def write(self, notice: EventRecord) -> None:
         """Queue *notice*; rate-limited, fire and forget."""
         try:
             self._notices.put_nowait((notice, self._mandate.current()))
@@ -230,10 +230,10 @@ class ApiAnnouncer:
     def _run(self) -> None:
         while (ordered := self._notices.get()) is not None and not self._stopping.is_set():
             try:
-                self.say(*ordered)
-            except OutOfTerm:
+                self.send(*ordered)
+            except NotLeader:
                 self._count("dropped")
-            except (Gone, Terminating) as error:
+            except (NotFound, NamespaceTerminating) as error:
                 # Its namespace is going or gone, and whoever deleted that knows.
                 self._count("gone")
                 event(log, logging.DEBUG, "event not written", why=str(error))
@@ -245,7 +245,7 @@ class ApiAnnouncer:
                 self._count("failed")
                 log.exception("event not written")
 
-    def say(self, notice: Notice, term: int | None = None) -> None:
+    def send(self, notice: EventRecord, term: int | None = None) -> None:
         """Write *notice* now, unless its object has been talked about too much.
 
         `OutOfTerm` when the *term* in which it was ordered is over: by now it may be untrue.
@@ -254,7 +254,7 @@ class ApiAnnouncer:
         if self._is_too_much(notice.subject):
             self._count("dropped")
             return
-        self._wait(self._pace.turn())
+        self._wait(self._pace.acquire())
         self._must_hold(term)
         key = (notice.subject.uid, notice.reason)
         told = self._told.get(key)
@@ -265,14 +265,14 @@ class ApiAnnouncer:
 
     def _must_hold(self, term: int | None) -> None:
         if term is not None and not self._mandate.holds(term):
-            raise OutOfTerm("the term in which it was ordered is over")
+            raise NotLeader("the term in which it was ordered is over")
 
-    def _is_too_much(self, subject: Subject) -> bool:
+    def _is_too_much(self, subject: ObjectReference) -> bool:
         if subject.uid not in self._talk:
-            self._talk[subject.uid] = Pace(1 / QUIET_S, TALKATIVE)
-        return not self._talk[subject.uid].may_go()
+            self._talk[subject.uid] = RateLimit(1 / QUIET_S, BUSY_OBJECTS)
+        return not self._talk[subject.uid].try_acquire()
 
-    def _create(self, notice: Notice) -> _Told:
+    def _create(self, notice: EventRecord) -> _Told:
         about = notice.subject
         # Events about what belongs to no namespace live in the default one.
         namespace = about.namespace or "default"
@@ -297,7 +297,7 @@ class ApiAnnouncer:
         self._access.request("POST", _events_path(namespace), body)
         return _Told(name, 1)
 
-    def _again(self, notice: Notice, told: _Told) -> bool:
+    def _again(self, notice: EventRecord, told: _Told) -> bool:
         """Raise the count of an Event; False when the API server has forgotten it."""
         change = {
             "count": told.count + 1,
@@ -307,7 +307,7 @@ class ApiAnnouncer:
         path = f"{_events_path(notice.subject.namespace or 'default')}/{told.name}"
         try:
             self._access.request("PATCH", path, change, content_type=MERGE)
-        except Gone:
+        except NotFound:
             return False
         told.count += 1
         return True
@@ -320,7 +320,7 @@ def _events_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/events"
 
 
-def _reference(subject: Subject) -> dict[str, str]:
+def _reference(subject: ObjectReference) -> dict[str, str]:
     version = f"{subject.dialect}/{VERSIONS[subject.dialect]}" if subject.dialect else "v1"
     reference = {
         "apiVersion": version,

@@ -22,18 +22,18 @@ from typing import Any
 
 import msgspec
 
-from extender.clock import Pace
-from extender.durations import Pause
-from extender.kube.connection import Exchange, Reply
+from extender.clock import RateLimit
+from extender.durations import Backoff
+from extender.kube.connection import PipelinedRequest, Reply
 from extender.kube.pipeline import MERGE_PATCH, STRATEGIC_PATCH, Pipeline, pod_path
-from extender.logs import Seldom
+from extender.logs import RateLimitedLog
 from extender.model.pod import PodUid
-from extender.ports import Mandate, OpenMandate, WakeOrder
+from extender.ports import AlwaysLeader, Fencing, WakeOrder
 
 log = logging.getLogger(__name__)
 WOKEN = "gang-extender.io/woken"
 _ATTEMPTS = 5
-_PAUSE = Pause(0.2, 1.6)
+_PAUSE = Backoff(0.2, 1.6)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -41,7 +41,7 @@ def _this_moment() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class PipelinedWaker:
+class ApiWaker:
     """The `Waker` of the real cluster: *burst* at once, then *per_s*; the latest order wins."""
 
     def __init__(
@@ -52,17 +52,17 @@ class PipelinedWaker:
         burst: int = 400,
         chance: Callable[[], float] = random.random,
         moment: Callable[[], str] = _this_moment,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
         me: str = "",
     ) -> None:
         """Others read in the annotation that it was *me*: two that wake the same pods should."""
         self._signature = f" by {me}" if me else ""
-        self._mandate = mandate or OpenMandate()
+        self._mandate = mandate or AlwaysLeader()
         self._pipeline = pipeline
-        self._pace = Pace(per_s, burst, pipeline.loop.time)
+        self._pace = RateLimit(per_s, burst, pipeline.loop.time)
         self._chance = chance
         self._moment = moment
-        self._seldom = Seldom(log)
+        self._seldom = RateLimitedLog(log)
         #: Orders that wait for their turn, or for the answer to an older one.
         self._queued: dict[PodUid, tuple[WakeOrder, int]] = {}
         self._under_way: set[PodUid] = set()
@@ -85,7 +85,7 @@ class PipelinedWaker:
         self._queued[order.uid] = order, term
         if has_a_turn:
             return False
-        wait_s = self._pace.turn()
+        wait_s = self._pace.acquire()
         if wait_s <= 0:
             return True
         self._pipeline.loop.call_later(wait_s, lambda: self._send([order.uid]))
@@ -98,7 +98,7 @@ class PipelinedWaker:
         if free:
             self._pipeline.send([self._patch(order, term) for order, term in free])
 
-    def _patch(self, order: WakeOrder, term: int, attempt: int = 1) -> Exchange:
+    def _patch(self, order: WakeOrder, term: int, attempt: int = 1) -> PipelinedRequest:
         self._under_way.add(order.uid)
         body: dict[str, Any] = {
             # Another pod of the same name is refused.
@@ -116,7 +116,7 @@ class PipelinedWaker:
         kind = STRATEGIC_PATCH if order.refusal else MERGE_PATCH
         request = self._pipeline.frame(b"PATCH", path, _encode(body), kind)
         done = partial(self._answered, order, term, attempt)
-        return Exchange(request, done, partial(self._mandate.holds, term))
+        return PipelinedRequest(request, done, partial(self._mandate.holds, term))
 
     def _answered(self, order: WakeOrder, term: int, attempt: int, reply: Reply) -> None:
         self._under_way.discard(order.uid)
@@ -142,7 +142,7 @@ class PipelinedWaker:
         if order.uid in self._queued:
             return  # a newer one has its turn in a moment
         self._put_off[order.uid] = order
-        pause_s = _PAUSE.after(attempt, self._chance())
+        pause_s = _PAUSE.delay_s(attempt, self._chance())
         self._pipeline.loop.call_later(pause_s, lambda: self._retry(order, term, attempt + 1))
 
     def _retry(self, order: WakeOrder, term: int, attempt: int) -> None:

@@ -19,22 +19,22 @@ from extender.planner.extension_points import Key
 from extender.planner.plugin import Round
 from extender.planner.session import Demand, Session, needed_pods
 from extender.planner.starvation import (
-    fence,
     may_be_preferred,
+    reserve_for_starving,
     starving_longest,
-    without_its_fence,
+    without_its_reservation,
 )
-from extender.planner.state import GangState, QueueUse
+from extender.planner.state import GangState, QueueUsage
 
 
-def turns_of(session: Session, gangs: Iterable[GangState]) -> Turns | NamespaceTurns:
+def gang_order(session: Session, gangs: Iterable[GangState]) -> GangOrder | NamespaceOrder:
     """Put *gangs* in line, by namespace first where a plugin orders those."""
     if session.opinions.order_namespaces:
-        return NamespaceTurns(session, gangs)
-    return Turns(session, gangs, queues_interact=session.queues_interact)
+        return NamespaceOrder(session, gangs)
+    return GangOrder(session, gangs, queues_interact=session.queues_interact)
 
 
-class Turns:
+class GangOrder:
     """Whose turn it is: queues in order, in each its gangs in order, asked anew every time."""
 
     def __init__(
@@ -44,12 +44,12 @@ class Turns:
         self._session = session
         self._queues_interact = queues_interact
         self._gangs: dict[str, list[tuple[Key, GangState]]] = {}
-        self._queues: list[tuple[Key, QueueUse]] = []
+        self._queues: list[tuple[Key, QueueUsage]] = []
         for gang in gangs:
             if gang.queue.name not in self._gangs:
                 self._gangs[gang.queue.name] = []
                 heappush(self._queues, (session.queue_key(gang.queue), gang.queue))
-            self.come_back(gang)
+            self.push(gang)
 
     def __iter__(self) -> Iterator[GangState]:
         """Give gangs one by one; the next is chosen only when it is asked for."""
@@ -67,11 +67,11 @@ class Turns:
             yield heappop(gangs)[1]
             heappush(self._queues, (self._session.queue_key(queue), queue))
 
-    def come_back(self, gang: GangState) -> None:
+    def push(self, gang: GangState) -> None:
         """Put *gang* in line for another turn."""
         heappush(self._gangs[gang.queue.name], (self._session.gang_key(gang), gang))
 
-    def drop(self, queue: QueueUse) -> list[GangState]:
+    def drop(self, queue: QueueUsage) -> list[GangState]:
         """Take the rest of *queue* out of the line."""
         dropped = [gang for _, gang in self._gangs.get(queue.name, ())]
         self._gangs[queue.name] = []
@@ -83,7 +83,7 @@ class Turns:
         return not any(self._gangs.values())
 
 
-class NamespaceTurns:
+class NamespaceOrder:
     """Namespaces in order first, as Volcano had it until 1.7; in each, turns as ever."""
 
     def __init__(self, session: Session, gangs: Iterable[GangState]) -> None:
@@ -93,7 +93,7 @@ class NamespaceTurns:
             here.setdefault(gang.gang.group.namespace, []).append(gang)
         # What one namespace is given moves the queues of all.
         self._turns = {
-            name: Turns(session, gangs, queues_interact=True) for name, gangs in here.items()
+            name: GangOrder(session, gangs, queues_interact=True) for name, gangs in here.items()
         }
 
     def __iter__(self) -> Iterator[GangState]:
@@ -109,11 +109,11 @@ class NamespaceTurns:
             yield gang
             places[first] = self._session.namespace_key(first)
 
-    def come_back(self, gang: GangState) -> None:
+    def push(self, gang: GangState) -> None:
         """Put *gang* in line for another turn."""
-        self._turns[gang.gang.group.namespace].come_back(gang)
+        self._turns[gang.gang.group.namespace].push(gang)
 
-    def drop(self, queue: QueueUse) -> list[GangState]:
+    def drop(self, queue: QueueUsage) -> list[GangState]:
         """Take the rest of *queue* out of the line."""
         return [gang for turns in self._turns.values() for gang in turns.drop(queue)]
 
@@ -130,12 +130,12 @@ QUEUE_HAS_ENOUGH = Problem(Reason.QUEUE_OVER_DESERVED, "")
 def allocate(session: Session) -> None:
     """Hand out idle room: first to everybody within their due, then what is left."""
     _complete_cut_short(session)
-    rounds = (Round.DUE, Round.REST) if session.rules.may_overshoot else (Round.DUE,)
+    rounds = (Round.DESERVED, Round.OVERSHOOT) if session.rules.may_overshoot else (Round.DESERVED,)
     for session.round in rounds:
-        contenders = _contenders(session, session.census.contenders.values())
+        contenders = _contenders(session, session.accounting.contenders.values())
         held = _serve_starving(session, contenders)
         _hand_out(session, [gang for gang in contenders if gang.queue.name not in held])
-    session.round = Round.CLAIMS
+    session.round = Round.DEFAULT
 
 
 def _complete_cut_short(session: Session) -> None:
@@ -144,19 +144,19 @@ def _complete_cut_short(session: Session) -> None:
     Neither the order nor the due of their queue keeps them waiting: what they have is of no use
     without the rest, and it was not they who stopped.
     """
-    if not session.snapshot.cut_short or not session.rules.torn_gangs_are_first:
+    if not session.snapshot.partial_gangs or not session.rules.partial_gangs_are_first:
         return
-    contenders = session.census.contenders
-    cut_short = [contenders[key] for key in session.snapshot.cut_short if key in contenders]
+    contenders = session.accounting.contenders
+    cut_short = [contenders[key] for key in session.snapshot.partial_gangs if key in contenders]
     for gang in cut_short:
-        gang.let_in()
-    session.round = Round.LENT
+        gang.enqueue()
+    session.round = Round.BORROW
     for gang in sorted(_contenders(session, cut_short), key=session.gang_key):
-        if session.opinions.lacking(gang):
+        if session.opinions.missing_members(gang):
             _take_turn(session, gang, alone=False)
 
 
-def lend(session: Session) -> None:
+def borrow(session: Session) -> None:
     """Hand out what is left after all claims: above dues, to whoever can use it.
 
     Only dues kept these gangs from starting, so up to the ceilings room is all they need.
@@ -164,9 +164,9 @@ def lend(session: Session) -> None:
     kept_by_due = _borrowers(session)
     if not kept_by_due:
         return
-    session.round = Round.LENT
+    session.round = Round.BORROW
     _hand_out(session, _contenders(session, kept_by_due))
-    session.round = Round.CLAIMS
+    session.round = Round.DEFAULT
     for gang in kept_by_due:
         if not gang.committed:
             # Nobody has to leave for it, whatever else it lacks: that is for people to know.
@@ -178,14 +178,14 @@ def _borrowers(session: Session) -> list[GangState]:
 
     Seen cheaply: in a full cluster nobody is tried again.
     """
-    idle, places = session.room.idle, session.places
+    idle, places = session.capacity.idle, session.places
     ranks = idle.argsort(axis=0)
     ranked = np.take_along_axis(idle, ranks, axis=0)
 
     @cache
     def slots(shape: Shape) -> int:
         """Count its places, looking only at nodes that have enough of what it finds least of."""
-        need = session.room.need(shape)
+        need = session.capacity.need(shape)
         if need is None:
             return 0
         asked = need.nonzero()[0].tolist()
@@ -198,9 +198,9 @@ def _borrowers(session: Session) -> list[GangState]:
 
     def has_places(gang: GangState) -> bool:
         shapes = {run[0].shape for run in session.waiting_runs(gang)}
-        return sum(map(slots, shapes)) >= max(1, session.opinions.lacking(gang))
+        return sum(map(slots, shapes)) >= max(1, session.opinions.missing_members(gang))
 
-    contenders = session.census.contenders.values()
+    contenders = session.accounting.contenders.values()
     return [gang for gang in contenders if _may_borrow(gang) and has_places(gang)]
 
 
@@ -216,11 +216,11 @@ def _contenders(session: Session, gangs: Iterable[GangState]) -> list[GangState]
     contenders = []
     for gang in gangs:
         if "enqueue" not in session.policy.actions:
-            gang.let_in()
+            gang.enqueue()
         given = len(gang.placed) + len(gang.pipelined)
         if gang.is_pending or given == len(gang.gang.waiting):
             continue
-        problem = session.opinions.problem_of(gang)
+        problem = session.opinions.invalid_reason(gang)
         if problem is not None:
             gang.blocked = problem
             continue
@@ -246,7 +246,7 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
         if not demand.pods:
             continue
         preferred = may_be_preferred(session, demand)
-        with without_its_fence(session, gang):
+        with without_its_reservation(session, gang):
             started = preferred and _take_turn(session, gang, alone=False)
         gang.runs = _worth_a_node(gang, session.waiting_runs(gang))
         if started or gang.pipelined or gang.key in session.fenced:
@@ -255,8 +255,8 @@ def _serve_starving(session: Session, contenders: list[GangState]) -> set[str]:
         if session.occupied(gang, demand.total) is not None:
             continue  # no room would help it before its own queue's pods are gone
         entitled = session.opinions.is_entitled(gang, demand.total)
-        if preferred or (session.round is Round.REST and entitled):
-            if fence(session, demand):
+        if preferred or (session.round is Round.OVERSHOOT and entitled):
+            if reserve_for_starving(session, demand):
                 served.add(gang.key)
         elif entitled:
             held.add(gang.queue.name)
@@ -270,40 +270,44 @@ def _worth_a_node(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:
 
 
 def _hand_out(session: Session, contenders: Iterable[GangState]) -> None:
-    turns = turns_of(session, [gang for gang in contenders if _may_have_a_turn(session, gang)])
+    turns = gang_order(session, [gang for gang in contenders if _may_have_a_turn(session, gang)])
     for gang in turns:
         if session.opinions.is_overused(gang.queue) and not _is_covered(session, gang):
             for each in (gang, *turns.drop(gang.queue)):
                 if _is_covered(session, each):
-                    turns.come_back(each)
+                    turns.push(each)
                 else:
                     each.blocked = each.blocked or QUEUE_HAS_ENOUGH
             continue
         alone = turns.is_over and session.opinions.limit_every_task
         if _take_turn(session, gang, alone=alone) and gang.runs:
-            turns.come_back(gang)
+            turns.push(gang)
 
 
 def _is_covered(session: Session, gang: GangState) -> bool:
     """Ask whether its namespace has less of the queue than at least, whatever the others use."""
-    return bool(session.opinions.covered(gang, gang.runs[0][0].requests))
+    return bool(session.opinions.within_guarantee(gang, gang.runs[0][0].requests))
 
 
 def _may_have_a_turn(session: Session, gang: GangState) -> bool:
     """Leave out who has everything, waits for room already, or has room kept for it."""
-    waits = gang.pipelined and session.rules.promised_gangs_wait and session.opinions.lacking(gang)
+    waits = (
+        gang.pipelined
+        and session.rules.reserved_gangs_wait
+        and session.opinions.missing_members(gang)
+    )
     return bool(gang.runs) and not waits and gang.key not in session.fenced
 
 
 def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Try *gang*; True when it may start (or grow)."""
     gang.blocked = None
-    lacking = session.opinions.lacking(gang)
-    allowed = session.opinions.allowance(gang, gang.runs[0][0].shape)
+    lacking = session.opinions.missing_members(gang)
+    allowed = session.opinions.allowed_pods(gang, gang.runs[0][0].shape)
     if _is_hopeless(session, gang, lacking, allowed):
         return False
     runs, occupied = list(gang.runs), None
-    with session.room.trial(gang) as trial:
+    with session.capacity.trial(gang) as trial:
         _place(session, gang, allowed, alone=alone)
         if session.opinions.is_ready(gang):
             occupied = session.occupied(gang)
@@ -322,7 +326,7 @@ def _take_turn(session: Session, gang: GangState, *, alone: bool) -> bool:
 
 def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int | Problem) -> bool:
     """See cheaply that a gang of identical members cannot find room for its minimum."""
-    if lacking <= 1 or len(gang.runs) > 1 or not session.opinions.mind_pipelining:
+    if lacking <= 1 or len(gang.runs) > 1 or not session.opinions.checks_pipelining:
         return False  # where nobody minds, a gang keeps even a part of its room until the end
     if isinstance(allowed, Problem):
         gang.blocked = allowed
@@ -330,8 +334,8 @@ def _is_hopeless(session: Session, gang: GangState, lacking: int, allowed: int |
     if allowed < lacking:
         gang.blocked = QUEUE_HAS_ENOUGH
         return True
-    slots = session.places.slots(gang.runs[0][0].shape)
-    return slots.free < lacking and not session.room.anything_coming
+    slots = session.places.ranking(gang.runs[0][0].shape)
+    return slots.free < lacking and not session.capacity.anything_coming
 
 
 def _place(session: Session, gang: GangState, first_allowed: int | Problem, *, alone: bool) -> None:
@@ -344,7 +348,7 @@ def _place(session: Session, gang: GangState, first_allowed: int | Problem, *, a
             gang.blocked = allowed
         elif not run[0].role or run[0].role not in failed_roles:
             is_growing = alone and session.opinions.is_ready(gang)
-            wanted = len(run) if is_growing else max(1, session.opinions.lacking(gang))
+            wanted = len(run) if is_growing else max(1, session.opinions.missing_members(gang))
             count = _give_nodes(session, gang, run[: min(wanted, allowed)])
             if count < len(run) and count:
                 runs.insert(0, run[count:])
@@ -355,25 +359,25 @@ def _place(session: Session, gang: GangState, first_allowed: int | Problem, *, a
                 if not _may_go_on(gang, failed_roles):
                     break
         if runs:
-            allowed = session.opinions.allowance(gang, runs[0][0].shape)
+            allowed = session.opinions.allowed_pods(gang, runs[0][0].shape)
 
 
 def _give_nodes(session: Session, gang: GangState, pods: list[Pod]) -> int:
     """Give *pods* of one shape idle rows, as many as are found at once, or pipeline one of them."""
-    slots = session.places.slots(pods[0].shape)
+    slots = session.places.ranking(pods[0].shape)
     nominated = session.snapshot.nodes.facts.index.get(pods[0].nominated, -1)
     if nominated >= 0 and slots.fits(nominated):
-        session.room.place(gang, pods[:1], [nominated])
+        session.capacity.place(gang, pods[:1], [nominated])
         return 1
     rows = slots.best(len(pods))
     if rows:
-        session.room.place(gang, pods[: len(rows)], rows)
+        session.capacity.place(gang, pods[: len(rows)], rows)
         return len(rows)
     row = nominated if nominated >= 0 and slots.fits(nominated, coming=True) else None
-    row = slots.best_coming() if row is None else row
+    row = slots.best_releasing() if row is None else row
     if row is None:
         return 0
-    session.room.pipeline(gang, pods[0], row)
+    session.capacity.pipeline(gang, pods[0], row)
     return 1
 
 

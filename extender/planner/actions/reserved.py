@@ -18,8 +18,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from extender.model.gang import GangKey
-from extender.planner.actions.allocate import turns_of
-from extender.planner.capacity_forecast import Outlook, most_s
+from extender.planner.actions.allocate import gang_order
+from extender.planner.capacity_forecast import CapacityForecast, most_s
 from extender.planner.plugin import Round
 from extender.planner.session import Demand, Session, needed_pods
 from extender.planner.starvation import may_be_preferred
@@ -29,14 +29,14 @@ from extender.planner.state import GangState
 MARGIN_S = 60.0
 
 
-def use_meanwhile(session: Session) -> None:
+def use_reserved(session: Session) -> None:
     """Let gangs into room that is kept if they are gone before it can be needed."""
     if not session.fenced:
         return
-    brief = [gang for gang in session.census.contenders.values() if _is_brief(session, gang)]
+    brief = [gang for gang in session.accounting.contenders.values() if _is_brief(session, gang)]
     if not brief:
         return
-    claims = [_demand(session, session.census.contenders[key]) for key in session.fenced]
+    claims = [_demand(session, session.accounting.contenders[key]) for key in session.fenced]
     session.first_start = start = _first(session, claims)
     gone_by = start[1] - session.snapshot.now - MARGIN_S
     gangs = [gang for gang in brief if most_s(gang.gang.waiting) <= gone_by]
@@ -54,8 +54,8 @@ def _is_brief(session: Session, gang: GangState) -> bool:
         return False
     if any(pod.shape.host_ports for pod in gang.gang.waiting):
         return False
-    is_complete = session.opinions.problem_of(gang) is None
-    return is_complete and session.opinions.lacking(gang) > 0
+    is_complete = session.opinions.invalid_reason(gang) is None
+    return is_complete and session.opinions.missing_members(gang) > 0
 
 
 def _demand(session: Session, gang: GangState) -> Demand:
@@ -64,28 +64,28 @@ def _demand(session: Session, gang: GangState) -> Demand:
 
 def _first(session: Session, claims: list[Demand]) -> tuple[GangKey, float]:
     """Give which gang could need its room first, and when at the earliest."""
-    outlook = Outlook(session)
+    outlook = CapacityForecast(session)
     at, key = min((outlook.earliest(claim), claim.gang.key) for claim in claims)
     return key, at
 
 
 def _let_in(session: Session, gangs: list[GangState], claims: list[Demand]) -> None:
     """Hand out idle room as if none were kept; what is left of it is kept again."""
-    room = session.room
+    room = session.capacity
     for fence in (each for fences in session.fenced.values() for each in fences):
-        room.take_down(fence)
-    session.round = Round.LENT
+        room.release(fence)
+    session.round = Round.BORROW
     footing = _footing(session, claims)
-    for gang in turns_of(session, gangs):
+    for gang in gang_order(session, gangs):
         with room.trial(gang) as trial:
             if _finds_room(session, gang) and _footing(session, claims) == footing:
                 gang.commit()
                 gang.blocked = None
                 trial.keep()
                 session.let_in_meanwhile.add(gang.key)
-    session.round = Round.CLAIMS
+    session.round = Round.DEFAULT
     session.fenced = {
-        key: [room.fence(fence.row, fence.kept + fence.owed) for fence in fences]
+        key: [room.reservation(fence.row, fence.kept + fence.missing) for fence in fences]
         for key, fences in session.fenced.items()
     }
 
@@ -100,14 +100,14 @@ def _finds_room(session: Session, gang: GangState) -> bool:
         return False
     for _, alike in groupby(places, key=lambda place: place[0].shape):
         pods, rows = zip(*alike, strict=True)
-        session.room.place(gang, list(pods), list(rows))
+        session.capacity.place(gang, list(pods), list(rows))
     return session.opinions.is_ready(gang) and session.occupied(gang) is None
 
 
 def _footing(session: Session, claims: list[Demand]) -> list[tuple[bool, bool]]:
     """Say on what ground room is kept in each round, by what queues use now."""
     now, found = session.round, list[tuple[bool, bool]]()
-    for session.round in (Round.DUE, Round.REST):
+    for session.round in (Round.DESERVED, Round.OVERSHOOT):
         found += [
             (may_be_preferred(session, each), session.opinions.is_entitled(each.gang, each.total))
             for each in claims

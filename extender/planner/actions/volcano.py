@@ -10,21 +10,21 @@ import numpy as np
 from extender.model.node import Amounts
 from extender.model.pod import Pod
 from extender.planner.actions.backfill import in_order, place
-from extender.planner.plugin import Candidate, Claim
+from extender.planner.plugin import Preemptor, VictimCandidate
 from extender.planner.session import Session
 from extender.planner.starvation import starving_gangs
 from extender.planner.state import GangState
-from extender.planner.victims.candidates import is_beside, is_running, may_lose, occupants_of
+from extender.planner.victims.candidates import is_beside, is_running, may_lose, running_pods
 
-Wanted = Callable[[Candidate], bool]
+VictimFilter = Callable[[VictimCandidate], bool]
 
 
 def backfill(session: Session) -> None:
     """Place best-effort members whatever their queue may take, and let them keep the place."""
     for gang, pods in in_order(session):
-        with session.room.trial(gang) as trial:
+        with session.capacity.trial(gang) as trial:
             for pod in pods:
-                if not session.opinions.is_kept_out(gang, pod.requests):
+                if not session.opinions.exceeds_share(gang, pod.requests):
                     place(session, gang, pod)
             if session.opinions.is_ready(gang):
                 gang.commit()
@@ -52,7 +52,7 @@ def reclaim(session: Session) -> None:
 
 def _while_starving(session: Session, gang: GangState, ask: Callable[[Pod], object]) -> None:
     """Ask others to leave for one member after the other; kept if *gang* could then start."""
-    with session.room.trial(gang) as trial:
+    with session.capacity.trial(gang) as trial:
         for pod in session.waiting_tasks(gang):
             if not session.is_starving(gang):
                 break
@@ -63,7 +63,7 @@ def _while_starving(session: Session, gang: GangState, ask: Callable[[Pod], obje
 
 def _inside_a_gang(session: Session, way: NodeByNode, gang: GangState) -> None:
     for pod in session.waiting_tasks(gang):
-        with session.room.trial(gang) as trial:
+        with session.capacity.trial(gang) as trial:
             if not way.preempt(gang, lambda other: other is gang, pod):
                 return
             trial.keep()
@@ -75,8 +75,8 @@ class NodeByNode:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._opinions = session.opinions
-        self._room = session.room
-        self._occupants = occupants_of(session)
+        self._room = session.capacity
+        self._occupants = running_pods(session)
 
     def preempt(self, gang: GangState, pool: Callable[[GangState], bool], pod: Pod) -> bool:
         """Make room for *pod* among the gangs of *pool*; True when it has a node to wait for."""
@@ -85,12 +85,12 @@ class NodeByNode:
         is_empty = self._session.is_empty
         empty = is_empty(pod.shape)
 
-        def wanted(one: Candidate) -> bool:
+        def wanted(one: VictimCandidate) -> bool:
             # A claimant without requests only displaces its like.
             return pool(one.gang) and one.pod.preemptable and (not empty or is_empty(one.pod.shape))
 
-        claim = Claim(gang, pod)
-        rows = self._session.places.slots(pod.shape).ranked()
+        claim = Preemptor(gang, pod)
+        rows = self._session.places.ranking(pod.shape).ranked()
         if self._session.policy.weighs_nodes:
             return self._preempt_on_best(claim, rows, wanted)
         return any(
@@ -102,10 +102,10 @@ class NodeByNode:
         if not pod.may_preempt or not self._opinions.is_preemptive(gang, pod.shape):
             return False
 
-        def wanted(one: Candidate) -> bool:
+        def wanted(one: VictimCandidate) -> bool:
             return is_running(one) and one.pod.preemptable and may_lose(gang, one.gang)
 
-        claim = Claim(gang, pod)
+        claim = Preemptor(gang, pod)
         for row in np.flatnonzero(self._session.places.usable(pod.shape)).tolist():
             candidates = self._occupants.on(row, wanted)
             if candidates and self._take_over("reclaim", claim, row, candidates):
@@ -113,10 +113,10 @@ class NodeByNode:
         return False
 
     def _take_over(
-        self, action: str, claim: Claim, row: int, candidates: Sequence[Candidate]
+        self, action: str, claim: Preemptor, row: int, candidates: Sequence[VictimCandidate]
     ) -> bool:
         """Ask *candidates* to leave, one after the other, until there is room on *row*."""
-        victims = self._opinions.may_leave(action, claim, candidates)
+        victims = self._opinions.allowed_victims(action, claim, candidates)
         if not self._suffices(claim, row, victims):
             return False
         # Only who preempts is held to the limits of its queue, and to what surely comes.
@@ -132,7 +132,7 @@ class NodeByNode:
             trial.keep()
         return True
 
-    def _preempt_on_best(self, claim: Claim, rows: Sequence[int], wanted: Wanted) -> bool:
+    def _preempt_on_best(self, claim: Preemptor, rows: Sequence[int], wanted: VictimFilter) -> bool:
         """Weigh all nodes: least important victims, then fewest, then the youngest."""
         choices = []
         for row in rows:
@@ -147,12 +147,12 @@ class NodeByNode:
         self._room.pipeline(claim.gang, claim.pod, row)
         return True
 
-    def _fewest_on(self, claim: Claim, row: int, wanted: Wanted) -> list[Candidate]:
+    def _fewest_on(self, claim: Preemptor, row: int, wanted: VictimFilter) -> list[VictimCandidate]:
         """Let go until it fits, then give back from the most important while it still fits."""
-        allowed = self._opinions.may_leave("preempt", claim, self._occupants.on(row, wanted))
+        allowed = self._opinions.allowed_victims("preempt", claim, self._occupants.on(row, wanted))
         if not self._suffices(claim, row, allowed):
             return []
-        leaving: list[Candidate] = []
+        leaving: list[VictimCandidate] = []
         for victim in self._session.in_victim_order(claim, allowed):
             leaving.append(victim)
             if self._fits_without(claim, row, leaving):
@@ -165,18 +165,20 @@ class NodeByNode:
                 leaving = rest
         return list(reversed(leaving))
 
-    def _fits_without(self, claim: Claim, row: int, leaving: Sequence[Candidate]) -> bool:
+    def _fits_without(self, claim: Preemptor, row: int, leaving: Sequence[VictimCandidate]) -> bool:
         with self._room.trial():
             for victim in leaving:
                 self._room.evict(victim.leaving("preempt", claim.gang))
             return self._fits(claim, row)
 
-    def _fits(self, claim: Claim, row: int) -> bool:
-        room = self._room.idle[row] + self._room.surely_coming[row]
-        may_take = self._opinions.may_take(claim.gang, claim.pod.shape)
+    def _fits(self, claim: Preemptor, row: int) -> bool:
+        room = self._room.idle[row] + self._room.surely_releasing[row]
+        may_take = self._opinions.may_allocate(claim.gang, claim.pod.shape)
         return may_take and self._fits_into(room, claim.pod)
 
-    def _suffices(self, claim: Claim, row: int, victims: Sequence[Candidate] = ()) -> bool:
+    def _suffices(
+        self, claim: Preemptor, row: int, victims: Sequence[VictimCandidate] = ()
+    ) -> bool:
         """Ask whether it fits on *row* once *victims* and whoever is leaving are gone."""
         room = self._room.idle[row] + self._room.coming[row]
         for victim in victims:
@@ -192,7 +194,7 @@ class NodeByNode:
         return row >= 0 and bool(self._session.places.usable(pod.shape)[row])
 
 
-def _harm(victims: Sequence[Candidate]) -> tuple[int, int, int, float]:
+def _harm(victims: Sequence[VictimCandidate]) -> tuple[int, int, int, float]:
     priorities = [victim.pod.rank for victim in victims]
     highest = max(priorities)
     youngest = min(v.pod.created for v in victims if v.pod.rank == highest)

@@ -14,10 +14,10 @@ from extender.model.gang import Gang, GangKey
 from extender.model.memo import Memo
 from extender.model.node import Amounts, Node, NodeFacts, NodeTable
 from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape
-from extender.model.queue import Queue, Share
+from extender.model.queue import NamespaceShare, Queue
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import ResourceQuota, Snapshot
-from extender.planner.accounting import Census
+from extender.planner.accounting import Accounting
 from extender.planner.plan import Plan, Verdict
 from extender.planner.policy import Policy
 from extender.planner.session import Session, needed_pods
@@ -63,8 +63,8 @@ class Case:
     @cached_property
     def wanted(self) -> Counter[Shape]:
         """The members it lacks, by shape."""
-        with closing(Session(Census(self.snapshot), self.policy)) as session:
-            state = session.census.state(self.key)
+        with closing(Session(Accounting(self.snapshot), self.policy)) as session:
+            state = session.accounting.state(self.key)
             needed = needed_pods(session, state) if state is not None else []
         return Counter(pod.shape for pod in needed or self.gang.waiting[:1])
 
@@ -124,7 +124,7 @@ def with_queues(snapshot: Snapshot, queues: Iterable[Queue]) -> Snapshot:
     return replace(snapshot, queues=dict(sorted(known.items())))
 
 
-def with_shares(snapshot: Snapshot, shares: Iterable[Share]) -> Snapshot:
+def with_shares(snapshot: Snapshot, shares: Iterable[NamespaceShare]) -> Snapshot:
     """Give *snapshot* with other versions of what namespaces have of queues."""
     known = {**snapshot.shares, **{share.name: share for share in shares}}
     return replace(snapshot, shares=dict(sorted(known.items())))
@@ -141,7 +141,7 @@ def with_open_nodes(snapshot: Snapshot) -> Snapshot:
 def with_all_nodes(snapshot: Snapshot) -> Snapshot:
     """Give *snapshot* with every node ours."""
     table = snapshot.nodes
-    nodes = tuple(replace(node, ours=True) for node in table.nodes)
+    nodes = tuple(replace(node, managed=True) for node in table.nodes)
     return replace(snapshot, nodes=replace(table, facts=NodeFacts(nodes, table.facts.index)))
 
 
@@ -160,7 +160,7 @@ def with_less_used(snapshot: Snapshot, name: str, amounts: Resources) -> Snapsho
     return replace(snapshot, nodes=replace(table, used=used))
 
 
-def with_room(
+def with_capacity(
     snapshot: Snapshot, shapes: Mapping[Shape, int], like: Mapping[Shape, Node]
 ) -> Snapshot:
     """Give *snapshot* with new nodes for so many pods of each of *shapes*, one for each pod.

@@ -17,19 +17,19 @@ from extender.model.gang import Gang, GangKey, Phase
 from extender.model.queue import share_name, share_words
 from extender.model.reason import Reason
 from extender.model.resources import total
-from extender.model.snapshot import Caller, Snapshot
-from extender.planner.accounting import Census
+from extender.model.snapshot import SchedulerStatus, Snapshot
+from extender.planner.accounting import Accounting
 from extender.planner.explain.case import LAST, Case, Remedy, count_pods
 from extender.planner.explain.ideas import ideas, untried
 from extender.planner.extension_points import Key
 from extender.planner.obstacles import Shortfall, shortfalls
 from extender.planner.plan import (
     Eviction,
-    Kept,
+    GangStatus,
+    HeldCapacity,
     Plan,
     QueueFigures,
     ShareFigures,
-    Standing,
     Verdict,
 )
 from extender.planner.planner import make_plan
@@ -120,7 +120,7 @@ class _Trials:
         verdict = plan.verdicts.get(self._key) if plan is not None else None
         if plan is None or verdict is None:
             return ""
-        if verdict.standing in (Standing.ADMITTED, Standing.RUNNING):
+        if verdict.standing in (GangStatus.ADMITTED, GangStatus.RUNNING):
             return words
         is_let_in = self._was_kept_out and verdict.phase is Phase.INQUEUE
         if is_let_in and verdict.reason is Reason.NOT_ENOUGH_MEMBERS:
@@ -138,7 +138,7 @@ Remedying: TypeAlias = Callable[[Snapshot, Plan, Policy, GangKey], tuple[str, ..
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class GangAhead:
     """A waiting gang whose turn comes first, and by what rule."""
 
     gang: GangKey
@@ -162,16 +162,16 @@ class Explanation:
     #: Of the first sizes of members, and how many sizes there are.
     needs: tuple[Shortfall, ...] = ()
     needs_count: int = 0
-    ahead: tuple[Ahead, ...] = ()
+    ahead: tuple[GangAhead, ...] = ()
     ahead_count: int = 0
     #: Pods asked to leave for it by this plan.
     victims: tuple[Eviction, ...] = ()
     #: Why pods are left alone now -> how many.
     protected: Mapping[str, int] = field(default_factory=dict)
     #: Idle room that it could use some of, but that is kept for others.
-    kept: tuple[Kept, ...] = ()
+    held: tuple[HeldCapacity, ...] = ()
     #: Who has to bring those of its members that wait.
-    callers: tuple[Caller, ...] = ()
+    schedulers: tuple[SchedulerStatus, ...] = ()
     #: What would let it start, tried in the planner: each sentence is enough, or says nothing is.
     remedies: tuple[str, ...] = ()
 
@@ -190,8 +190,8 @@ def explain(
     verdict, gang = plan.verdicts.get(key), snapshot.gangs.get(key)
     if verdict is None or gang is None:
         return None
-    stuck = verdict.standing in (Standing.WAITING, Standing.INVALID)
-    session = Session(Census(snapshot), policy)
+    stuck = verdict.standing in (GangStatus.WAITING, GangStatus.INVALID)
+    session = Session(Accounting(snapshot), policy)
     shapes = Counter(pod.shape for pod in gang.waiting)
     shown = dict(islice(shapes.items(), NAMED))
     needs = shortfalls(session, plan, shown) if shown else ()
@@ -209,28 +209,29 @@ def explain(
         ahead_count=len(ahead),
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),
         protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
-        kept=_kept_from(plan, gang) if stuck else (),
-        callers=tuple(
-            snapshot.callers[name] for name in sorted(gang.schedulers & snapshot.callers.keys())
+        held=_kept_from(plan, gang) if stuck else (),
+        schedulers=tuple(
+            snapshot.schedulers[name]
+            for name in sorted(gang.schedulers & snapshot.schedulers.keys())
         ),
         remedies=remedied(snapshot, plan, policy, key) if stuck else (),
     )
 
 
-def _kept_from(plan: Plan, gang: Gang) -> tuple[Kept, ...]:
+def _kept_from(plan: Plan, gang: Gang) -> tuple[HeldCapacity, ...]:
     """List the room that is kept for others and has something the members of *gang* ask for."""
     asked = total(pod.requests for pod in gang.waiting)
     own = (gang.key, gang.queue, share_words(gang.queue, gang.group.namespace))
     return tuple(
         each
-        for each in plan.kept
+        for each in plan.held
         if each.whom not in own and any(asked.amount(name) > 0 for name in each.amounts)
     )
 
 
-def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
+def _ahead(session: Session, plan: Plan, key: GangKey) -> list[GangAhead]:
     """List the waiting gangs whose turn comes before that of *key*, the first of them first."""
-    mine = session.census.state(key)
+    mine = session.accounting.state(key)
     if mine is None:
         return []
 
@@ -239,14 +240,14 @@ def _ahead(session: Session, plan: Plan, key: GangKey) -> list[Ahead]:
         return namespace, session.queue_key(gang.queue), session.gang_key(gang)
 
     ours = place(mine)
-    waiting = [each for each in session.census.contenders.values() if _waits(plan, each.key)]
+    waiting = [each for each in session.accounting.contenders.values() if _waits(plan, each.key)]
     others = sorted((each for each in waiting if place(each) < ours), key=place)
-    return [Ahead(other.key, other.queue.name, _why(session, other, mine)) for other in others]
+    return [GangAhead(other.key, other.queue.name, _why(session, other, mine)) for other in others]
 
 
 def _waits(plan: Plan, key: GangKey) -> bool:
     verdict = plan.verdicts.get(key)
-    return verdict is not None and verdict.standing is Standing.WAITING
+    return verdict is not None and verdict.standing is GangStatus.WAITING
 
 
 def _why(session: Session, other: GangState, mine: GangState) -> str:
@@ -260,15 +261,15 @@ def _why(session: Session, other: GangState, mine: GangState) -> str:
         why = session.opinions.why_queue_first(theirs, ours)
         return why or _why_older(theirs.queue.created, ours.queue.created, f"queue {theirs.name}")
     if session.gang_key(other)[0] != session.gang_key(mine)[0]:
-        return f"it runs with {other.gang.seated} of at least {other.min_member} members"
+        return f"it runs with {other.gang.scheduled} of at least {other.min_member} members"
     why = session.opinions.why_gang_first(other, mine)
-    if not why and session.rules.cleared_room_is_theirs and _only(other, mine):
+    if not why and session.rules.freed_capacity_is_reserved and _only(other, mine):
         why = "kube-scheduler made room for it"
     return why or _why_older(other.created, mine.created, "it")
 
 
 def _only(other: GangState, mine: GangState) -> bool:
-    return other.has_cleared_room and not mine.has_cleared_room
+    return other.has_freed_capacity and not mine.has_freed_capacity
 
 
 def _why_older(theirs: float, ours: float, who: str) -> str:

@@ -9,11 +9,11 @@ from functools import partial
 
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import ALLOCATED_SET, Pod, PodUid, Shape, Status
-from extender.model.queue import Queue, QueueState, Share, share_name, share_words
+from extender.model.queue import NamespaceShare, Queue, QueueState, share_name, share_words
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
-from extender.planner.accounting import Census
+from extender.planner.accounting import Accounting
 from extender.planner.explain.case import (
     LAST,
     Case,
@@ -23,19 +23,19 @@ from extender.planner.explain.case import (
     others_waiting,
     some,
     with_all_nodes,
+    with_capacity,
     with_gang,
     with_less_used,
     with_members,
     with_open_nodes,
     with_queues,
     with_quota,
-    with_room,
     with_shares,
     without_pods,
 )
 from extender.planner.obstacles import amounts, shortfalls
-from extender.planner.plan import Why
-from extender.planner.quota import TOP, Quota, tree, upwards, using
+from extender.planner.plan import HoldReason
+from extender.planner.quota import TOP, QuotaNode, tree, upwards, using
 from extender.planner.session import Session
 
 #: More new nodes than this are not tried one by one.
@@ -44,12 +44,12 @@ _MOST_NODES = 2_000
 _MOST_SHAPES = 10
 
 
-def more_room(case: Case) -> Iterator[Remedy]:
+def more_capacity(case: Case) -> Iterator[Remedy]:
     """Think of nodes that are shut, of more room for all members, of more on one node."""
     if len(case.wanted) > _MOST_SHAPES:
         yield from _room_for_all(case)
         return
-    with closing(Session(Census(case.snapshot), case.policy)) as session:
+    with closing(Session(Accounting(case.snapshot), case.policy)) as session:
         needs = shortfalls(session, case.plan, case.wanted)
         found = dict(zip(case.wanted, needs, strict=True))
         nodes = case.snapshot.nodes.nodes
@@ -75,7 +75,7 @@ def more_room(case: Case) -> Iterator[Remedy]:
                 if found[s].empty_slots < case.wanted[s]
             ]
             size = f": the cluster, empty, takes {', '.join(rest)}" if rest else ""
-            roomier = partial(with_room, shapes=lacking, like=like)
+            roomier = partial(with_capacity, shapes=lacking, like=like)
             yield Remedy(f"room for {words}{size}", roomier)
             if short and (others := others_waiting(case)):
                 words = f"room for {words}{size}, and no other gang waiting"
@@ -93,11 +93,11 @@ def _room_for_all(case: Case) -> Iterator[Remedy]:
     members = case.wanted.total()
     if members <= _MOST_NODES:
         words = f"room for {more_of(members, 'member')} of {len(case.wanted)} sizes"
-        yield Remedy(words, partial(with_room, shapes=case.wanted, like={}))
+        yield Remedy(words, partial(with_capacity, shapes=case.wanted, like={}))
 
 
 def _opened_words(snapshot: Snapshot) -> str:
-    shut = [node for node in snapshot.nodes.nodes if node.is_shut and node.ours]
+    shut = [node for node in snapshot.nodes.nodes if node.is_closed and node.managed]
     noun = "node" if len(shut) == 1 else "nodes"
     if all(node.ready for node in shut):
         state = "uncordoned"
@@ -106,30 +106,30 @@ def _opened_words(snapshot: Snapshot) -> str:
     return f"{noun} {some([node.name for node in shut])} {state}"
 
 
-def nobody_first(case: Case) -> Iterator[Remedy]:
+def nothing_ahead(case: Case) -> Iterator[Remedy]:
     """Think of those who go first gone, and then of room."""
-    first = [str(key) for key, ticket in case.plan.tickets.items() if ticket.placements]
-    first += [kept.whom for kept in case.plan.kept if kept.why is Why.STARVING]
+    first = [str(key) for key, ticket in case.plan.placements.items() if ticket.placements]
+    first += [kept.whom for kept in case.plan.held if kept.reason is HoldReason.STARVING]
     first = [key for key in first if key != case.key and key in case.snapshot.gangs]
     if first:
         waiting = {pod.uid for key in first for pod in case.snapshot.gangs[GangKey(key)].waiting}
         yield Remedy(f"{some(first)} gone, which went first", partial(without_pods, gone=waiting))
-    yield from more_room(case)
+    yield from more_capacity(case)
 
 
 def our_nodes(case: Case) -> Iterator[Remedy]:
     """Think of the nodes that are not ours."""
-    others = [node.name for node in case.snapshot.nodes.nodes if not node.ours]
+    others = [node.name for node in case.snapshot.nodes.nodes if not node.managed]
     noun = "node" if len(others) == 1 else "nodes"
     yield Remedy(f"a label of --node-selector on {noun} {some(others)}", with_all_nodes)
-    yield from more_room(case)
+    yield from more_capacity(case)
 
 
 #: By how much a weight is raised.
 _FACTORS = (2, 4, 16)
 
 
-def larger_due(case: Case) -> Iterator[Remedy]:
+def larger_share(case: Case) -> Iterator[Remedy]:
     """Think of less in use, of more due, and of more room to lend."""
     queue, figures = case.queue, case.plan.queues.get(case.gang.queue)
     if figures is not None:
@@ -151,7 +151,7 @@ def larger_due(case: Case) -> Iterator[Remedy]:
                 partial(_with_weight, queue=queue, weight=weight),
                 kind="weight",
             )
-    yield from more_room(case)
+    yield from more_capacity(case)
 
 
 def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
@@ -192,10 +192,10 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
     plan, needs = case.plan, case.needs
     used = {name: figures.own for name, figures in plan.queues.items()}
     of_shares = {name: figures.allocated for name, figures in plan.shares.items()}
-    quotas = tree(using(plan.stakes, used, of_shares), plan.total)
+    quotas = tree(using(plan.limits, used, of_shares), plan.total)
     own_share = quotas.get(share_name(case.gang.queue, case.gang.group.namespace))
     raised: list[Queue] = []
-    granted: list[Share] = []
+    granted: list[NamespaceShare] = []
     words: list[str] = []
     first: tuple[Resources, str] = NOTHING, ""
     for quota in upwards(own_share or quotas.get(case.gang.queue)):
@@ -208,26 +208,26 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
             raised.append(replace(queue, capability=queue.capability + over))
             words.append(f"{amounts(over)} more capability of queue {queue.name}")
         if over and share is not None:
-            granted.append(replace(share, most=share.most + over))
+            granted.append(replace(share, limit=share.limit + over))
             words.append(f"{amounts(over)} more at most for {quota.words}")
         if over and not quota.namespace:
             yield from _keeping_less(case, quota, quotas.values())
         if over and quota.name == TOP:
             yield from _lending(case)
-            yield from more_room(case)
+            yield from more_capacity(case)
     if words:
         yield Remedy(" and ".join(words), lambda s: with_shares(with_queues(s, raised), granted))
     yield from less_in_use(case, *first)
 
 
-def _over(quota: Quota, needs: Resources) -> Resources:
+def _over(quota: QuotaNode, needs: Resources) -> Resources:
     """Give by how much *needs* more would exceed the ceiling of *quota*."""
     after = needs + Resources(quota.held) + Resources(quota.leaving)
     over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
     return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
 
 
-def _keeping_less(case: Case, above: Quota, quotas: Iterable[Quota]) -> Iterator[Remedy]:
+def _keeping_less(case: Case, above: QuotaNode, quotas: Iterable[QuotaNode]) -> Iterator[Remedy]:
     """Think of namespaces below *above* for which room is kept: each has only what it uses."""
     keeping = [
         quota
@@ -237,7 +237,7 @@ def _keeping_less(case: Case, above: Quota, quotas: Iterable[Quota]) -> Iterator
     ]
     for quota in keeping[:2]:
         share = case.snapshot.shares[quota.name]
-        less = replace(share, least=share.least.beyond(quota.kept).positive())
+        less = replace(share, guarantee=share.guarantee.beyond(quota.kept).positive())
         words = f"{amounts(quota.kept)} less kept for {quota.words}, its at-least"
         yield Remedy(words, partial(with_shares, shares=[less]))
 
@@ -245,7 +245,7 @@ def _keeping_less(case: Case, above: Quota, quotas: Iterable[Quota]) -> Iterator
 def _lending(case: Case) -> Iterator[Remedy]:
     """Think of those whose guarantee is idle: each lends it, or all of them do."""
     lenders = [
-        replace(queue, lends=True)
+        replace(queue, lends_guarantee=True)
         for name, queue in case.snapshot.queues.items()
         if queue.reserved and name != case.gang.queue
     ]
@@ -346,7 +346,7 @@ def _let_in(case: Case) -> Iterator[Remedy]:
     if asked:
         yield Remedy(
             f"nodes with {amounts(asked)} more, its minResources",
-            partial(with_room, shapes={Shape(requests=asked): 1}, like={}),
+            partial(with_capacity, shapes={Shape(requests=asked): 1}, like={}),
         )
     yield from less_in_use(case, (asked or NOTHING).without(PODS))
 
@@ -402,7 +402,7 @@ def _allowed(case: Case) -> Iterator[Remedy]:
 
 
 def _opened(case: Case) -> Iterator[Remedy]:
-    line = [each.queue for each in upwards(Census(case.snapshot).queues.get(case.queue.name))]
+    line = [each.queue for each in upwards(Accounting(case.snapshot).queues.get(case.queue.name))]
     shut = [replace(q, state=QueueState.OPEN) for q in line if q.state is not QueueState.OPEN]
     noun = "queue" if len(shut) == 1 else "queues"
     named = " and ".join(queue.name for queue in shut)
@@ -412,14 +412,14 @@ def _opened(case: Case) -> Iterator[Remedy]:
 _IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
     Reason.NOT_ENOUGH_MEMBERS: _members,
     Reason.NOT_ENOUGH_ROLES: _roles,
-    Reason.NOT_ENOUGH_ROOM: more_room,
-    Reason.EXCEEDS_CLUSTER: more_room,
+    Reason.NOT_ENOUGH_ROOM: more_capacity,
+    Reason.EXCEEDS_CLUSTER: more_capacity,
     Reason.NODE_NOT_OURS: our_nodes,
-    Reason.QUEUE_OVER_DESERVED: larger_due,
+    Reason.QUEUE_OVER_DESERVED: larger_share,
     Reason.QUEUE_AT_CAPABILITY: higher_ceilings,
     Reason.NAMESPACE_AT_MOST: higher_ceilings,
     Reason.NOT_ENQUEUED: _let_in,
-    Reason.BEHIND_IN_ORDER: nobody_first,
+    Reason.BEHIND_IN_ORDER: nothing_ahead,
     Reason.WAITING_FOR_VICTIMS: _victims,
     Reason.BACKING_OFF: _patience,
     Reason.QUEUE_NOT_FOUND: _found,

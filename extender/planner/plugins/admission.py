@@ -31,13 +31,13 @@ class Overcommit(Plugin):
         """Add up what is idle and what was promised."""
         super().open(session)
         table = session.snapshot.nodes
-        used = table.used[session.census.ready_nodes].sum(axis=0).tolist()
+        used = table.used[session.accounting.ready_nodes].sum(axis=0).tolist()
         self._idle: Vector = {
             name: session.total[name] * self._factor - amount
             for name, amount in zip(table.dimensions, used, strict=True)
         }
         self._promised = NOTHING
-        doubts, lately = session.rules.promises_fade, session.snapshot.let_in_lately
+        doubts, lately = session.rules.reservations_fade, session.snapshot.recently_admitted
         for key, gang in session.snapshot.gangs.items():
             least = gang.group.min_resources
             if least is None or gang.queue not in session.queues:
@@ -90,7 +90,7 @@ class NamespaceQuota(Plugin):
         #: Promised at the door, by namespace.
         self._promised: dict[str, Resources] = {}
         snapshot = session.snapshot
-        for key in snapshot.let_in_lately if snapshot.quotas else ():
+        for key in snapshot.recently_admitted if snapshot.quotas else ():
             gang = snapshot.gangs.get(key)
             if gang and gang.group.namespace in snapshot.quotas and self._is_awaited(gang):
                 self._promise(gang)

@@ -17,11 +17,11 @@ from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources
 from extender.planner import quota
-from extender.planner.accounting import to_come, without_gated
-from extender.planner.plugin import Candidate, Claim, Plugin, Round, View, Vote
+from extender.planner.accounting import still_needed, without_gated
+from extender.planner.plugin import Plugin, Preemptor, Round, VictimCandidate, View, Vote
 from extender.planner.policy import Vector, exceeds_somewhere, excess, within_somewhere
 from extender.planner.startable import ceilings
-from extender.planner.state import GangState, QueueUse
+from extender.planner.state import GangState, QueueUsage
 
 
 class Place(NamedTuple):
@@ -50,7 +50,7 @@ class Entitlement:
 
     __slots__ = ("deserved", "elastic", "guarantee", "inqueue", "limit", "name", "state", "tree")
 
-    def __init__(self, state: QueueUse, *, tree: bool) -> None:
+    def __init__(self, state: QueueUsage, *, tree: bool) -> None:
         self.state = state
         self.name = state.name
         self.tree = tree
@@ -70,7 +70,7 @@ class Entitlements:
     """All queues by name, with their lines up to the root."""
 
     def __init__(self, session: View, *, tree: bool) -> None:
-        self._session, self._maths = session, session.maths
+        self._session, self._maths = session, session.arithmetic
         self._tree = tree
         self._all = {name: Entitlement(state, tree=tree) for name, state in session.queues.items()}
         #: Queues whose place in the tree is wrong, with what is wrong.
@@ -83,21 +83,21 @@ class Entitlements:
         self._count_promises()
         self._shares_at_open = {name: self._share(each) for name, each in self._all.items()}
 
-    def of(self, queue: QueueUse) -> Entitlement:
+    def of(self, queue: QueueUsage) -> Entitlement:
         """Give the entitlement of *queue*."""
         return self._all[queue.name]
 
-    def line(self, queue: QueueUse) -> list[Entitlement]:
+    def line(self, queue: QueueUsage) -> list[Entitlement]:
         """List *queue* and, in a tree, everything above it, upwards."""
         return self._lines[queue.name]
 
-    def places(self, queue: QueueUse) -> tuple[Place, ...]:
+    def places(self, queue: QueueUsage) -> tuple[Place, ...]:
         """Give the order of *queue* among all: in a tree from the top down."""
         line = self._lines[queue.name]
         path = [each for each in reversed(line) if each.name != ROOT_QUEUE] or line
         return tuple(self._place(each, is_leaf=each is line[0]) for each in path)
 
-    def common_depth(self, one: QueueUse, other: QueueUse) -> int:
+    def common_depth(self, one: QueueUsage, other: QueueUsage) -> int:
         """Count how many ancestors two queues have in common, from the root down."""
         ours, theirs = (self._lines[queue.name][:0:-1] for queue in (one, other))
         shared = takewhile(lambda pair: pair[0] is pair[1], zip(ours, theirs, strict=False))
@@ -125,7 +125,7 @@ class Entitlements:
         inner = {each.state.parent.name for each in self._all.values() if each.state.parent}
         for name, each in self._all.items():
             problem = self._misplaced(each.state.queue)
-            if problem is None and name in inner and name in self._session.census.busy:
+            if problem is None and name in inner and name in self._session.accounting.busy:
                 message = f"queue {name} has queues below it; a gang must name one without"
                 problem = Problem(Reason.QUEUE_NOT_ALLOWED, message)
             if problem is not None:
@@ -157,7 +157,7 @@ class Entitlements:
 
     def _ceilings(self) -> Mapping[str, Vector]:
         """Give what every queue may use; what is kept for a family is not kept from its own."""
-        return ceilings(self._session.stakes, self._session.total)
+        return ceilings(self._session.limits, self._session.total)
 
     def _limit_tree(self) -> None:
         endless = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)
@@ -216,7 +216,7 @@ class Capacity(Plugin):
     """Stated entitlements, flat or as a tree (`enableHierarchy`)."""
 
     known = ("ancestorReclaimLevel",)
-    without_effect = (
+    ignored_arguments = (
         "capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable",
     )  # fmt: skip
 
@@ -229,21 +229,21 @@ class Capacity(Plugin):
     def open(self, session: View) -> None:
         """Read the entitlements of all queues."""
         super().open(session)
-        self._maths = session.maths
+        self._maths = session.arithmetic
         self._known = self._entitlements(session, tree=self.hierarchy)
         self._level = self._reclaim_level if self.hierarchy else 0
         if self.hierarchy:
             self.victim_queue_order = self._victim_queue_order
 
-    def deserved(self, queue: QueueUse) -> Vector:
+    def deserved(self, queue: QueueUsage) -> Vector:
         """Give what *queue* deserves."""
         return self._known.of(queue).deserved
 
-    def queue_order(self, queue: QueueUse) -> tuple[Any, ...]:
+    def queue_order(self, queue: QueueUsage) -> tuple[Any, ...]:
         """Put higher priority first, then who is furthest below its due, level by level."""
         return (-queue.queue.priority, *self._known.places(queue))
 
-    def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
+    def queue_order_words(self, ahead: QueueUsage, behind: QueueUsage) -> str:
         """Name both priorities, or what differs on the first level that tells them apart."""
         levels = zip(self._known.places(ahead), self._known.places(behind), strict=False)
         differs = (one.why_before(other) for one, other in levels if one != other)
@@ -265,15 +265,15 @@ class Capacity(Plugin):
             least = min(least, times)
         return least
 
-    def _keeps_to_due(self, queue: QueueUse) -> bool:
+    def _keeps_to_due(self, queue: QueueUsage) -> bool:
         """Ask whether *queue* may not exceed its due now.
 
         It may when others within theirs have been served, or make room for itself if it has no
         due at all; otherwise whoever it displaces would come back before it.
         """
-        if self.session.round in (Round.REST, Round.LENT):
+        if self.session.round in (Round.OVERSHOOT, Round.BORROW):
             return False
-        return self.session.round is Round.DUE or bool(self.deserved(queue))
+        return self.session.round is Round.DESERVED or bool(self.deserved(queue))
 
     def _within_due(self, gang: GangState, asked: Resources) -> int | Problem:
         """Count the pods that keep the queue of *gang* within its due, and all above in limits."""
@@ -282,8 +282,8 @@ class Capacity(Plugin):
         named = Resources({n: a for n, a in asked.items() if a > 0 and due.get(n, 0) > 0})
         if not named:
             return Problem(Reason.QUEUE_OVER_DESERVED, f"queue {queue.name} deserves none of it")
-        if self.session.round is Round.SWAPS:
-            due = queue.swaps(due, gang, named)
+        if self.session.round is Round.PREEMPT:
+            due = queue.preemption_limit(due, gang, named)
         least, scarcest = quota.how_many(self._known.of(queue).used, due, named)
         for entitled in self._known.line(queue):
             least = min(least, quota.how_many(entitled.used, entitled.limit, asked)[0])
@@ -301,7 +301,7 @@ class Capacity(Plugin):
             return False
         due = {n: amount for n, amount in entitled.deserved.items() if needs.amount(n) > 0}
         if not due:
-            return self.session.round is Round.REST
+            return self.session.round is Round.OVERSHOOT
         return all(entitled.used.amount(name) < amount for name, amount in due.items())
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
@@ -314,7 +314,9 @@ class Capacity(Plugin):
         line = self._known.line(gang.queue)[: self._level + 1]
         return any(self._is_due(each, shape.requests) for each in line if each.name != "root")
 
-    def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def reclaimable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Allow victims of queues that use more than their due, down to their guarantee."""
         if self._cannot_start(claim.gang.queue, closed_matters=False) is not None:
             return []
@@ -333,10 +335,10 @@ class Capacity(Plugin):
         least = gang.gang.group.min_resources
         if least is None:
             return Vote.PERMIT
-        fades = self.session.rules.promises_fade
+        fades = self.session.rules.reservations_fade
         for entitled in self._known.line(gang.queue):
             used, limit = entitled.used - entitled.elastic, entitled.limit
-            asked = to_come(gang.gang, least, limit) if fades else least
+            asked = still_needed(gang.gang, least, limit) if fades else least
             problem = quota.too_much(entitled.name, used, limit, asked, entitled.inqueue)
             if problem is not None:
                 return problem
@@ -350,7 +352,7 @@ class Capacity(Plugin):
         for entitled in self._known.line(gang.queue):
             entitled.inqueue = entitled.inqueue + without_gated(gang.gang, least)
 
-    def _cannot_start(self, queue: QueueUse, *, closed_matters: bool = True) -> Problem | None:
+    def _cannot_start(self, queue: QueueUsage, *, closed_matters: bool = True) -> Problem | None:
         problem = self._known.broken.get(queue.name)
         if problem is None and closed_matters:
             problem = quota.closed(queue)
@@ -368,7 +370,9 @@ class Capacity(Plugin):
         named = {name: asked.amount(name) for name in entitled.deserved}
         return not excess(after, entitled.deserved, named)
 
-    def _gives(self, claim: Claim, candidate: Candidate, rest: dict[str, Resources]) -> bool:
+    def _gives(
+        self, claim: Preemptor, candidate: VictimCandidate, rest: dict[str, Resources]
+    ) -> bool:
         asked, given = claim.pod.requests, candidate.pod.requests
         if not _share_a_resource(asked, given):
             return False
@@ -400,14 +404,16 @@ class Capacity(Plugin):
         names = set(self._maths.names(deserved))
         return any(name in names for name in self._maths.names(amounts))
 
-    def _is_quarrel(self, claim: Claim, candidate: Candidate, claimant: Entitlement) -> bool:
+    def _is_quarrel(
+        self, claim: Preemptor, candidate: VictimCandidate, claimant: Entitlement
+    ) -> bool:
         """Ask whether two relatives without any due would only fight over the same room."""
         if not self._level or self._concerns(claim.pod.requests, claimant.deserved):
             return False
         ours = {each.name for each in self._above(claim.gang.queue)}
         return any(each.name in ours for each in self._above(candidate.gang.queue))
 
-    def _ancestors_to_ask(self, claim: Claim, candidate: Candidate) -> list[Entitlement]:
+    def _ancestors_to_ask(self, claim: Preemptor, candidate: VictimCandidate) -> list[Entitlement]:
         """List the victim's ancestors that the claimant does not share at the same distance."""
         ours = self._known.line(claim.gang.queue)[1:]
         theirs = self._known.line(candidate.gang.queue)[1 : self._level + 1]
@@ -417,11 +423,11 @@ class Capacity(Plugin):
             if each.name != "root" and not (depth < len(ours) and ours[depth] is each)
         ]
 
-    def _above(self, queue: QueueUse) -> list[Entitlement]:
+    def _above(self, queue: QueueUsage) -> list[Entitlement]:
         line = self._known.line(queue)[1 : self._level + 1]
         return [each for each in line if each.name != "root"]
 
-    def _victim_queue_order(self, queue: QueueUse, claimant: QueueUse) -> int:
+    def _victim_queue_order(self, queue: QueueUsage, claimant: QueueUsage) -> int:
         """Take from the nearest relatives first."""
         return -self._known.common_depth(queue, claimant)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from extender.model.queue_tree import DEEPEST
+from extender.model.queue_tree import MAX_DEPTH
 from extender.model.resources import NOTHING, Resources, total
-from extender.planner.plugin import Candidate, Claim, Plugin, View
+from extender.planner.plugin import Plugin, Preemptor, VictimCandidate, View
 from extender.planner.policy import Vector
-from extender.planner.state import GangState, QueueUse
+from extender.planner.state import GangState, QueueUsage
 
 _PATH, _WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
 #: Whoever weighs more than all the world would be first for ever, whatever it uses.
@@ -62,37 +62,37 @@ class Tree:
     """All queues that have gangs, by their paths; added up anew along those that were touched."""
 
     def __init__(self, session: View) -> None:
-        self._session, self._maths = session, session.maths
+        self._session, self._maths = session, session.arithmetic
         self._root = _Branch()
         self._worked_out = -1
         self._leaves: dict[GangKey, _Leaf] = {}
         #: By queue, and what each of them had when its gangs were last looked at.
-        self._gangs: dict[QueueUse, list[_Leaf]] = {}
-        self._seen: dict[QueueUse, Resources] = {}
+        self._gangs: dict[QueueUsage, list[_Leaf]] = {}
+        self._seen: dict[QueueUsage, Resources] = {}
         #: Of everything, and what nobody has left of it.
         self._used: dict[str, float] = {}
         self._scarce: set[str] = set()
         #: To be added up again, with all above them.
         self._stale: set[_Branch] = set()
         for key, gang in session.snapshot.gangs.items():
-            state = session.census.state(key)
+            state = session.accounting.state(key)
             if state is not None:
                 branch = self._branch(state.queue)
-                wants = gang.allocated + session.census.wanted(gang)
+                wants = gang.allocated + session.accounting.wanted(gang)
                 leaf = self._leaves[key] = _Leaf(state, wants, branch)
                 branch.leaves.append(leaf)
                 self._gangs.setdefault(state.queue, []).append(leaf)
 
-    def place(self, queue: QueueUse) -> tuple[Any, ...]:
+    def place(self, queue: QueueUsage) -> tuple[Any, ...]:
         """Give the order of *queue*: from the root down, unsaturated first, then by share."""
-        version = len(self._session.room.touched)
+        version = len(self._session.capacity.touched)
         if version != self._worked_out:
             self._look()
             self._add_up()
             self._worked_out = version
         return self._place(queue)
 
-    def favours(self, claim: Claim, candidate: Candidate) -> bool:
+    def favours(self, claim: Preemptor, candidate: VictimCandidate) -> bool:
         """Ask whether the claimant's queue still comes first after the exchange."""
         moved: dict[GangKey, Vector] = {
             claim.gang.key: claim.gang.allocated + claim.pod.requests,
@@ -109,7 +109,7 @@ class Tree:
         self._worked_out = -1
         return favours
 
-    def _place(self, queue: QueueUse) -> tuple[Any, ...]:
+    def _place(self, queue: QueueUsage) -> tuple[Any, ...]:
         places: list[tuple[bool, float]] = []
         branch = self._root
         for name in _path(queue)[1:]:
@@ -117,7 +117,7 @@ class Tree:
             places.append((branch.saturated, branch.share / branch.weight))
         return tuple(places)
 
-    def _branch(self, queue: QueueUse) -> _Branch:
+    def _branch(self, queue: QueueUsage) -> _Branch:
         branch = self._root
         weights = queue.queue.annotations.get(_WEIGHTS, "").split("/")
         for level, name in enumerate(_path(queue)[1:], start=1):
@@ -191,9 +191,9 @@ class Tree:
 _NOWHERE = _Branch()
 
 
-def _path(queue: QueueUse) -> list[str]:
+def _path(queue: QueueUsage) -> list[str]:
     """Give the names from the root down; what is written further down than may be is one name."""
-    return queue.queue.annotations.get(_PATH, f"root/{queue.name}").split("/", DEEPEST)
+    return queue.queue.annotations.get(_PATH, f"root/{queue.name}").split("/", MAX_DEPTH)
 
 
 def _weight(weights: list[str], level: int) -> float:
@@ -221,7 +221,7 @@ class Drf(Plugin):
     def open(self, session: View) -> None:
         """Build the tree of queues, if it is asked for."""
         super().open(session)
-        self._maths = session.maths
+        self._maths = session.arithmetic
         self._total = session.total
         if self.hierarchy:
             self._tree = Tree(session)
@@ -247,11 +247,13 @@ class Drf(Plugin):
         theirs, ours = (f"{self._namespaces.weighted(each):.1%}" for each in (ahead, behind))
         return f"namespace {ahead} uses {theirs} of the cluster by weight, {behind} {ours}"
 
-    def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
+    def queue_order_words(self, ahead: QueueUsage, behind: QueueUsage) -> str:
         """Say that the tree decides; its levels would fill a page."""
         return f"queue {ahead.name} has less than {behind.name} in the tree of shares"
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def preemptable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Allow victims whose gang would still have at least the share of the claimant."""
         if not self.orders_namespaces:
             return self._of_fair_gangs(claim, candidates)
@@ -260,8 +262,8 @@ class Drf(Plugin):
         return [one for one in candidates if one.pod.uid in chosen]
 
     def _of_fair_namespaces(
-        self, claim: Claim, candidates: Sequence[Candidate]
-    ) -> tuple[set[PodUid], list[Candidate]]:
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> tuple[set[PodUid], list[VictimCandidate]]:
         """Name victims whose namespace keeps a larger share, and give those it does not settle."""
         shares, ours = self._namespaces, claim.gang.gang.group.namespace
         claimed = shares.weighted(ours, shares.use(ours) + claim.pod.requests)
@@ -283,7 +285,9 @@ class Drf(Plugin):
                 rest[theirs] = after
         return chosen, undecided
 
-    def _of_fair_gangs(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _of_fair_gangs(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         claimed = self._maths.share(claim.gang.allocated + claim.pod.requests, self._total)
         rest: dict[str, Resources] = {}
         allowed = []
@@ -301,10 +305,12 @@ class Drf(Plugin):
     def _is_fair(self, claimed: float, left: float) -> bool:
         return claimed <= left
 
-    def _queue_order(self, queue: QueueUse) -> tuple[Any, ...]:
+    def _queue_order(self, queue: QueueUsage) -> tuple[Any, ...]:
         return self._tree.place(queue)
 
-    def _reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _reclaimable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         return [one for one in candidates if self._tree.favours(claim, one)]
 
 
@@ -323,7 +329,7 @@ class NamespaceShares:
             if gang.allocated:
                 name = gang.group.namespace
                 self._before[name] = self._before.get(name, NOTHING) + gang.allocated
-        for state in session.census.contenders.values():
+        for state in session.accounting.contenders.values():
             self._gangs.setdefault(state.gang.group.namespace, []).append(state)
 
     def use(self, namespace: str) -> Resources:
@@ -332,7 +338,7 @@ class NamespaceShares:
         given = total(gang.allocated - gang.gang.allocated for gang in gangs)
         taken = total(
             each.pod.requests
-            for each in self._session.room.departures
+            for each in self._session.capacity.departures
             if each.pod.namespace == namespace and each.gang not in gangs
         )
         return self._before.get(namespace, NOTHING) + given - taken
@@ -340,4 +346,4 @@ class NamespaceShares:
     def weighted(self, namespace: str, use: Resources | None = None) -> float:
         """Give the dominant share of what *namespace* uses, or would, by its weight."""
         session, amounts = self._session, self.use(namespace) if use is None else use
-        return session.maths.share(amounts, session.total) / self._weights.get(namespace, 1)
+        return session.arithmetic.share(amounts, session.total) / self._weights.get(namespace, 1)

@@ -9,7 +9,7 @@ from math import inf
 from extender.model.budgets import budgets_of
 from extender.model.pod import Pod, Status
 from extender.model.reason import Problem, Reason
-from extender.planner.plugin import Candidate, Claim, Plugin, View, Vote
+from extender.planner.plugin import Plugin, Preemptor, VictimCandidate, View, Vote
 from extender.planner.policy import seconds
 from extender.planner.state import GangState
 
@@ -53,7 +53,9 @@ class GangMinimum(Plugin):
         """Say who could start and who only grow."""
         return "it has yet to start, this one could only grow"
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def preemptable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> Sequence[VictimCandidate]:
         """Allow all: whoever chooses takes surplus members or whole gangs, nothing between."""
         return candidates
 
@@ -110,7 +112,9 @@ class Priority(Plugin):
         """Ask whether any member is without a node."""
         return gang.ready + len(gang.pipelined) < len(gang.gang.pods)
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def preemptable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Allow gangs of strictly lower priority, and in one gang members of lower priority."""
         return [
             candidate
@@ -122,7 +126,7 @@ class Priority(Plugin):
             )
         ]
 
-    def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
+    def protects(self, action: str, claim: Preemptor, gang: GangState) -> bool:
         """Spare whoever is at least as important as the claimant."""
         return action == "preempt" and gang.gang.priority >= claim.gang.gang.priority
 
@@ -177,7 +181,9 @@ class Pdb(Plugin):
         super().open(session)
         self._budgets = budgets_of(session.snapshot)
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def preemptable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Count the budgets down in the order of *candidates*, after whoever leaves already."""
         if not self._budgets:
             return list(candidates)
@@ -196,7 +202,7 @@ class Pdb(Plugin):
     def _left(self) -> dict[int, int]:
         """Give what the budgets have left of which somebody who leaves already took some."""
         left: dict[int, int] = {}
-        for departure in self.session.room.departures:
+        for departure in self.session.capacity.departures:
             for number in self._budgets_of(departure.pod):
                 self._take(left, number)
         return left
@@ -213,7 +219,9 @@ class Conformance(Plugin):
 
     known = ()
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def preemptable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Allow everybody else."""
         return [candidate for candidate in candidates if not candidate.pod.is_exempt]
 

@@ -14,7 +14,7 @@ from extender.model.matching import index_of, is_hard, tolerates
 from extender.model.node import Mask, NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY
-from extender.planner.node_ranking import Prospect, Scores
+from extender.planner.node_ranking import Scores, ScoringTable
 from extender.planner.plugin import Plugin
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
@@ -28,7 +28,7 @@ class Predicates(Plugin):
         "predicate.NodeUnschedulableEnable",
     )  # fmt: skip
     #: kube-scheduler judges these, and its own configuration switches them.
-    without_effect = (
+    ignored_arguments = (
         "predicate.NodePortsEnable", "predicate.PodAffinityEnable",
         "predicate.NodeVolumeLimitsEnable", "predicate.VolumeZoneEnable",
         "predicate.PodTopologySpreadEnable", "predicate.VolumeBindingEnable",
@@ -80,7 +80,7 @@ class NodeOrder(Plugin):
         "nodeaffinity.weight", "tainttoleration.weight",
     )  # fmt: skip
     #: kube-scheduler scores these.
-    without_effect = (
+    ignored_arguments = (
         "podaffinity.weight", "imagelocality.weight", "podtopologyspread.weight",
         "selectorspread.weight",
     )  # fmt: skip
@@ -93,9 +93,12 @@ class NodeOrder(Plugin):
         self._affinity = self.arguments.number("nodeaffinity.weight", 2)
         self._taints = self.arguments.number("tainttoleration.weight", 3)
 
-    def scores(self, shape: Shape, prospect: Prospect) -> Scores:
+    def scores(self, shape: Shape, prospect: ScoringTable) -> Scores:
         """Score the nodes of *prospect* for a pod of *shape*."""
-        cpu, memory = np.minimum(prospect.fill(CPU), 1), np.minimum(prospect.fill(MEMORY), 1)
+        cpu, memory = (
+            np.minimum(prospect.utilization(CPU), 1),
+            np.minimum(prospect.utilization(MEMORY), 1),
+        )
         # Balanced use: 100 less half the difference; the 100 is the same for all and left out.
         total: Scores = np.abs(cpu - memory) * (-50 * self._balanced)
         if self._least or self._most:
@@ -164,13 +167,13 @@ class Binpack(Plugin):
                 weight = self.arguments.number(f"binpack.resources.{name}", 1)
                 self._weights[name] = _at_least_zero(weight)
 
-    def scores(self, shape: Shape, prospect: Prospect) -> Scores:
+    def scores(self, shape: Shape, prospect: ScoringTable) -> Scores:
         """Weigh how full each requested resource would be; a node that would overflow scores 0."""
         asked = [(name, w) for name, w in self._weights.items() if shape.requests.amount(name) > 0]
         if not asked:
             return prospect.nothing
         scale = 100 * self._weight / (sum(weight for _, weight in asked) or 1.0)
-        fills = [prospect.fill(name) for name, _ in asked]
+        fills = [prospect.utilization(name) for name, _ in asked]
         total = fills[0] * (asked[0][1] * scale)
         fullest = fills[0]
         for fill, (_, weight) in zip(fills[1:], asked[1:], strict=True):

@@ -16,10 +16,10 @@ from extender.model.pod import Shape
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.planner import quota, quota as limits
-from extender.planner.accounting import to_come, without_gated
-from extender.planner.plugin import Candidate, Claim, Plugin, Round, View, Vote
+from extender.planner.accounting import still_needed, without_gated
+from extender.planner.plugin import Plugin, Preemptor, Round, VictimCandidate, View, Vote
 from extender.planner.policy import Vector, excess
-from extender.planner.state import GangState, QueueUse
+from extender.planner.state import GangState, QueueUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Proportion(Plugin):
     def open(self, session: View) -> None:
         """Work out what every queue deserves."""
         super().open(session)
-        self._maths = session.maths
+        self._maths = session.arithmetic
         #: What a shape asks for that counts here.
         self._asked: dict[Shape, Resources] = {}
 
@@ -102,31 +102,31 @@ class Proportion(Plugin):
     @cached_property
     def _deserved(self) -> dict[str, Vector]:
         """What every queue that has gangs deserves, worked out when it is asked for first."""
-        return self._divide(self.session.census.busy)
+        return self._divide(self.session.accounting.busy)
 
-    def deserved(self, queue: QueueUse) -> Vector:
+    def deserved(self, queue: QueueUsage) -> Vector:
         """Give what *queue* deserves; nothing when it has no gangs."""
         return self._deserved.get(queue.name, NOTHING)
 
-    def share(self, queue: QueueUse) -> float:
+    def share(self, queue: QueueUsage) -> float:
         """Give how much of its due *queue* uses, in the resource where it is most."""
         return self._maths.share(queue.allocated, self.deserved(queue))
 
-    def queue_order(self, queue: QueueUse) -> tuple[int, float]:
+    def queue_order(self, queue: QueueUsage) -> tuple[int, float]:
         """Put higher priority first, then who is furthest below its due."""
         share = self.share(queue)
-        if self.session.round is Round.LENT and not queue.queue.weight:
+        if self.session.round is Round.BORROW and not queue.queue.weight:
             share = inf  # it has no part of its own: the others borrow first
         return (-queue.queue.priority, share)
 
-    def queue_order_words(self, ahead: QueueUse, behind: QueueUse) -> str:
+    def queue_order_words(self, ahead: QueueUsage, behind: QueueUsage) -> str:
         """Name both priorities, or how much of their dues they use."""
         used = f"queue {ahead.name} uses {self.share(ahead):.0%} of its due"
         return ahead.rank_over(behind) or f"{used}, {behind.name} {self.share(behind):.0%}"
 
-    def overused(self, queue: QueueUse) -> bool:
+    def overused(self, queue: QueueUsage) -> bool:
         """Ask whether *queue* has all it deserves, and nothing is being lent."""
-        if self.session.round is Round.LENT:
+        if self.session.round is Round.BORROW:
             return False
         return self._maths.within(self.deserved(queue), queue.allocated)
 
@@ -160,7 +160,9 @@ class Proportion(Plugin):
         after = gang.queue.allocated + shape.requests
         return not excess(after, self.deserved(gang.queue), shape.requests)
 
-    def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def reclaimable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Allow whoever uses something the claimant needs of which their queue has too much."""
         surplus = {
             queue.name: self._surplus(claim, queue)
@@ -172,11 +174,11 @@ class Proportion(Plugin):
             if any(one.pod.requests.amount(name) > 0 for name in surplus[one.gang.queue.name])
         ]
 
-    def protects(self, action: str, claim: Claim, gang: GangState) -> bool:
+    def protects(self, action: str, claim: Preemptor, gang: GangState) -> bool:
         """Spare queues that have no more than their due of anything the claimant needs."""
         return action == "reclaim" and not self._surplus(claim, gang.queue)
 
-    def _surplus(self, claim: Claim, queue: QueueUse) -> list[str]:
+    def _surplus(self, claim: Preemptor, queue: QueueUsage) -> list[str]:
         """Name what the claimant needs of which *queue* uses more than its due.
 
         Its own queue only gives for a namespace that has too little of it, and then of anything.
@@ -195,8 +197,8 @@ class Proportion(Plugin):
         if least is None:
             return Vote.PERMIT
         used, limit = queue.allocated - queue.elastic, self._limits[queue.name]
-        if self.session.rules.promises_fade:
-            least = to_come(gang.gang, least, limit)
+        if self.session.rules.reservations_fade:
+            least = still_needed(gang.gang, least, limit)
         problem = limits.too_much(queue.name, used, limit, least, queue.inqueue)
         return Vote.PERMIT if problem is None else problem
 
@@ -207,7 +209,7 @@ class Proportion(Plugin):
             queue = gang.queue
             queue.inqueue = queue.inqueue + without_gated(gang.gang, least)
 
-    def _within_due(self, queue: QueueUse, asked: Resources) -> int | Problem:
+    def _within_due(self, queue: QueueUsage, asked: Resources) -> int | Problem:
         due, used = self.deserved(queue), queue.allocated
         return limits.allowed(queue.name, used, due, asked, limits.over_deserved)
 
@@ -216,19 +218,19 @@ class Proportion(Plugin):
 
         Up to the ceilings, that is; those hold for every round and whoever divides.
         """
-        if self.session.round is Round.LENT:
+        if self.session.round is Round.BORROW:
             return limits.UNBOUNDED
         queue = gang.queue
-        if self.session.round is Round.REST:
+        if self.session.round is Round.OVERSHOOT:
             due, others = self.deserved(queue), queue.allocated - gang.trying
             if all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0):
                 return limits.UNBOUNDED
-        if self.session.round is Round.SWAPS:
-            limit = queue.swaps(self.deserved(queue), gang, asked)
+        if self.session.round is Round.PREEMPT:
+            limit = queue.preemption_limit(self.deserved(queue), gang, asked)
             return limits.allowed(queue.name, queue.allocated, limit, asked, limits.over_deserved)
         return self._within_due(queue, asked)
 
-    def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:
+    def _divide(self, queues: Mapping[str, QueueUsage]) -> dict[str, Vector]:
         deserved: dict[str, dict[str, int]] = {name: {} for name in queues}
         kept = self._unused_guarantees()
         for resource, amount in self.session.total.items():
@@ -242,15 +244,15 @@ class Proportion(Plugin):
 
     def _unused_guarantees(self) -> Resources:
         """Add up what is kept for families that do not want all they are guaranteed."""
-        wishes = self.session.wishes
-        if not any(each.least for each in self.session.stakes):
+        wishes = self.session.startable
+        if not any(each.guarantee for each in self.session.limits):
             return NOTHING
-        wanting = quota.using(self.session.stakes, wishes, self.session.share_wishes)
+        wanting = quota.using(self.session.limits, wishes, self.session.startable_by_share)
         held = Resources(quota.tree(wanting, self.session.total)[quota.TOP].held)
         return held - total(wishes.values())
 
-    def _bounds(self, state: QueueUse, resource: str) -> Bounds:
-        wanted = self.session.wishes[state.name].amount(resource)
+    def _bounds(self, state: QueueUsage, resource: str) -> Bounds:
+        wanted = self.session.startable[state.name].amount(resource)
         return Bounds(
             name=state.name,
             weight=state.queue.weight,
@@ -258,10 +260,10 @@ class Proportion(Plugin):
             ceiling=int(min(wanted, self._limits[state.name].get(resource, 0))),
         )
 
-    def _floor(self, state: QueueUse, resource: str) -> int:
+    def _floor(self, state: QueueUsage, resource: str) -> int:
         """Give what *state* is guaranteed; of what its namespaces are, only what they want."""
         guaranteed = state.guarantee.amount(resource)
         for share in state.shares.values():
-            wanted = self.session.share_wishes[share.name].amount(resource)
+            wanted = self.session.startable_by_share[share.name].amount(resource)
             guaranteed -= max(0, share.least.get(resource, 0) - wanted)
         return guaranteed

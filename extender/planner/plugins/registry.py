@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.planner.plugin import Plugin
 from extender.planner.plugins.admission import NamespaceQuota, Overcommit
 from extender.planner.plugins.capacity import Capacity
@@ -61,18 +61,18 @@ def declared(name: str) -> tuple[Sequence[str] | None, Sequence[str]]:
     One that others bring speaks for itself, even if it is made from one of ours.
     """
     if name in _OURS:
-        return _OURS[name].known, _OURS[name].without_effect
+        return _OURS[name].known, _OURS[name].ignored_arguments
     says = vars(_load(name, name))
-    return says.get("known"), says.get("without_effect", ())
+    return says.get("known"), says.get("ignored_arguments", ())
 
 
 def _load(name: str, place: str) -> type[Plugin]:
     try:
         loaded = _brought()[name].load()
     except Exception as error:
-        raise BadConfiguration(f"{place}: plugin {name} cannot be loaded: {error}") from error
+        raise InvalidConfiguration(f"{place}: plugin {name} cannot be loaded: {error}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
-        raise BadConfiguration(f"{place}: plugin {name} is not a subclass of Plugin")
+        raise InvalidConfiguration(f"{place}: plugin {name} is not a subclass of Plugin")
     return loaded
 
 

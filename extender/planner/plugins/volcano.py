@@ -14,23 +14,23 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, PODS, Resources
 from extender.model.snapshot import ResourceQuota
 from extender.planner import quota
-from extender.planner.plugin import Candidate, Claim, Plugin, View
+from extender.planner.plugin import Plugin, Preemptor, VictimCandidate, View
 from extender.planner.plugins.admission import NamespaceQuota, stated
 from extender.planner.plugins.capacity import Capacity, Entitlement, Entitlements
 from extender.planner.plugins.drf import Drf
 from extender.planner.plugins.gangs import GangMinimum, Pdb
 from extender.planner.plugins.proportion import Proportion
 from extender.planner.policy import (
-    VOLCANOS,
+    VOLCANO_ARITHMETIC,
     WHOLE_UNITS,
     Vector,
     exceeds_somewhere,
     within_somewhere,
 )
-from extender.planner.state import GangState, QueueUse
+from extender.planner.state import GangState, QueueUsage
 
 #: Below this, in its own units, Volcano takes an amount for nothing.
-_EMPTY = VOLCANOS.tolerance
+_EMPTY = VOLCANO_ARITHMETIC.tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,9 @@ class VolcanoGang(GangMinimum):
     def _coming(self, gang: GangState) -> Sequence[Pod]:
         return gang.gang.by_status.get(Status.PENDING, ())
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def preemptable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Take from each gang, in the order given, as many as it has beyond its minimum."""
         left: dict[str, int] = {}
         allowed = []
@@ -148,7 +150,9 @@ class VolcanoDrf(Drf):
 class VolcanoPdb(Pdb):
     """Pods without labels stay, and a budget with an empty selector selects nobody."""
 
-    def preemptable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def preemptable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Leave pods without labels out of the victims."""
         return super().preemptable(claim, [one for one in candidates if one.pod.labels])
 
@@ -167,7 +171,9 @@ class VolcanoProportion(Proportion):
     def _limits(self) -> Mapping[str, Vector]:
         return _real_capabilities(self.session)
 
-    def reclaimable(self, claim: Claim, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def reclaimable(
+        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+    ) -> list[VictimCandidate]:
         """Allow victims of queues that use more than they deserve."""
         rest: dict[str, Resources] = {}
         allowed = []
@@ -179,7 +185,7 @@ class VolcanoProportion(Proportion):
                 allowed.append(candidate)
         return allowed
 
-    def _divide(self, queues: Mapping[str, QueueUse]) -> dict[str, Vector]:
+    def _divide(self, queues: Mapping[str, QueueUsage]) -> dict[str, Vector]:
         wants = {
             name: Wants(
                 weight=state.queue.weight,
@@ -233,7 +239,7 @@ class VolcanoCapacity(Capacity):
 
     _entitlements = VolcanoEntitlements
 
-    def _keeps_to_due(self, queue: QueueUse) -> bool:
+    def _keeps_to_due(self, queue: QueueUsage) -> bool:
         return False
 
     def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:

@@ -10,12 +10,12 @@ from itertools import chain
 from extender.model.budgets import budgets_of
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Amounts
-from extender.model.pod import SEATED_SET, PodUid, Status
+from extender.model.pod import SCHEDULED_SET, PodUid, Status
 from extender.model.queue import share_name
 from extender.model.resources import NOTHING, total
 from extender.planner.extension_points import Key
 from extender.planner.free_capacity import Rows
-from extender.planner.plugin import Candidate
+from extender.planner.plugin import VictimCandidate
 from extender.planner.policy import Vector, excess
 from extender.planner.session import Session, needed_pods
 from extender.planner.state import GangState
@@ -25,24 +25,24 @@ _MOST_OF_A_GROUP = 24
 Group = tuple[str, int, str]
 
 
-def occupants_of(session: Session) -> Occupants:
+def running_pods(session: Session) -> RunningPods:
     """Give the index of a session, made when the first action asks for it."""
     known = session.shared.get("occupants")
-    if not isinstance(known, Occupants):
-        known = session.shared["occupants"] = Occupants(session)
+    if not isinstance(known, RunningPods):
+        known = session.shared["occupants"] = RunningPods(session)
     return known
 
 
-class Occupants:
+class RunningPods:
     """An index over everybody on a node."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._by_group: dict[Group, list[GangKey]] = {}
-        self._by_row: dict[int, list[Candidate]] | None = None
+        self._by_row: dict[int, list[VictimCandidate]] | None = None
         self._orders: dict[GangKey, Key] = {}
         self._queue_orders: dict[str, Key] = {}
-        self._members: dict[GangKey, list[Candidate]] = {}
+        self._members: dict[GangKey, list[VictimCandidate]] = {}
         self._rows: dict[GangKey, frozenset[int]] = {}
         #: What pods free that leave together, by who they are.
         self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
@@ -51,15 +51,15 @@ class Occupants:
         self._sorted: dict[Group, list[GangState]] = {}
         self._leave: dict[GangKey, tuple[bool, bool]] = {}
         self._budgets = budgets_of(session.snapshot)
-        self._askable: dict[tuple[GangKey, bool, bool], list[Candidate]] = {}
-        shares = session.census.shares
+        self._askable: dict[tuple[GangKey, bool, bool], list[VictimCandidate]] = {}
+        shares = session.accounting.shares
         for key, gang in session.snapshot.gangs.items():
-            if gang.seated and gang.queue in session.queues:
+            if gang.scheduled and gang.queue in session.queues:
                 share = shares and share_name(gang.queue, gang.group.namespace) in shares
                 group = (gang.queue, gang.priority, gang.group.namespace if share else "")
                 self._by_group.setdefault(group, []).append(key)
 
-    def leaving_order(
+    def eviction_order(
         self,
         spares: Callable[[GangState], bool],
         pool: Callable[[GangState], bool],
@@ -98,10 +98,10 @@ class Occupants:
 
         Those who cannot must not take the place of those who can among the first ones.
         """
-        if gang.firm <= 0:
+        if gang.bound_or_done <= 0:
             return False
         alone, together = self._may_leave(gang.gang)
-        return together or (alone and gang.firm > gang.min_member)
+        return together or (alone and gang.bound_or_done > gang.min_member)
 
     def _may_leave(self, gang: Gang) -> tuple[bool, bool]:
         """Ask whether marks, reprieves and budgets let some of *gang* leave, and whether all."""
@@ -117,7 +117,7 @@ class Occupants:
 
     def _weigh(self, gang: Gang) -> tuple[bool, bool]:
         protected, budgets = self._session.snapshot.protected, self._budgets
-        seated = [pod for pod in gang.pods if pod.status in SEATED_SET]
+        seated = [pod for pod in gang.pods if pod.status in SCHEDULED_SET]
         free = [pod for pod in seated if pod.preemptable and pod.uid not in protected]
         covering = [budgets.covering(pod) for pod in free]
         asked = Counter(chain.from_iterable(covering))
@@ -140,7 +140,7 @@ class Occupants:
 
     def state(self, key: GangKey) -> GangState:
         """Give the state of a gang that is on nodes."""
-        state = self._session.census.state(key)
+        state = self._session.accounting.state(key)
         if state is None:
             raise KeyError(key)
         return state
@@ -156,7 +156,7 @@ class Occupants:
             self._orders[gang.key] = known
         return known
 
-    def of(self, gang: GangState) -> list[Candidate]:
+    def of(self, gang: GangState) -> list[VictimCandidate]:
         """List the members of *gang* that are on nodes and stay so far, the last in order first."""
         return staying(gang, self._seated(gang))
 
@@ -167,23 +167,23 @@ class Occupants:
             rows = self._rows[gang.key] = frozenset(one.row for one in self._seated(gang))
         return rows
 
-    def _seated(self, gang: GangState) -> list[Candidate]:
+    def _seated(self, gang: GangState) -> list[VictimCandidate]:
         members = self._members.get(gang.key)
         if members is None:
             members = self._members[gang.key] = self._sort(gang)
         return members
 
-    def _sort(self, gang: GangState) -> list[Candidate]:
-        room, protected = self._session.room, self._session.snapshot.protected
-        pods = [pod for pod in gang.gang.pods if pod.status in SEATED_SET]
+    def _sort(self, gang: GangState) -> list[VictimCandidate]:
+        room, protected = self._session.capacity, self._session.snapshot.protected
+        pods = [pod for pod in gang.gang.pods if pod.status in SCHEDULED_SET]
         pods.sort(key=self._session.task_key, reverse=True)
         return [
-            Candidate(gang, pod, row)
+            VictimCandidate(gang, pod, row)
             for pod in pods
             if pod.uid not in protected and (row := room.row_of(pod)) >= 0
         ]
 
-    def askable(self, gang: GangState, *, bound: bool, empty: bool) -> list[Candidate]:
+    def evictable(self, gang: GangState, *, bound: bool, empty: bool) -> list[VictimCandidate]:
         """List the members of *gang* that are not exempt and stay so far, the last first.
 
         *bound* includes those that do not run yet; *empty* wants only those without requests.
@@ -201,7 +201,7 @@ class Occupants:
             ]
         return staying(gang, found)
 
-    def on(self, row: int, wanted: Callable[[Candidate], bool]) -> list[Candidate]:
+    def on(self, row: int, wanted: Callable[[VictimCandidate], bool]) -> list[VictimCandidate]:
         """List who sits on *row* and is *wanted*, by name, those already leaving left out."""
         if self._by_row is None:
             self._by_row = self._index()
@@ -211,8 +211,8 @@ class Occupants:
             if candidate.pod.uid not in candidate.gang.evicted and wanted(candidate)
         ]
 
-    def _index(self) -> dict[int, list[Candidate]]:
-        by_row: dict[int, list[Candidate]] = {}
+    def _index(self) -> dict[int, list[VictimCandidate]]:
+        by_row: dict[int, list[VictimCandidate]] = {}
         for keys in self._by_group.values():
             for candidate in chain.from_iterable(self.of(self.state(key)) for key in keys):
                 by_row.setdefault(candidate.row, []).append(candidate)
@@ -221,14 +221,14 @@ class Occupants:
         return by_row
 
 
-def staying(gang: GangState, members: list[Candidate]) -> list[Candidate]:
+def staying(gang: GangState, members: list[VictimCandidate]) -> list[VictimCandidate]:
     """Leave out the *members* of *gang* that have been asked to leave."""
     if not gang.evicted:
         return members
     return [one for one in members if one.pod.uid not in gang.evicted]
 
 
-def is_running(candidate: Candidate) -> bool:
+def is_running(candidate: VictimCandidate) -> bool:
     """Ask whether the pod runs; reclaiming spares those that are only bound."""
     return candidate.pod.status is Status.RUNNING
 
@@ -248,7 +248,7 @@ def is_covered(session: Session, gang: GangState) -> bool:
     if gang.share is None:
         return False
     needs = total(pod.requests for pod in needed_pods(session, gang) or gang.gang.waiting[:1])
-    return bool(session.opinions.covered(gang, needs))
+    return bool(session.opinions.within_guarantee(gang, needs))
 
 
 def may_lose_to_share(gang: GangState, other: GangState) -> bool:
@@ -258,7 +258,7 @@ def may_lose_to_share(gang: GangState, other: GangState) -> bool:
     return may_lose(gang, other)
 
 
-class Lent:
+class Borrowed:
     """Tells, for one cycle, which gangs stand on lent room."""
 
     def __init__(self, session: Session) -> None:
@@ -278,7 +278,7 @@ class Lent:
         if self._by_queue is None:
             self._by_queue = {}
             for gang in self._session.snapshot.gangs.values():
-                if gang.seated:
+                if gang.scheduled:
                     self._by_queue.setdefault(gang.queue, []).append(gang)
         return self._by_queue.get(queue, [])
 

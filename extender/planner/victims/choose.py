@@ -14,7 +14,7 @@ from extender.model.node import Amounts, Mask
 from extender.model.pod import PodUid, Shape
 from extender.planner.session import Session
 from extender.planner.state import GangState
-from extender.planner.victims.units import Unit, Units, by_gang, firm_by_role
+from extender.planner.victims.units import Unit, Units, bound_by_role, by_gang
 
 #: So often somebody is looked at in one cycle and action. One search may take a part of what is
 #: left, so that something is left for whoever asks next, and those of one namespace that find
@@ -82,7 +82,7 @@ class _Seen:
     rows: frozenset[int] = frozenset()
 
 
-class Leavers:
+class UnitsByNode:
     """The units of a demand, by row."""
 
     def __init__(self, units: Units, work: Work) -> None:
@@ -94,7 +94,7 @@ class Leavers:
         #: Row -> the numbers of the gangs of which somebody could leave it.
         self._by_row: dict[int, set[int]] = {}
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """Look at those who lost members since they were looked at, or have others again."""
         for number, gang in enumerate(self._gangs):
             known = self._seen.get(number)
@@ -171,7 +171,7 @@ class Leavers:
         here = len(known.singles.get(row, ()))
         if gang.role_minima:
             return (number, here, len(known.lost))
-        return (number, here, min(here, gang.firm - gang.min_member))
+        return (number, here, min(here, gang.bound_or_done - gang.min_member))
 
     def is_current(self, unit: Unit) -> bool:
         """Ask whether *unit*, which is a whole gang, is all of it still."""
@@ -180,7 +180,7 @@ class Leavers:
 
 def _loses_only(gang: GangState, known: _Seen) -> bool:
     """Ask whether whoever could leave it alone still can, but for those who left."""
-    can_lose = gang.firm > gang.min_member and not gang.role_minima
+    can_lose = gang.bound_or_done > gang.min_member and not gang.role_minima
     return can_lose and known.lost <= gang.evicted
 
 
@@ -261,7 +261,7 @@ class Cover:
         gang = last.gang
         if shape is None or last.is_whole:
             return False
-        if gang.firm - self._taken[key] <= gang.min_member:
+        if gang.bound_or_done - self._taken[key] <= gang.min_member:
             return False
         least = gang.role_minima.get(role)
         return least is None or (self._firm_by_role(gang)[role] - self._of_role[key, role] > least)
@@ -329,11 +329,11 @@ def go_together(units: Sequence[Unit]) -> bool:
 
 
 def _keeps_minimum(gang: GangState, own: Sequence[Unit]) -> bool:
-    if gang.firm - len(own) < gang.min_member:
+    if gang.bound_or_done - len(own) < gang.min_member:
         return False
     if not gang.role_minima:
         return True
-    gone, have = Counter(unit.members[0].pod.role for unit in own), firm_by_role(gang)
+    gone, have = Counter(unit.members[0].pod.role for unit in own), bound_by_role(gang)
     return all(
         have[role] - gone[role] >= least for role, least in gang.role_minima.items() if gone[role]
     )

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from extender.model.pod import Pod, Shape
-from extender.planner.free_capacity import take_back
+from extender.planner.free_capacity import undo_gift
 from extender.planner.plugin import Round
 from extender.planner.session import Demand, Session, needed_pods
-from extender.planner.starvation import is_first, starving_gangs, without_its_fence
+from extender.planner.starvation import is_first, starving_gangs, without_its_reservation
 from extender.planner.state import GangState
 from extender.planner.victims.candidates import (
-    Lent,
+    Borrowed,
     is_beside,
     is_covered,
     may_lose,
     may_lose_to_share,
-    occupants_of,
+    running_pods,
 )
 from extender.planner.victims.choose import workload_of
 from extender.planner.victims.search import Search
@@ -42,12 +42,12 @@ MOST_FAILURES = 64
 Pool = Callable[[GangState], bool] | None
 
 
-class RoomMaker:
+class VictimFinder:
     """Decides who leaves for a gang, by the rules of one action."""
 
     def __init__(self, session: Session, action: str, first: Pool = None) -> None:
         self._session = session
-        self._room = session.room
+        self._room = session.capacity
         self._action = action
         self._held: list[tuple[GangState, Pod, int]] = []
         #: Who leaves before all others, where that is enough.
@@ -64,7 +64,7 @@ class RoomMaker:
 
     def make_room(self, gang: GangState, pool: Pool) -> None:
         """Let others leave until the minimum of *gang* fits, or its members one by one."""
-        if self._session.opinions.lacking(gang):
+        if self._session.opinions.missing_members(gang):
             self._try(Demand(gang, self._askers(gang)), pool)
             return
         for pod in _asking(self._session.waiting_tasks(gang)):
@@ -84,7 +84,7 @@ class RoomMaker:
 
     def make_room_inside(self, gang: GangState) -> None:
         """Let surplus members of *gang* make room for members that matter more."""
-        if self._session.opinions.lacking(gang):
+        if self._session.opinions.missing_members(gang):
             return  # it has no surplus, and idle room alone does not start it
         for pod in _asking(self._session.waiting_tasks(gang)):
             if not self._try(Demand(gang, [pod]), None):
@@ -117,7 +117,7 @@ class RoomMaker:
         """Make room for *demand*; None when idle room will do and is handed out after this."""
         self._searches += 1
         with (
-            without_its_fence(self._session, demand.gang),
+            without_its_reservation(self._session, demand.gang),
             self._room.trial(demand.gang) as trial,
         ):
             leaving = self._leaving(demand, pool)
@@ -133,10 +133,10 @@ class RoomMaker:
             else:
                 self._carry_out(demand, leaving)
             trial.keep()
-        occupants_of(self._session).claimants.add(demand.gang.key)
+        running_pods(self._session).claimants.add(demand.gang.key)
         for unit in leaving:
             if unit.gang is not demand.gang:
-                take_back(self._room, unit.gang)
+                undo_gift(self._room, unit.gang)
         return None if idle else True
 
     def _hold(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
@@ -148,7 +148,7 @@ class RoomMaker:
             self._room.pipeline(demand.gang, pod, row)
             self._held.append((demand.gang, pod, row))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Leave the room that was held to whoever hands it out."""
         for gang, pod, row in reversed(self._held):
             self._room.unpipeline(gang, pod, row, counts=False)
@@ -210,7 +210,7 @@ class RoomMaker:
             and less.host_ports in ((), shape.host_ports)
             and less.tolerations == shape.tolerations
             # Where kube-scheduler would not have one it may have the other.
-            and less not in self._session.snapshot.misfits
+            and less not in self._session.snapshot.rejected_nodes
         )
 
     def _key(self, demand: Demand) -> tuple[str, int]:
@@ -229,19 +229,19 @@ def preempt(session: Session) -> None:
     First between gangs, then inside a gang. A queue that has borrowed need not give that back
     first: it may replace some of it by something more important.
     """
-    session.round = Round.SWAPS
+    session.round = Round.PREEMPT
     for state in session.queues.values():
         state.before = state.allocated
     for gangs in starving_gangs(session):
-        maker = RoomMaker(session, "preempt")
+        maker = VictimFinder(session, "preempt")
         asked = []
         for gang in _in_turn(session, gangs):
             maker.make_room(gang, partial(is_beside, gang))
             asked.append(gang)
         for gang in asked:
             maker.make_room_inside(gang)
-        maker.let_go()
-    session.round = Round.CLAIMS
+        maker.release()
+    session.round = Round.DEFAULT
 
 
 def reclaim(session: Session) -> None:
@@ -250,8 +250,8 @@ def reclaim(session: Session) -> None:
     What was lent to them goes back first. A namespace that has less of a queue than at least gets
     it back from the others of that queue too.
     """
-    maker = RoomMaker(session, "reclaim", first=Lent(session).holds)
-    has_shares = bool(session.census.shares)
+    maker = VictimFinder(session, "reclaim", first=Borrowed(session).holds)
+    has_shares = bool(session.accounting.shares)
     for gangs in starving_gangs(session):
         is_overused = session.opinions.is_overused(gangs[0].queue)
         for gang in _in_turn(session, gangs):
@@ -259,7 +259,7 @@ def reclaim(session: Session) -> None:
                 maker.make_room(gang, partial(may_lose_to_share, gang))
             elif not is_overused:
                 maker.make_room(gang, partial(may_lose, gang))
-    maker.let_go()
+    maker.release()
 
 
 def _in_turn(session: Session, gangs: list[GangState]) -> Iterator[GangState]:

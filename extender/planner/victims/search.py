@@ -16,11 +16,11 @@ from extender.model.node import Amounts
 from extender.model.pod import Shape
 from extender.planner.extension_points import Key
 from extender.planner.free_capacity import Rows
-from extender.planner.node_ranking import times
-from extender.planner.plugin import Candidate
+from extender.planner.node_ranking import pods_that_fit
+from extender.planner.plugin import VictimCandidate
 from extender.planner.session import Demand, Session
-from extender.planner.victims.choose import Cover, Leavers, Puzzle, Work, smaller_solution
-from extender.planner.victims.units import Unit, Units, by_gang, firm_by_role
+from extender.planner.victims.choose import Cover, Puzzle, UnitsByNode, Work, smaller_solution
+from extender.planner.victims.units import Unit, Units, bound_by_role, by_gang
 
 #: Looking at more nodes than this does not make the choice noticeably better.
 _MOST_NODES = 16
@@ -53,12 +53,12 @@ class Search:
     ) -> None:
         """Look for who of *units* must leave, with no more *work* than it may take."""
         self._session = session
-        self._room = session.room
+        self._room = session.capacity
         self._action = action
         self._demand = demand
         self._units = units
         self._work = work
-        self._leavers = Leavers(units, work)
+        self._leavers = UnitsByNode(units, work)
         #: Who leaves a row for one more of a shape, and whom that was chosen from.
         self._covers: dict[tuple[Shape, int], tuple[Hashable, tuple[Unit, ...]]] = {}
 
@@ -98,7 +98,7 @@ class Search:
         """Choose whose leaving brings the claimant's queue below its limit with few pods."""
         claimant = self._demand.gang
         ours = [gang for gang in self._units.gangs if gang.queue is claimant.queue]
-        if self._session.opinions.is_kept_out(claimant, self._demand.total):
+        if self._session.opinions.exceeds_share(claimant, self._demand.total):
             ours = [gang for gang in ours if gang.share is claimant.share]
         choices = [self._units.single(one) for gang in ours for one in self._units.surplus(gang)]
         choices += [unit for gang in ours if (unit := self._units.whole(gang)) is not None]
@@ -116,7 +116,7 @@ class Search:
 
     def _moves(self, shape: Shape) -> Iterator[Move]:
         """Give what could be done next: a gang leaves whole, or a node makes another slot."""
-        self._leavers.look_again()
+        self._leavers.refresh()
         yield from self._whole_moves(self._leavers.wholes, shape)
         for row in self._nearest_rows(shape, self._leavers.rows):
             if units := self._cover(shape, row):
@@ -143,7 +143,7 @@ class Search:
         need = self._room.row(shape)
         asked = np.flatnonzero(need)
         room = self._idle_or_coming()[rows][:, asked]
-        goal = times(room, need[asked])[:, None] + 1
+        goal = pods_that_fit(room, need[asked])[:, None] + 1
         lack = ((goal * need[asked] - room) / need[asked]).max(axis=1)
         return [rows[place] for place in np.argsort(lack, kind="stable")[:_MOST_NODES]]
 
@@ -154,7 +154,7 @@ class Search:
         if known is None or known[0] != mark or not self._is_current(known[1]):
             need = self._room.row(shape)
             room = self._room.idle[row] + self._room.coming[row]
-            lack = np.maximum(need * (int(times(room, need)) + 1) - room, 0)
+            lack = np.maximum(need * (int(pods_that_fit(room, need)) + 1) - room, 0)
             units = self._leavers.on(row)
             chosen = self._choose(units, row, lack)
             chosen = chosen or self._choose(_rather_whole(units), row, lack)
@@ -168,7 +168,7 @@ class Search:
         if not units:
             return ()
         return Cover(
-            units, lambda unit: _on(row, *self._units.frees(unit)), firm_by_role, self._work
+            units, lambda unit: _on(row, *self._units.frees(unit)), bound_by_role, self._work
         ).choose(lack)
 
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
@@ -183,7 +183,7 @@ class Search:
         """Count how many more pods of *shape* each row takes with *amounts* more room."""
         room = self._room.idle[rows] + self._room.coming[rows]
         need = self._room.row(shape)
-        more: Amounts = times(room + amounts, need) - times(room, need)
+        more: Amounts = pods_that_fit(room + amounts, need) - pods_that_fit(room, need)
         return more * self._session.places.usable(shape)[rows]
 
     def _missing(self) -> Shape | None:
@@ -209,7 +209,7 @@ class Search:
     def _could_ever(self) -> bool:
         """See whether there would be room if everybody left who may."""
         room = self._idle_or_coming()
-        for unit in self._units.everybody():
+        for unit in self._units.all_members():
             np.add.at(room, *self._units.frees(unit))
         return all(
             self._session.places.count(room, shape).sum() >= len(pods)
@@ -222,7 +222,7 @@ class Search:
                 self._evict(unit.members)
             return self._is_fulfilled()
 
-    def _evict(self, members: Sequence[Candidate]) -> None:
+    def _evict(self, members: Sequence[VictimCandidate]) -> None:
         for one in members:
             self._room.evict(one.leaving(self._action, self._demand.gang))
 

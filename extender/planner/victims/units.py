@@ -11,13 +11,13 @@ from functools import cached_property
 import numpy as np
 
 from extender.model.node import Amounts
-from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
-from extender.planner.free_capacity import Departure, Rows, uncounted
-from extender.planner.node_ranking import times
-from extender.planner.plugin import Candidate
+from extender.model.pod import SCHEDULED_SET, Pod, PodUid, Shape, Status
+from extender.planner.free_capacity import PlannedEviction, Rows, uncounted
+from extender.planner.node_ranking import pods_that_fit
+from extender.planner.plugin import VictimCandidate
 from extender.planner.session import Demand, Session
 from extender.planner.state import GangState
-from extender.planner.victims.candidates import occupants_of, staying
+from extender.planner.victims.candidates import running_pods, staying
 
 #: Looking at more gangs than this does not make the choice noticeably better.
 _MOST_GANGS = 64
@@ -27,7 +27,7 @@ _MOST_GANGS = 64
 class Unit:
     """Pods that leave together."""
 
-    members: tuple[Candidate, ...]
+    members: tuple[VictimCandidate, ...]
     #: Their place among those who might leave; the first should go first.
     rank: int
     #: Nothing of the gang is left on nodes when they are gone.
@@ -47,7 +47,7 @@ def by_gang(units: Iterable[Unit]) -> dict[str, list[Unit]]:
     return groups
 
 
-def firm_by_role(gang: GangState) -> Counter[str]:
+def bound_by_role(gang: GangState) -> Counter[str]:
     """Count the members of each role that depend on no promise, if *gang* needs any role."""
     if not gang.role_minima:
         return Counter()
@@ -57,14 +57,14 @@ def firm_by_role(gang: GangState) -> Counter[str]:
 
 
 def _firm(pods: Iterable[Pod], gone: Container[PodUid]) -> Counter[str]:
-    firm = SEATED_SET | {Status.SUCCEEDED}
+    firm = SCHEDULED_SET | {Status.SUCCEEDED}
     return Counter(pod.role for pod in pods if pod.status in firm and pod.uid not in gone)
 
 
 def _stands(gang: GangState) -> bool:
     """Ask whether *gang* has its minimum on nodes, whatever this cycle gave it."""
-    have = firm_by_role(gang)
-    return gang.firm >= gang.min_member and all(
+    have = bound_by_role(gang)
+    return gang.bound_or_done >= gang.min_member and all(
         have[role] >= least for role, least in gang.role_minima.items()
     )
 
@@ -80,7 +80,7 @@ class Units:
         pool: Callable[[GangState], bool] | None,
     ) -> None:
         self._session = session
-        self._occupants = occupants_of(session)
+        self._occupants = running_pods(session)
         self._action = action
         self._demand = demand
         self._ranks: dict[str, int] = {}
@@ -97,7 +97,7 @@ class Units:
         """List the gangs that may lose members, the least important first."""
         return [members[0].gang for members in self._members.values()]
 
-    def everybody(self) -> Iterator[Unit]:
+    def all_members(self) -> Iterator[Unit]:
         """Give all members that may be asked, each gang as one unit."""
         for key, members in self._members.items():
             known = self._wholes.get((key, 0))
@@ -105,7 +105,7 @@ class Units:
                 known = Unit(tuple(members), self._ranks[key])
             yield known
 
-    def single(self, one: Candidate) -> Unit:
+    def single(self, one: VictimCandidate) -> Unit:
         """Give the unit of one surplus member."""
         known = self._singles.get(one.pod.uid)
         if known is None:
@@ -127,9 +127,9 @@ class Units:
             known[key] = self.added_up(unit.members)
         return known[key]
 
-    def added_up(self, members: Sequence[Candidate]) -> tuple[Rows, Amounts]:
+    def added_up(self, members: Sequence[VictimCandidate]) -> tuple[Rows, Amounts]:
         """Give what *members* free together, with sorted rows."""
-        room = self._session.room
+        room = self._session.capacity
         if len(members) == 1:
             return np.array([members[0].row], dtype=np.intp), room.row(members[0].pod.shape)[None]
         alike: dict[Shape, list[int]] = {}
@@ -142,11 +142,11 @@ class Units:
             amounts += there[:, None] * room.row(shape)
         return rows, amounts
 
-    def surplus(self, gang: GangState) -> list[Candidate]:
+    def surplus(self, gang: GangState) -> list[VictimCandidate]:
         """List the members of which *gang* can lose some, the least important first."""
-        if self._is_busy(gang) or gang.firm <= gang.min_member:
+        if self._is_busy(gang) or gang.bound_or_done <= gang.min_member:
             return []
-        have, minima = firm_by_role(gang), gang.role_minima
+        have, minima = bound_by_role(gang), gang.role_minima
         return [
             one
             for one in self._left(gang)
@@ -169,8 +169,8 @@ class Units:
 
     def rest(self, whole: Unit, gone: Container[PodUid]) -> Unit | None:
         """Give what is left of a *whole* gang without those who are *gone* since."""
-        left: list[Candidate] = []
-        left_out: list[Candidate] = []
+        left: list[VictimCandidate] = []
+        left_out: list[VictimCandidate] = []
         for one in whole.members:
             (left_out if one.pod.uid in gone else left).append(one)
         if not left:
@@ -178,7 +178,7 @@ class Units:
         rows, amounts = self.frees(whole)
         amounts = amounts.copy()
         for one in left_out:
-            amounts[np.searchsorted(rows, one.row)] -= self._session.room.row(one.pod.shape)
+            amounts[np.searchsorted(rows, one.row)] -= self._session.capacity.row(one.pod.shape)
         stays = amounts.any(axis=1)
         known = Unit(tuple(left), whole.rank, is_whole=True)
         self._freed[known] = (rows[stays], amounts[stays])
@@ -198,18 +198,18 @@ class Units:
         members = [one for unit in units for one in unit.members]
         claim, opinions = self._demand.claim, self._session.opinions
         with self._without_gifts(members):
-            leaving = opinions.may_leave(self._action, claim, members) if members else ()
+            leaving = opinions.allowed_victims(self._action, claim, members) if members else ()
         if len(leaving) < len(members):
             return False
         return self._action != "reclaim" or not self._would_come_back(members)
 
-    def _would_come_back(self, members: Sequence[Candidate]) -> bool:
+    def _would_come_back(self, members: Sequence[VictimCandidate]) -> bool:
         """Ask whether somebody who left for the demand could start again at once, within its due.
 
         A queue may have to give so much that it ends below its due. If what it gave fits into
         that again, it would take the room back, and be asked for it again, for ever.
         """
-        session, room = self._session, self._session.room
+        session, room = self._session, self._session.capacity
         with room.trial():
             for one in members:
                 room.evict(one.leaving(self._action, self._demand.gang))
@@ -217,12 +217,12 @@ class Units:
             ours = self._demand.gang.queue
             with self._without_gifts(left):
                 return any(
-                    session.fits_due(gang, only_promises=gang.queue is ours)
+                    session.fits_deserved(gang, only_promises=gang.queue is ours)
                     for gang in {d.gang.key: d.gang for d in left}.values()
                 )
 
     def _without_gifts(
-        self, leaving: Iterable[Candidate | Departure]
+        self, leaving: Iterable[VictimCandidate | PlannedEviction]
     ) -> AbstractContextManager[None]:
         """Count as it will be: who loses members loses what this cycle gave it, too."""
         gangs = {one.gang.key: one.gang for one in leaving if one.gang is not self._demand.gang}
@@ -237,18 +237,18 @@ class Units:
             return False
         return gang.key in self._occupants.claimants or not _stands(gang)
 
-    def _left(self, gang: GangState) -> list[Candidate]:
+    def _left(self, gang: GangState) -> list[VictimCandidate]:
         return staying(gang, self._members[gang.key])
 
-    def _find(self, pool: Callable[[GangState], bool] | None) -> dict[str, list[Candidate]]:
+    def _find(self, pool: Callable[[GangState], bool] | None) -> dict[str, list[VictimCandidate]]:
         """List who might be asked, by gang, the first to go first."""
-        found: dict[str, list[Candidate]] = {}
+        found: dict[str, list[VictimCandidate]] = {}
         # A claimant without requests displaces only its like.
         empty = self._session.is_empty(self._demand.pods[0].shape)
         others = 0
         for rank, gang in enumerate(self._in_order(pool)):
             # What plugins say of each is asked when somebody is chosen: asking all takes longer.
-            members = self._occupants.askable(gang, bound=self._action == "preempt", empty=empty)
+            members = self._occupants.evictable(gang, bound=self._action == "preempt", empty=empty)
             helps = pool is None or self._helps(gang)
             if members and (helps or others < _MOST_GANGS):
                 self._ranks[gang.key] = rank
@@ -278,9 +278,9 @@ class Units:
         whole = session.snapshot.nodes.allocatable
         mask = np.zeros(len(whole), dtype=bool)
         for shape in self._demand.by_shape:
-            need = session.room.need(shape)
+            need = session.capacity.need(shape)
             if need is not None:
-                mask |= session.places.usable(shape) & (times(whole, need) > 0)
+                mask |= session.places.usable(shape) & (pods_that_fit(whole, need) > 0)
         return None if mask.all() else frozenset(np.flatnonzero(mask).tolist())
 
     def _in_order(self, pool: Callable[[GangState], bool] | None) -> Iterable[GangState]:
@@ -294,7 +294,7 @@ class Units:
         def is_asked(gang: GangState) -> bool:
             return pool(gang) and self._gives(gang)
 
-        gangs = self._occupants.leaving_order(is_spared, is_asked, self._helps)
+        gangs = self._occupants.eviction_order(is_spared, is_asked, self._helps)
         if not self._session.opinions.prefer_relatives:
             return gangs
         return sorted(gangs, key=lambda g: self._session.opinions.victim_queue_order(g.queue, ours))

@@ -26,10 +26,10 @@ class QueueBar:
     """One resource of one queue."""
 
     resource: str
-    due: float
+    deserved: float
     used: float
     borrowed: float
-    wanted: float
+    requested: float
     parts: tuple[Part, ...]
     #: Where the due ends.
     mark: float
@@ -40,8 +40,8 @@ class Curves(NamedTuple):
 
     used: str
     area: str
-    due: str
-    wanted: str
+    deserved: str
+    requested: str
 
 
 def stack(whole: float, *amounts: tuple[str, float]) -> tuple[Part, ...]:
@@ -86,7 +86,7 @@ def curves(figures: Sequence[Figures], now: float, whole: float) -> Curves | Non
     """Draw the last hour, 100 wide and 28 high; None while there are less than two moments."""
     if len(figures) < 2:
         return None
-    tall = max([whole, 1.0, *(max(each.due, each.used) for each in figures)])
+    tall = max([whole, 1.0, *(max(each.deserved, each.used) for each in figures)])
 
     def points(values: Iterable[tuple[float, float]]) -> str:
         return " ".join(f"{_across(at, now)},{_up(value, tall)}" for at, value in values)
@@ -96,8 +96,8 @@ def curves(figures: Sequence[Figures], now: float, whole: float) -> Curves | Non
     return Curves(
         used=used,
         area=f"{first},28 {used} {last},28",
-        due=points((each.at, each.due) for each in figures),
-        wanted=points((each.at, min(each.wanted, tall)) for each in figures),
+        deserved=points((each.at, each.deserved) for each in figures),
+        requested=points((each.at, min(each.requested, tall)) for each in figures),
     )
 
 

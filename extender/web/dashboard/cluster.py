@@ -13,10 +13,10 @@ from extender.model.node import Node
 from extender.model.pod import Status
 from extender.planner.policy import OURS, VOLCANO, PluginOption, Policy, Rules
 from extender.policy_file import PolicyFile
-from extender.status.history import Pass, main_resources
+from extender.status.history import CycleResult, main_resources
 from extender.web.dashboard.charts import Part, stack
-from extender.web.dashboard.context import Sights
-from extender.web.dashboard.format import Asked, paged
+from extender.web.dashboard.context import AppContext
+from extender.web.dashboard.format import QueryFields, paged
 
 NODES_FIELDS = ("find", "resource", "sort")
 #: Nodes on a page.
@@ -26,15 +26,15 @@ _PROMISED = (Status.ALLOCATED, Status.BINDING)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRoom:
+class NodeRow:
     """One resource of one node."""
 
     node: Node
     total: int
     used: int
-    promised: int
+    reserved: int
     #: Kept free for a gang that has waited long.
-    kept: int
+    held: int
     #: What somebody new may have.
     free: int
     parts: tuple[Part, ...]
@@ -50,10 +50,10 @@ def _trouble(node: Node) -> str:
         return "not ready"
     if node.unschedulable:
         return "cordoned"
-    return "" if node.ours else "not ours"
+    return "" if node.managed else "not ours"
 
 
-def nodes_page(last: Pass, asked: Asked) -> dict[str, Any]:
+def nodes_page(last: CycleResult, asked: QueryFields) -> dict[str, Any]:
     """Give the part of the map that was asked for."""
     resources = main_resources(last.plan.total)
     resource = asked["resource"] if asked["resource"] in resources else "".join(resources[:1])
@@ -63,7 +63,7 @@ def nodes_page(last: Pass, asked: Asked) -> dict[str, Any]:
     order = asked["sort"] if asked["sort"] in ORDERS else ORDERS[0]
     if order != "name":
         rooms.sort(key=lambda each: -getattr(each, order))
-    sums = [sum(getattr(each, name) for each in rooms) for name in ("used", "promised", "kept")]
+    sums = [sum(getattr(each, name) for each in rooms) for name in ("used", "reserved", "held")]
     total = sum(each.total for each in rooms)
     return {
         "resource": resource,
@@ -80,10 +80,10 @@ def nodes_page(last: Pass, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _rooms(last: Pass, resource: str) -> list[NodeRoom]:
+def _rooms(last: CycleResult, resource: str) -> list[NodeRow]:
     table = last.snapshot.nodes
     if resource not in table.dimensions:
-        return [NodeRoom(node, 0, 0, 0, 0, 0, ()) for node in table.nodes]
+        return [NodeRow(node, 0, 0, 0, 0, 0, ()) for node in table.nodes]
     column = table.dimensions.index(resource)
     totals = table.allocatable[:, column].tolist()
     taken = table.used[:, column].tolist()
@@ -91,17 +91,17 @@ def _rooms(last: Pass, resource: str) -> list[NodeRoom]:
     rooms = []
     for node, total, used in zip(table.nodes, totals, taken, strict=True):
         own, fresh = seen.get(node.name, 0), new.get(node.name, 0)
-        fence = last.plan.fences.get(node.name)
+        fence = last.plan.reservations.get(node.name)
         free = max(0, total - used - fresh)
         kept = min(free, fence.amount(resource)) if fence is not None else 0
         here, promised = max(0, used - own), own + fresh
         parts = stack(total, ("used", here), ("held", promised), ("promised", kept))
         open_to_all = 0 if _trouble(node) else free - kept
-        rooms.append(NodeRoom(node, total, here, promised, kept, open_to_all, parts))
+        rooms.append(NodeRow(node, total, here, promised, kept, open_to_all, parts))
     return rooms
 
 
-def _promised(last: Pass, resource: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def _promised(last: CycleResult, resource: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Add up by node what the snapshot counts already, and what this plan promised besides."""
     seen: dict[str, int] = {}
     new: dict[str, int] = {}
@@ -109,7 +109,7 @@ def _promised(last: Pass, resource: str) -> tuple[Mapping[str, int], Mapping[str
         for status in _PROMISED:
             for pod in gang.by_status.get(status, ()):
                 seen[pod.node] = seen.get(pod.node, 0) + pod.requests.amount(resource)
-    for key, ticket in last.plan.tickets.items():
+    for key, ticket in last.plan.placements.items():
         known = last.snapshot.gangs.get(key)
         asks = {pod.uid: pod.requests for pod in known.pods} if known is not None else {}
         for uid, node in ticket.placements.items():
@@ -133,7 +133,7 @@ class Latency:
     nearly_all_s: float | None
 
 
-def health_page(sights: Sights) -> dict[str, Any]:
+def health_page(sights: AppContext) -> dict[str, Any]:
     """Give all that speaks of ourselves; it is there before any plan, too."""
     last, leader = sights.last, sights.standby()
     # What a standby has found it found when it led.
@@ -185,13 +185,13 @@ def _below(steps: list[tuple[float, float]], part: float) -> float | None:
     return bound if bound != float("inf") else None
 
 
-def _schedulers(last: Pass | None) -> list[dict[str, str]]:
+def _schedulers(last: CycleResult | None) -> list[dict[str, str]]:
     if last is None:
         return []
     now = last.snapshot.now
     return [
         {"name": each.name, "words": each.words(now), "complaint": each.complaint(now)}
-        for each in last.snapshot.callers.values()
+        for each in last.snapshot.schedulers.values()
     ]
 
 

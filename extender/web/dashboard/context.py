@@ -12,20 +12,20 @@ from extender.findings.finding import Finding
 from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.policy_file import PolicyFile
-from extender.status.history import Journal, Pass
-from extender.web.background import Bench
+from extender.status.history import CycleResult, GangHistory
+from extender.web.background import BackgroundWorker
 from extender.web.dashboard.gangs import Promises
-from extender.whatif.page import Suppose, nothing_supposed
+from extender.whatif.page import RunWhatIf, no_whatif
 
 #: A plan is made every five seconds at least, whatever happens; an older one is worth a word.
 STALE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sights:
+class AppContext:
     """Asked in the thread that writes pages, but for `pulse`, which any thread may ask."""
 
-    journal: Journal
+    journal: GangHistory
     policies: PolicyFile
     metrics: Metrics
     findings: Callable[[], Sequence[Finding] | None]
@@ -35,13 +35,13 @@ class Sights:
     silence: Callable[[], Mapping[str, float]]
     forecaster: Forecaster
     promises: Promises = lambda _: ((), 0.0)
-    suppose: Suppose = nothing_supposed
+    suppose: RunWhatIf = no_whatif
     #: Where all work out what costs whole plans: together they take half of a thread.
-    bench: Bench = field(default_factory=Bench)
+    bench: BackgroundWorker = field(default_factory=BackgroundWorker)
     now: Callable[[], float] = time.time
 
     @property
-    def last(self) -> Pass | None:
+    def last(self) -> CycleResult | None:
         """Give the last pass; None before the first, and while another one leads."""
         return None if self.standby() else self.journal.last
 
@@ -61,7 +61,7 @@ class Sights:
             found = [f"the last plan is {age_s:.0f} s old", *found]
         return found
 
-    def pulse(self) -> bytes:
+    def heartbeat(self) -> bytes:
         """Say in an event how far we are: whoever sees another cycle than before looks anew."""
         last = self.journal.last
         told = {

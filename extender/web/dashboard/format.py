@@ -15,7 +15,7 @@ LINE = 400
 _NONE = "\N{EN DASH}"
 
 
-def words(text: object, most: int = LINE) -> str:
+def shorten(text: object, most: int = LINE) -> str:
     """Give *text* of a stranger: nothing in it steers the eye, and it has an end."""
     told = str(text)
     return clean(told if len(told) <= most else f"{told[:most]}…")
@@ -102,7 +102,7 @@ def _bytes(count: int) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "words": words,
+    "words": shorten,
     "span": span,
     "brief": brief,
     "clock": clock,
@@ -121,7 +121,7 @@ _MOST_PAGES = 1_000_000
 Item = TypeVar("Item")
 
 
-class Asked:
+class QueryFields:
     """The fields of an address that a page knows; others are nobody's."""
 
     def __init__(self, given: Mapping[str, str], *fields: str) -> None:

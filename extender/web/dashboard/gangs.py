@@ -7,41 +7,41 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from extender.cache.reservation_table import Promise, Stage
+from extender.cache.reservation_table import Reservation, Stage
 from extender.forecast.estimate import NOT_COUNTED, Estimate
 from extender.forecast.forecaster import Forecaster
-from extender.model.gang import SHADOW, Gang, GangKey
+from extender.model.gang import IMPLICIT, Gang, GangKey
 from extender.model.pod import Pod, Status
 from extender.planner.explain.explain import Remedying, explain
-from extender.planner.plan import Standing, Verdict
+from extender.planner.plan import GangStatus, Verdict
 from extender.planner.policy import Policy
-from extender.status.history import Journal, JournalLine, Pass, main_resources
+from extender.status.history import CycleResult, GangHistory, JournalLine, main_resources
 from extender.web.background import TRYING
 from extender.web.dashboard import charts
 from extender.web.dashboard.charts import Part, stack
-from extender.web.dashboard.format import Asked, paged
+from extender.web.dashboard.format import QueryFields, paged
 
 LIST_SIZE = 50
 LIST_FIELDS = ("find", "stands", "queue", "namespace", "reason", "sort")
 COLUMNS = ("gang", "queue", "stands", "age", "members")
 #: Who needs somebody first comes first.
 _RANK = {
-    Standing.INVALID: 0,
-    Standing.WAITING: 1,
-    Standing.ADMITTED: 2,
-    Standing.RUNNING: 3,
-    Standing.FINISHED: 4,
+    GangStatus.INVALID: 0,
+    GangStatus.WAITING: 1,
+    GangStatus.ADMITTED: 2,
+    GangStatus.RUNNING: 3,
+    GangStatus.FINISHED: 4,
 }
 STANDINGS = tuple(each.value for each in _RANK)
 
 
 @dataclass(frozen=True, slots=True)
-class Headway:
+class Progress:
     """How many members are how far, against how many it needs."""
 
     bound: int
-    held: int
-    promised: int
+    waiting: int
+    reserved: int
     least: int
     members: int
     parts: tuple[Part, ...]
@@ -57,27 +57,27 @@ class Row:
     namespace: str
     name: str
     since: float | None
-    progress: Headway
+    progress: Progress
     #: When it will start, if it waits.
     estimate: Estimate | None = None
 
 
-def progress(gang: Gang | None, verdict: Verdict) -> Headway:
+def progress(gang: Gang | None, verdict: Verdict) -> Progress:
     """Count members by how far they are."""
     by_status = gang.by_status if gang is not None else {}
     count = {status: len(pods) for status, pods in by_status.items()}
-    bound = gang.firm if gang is not None else 0
+    bound = gang.bound_or_done if gang is not None else 0
     held = count.get(Status.BINDING, 0)
     promised = count.get(Status.ALLOCATED, 0) + count.get(Status.PIPELINED, 0)
     least = verdict.min_member
     whole = max(least, verdict.members, bound + held + promised, 1)
     parts = stack(whole, ("bound", bound), ("held", held), ("promised", promised))
     mark = round(100.0 * least / whole, 2)
-    return Headway(bound, held, promised, least, verdict.members, parts, mark)
+    return Progress(bound, held, promised, least, verdict.members, parts, mark)
 
 
 def row(
-    verdict: Verdict, last: Pass, journal: Journal, forecaster: Forecaster | None = None
+    verdict: Verdict, last: CycleResult, journal: GangHistory, forecaster: Forecaster | None = None
 ) -> Row:
     """Give one gang as a table shows it; with a *forecaster* it says when it starts."""
     namespace, _, name = verdict.gang.partition("/")
@@ -91,7 +91,9 @@ def counts(verdicts: Iterable[Verdict]) -> Counter[str]:
     return Counter(each.standing.value for each in verdicts)
 
 
-def gang_list(last: Pass, journal: Journal, forecaster: Forecaster, asked: Asked) -> dict[str, Any]:
+def gang_list(
+    last: CycleResult, journal: GangHistory, forecaster: Forecaster, asked: QueryFields
+) -> dict[str, Any]:
     """Give the page of gangs that was asked for; only what is on it is worked out."""
     verdicts = last.plan.verdicts
     matches = _matches(asked)
@@ -114,7 +116,7 @@ def gang_list(last: Pass, journal: Journal, forecaster: Forecaster, asked: Asked
     }
 
 
-def _matches(asked: Asked) -> Callable[[Verdict], bool]:
+def _matches(asked: QueryFields) -> Callable[[Verdict], bool]:
     find, queue, reason = asked["find"].lower(), asked["queue"], asked["reason"]
     prefix = f"{asked['namespace']}/" if asked["namespace"] else ""
 
@@ -175,24 +177,24 @@ class StoryStep:
 
 
 def gang_page(
-    last: Pass,
-    journal: Journal,
+    last: CycleResult,
+    journal: GangHistory,
     policy: Policy,
     forecaster: Forecaster,
     remedied: Remedying,
     key: GangKey,
-    asked: Asked,
+    asked: QueryFields,
 ) -> dict[str, Any] | None:
     """Give all there is to show of a gang; None when nobody knows it, not even its story."""
     story = journal.story(key)
     told = explain(last.snapshot, last.plan, policy, key, remedied)
     gang = last.snapshot.gangs.get(key)
     namespace, _, name = key.partition("/")
-    about = {"key": key, "namespace": namespace, "name": name, "is_shadow": SHADOW in name}
+    about = {"key": key, "namespace": namespace, "name": name, "is_shadow": IMPLICIT in name}
     if told is None or gang is None:
         return {**about, "told": None, "steps": steps(None, story)} if story else None
     resources = main_resources(last.plan.total)
-    ticket = last.plan.tickets.get(key)
+    ticket = last.plan.placements.get(key)
     placed = {**ticket.pipelined, **ticket.placements} if ticket else {}
     return {
         **about,
@@ -247,19 +249,19 @@ BINDING_SIZE = 50
 _ON_THEIR_WAY = (Status.ALLOCATED, Status.BINDING)
 #: In the order in which they are passed through.
 STAGES = {
-    Stage.TICKETED: "promised",
-    Stage.PASSED: "passed filter",
-    Stage.HELD: "held",
-    Stage.COMMITTING: "binding",
-    Stage.DOUBTED: "in doubt",
+    Stage.RESERVED: "promised",
+    Stage.FILTERED: "passed filter",
+    Stage.WAITING: "held",
+    Stage.BINDING: "binding",
+    Stage.UNKNOWN: "in doubt",
     Stage.BOUND: "bound, not yet seen",
 }
 #: Gives the promises to a gang, and the monotonic time of now.
-Promises = Callable[[GangKey], tuple[Sequence[Promise], float]]
+Promises = Callable[[GangKey], tuple[Sequence[Reservation], float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class BindingRow:
     """One gang that is on its way."""
 
     row: Row
@@ -269,14 +271,16 @@ class Way:
     places: tuple[tuple[str, str, str, float], ...]
 
 
-def binding_page(last: Pass, journal: Journal, promises: Promises, asked: Asked) -> dict[str, Any]:
+def binding_page(
+    last: CycleResult, journal: GangHistory, promises: Promises, asked: QueryFields
+) -> dict[str, Any]:
     """Give all gangs with promises that are not kept yet, the longest first."""
     keys = [
         key
         for key, gang in last.snapshot.gangs.items()
         if any(status in gang.by_status for status in _ON_THEIR_WAY)
     ]
-    keys += sorted(last.plan.tickets.keys() - set(keys))
+    keys += sorted(last.plan.placements.keys() - set(keys))
     ways = []
     for key in keys:
         verdict = last.plan.verdicts.get(key)
@@ -288,10 +292,10 @@ def binding_page(last: Pass, journal: Journal, promises: Promises, asked: Asked)
     return {"shown": paged(ways, asked.page, BINDING_SIZE), "held": held}
 
 
-def _way(row: Row, promises: Sequence[Promise], monotonic: float) -> Way:
+def _way(row: Row, promises: Sequence[Reservation], monotonic: float) -> BindingRow:
     counted = Counter(each.stage for each in promises)
     oldest = sorted(promises, key=lambda each: each.since_monotonic)
-    return Way(
+    return BindingRow(
         row,
         tuple((STAGES[stage], counted[stage]) for stage in STAGES if counted[stage]),
         max(0.0, monotonic - oldest[0].since_monotonic),

@@ -9,11 +9,11 @@ from typing import Any
 
 from extender.model.queue import Queue
 from extender.model.resources import Resources
-from extender.planner.plan import QueueFigures, ShareFigures, Standing
-from extender.status.history import Journal, Pass, QueueHistory, main_resources
+from extender.planner.plan import GangStatus, QueueFigures, ShareFigures
+from extender.status.history import CycleResult, GangHistory, QueueHistory, main_resources
 from extender.web.dashboard import charts, gangs
 from extender.web.dashboard.charts import Curves, Part, QueueBar, stack
-from extender.web.dashboard.format import Asked, paged
+from extender.web.dashboard.format import QueryFields, paged
 
 FIELDS = ("resource",)
 #: Queues on a page, gangs among those who wait longest.
@@ -23,14 +23,14 @@ _NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ResourceRow:
     """One resource of the whole cluster."""
 
     resource: str
     total: float
     used: float
-    kept: float
-    idle: float
+    held: float
+    unused: float
     parts: tuple[Part, ...]
 
 
@@ -51,7 +51,7 @@ class QueueRow:
     share_count: int
 
 
-def page(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
+def page(last: CycleResult, journal: GangHistory, asked: QueryFields) -> dict[str, Any]:
     """Give all that the overview shows."""
     plan, snapshot = last.plan, last.snapshot
     resources = main_resources(plan.total)
@@ -62,12 +62,12 @@ def page(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
         name: charts.scale(plan.queues.values(), name, plan.total.amount(name))
         for name in resources
     }
-    waiting = [each for each in plan.verdicts.values() if each.standing is Standing.WAITING]
+    waiting = [each for each in plan.verdicts.values() if each.standing is GangStatus.WAITING]
     waiting.sort(key=lambda each: (journal.since(each.gang) or 0.0, each.gang))
     reasons = Counter(
         each.reason.value
         for each in plan.verdicts.values()
-        if each.standing in (Standing.WAITING, Standing.INVALID)
+        if each.standing in (GangStatus.WAITING, GangStatus.INVALID)
     )
     shares: dict[str, list[ShareFigures]] = {}
     for each in plan.shares.values():
@@ -76,10 +76,10 @@ def page(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
         "counts": gangs.counts(plan.verdicts.values()),
         "standings": gangs.STANDINGS,
         "nodes": len(snapshot.nodes.nodes),
-        "shut": sum(node.is_shut for node in snapshot.nodes.nodes),
+        "shut": sum(node.is_closed for node in snapshot.nodes.nodes),
         "rooms": [*_rooms(last, resources)],
-        "kept": plan.kept[:_NAMED],
-        "kept_count": len(plan.kept),
+        "kept": plan.held[:_NAMED],
+        "kept_count": len(plan.held),
         "shown": order,
         "resources": resources,
         "drawn_resource": drawn,
@@ -90,9 +90,9 @@ def page(last: Pass, journal: Journal, asked: Asked) -> dict[str, Any]:
                 state=snapshot.queues[figures.name].state.value
                 if figures.name in snapshot.queues
                 else "",
-                waiting=inside[figures.name, Standing.WAITING],
-                invalid=inside[figures.name, Standing.INVALID],
-                running=inside[figures.name, Standing.RUNNING],
+                waiting=inside[figures.name, GangStatus.WAITING],
+                invalid=inside[figures.name, GangStatus.INVALID],
+                running=inside[figures.name, GangStatus.RUNNING],
                 bars=tuple(charts.queue_bar(figures, name, scales[name]) for name in resources),
                 line=_line(journal.history, figures, drawn, snapshot.now, scales),
                 shares=tuple(shares.get(figures.name, ())[:_NAMED]),
@@ -115,15 +115,15 @@ def _line(
     return charts.curves(history.of(figures.name, resource), now, scales.get(resource, 0.0) / 4)
 
 
-def _rooms(last: Pass, resources: tuple[str, ...]) -> Iterator[Room]:
+def _rooms(last: CycleResult, resources: tuple[str, ...]) -> Iterator[ResourceRow]:
     plan = last.plan
-    kept: Resources = sum((each.amounts for each in plan.kept), Resources())
+    kept: Resources = sum((each.amounts for each in plan.held), Resources())
     for name in resources:
-        total, idle = plan.total.amount(name), max(0, plan.idle.amount(name))
+        total, idle = plan.total.amount(name), max(0, plan.unused.amount(name))
         withheld = min(idle, kept.amount(name))
         used = max(0, total - idle)
         parts = stack(total, ("used", used), ("promised", withheld))
-        yield Room(name, total, used, withheld, idle - withheld, parts)
+        yield ResourceRow(name, total, used, withheld, idle - withheld, parts)
 
 
 def _tree(

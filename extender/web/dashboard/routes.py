@@ -12,11 +12,11 @@ from flask import Blueprint, Response, render_template, request
 from flask.typing import ResponseReturnValue
 
 from extender.model.gang import GangKey
-from extender.status.history import Pass
-from extender.web.background import Remedied
+from extender.status.history import CycleResult
+from extender.web.background import CachedRemedies
 from extender.web.dashboard import cluster, gangs, queues
-from extender.web.dashboard.context import Sights
-from extender.web.dashboard.format import FILTERS, Asked, paged
+from extender.web.dashboard.context import AppContext
+from extender.web.dashboard.format import FILTERS, QueryFields, paged
 from extender.web.whatif import WhatIf
 
 #: Script and style come from us as files, nobody frames us, and no text becomes script.
@@ -51,13 +51,13 @@ _SECTIONS = (
 _SIZE = 50
 
 
-class Site:
+class Dashboard:
     """Everything a browser may ask for."""
 
-    def __init__(self, sights: Sights) -> None:
+    def __init__(self, sights: AppContext) -> None:
         self._sights = sights
         self._whatif = WhatIf(sights.suppose, sights.policies.current, sights.bench)
-        self._remedied = Remedied(sights.bench)
+        self._remedied = CachedRemedies(sights.bench)
         #: Pages that are linked on every page; where the whole is a demo, there is one more.
         self.sections = list(_SECTIONS)
 
@@ -81,14 +81,14 @@ class Site:
 
     def overview(self) -> ResponseReturnValue:
         """Show queues, and who waits longest."""
-        asked, last = Asked(request.args, *queues.FIELDS), self._sights.last
+        asked, last = QueryFields(request.args, *queues.FIELDS), self._sights.last
         shown = queues.page(last, self._sights.journal, asked) if last else {}
         return self._page("overview.html", last, "", "Overview", asked, shown, every_s=2)
 
     def gangs(self) -> ResponseReturnValue:
         """Show all gangs."""
         asked, last, sights = (
-            Asked(request.args, *gangs.LIST_FIELDS),
+            QueryFields(request.args, *gangs.LIST_FIELDS),
             self._sights.last,
             self._sights,
         )
@@ -98,7 +98,7 @@ class Site:
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Show one gang."""
         key, last = GangKey(f"{namespace}/{name}"), self._sights.last
-        asked, sights = Asked(request.args, *gangs.GANG_FIELDS), self._sights
+        asked, sights = QueryFields(request.args, *gangs.GANG_FIELDS), self._sights
         policy, forecaster = sights.policies.current(), sights.forecaster
         shown = (
             gangs.gang_page(last, sights.journal, policy, forecaster, self._remedied, key, asked)
@@ -116,19 +116,19 @@ class Site:
 
     def nodes(self) -> ResponseReturnValue:
         """Show the room of every node."""
-        asked, last = Asked(request.args, *cluster.NODES_FIELDS), self._sights.last
+        asked, last = QueryFields(request.args, *cluster.NODES_FIELDS), self._sights.last
         shown = cluster.nodes_page(last, asked) if last else {}
         return self._page("nodes.html", last, "nodes", "Nodes", asked, shown, every_s=5)
 
     def holds(self) -> ResponseReturnValue:
         """Show who is on the way."""
-        asked, last, sights = Asked(request.args), self._sights.last, self._sights
+        asked, last, sights = QueryFields(request.args), self._sights.last, self._sights
         shown = gangs.binding_page(last, sights.journal, sights.promises, asked) if last else {}
         return self._page("holds.html", last, "holds", "Holds", asked, shown, every_s=2)
 
     def evictions(self) -> ResponseReturnValue:
         """Show who was asked to leave."""
-        asked, last = Asked(request.args), self._sights.last
+        asked, last = QueryFields(request.args), self._sights.last
         shown = {"shown": paged(self._sights.journal.departures.all(), asked.page, _SIZE)}
         return self._page("evictions.html", last, "evictions", "Evictions", asked, shown, every_s=2)
 
@@ -137,7 +137,7 @@ class Site:
         last = self._sights.last
         shown, status = self._whatif.page(request.args.to_dict(flat=False), last)
         page = self._page(
-            "whatif.html", last, "whatif", "What if", Asked({}), shown, status, every_s=2
+            "whatif.html", last, "whatif", "What if", QueryFields({}), shown, status, every_s=2
         )
         if status == 503:
             page.headers["retry-after"] = "5"
@@ -147,21 +147,21 @@ class Site:
         """Show the policy in force."""
         shown = cluster.policy_page(self._sights.policies)
         return self._page(
-            "policy.html", self._sights.last, "policy", "Policy", Asked({}), shown, every_s=5
+            "policy.html", self._sights.last, "policy", "Policy", QueryFields({}), shown, every_s=5
         )
 
     def health(self) -> ResponseReturnValue:
         """Show how we are."""
         shown = cluster.health_page(self._sights)
         return self._page(
-            "health.html", self._sights.last, "health", "Health", Asked({}), shown, every_s=2
+            "health.html", self._sights.last, "health", "Health", QueryFields({}), shown, every_s=2
         )
 
     def beside(
         self, template: str, section: str, title: str, more: Mapping[str, Any], status: int = 200
     ) -> Response:
         """Fill a template of somebody else that shows gangs too, as one of our pages."""
-        asked, last = Asked({}, *gangs.LIST_FIELDS), self._sights.last
+        asked, last = QueryFields({}, *gangs.LIST_FIELDS), self._sights.last
         shown = (
             gangs.gang_list(last, self._sights.journal, self._sights.forecaster, asked)
             if last
@@ -173,7 +173,7 @@ class Site:
 
     def events(self) -> ResponseReturnValue:
         """Give one event; the port itself goes on where this ends."""
-        return Response(self._sights.pulse(), mimetype="text/event-stream", headers=_HEADERS)
+        return Response(self._sights.heartbeat(), mimetype="text/event-stream", headers=_HEADERS)
 
     def asset(self, version: str, name: str) -> ResponseReturnValue:
         """Give a file that pages use; what is named by its content is good for ever."""
@@ -186,10 +186,10 @@ class Site:
     def _page(
         self,
         template: str,
-        last: Pass | None,
+        last: CycleResult | None,
         section: str,
         title: str,
-        asked: Asked,
+        asked: QueryFields,
         shown: Mapping[str, Any],
         status: int = 200,
         *,

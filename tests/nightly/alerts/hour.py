@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.cache.changes import Upsert
 from extender.metrics import Metrics
-from extender.sim.api_server import ToldAt
+from extender.sim.api_server import WatchEvent
 from tests.system.referee import Referee
 from tests.system.world import World, key
 
@@ -61,7 +61,7 @@ class Hour:
             world.make_pass()
             for tick in range(HOUR):
                 self._happen(tick)
-                world.pass_by(EVERY_S, busy=self.is_scheduling)
+                world.advance(EVERY_S, busy=self.is_scheduling)
                 self._scrape(tick)
             return self._as_series()
         finally:
@@ -111,7 +111,7 @@ class Hour:
         api.to_extender.clear()
         there = (*api.nodes.values(), *api.queues.values(), *api.groups.values())
         for thing in (*there, *api.pods.values()):
-            api.to_extender.append(ToldAt(Upsert(thing), world.time.monotonic()))
+            api.to_extender.append(WatchEvent(Upsert(thing), world.time.monotonic()))
         world.extender_hears()
         world.make_pass()
         self._standby, self.name = None, "new"

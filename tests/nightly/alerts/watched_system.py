@@ -7,10 +7,10 @@ from concurrent.futures import Future
 
 from prometheus_client import generate_latest
 
-from extender.evictions.runner import Dispatch
+from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit
 from extender.hooks.gate import Filtered
-from extender.kube.metrics import ApiTally
+from extender.kube.metrics import PrometheusApiMetrics
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.model.snapshot import Snapshot
@@ -21,10 +21,10 @@ from extender.planner.policy import Policy
 from extender.policy_file import PolicyFile
 from extender.ports import BindOrder, EvictOrder, EvictOutcome, EvictResult
 from extender.sim.api_server import ApiServer
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from extender.status.findings import Findings
-from extender.status.history import Journal
-from extender.status.notes import CallerNews, HoldNews
+from extender.status.history import GangHistory
+from extender.status.notes import BindNotes, SchedulerNotes
 from extender.status.reporter import Reporter
 from extender.web.app import create_app
 from tests.doubles import RecordingAnnouncer, RecordingWriter, settled
@@ -35,20 +35,20 @@ class WatchedSystem(System):
     """A `System` that may be scraped."""
 
     def __init__(
-        self, time: VirtualTime, api: ApiServer, policy: Policy = policy_parser.DEFAULT
+        self, time: VirtualClock, api: ApiServer, policy: Policy = policy_parser.DEFAULT
     ) -> None:
         self._announcer = RecordingAnnouncer()
         self._is_broken = False
         super().__init__(time, api, policy)
-        journal = Journal()
+        journal = GangHistory()
         findings = Findings(Audit(), self._announcer, time)
-        self._dispatch = Dispatch(
+        self._dispatch = EvictionRunner(
             evictor=_Evictor(api),
             announcer=self._announcer,
             journal=journal,
             metrics=self.metrics,
             clock=time,
-            goodbyes=self._cluster.goodbyes,
+            goodbyes=self._cluster.pending_evictions,
         )
         self._dispatch.on_objection(self.ask_for_a_pass)
         self._reporter = Reporter(
@@ -59,8 +59,8 @@ class WatchedSystem(System):
             metrics=self.metrics,
             clock=time,
         )
-        self._tally = ApiTally(self.metrics)
-        CallerNews(self._cluster.hearing, self.metrics, time)
+        self._tally = PrometheusApiMetrics(self.metrics)
+        SchedulerNotes(self._cluster.hearing, self.metrics, time)
         create_app(
             journal=journal,
             findings=lambda: findings.current,
@@ -75,7 +75,7 @@ class WatchedSystem(System):
 
     def _observer(self) -> Observer:
         # The mirror that it would announce from is made a line later.
-        return HoldNews(self.metrics, self._cluster, self._announcer, self._time, HOLD_S + 15)
+        return BindNotes(self.metrics, self._cluster, self._announcer, self._time, HOLD_S + 15)
 
     def scrape(self) -> str:
         """Give what `/metrics` would."""
@@ -114,8 +114,8 @@ class WatchedSystem(System):
     def protect(self, snapshot: Snapshot) -> Snapshot:
         return self._dispatch.protect(snapshot)
 
-    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
-        self._dispatch.carry_out(snapshot, plan)
+    def send(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._dispatch.send(snapshot, plan)
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         self._reporter.report(snapshot, plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
-from extender.forecast.durations import Experience
+from extender.forecast.durations import DurationHistory
 from extender.metrics import Metrics
 from extender.model.gang import Gang
 from extender.model.pod import Status
@@ -14,10 +14,10 @@ from extender.model.resources import Resources
 from extender.planner.plan import QueueFigures, Verdict
 from extender.policy_file import PolicyFile
 from extender.settings import Settings
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from extender.web.app import create_app
-from extender.web.server import PagePort
-from extender.whatif.page import supposing
+from extender.web.server import OperationsServer
+from extender.whatif.page import whatif_runner
 from tests.scene import gang, node_table, plan, snapshot, verdict
 
 NO_ROOM = Reason.NOT_ENOUGH_ROOM
@@ -43,7 +43,7 @@ class Stage:
     """What a browser sees; *port* stays the same when the server is begun anew."""
 
     def __init__(self) -> None:
-        self.journal = Journal()
+        self.journal = GangHistory()
         self.trouble: list[str] = []
         self.pages = create_app(
             journal=self.journal,
@@ -55,13 +55,13 @@ class Stage:
             standby=list,
             notes=list,
             silence=lambda: {"pods": 0.4},
-            suppose=supposing(Settings(), Experience()),
+            suppose=whatif_runner(Settings(), DurationHistory()),
         )
         self._gangs: dict[str, tuple[Gang, Verdict]] = {}
         self._cycle = 0
         listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = listening.getsockname()[1]
-        self._serving: PagePort | None = None
+        self._serving: OperationsServer | None = None
         self._serve(listening)
 
     @property
@@ -94,7 +94,7 @@ class Stage:
             generation=self._cycle,
             queues=QUEUES,
             total=Resources({"cpu": 20_000, "memory": 192 << 30}),
-            idle=Resources({"cpu": 5_000, "memory": 90 << 30}),
+            unused=Resources({"cpu": 5_000, "memory": 90 << 30}),
         )
         self.journal.note(seen, decided)
 
@@ -109,5 +109,5 @@ class Stage:
             self._serving = None
 
     def _serve(self, listening: socket.socket) -> None:
-        self._serving = PagePort(self.pages)
+        self._serving = OperationsServer(self.pages)
         self._serving.start(listening)

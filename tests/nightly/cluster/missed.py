@@ -14,11 +14,11 @@ from itertools import count
 from typing import Any
 
 from extender.errors import ApiError as Refusal
-from extender.kube.client import Access
+from extender.kube.client import ApiClient
 from extender.kube.write import leader
 from extender.kube.write.status import ApiStatusWriter
 from extender.model.gang import COSCHEDULING, VERSIONS, VOLCANO
-from extender.ports import Subject
+from extender.ports import ObjectReference
 from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
@@ -223,7 +223,7 @@ class IsWritten(Story):
 
     def __init__(self, *, with_subresource: bool) -> None:
         self._with_subresource = with_subresource
-        self._access: Access
+        self._access: ApiClient
         self._writer: ApiStatusWriter
         self._writing: Future[Any]
 
@@ -234,10 +234,10 @@ class IsWritten(Story):
         (made,) = world.plane.api.create(made)
         uid = made["metadata"]["uid"]
         about = {"kind": "PodGroup", "namespace": TEAM, "name": name, "dialect": dialect}
-        self._access = Access.load(str(world.account.kubeconfig))
+        self._access = ApiClient.load(str(world.account.kubeconfig))
         self._writer = ApiStatusWriter(self._access)
         with self._crd(world, dialect):
-            self._writing = self._writer.write(Subject(uid=uid, **about), {"phase": "Odd"})
+            self._writing = self._writer.write(ObjectReference(uid=uid, **about), {"phase": "Odd"})
             self._writing.exception(LONG_S)
 
     @contextmanager
@@ -271,7 +271,7 @@ class IsWritten(Story):
 
     def told(self, world: World) -> str:
         assert isinstance(self._writing.exception() or Refusal(""), Refusal)
-        return "".join(f"{each.why}\n" for each in self._access.missing_rights.lately())
+        return "".join(f"{each.why}\n" for each in self._access.missing_rights.recent())
 
     def end(self, world: World, name: str) -> None:
         self._writer.stop()

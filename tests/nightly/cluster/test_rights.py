@@ -17,8 +17,8 @@ import yaml
 
 from extender.cache.cluster import Cluster
 from extender.clock import SystemClock
-from extender.kube.client import Access
-from extender.kube.reflector import Watches
+from extender.kube.client import ApiClient
+from extender.kube.reflector import Watch
 from tests import objects
 from tests.cluster.components import ApiServer
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
@@ -157,7 +157,7 @@ def test_what_we_may_not_follow_is_named(
 
         def complaints() -> list[str]:
             # Quotas are the API server's own: one decides without, and should know.
-            notes = [each.why for each in access.missing_rights.lately()]
+            notes = [each.why for each in access.missing_rights.recent()]
             return cluster.readiness() or notes
 
         wait_for(
@@ -170,10 +170,10 @@ def test_what_we_may_not_follow_is_named(
 
 
 @contextmanager
-def mirror(account: Account) -> Iterator[tuple[Cluster, Access]]:
+def mirror(account: Account) -> Iterator[tuple[Cluster, ApiClient]]:
     """What the extender knows of the cluster, without the rest of it."""
-    access, cluster = Access.load(str(account.kubeconfig)), Cluster(SystemClock())
-    watches = Watches(access, cluster, SystemClock(), frozenset({"gang-scheduler"}))
+    access, cluster = ApiClient.load(str(account.kubeconfig)), Cluster(SystemClock())
+    watches = Watch(access, cluster, SystemClock(), frozenset({"gang-scheduler"}))
     watches.start()
     try:
         yield cluster, access

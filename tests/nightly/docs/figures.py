@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from extender.cli.main import main
 from extender.planner.policy_parser import DEFAULT_TEXT
-from extender.sim.result import Outcome
+from extender.sim.result import Result
 from tests.bench import bench_backfill, bench_estimates
 from tests.unit.docs.tables.parts import ROOT, parts
 from tests.unit.replay.runs import recorded
@@ -30,7 +30,7 @@ _OF_A_DEMO = re.compile(
 
 
 @cache
-def backfill(long: str, word: str) -> Outcome:
+def backfill(long: str, word: str) -> Result:
     """Run the scenario `backfill` once."""
     policy = next(p for name, of, p in bench_backfill.LINES if (name, of) == (long, word))
     return bench_backfill.ran(long, policy)

@@ -21,7 +21,7 @@ def unknown_is_failed() -> None:
         else:
             errand.finish(bind.TIMED_OUT)
 
-    _replace(bind.PipelinedBinder, "_look", told_as_failed)
+    _replace(bind.ApiBinder, "_look", told_as_failed)
 
 
 def one_short() -> None:
@@ -38,11 +38,11 @@ def one_short() -> None:
 
 def never_given_back() -> None:
     """Room that was promised is never free again."""
-    from extender.cache.reservation_table import Inflight
+    from extender.cache.reservation_table import ReservationTable
 
-    _replace(Inflight, "release", lambda *_: False)
-    _replace(Inflight, "give_back", lambda *_: 0)
-    _replace(Inflight, "drop_unsettled", lambda *_: False)
+    _replace(ReservationTable, "release", lambda *_: False)
+    _replace(ReservationTable, "expire", lambda *_: 0)
+    _replace(ReservationTable, "drop_unsettled", lambda *_: False)
 
 
 def no_ceiling() -> None:
@@ -59,22 +59,22 @@ def no_ceiling() -> None:
 
 def hold_forgotten() -> None:
     """A bind that was held is never answered."""
-    from extender.permit.runner import Barrier
+    from extender.permit.runner import PermitRunner
 
-    answer = Barrier._answer
+    answer = PermitRunner._answer
 
     def forget(self: Any, order: Any) -> None:
         if order.waited_s < _HELD_S:
             answer(self, order)
 
-    _replace(Barrier, "_answer", forget)
+    _replace(PermitRunner, "_answer", forget)
 
 
 def quick_ears() -> None:
     """No plant, but a shorter span: a watch that is silent is given up after seconds."""
-    from extender.kube.reflector import Watches
+    from extender.kube.reflector import Watch
 
-    defaults = Watches.__init__.__kwdefaults__
+    defaults = Watch.__init__.__kwdefaults__
     assert "limits" in (defaults or {}), "the span is elsewhere now"
     defaults["limits"] = replace(defaults["limits"], silence_s=QUICK_EARS_S)
 

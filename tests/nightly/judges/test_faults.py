@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.kube.reflector import Watches, WatchLimits
+from extender.kube.reflector import Watch, WatchLimits
 from tests.cluster.faults import (
     Call,
     Fault,
@@ -96,7 +96,7 @@ def test_a_standing_fault_concerns_one_pod_until_it_is_ended() -> None:
 def test_a_silent_watch_is_given_up_sooner_where_ears_are_quick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    defaults = Watches.__init__.__kwdefaults__
+    defaults = Watch.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "limits", WatchLimits(silence_s=75.0))
 
     plant(QUICK_EARS)

@@ -16,21 +16,21 @@ import pytest
 from extender import policy_file, settings
 from extender.cache.cluster import Cluster
 from extender.cli import output, replay
-from extender.doctor.reader import Eyes
-from extender.errors import BadConfiguration, BadQuantity, MalformedCall
+from extender.doctor.reader import ApiReader
+from extender.errors import InvalidConfiguration, InvalidHookCall, InvalidQuantity
 from extender.hooks import http_connection, server as hookport, wire
 from extender.hooks.handlers import Hooks
-from extender.hooks.http_connection import BoundedConnection
-from extender.hooks.http_server import BoundedPort
-from extender.hooks.server import Callers
-from extender.kube.decode.decoder import Codec
+from extender.hooks.http_connection import HttpConnection
+from extender.hooks.http_server import HttpServer
+from extender.hooks.server import CallerCheck
+from extender.kube.decode.decoder import ObjectDecoder
 from extender.model import resources
 from extender.planner import policy_parser
 from extender.replay import recording
-from extender.replay.recording import BEGINNING, parcel
+from extender.replay.recording import BEGINNING, frame
 from extender.sim import scenario
 from extender.tls import server
-from extender.tls.server import Guard
+from extender.tls.server import ClientNames
 from extender.web import api
 from extender.whatif import manifests
 from tests.nightly.fuzz import bounds
@@ -53,7 +53,7 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 
 def a_decoder_that_raises(patch: Patch) -> bytes:
-    patch.setattr(Codec, "line", raising(KeyError("x")))
+    patch.setattr(ObjectDecoder, "line", raising(KeyError("x")))
     return b'pods\n{"type":"ADDED","object":{"metadata":{"name":"x"}}}\n'
 
 
@@ -77,10 +77,10 @@ def an_amount_that_is_another(patch: Patch) -> bytes:
 
 
 def a_refusal_without_an_end(patch: Patch) -> bytes:
-    def refuse(self: BadQuantity, text: object) -> None:
+    def refuse(self: InvalidQuantity, text: object) -> None:
         Exception.__init__(self, f"{text}" * 2000)
 
-    patch.setattr(BadQuantity, "__init__", refuse)
+    patch.setattr(InvalidQuantity, "__init__", refuse)
     return b"1Kii"
 
 
@@ -104,7 +104,7 @@ def a_hook_that_fails(patch: Patch) -> bytes:
 
 def an_error_that_steers(patch: Patch) -> bytes:
     patch.setattr(wire, "clean", str)
-    patch.setattr(wire, "read_preempt", raising(MalformedCall(EVIL.replace("\n", ""))))
+    patch.setattr(wire, "read_preempt", raising(InvalidHookCall(EVIL.replace("\n", ""))))
     return b"preempt\n{}"
 
 
@@ -114,22 +114,22 @@ def a_bind_that_is_held_for_ever(patch: Patch) -> bytes:
 
 
 def a_reader_that_counts_wrong(patch: Patch) -> bytes:
-    right = BoundedConnection.on_body
+    right = HttpConnection.on_body
 
-    def on_body(self: BoundedConnection, body: bytes) -> None:
+    def on_body(self: HttpConnection, body: bytes) -> None:
         right(self, body[:5])
 
-    patch.setattr(BoundedConnection, "on_body", on_body)
+    patch.setattr(HttpConnection, "on_body", on_body)
     return watch_out(b"/filter")
 
 
 def a_caller_whose_end_nobody_hears(patch: Patch) -> bytes:
-    patch.setattr(hookport.HookConnection, "connection_lost", BoundedConnection.connection_lost)
+    patch.setattr(hookport.HookConnection, "connection_lost", HttpConnection.connection_lost)
     return watch_out(b"/bind")
 
 
 def a_connection_that_is_never_forgotten(patch: Patch) -> bytes:
-    patch.setattr(BoundedPort, "left", lambda self, guest: None)
+    patch.setattr(HttpServer, "left", lambda self, guest: None)
     return watch_out(b"/filter")
 
 
@@ -140,7 +140,7 @@ def an_error_that_is_no_json(patch: Patch) -> bytes:
 
 def a_call_that_only_we_take(patch: Patch) -> bytes:
     # Without a look at Host, of which there has to be one.
-    patch.setattr(Callers, "judge", lambda self, headers, reached: None)
+    patch.setattr(CallerCheck, "check", lambda self, headers, reached: None)
     return watch_out(b"/filter").replace(b"Host: localhost\r\n", b"")
 
 
@@ -185,13 +185,13 @@ def a_command_that_steers(patch: Patch) -> bytes:
 
 
 def a_command_that_raises(patch: Patch) -> bytes:
-    patch.setattr("extender.cli.schema.is_said", raising(TypeError("x")))
+    patch.setattr("extender.cli.schema.is_valid", raising(TypeError("x")))
     return gangs([])
 
 
 def a_setting_that_is_quoted_as_it_is(patch: Patch) -> bytes:
     def address(text: str, flag: str) -> tuple[str, int]:
-        raise BadConfiguration(f"{flag} {text} is not HOST:PORT")
+        raise InvalidConfiguration(f"{flag} {text} is not HOST:PORT")
 
     patch.setattr(output, "clean", str)
     patch.setattr(settings, "address", address)
@@ -199,7 +199,7 @@ def a_setting_that_is_quoted_as_it_is(patch: Patch) -> bytes:
 
 
 def a_doctor_who_raises_at_a_cluster(patch: Patch) -> bytes:
-    patch.setattr(Eyes, "text", raising(LookupError("x")))
+    patch.setattr(ApiReader, "text", raising(LookupError("x")))
     return b'{"command": "doctor of"}'
 
 
@@ -221,11 +221,11 @@ def a_handshake_that_leaves_something_behind(patch: Patch) -> bytes:
 
 
 def a_call_that_is_forged(patch: Patch) -> bytes:
-    def plain(self: BoundedPort, name: str, loop: Any, metrics: Any, limits: Any, tls: Any) -> None:
+    def plain(self: HttpServer, name: str, loop: Any, metrics: Any, limits: Any, tls: Any) -> None:
         right(self, name, loop, metrics, limits, None)
 
-    right = BoundedPort.__init__
-    patch.setattr(BoundedPort, "__init__", plain)
+    right = HttpServer.__init__
+    patch.setattr(HttpServer, "__init__", plain)
     put = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".hex()
     return json.dumps({"at": "raw", "from": 0, "drop": 0, "put": put, "cut": 0}).encode()
 
@@ -240,7 +240,7 @@ def a_call_that_is_answered_whatever_was_forged(patch: Patch) -> bytes:
 
 
 def a_guard_who_lets_everybody_in(patch: Patch) -> bytes:
-    patch.setattr(Guard, "admit", lambda self, certificate: None)
+    patch.setattr(ClientNames, "check", lambda self, certificate: None)
     return b'{"at": "another", "from": 0, "drop": 0, "put": "", "cut": 0}'
 
 
@@ -277,7 +277,7 @@ def a_recording_that_is_unpacked_whole(patch: Patch) -> bytes:
     )
     packing = zlib.compressobj()
     bomb = [packing.compress(bytes(1 << 20)) for _ in range((bounds.MOST_BYTES >> 20) + 64)]
-    return b"bytes\n" + BEGINNING + parcel(b"".join([*bomb, packing.flush()]))
+    return b"bytes\n" + BEGINNING + frame(b"".join([*bomb, packing.flush()]))
 
 
 #: By edge: what is put in, and what must be objected to.

@@ -21,14 +21,14 @@ from typing import cast
 import uvloop
 
 from extender.clock import LoopTimer, SystemClock
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
 from extender.kube.pipeline import Pipeline
-from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.bind import ApiBinder
 from extender.model.gang import GangKey
-from extender.permit.machine import Book
-from extender.permit.runner import Barrier
-from extender.permit.timeouts import Limits
+from extender.permit.machine import StateMachine
+from extender.permit.runner import PermitRunner
+from extender.permit.timeouts import Timeouts
 from tests.doubles import Call, ManualReader, RecordingObserver, RecordingUndo
 from tests.unit.permit.world import World
 
@@ -64,17 +64,17 @@ def _serve(folder: str, port: multiprocessing.Queue[int]) -> None:
 async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, float]:
     loop = asyncio.get_running_loop()
     tls = ssl.create_default_context(cafile=str(ca))
-    access = Access(
-        Endpoint(host="127.0.0.1", port=port, tls=tls, token=lambda: "Bearer " + "x" * 900)
+    access = ApiClient(
+        ApiServer(host="127.0.0.1", port=port, tls=tls, token=lambda: "Bearer " + "x" * 900)
     )
     pipeline = Pipeline(access, loop)
     world = World()
     world.add_node("n-1")
     reader = ManualReader()
     reader.at_once = True
-    barrier = Barrier(
-        Book(world, Limits(), chance=random),
-        binder=PipelinedBinder(pipeline),
+    barrier = PermitRunner(
+        StateMachine(world, Timeouts(), chance=random),
+        binder=ApiBinder(pipeline),
         groups=reader,
         inflight=world,
         undo=RecordingUndo(),

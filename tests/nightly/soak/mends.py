@@ -23,16 +23,16 @@ from hypothesis import Phase, seed
 
 from extender.cache import cluster as cluster_module, gangs
 from extender.cache.cluster import Cluster
-from extender.cache.gang_history import PASSED_OVER_S, Misfits
-from extender.cache.reservation_table import Inflight, Stage
+from extender.cache.gang_history import PASSED_OVER_S, RejectedNodes
+from extender.cache.reservation_table import ReservationTable, Stage
 from extender.model.resources import NOTHING
 from extender.permit import checks
-from extender.permit.facts import MirrorFacts
-from extender.planner.quota import Quota
-from extender.planning_loop import QUIET_S, Cycle
+from extender.permit.facts import CacheFacts
+from extender.planner.quota import QuotaNode
+from extender.planning_loop import QUIET_S, PlanningLoop
 from extender.reservations import apply_plan
-from extender.reservations.apply_plan import Tickets
-from extender.reservations.capacity import Allowance
+from extender.reservations.apply_plan import PlanApplier
+from extender.reservations.capacity import QueueAllowance
 from extender.reservations.ledger import Ledger
 from extender.reservations.wakeups import WakeUps
 from tests.system import test_stories
@@ -83,19 +83,19 @@ def instead(owner: Any, name: str, new: Any) -> TakenOut:
 
 
 def _look_without_waking(self: Ledger, promise: Any, now: float) -> None:
-    if promise.stage >= Stage.HELD:
+    if promise.stage >= Stage.WAITING:
         self._table.drop_unsettled(promise, now)
     elif now - promise.since_monotonic >= self._patience_s:
         self._lapse(promise)
 
 
 def _heard_without_stepping_back(self: Ledger, uid: Any, pod: Any) -> None:
-    self.answers.seen(uid, pod)
+    self.filter_results.seen(uid, pod)
 
 
-def _is_due_by_changes_alone(self: Cycle) -> bool:
+def _is_due_by_changes_alone(self: PlanningLoop) -> bool:
     moved = self._cluster.generation != self._published.plan.generation
-    is_over = self._cluster.inflight.is_backoff_over()
+    is_over = self._cluster.reservations.is_backoff_over()
     return is_over or moved or self._clock.monotonic() - self._passed_at > QUIET_S
 
 
@@ -105,8 +105,8 @@ def _is_due_by_changes_alone(self: Cycle) -> bool:
 @contextmanager
 def _an_offer_that_misses_costs_the_ticket() -> Iterator[None]:
     def missed(self: Ledger, pod: Any, promise: Any, offered: Any) -> None:
-        self._cluster.misfits.note(promise.gang, promise.node, PASSED_OVER_S)
-        self.give_back(promise.gang)
+        self._cluster.rejected_nodes.note(promise.gang, promise.node, PASSED_OVER_S)
+        self.expire_gang(promise.gang)
 
     with (
         patch.object(Ledger, "_another", lambda self, pod, promise, offered: ""),
@@ -119,13 +119,13 @@ def _an_offer_that_misses_costs_the_ticket() -> Iterator[None]:
 
 
 def _commit_only_what_is_promised(self: Ledger, uid: Any, node: str) -> None:
-    self._table.advance(uid, Stage.COMMITTING, node)
+    self._table.advance(uid, Stage.BINDING, node)
 
 
 def _lapse_whoever_is_held(usual: Callable[..., None]) -> Callable[..., None]:
     def lapse(self: Ledger, promise: Any) -> None:
         members = self._table.of_gang(promise.gang)
-        waiting = tuple(each for each in members if each.stage <= Stage.PASSED)
+        waiting = tuple(each for each in members if each.stage <= Stage.FILTERED)
         with patch.object(self._table, "of_gang", lambda key: waiting):
             usual(self, promise)
 
@@ -147,22 +147,22 @@ def _while_the_ticket_is_issued(usual: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _quota_without_guarantee(usual: Callable[..., None]) -> Callable[..., None]:
-    def make(self: Quota, name: str, most: Any, least: Any, *rest: Any) -> None:
+    def make(self: QuotaNode, name: str, most: Any, least: Any, *rest: Any) -> None:
         usual(self, name, most, NOTHING, *rest)
 
     return make
 
 
 def _stands_whatever_the_queue_has(usual: Callable[..., bool]) -> Callable[..., bool]:
-    def stands(self: Tickets, snapshot: Any, part: Any) -> bool:
-        with patch.object(Allowance, "objection", lambda self, queue, namespace, needs: None):
+    def stands(self: PlanApplier, snapshot: Any, part: Any) -> bool:
+        with patch.object(QueueAllowance, "objection", lambda self, queue, namespace, needs: None):
             return usual(self, snapshot, part)
 
     return stands
 
 
 def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[..., bool]:
-    def may_start(self: Allowance, queue: str, namespace: str, needs: Any) -> bool:
+    def may_start(self: QueueAllowance, queue: str, namespace: str, needs: Any) -> bool:
         left = self._open[queue].left if queue in self._open else None
         spent, quota = self._spent.get(queue, NOTHING), self._quotas.get(queue)
         if left is not None and any(left[name] <= spent.amount(name) for name in left):
@@ -182,10 +182,10 @@ def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[
 def _backoff_hangs_on_the_wall_clock() -> Iterator[None]:
     def make(self: Cluster, clock: Any, *rest: Any, **named: Any) -> None:
         usual_init(self, clock, *rest, **named)
-        self.inflight.wall_clock = clock.now
+        self.reservations.wall_clock = clock.now
 
     def by_wall_clock(usual: Callable[..., Any]) -> Callable[..., Any]:
-        def called(self: Inflight, *given: Any) -> Any:
+        def called(self: ReservationTable, *given: Any) -> Any:
             monotonic, self._monotonic = self._monotonic, self.wall_clock
             try:
                 return usual(self, *given)
@@ -198,8 +198,8 @@ def _backoff_hangs_on_the_wall_clock() -> Iterator[None]:
     with ExitStack() as patches:
         patches.enter_context(patch.object(Cluster, "__init__", make))
         for name in ("back_off", "backs_off_for", "is_backoff_over", "turn"):
-            patched = by_wall_clock(getattr(Inflight, name))
-            patches.enter_context(patch.object(Inflight, name, patched))
+            patched = by_wall_clock(getattr(ReservationTable, name))
+            patches.enter_context(patch.object(ReservationTable, name, patched))
         yield
 
 
@@ -212,15 +212,17 @@ def _assemble_what_the_watch_has_shown(key: Any, written: Any, roster: Any, *res
     return gangs.assemble(key, written, roster, *rest)
 
 
-def _is_parked_by_its_snapshot(self: Tickets, pod: Any) -> bool:
-    was_refused = self._ledger.answers.refused_at(pod.uid) is not None
+def _is_parked_by_its_snapshot(self: PlanApplier, pod: Any) -> bool:
+    was_refused = self._ledger.filter_results.refused_at(pod.uid) is not None
     return was_refused or bool(pod.refusal) or pod.created <= self._started
 
 
 def _needs_no_ticket_whoever_waits(usual: Callable[..., bool]) -> Callable[..., bool]:
-    def needs_no_ticket(self: Tickets, gang: Any, plan: Any) -> bool:
-        open_queues = {name: each._replace(left=None) for name, each in plan.open_queues.items()}
-        return usual(self, gang, replace(plan, open_queues=open_queues))
+    def needs_no_ticket(self: PlanApplier, gang: Any, plan: Any) -> bool:
+        open_queues = {
+            name: each._replace(left=None) for name, each in plan.direct_admission.items()
+        }
+        return usual(self, gang, replace(plan, direct_admission=open_queues))
 
     return needs_no_ticket
 
@@ -228,8 +230,8 @@ def _needs_no_ticket_whoever_waits(usual: Callable[..., bool]) -> Callable[..., 
 @contextmanager
 def _tickets_are_issued_whoever_left() -> Iterator[None]:
     with (
-        patch.object(Tickets, "_is_same", lambda self, gang: True),
-        patch.object(Tickets, "_still_waits", lambda self, pod: True),
+        patch.object(PlanApplier, "_is_same", lambda self, gang: True),
+        patch.object(PlanApplier, "_still_waits", lambda self, pod: True),
     ):
         yield
 
@@ -264,7 +266,7 @@ MENDS = (
     Mend(
         "p06",
         "asking for a pass brings none while nothing has changed",
-        instead(Cycle, "is_due", _is_due_by_changes_alone),
+        instead(PlanningLoop, "is_due", _is_due_by_changes_alone),
         test_stories.test_whoever_asks_for_a_pass_gets_one,
         theme=Theme(("ask_for_a_pass",)),
     ),
@@ -294,13 +296,13 @@ MENDS = (
     Mend(
         "p12",
         "a node that shrank is not looked at before the bindings go out",
-        instead(MirrorFacts, "fits", lambda self, node, pods: True),
+        instead(CacheFacts, "fits", lambda self, node, pods: True),
         test_stories.test_a_node_that_shrank_is_seen_before_the_bindings_go_out,
     ),
     Mend(
         "p13",
         "quotas ignore guarantees, in the plan and in the ledger",
-        instead(Quota, "__init__", _quota_without_guarantee(Quota.__init__)),
+        instead(QuotaNode, "__init__", _quota_without_guarantee(QuotaNode.__init__)),
         test_stories.test_ordinary_pods_of_two_queues_leave_a_third_what_it_is_guaranteed,
     ),
     Mend(
@@ -313,14 +315,18 @@ MENDS = (
     Mend(
         "p18",
         "tickets are issued without asking what the queue has left",
-        instead(Tickets, "_stands", _stands_whatever_the_queue_has(Tickets._stands)),
+        instead(PlanApplier, "_stands", _stands_whatever_the_queue_has(PlanApplier._stands)),
         test_stories.test_filter_and_plan_do_not_spend_the_same_rest_of_a_ceiling,
         {"only": "n2"},
     ),
     Mend(
         "p24",
         "a queue that has used up one resource is closed to all",
-        instead(Allowance, "may_start", _may_start_while_nothing_is_used_up(Allowance.may_start)),
+        instead(
+            QueueAllowance,
+            "may_start",
+            _may_start_while_nothing_is_used_up(QueueAllowance.may_start),
+        ),
         test_stories.test_ordinary_pods_pass_in_a_queue_that_may_have_no_gpu,
     ),
     Mend(
@@ -339,14 +345,16 @@ MENDS = (
         "",
         "ordinary pods get no ticket where somebody waits",
         instead(
-            Tickets, "_needs_no_ticket", _needs_no_ticket_whoever_waits(Tickets._needs_no_ticket)
+            PlanApplier,
+            "_needs_no_ticket",
+            _needs_no_ticket_whoever_waits(PlanApplier._needs_no_ticket),
         ),
         test_stories.test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look,
     ),
     Mend(
         "",
         "what kube-scheduler says of an ordinary pod is believed as the snapshot had it",
-        instead(Tickets, "_is_parked", _is_parked_by_its_snapshot),
+        instead(PlanApplier, "_is_parked", _is_parked_by_its_snapshot),
         test_stories.test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else,
     ),
     Mend(
@@ -373,7 +381,7 @@ MENDS = (
     Mend(
         "",
         "room to which a binding is on its way is given to others",
-        instead(Inflight, "committed_nodes", lambda self: {}.keys()),
+        instead(ReservationTable, "committed_nodes", lambda self: {}.keys()),
         test_ledger.test_nobody_gets_room_to_which_a_binding_is_on_its_way,
         theme=Theme(("restart_the_scheduler",)),
     ),
@@ -423,7 +431,7 @@ MENDS = (
     Mend(
         "",
         "members of a large gang pass before all of it has a place",
-        instead(Ledger, "steer", _while_the_ticket_is_issued(Ledger.steer)),
+        instead(Ledger, "choose_node", _while_the_ticket_is_issued(Ledger.choose_node)),
         test_ledger.test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place,
         unfound="who passes too early is held at the barrier, which breaks no rule",
     ),
@@ -444,7 +452,7 @@ MENDS = (
     Mend(
         "p16",
         "what was wrong with a gang is remembered beyond its end",
-        instead(Misfits, "forget", lambda self, gang: None),
+        instead(RejectedNodes, "forget", lambda self, gang: None),
         test_ledger.test_what_kube_scheduler_finds_wrong_with_one_gang_bars_its_nodes_to_no_other,
         unfound="no name is used twice there, so nobody inherits what was remembered",
     ),

@@ -13,7 +13,7 @@ import pytest
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.permit.messages import Answer, BackOff, Bind, Instruction, Verify
-from extender.permit.timeouts import Limits
+from extender.permit.timeouts import Timeouts
 from tests.unit.permit.world import Desk, World
 
 ROOM = 6
@@ -34,7 +34,7 @@ class GreedyScheduler:
             self.world.add_group(size, gang, uid=gang)
             for index in range(size):
                 self.world.add_pod(f"{number}-{index}", gang)
-        self.desk = Desk(self.world, Limits(hold_s=5))
+        self.desk = Desk(self.world, Timeouts(hold_s=5))
         self.desk.book._table.backoff._chance = self.random.random
         self.placed: dict[PodUid, int] = {}
         self.not_before: dict[GangKey, float] = {}

@@ -14,14 +14,14 @@ import pytest
 
 from extender.kube.pipeline import Pipeline
 from extender.kube.write import bind
-from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.bind import ApiBinder
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from extender.permit.machine import Book
-from extender.permit.runner import Barrier
-from extender.permit.timeouts import Limits
+from extender.permit.machine import StateMachine
+from extender.permit.runner import PermitRunner
+from extender.permit.timeouts import Timeouts
 from extender.ports import BindOrder, BindOutcome
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.api_server import LoopbackServer, connected, loopback_server, play
 from tests.doubles import ManualReader, RecordingObserver, RecordingUndo
 from tests.unit.permit.world import GANG, World
@@ -38,7 +38,7 @@ class Counted(World):
     count = 0
 
     def bound(self, uid: PodUid, node: str) -> None:
-        super().bound(uid, node)
+        super().mark_bound(uid, node)
         self.count += 1
 
     def seated(self, key: GangKey) -> int:
@@ -56,13 +56,13 @@ class Scene:
         self.orders = [self._order(f"w-{index}") for index in range(members)]
         for order in self.orders:
             self.world.add_pod(order.uid)
-        self.clock = VirtualTime()
-        self.binder = PipelinedBinder(pipeline, now=self.clock.monotonic, chance=lambda: 0.0)
+        self.clock = VirtualClock()
+        self.binder = ApiBinder(pipeline, now=self.clock.monotonic, chance=lambda: 0.0)
         self.notebook, reader = RecordingObserver(), ManualReader()
         reader.at_once = True
-        limits = Limits.within(HOLD_S, BIND_TIMEOUT_S)
-        self.barrier = Barrier(
-            Book(self.world, limits, chance=lambda: 0.0),
+        limits = Timeouts.within(HOLD_S, BIND_TIMEOUT_S)
+        self.barrier = PermitRunner(
+            StateMachine(self.world, limits, chance=lambda: 0.0),
             binder=self.binder,
             groups=reader,
             inflight=self.world,
@@ -90,7 +90,7 @@ class Scene:
         until = self.clock.monotonic() + BIND_TIMEOUT_S
         self.binder.bind([self._order("alone")], lambda _, it: settled.set_result(it), until)
         await self.server.has_heard(1)
-        self.clock.pass_by(seconds)
+        self.clock.advance(seconds)
         self.server.goes_on.set()
         assert await settled == bind.BOUND
         self.server.requests.clear()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender.cache.cluster import Cluster
-from extender.liveness import Hearing
+from extender.liveness import SchedulerLiveness
 from extender.model.pod import Pod, PodUid
 from extender.reservations.wakeups import WakeUps
 from extender.status.reporter import Reporter
@@ -55,14 +55,14 @@ def test_gangs_run_in_that_week(week: Week) -> None:
 
 def keeps_every_pod(monkeypatch: pytest.MonkeyPatch) -> str:
     """A listener that never forgets."""
-    seen, heard = Hearing.seen, dict[PodUid, Pod | None]()
+    seen, heard = SchedulerLiveness.pod_seen, dict[PodUid, Pod | None]()
 
-    def see(self: Hearing, uid: PodUid, pod: Pod | None) -> None:
+    def see(self: SchedulerLiveness, uid: PodUid, pod: Pod | None) -> None:
         self.__dict__.setdefault("planted", heard)[uid] = pod
         seen(self, uid, pod)
 
-    monkeypatch.setattr(Hearing, "seen", see)
-    return "Hearing.planted"
+    monkeypatch.setattr(SchedulerLiveness, "seen", see)
+    return "SchedulerLiveness.planted"
 
 
 def forgets_no_wake_up(monkeypatch: pytest.MonkeyPatch) -> str:

@@ -9,12 +9,12 @@ from collections import Counter
 from dataclasses import replace
 
 from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
-from extender.evictions.backoff import Reprieves
-from extender.evictions.runner import Dispatch
+from extender.evictions.backoff import EvictionBackoff
+from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import HostPort, Pod, PodUid, Requirement, Shape, Status
-from extender.model.queue import Namespace, PriorityClass, Queue, Share
+from extender.model.queue import Namespace, NamespaceShare, PriorityClass, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.permit.runner import Observer
@@ -22,11 +22,11 @@ from extender.planner import policy_parser
 from extender.planner.plan import Plan
 from extender.planner.policy import Policy
 from extender.sim.api_server import ApiServer
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from extender.sim.kube_scheduler import KubeScheduler
 from extender.status.findings import Findings
-from extender.status.history import Journal
-from extender.status.notes import CallerNews, HoldNews
+from extender.status.history import GangHistory
+from extender.status.notes import BindNotes, SchedulerNotes
 from extender.status.reporter import Reporter
 from tests.doubles import RecordingAnnouncer, RecordingEvictor, RecordingWriter
 from tests.system.referee import Referee
@@ -41,7 +41,7 @@ SHIFTS = 6
 QUIET_S = 3600.0
 #: Is not ours, and remembers the whole story.
 NOT_OURS = (
-    ApiServer, Referee, KubeScheduler, VirtualTime, World,
+    ApiServer, Referee, KubeScheduler, VirtualClock, World,
     RecordingAnnouncer, RecordingEvictor, RecordingWriter,
 )  # fmt: skip
 
@@ -50,11 +50,11 @@ class WholeSystem(System):
     """With those who tell and those who make room, which the stories do without."""
 
     def __init__(
-        self, time: VirtualTime, api: ApiServer, policy: Policy = policy_parser.DEFAULT
+        self, time: VirtualClock, api: ApiServer, policy: Policy = policy_parser.DEFAULT
     ) -> None:
         self._announcer, self._writer = RecordingAnnouncer(), RecordingWriter()
         super().__init__(time, api, policy)
-        self.journal = Journal()
+        self.journal = GangHistory()
         self._findings = Findings(Audit(), self._announcer, time)
         self._reporter = Reporter(
             writer=self._writer,
@@ -64,25 +64,25 @@ class WholeSystem(System):
             metrics=self.metrics,
             clock=time,
         )
-        self._dispatch = Dispatch(
+        self._dispatch = EvictionRunner(
             evictor=RecordingEvictor(),
             announcer=self._announcer,
             journal=self.journal,
             metrics=self.metrics,
             clock=time,
-            reprieves=Reprieves(min_run_s=60.0),
-            goodbyes=self._cluster.goodbyes,
+            reprieves=EvictionBackoff(min_run_s=60.0),
+            goodbyes=self._cluster.pending_evictions,
         )
-        self._callers = CallerNews(self._cluster.hearing, self.metrics, time)
+        self._callers = SchedulerNotes(self._cluster.hearing, self.metrics, time)
 
     def _observer(self) -> Observer:
-        return HoldNews(self.metrics, self._cluster, self._announcer, self._time, 45.0)
+        return BindNotes(self.metrics, self._cluster, self._announcer, self._time, 45.0)
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
         return self._dispatch.protect(snapshot)
 
-    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
-        self._dispatch.carry_out(snapshot, plan)
+    def send(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._dispatch.send(snapshot, plan)
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         self._reporter.report(snapshot, plan)
@@ -102,7 +102,7 @@ class Week:
         self.world.referee.check = lambda: None  # type: ignore[method-assign]
         self.world.create_node("n1")
         self.world.create_node("n2")
-        self.world.pass_by(1)
+        self.world.advance(1)
         self._shifts = 0
 
     @property
@@ -123,7 +123,7 @@ class Week:
 
     def _jump(self, seconds: float) -> None:
         self.world.time.seconds += seconds
-        self.world.pass_by(6)
+        self.world.advance(6)
 
     def _shift(self) -> None:
         self._shifts += 1
@@ -136,19 +136,19 @@ class Week:
         world.create_gang(f"short-{name}", 1, least=2)
         world.create_pod(f"pod-{name}", queue=f"queue-{name}")
         self._odd_pods(name)
-        world.pass_by(3)
+        world.advance(3)
         world.shrink(f"node-{name}", cpu=1)
-        world.pass_by(1)
+        world.advance(1)
         world.create_pod(f"woken-{name}", cpu=4)
-        world.pass_by(21)
+        world.advance(21)
         world.remove_node(f"node-{name}")
         for gang in ("gang", "large", "surplus", "short"):
             world.delete_gang(f"{gang}-{name}")
         for pod in list(world.api.pods.values()):
             world.delete_pod(pod.pod.name)
-        world.pass_by(2)
+        world.advance(2)
         self._policy_goes(name)
-        world.pass_by(5)
+        world.advance(5)
 
     def _odd_pods(self, name: str) -> None:
         """Pods of shapes, ports, roles and namespaces of their own; some finish, some are gone."""
@@ -170,7 +170,7 @@ class Week:
         self._hear(Upsert(SeenPod(done, member)))
         self._hear(Delete(Kind.POD, picky.uid))
         # Woken, and gone before anybody heard of it.
-        self.system._cluster.hearing.woken(picky.uid, "n1")
+        self.system._cluster.hearing.pod_woken(picky.uid, "n1")
         stranger = Pod(
             uid=PodUid(f"uid-stranger-{name}"), name="s", shape=shape, node=f"node-{name}",
             status=Status.RUNNING, ours=False, **{**about, "scheduler": "default-scheduler"},
@@ -180,7 +180,7 @@ class Week:
 
     def _policy_comes(self, name: str) -> None:
         namespace = f"ns-{name}"
-        share = Share(queue=f"queue-{name}", namespace=namespace, most=amounts(cpu=3))
+        share = NamespaceShare(queue=f"queue-{name}", namespace=namespace, limit=amounts(cpu=3))
         need = Requirement("app", "In", (name,))
         for item in (
             Queue(name=f"queue-{name}", uid=f"queue-{name}", capability=amounts(cpu=8)),

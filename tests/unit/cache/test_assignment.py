@@ -8,8 +8,8 @@ from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.queue_policy import QueuePolicy
 from extender.model.gang import COSCHEDULING, Gang, GangKey, Membership
-from extender.model.queue import Namespace, PriorityClass, Queue, QueueState, Share
-from extender.model.queue_tree import DEEPEST
+from extender.model.queue import Namespace, NamespaceShare, PriorityClass, Queue, QueueState
+from extender.model.queue_tree import MAX_DEPTH
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from tests.builders import GANG, NOW, cache, pod, pod_group, seen
@@ -65,14 +65,14 @@ def test_a_queue_that_cannot_be_used_says_so_through_its_gangs() -> None:
 
 
 def test_a_queue_too_far_below_the_top_starts_nothing_until_it_is_nearer() -> None:
-    line = [Queue(name=f"q{n}", parent=f"q{n - 1}" if n else "") for n in range(DEEPEST + 1)]
-    made = cache(pod_group(queue=f"q{DEEPEST}"), *line)
+    line = [Queue(name=f"q{n}", parent=f"q{n - 1}" if n else "") for n in range(MAX_DEPTH + 1)]
+    made = cache(pod_group(queue=f"q{MAX_DEPTH}"), *line)
 
     problem = gang_of(made).problem
     assert problem is not None
     assert problem.reason is Reason.QUEUE_NOT_FOUND
     assert problem.message == (
-        f"queue q{DEEPEST} cannot be used: it is more than {DEEPEST - 1} levels below the top;"
+        f"queue q{MAX_DEPTH} cannot be used: it is more than {MAX_DEPTH - 1} levels below the top;"
         " change spec.parent"
     )
 
@@ -289,7 +289,7 @@ def test_whoever_runs_without_a_home_counts_where_it_was_started_or_in_the_last_
     )
 
 
-AT_MOST_THREE = Share(queue="gold", namespace="a", most=Resources({"cpu": 3000}))
+AT_MOST_THREE = NamespaceShare(queue="gold", namespace="a", limit=Resources({"cpu": 3000}))
 
 
 def test_what_a_namespace_has_of_a_queue_is_in_the_snapshot_while_the_queue_exists() -> None:

@@ -16,9 +16,9 @@ from extender.model.pod import Requirement, Status
 from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget
-from extender.planner.plan import Standing
+from extender.planner.plan import GangStatus
 from extender.planner.planner import make_plan
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import NOW, node, pod, pod_group, seen, uid
 
 WEB = GangKey("a/poddisruptionbudget:web")
@@ -39,7 +39,7 @@ def single(name: str, app: str = "web", queue: str = "", **rest: Any) -> SeenPod
 
 
 def cluster(*items: Any, budgets_are_gangs: bool = True) -> Cluster:
-    made = Cluster(VirtualTime(), budgets_are_gangs=budgets_are_gangs)
+    made = Cluster(VirtualClock(), budgets_are_gangs=budgets_are_gangs)
     for item in items:
         made.apply(Upsert(item))
     return made
@@ -88,8 +88,8 @@ def test_a_gang_of_a_budget_starts_whole_or_not_at_all() -> None:
 
     assert short.verdicts[WEB].reason is Reason.NOT_ENOUGH_MEMBERS
     assert short.verdicts[WEB].message.endswith(f"; {SAYS}")
-    assert not short.tickets
-    assert set(whole.tickets[WEB].placements) == {uid("w0"), uid("w1"), uid("w2")}
+    assert not short.placements
+    assert set(whole.placements[WEB].placements) == {uid("w0"), uid("w1"), uid("w2")}
 
 
 def test_a_percentage_makes_no_gang_and_says_so() -> None:
@@ -131,18 +131,18 @@ def test_a_budget_that_goes_while_its_gang_waits_leaves_ordinary_pods() -> None:
 
 def test_places_promised_to_the_gang_of_a_budget_fall_with_it() -> None:
     made = cluster(budget(), node("n1"), *WEBS)
-    made.inflight.reserve(WEBS[0].pod, WEB, "n1", 0.0)
+    made.reservations.reserve(WEBS[0].pod, WEB, "n1", 0.0)
     made.apply(Delete(Kind.BUDGET, "a/web"))
 
-    assert made.inflight.of(uid("w0")) is None
+    assert made.reservations.of(uid("w0")) is None
 
 
 def test_a_place_filter_gave_a_single_pod_falls_when_the_watch_shows_a_budget_first() -> None:
     made = cluster(node("n1"), budget())
-    made.inflight.reserve(WEBS[0].pod, GangKey("a/pod:w0"), "n1", 0.0)
+    made.reservations.reserve(WEBS[0].pod, GangKey("a/pod:w0"), "n1", 0.0)
     made.apply(Upsert(WEBS[0]))
 
-    assert made.inflight.of(uid("w0")) is None
+    assert made.reservations.of(uid("w0")) is None
 
 
 def test_a_budget_that_asks_for_more_while_its_gang_waits_is_heard() -> None:
@@ -192,7 +192,7 @@ def test_no_trick_with_its_budget_frees_what_a_gang_uses() -> None:
     def used() -> int:
         return make_plan(made.snapshot(NOW)).queues["small"].allocated["cpu"]
 
-    assert make_plan(made.snapshot(NOW)).verdicts[WEB].standing is Standing.RUNNING
+    assert make_plan(made.snapshot(NOW)).verdicts[WEB].standing is GangStatus.RUNNING
     tricks = [
         Upsert(budget(least=100)),
         Upsert(budget(least=None, part="100%")),

@@ -9,12 +9,12 @@ import pytest
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.reservation_table import Stage
 from extender.model.gang import COSCHEDULING, VOLCANO, GangKey, Membership, Phase, PodGroup
-from extender.model.node import Ports
+from extender.model.node import HostPorts
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import (
     GANG,
     NOW,
@@ -255,7 +255,7 @@ def test_host_ports_are_taken_as_often_as_pods_take_them() -> None:
     http = HostPort(80)
     made = cache(node("n"), seen("x", "", on="n", shape=shape(cpu=1, host_ports=(http,))))
 
-    assert made.snapshot(NOW).nodes.ports == {"n": Ports([http])}
+    assert made.snapshot(NOW).nodes.ports == {"n": HostPorts([http])}
 
     made.apply(Delete(Kind.POD, uid("x")))
 
@@ -357,7 +357,7 @@ def test_finished_members_of_a_group_still_count() -> None:
     made = cache(pod_group(), seen("w-0", status=Status.SUCCEEDED), seen("w-1"))
 
     assert made.snapshot(NOW).gangs[GANG].ready == 1
-    assert made.seated(GANG) == 1
+    assert made.scheduled(GANG) == 1
 
 
 def test_members_are_those_that_could_still_count() -> None:
@@ -371,7 +371,7 @@ def test_members_are_those_that_could_still_count() -> None:
     )
 
     assert made.members(GANG) == 3
-    assert made.seated(GANG) == 2
+    assert made.scheduled(GANG) == 2
     assert len(made.pods_of(GANG)) == 5
 
 
@@ -382,11 +382,11 @@ def test_seats_are_counted_by_role() -> None:
         seen("w-0", role="worker", on="n"),
         seen("w-1", role="worker"),
     )
-    made.inflight.reserve(pod("w-1", role="worker"), GANG, "n", 0.0, stage=Stage.BOUND)
+    made.reservations.reserve(pod("w-1", role="worker"), GANG, "n", 0.0, stage=Stage.BOUND)
 
-    assert made.seated_in_role(GANG, "launcher") == 1
-    assert made.seated_in_role(GANG, "worker") == 2
-    assert made.seated_in_role(GANG, "nobody") == 0
+    assert made.scheduled_in_role(GANG, "launcher") == 1
+    assert made.scheduled_in_role(GANG, "worker") == 2
+    assert made.scheduled_in_role(GANG, "nobody") == 0
 
 
 def test_seats_are_counted_by_role_without_a_look_at_every_promise(
@@ -394,31 +394,31 @@ def test_seats_are_counted_by_role_without_a_look_at_every_promise(
 ) -> None:
     """Filter asks for each role of a gang, of which thousands may be on their way."""
     made = cache(pod_group(), seen("w-0", role="worker", on="n"))
-    inflight = made.inflight
+    inflight = made.reservations
     for name in ("w-1", "w-2", "w-3"):
-        inflight.reserve(pod(name, role="worker"), GANG, "n", 0.0, stage=Stage.COMMITTING)
+        inflight.reserve(pod(name, role="worker"), GANG, "n", 0.0, stage=Stage.BINDING)
     inflight.advance(uid("w-1"), Stage.BOUND)
     inflight.advance(uid("w-2"), Stage.BOUND)
     inflight.release(uid("w-2"))
     monkeypatch.setattr(inflight, "of_gang", None)
 
-    assert made.seated_in_role(GANG, "worker") == 2
+    assert made.scheduled_in_role(GANG, "worker") == 2
     inflight.release(uid("w-1"))
-    assert made.seated_in_role(GANG, "worker") == 1
+    assert made.scheduled_in_role(GANG, "worker") == 1
     assert not inflight._bound_roles
 
 
 def test_room_is_what_kube_scheduler_counts_as_free() -> None:
     made = cache(node("n", cpu=8), seen("x", "", on="n"))
-    for name, stage in (("t", Stage.TICKETED), ("p", Stage.PASSED), ("h", Stage.HELD)):
-        made.inflight.reserve(pod(name), GANG, "n", 0.0, stage=stage)
+    for name, stage in (("t", Stage.RESERVED), ("p", Stage.FILTERED), ("h", Stage.WAITING)):
+        made.reservations.reserve(pod(name), GANG, "n", 0.0, stage=stage)
 
-    room = made.room("n")
+    room = made.free("n")
 
     assert room is not None
     assert room.amount("cpu") == 6000
-    assert made.inflight.reserved_on("n").amount("cpu") == 2000
-    assert made.room("unknown") is None
+    assert made.reservations.reserved_on("n").amount("cpu") == 2000
+    assert made.free("unknown") is None
 
 
 def test_budgets_are_sorted() -> None:
@@ -480,12 +480,12 @@ def test_single_facts_can_be_read_while_a_snapshot_holds_the_lock() -> None:
         made.pod(uid("w-0"))
         made.group(GANG)
         made.gang_of(uid("w-0"))
-        made.seated(GANG)
+        made.scheduled(GANG)
         made.members(GANG)
         made.node("n")
-        made.room("n")
-        made.inflight.reserve(pod("w-0"), GANG, "n", 0.0)
-        made.inflight.advance(uid("w-0"), Stage.PASSED)
+        made.free("n")
+        made.reservations.reserve(pod("w-0"), GANG, "n", 0.0)
+        made.reservations.advance(uid("w-0"), Stage.FILTERED)
         answered.set()
 
     with made._lock:  # as a long snapshot does
@@ -563,7 +563,7 @@ def test_an_unreadable_pod_spoils_its_gang_with_a_reason() -> None:
 def test_a_pod_promised_before_it_was_seen_has_a_gang() -> None:
     made = cache(node("n"), pod_group())
     unseen = Pod(uid=PodUid("new"), namespace="a", name="new", shape=ONE_CPU)
-    made.inflight.reserve(unseen, GANG, "n", 0.0)
+    made.reservations.reserve(unseen, GANG, "n", 0.0)
 
     assert made.gang_of(PodUid("new")) == GANG
     assert [each.name for each in made.snapshot(NOW).gangs[GANG].pods] == ["new"]
@@ -571,15 +571,15 @@ def test_a_pod_promised_before_it_was_seen_has_a_gang() -> None:
 
 
 def test_a_gang_was_let_in_lately_for_a_minute_after_its_phase_said_so() -> None:
-    clock = VirtualTime()
+    clock = VirtualClock()
     made = cache(pod_group(), pod_group("other", phase=Phase.INQUEUE), clock=clock)
-    clock.pass_by(30)
+    clock.advance(30)
     made.apply(Upsert(pod_group(phase=Phase.INQUEUE)))
     made.apply(Upsert(pod_group(phase=Phase.INQUEUE, min_member=3)))
     shown = []
     for _ in range(3):
-        shown.append(made.snapshot(NOW).let_in_lately)
-        clock.pass_by(30)
+        shown.append(made.snapshot(NOW).recently_admitted)
+        clock.advance(30)
 
     assert shown == [{GANG, "a/other"}, {GANG}, frozenset()]
 
@@ -591,4 +591,4 @@ def test_a_gang_that_runs_or_is_out_again_or_gone_was_not_let_in_lately(
     made = cache(pod_group(phase=Phase.INQUEUE))
     made.apply(Upsert(pod_group(phase=phase)) if phase else Delete(Kind.GROUP, GANG, VOLCANO))
 
-    assert not made.snapshot(NOW).let_in_lately
+    assert not made.snapshot(NOW).recently_admitted

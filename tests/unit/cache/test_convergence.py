@@ -21,7 +21,7 @@ from extender.model.pod import HostPort, PodUid, Requirement, Shape, Status
 from extender.model.queue import Namespace, PriorityClass, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import NOW, ONE_CPU, amounts, node, pod, pod_group, shape
 from tests.strategies import examples
 
@@ -106,7 +106,7 @@ def any_node(chance: Random) -> Item:
     room = amounts(cpu=chance.randrange(1, 4), memory=16)
     # Some nodes have what some pods ask for, and pods may be heard of first.
     offers = Resources({**room, "pods": 110, "gpu": chance.randrange(3)})
-    return node(chance.choice(NODES), allocatable=offers, ready=ready, ours=ours)
+    return node(chance.choice(NODES), allocatable=offers, ready=ready, managed=ours)
 
 
 KINDS: list[Callable[[Random], Item]] = [
@@ -209,12 +209,12 @@ def promise(history: History, cluster: Cluster, kind: Kind, number: int) -> None
     name = PODS[number % len(PODS)]
     stage = list(Stage)[number % 5]
     uid = PodUid(f"a-{name}")
-    if not cluster.inflight.advance(uid, stage):
-        cluster.inflight.reserve(pod(name), GangKey("a/g"), "n1", 0.0, stage=stage)
+    if not cluster.reservations.advance(uid, stage):
+        cluster.reservations.reserve(pod(name), GangKey("a/g"), "n1", 0.0, stage=stage)
 
 
 def withdraw(history: History, cluster: Cluster, kind: Kind, number: int) -> None:
-    cluster.inflight.release(PodUid(f"a-{PODS[number % len(PODS)]}"))
+    cluster.reservations.release(PodUid(f"a-{PODS[number % len(PODS)]}"))
 
 
 Act = Callable[[History, Cluster, Kind, int], None]
@@ -258,13 +258,13 @@ def as_known(cluster: Cluster) -> dict[str, Any]:
 
 def fresh(history: History, like: Cluster, **rest: Any) -> Cluster:
     """A mirror that has heard nothing but one list of each kind, with the same promises."""
-    made = Cluster(VirtualTime(), **rest)
+    made = Cluster(VirtualClock(), **rest)
     for kind in Kind:
         made.replace(kind, history.world(kind, len(history.events[kind])))
     for name in PODS:
-        known = like.inflight.of(PodUid(f"a-{name}"))
+        known = like.reservations.of(PodUid(f"a-{name}"))
         if known is not None:
-            made.inflight.reserve(known.pod, known.gang, known.node, 0.0, stage=known.stage)
+            made.reservations.reserve(known.pod, known.gang, known.node, 0.0, stage=known.stage)
     return made
 
 
@@ -275,7 +275,7 @@ def test_every_way_of_hearing_ends_in_the_same_snapshot(
 ) -> None:
     chance = Random(seed)
     made = {"budgets_are_gangs": budgets_are_gangs}
-    history, cluster = History(), Cluster(VirtualTime(), **made)
+    history, cluster = History(), Cluster(VirtualClock(), **made)
     for _ in range(length):
         if chance.random() < 0.5:
             history.happen(chance.choice(KINDS)(chance), is_gone=chance.random() < 0.25)
@@ -300,7 +300,7 @@ def test_the_order_of_unrelated_objects_does_not_matter(
     heard = [chance.choice(KINDS)(chance) for _ in range(number)]
     by_key = {(kind_of(item), key_of(item), dialect_of(item)): item for item in heard}
     unrelated = list(by_key.values())
-    one, other = (Cluster(VirtualTime(), budgets_are_gangs=budgets_are_gangs) for _ in range(2))
+    one, other = (Cluster(VirtualClock(), budgets_are_gangs=budgets_are_gangs) for _ in range(2))
     for item in unrelated:
         one.apply(Upsert(item))
     chance.shuffle(unrelated)

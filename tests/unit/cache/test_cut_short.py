@@ -11,7 +11,7 @@ from extender.cache.cluster import Cluster
 from extender.cache.gang_history import ARRIVES_S, SPARED_S
 from extender.model.gang import Phase
 from extender.model.pod import Status
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import GANG, NOW, cache, node, pod_group, seen, uid
 
 INQUEUE = {"uid": "u1", "phase": Phase.INQUEUE, "dialect": "scheduling.volcano.sh"}
@@ -23,11 +23,11 @@ class Mirror:
     """A cluster with a gang of three, of which one has a node."""
 
     def __init__(self, **facts: Any) -> None:
-        self.clock = VirtualTime()
+        self.clock = VirtualClock()
         self.cluster: Cluster = cache(
             node("n"), pod_group(min_member=3, **(INQUEUE | facts)), clock=self.clock
         )
-        self.cluster.cut_short.forget()
+        self.cluster.partial_gangs.forget()
         self.see("w-0", on="n")
         self.see("w-1")
         self.see("w-2")
@@ -36,22 +36,22 @@ class Mirror:
         self.cluster.apply(Upsert(seen(name, **facts)))
 
     def cut_short(self, after_s: float = 0.0) -> frozenset[str]:
-        self.clock.pass_by(after_s)
-        return self.cluster.snapshot(NOW).cut_short
+        self.clock.advance(after_s)
+        return self.cluster.snapshot(NOW).partial_gangs
 
     def settled(self) -> Mirror:
         """Have led for a while, when nothing was wrong."""
         self.see("w-1", on="n")
         self.see("w-2", on="n")
         assert self.cut_short() == NOBODY
-        self.clock.pass_by(ARRIVES_S + 1)
+        self.clock.advance(ARRIVES_S + 1)
         return self
 
     def fail(self) -> None:
         """Hear from the barrier that a commit has ended with too few."""
         written = self.cluster.group(GANG)
         assert written is not None
-        self.cluster.cut_short.failed(written, self.cluster.pods_of(GANG), self.clock.seconds)
+        self.cluster.partial_gangs.failed(written, self.cluster.pods_of(GANG), self.clock.seconds)
 
 
 def test_who_has_too_few_members_when_we_begin_was_cut_short() -> None:
@@ -62,7 +62,7 @@ def test_where_nobody_ever_led_nobody_was_cut_short() -> None:
     saved = cache(node("n"), pod_group(min_member=3, **INQUEUE))
     saved.apply(Upsert(seen("w-0", on="n")))
 
-    assert saved.snapshot(NOW).cut_short == NOBODY
+    assert saved.snapshot(NOW).partial_gangs == NOBODY
     assert saved.snapshot(NOW).protected == {}
 
 
@@ -124,7 +124,7 @@ def test_a_commit_of_ours_that_ended_with_too_few_cuts_short() -> None:
 def test_what_it_has_is_not_taken_back_for_a_while() -> None:
     mirror = Mirror()
     assert set(mirror.cluster.snapshot(NOW).protected) == {uid("w-0")}
-    mirror.clock.pass_by(SPARED_S)
+    mirror.clock.advance(SPARED_S)
 
     assert not mirror.cluster.snapshot(NOW).protected
     assert mirror.cut_short() == CUT_SHORT
@@ -137,7 +137,7 @@ CHEATS = ["another PodGroup", "a larger minimum", "other members"]
 def test_nothing_else_goes_first_in_the_name_of_what_was_cut_short(cheat: str) -> None:
     mirror = Mirror()
     assert mirror.cut_short() == CUT_SHORT
-    mirror.clock.pass_by(ARRIVES_S)
+    mirror.clock.advance(ARRIVES_S)
     if cheat == CHEATS[0]:
         mirror.cluster.apply(Upsert(pod_group(min_member=3, **(INQUEUE | {"uid": "u2"}))))
     elif cheat == CHEATS[1]:
@@ -153,7 +153,7 @@ def test_nothing_else_goes_first_in_the_name_of_what_was_cut_short(cheat: str) -
 def test_with_a_new_term_everything_is_judged_anew() -> None:
     mirror = Mirror().settled()
     mirror.fail()
-    mirror.cluster.cut_short.forget()
+    mirror.cluster.partial_gangs.forget()
     assert mirror.cut_short() == NOBODY
     mirror.see("w-2")
 
@@ -163,11 +163,11 @@ def test_with_a_new_term_everything_is_judged_anew() -> None:
 def test_whom_our_beginning_shows_is_told_once() -> None:
     mirror = Mirror()
     told: list[str] = []
-    mirror.cluster.cut_short.on_found(told.append)
+    mirror.cluster.partial_gangs.on_found(told.append)
     mirror.cut_short()
     mirror.cut_short()
     assert told == [GANG]
-    mirror.cluster.cut_short.forget()
+    mirror.cluster.partial_gangs.forget()
     mirror.cut_short()
 
     assert told == [GANG, GANG], "another term is another beginning"
@@ -176,7 +176,7 @@ def test_whom_our_beginning_shows_is_told_once() -> None:
 def test_whom_the_barrier_told_of_is_not_told_to_it() -> None:
     mirror = Mirror().settled()
     told: list[str] = []
-    mirror.cluster.cut_short.on_found(told.append)
+    mirror.cluster.partial_gangs.on_found(told.append)
     mirror.see("w-1")
     mirror.fail()
     mirror.cut_short()

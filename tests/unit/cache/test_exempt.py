@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason
-from extender.planner.plan import Standing
+from extender.planner.plan import GangStatus
 from extender.planner.planner import make_plan
 from tests.builders import GANG, NOW, ONE_CPU, cache, node, pod_group, seen
 
@@ -14,8 +14,8 @@ def test_an_exempt_pod_that_waits_gets_no_ticket_and_is_told_why_it_does_not_wai
     plan = make_plan(snapshot)
 
     verdict = plan.verdicts["a/pod:agent"]
-    assert (verdict.reason, verdict.standing) == (Reason.EXEMPT, Standing.ADMITTED)
-    assert not plan.tickets
+    assert (verdict.reason, verdict.standing) == (Reason.EXEMPT, GangStatus.ADMITTED)
+    assert not plan.placements
     assert not plan.evictions
 
 

@@ -12,10 +12,10 @@ from tests.builders import GANG, NOW, cache, node, pod, pod_group, seen, uid
 
 def test_a_node_that_went_before_its_pods_is_forgotten_with_the_last_of_them() -> None:
     made = cache(node("n"), pod_group(), seen("w-0", on="n"))
-    made.inflight.reserve(pod("w-1"), GANG, "n", 0.0)
+    made.reservations.reserve(pod("w-1"), GANG, "n", 0.0)
     made.apply(Delete(Kind.NODE, "n"))
     made.apply(Delete(Kind.POD, uid("w-0")))
-    made.inflight.release(uid("w-1"))
+    made.reservations.release(uid("w-1"))
 
     assert made.versions == {}
 
@@ -44,7 +44,7 @@ def test_roles_that_a_gang_has_no_more_are_forgotten() -> None:
         seat = {"on": "n", "status": Status.RUNNING, "started_in": f"q{number}"}
         made.apply(Upsert(seen("w-0", role=f"role-{number}", **seat)))
 
-    roster = made._pods.roster(GANG)
+    roster = made._pods.members(GANG)
     assert roster is not None
     assert (roster._by_role, roster._started) == ({"role-4": 1}, {"q4": 1})
     assert roster.started_in == "q4"
@@ -56,20 +56,20 @@ def test_whoever_came_and_went_on_a_standby_is_forgotten_there() -> None:
     for number in range(3_000):
         made.apply(Upsert(seen(f"p-{number}", "")))
         if number % 2:
-            made.inflight.reserve(pod(f"p-{number}"), GangKey(f"a/p-{number}"), "n", 0.0)
-            made.inflight.release(uid(f"p-{number}"))
+            made.reservations.reserve(pod(f"p-{number}"), GangKey(f"a/p-{number}"), "n", 0.0)
+            made.reservations.release(uid(f"p-{number}"))
         made.apply(Delete(Kind.POD, uid(f"p-{number}")))
         made.tidy()
 
     assert len(made._gangs.stale) <= 1_001
-    assert not made.inflight._steps
-    assert not made.inflight._touched
+    assert not made.reservations._steps
+    assert not made.reservations._touched
     assert set(made.snapshot(NOW).gangs) == {GANG}
 
 
 def test_a_standby_that_tidies_up_keeps_whoever_is_there() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-1"), GANG, "n", 0.0)
+    made.reservations.reserve(pod("w-1"), GANG, "n", 0.0)
     for number in range(1_500):
         made.apply(Upsert(seen(f"p-{number}", "")))
     made.tidy()

@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.reservation_table import SETTLED_S, SOMEWHERE, Inflight, Stage
+from extender.cache.reservation_table import ANY_NODE, SETTLED_S, ReservationTable, Stage
 from extender.model.gang import GangKey
-from extender.model.node import Ports
+from extender.model.node import HostPorts
 from extender.model.pod import HostPort, Status
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import GANG, NOW, ONE_CPU, cache, node, pod, pod_group, seen, shape, uid
 
 OTHER = GangKey("a/other")
 
 
-def alone(clock: VirtualTime | None = None) -> Inflight:
+def alone(clock: VirtualClock | None = None) -> ReservationTable:
     """Promises in a cluster nobody has told us of."""
-    return cache(clock=clock or VirtualTime()).inflight
+    return cache(clock=clock or VirtualClock()).reservations
 
 
 def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
@@ -25,7 +25,7 @@ def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
 
     reservation = inflight.of(uid("w-0"))
     assert reservation is not None
-    assert (reservation.node, reservation.stage, reservation.gang) == ("n", Stage.TICKETED, GANG)
+    assert (reservation.node, reservation.stage, reservation.gang) == ("n", Stage.RESERVED, GANG)
     assert (reservation.pod.namespace, reservation.pod.name) == ("a", "w-0")
     assert inflight.reserved_on("n") == ONE_CPU.requests
     assert set(inflight.reserved_nodes()) == {"n"}
@@ -34,7 +34,7 @@ def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
 def test_a_held_pod_is_room_taken_and_no_longer_reserved() -> None:
     inflight = alone()
     inflight.reserve(pod("w-0"), GANG, "n", 1.0)
-    inflight.advance(uid("w-0"), Stage.HELD)
+    inflight.advance(uid("w-0"), Stage.WAITING)
 
     assert inflight.reserved_on("n").amount("cpu") == 0
     assert inflight.committed_on("n") == ONE_CPU.requests
@@ -43,7 +43,7 @@ def test_a_held_pod_is_room_taken_and_no_longer_reserved() -> None:
 def test_kube_scheduler_may_choose_another_node() -> None:
     inflight = alone()
     inflight.reserve(pod("w-0"), GANG, "n", 1.0)
-    inflight.advance(uid("w-0"), Stage.HELD, node="m")
+    inflight.advance(uid("w-0"), Stage.WAITING, node="m")
 
     assert set(inflight.reserved_nodes()) == set()
     assert inflight.committed_on("n").amount("cpu") == 0
@@ -58,12 +58,12 @@ def test_a_reservation_moves_as_a_whole() -> None:
     assert set(inflight.reserved_nodes()) == {"m"}
 
 
-@pytest.mark.parametrize("stage", [Stage.COMMITTING, Stage.BOUND])
+@pytest.mark.parametrize("stage", [Stage.BINDING, Stage.BOUND])
 def test_there_is_no_way_back_from_a_binding_under_way(stage: Stage) -> None:
     inflight = alone()
     inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
 
-    assert not inflight.advance(uid("w-0"), Stage.PASSED)
+    assert not inflight.advance(uid("w-0"), Stage.FILTERED)
     assert not inflight.move(uid("w-0"), "m")
     assert not inflight.reserve(pod("w-0"), GANG, "m", 2.0)
     assert inflight.committed_on("n") == ONE_CPU.requests
@@ -71,16 +71,16 @@ def test_there_is_no_way_back_from_a_binding_under_way(stage: Stage) -> None:
 
 def test_a_pod_that_kube_scheduler_tries_again_falls_back_from_held() -> None:
     inflight = alone()
-    inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)
+    inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.WAITING)
 
-    assert inflight.advance(uid("w-0"), Stage.PASSED)
+    assert inflight.advance(uid("w-0"), Stage.FILTERED)
     assert inflight.reserved_on("n") == ONE_CPU.requests
 
 
 def test_what_is_not_promised_cannot_advance_move_or_be_released() -> None:
     inflight = alone()
 
-    assert not inflight.advance(uid("w-0"), Stage.HELD)
+    assert not inflight.advance(uid("w-0"), Stage.WAITING)
     assert not inflight.move(uid("w-0"), "n")
     assert not inflight.release(uid("w-0"))
 
@@ -97,11 +97,11 @@ def test_a_released_pod_leaves_nothing_behind() -> None:
 
 def test_giving_back_spares_what_kube_scheduler_counts_on() -> None:
     inflight = alone()
-    for name, stage in (("t", Stage.TICKETED), ("p", Stage.PASSED), ("h", Stage.HELD)):
+    for name, stage in (("t", Stage.RESERVED), ("p", Stage.FILTERED), ("h", Stage.WAITING)):
         inflight.reserve(pod(name), GANG, "n", 1.0, stage=stage)
     inflight.reserve(pod("o"), OTHER, "n", 1.0)
 
-    assert inflight.give_back(GANG) == 2
+    assert inflight.expire(GANG) == 2
     assert [each.pod.name for each in inflight.of_gang(GANG)] == ["h"]
     assert len(inflight.of_gang(OTHER)) == 1
 
@@ -109,36 +109,36 @@ def test_giving_back_spares_what_kube_scheduler_counts_on() -> None:
 def test_a_pod_on_a_node_needs_no_promise() -> None:
     made = cache(node("n"), seen("w-0", on="n"), seen("w-1", status=Status.RELEASING))
 
-    assert not made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
-    assert not made.inflight.reserve(pod("w-1"), GANG, "n", 1.0)
+    assert not made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
+    assert not made.reservations.reserve(pod("w-1"), GANG, "n", 1.0)
 
 
 @pytest.mark.parametrize("stage", list(Stage))
 def test_a_pod_seen_on_its_node_is_counted_once(stage: Stage) -> None:
     kind = shape(cpu=1, memory=1)
     made = cache(node("n"), pod_group(), seen("w-0", shape=kind))
-    made.inflight.reserve(pod("w-0", kind), GANG, "n", 1.0, stage=stage)
+    made.reservations.reserve(pod("w-0", kind), GANG, "n", 1.0, stage=stage)
     before = made.snapshot(NOW)
     made.apply(Upsert(seen("w-0", shape=kind, on="n", status=Status.BOUND)))
     after = made.snapshot(NOW)
 
-    assert made.inflight.of(uid("w-0")) is None
+    assert made.reservations.of(uid("w-0")) is None
     assert before.nodes.used.tolist() == after.nodes.used.tolist() == [[1000, 1 << 30, 1]]
     assert before.gangs[GANG].ready == after.gangs[GANG].ready == 1
-    assert made.seated(GANG) == 1
+    assert made.scheduled(GANG) == 1
 
 
 @pytest.mark.parametrize("stage", Stage)
 def test_a_member_has_started_when_it_is_bound_and_not_before(stage: Stage) -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
 
-    assert made.seated(GANG) == (stage is Stage.BOUND)
+    assert made.scheduled(GANG) == (stage is Stage.BOUND)
 
 
 def test_a_pod_bound_elsewhere_is_counted_there_alone() -> None:
     made = cache(node("m"), node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.snapshot(NOW)
     made.apply(Upsert(seen("w-0", on="m")))
 
@@ -148,33 +148,33 @@ def test_a_pod_bound_elsewhere_is_counted_there_alone() -> None:
 @pytest.mark.parametrize("stage", list(Stage))
 def test_a_pod_that_is_gone_has_no_promise(stage: Stage) -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
     made.snapshot(NOW)
     made.apply(Delete(Kind.POD, uid("w-0")))
 
-    assert len(made.inflight) == 0
+    assert len(made.reservations) == 0
     assert made.snapshot(NOW).nodes.used.sum() == 0
 
 
 def test_a_ticket_ends_when_its_pod_is_being_deleted() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.apply(Upsert(seen("w-0", status=Status.RELEASING)))
 
-    assert made.inflight.of(uid("w-0")) is None
+    assert made.reservations.of(uid("w-0")) is None
 
 
 def test_a_ticket_ends_when_its_pod_leaves_the_gang() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.apply(Upsert(seen("w-0", gang="other")))
 
-    assert made.inflight.of(uid("w-0")) is None
+    assert made.reservations.of(uid("w-0")) is None
 
 
 def test_a_waiting_bind_keeps_its_room_until_it_is_answered() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.HELD)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.WAITING)
     made.apply(Upsert(seen("w-0", status=Status.RELEASING)))
     snapshot = made.snapshot(NOW)
 
@@ -185,26 +185,26 @@ def test_a_waiting_bind_keeps_its_room_until_it_is_answered() -> None:
 
 def test_an_old_sighting_does_not_undo_a_confirmed_bind() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.BOUND)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.BOUND)
     made.apply(Upsert(seen("w-0", nominated="n")))
 
-    assert made.seated(GANG) == 1
+    assert made.scheduled(GANG) == 1
     assert made.snapshot(NOW).gangs[GANG].ready == 1
 
 
 @pytest.mark.parametrize(
     ("stage", "status"),
     [
-        (Stage.TICKETED, Status.ALLOCATED),
-        (Stage.PASSED, Status.ALLOCATED),
-        (Stage.HELD, Status.BINDING),
-        (Stage.COMMITTING, Status.BINDING),
+        (Stage.RESERVED, Status.ALLOCATED),
+        (Stage.FILTERED, Status.ALLOCATED),
+        (Stage.WAITING, Status.BINDING),
+        (Stage.BINDING, Status.BINDING),
         (Stage.BOUND, Status.BINDING),
     ],
 )
 def test_the_plan_sees_a_promised_pod_on_its_node(stage: Stage, status: Status) -> None:
     made = cache(node("n"), pod_group(), seen("w-0", nominated="m", priority=3))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
 
     (shown,) = made.snapshot(NOW).gangs[GANG].pods
 
@@ -213,11 +213,11 @@ def test_the_plan_sees_a_promised_pod_on_its_node(stage: Stage, status: Status) 
 
 def test_a_promised_pod_is_shown_anew_only_when_something_changed() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"), seen("w-1"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     before = made.snapshot(NOW).gangs[GANG].pods[0]
-    made.inflight.advance(uid("w-0"), Stage.PASSED)
+    made.reservations.advance(uid("w-0"), Stage.FILTERED)
     same = made.snapshot(NOW).gangs[GANG].pods[0]
-    made.inflight.advance(uid("w-0"), Stage.HELD)
+    made.reservations.advance(uid("w-0"), Stage.WAITING)
     held = made.snapshot(NOW).gangs[GANG].pods[0]
 
     assert same is before
@@ -226,7 +226,7 @@ def test_a_promised_pod_is_shown_anew_only_when_something_changed() -> None:
 
 def test_a_promised_pod_that_changes_is_shown_as_it_is_now() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.snapshot(NOW)
     made.apply(Upsert(seen("w-0", nominated="n")))
 
@@ -237,9 +237,9 @@ def test_a_promised_pod_that_changes_is_shown_as_it_is_now() -> None:
 
 def test_a_released_pod_is_shown_as_it_was() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.snapshot(NOW)
-    made.inflight.release(uid("w-0"))
+    made.reservations.release(uid("w-0"))
     snapshot = made.snapshot(NOW)
 
     assert snapshot.gangs[GANG].pods[0].status is Status.PENDING
@@ -249,18 +249,18 @@ def test_a_released_pod_is_shown_as_it_was() -> None:
 def test_promised_host_ports_are_taken() -> None:
     web = pod("x", shape=shape(cpu=1, host_ports=(HostPort(80),)))
     made = cache(node("n"), seen("x", "", shape=web.shape))
-    made.inflight.reserve(web, GangKey("a/pod:x"), "n", 1.0)
+    made.reservations.reserve(web, GangKey("a/pod:x"), "n", 1.0)
 
-    assert made.snapshot(NOW).nodes.ports == {"n": Ports([HostPort(80)])}
+    assert made.snapshot(NOW).nodes.ports == {"n": HostPorts([HostPort(80)])}
 
-    made.inflight.release(web.uid)
+    made.reservations.release(web.uid)
 
     assert made.snapshot(NOW).nodes.ports == {}
 
 
 def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "ghost", 1.0)
+    made.reservations.reserve(pod("w-0"), GANG, "ghost", 1.0)
 
     assert made.snapshot(NOW).nodes.used.sum() == 0
 
@@ -271,66 +271,66 @@ def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
 
 def test_a_bind_without_any_outcome_is_taken_for_not_done() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.DOUBTED)
-    sent = made.inflight.of(uid("w-0"))
+    made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.UNKNOWN)
+    sent = made.reservations.of(uid("w-0"))
 
-    assert not made.inflight.drop_unsettled(sent, SETTLED_S)
-    assert made.inflight.drop_unsettled(sent, SETTLED_S + 1)
-    assert len(made.inflight) == 0
+    assert not made.reservations.drop_unsettled(sent, SETTLED_S)
+    assert made.reservations.drop_unsettled(sent, SETTLED_S + 1)
+    assert len(made.reservations) == 0
 
 
 def test_a_bind_whose_outcome_may_still_come_keeps_its_room_however_long_it_takes() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.COMMITTING)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BINDING)
 
-    assert not made.inflight.drop_unsettled(made.inflight.of(uid("w-0")), 10 * SETTLED_S)
-    assert len(made.inflight) == 1
+    assert not made.reservations.drop_unsettled(made.reservations.of(uid("w-0")), 10 * SETTLED_S)
+    assert len(made.reservations) == 1
 
 
 def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:
     made = cache(node("n"), pod_group(), seen("seen"))
     for name in ("seen", "never-seen"):
-        made.inflight.reserve(pod(name), GANG, "n", 0.0, stage=Stage.BOUND)
-    for each in made.inflight.of_gang(GANG):
-        made.inflight.drop_unsettled(each, SETTLED_S + 1)
+        made.reservations.reserve(pod(name), GANG, "n", 0.0, stage=Stage.BOUND)
+    for each in made.reservations.of_gang(GANG):
+        made.reservations.drop_unsettled(each, SETTLED_S + 1)
 
-    assert [each.pod.name for each in made.inflight.of_gang(GANG)] == ["seen"]
+    assert [each.pod.name for each in made.reservations.of_gang(GANG)] == ["seen"]
 
 
-@pytest.mark.parametrize("stage", [Stage.DOUBTED, Stage.BOUND])
+@pytest.mark.parametrize("stage", [Stage.UNKNOWN, Stage.BOUND])
 def test_while_the_watch_is_silent_nobody_can_tell_that_a_bind_did_not_happen(
     stage: Stage,
 ) -> None:
     made = cache(node("n"), pod_group())
     made.freshness.expect("pods", 0.0)
     made.freshness.listed("pods", 5.0)
-    made.inflight.reserve(pod("new"), GANG, "n", 10.0, stage=stage)
-    sent, later = made.inflight.of(uid("new")), 10.0 + SETTLED_S + 1
+    made.reservations.reserve(pod("new"), GANG, "n", 10.0, stage=stage)
+    sent, later = made.reservations.of(uid("new")), 10.0 + SETTLED_S + 1
     assert sent is not None
 
-    assert not made.inflight.drop_unsettled(sent, later)
-    made.freshness.heard("pods", later)
-    assert made.inflight.drop_unsettled(sent, later)
+    assert not made.reservations.drop_unsettled(sent, later)
+    made.freshness.received("pods", later)
+    assert made.reservations.drop_unsettled(sent, later)
 
 
 def test_a_gang_backs_off_until_its_time_has_come() -> None:
-    clock = VirtualTime()
+    clock = VirtualClock()
     made = cache(pod_group(), clock=clock)
-    made.inflight.back_off(GANG, 10)
+    made.reservations.back_off(GANG, 10)
 
     assert made.snapshot(NOW).gangs[GANG].backing_off_until == NOW + 10
-    assert made.inflight.backs_off_for(GANG) == 10
+    assert made.reservations.backs_off_for(GANG) == 10
 
-    clock.pass_by(10)
+    clock.advance(10)
 
     assert made.snapshot(NOW + 10).gangs[GANG].backing_off_until == 0.0
-    assert made.inflight.backs_off_for(GANG) == 0.0
+    assert made.reservations.backs_off_for(GANG) == 0.0
 
 
 def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
-    clock = VirtualTime()
+    clock = VirtualClock()
     made = cache(pod_group(), clock=clock)
-    made.inflight.back_off(GANG, 10)
+    made.reservations.back_off(GANG, 10)
     made.snapshot(NOW)
 
     an_hour_back = NOW - 3600
@@ -339,14 +339,14 @@ def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
 
 def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue_and_namespace() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, queue="q")
-    made.inflight.reserve(pod("w-0"), GANG, "n", 1.0, queue="q")
+    made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, queue="q")
+    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, queue="q")
 
-    assert made.inflight.spent() == {("q", "a"): pod("w-0").requests}
+    assert made.reservations.mark_spent() == {("q", "a"): pod("w-0").requests}
 
     made.snapshot(NOW)
 
-    assert made.inflight.spent() == {}
+    assert made.reservations.mark_spent() == {}
 
 
 def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
@@ -359,21 +359,21 @@ def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
         "w-0": "n-1",
         "w-1": "n-0",
     }
-    assert [each.pod.name for each in inflight.on("n-1")] == ["w-0"]
+    assert [each.pod.name for each in inflight.on_node("n-1")] == ["w-0"]
     assert inflight.reserved_on("n-0") == pod("w-0").requests
 
-    inflight.advance(uid("w-1"), Stage.PASSED)
+    inflight.advance(uid("w-1"), Stage.FILTERED)
     assert not inflight.trade(uid("w-0"), uid("w-1"))
 
 
 def test_a_place_somewhere_takes_no_room_of_any_node() -> None:
     inflight = alone()
-    inflight.reserve(pod("web"), GANG, SOMEWHERE, 0.0, stage=Stage.PASSED)
+    inflight.reserve(pod("web"), GANG, ANY_NODE, 0.0, stage=Stage.FILTERED)
 
     assert not inflight.reserved_nodes()
-    assert inflight.turn().steps == []
+    assert inflight.drain().steps == []
 
-    inflight.advance(uid("web"), Stage.COMMITTING, "n")
+    inflight.advance(uid("web"), Stage.BINDING, "n")
 
     assert inflight.committed_on("n") == pod("web").requests
 
@@ -382,12 +382,12 @@ def test_room_that_comes_free_wakes_the_cycle_but_a_promise_does_not() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     woken: list[int] = []
     made.on_change(lambda: woken.append(1))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0)
-    made.inflight.advance(uid("w-0"), Stage.PASSED)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 0.0)
+    made.reservations.advance(uid("w-0"), Stage.FILTERED)
 
     assert woken == []
 
-    made.inflight.release(uid("w-0"))
+    made.reservations.release(uid("w-0"))
 
     assert woken == [1]
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.gang_history import Misfits
+from extender.cache.gang_history import RejectedNodes
 from extender.model.gang import VOLCANO, GangKey
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import GANG, NOW, cache, node, pod_group, seen, uid
 
 OTHER = GangKey("a/other")
 
 
 def test_a_misfit_is_forgotten_when_its_time_is_over() -> None:
-    clock = VirtualTime()
-    misfits = Misfits(clock.monotonic)
+    clock = VirtualClock()
+    misfits = RejectedNodes(clock.monotonic)
     misfits.note(GANG, "n1", 30.0)
     misfits.note(GANG, "n2", 300.0)
     assert misfits.by_gang() == {GANG: {"n1", "n2"}}
 
-    clock.pass_by(31)
+    clock.advance(31)
     assert misfits.by_gang() == {GANG: {"n2"}}
 
-    clock.pass_by(300)
+    clock.advance(300)
     assert misfits.by_gang() == {}
 
 
@@ -31,10 +31,13 @@ def test_a_whole_gang_is_noted_without_looking_at_all_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It happens in the event loop: with some gangs of a thousand it took seconds each time."""
-    misfits, nodes = Misfits(VirtualTime().monotonic), [f"n{number}" for number in range(1000)]
+    misfits, nodes = (
+        RejectedNodes(VirtualClock().monotonic),
+        [f"n{number}" for number in range(1000)],
+    )
     looks: list[int] = []
-    expire = Misfits._expire
-    monkeypatch.setattr(Misfits, "_expire", lambda self: (looks.append(1), expire(self)))
+    expire = RejectedNodes._expire
+    monkeypatch.setattr(RejectedNodes, "_expire", lambda self: (looks.append(1), expire(self)))
     misfits.note(OTHER, "n1", 30.0)
 
     misfits.note_all(GANG, nodes, 300.0)
@@ -58,7 +61,7 @@ class Asked(str):
 
 def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
     """It happens under the lock of the mirror, whenever a gang ends."""
-    misfits = Misfits(VirtualTime().monotonic)
+    misfits = RejectedNodes(VirtualClock().monotonic)
     for number in range(1000):
         misfits.note(GangKey(f"a/g{number}"), "n1", 30.0)
     gone = Asked("a/g500")
@@ -71,7 +74,7 @@ def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
 
 def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MOST", 100)
-    misfits, theirs = Misfits(VirtualTime().monotonic), GangKey("b/victim")
+    misfits, theirs = RejectedNodes(VirtualClock().monotonic), GangKey("b/victim")
     misfits.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
     for number in range(200):
         misfits.note(GangKey(f"a/g{number}"), f"n{number}", 300.0)
@@ -86,7 +89,7 @@ def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.Monk
 
 def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MOST", 100)
-    misfits = Misfits(VirtualTime().monotonic)
+    misfits = RejectedNodes(VirtualClock().monotonic)
     misfits.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
 
     assert misfits.of(GANG) == {f"n{number}" for number in range(50, 150)}
@@ -94,13 +97,13 @@ def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MOST", 2)
-    clock = VirtualTime()
-    misfits = Misfits(clock.monotonic)
+    clock = VirtualClock()
+    misfits = RejectedNodes(clock.monotonic)
     misfits.note(GANG, "n1", 30.0)
     misfits.note(OTHER, "n1", 300.0)
     misfits.forget(OTHER)
     misfits.note(OTHER, "n2", 300.0)
-    clock.pass_by(31)
+    clock.advance(31)
     assert misfits.by_gang() == {OTHER: {"n2"}}
 
     misfits.note(OTHER, "n3", 300.0)
@@ -110,44 +113,44 @@ def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.Mo
 
 def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
     mirror = cache(node("n1"), pod_group(), seen("p0"), pod_group("other"), seen("q0", "other"))
-    mirror.misfits.note(GANG, "n1", 30.0)
+    mirror.rejected_nodes.note(GANG, "n1", 30.0)
 
     shown = mirror.snapshot(NOW)
 
     (mine,), (theirs,) = shown.gangs[GANG].pods, shown.gangs[OTHER].pods
-    assert shown.misfits == {mine.shape: {"n1"}}
-    assert theirs.shape not in shown.misfits
+    assert shown.rejected_nodes == {mine.shape: {"n1"}}
+    assert theirs.shape not in shown.rejected_nodes
     assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is mine.shape
 
 
 def test_when_it_is_over_its_pods_are_like_all_others_again() -> None:
-    clock = VirtualTime()
+    clock = VirtualClock()
     mirror = cache(node("n1"), pod_group(), seen("p0"), clock=clock)
     before = mirror.snapshot(NOW).gangs[GANG].pods[0].shape
-    mirror.misfits.note(GANG, "n1", 30.0)
+    mirror.rejected_nodes.note(GANG, "n1", 30.0)
     assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is not before
 
-    clock.pass_by(31)
+    clock.advance(31)
 
     shown = mirror.snapshot(NOW)
-    assert shown.misfits == {}
+    assert shown.rejected_nodes == {}
     assert shown.gangs[GANG].pods[0].shape is before
 
 
 def test_a_gang_that_is_gone_takes_its_misfits_along() -> None:
     for gone in (Delete(Kind.POD, uid("p0")), Delete(Kind.GROUP, GANG, VOLCANO)):
         mirror = cache(node("n1"), pod_group(), seen("p0"))
-        mirror.misfits.note(GANG, "n1", 30.0)
+        mirror.rejected_nodes.note(GANG, "n1", 30.0)
 
         mirror.apply(gone)
 
-        assert mirror.misfits.by_gang() == {}
+        assert mirror.rejected_nodes.by_gang() == {}
 
 
 def test_a_group_made_anew_under_the_same_name_begins_without_any() -> None:
     mirror = cache(node("n1"), pod_group(uid="first"), seen("p0"))
-    mirror.misfits.note(GANG, "n1", 30.0)
+    mirror.rejected_nodes.note(GANG, "n1", 30.0)
 
     mirror.apply(Upsert(pod_group(uid="second")))
 
-    assert mirror.misfits.by_gang() == {}
+    assert mirror.rejected_nodes.by_gang() == {}

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from extender.cache.changes import Catalog, Upsert
+from extender.cache.changes import ObjectStore, Upsert
 from extender.cache.cluster import Cluster
-from extender.cache.queue_policy import QueueAssignment, QueuePolicy
+from extender.cache.queue_policy import QueuePolicy, QueueResolver
 from extender.model.gang import COSCHEDULING, VOLCANO, Gang, GangKey, PodGroup
 from extender.model.pod import Pod, Status
 from extender.model.queue import Namespace, PriorityClass
@@ -270,8 +270,9 @@ def looks_at(size: int) -> int:
         Watched(uid=uid(f"w-{n}"), namespace="a", name=f"w-{n}", shape=ONE_CPU, priority=n % 7)
         for n in range(size)
     ]
-    policy = QueueAssignment(
-        QueuePolicy(), *(Catalog[Any](lambda *_: None) for _ in ("queues", "namespaces", "classes"))
+    policy = QueueResolver(
+        QueuePolicy(),
+        *(ObjectStore[Any](lambda *_: None) for _ in ("queues", "namespaces", "classes")),
     )
     before = Watched.looks
     assert policy.rank(pod_group(min_member=size, dialect=COSCHEDULING), members).value == 0

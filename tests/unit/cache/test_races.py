@@ -57,19 +57,19 @@ def test_a_pod_on_its_way_to_a_node_is_never_missing_from_its_room() -> None:
     most = 3000
 
     def look() -> None:
-        room = made.room("n")
+        room = made.free("n")
         assert room is not None
         assert room.amount("cpu") <= most
 
-    made.inflight.reserve(pod("w-1"), GANG, "n", 0.0, stage=Stage.HELD)
+    made.reservations.reserve(pod("w-1"), GANG, "n", 0.0, stage=Stage.WAITING)
     with all_the_while(look):
         for number in range(ROUNDS):
             # One of the two is on the node at any time, in one state or another.
             this, other = f"w-{number % 2}", f"w-{1 - number % 2}"
-            made.inflight.reserve(pod(this), GANG, "n", 0.0, stage=Stage.HELD)
+            made.reservations.reserve(pod(this), GANG, "n", 0.0, stage=Stage.WAITING)
             made.apply(Delete(Kind.POD, uid(other)))
             made.apply(Upsert(seen(other)))
-            made.inflight.advance(uid(this), Stage.BOUND)
+            made.reservations.advance(uid(this), Stage.BOUND)
             made.apply(Upsert(seen(this, on="n", status=Status.BOUND)))
 
 
@@ -77,11 +77,11 @@ def test_a_bound_pod_is_never_counted_as_two_seats() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
 
     def look() -> None:
-        assert made.seated(GANG) <= 1
+        assert made.scheduled(GANG) <= 1
 
     with all_the_while(look):
         for _ in range(ROUNDS):
-            made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
+            made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
             made.apply(Upsert(seen("w-0", on="n", status=Status.BOUND)))
             made.apply(Delete(Kind.POD, uid("w-0")))
             made.apply(Upsert(seen("w-0")))
@@ -98,10 +98,10 @@ def test_snapshots_agree_with_themselves_whatever_happens_meanwhile() -> None:
     with all_the_while(look):
         for number in range(ROUNDS):
             name = f"w-{number % 4}"
-            made.inflight.reserve(pod(name), GANG, "n", 0.0)
-            made.inflight.advance(uid(name), Stage(1 + number % 5))
+            made.reservations.reserve(pod(name), GANG, "n", 0.0)
+            made.reservations.advance(uid(name), Stage(1 + number % 5))
             if number % 3:
-                made.inflight.release(uid(name))
+                made.reservations.release(uid(name))
             else:
                 made.apply(Upsert(seen(name, on="n")))
                 made.apply(Upsert(seen(name)))
@@ -111,7 +111,7 @@ def test_rows_and_columns_may_grow_under_a_reader() -> None:
     made = cache(node("n", cpu=4))
 
     def look() -> None:
-        room = made.room("n")
+        room = made.free("n")
         assert room is not None
         assert room.amount("cpu") == 4000
 
@@ -125,7 +125,7 @@ def test_a_member_is_on_a_node_from_its_promise_to_its_gangs_roster_without_a_ga
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
-    made.inflight.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
+    made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
     shown: list[set[str]] = []
     told = made._pods._enrol
 
@@ -137,20 +137,20 @@ def test_a_member_is_on_a_node_from_its_promise_to_its_gangs_roster_without_a_ga
     made.apply(Upsert(seen("w-0", on="n", status=Status.BOUND)))
 
     assert shown == [{uid("w-0")}]
-    assert made.inflight.of(uid("w-0")) is None
+    assert made.reservations.of(uid("w-0")) is None
 
 
 def test_nobody_stands_still_while_it_is_counted_who_was_asked_to_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = cache(node("n"), pod_group(), seen("w-0", on="n", status=Status.BOUND))
-    made.goodbyes.are_said_to({uid("w-0"): GANG})
-    among = made.goodbyes.among
+    made.pending_evictions.includes({uid("w-0"): GANG})
+    among = made.pending_evictions.pods
 
     def look(*about: Any) -> list[Pod]:
-        assert not made.inflight.still.locked()
+        assert not made.reservations.still.locked()
         return among(*about)
 
-    monkeypatch.setattr(made.goodbyes, "among", look)
+    monkeypatch.setattr(made.pending_evictions, "pods", look)
 
-    assert (made.seated(GANG), made.seated_in_role(GANG, "")) == (0, 0)
+    assert (made.scheduled(GANG), made.scheduled_in_role(GANG, "")) == (0, 0)

@@ -1,33 +1,33 @@
 from __future__ import annotations
 
-from extender.cache.nodes import Rooms
+from extender.cache.nodes import NodeUsage
 from extender.model.pod import Shape
 from tests.builders import ONE_CPU, amounts, node
 from tests.strategies import examples
 
 
-def rows_kept(rooms: Rooms) -> int:
+def rows_kept(rooms: NodeUsage) -> int:
     return len(rooms._arrays.used)
 
 
 def test_nodes_that_come_and_go_leave_no_rows_behind() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     for number in range(1000):
         rooms.put(node(f"n{number}"))
-        rooms.occupy(f"n{number}", ONE_CPU, releasing=False)
-        rooms.promise([(f"n{number}", ONE_CPU, 1)])
+        rooms.add_pod(f"n{number}", ONE_CPU, releasing=False)
+        rooms.reserve([(f"n{number}", ONE_CPU, 1)])
         rooms.drop(f"n{number}")
-        rooms.promise([(f"n{number}", ONE_CPU, -1)])
-        rooms.vacate(f"n{number}", ONE_CPU, releasing=False)
+        rooms.reserve([(f"n{number}", ONE_CPU, -1)])
+        rooms.remove_pod(f"n{number}", ONE_CPU, releasing=False)
 
     assert rows_kept(rooms) == 64
 
 
 def test_a_row_that_is_used_again_is_empty() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     rooms.put(node("old", cpu=64))
-    rooms.occupy("old", ONE_CPU, releasing=True)
-    rooms.vacate("old", ONE_CPU, releasing=True)
+    rooms.add_pod("old", ONE_CPU, releasing=True)
+    rooms.remove_pod("old", ONE_CPU, releasing=True)
     rooms.drop("old")
     rooms.put(node("new", cpu=1))
 
@@ -39,11 +39,11 @@ def test_a_row_that_is_used_again_is_empty() -> None:
 
 
 def test_idle_room_has_every_resource_the_node_offers() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     rooms.put(node("n", allocatable=amounts(cpu=4, memory=8, gpu=2)))
-    rooms.occupy("n", Shape(amounts(cpu=1, memory=1, gpu=1)), releasing=False)
+    rooms.add_pod("n", Shape(amounts(cpu=1, memory=1, gpu=1)), releasing=False)
 
-    idle = rooms.idle("n")
+    idle = rooms.unused("n")
 
     assert idle is not None
     assert idle.amount("cpu") == 3000
@@ -52,11 +52,11 @@ def test_idle_room_has_every_resource_the_node_offers() -> None:
 
 
 def test_more_kinds_of_resources_than_anybody_has_are_left_out() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     for name in ("m", "n", "o"):
         offered = amounts(cpu=1, **{f"{name}.io/{number}": 1 for number in range(500)})
         rooms.put(node(name, allocatable=offered))
-    rooms.occupy(
+    rooms.add_pod(
         "n", Shape(amounts(cpu=1, **{f"x{number}": 1 for number in range(500)})), releasing=False
     )
 
@@ -70,29 +70,29 @@ GPU = "nvidia.com/gpu"
 
 
 def test_names_that_pods_make_up_take_no_columns_from_what_nodes_offer() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     for number in range(200):
         junk = Shape(amounts(cpu=1, **{f"x.io/r{number}": 1}))
-        rooms.occupy("n", junk, releasing=False)
-        rooms.promise([("n", junk, 1)])
+        rooms.add_pod("n", junk, releasing=False)
+        rooms.reserve([("n", junk, 1)])
     rooms.put(node("n", allocatable=amounts(cpu=1, **{GPU: 8})))
 
     assert GPU in rooms.table().dimensions
 
 
 def test_one_node_cannot_use_up_all_columns_not_even_with_ever_new_names() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     for times in range(9):
         odd = {f"x.io/r{times}-{number}": 1 for number in range(500)}
         rooms.put(node("odd", allocatable=amounts(cpu=1, **odd)))
-        rooms.occupy("odd", Shape(amounts(cpu=1, **odd)), releasing=False)
+        rooms.add_pod("odd", Shape(amounts(cpu=1, **odd)), releasing=False)
     rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8, "storage": 3})))
 
     assert {GPU, "storage", "cpu"} <= set(rooms.table().dimensions)
 
 
 def test_of_a_node_with_too_many_names_those_of_kubernetes_and_of_other_nodes_count() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
     odd = {f"a.io/r{number}": 1 for number in range(500)}
     odd |= {GPU: 4, "ephemeral-storage": 7}
@@ -105,31 +105,31 @@ def test_of_a_node_with_too_many_names_those_of_kubernetes_and_of_other_nodes_co
 
 
 def test_what_pods_took_before_any_node_offered_it_counts_once_one_does() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     shape = Shape(amounts(cpu=1, **{GPU: 1}))
     for leaving in (False, False, True):
-        rooms.occupy("n", shape, releasing=leaving)
-    rooms.vacate("n", shape, releasing=False)
-    rooms.promise([("n", shape, 1), ("n", shape, 1), ("n", shape, -1)])
+        rooms.add_pod("n", shape, releasing=leaving)
+    rooms.remove_pod("n", shape, releasing=False)
+    rooms.reserve([("n", shape, 1), ("n", shape, 1), ("n", shape, -1)])
     rooms.put(node("m", allocatable=amounts(cpu=1, **{GPU: 8})))
     rooms.put(node("n", allocatable=amounts(cpu=1, **{GPU: 8})))
 
     table = rooms.table()
     at = table.dimensions.index(GPU)
     assert (table.used[1, at], table.releasing[1, at]) == (3, 1)
-    idle = rooms.idle("n")
+    idle = rooms.unused("n")
     assert idle is not None
     assert idle.amount(GPU) == 6
-    rooms.give_up("n", shape)
-    rooms.vacate("n", shape, releasing=False)
+    rooms.forget("n", shape)
+    rooms.remove_pod("n", shape, releasing=False)
     assert (rooms.table().used[1, at], rooms.table().releasing[1, at]) == (2, 0)
 
 
 def test_room_given_up_before_any_node_offered_it_is_expected_no_more() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     shape = Shape(amounts(cpu=1, **{GPU: 1}))
-    rooms.occupy("n", shape, releasing=True)
-    rooms.give_up("n", shape)
+    rooms.add_pod("n", shape, releasing=True)
+    rooms.forget("n", shape)
     rooms.put(node("n", allocatable=amounts(cpu=1, **{GPU: 8})))
 
     table = rooms.table()
@@ -138,16 +138,16 @@ def test_room_given_up_before_any_node_offered_it_is_expected_no_more() -> None:
 
 
 def test_what_lost_its_column_and_gets_one_again_is_counted_as_ever() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     shape = Shape(amounts(cpu=1, **{GPU: 1}))
     rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
-    rooms.occupy("good", shape, releasing=False)
+    rooms.add_pod("good", shape, releasing=False)
     rooms.put(node("good"))  # its driver is away for a while
     for name in ("m", "n"):
         odd = {f"{name}.io/{number}": 1 for number in range(64)}
         rooms.put(node(name, allocatable=amounts(cpu=1, **odd)))
     assert GPU not in rooms.table().dimensions
-    rooms.occupy("good", shape, releasing=False)
+    rooms.add_pod("good", shape, releasing=False)
     rooms.drop("n")
     rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
 
@@ -156,14 +156,14 @@ def test_what_lost_its_column_and_gets_one_again_is_counted_as_ever() -> None:
 
 
 def test_names_that_come_and_go_leave_nothing_behind() -> None:
-    rooms = Rooms()
+    rooms = NodeUsage()
     rooms.put(node("n"))
     for number in range(examples(20_000)):
         junk = Shape(amounts(cpu=1, **{f"x.io/r{number}": 1}))
-        rooms.occupy("n", junk, releasing=True)
-        rooms.vacate("n", junk, releasing=True)
-        rooms.promise([("n", junk, 1)])
-        rooms.promise([("n", junk, -1)])
+        rooms.add_pod("n", junk, releasing=True)
+        rooms.remove_pod("n", junk, releasing=True)
+        rooms.reserve([("n", junk, 1)])
+        rooms.reserve([("n", junk, -1)])
 
     assert not rooms._beside._amounts
     assert sum(map(len, rooms._vectors)) <= 250_000

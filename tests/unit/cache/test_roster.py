@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.cache.members import Roster
+from extender.cache.members import GangMembers
 from extender.model.gang import Membership
 from extender.model.pod import FINISHED_SET, Pod, Status
 from tests.builders import member_of, pod
@@ -45,7 +45,7 @@ def each_another(number: int) -> list[tuple[Pod, Membership]]:
 @pytest.mark.parametrize("order", [1, -1], ids=["the first leaves first", "the last leaves first"])
 def test_a_gang_whose_pods_agree_on_nothing_costs_no_walk_for_each_of_them(order: int) -> None:
     """Under the lock of the mirror: eight thousand of them took seven seconds to list."""
-    pods, roster = each_another(1000), Roster()
+    pods, roster = each_another(1000), GangMembers()
     Told.compared = 0
 
     for each in pods:
@@ -72,7 +72,7 @@ def said(members: dict[str, tuple[Pod, Membership]]) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_counted_along_the_way_is_what_all_of_them_say(seed: int) -> None:
-    random, roster = Random(seed), Roster()
+    random, roster = Random(seed), GangMembers()
     members: dict[str, tuple[Pod, Membership]] = {}
 
     def anything(name: str) -> Pod:

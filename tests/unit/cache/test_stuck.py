@@ -10,13 +10,13 @@ from extender.cache.pods import LONGEST_GRACE_S, STUCK_S
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.planner.planner import make_plan
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import NOW, SeenPod, cache, node, pod_group, seen, shape, uid
 
 BIG = shape(cpu=4)
 
 
-def leaving(clock: VirtualTime, grace_s: float = 30, name: str = "x") -> SeenPod:
+def leaving(clock: VirtualClock, grace_s: float = 30, name: str = "x") -> SeenPod:
     """A pod that was just deleted."""
     return seen(
         name, "", on="n1", shape=BIG, status=Status.RELEASING, leaves_by=clock.now() + grace_s
@@ -27,12 +27,12 @@ class World:
     """One node, and a pod on it that was deleted a moment ago."""
 
     def __init__(self, grace_s: float = 30) -> None:
-        self.clock = VirtualTime()
+        self.clock = VirtualClock()
         self.cluster = cache(node("n1"), leaving(self.clock, grace_s), clock=self.clock)
 
     def coming(self, after_s: float = 0) -> int:
         """Give the cpus that are on their way so much later."""
-        self.clock.pass_by(after_s)
+        self.clock.advance(after_s)
         table = self.cluster.snapshot(self.clock.now()).nodes
         assert table.used[0, 0] == 4000, "it takes up its room as long as it is there"
         return int(table.releasing[0, 0]) // 1000
@@ -69,16 +69,16 @@ def test_a_clock_that_steps_calls_nobody_stuck(wrong_by: float) -> None:
 
 def test_a_pod_from_before_our_time_is_given_a_while_too() -> None:
     """After a restart all we know is the clock on the wall, and that may be wrong."""
-    clock = VirtualTime()
+    clock = VirtualClock()
     made = cache(node("n1"), leaving(clock, grace_s=-86400), clock=clock)
 
     assert not made.snapshot(clock.now()).stuck
-    clock.pass_by(STUCK_S + 1)
+    clock.advance(STUCK_S + 1)
     assert made.snapshot(clock.now()).stuck == {uid("x")}
 
 
 def test_saved_objects_are_judged_by_their_own_time() -> None:
-    clock = VirtualTime()
+    clock = VirtualClock()
     made = Cluster(clock, seen_s=0)
     for item in (node("n1"), leaving(clock, -STUCK_S - 1), leaving(clock, -STUCK_S + 1, "y")):
         made.apply(Upsert(item))
@@ -109,7 +109,7 @@ def test_a_pod_that_has_ended_gives_its_room_back_once_though_a_finalizer_keeps_
     world.coming(after_s=ends_after_s)
     ended = seen("x", "", on="n1", shape=BIG, status=status, leaves_by=NOW)
     world.cluster.apply(Upsert(ended))
-    world.clock.pass_by(3600)
+    world.clock.advance(3600)
 
     for gone in (False, True):
         if gone:
@@ -122,11 +122,11 @@ def test_a_pod_that_has_ended_gives_its_room_back_once_though_a_finalizer_keeps_
 
 def test_room_on_its_way_is_waited_for_whoever_ended_there_before() -> None:
     """What a finalizer kept for long is not taken off the room of those who come after it."""
-    clock = VirtualTime()
+    clock = VirtualClock()
     big = pod_group("big", 2)
     made = cache(node("n1"), node("n2"), leaving(clock), clock=clock)
     made.apply(Upsert(seen("x", "", on="n1", shape=BIG, status=Status.FAILED)))
-    clock.pass_by(3600)
+    clock.advance(3600)
     made.snapshot(clock.now())
     for item in (leaving(clock, name="y"), big, *(seen(f"b{n}", "big", shape=BIG) for n in "01")):
         made.apply(Upsert(item))
@@ -146,7 +146,7 @@ def test_a_pod_that_is_killed_after_all_is_given_no_more_time_than_before() -> N
 
 
 def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room() -> None:
-    clock = VirtualTime()
+    clock = VirtualClock()
     big, small = pod_group("big", 3), pod_group("small", 1, created=2.0)
     made = cache(
         *(node(name) for name in ("n1", "n2", "n3")),
@@ -158,11 +158,11 @@ def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room() -> None:
         clock=clock,
     )
     waited_for = make_plan(made.snapshot(clock.now()))
-    assert small.key not in waited_for.tickets
+    assert small.key not in waited_for.placements
     assert waited_for.verdicts[big.key].reason is Reason.WAITING_FOR_VICTIMS
 
-    clock.pass_by(30 + STUCK_S + 1)
+    clock.advance(30 + STUCK_S + 1)
     plan = make_plan(made.snapshot(clock.now()))
 
-    assert set(plan.tickets[small.key].placements) == {uid("s0")}
+    assert set(plan.placements[small.key].placements) == {uid("s0")}
     assert plan.verdicts[big.key].reason is Reason.NOT_ENOUGH_ROOM

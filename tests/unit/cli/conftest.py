@@ -11,15 +11,15 @@ from werkzeug.serving import make_server
 
 from extender.findings.finding import Finding
 from extender.planner import policy_parser
-from extender.status.history import Journal
-from extender.web.api import Ops
+from extender.status.history import GangHistory
+from extender.web.api import Api
 from tests.builders import NOW
 
 
 @pytest.fixture
-def journal() -> Journal:
+def journal() -> GangHistory:
     """Note a pass here and the commands show it."""
-    return Journal()
+    return GangHistory()
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def findings() -> list[Sequence[Finding] | None]:
 
 
 @pytest.fixture
-def ops_url(journal: Journal, findings: list[Sequence[Finding] | None]) -> Iterator[str]:
+def ops_url(journal: GangHistory, findings: list[Sequence[Finding] | None]) -> Iterator[str]:
     app = Flask(__name__)
-    ops = Ops(journal, lambda: policy_parser.DEFAULT, lambda: NOW, lambda: findings[0])
+    ops = Api(journal, lambda: policy_parser.DEFAULT, lambda: NOW, lambda: findings[0])
     app.register_blueprint(ops.blueprint())
     app.add_url_rule("/readyz", view_func=lambda: "ok\n")
     server = make_server("127.0.0.1", 0, app)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.connect import ask
-from extender.errors import BadInput
+from extender.cli.connect import get_document
+from extender.errors import InvalidInput
 from extender.settings import Settings
 from extender.tls.server import operations_certificates
 from tests.certificates import Wallet
@@ -46,8 +46,8 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def test_an_authority_that_is_not_trusted_here_is_told_with_the_mend(url: str) -> None:
-    with pytest.raises(BadInput, match=r"shows no certificate that is trusted.* SSL_CERT_FILE"):
-        ask(url, "plan")
+    with pytest.raises(InvalidInput, match=r"shows no certificate that is trusted.* SSL_CERT_FILE"):
+        get_document(url, "plan")
 
 
 def test_the_file_that_the_variable_names_is_trusted(
@@ -55,4 +55,4 @@ def test_the_file_that_the_variable_names_is_trusted(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
 
-    assert ask(url, "plan") == (200, {"asked": "/api/v1/plan"})
+    assert get_document(url, "plan") == (200, {"asked": "/api/v1/plan"})

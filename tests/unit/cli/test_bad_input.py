@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from extender.cli import saved
-from extender.cli.connect import Patience, ask
+from extender.cli.connect import Patience, get_document
 from extender.cli.main import main
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from tests.unit.cli.strangers import SLOW, STRANGERS, listening
 
 ROOT = Path(__file__).parents[3]
@@ -183,8 +183,8 @@ def test_what_takes_too_long_or_too_much_is_named(stranger: str) -> None:
         most_bytes=1 << 21,
     )
     speaks, told = STRANGERS[stranger]
-    with listening(speaks) as port, pytest.raises(BadInput, match=told) as named:
-        ask(f"http://127.0.0.1:{port}", "plan", patience=patience)
+    with listening(speaks) as port, pytest.raises(InvalidInput, match=told) as named:
+        get_document(f"http://127.0.0.1:{port}", "plan", patience=patience)
 
     assert f"127.0.0.1:{port}" in str(named.value)
 
@@ -295,7 +295,7 @@ def test_saved_objects_that_are_too_many_are_named(tmp_path: Path) -> None:
     path = tmp_path / "huge"
     path.write_text("# a comment\n" * 1000)
 
-    with pytest.raises(BadInput, match="is larger than any cluster, 10000 bytes"):
+    with pytest.raises(InvalidInput, match="is larger than any cluster, 10000 bytes"):
         list(saved.written_in([str(path)], most_bytes=10_000))
 
 

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from extender.cli.main import main
 from extender.tls.certificates import Files, NamedFile, check_files
-from extender.tls.server import Certificates, Guard
+from extender.tls.server import ClientNames, PortCertificates
 
 NAMES = {f"{name}.{end}" for name in ("ca", "server", "client") for end in ("crt", "key")}
 
@@ -43,7 +43,7 @@ def certificate(path: Path) -> x509.Certificate:
 
 def shake_hands(folder: Path, host: str) -> ssl.SSLObject:
     """Connect kube-scheduler with the hooks in memory; gives its end."""
-    certificates = Certificates("hooks", files(folder), Guard(["system:kube-scheduler"]))
+    certificates = PortCertificates("hooks", files(folder), ClientNames(["system:kube-scheduler"]))
     context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     context.load_cert_chain(folder / "client.crt", folder / "client.key")
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()

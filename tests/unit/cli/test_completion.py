@@ -17,7 +17,7 @@ from extender.cli.main import main
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.planner.plan import QueueFigures
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.strangers import STRANGERS, listening
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def two_gangs(journal: Journal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def two_gangs(journal: GangHistory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     gangs = [gang(name, status=Status.PENDING) for name in ("train", "tune")]

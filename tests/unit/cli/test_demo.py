@@ -19,30 +19,38 @@ from rich.console import Console
 from rich.text import Text
 
 from extender.cli import demo_picture
-from extender.cli.demo_picture import Brick, Head, Picture, SeenGang, SeenNode, SeenQueue, Sight
+from extender.cli.demo_picture import (
+    ClusterView,
+    GangView,
+    Head,
+    NodeView,
+    Picture,
+    PodCell,
+    QueueView,
+)
 from extender.cli.main import main
 from extender.demo import form as forms
 from extender.demo.acts import ACTS
 from extender.demo.embedded import Embedded
 from extender.demo.form import MOST_BYTES, GangForm, with_form
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 
 PAGE = (Path(__file__).parents[3] / "docs" / "demo.md").read_text()
 HOSTILE = "\x1b[31m<script>\u202e"
-SIGHT = Sight(
+SIGHT = ClusterView(
     nodes=tuple(
-        SeenNode(f"node-{n}", 9, 18, (Brick("red", 3, 2, False), Brick("blue", 3, 2, True)))
+        NodeView(f"node-{n}", 9, 18, (PodCell("red", 3, 2, False), PodCell("blue", 3, 2, True)))
         for n in range(4)
     ),
-    queues=(SeenQueue("lab", 0.7, 0.5, 1.0), SeenQueue("ops", 0.0, 0.5, 0.0)),
+    queues=(QueueView("lab", 0.7, 0.5, 1.0), QueueView("ops", 0.0, 0.5, 0.0)),
     gangs=tuple(
-        SeenGang(name, "lab", 8, runs, 0, 8 - runs, "NotEnoughRoom: needs 8 x 3 cpu")
+        GangView(name, "lab", 8, runs, 0, 8 - runs, "NotEnoughRoom: needs 8 x 3 cpu")
         for name, runs in (("red", 8), ("blue", 0), *((f"g{n}", 0) for n in range(30)))
     ),
 )
 
 
-def drawn(width: int, height: int, sight: Sight = SIGHT, **console: object) -> list[str]:
+def drawn(width: int, height: int, sight: ClusterView = SIGHT, **console: object) -> list[str]:
     out = io.StringIO()
     on = Console(width=width, height=height, file=out, force_terminal=True, **console)  # type: ignore[arg-type]
     told = [Text(f"sentence {n} " + "of many words " * 9) for n in range(9)]
@@ -68,10 +76,10 @@ def test_without_colours_names_stand_in_brackets() -> None:
 
 
 def test_a_hostile_name_steers_no_terminal() -> None:
-    gang = SeenGang(HOSTILE, HOSTILE, 8, 0, 0, 8, HOSTILE)
-    node = SeenNode(HOSTILE, 9, 18, (Brick(HOSTILE, 9, 18, False),))
+    gang = GangView(HOSTILE, HOSTILE, 8, 0, 0, 8, HOSTILE)
+    node = NodeView(HOSTILE, 9, 18, (PodCell(HOSTILE, 9, 18, False),))
     lines = drawn(
-        80, 24, Sight((node,), (SeenQueue(HOSTILE, 0, 0, 0),), (gang,)), color_system=None
+        80, 24, ClusterView((node,), (QueueView(HOSTILE, 0, 0, 0),), (gang,)), color_system=None
     )
 
     assert not {"\x1b", "\u202e"} & set("".join(lines))
@@ -204,7 +212,7 @@ def test_a_hostile_name_is_text_on_the_page(kept: tuple[Embedded, GangForm]) -> 
     ids=str,
 )
 def test_what_is_filled_in_wrongly_is_named(changed: dict[str, str], told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InvalidInput, match=told):
         forms.read({**GOOD, **changed}, GangForm.QUEUES)
 
 

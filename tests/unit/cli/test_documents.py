@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import main
-from extender.cli.schema import ADDED_LATER, KINDS, PARTS, VERSION
+from extender.cli.schema import ADDED_LATER, DOCUMENTS as FIELDS, ITEMS, VERSION
 from extender.findings.finding import Finding
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from tests.unit.cli.test_bad_input import asks
 from tests.unit.docs.tables.commandline import DOCUMENTS, EXITS
 from tests.unit.planner.reason_cases import SENTENCES
@@ -38,7 +38,7 @@ def with_a_recording(recording: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def a_full_cluster(journal: Journal, findings: list[Any]) -> None:
+def a_full_cluster(journal: GangHistory, findings: list[Any]) -> None:
     for told in SENTENCES[:1]:
         before = told.before()
         journal.note(before, make_plan(before, policy_parser.DEFAULT))
@@ -69,7 +69,7 @@ def test_a_document_has_the_fields_of_the_manual_and_no_others(
     found = printed(word, ops_url)
 
     assert (found.pop("apiVersion"), found.pop("kind")) == (VERSION, kind)
-    must_be_documented(found, KINDS[kind])
+    must_be_documented(found, FIELDS[kind])
 
 
 PLACES = [
@@ -94,9 +94,9 @@ def test_what_lies_in_a_list_has_the_fields_of_the_manual(
 
     assert found
     for each in found:
-        must_be_documented(each, PARTS[part])
+        must_be_documented(each, ITEMS[part])
 
 
 def test_every_word_has_its_exit_codes_and_every_document_its_word() -> None:
     assert {*EXITS} == {*main.commands}
-    assert {*DOCUMENTS.values()} == {*KINDS}
+    assert {*DOCUMENTS.values()} == {*FIELDS}

@@ -13,15 +13,15 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.explain import explain
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Caller, Voice
+from extender.model.snapshot import Liveness, SchedulerStatus
 from extender.planner.explain.explain import explain as told_with
 from extender.planner.plan import QueueFigures
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from extender.web import api
 from extender.web.background import TRYING
 from tests.builders import NOW
@@ -33,7 +33,7 @@ MESSAGE = "needs 4 x 1 cpu; 2 slots free"
 
 
 @pytest.fixture(autouse=True)
-def story(journal: Journal) -> None:
+def story(journal: GangHistory) -> None:
     said = [
         verdict("a/train", Reason.NOT_ENOUGH_ROOM, message=MESSAGE, min_member=4),
         verdict("a/first", Reason.NOT_ENOUGH_ROOM),
@@ -52,14 +52,17 @@ def run(*arguments: str) -> Result:
 
 
 def test_who_has_to_bring_its_members_is_said_and_when_it_last_asked(
-    ops_url: str, journal: Journal
+    ops_url: str, journal: GangHistory
 ) -> None:
     pods = tuple(replace(pod, scheduler="volcano") for pod in TRAIN.pods)
-    heard = Caller(name="volcano", voice=Voice.HEARD, asked_at=NOW - 45)
+    heard = SchedulerStatus(name="volcano", liveness=Liveness.HEARD, called_at=NOW - 45)
     seen = snapshot(replace(TRAIN, pods=pods), nodes=node_table([2, 0]))
-    others = {"volcano": heard, "kube-batch": Caller(name="kube-batch", voice=Voice.UNHEARD)}
+    others = {
+        "volcano": heard,
+        "kube-batch": SchedulerStatus(name="kube-batch", liveness=Liveness.UNHEARD),
+    }
     said = verdict("a/train", Reason.NOT_ENOUGH_ROOM, message=MESSAGE)
-    journal.note(replace(seen, now=NOW, callers=others), plan(said))
+    journal.note(replace(seen, now=NOW, schedulers=others), plan(said))
 
     told = run("a/train", "--ops-url", ops_url).output
 
@@ -87,7 +90,7 @@ def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> Non
 
 
 def test_a_wait_and_its_present_reason_have_times_of_their_own(
-    ops_url: str, journal: Journal
+    ops_url: str, journal: GangHistory
 ) -> None:
     behind = verdict("a/train", Reason.BEHIND_IN_ORDER, message="others go first", min_member=4)
     journal.note(snapshot(TRAIN, now=NOW + 7), plan(behind))
@@ -168,7 +171,7 @@ def test_two_namespaces_contradict_each_other(ops_url: str) -> None:
 def test_an_extender_that_does_not_answer_is_named() -> None:
     error = run("a/train", "--ops-url", "http://127.0.0.1:1").exception
 
-    assert isinstance(error, BadInput)
+    assert isinstance(error, InvalidInput)
     assert "no extender answers at http://127.0.0.1:1" in str(error)
 
 

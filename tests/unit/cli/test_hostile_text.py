@@ -23,9 +23,9 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.planner import policy_parser
 from extender.planner.plan import QueueFigures
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from extender.text import clean
-from extender.web.api import Ops
+from extender.web.api import Api
 from tests.builders import NOW
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.terminal import shown
@@ -60,7 +60,7 @@ def texts(thing: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def evil_url(journal: Journal) -> Iterator[str]:
+def evil_url(journal: GangHistory) -> Iterator[str]:
     figures = QueueFigures(
         name="left",
         weight=2,
@@ -73,7 +73,7 @@ def evil_url(journal: Journal) -> Iterator[str]:
     gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
     journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
+    app.register_blueprint(Api(journal, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
 
     @app.after_request
     def spoil(answer: Response) -> Response:

@@ -23,7 +23,7 @@ from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.planner.plan import QueueFigures
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.terminal import shown
 
@@ -37,7 +37,7 @@ def of_b(name: str) -> Gang:
 
 
 @pytest.fixture(autouse=True)
-def pass_(journal: Journal) -> None:
+def pass_(journal: GangHistory) -> None:
     gangs = [gang("runs"), gang("waits", status=Status.PENDING), *map(of_b, ("other", "[/]"))]
     figures = QueueFigures(
         name="left",

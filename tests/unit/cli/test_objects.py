@@ -9,7 +9,7 @@ import yaml
 
 from extender.cache.changes import SeenPod
 from extender.cli import saved
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.gang import PodGroup
 from tests import objects as make
 
@@ -105,16 +105,16 @@ def test_yaml_dates_and_numbers_are_understood(read_text: Read) -> None:
 
 def test_a_spoilt_object_is_refused_with_its_field(read: Any) -> None:
     thing = make.pod_group("g", min_member="three")
-    with pytest.raises(BadInput, match=r"spec\.minMember expected int"):
+    with pytest.raises(InvalidInput, match=r"spec\.minMember expected int"):
         read(thing)
 
 
 @pytest.mark.parametrize("document", ["words", 3, [], {"metadata": {}}, {"kind": 3}])
 def test_what_is_no_object_is_refused_with_a_sentence(document: object, read: Any) -> None:
-    with pytest.raises(BadInput, match="no Kubernetes object: it has no kind"):
+    with pytest.raises(InvalidInput, match="no Kubernetes object: it has no kind"):
         read(document)
 
 
 def test_what_json_cannot_say_is_refused_with_a_sentence(read: Any) -> None:
-    with pytest.raises(BadInput, match="Pod p: cannot be JSON"):
+    with pytest.raises(InvalidInput, match="Pod p: cannot be JSON"):
         read({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {None: "x"}}})

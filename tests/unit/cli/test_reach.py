@@ -14,15 +14,15 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from extender.cli import connect, connect as asking, kubectl as kubectl_module
-from extender.cli.connect import Whereabouts, reached
+from extender.cli import connect as connect_module, kubectl as kubectl_module
+from extender.cli.connect import Target, connect
 from extender.cli.kubectl import choose, contexts, current_namespace
 from extender.cli.main import main
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.settings import check_environment
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from tests.cluster.waiting import wait_for
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
@@ -32,7 +32,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
-def train(journal: Journal) -> None:
+def train(journal: GangHistory) -> None:
     journal.note(
         snapshot(gang("train", status=Status.PENDING)),
         plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)),
@@ -53,8 +53,8 @@ def nobody_on_loopback(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]
     """Keep what may run on this machine out of it; give a way to put somebody there."""
 
     def put(url: str) -> None:
-        monkeypatch.setattr(connect, "DEFAULT_URL", url)
-        monkeypatch.setattr(connect, "_LOOPBACK", asking.Address(url))
+        monkeypatch.setattr(connect_module, "DEFAULT_URL", url)
+        monkeypatch.setattr(connect_module, "_LOOPBACK", connect_module.Address(url))
 
     put(NOBODY)
     return put
@@ -114,9 +114,8 @@ def test_the_forward_ends_with_the_command(kubectl: FakeKubectl) -> None:
 def test_the_forward_ends_with_a_command_that_is_ended(kubectl: FakeKubectl, name: str) -> None:
     kubectl.list(pod("one", leads=True))
     code = (
-        "from extender.cli.connect import reached\n"
-        "from extender.cli.connect import Whereabouts\n"
-        "with reached(Whereabouts()):\n"
+        "from extender.cli.connect import connect, Target\n"
+        "with connect(Target()):\n"
         "    print('here', flush=True)\n"
         "    input()\n"
     )
@@ -336,7 +335,7 @@ def test_port_and_scheme_are_read_from_the_pod() -> None:
 def test_a_command_that_reaches_again_finds_the_next_leader(kubectl: FakeKubectl) -> None:
     for name in ("first", "second"):
         kubectl.list(pod(name, leads=True))
-        with reached(Whereabouts()) as address:
+        with connect(Target()) as address:
             assert str(address) == f"pod gang-system/{name}"
 
 
@@ -367,7 +366,7 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
 
-    with pytest.raises(BadInput, match=f"kubeconfig {path} is not"):
+    with pytest.raises(InvalidInput, match=f"kubeconfig {path} is not"):
         current_namespace(str(path))
 
 

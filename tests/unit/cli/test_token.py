@@ -13,11 +13,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli import completion, connect
-from extender.cli.connect import Address, Whereabouts
+from extender.cli.connect import Address, Target
 from extender.cli.main import main
-from extender.errors import BadInput, Unreachable
+from extender.errors import InvalidInput, NoResponse
 from extender.tls.issue import Authority
-from extender.web.server import PagePort
+from extender.web.server import OperationsServer
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
 from tests.unit.web.conftest import World
 from tests.unit.web.test_readers import Registrar
@@ -32,7 +32,7 @@ def registrar() -> Registrar:
 def url(registrar: Registrar) -> Iterator[str]:
     """An extender that wants to know who reads."""
     with World() as world:
-        port = PagePort(world.runtime.pages, reviewer=registrar)
+        port = OperationsServer(world.runtime.pages, reviewer=registrar)
         port.start(world.ops_socket)
         yield f"http://127.0.0.1:{world.ops_port}"
         port.stop()
@@ -111,7 +111,7 @@ def test_a_token_that_is_nobodys_or_may_not_read_is_told_with_the_mend(
         run("queues", f"--ops-url={url}", f"--token-from={tmp_path / name}")
         for name in ("bad", "poor")
     )
-    registrar.error = Unreachable("gone")
+    registrar.error = NoResponse("gone")
     (tmp_path / "other").write_text("other")
     unanswered = run("queues", f"--ops-url={url}", f"--token-from={tmp_path / 'other'}")
 
@@ -141,15 +141,17 @@ def test_a_client_certificate_is_no_token_and_the_mend_is_said(tmp_path: Path) -
         },
     )
 
-    with pytest.raises(BadInput, match="the kubeconfig has no token: a client certificate") as told:
-        connect.read_token(Whereabouts(kubeconfig=str(config), token_from="kubeconfig"))
+    with pytest.raises(
+        InvalidInput, match="the kubeconfig has no token: a client certificate"
+    ) as told:
+        connect.read_token(Target(kubeconfig=str(config), token_from="kubeconfig"))
     assert "kubectl create token ACCOUNT" in str(told.value)
 
 
 def test_no_token_is_sent_in_the_clear_to_another_machine(good: str) -> None:
-    where = Whereabouts(token_from=good)
+    where = Target(token_from=good)
 
-    with pytest.raises(BadInput, match=r"over plain http to example\.com:8889"):
+    with pytest.raises(InvalidInput, match=r"over plain http to example\.com:8889"):
         connect.read_token(where, "http://somebody:secret@example.com:8889")
     for url in ("http://127.0.0.1:8889", "http://localhost:8889", "http://[::1]:1", "https://a"):
         assert connect.read_token(where, url) == "good"
@@ -164,14 +166,14 @@ def test_a_file_that_holds_no_token_is_told_without_a_word_of_it(
     file = tmp_path / "file"
     file.write_bytes(content)
 
-    with pytest.raises(BadInput, match="holds no token") as told:
-        connect.read_token(Whereabouts(token_from=str(file)))
+    with pytest.raises(InvalidInput, match="holds no token") as told:
+        connect.read_token(Target(token_from=str(file)))
     assert "hush" not in str(told.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="missing cannot be read: No such file"):
-        connect.read_token(Whereabouts(token_from=str(tmp_path / "missing")))
+    with pytest.raises(InvalidInput, match="missing cannot be read: No such file"):
+        connect.read_token(Target(token_from=str(tmp_path / "missing")))
 
 
 def test_an_address_is_printed_without_its_token() -> None:

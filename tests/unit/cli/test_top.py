@@ -9,16 +9,16 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
-from extender.cli.connect import Whereabouts
+from extender.cli.connect import Target
 from extender.cli.listing import frames, top
 from extender.cli.options import Filter
 from extender.cli.output import Terminal
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Caller, Voice
-from extender.planner.plan import Kept, QueueFigures, ShareFigures, Why
-from extender.status.history import Journal
+from extender.model.snapshot import Liveness, SchedulerStatus
+from extender.planner.plan import HeldCapacity, HoldReason, QueueFigures, ShareFigures
+from extender.status.history import GangHistory
 from tests.builders import NOW
 from tests.scene import gang, plan, snapshot, verdict
 
@@ -26,7 +26,7 @@ WIDE = {"COLUMNS": "160"}
 
 
 @pytest.fixture(autouse=True)
-def pass_(journal: Journal) -> None:
+def pass_(journal: GangHistory) -> None:
     gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
     figures = QueueFigures(
         name="left",
@@ -74,11 +74,13 @@ def test_those_that_wait_come_first_with_their_reason(ops_url: str) -> None:
 
 
 def test_a_kube_scheduler_that_does_not_come_is_named_and_one_that_nobody_misses_is_not(
-    ops_url: str, journal: Journal
+    ops_url: str, journal: GangHistory
 ) -> None:
-    silent = Caller(name="dead", voice=Voice.SILENT, asked_at=NOW - 90, quiet_since=NOW - 90)
-    never = Caller(name="unused", voice=Voice.UNHEARD)
-    seen = replace(snapshot(gang("runs")), now=NOW, callers={"dead": silent, "unused": never})
+    silent = SchedulerStatus(
+        name="dead", liveness=Liveness.SILENT, called_at=NOW - 90, quiet_since=NOW - 90
+    )
+    never = SchedulerStatus(name="unused", liveness=Liveness.UNHEARD)
+    seen = replace(snapshot(gang("runs")), now=NOW, schedulers={"dead": silent, "unused": never})
     journal.note(seen, plan(verdict("a/runs")))
 
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env={"COLUMNS": "200"}).output
@@ -90,13 +92,16 @@ def test_a_kube_scheduler_that_does_not_come_is_named_and_one_that_nobody_misses
     assert "unused" not in said
 
 
-def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: Journal) -> None:
+def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: GangHistory) -> None:
     room = Resources({"cpu": 3000})
     kept = (
-        Kept(Why.GUARANTEED, "gold", Resources({"cpu": 2000})),
-        *(Kept(Why.COMING, f"a/g{number}", Resources({"cpu": 100})) for number in range(5)),
+        HeldCapacity(HoldReason.GUARANTEED, "gold", Resources({"cpu": 2000})),
+        *(
+            HeldCapacity(HoldReason.RELEASING, f"a/g{number}", Resources({"cpu": 100}))
+            for number in range(5)
+        ),
     )
-    journal.note(snapshot(), plan(idle=room, kept=kept))
+    journal.note(snapshot(), plan(unused=room, held=kept))
 
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
 
@@ -108,12 +113,12 @@ def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: J
     assert "100m cpu given to members of gang a/g4" in wide
 
 
-def test_what_namespaces_have_of_queues_is_a_line_each(ops_url: str, journal: Journal) -> None:
+def test_what_namespaces_have_of_queues_is_a_line_each(ops_url: str, journal: GangHistory) -> None:
     share = ShareFigures(
         queue="left",
         namespace="b",
-        at_most=Resources({"cpu": 4000}),
-        at_least=Resources({"cpu": 1000}),
+        limit=Resources({"cpu": 4000}),
+        guarantee=Resources({"cpu": 1000}),
         allocated=Resources({"cpu": 3000}),
         requested=Resources({"cpu": 5000}),
     )
@@ -136,8 +141,8 @@ def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:
     assert "a/runs" not in said
 
 
-def test_the_live_picture_follows_the_plan(ops_url: str, journal: Journal) -> None:
-    pictures = frames(Whereabouts(ops_url=ops_url), Filter(), 10, Terminal())
+def test_the_live_picture_follows_the_plan(ops_url: str, journal: GangHistory) -> None:
+    pictures = frames(Target(ops_url=ops_url), Filter(), 10, Terminal())
     before = seen(next(pictures))
     journal.note(snapshot(), plan(generation=10))
     after = seen(next(pictures))
@@ -147,7 +152,7 @@ def test_the_live_picture_follows_the_plan(ops_url: str, journal: Journal) -> No
 
 
 def test_the_live_picture_survives_a_restart_of_the_extender() -> None:
-    pictures = frames(Whereabouts(ops_url="http://127.0.0.1:1"), Filter(), 10, Terminal())
+    pictures = frames(Target(ops_url="http://127.0.0.1:1"), Filter(), 10, Terminal())
 
     assert [seen(next(pictures)).strip() for _ in range(2)] == [
         "no extender answers at http://127.0.0.1:1; forward its port, or name another with"

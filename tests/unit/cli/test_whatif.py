@@ -17,7 +17,7 @@ from extender.model.queue import Namespace, Queue
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from tests.builders import pod
 from tests.scene import gang, node_table, snapshot
 
@@ -44,7 +44,7 @@ def seen(*gangs: Any, queues: Any = (), cpus: tuple[int, ...] = (4, 4)) -> Snaps
 
 
 @pytest.fixture(autouse=True)
-def running(journal: Journal) -> None:
+def running(journal: GangHistory) -> None:
     """Six of eight cpus are used, all by queue left."""
     note(
         journal,
@@ -52,7 +52,7 @@ def running(journal: Journal) -> None:
     )
 
 
-def note(journal: Journal, now: Snapshot) -> None:
+def note(journal: GangHistory, now: Snapshot) -> None:
     journal.note(now, make_plan(now, policy_parser.DEFAULT))
 
 
@@ -179,7 +179,7 @@ def test_whatever_has_a_name_can_be_supposed_gone(ops_url: str, gone: str) -> No
 
 
 def test_without_anything_supposed_it_is_the_plan_of_the_extender(
-    ops_url: str, journal: Journal
+    ops_url: str, journal: GangHistory
 ) -> None:
     found = told(live(ops_url, "-o", "json"))
 
@@ -215,7 +215,7 @@ def test_pods_of_another_scheduler_and_unknown_classes_are_told(
 
 
 def test_pods_that_name_no_class_are_admitted_with_the_default_one(
-    ops_url: str, journal: Journal, tmp_path: Path
+    ops_url: str, journal: GangHistory, tmp_path: Path
 ) -> None:
     late = gang("late", pods_on("", "late", 4, Status.PENDING), priority=3)
     old = gang("old", pods_on("n0", "old", 4) + pods_on("n1", "older", 4), priority=5)
@@ -227,7 +227,7 @@ def test_pods_that_name_no_class_are_admitted_with_the_default_one(
     assert "ahead of it" not in said
 
 
-def test_an_extender_that_decides_otherwise_is_told(ops_url: str, journal: Journal) -> None:
+def test_an_extender_that_decides_otherwise_is_told(ops_url: str, journal: GangHistory) -> None:
     now = seen(gang("old", pods_on("n0", "old", 3)), gang("wait", 2, status=Status.PENDING))
     journal.note(
         now, make_plan(seen(gang("wait", 9, status=Status.PENDING)), policy_parser.DEFAULT)
@@ -342,7 +342,7 @@ def test_nothing_to_plan_is_told() -> None:
     assert "plan needs -f FILE with saved objects, or --live" in result.stderr
 
 
-def test_an_extender_that_has_not_planned_is_told(ops_url: str, journal: Journal) -> None:
+def test_an_extender_that_has_not_planned_is_told(ops_url: str, journal: GangHistory) -> None:
     journal.note(replace(snapshot(nodes=node_table([])), queues={}), make_plan(snapshot()))
 
     result = live(ops_url)
@@ -373,7 +373,7 @@ def test_a_job_that_makes_no_sense_is_one_sentence(
 
 
 def test_a_job_that_is_there_already_is_told(
-    ops_url: str, journal: Journal, tmp_path: Path
+    ops_url: str, journal: GangHistory, tmp_path: Path
 ) -> None:
     labels = {"batch.kubernetes.io/job-name": "new"}
     note(journal, seen(gang("new", [pod("new-x7", on="n0", labels=labels)])))
@@ -385,7 +385,7 @@ def test_a_job_that_is_there_already_is_told(
 
 
 def test_names_that_would_steer_a_terminal_are_printed_as_text(
-    ops_url: str, journal: Journal
+    ops_url: str, journal: GangHistory
 ) -> None:
     evil = gang("evil\x1b[2J", pods_on("n0", "e", 1))
     note(journal, seen(evil))
@@ -396,7 +396,7 @@ def test_names_that_would_steer_a_terminal_are_printed_as_text(
 
 
 def test_what_the_manual_shows_of_a_live_cluster_is_what_is_printed(
-    ops_url: str, journal: Journal, tmp_path: Path
+    ops_url: str, journal: GangHistory, tmp_path: Path
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()
     _, _, rest = page.partition("$ gang-extender plan --live -f job.yaml\n")

@@ -21,9 +21,9 @@ from extender.kube.decode import objects, pods
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
-    AT_LEAST,
-    AT_MOST,
+    GUARANTEE,
     HOME_QUEUE,
+    LIMIT,
 )
 from extender.planner import policy_parser
 from extender.settings import Settings
@@ -224,5 +224,5 @@ def test_the_keys_that_are_listed_are_those_that_are_read() -> None:
     assert tuple(re.findall(r"`([^`]+)`", groups)) == pods._GROUP_KEYS, "concepts.md"
     assert tuple(re.findall(r"`([^`]+)`", schedulers)) == Settings().scheduler_name, "concepts.md"
     assert re.findall(r"^\| `([\w./-]+):", namespaces, re.M) == [
-        HOME_QUEUE, ALLOWED_QUEUES, AT_MOST, AT_LEAST, ALLOWED_CLASSES,
+        HOME_QUEUE, ALLOWED_QUEUES, LIMIT, GUARANTEE, ALLOWED_CLASSES,
     ], "namespaces.md"  # fmt: skip

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from extender.doctor.collect import Wanted, look
-from extender.doctor.facts import Document, Seen
-from extender.errors import Unreachable
+from extender.doctor.collect import Sources, collect
+from extender.doctor.facts import ClusterFacts, Document
+from extender.errors import NoResponse
 
 from .scenes import HERE, OVERLAYS
 
@@ -90,10 +90,10 @@ class PaperCluster:
             return Reply(found, json.dumps({"message": said}).encode())
         return Reply(200, found.encode() if isinstance(found, str) else json.dumps(found).encode())
 
-    def seen(self, **wanted: Any) -> Seen:
+    def seen(self, **wanted: Any) -> ClusterFacts:
         """One look at it."""
         access: Any = lambda: self  # noqa: E731 - it stands in for an `Access`
-        return look(Wanted(access=access, **wanted), lambda: HERE)
+        return collect(Sources(access=access, **wanted), lambda: HERE)
 
 
 def pod(name: str, labels: Document, ready: str = "True") -> Document:
@@ -136,4 +136,4 @@ def paper_cluster(overlay: str = "second-scheduler") -> PaperCluster:
     return PaperCluster(held)
 
 
-GONE = Unreachable("GET /version: no answer from the API server: refused")
+GONE = NoResponse("GET /version: no answer from the API server: refused")

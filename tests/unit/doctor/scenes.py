@@ -16,19 +16,19 @@ from extender.doctor.checks import POLICIES
 from extender.doctor.facts import (
     CallerFiles,
     Clocks,
+    ClusterFacts,
+    CrdFacts,
     Document,
-    FindingSeen,
+    ExtenderDeployment,
+    FindingFacts,
     HookFiles,
-    Installed,
-    KindSeen,
-    Lacking,
-    LeaseSeen,
+    LeaseFacts,
+    MissingPermission,
+    Readiness,
     Replica,
     RunningScheduler,
-    Said,
     SchedulerConfig,
-    Seen,
-    ServiceSeen,
+    ServiceFacts,
 )
 from extender.settings import Settings
 from extender.tls.issue import Authority
@@ -60,12 +60,12 @@ FIELDS = {
 }  # fmt: skip
 
 
-def kind(plural: str, **changes: Any) -> KindSeen:
-    found = KindSeen("scheduling.volcano.sh", plural, ("v1beta1",), frozenset(FIELDS[plural]))
+def kind(plural: str, **changes: Any) -> CrdFacts:
+    found = CrdFacts("scheduling.volcano.sh", plural, ("v1beta1",), frozenset(FIELDS[plural]))
     return found._replace(**changes)
 
 
-INSTALLED = Installed(
+INSTALLED = ExtenderDeployment(
     namespace="gang-system",
     name="gang-scheduler",
     settings=SETTINGS,
@@ -75,7 +75,7 @@ INSTALLED = Installed(
     is_pair=True,
     pods=(Replica("a", True, LEADER), Replica("b", True, LABELS)),
 )
-LEASE = LeaseSeen("gang-system", "gang-scheduler", True, "a_1", HERE - 1)
+LEASE = LeaseFacts("gang-system", "gang-scheduler", True, "a_1", HERE - 1)
 HOOKS = HookFiles(where="tls.crt", certificate=SHOWN, client_ca=AUTHORITY.pair.certificate)
 ASKING = CallerFiles(
     where="extenders[0]",
@@ -84,35 +84,35 @@ ASKING = CallerFiles(
     certificate=CALLER,
     client_names=("system:kube-scheduler",),
 )
-GOOD = Seen(
+GOOD = ClusterFacts(
     clocks=Clocks(here=HERE, api_server_s=0.0, extender_s=0.4),
     is_cluster=True,
     configurations=(SchedulerConfig(where="config", document=CONFIG, settings=SETTINGS),),
     schedulers=(RunningScheduler("kube-scheduler", {"WatchList": True}),),
     installed=(INSTALLED,),
     leases=(LEASE,),
-    services=(ServiceSeen("service/gang-extender in gang-system", LEADER),),
+    services=(ServiceFacts("service/gang-extender in gang-system", LEADER),),
     kinds=(kind("podgroups"), kind("queues")),
     admission_policies=POLICIES,
     hooks=(HOOKS,),
     callers=(ASKING,),
-    said=Said("http://127.0.0.1:8889", True, ()),
+    said=Readiness("http://127.0.0.1:8889", True, ()),
 )
 
 
-def configured(change: Callable[[Document], object], **settings: Any) -> Seen:
+def configured(change: Callable[[Document], object], **settings: Any) -> ClusterFacts:
     """The good one with a configuration that *change* was let loose on."""
     document = copy.deepcopy(CONFIG)
     change(document)
     return with_settings(document, replace(SETTINGS, **settings))
 
 
-def with_settings(document: Document, settings: Settings) -> Seen:
+def with_settings(document: Document, settings: Settings) -> ClusterFacts:
     told = SchedulerConfig(where="config", document=document, settings=settings)
     return replace(GOOD, configurations=(told,), installed=(replace(INSTALLED, settings=settings),))
 
 
-def entry(index: int, **changes: Any) -> Seen:
+def entry(index: int, **changes: Any) -> ClusterFacts:
     """The good one with changes in an entry: 0 filters, 1 binds; None takes away."""
 
     def change(document: Document) -> None:
@@ -124,7 +124,7 @@ def entry(index: int, **changes: Any) -> Seen:
     return configured(change)
 
 
-def secured(**changes: Any) -> Seen:
+def secured(**changes: Any) -> ClusterFacts:
     """The good one over https, with changes in what both entries say of TLS."""
 
     def change(document: Document) -> None:
@@ -137,7 +137,7 @@ def secured(**changes: Any) -> Seen:
     return configured(change)
 
 
-def deployed(**changes: Any) -> Seen:
+def deployed(**changes: Any) -> ClusterFacts:
     """The good one with changes in its Deployment."""
     return replace(GOOD, installed=(replace(INSTALLED, **changes),))
 
@@ -177,7 +177,7 @@ OLD = AUTHORITY.for_server([SERVER], 365, NOW - timedelta(days=360)).certificate
 LENT = AUTHORITY.for_client("somebody", 365, NOW).certificate
 
 #: Name -> the good one with that trap set, and no other.
-SET: dict[str, Seen] = {
+SET: dict[str, ClusterFacts] = {
     "NotAsked": configured(_no_extenders),
     "IgnorableBind": entry(1, ignorable=True),
     "IgnorableFilter": entry(0, ignorable=True),
@@ -208,21 +208,21 @@ SET: dict[str, Seen] = {
     "TwoLeaders": with_settings(CONFIG, Settings()),
     "TwoExtenders": replace(GOOD, installed=(INSTALLED, OTHER_DEPLOYMENT)),
     "ServiceLeadsNowhere": replace(
-        GOOD, services=(ServiceSeen("service/gang-extender", {"app": "another"}),)
+        GOOD, services=(ServiceFacts("service/gang-extender", {"app": "another"}),)
     ),
     "NobodyLeads": replace(GOOD, leases=(LEASE._replace(renewed=HERE - 60),)),
     "OperationsClosed": replace(
         GOOD,
         lacking=tuple(
-            Lacking(INSTALLED.user, right.verb, right.what, "") for right in rbac.ASKS_WHO
+            MissingPermission(INSTALLED.user, right.verb, right.what, "") for right in rbac.ASKS_WHO
         ),
     ),
     "RightMissing": replace(
         GOOD,
-        lacking=(Lacking(INSTALLED.user, "create", "pods/eviction"),),
+        lacking=(MissingPermission(INSTALLED.user, "create", "pods/eviction"),),
         findings=(
             # The extender was refused as well, and says so by itself.
-            FindingSeen(
+            FindingFacts(
                 "ServiceAccount",
                 INSTALLED.user,
                 "RightMissing",
@@ -258,6 +258,8 @@ SET: dict[str, Seen] = {
         leases=(LEASE._replace(renewed=HERE + 89),),
     ),
     "NativeGangs": replace(GOOD, server_gates=frozenset({"GenericWorkload"})),
-    "NotReady": replace(GOOD, said=Said("ops", False, ("pods: first list not complete",))),
-    "Noted": replace(GOOD, said=Said("ops", True, ("binds: kube-scheduler gives up; set it",))),
+    "NotReady": replace(GOOD, said=Readiness("ops", False, ("pods: first list not complete",))),
+    "Noted": replace(
+        GOOD, said=Readiness("ops", True, ("binds: kube-scheduler gives up; set it",))
+    ),
 }

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from extender.doctor import scheduler_config
-from extender.doctor.checks import catch
-from extender.doctor.facts import Document, FindingSeen, Seen, Unseen
+from extender.doctor.checks import run_checks
+from extender.doctor.facts import ClusterFacts, Document, FindingFacts, NotChecked
 from extender.doctor.installation import settings_of
-from extender.doctor.reader import Page, Told, ahead, ask
-from extender.errors import BadConfiguration, BadInput
+from extender.doctor.reader import OpsAnswer, Page, ahead, ask
+from extender.errors import InvalidConfiguration, InvalidInput
 from extender.settings import Settings
 
 from .paper_cluster import (
@@ -35,8 +35,8 @@ from .paper_cluster import (
 from .scenes import AUTHORITY, CALLER, HERE, SERVER, SHOWN
 
 
-def names(seen: Seen) -> list[str]:
-    return [each.trap.name for each in catch(seen)]
+def names(seen: ClusterFacts) -> list[str]:
+    return [each.trap.name for each in run_checks(seen)]
 
 
 def deployment(cluster: PaperCluster) -> Document:
@@ -50,7 +50,7 @@ def containers(cluster: PaperCluster) -> dict[str, Document]:
     return {each["name"]: each for each in spec["containers"]}
 
 
-def why(seen: Seen) -> dict[str, str]:
+def why(seen: ClusterFacts) -> dict[str, str]:
     return dict(seen.unseen)
 
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_read_is_said_without_the_secret_in_it(tmp_path: Path) ->
     file = tmp_path / "config.yaml"
     file.write_text("kind: x\nurlPrefix: http://hooks:hush-hush@127.0.0.1:8888: 1\n")
 
-    with pytest.raises(BadInput, match="is not YAML") as refusal:
+    with pytest.raises(InvalidInput, match="is not YAML") as refusal:
         scheduler_config.configuration(file)
     assert "hush" not in str(refusal.value)
 
@@ -172,7 +172,7 @@ def test_a_ca_of_another_machine_is_missed_until_a_copy_is_given(
 
 def test_a_copy_that_is_not_there_is_bad_input(behind: tuple[PaperCluster, Document]) -> None:
     cluster, document = behind
-    with pytest.raises(BadInput, match=r"--ca-file /nowhere cannot be read: No such file"):
+    with pytest.raises(InvalidInput, match=r"--ca-file /nowhere cannot be read: No such file"):
         cluster.seen(configurations=[(Path("file"), document)], ca_file=Path("/nowhere"))
 
 
@@ -242,7 +242,7 @@ def test_an_api_server_that_is_gone_is_said_once() -> None:
     cluster = paper_cluster()
     cluster.held["/version"] = GONE
 
-    assert cluster.seen().unseen == (Unseen("the cluster", str(GONE)),)
+    assert cluster.seen().unseen == (NotChecked("the cluster", str(GONE)),)
 
 
 @pytest.mark.parametrize("answer", ["<html>", "[]", ""])
@@ -276,7 +276,7 @@ def _config(text: str) -> Document:
 def test_settings_that_would_not_start_are_a_trap_with_their_own_sentence() -> None:
     cluster = paper_cluster()
     containers(cluster)["extender"]["args"].append("--hold-s=long")
-    caught = catch(cluster.seen())
+    caught = run_checks(cluster.seen())
 
     assert [(each.trap.name, each.seen) for each in caught] == [
         ("BadSettings", "--hold-s 'long' is not a number")
@@ -294,7 +294,7 @@ def test_a_pod_that_is_on_its_way_out_does_not_count() -> None:
 def test_a_missing_right_is_named_with_the_command_that_shows_it() -> None:
     cluster = paper_cluster()
     cluster.denied.add("create pods/eviction")
-    (caught,) = catch(cluster.seen())
+    (caught,) = run_checks(cluster.seen())
 
     assert caught.trap.name == "RightMissing"
     assert caught.seen == "it may not create pods/eviction"
@@ -317,7 +317,7 @@ def test_the_gates_of_kubeadms_scheduler_are_read_from_its_command() -> None:
     command = ["kube-scheduler", "--feature-gates=A=true,GenericWorkload=true", "-v=2"]
     static = pod("kube-scheduler-n1", {"component": "kube-scheduler"})
     cluster.held[SCHEDULERS] = listed({**static, "spec": {"containers": [{"command": command}]}})
-    (caught,) = catch(cluster.seen())
+    (caught,) = run_checks(cluster.seen())
 
     assert (caught.trap.name, caught.where) == (
         "NativeGangs",
@@ -406,7 +406,7 @@ def test_what_only_the_pod_is_told_stays_at_its_default_and_other_variables_coun
     ],
 )
 def test_arguments_that_serve_refuses_are_refused(words: list[str], sentence: str) -> None:
-    with pytest.raises(BadConfiguration, match=sentence):
+    with pytest.raises(InvalidConfiguration, match=sentence):
         settings(*words)
 
 
@@ -444,12 +444,12 @@ def test_a_file_that_is_no_configuration_is_refused_in_a_sentence(
     if content is not None:
         file.write_bytes(content)
 
-    with pytest.raises(BadInput, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         scheduler_config.configuration(file)
 
 
 def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="Is a directory"):
+    with pytest.raises(InvalidInput, match="Is a directory"):
         scheduler_config.configuration(tmp_path)
 
 
@@ -463,7 +463,7 @@ def test_the_configuration_that_we_print_is_read(tmp_path: Path) -> None:
 # The operations port
 
 
-def told(readyz: Page, findings: Page) -> Told:
+def told(readyz: Page, findings: Page) -> OpsAnswer:
     return ask({"/readyz": readyz, "/api/v1/findings": findings}.__getitem__, "there")
 
 
@@ -472,7 +472,7 @@ def test_what_the_extender_says_is_read_line_by_line() -> None:
     found = told(Page(200, b"ok\nbinds: late\n", 3.0), Page(200, finding))
 
     assert found.said == ("there", True, ("binds: late",))
-    assert found.findings == (FindingSeen("Queue", "q", "R", "m"),)
+    assert found.findings == (FindingFacts("Queue", "q", "R", "m"),)
     assert found.ahead_s == 3.0
 
 
@@ -500,7 +500,7 @@ def test_one_that_is_not_ready_and_cannot_tell_is_heard_all_the_same() -> None:
 def test_who_leads_nothing_or_is_no_extender_is_not_believed(
     readyz: tuple[int, bytes], findings: tuple[int, bytes], sentence: str
 ) -> None:
-    with pytest.raises(BadInput, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         told(Page(*readyz), Page(*findings))
 
 

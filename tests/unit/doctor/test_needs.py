@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.doctor import rbac
-from extender.doctor.rbac import NeededRight
+from extender.doctor.rbac import Permission
 from tests.cluster.rights import (
     ASKS_WHO,
     BEHIND_A_SERVICE,
@@ -29,11 +29,10 @@ ASKING = {
 }
 
 
-def as_needed(right: Right) -> list[NeededRight]:
+def as_needed(right: Right) -> list[Permission]:
     names = right.names or ("",)
     return [
-        NeededRight(right.group, right.resource, right.verb, right.namespace, name)
-        for name in names
+        Permission(right.group, right.resource, right.verb, right.namespace, name) for name in names
     ]
 
 
@@ -49,7 +48,7 @@ def as_needed(right: Right) -> list[NeededRight]:
     ids=["everywhere", "whole podgroups", "asks who", "own lease", "lease of the scheduler"],
 )
 def test_what_is_needed_is_what_is_granted(
-    granted: tuple[Right, ...], needed: tuple[NeededRight, ...]
+    granted: tuple[Right, ...], needed: tuple[Permission, ...]
 ) -> None:
     assert sorted(needed) == sorted(each for right in granted for each in as_needed(right))
 

@@ -8,8 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from extender.doctor.checks import KNOWN, catch
-from extender.doctor.facts import Clocks, FindingSeen, RunningScheduler, Said, Seen, Severity, Trap
+from extender.doctor.checks import KNOWN, run_checks
+from extender.doctor.facts import (
+    Check,
+    Clocks,
+    ClusterFacts,
+    FindingFacts,
+    Readiness,
+    RunningScheduler,
+    Severity,
+)
 from extender.findings import namespaces, queues
 from extender.settings import Settings
 from extender.tls.issue import Authority
@@ -42,16 +50,16 @@ HINTS = {
 }  # fmt: skip
 
 
-def names(seen: Seen) -> list[str]:
-    return [each.trap.name for each in catch(seen)]
+def names(seen: ClusterFacts) -> list[str]:
+    return [each.trap.name for each in run_checks(seen)]
 
 
 def test_nothing_is_named_where_nothing_is_set() -> None:
-    assert catch(GOOD) == []
+    assert run_checks(GOOD) == []
 
 
 def test_nothing_is_named_where_nobody_looked() -> None:
-    assert catch(Seen(clocks=Clocks(here=HERE))) == []
+    assert run_checks(ClusterFacts(clocks=Clocks(here=HERE))) == []
 
 
 def test_every_trap_has_a_case_and_no_case_is_of_another() -> None:
@@ -65,7 +73,7 @@ def test_a_trap_that_is_set_is_the_only_one_that_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", SET)
 def test_who_is_caught_is_told_where_what_and_the_mend(name: str) -> None:
-    for each in catch(SET[name]):
+    for each in run_checks(SET[name]):
         assert each.where
         assert each.seen
         assert each.mend
@@ -73,7 +81,7 @@ def test_who_is_caught_is_told_where_what_and_the_mend(name: str) -> None:
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_the_name_of_a_trap_is_one_word_and_its_texts_fit_into_a_table(trap: Trap) -> None:
+def test_the_name_of_a_trap_is_one_word_and_its_texts_fit_into_a_table(trap: Check) -> None:
     assert re.fullmatch(r"([A-Z][a-z]+)+", trap.name)
     for text in (trap.meaning, trap.mend):
         assert text
@@ -97,7 +105,7 @@ def test_a_timeout_as_long_as_the_extenders_is_long_enough(timeout: str) -> None
 def test_the_timeout_is_compared_with_the_settings_of_the_extender_that_is_asked() -> None:
     longer = configured(lambda told: None, hold_s=60.0, bind_timeout_s=75.0)
 
-    (caught,) = catch(longer)
+    (caught,) = run_checks(longer)
     assert caught.trap.name == "BindTimeoutShort"
     assert "httpTimeout: 75s" in caught.mend
     assert "--hold-s is 60" in caught.seen
@@ -116,7 +124,7 @@ def test_the_secret_in_an_address_is_told_to_nobody() -> None:
         for each in told["extenders"]:
             each.update(urlPrefix="http://hooks:hush-hush@10.0.0.7:8888")
 
-    caught = [*catch(configured(change))]
+    caught = [*run_checks(configured(change))]
     assert "http://10.0.0.7:8888" in str(caught)
     assert "hush" not in str(caught)
 
@@ -178,7 +186,7 @@ def test_behind_the_clusters_own_scheduler_a_critical_class_is_what_it_takes() -
 
     assert names(found) == []
     ordinary = replace(each, priority_class="")
-    (caught,) = catch(replace(found, installed=(ordinary,)))
+    (caught,) = run_checks(replace(found, installed=(ordinary,)))
     assert caught.trap.name == "ScheduledByItself"
     assert "priorityClassName: system-cluster-critical" in caught.mend
 
@@ -229,7 +237,7 @@ def test_an_authority_that_ends_before_what_it_signed_is_found_on_both_sides() -
         callers=(replace(ASKING, ca=ca, certificate=held),),
     )
 
-    assert [(each.trap.name, each.where) for each in catch(seen)] == [
+    assert [(each.trap.name, each.where) for each in run_checks(seen)] == [
         ("CertificateExpires", "extenders[0], tlsConfig.caFile"),
         ("CertificateExpires", "the CA of callers beside tls.crt"),
     ]
@@ -247,7 +255,7 @@ def test_an_old_authority_beside_the_one_that_counts_is_no_trap() -> None:
 
 def test_a_certificate_that_expired_says_when() -> None:
     made = AUTHORITY.for_server([SERVER], 1, NOW - timedelta(days=3)).certificate
-    (caught,) = catch(replace(GOOD, hooks=(replace(HOOKS, certificate=made),)))
+    (caught,) = run_checks(replace(GOOD, hooks=(replace(HOOKS, certificate=made),)))
 
     assert caught.seen == "it expired at 2026-11-14T12:00:00Z"
 
@@ -264,7 +272,7 @@ def test_what_could_not_be_read_of_a_caller_is_not_judged() -> None:
 
 def test_a_gate_of_a_scheduler_is_named_where_it_is_on_and_not_where_it_is_off() -> None:
     on = RunningScheduler("pod/x", {"GangScheduling": True, "GenericWorkload": False})
-    (caught,) = catch(replace(GOOD, schedulers=(on,)))
+    (caught,) = run_checks(replace(GOOD, schedulers=(on,)))
 
     assert caught.where == "pod/x"
     assert caught.mend == "write `--feature-gates=GangScheduling=false` into its command"
@@ -278,8 +286,8 @@ def test_a_kind_of_which_unknown_fields_are_kept_lacks_none() -> None:
     "reason", [*queues.REASONS, *namespaces.REASONS["Queue"], *namespaces.REASONS["Namespace"]]
 )
 def test_a_finding_of_the_extender_is_a_trap_by_its_own_reason(reason: str) -> None:
-    finding = FindingSeen("Queue", "team", reason, "queue team is odd; write it so")
-    (caught,) = catch(replace(GOOD, findings=(finding,)))
+    finding = FindingFacts("Queue", "team", reason, "queue team is odd; write it so")
+    (caught,) = run_checks(replace(GOOD, findings=(finding,)))
 
     assert caught.trap.name == reason
     assert caught.trap.severity is Severity.TRAP
@@ -289,9 +297,9 @@ def test_a_finding_of_the_extender_is_a_trap_by_its_own_reason(reason: str) -> N
 
 
 def test_what_is_a_finding_and_a_note_is_named_once() -> None:
-    finding = FindingSeen("Policy", "file", "Refused", "file: no such plugin")
+    finding = FindingFacts("Policy", "file", "Refused", "file: no such plugin")
     found = replace(
-        GOOD, findings=(finding,), said=Said("ops", True, ("policy: file: no such plugin",))
+        GOOD, findings=(finding,), said=Readiness("ops", True, ("policy: file: no such plugin",))
     )
 
     assert names(found) == ["Refused"]
@@ -299,7 +307,7 @@ def test_what_is_a_finding_and_a_note_is_named_once() -> None:
 
 def test_what_the_extender_notes_of_its_credentials_is_the_same_trap() -> None:
     note = "credentials: kubeconfig k checks no certificate; name its CA"
-    (caught,) = catch(replace(GOOD, said=Said("ops", True, (note,))))
+    (caught,) = run_checks(replace(GOOD, said=Readiness("ops", True, (note,))))
 
     assert caught.trap.name == "CredentialsUnprotected"
     assert (caught.where, caught.seen, caught.mend) == (

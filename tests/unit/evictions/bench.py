@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from extender.cache.gang_history import Goodbyes
-from extender.evictions.backoff import Reprieves
-from extender.evictions.runner import Dispatch
+from extender.cache.gang_history import PendingEvictions
+from extender.evictions.backoff import EvictionBackoff
+from extender.evictions.runner import EvictionRunner
 from extender.metrics import Metrics
 from extender.model.gang import Gang, GangKey
-from extender.model.pod import SEATED_SET, Pod, PodUid, Status
+from extender.model.pod import SCHEDULED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Eviction, Plan
-from extender.sim.clock import VirtualTime
-from extender.status.history import Journal
+from extender.sim.clock import VirtualClock
+from extender.status.history import GangHistory
 from tests.doubles import RecordingAnnouncer, RecordingEvictor
 from tests.scene import gang, snapshot
 
@@ -31,9 +31,9 @@ class Bench:
     min_run_s: float = 0.0
     evictor: RecordingEvictor = field(default_factory=RecordingEvictor)
     announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
-    journal: Journal = field(default_factory=Journal)
+    journal: GangHistory = field(default_factory=GangHistory)
     metrics: Metrics = field(default_factory=Metrics)
-    clock: VirtualTime = field(default_factory=VirtualTime)
+    clock: VirtualClock = field(default_factory=VirtualClock)
     pokes: int = 0
     #: Of every gang, how it is while a plan is carried out, if not as the plan has seen it.
     meanwhile: Mapping[GangKey, Gang] = field(default_factory=dict)
@@ -42,14 +42,14 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._seen: Mapping[GangKey, Gang] = {}
-        self.goodbyes = Goodbyes(self)
-        self.dispatch = Dispatch(
+        self.goodbyes = PendingEvictions(self)
+        self.dispatch = EvictionRunner(
             evictor=self.evictor,
             announcer=self.announcer,
             journal=self.journal,
             metrics=self.metrics,
             clock=self.clock,
-            reprieves=Reprieves(min_run_s=self.min_run_s, rerun_s=60),
+            reprieves=EvictionBackoff(min_run_s=self.min_run_s, rerun_s=60),
             goodbyes=self.goodbyes,
             dry_run=self.dry_run,
         )
@@ -62,18 +62,18 @@ class Bench:
         return {**self._seen, **self.meanwhile}[key].pods
 
     def on_nodes(self, key: GangKey) -> Set[PodUid]:
-        return self.sent | {each.uid for each in self.pods_of(key) if each.status in SEATED_SET}
+        return self.sent | {each.uid for each in self.pods_of(key) if each.status in SCHEDULED_SET}
 
     def carry_out(self, *gangs: Gang, wanted: list[Eviction], **seen: Any) -> Snapshot:
         now = snapshot(*gangs, now=self.clock.now(), **seen)
         self._seen = now.gangs
-        self.dispatch.carry_out(now, Plan(evictions=tuple(wanted)))
+        self.dispatch.send(now, Plan(evictions=tuple(wanted)))
         return now
 
     def going(self, gang: Gang) -> list[str]:
         """Name the members of a gang on whom nobody counts any more."""
         pods = {each.uid: each for each in gang.pods}
-        return sorted(each.name for each in self.goodbyes.among(gang.key, pods))
+        return sorted(each.name for each in self.goodbyes.pods(gang.key, pods))
 
     def counted(self, action: str, outcome: str) -> float:
         return self.metrics.evictions.labels(action, outcome)._value.get()

@@ -40,7 +40,7 @@ def test_the_next_set_may_go_once_the_first_is_gone_and_not_while_it_leaves() ->
     other = gang("other", 2)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
     for _ in range(10):
-        bench.clock.pass_by(60)
+        bench.clock.advance(60)
         leaving = gang("old", 2, status=Status.RELEASING)
         bench.carry_out(leaving, other, NEEDY, wanted=evictions(other))
     assert bench.evictor.names() == ["old-0", "old-1"]
@@ -64,7 +64,7 @@ def test_victims_that_were_let_go_and_do_not_leave_are_left_alone_and_others_cho
     bench = Bench()
     other = gang("other", 2)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
-    bench.clock.pass_by(UNSEEN_S + 1)
+    bench.clock.advance(UNSEEN_S + 1)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
 
     assert bench.evictor.names() == ["old-0", "old-1"], "not again at once"
@@ -107,7 +107,7 @@ def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_h
     assert bench.dispatch.protect(seen).protected == {
         PodUid("a-guarded-0"): "PodDisruptionBudget a/db allows 0 disruptions, not 1"
     }
-    bench.clock.pass_by(REFUSED.first_s)
+    bench.clock.advance(REFUSED.first_s)
     assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
 
 
@@ -119,7 +119,7 @@ def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
     assert bench.pokes == 1
     assert bench.dispatch.protect(seen).protected == {PodUid("a-old-1"): "the budget says no"}
     assert bench.counted("reclaim", "blocked") == 1
-    bench.clock.pass_by(BLOCKED.first_s)
+    bench.clock.advance(BLOCKED.first_s)
     assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
 
 
@@ -153,16 +153,16 @@ def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
     bench, rest = Bench(), gang("old", [pod("old-1", on="n")], min_member=2)
     torn(bench, EvictOutcome(result, "no answer"))
     for _ in range(3):
-        bench.clock.pass_by(AGAIN.longest_s)
+        bench.clock.advance(AGAIN.longest_s)
         bench.carry_out(rest, NEEDY, wanted=[])
     assert bench.evictor.names()[2:] == ["old-1"] * 3
     bench.carry_out(rest, NEEDY, wanted=[])
     assert len(bench.evictor.names()) == 5, "not again at once"
 
     bench.evictor.outcomes.clear()
-    bench.clock.pass_by(AGAIN.longest_s)
+    bench.clock.advance(AGAIN.longest_s)
     bench.carry_out(rest, NEEDY, wanted=[])
-    bench.clock.pass_by(AGAIN.longest_s)
+    bench.clock.advance(AGAIN.longest_s)
     bench.carry_out(NEEDY, wanted=[])
     assert bench.evictor.names()[5:] == ["old-1"]
     assert bench.counted("reclaim", "evicted") == 1
@@ -171,46 +171,50 @@ def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
 
 def test_whoever_leads_next_sees_on_pods_of_a_torn_gang_that_they_were_to_leave() -> None:
     bench = Bench()
-    marked = pod("old-1", on="n", doomed=True)
-    for members in ([pod("old-0", on="n", doomed=True), marked], [pod("old-1", on="n")]):
+    marked = pod("old-1", on="n", terminating=True)
+    for members in ([pod("old-0", on="n", terminating=True), marked], [pod("old-1", on="n")]):
         for _ in range(2):
             bench.carry_out(gang("old", members, min_member=2), NEEDY, wanted=[])
-            bench.clock.pass_by(AGAIN.first_s)
+            bench.clock.advance(AGAIN.first_s)
     assert bench.evictor.names() == [], "it is whole, or its owner has torn it"
 
     for _ in range(2):
         bench.carry_out(gang("old", [marked], min_member=2), NEEDY, wanted=[])
-        bench.clock.pass_by(AGAIN.first_s)
+        bench.clock.advance(AGAIN.first_s)
     assert bench.evictor.names() == ["old-1"]
 
 
 def test_who_was_marked_and_never_asked_is_not_evicted_when_his_gang_is_torn_much_later() -> None:
     """A leader that ends between the marks and the evictions leaves marks on pods that stay."""
     bench = Bench()
-    whole = gang("old", [pod("old-0", on="n", doomed=True), pod("old-1", on="n", doomed=True)])
+    whole = gang(
+        "old", [pod("old-0", on="n", terminating=True), pod("old-1", on="n", terminating=True)]
+    )
     for _ in range(3):
         bench.carry_out(whole, NEEDY, wanted=[])
-        bench.clock.pass_by(LET_OFF_S / 2)
+        bench.clock.advance(LET_OFF_S / 2)
 
     for _ in range(3):
         bench.carry_out(
-            gang("old", [pod("old-1", on="n", doomed=True)], min_member=2), NEEDY, wanted=[]
+            gang("old", [pod("old-1", on="n", terminating=True)], min_member=2), NEEDY, wanted=[]
         )
-        bench.clock.pass_by(AGAIN.longest_s)
+        bench.clock.advance(AGAIN.longest_s)
     assert bench.evictor.names() == [], "its other member failed by itself"
 
 
 def test_who_was_let_off_once_follows_when_his_gang_is_made_to_leave_after_all() -> None:
     bench = Bench()
-    marked = gang("old", [pod("old-0", on="n", doomed=True), pod("old-1", on="n", doomed=True)])
+    marked = gang(
+        "old", [pod("old-0", on="n", terminating=True), pod("old-1", on="n", terminating=True)]
+    )
     for _ in range(3):
         bench.carry_out(marked, NEEDY, wanted=[])
-        bench.clock.pass_by(LET_OFF_S)
+        bench.clock.advance(LET_OFF_S)
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
     bench.carry_out(marked, NEEDY, wanted=evictions(marked))
-    bench.clock.pass_by(AGAIN.longest_s)
+    bench.clock.advance(AGAIN.longest_s)
     bench.carry_out(
-        gang("old", [pod("old-1", on="n", doomed=True)], min_member=2), NEEDY, wanted=[]
+        gang("old", [pod("old-1", on="n", terminating=True)], min_member=2), NEEDY, wanted=[]
     )
 
     assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
@@ -222,7 +226,7 @@ def test_who_was_called_back_when_a_term_ended_follows_in_the_next() -> None:
     assert isinstance(bench.evictor, SlowEvictor)
     bench.evictor.answer("old-0")
     bench.evictor.futures["old-1"].cancel()
-    bench.clock.pass_by(AGAIN.first_s)
+    bench.clock.advance(AGAIN.first_s)
     rest = gang("old", [pod("old-1", on="n")], min_member=2)
     bench.carry_out(rest, NEEDY, wanted=[])
 
@@ -234,10 +238,10 @@ def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
     large = gang("old", 3, min_member=2)
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
     bench.carry_out(large, NEEDY, wanted=evictions(large)[:2])
-    bench.clock.pass_by(AGAIN.longest_s)
+    bench.clock.advance(AGAIN.longest_s)
     rest = gang("old", [pod("old-1", on="n"), pod("old-2", on="n")], min_member=2)
     bench.carry_out(rest, NEEDY, wanted=[])
-    bench.clock.pass_by(AGAIN.longest_s)
+    bench.clock.advance(AGAIN.longest_s)
     bench.carry_out(gang("old", [pod("old-1", on="n")], min_member=2), NEEDY, wanted=[])
 
     assert "old-1" not in bench.evictor.names()[2:], "what its owner does later is his"
@@ -248,7 +252,7 @@ def test_nor_is_who_stayed_of_a_gang_that_has_become_whole_while_we_planned() ->
     torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
     whole = gang("old", [pod("old-1", on="n"), pod("new", on="n")])
     bench.meanwhile = {OLD.key: whole}
-    bench.clock.pass_by(AGAIN.longest_s)
+    bench.clock.advance(AGAIN.longest_s)
     bench.carry_out(gang("old", [pod("old-1", on="n")], min_member=2), NEEDY, wanted=[])
 
     assert bench.evictor.names() == ["old-0", "old-1"]
@@ -259,7 +263,7 @@ def test_nobody_counts_on_who_is_asked_to_follow_unless_he_may_stay() -> None:
     torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
     slow, left = SlowEvictor(), gang("old", [pod("old-1", on="n")], min_member=2)
     bench.dispatch._evictor = slow
-    bench.clock.pass_by(AGAIN.longest_s)
+    bench.clock.advance(AGAIN.longest_s)
     assert bench.going(left) == []
     bench.carry_out(left, NEEDY, wanted=[])
     assert bench.going(left) == ["old-1"]
@@ -296,7 +300,7 @@ def test_who_joined_a_gang_before_it_was_made_to_leave_and_unseen_by_the_plan_fo
     bench = Bench(sent=frozenset({LATE.uid}))
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
     alone = gang("old", [LATE], min_member=2)
-    bench.clock.pass_by(AGAIN.first_s)
+    bench.clock.advance(AGAIN.first_s)
     bench.carry_out(alone, NEEDY, wanted=[])
 
     assert bench.evictor.names() == ["old-0", "old-1", "late"]
@@ -312,7 +316,7 @@ def test_he_does_so_though_his_binding_was_settled_after_all_others_had_left(
 ) -> None:
     bench = Bench(sent=frozenset({LATE.uid}))
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
-    bench.clock.pass_by(AGAIN.first_s)
+    bench.clock.advance(AGAIN.first_s)
     for status in (then, Status.RUNNING):
         alone = gang("old", [pod("late", on="n", status=status)], min_member=2)
         bench.carry_out(alone, NEEDY, wanted=[])
@@ -376,7 +380,7 @@ def test_nor_whom_it_cannot_spare_beside_those_kube_scheduler_may_be_evicting() 
 def test_who_joins_it_when_it_starts_over_does_not() -> None:
     bench = Bench()
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
-    bench.clock.pass_by(AGAIN.first_s)
+    bench.clock.advance(AGAIN.first_s)
     bench.carry_out(gang("old", [LATE], min_member=2), NEEDY, wanted=[])
 
     assert bench.evictor.names() == ["old-0", "old-1"]
@@ -386,7 +390,7 @@ def test_nor_does_who_joined_one_that_runs_on_without_those_who_leave() -> None:
     bench = Bench(sent=frozenset({LATE.uid}))
     large = gang("old", 3, min_member=2)
     bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
-    bench.clock.pass_by(AGAIN.first_s)
+    bench.clock.advance(AGAIN.first_s)
     bench.carry_out(gang("old", [LATE], min_member=2), NEEDY, wanted=[])
 
     assert bench.evictor.names() == ["old-0"]
@@ -431,6 +435,6 @@ def test_a_gang_that_came_back_is_left_alone_for_a_while() -> None:
     bench.journal.note(back, Plan(verdicts={GangKey("a/old"): verdict("a/old")}))
 
     assert set(bench.dispatch.protect(back).protected) == {"a-old-0", "a-old-1"}
-    bench.clock.pass_by(61)
+    bench.clock.advance(61)
     later = snapshot(OLD, NEEDY, now=bench.clock.now())
     assert bench.dispatch.protect(later).protected == {}

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import pytest
 
 from extender.cache.changes import Upsert
-from extender.evictions.runner import Dispatch
+from extender.evictions.runner import EvictionRunner
 from extender.metrics import Metrics
 from extender.model.pod import Requirement, Status
 from extender.model.queue import Queue
@@ -18,7 +18,7 @@ from extender.planner import policy_parser
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from tests.builders import node, pod_group, seen, shape
 from tests.doubles import RecordingAnnouncer, settled
 from tests.scene import STORY_S
@@ -57,19 +57,19 @@ class Quiet:
         #: Pods the API server will not let go.
         self.blocked: set[str] = set()
         self.asked: list[tuple[float, str]] = []
-        self.journal = Journal()
-        self.dispatch = Dispatch(
+        self.journal = GangHistory()
+        self.dispatch = EvictionRunner(
             evictor=self,
             announcer=RecordingAnnouncer(),
             journal=self.journal,
             metrics=Metrics(),
             clock=world.clock,
-            goodbyes=world.cluster.goodbyes,
+            goodbyes=world.cluster.pending_evictions,
         )
-        self.dispatch.on_objection(world.cycle.poke)
+        self.dispatch.on_objection(world.cycle.request_cycle)
         world.make_plan = lambda snapshot: make_plan(snapshot, WITHOUT_PDB)
         world.protect = self.dispatch.protect  # type: ignore[method-assign]
-        world.carry_out = self.dispatch.carry_out  # type: ignore[method-assign]
+        world.send = self.dispatch.send  # type: ignore[method-assign]
         world.report = self.report  # type: ignore[method-assign]
         self.began = world.clock.seconds
 
@@ -106,8 +106,8 @@ class Quiet:
         while self.world.clock.seconds < until:
             if self.world.cycle.is_due():
                 self.world.cycle.run_once()
-                self.world.clock.pass_by(0.005)  # a pass takes a moment
-            self.world.clock.pass_by(0.25)
+                self.world.clock.advance(0.005)  # a pass takes a moment
+            self.world.clock.advance(0.25)
 
     def names(self) -> list[str]:
         return [name for _, name in self.asked]

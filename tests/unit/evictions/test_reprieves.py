@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.durations import Pause
-from extender.evictions.backoff import FORGET_S, LONGEST_S, MEMORY_S, Reprieves
+from extender.durations import Backoff
+from extender.evictions.backoff import FORGET_S, LONGEST_S, MEMORY_S, EvictionBackoff
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.model.snapshot import DisruptionBudget
@@ -15,18 +15,18 @@ from tests.scene import budget, gang, snapshot
 OLD = GangKey("a/old")
 
 
-def protected(reprieves: Reprieves, since: float | None, now: float = NOW) -> set[str]:
+def protected(reprieves: EvictionBackoff, since: float | None, now: float = NOW) -> set[str]:
     seen = snapshot(gang("old", 2), now=now)
     return set(reprieves.protected(seen, {OLD: since}.get, now))
 
 
 def test_nobody_is_protected_without_a_reason() -> None:
-    assert protected(Reprieves(), since=NOW) == set()
+    assert protected(EvictionBackoff(), since=NOW) == set()
 
 
 def test_a_pod_is_protected_until_its_reprieve_ends() -> None:
-    reprieves = Reprieves()
-    reprieves.grant(pod("old-0", on="n"), "a budget forbids it", Pause(10, 40), NOW)
+    reprieves = EvictionBackoff()
+    reprieves.add(pod("old-0", on="n"), "a budget forbids it", Backoff(10, 40), NOW)
 
     seen = snapshot(gang("old", 2))
     assert reprieves.protected(seen, {}.get, NOW) == {PodUid("a-old-0"): "a budget forbids it"}
@@ -34,19 +34,19 @@ def test_a_pod_is_protected_until_its_reprieve_ends() -> None:
 
 
 def test_a_pod_that_may_not_leave_is_left_alone_longer_each_time() -> None:
-    reprieves, now, lasted = Reprieves(), NOW, []
+    reprieves, now, lasted = EvictionBackoff(), NOW, []
     for _ in range(4):
-        reprieves.grant(pod("old-0", on="n"), "no", Pause(10, 40), now)
+        reprieves.add(pod("old-0", on="n"), "no", Backoff(10, 40), now)
         until = now
-        while reprieves.spares(pod("old-0", on="n"), until):
+        while reprieves.protects(pod("old-0", on="n"), until):
             until += 1
         lasted.append(until - now)
         now = until
 
     assert lasted == [10, 20, 40, 40]
     assert protected(reprieves, None, now=now + FORGET_S) == set()
-    reprieves.grant(pod("old-0", on="n"), "no", Pause(10, 40), now + FORGET_S)
-    assert not reprieves.spares(pod("old-0", on="n"), now + FORGET_S + 10), "and then forgotten"
+    reprieves.add(pod("old-0", on="n"), "no", Backoff(10, 40), now + FORGET_S)
+    assert not reprieves.protects(pod("old-0", on="n"), now + FORGET_S + 10), "and then forgotten"
 
 
 @pytest.mark.parametrize(
@@ -63,22 +63,22 @@ def test_a_pod_that_may_not_leave_is_left_alone_longer_each_time() -> None:
 def test_a_reprieve_that_rests_on_a_budget_ends_with_it(
     later: list[DisruptionBudget], is_over: bool
 ) -> None:
-    reprieves = Reprieves()
+    reprieves = EvictionBackoff()
     guarded = pod("old-0", on="n", labels={"app": "db"})
-    reprieves.grant(guarded, "no", Pause(600, 600), NOW, [budget("db", 0, app="db")])
+    reprieves.add(guarded, "no", Backoff(600, 600), NOW, [budget("db", 0, app="db")])
     seen = snapshot(gang("old", [guarded]), budgets=later)
 
     assert bool(reprieves.protected(seen, {}.get, NOW + 1)) is not is_over
 
 
 def test_a_clock_that_was_set_back_protects_nobody_for_longer() -> None:
-    reprieves = Reprieves(min_run_s=30)
+    reprieves = EvictionBackoff(min_run_s=30)
 
     assert protected(reprieves, since=NOW + 3600) == set()
 
 
 def test_a_gang_may_run_for_the_minimum_time_before_it_can_be_a_victim() -> None:
-    reprieves = Reprieves(min_run_s=30)
+    reprieves = EvictionBackoff(min_run_s=30)
 
     assert protected(reprieves, since=NOW - 29) == {"a-old-0", "a-old-1"}
     assert protected(reprieves, since=NOW - 30) == set()
@@ -86,14 +86,14 @@ def test_a_gang_may_run_for_the_minimum_time_before_it_can_be_a_victim() -> None
 
 
 def test_only_members_on_a_node_are_protected() -> None:
-    reprieves = Reprieves(min_run_s=30)
+    reprieves = EvictionBackoff(min_run_s=30)
     seen = snapshot(gang("old", [pod("old-0", on="n"), pod("old-1")]))
 
     assert set(reprieves.protected(seen, {OLD: NOW}.get, NOW)) == {"a-old-0"}
 
 
 def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
-    reprieves = Reprieves(rerun_s=60)
+    reprieves = EvictionBackoff(rerun_s=60)
     allowed = []
     for _ in range(6):
         reprieves.made_to_leave(OLD, NOW)
@@ -105,7 +105,7 @@ def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
 
 
 def test_what_happened_long_ago_is_forgotten() -> None:
-    reprieves = Reprieves(rerun_s=60)
+    reprieves = EvictionBackoff(rerun_s=60)
     reprieves.made_to_leave(OLD, NOW)
     later = NOW + MEMORY_S + 1
 

@@ -9,7 +9,7 @@ import pytest
 from extender.evictions import checks
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Pod, PodUid, Status
-from extender.model.queue import Queue, Share
+from extender.model.queue import NamespaceShare, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
 from tests.builders import pod
@@ -128,7 +128,9 @@ def test_reclaiming_crosses_queues_and_preemption_does_not() -> None:
 
 
 def test_a_queue_gives_back_to_a_namespace_that_has_at_least_so_much_of_it() -> None:
-    shares = {"right/a": Share(queue="right", namespace="a", least=Resources({"cpu": 1000}))}
+    shares = {
+        "right/a": NamespaceShare(queue="right", namespace="a", guarantee=Resources({"cpu": 1000}))
+    }
     mine = gang("old", queue="right")
     theirs = replace(mine, group=replace(mine.group, namespace="b"))
 

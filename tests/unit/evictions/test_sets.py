@@ -32,7 +32,7 @@ def test_a_set_whose_evictions_wait_their_turn_for_minutes_is_still_one_set() ->
     bench, evictor = slow_bench()
     bench.carry_out(OLD, OTHER, NEEDY, wanted=evictions(OLD))
     for _ in range(20):
-        bench.clock.pass_by(30)
+        bench.clock.advance(30)
         bench.carry_out(OLD, OTHER, NEEDY, wanted=evictions(OTHER))
 
     assert evictor.names() == ["old-0", "old-1"]
@@ -128,7 +128,7 @@ def test_two_gangs_that_want_the_same_victims_wait_for_one_set() -> None:
     bench.carry_out(OLD, OTHER, NEEDY, third, wanted=evictions(OLD))
     both = evictions(OLD, OTHER, beneficiary="a/third")
     for _ in range(5):
-        bench.clock.pass_by(60)
+        bench.clock.advance(60)
         bench.carry_out(OLD, OTHER, NEEDY, third, wanted=both)
     assert evictor.names() == ["old-0", "old-1"]
 

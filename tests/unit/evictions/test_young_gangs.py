@@ -26,9 +26,9 @@ def test_a_gang_that_started_just_before_our_beginning_has_its_minimum_time_too(
     bench, young = Bench(min_run_s=30), started(20, 10)
     assert bench.protected(young) == MINE, "at the first look, before anything was noted"
 
-    bench.clock.pass_by(19)
+    bench.clock.advance(19)
     assert bench.protected(young) == MINE
-    bench.clock.pass_by(1)
+    bench.clock.advance(1)
     assert bench.protected(young) == set()
 
 

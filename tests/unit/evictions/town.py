@@ -13,19 +13,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from extender.cache.gang_history import Goodbyes
+from extender.cache.gang_history import PendingEvictions
 from extender.cache.pods import STUCK_S
-from extender.evictions.runner import Dispatch
+from extender.evictions.runner import EvictionRunner
 from extender.metrics import Metrics
 from extender.model.gang import VOLCANO, Gang, GangKey, Phase, PodGroup
-from extender.model.pod import OCCUPYING_SET, SEATED_SET, Pod, PodUid, Shape, Status
+from extender.model.pod import OCCUPYING_SET, SCHEDULED_SET, Pod, PodUid, Shape, Status
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.planner.planner import make_plan
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
-from extender.sim.clock import VirtualTime
-from extender.status.history import Journal
+from extender.sim.clock import VirtualClock
+from extender.status.history import GangHistory
 from tests.builders import NOW
 from tests.doubles import RecordingAnnouncer, settled
 from tests.scene import node_table
@@ -61,7 +61,7 @@ class Town:
     jobs: dict[str, Job] = field(default_factory=dict)
     pods: dict[PodUid, Pod] = field(default_factory=dict)
     stopping: dict[PodUid, float] = field(default_factory=dict)
-    clock: VirtualTime = field(default_factory=VirtualTime)
+    clock: VirtualClock = field(default_factory=VirtualClock)
     #: (when, gang) of every eviction.
     evicted: list[tuple[float, str]] = field(default_factory=list)
     #: Jobs whose pods never go: somebody's finalizer keeps them.
@@ -79,14 +79,14 @@ class Town:
 
     def restart(self) -> None:
         """Begin anew, with nothing remembered."""
-        self.journal = Journal()
-        self.dispatch = Dispatch(
+        self.journal = GangHistory()
+        self.dispatch = EvictionRunner(
             evictor=self,
             announcer=RecordingAnnouncer(),
             journal=self.journal,
             metrics=Metrics(),
             clock=self.clock,
-            goodbyes=Goodbyes(self),
+            goodbyes=PendingEvictions(self),
         )
 
     def pods_of(self, key: GangKey) -> Sequence[Pod]:
@@ -94,7 +94,7 @@ class Town:
         return [pod for uid, pod in pods if self.jobs[self._owner[uid]].key == key]
 
     def on_nodes(self, key: GangKey) -> Set[PodUid]:
-        return {pod.uid for pod in self.pods_of(key) if pod.status in SEATED_SET}
+        return {pod.uid for pod in self.pods_of(key) if pod.status in SCHEDULED_SET}
 
     def submit(self, *jobs: Job) -> None:
         for job in jobs:
@@ -124,18 +124,18 @@ class Town:
         """Let time pass, with a cycle every so many seconds."""
         for _ in range(seconds // every):
             self.run_a_cycle()
-            self.clock.pass_by(every)
+            self.clock.advance(every)
 
     def run_a_cycle(self) -> None:
         self._stop_and_start_anew()
         snapshot = self.dispatch.protect(self.snapshot())
         plan = make_plan(snapshot)
-        for ticket in plan.tickets.values():
+        for ticket in plan.placements.values():
             for uid, node in ticket.placements.items():
                 self.pods[uid] = replace(self.pods[uid], status=Status.RUNNING, node=node)
         self._phases = {key: verdict.phase for key, verdict in plan.verdicts.items()}
         self.journal.note(snapshot, plan)
-        self.dispatch.carry_out(snapshot, plan)
+        self.dispatch.send(snapshot, plan)
         self._check_nobody_is_torn()
 
     def running(self) -> Counter[str]:

@@ -15,7 +15,7 @@ from extender.findings.namespaces import of_namespaces
 from extender.model.budgets import MOST_BUDGETS
 from extender.model.gang import VOLCANO, GangKey, Membership
 from extender.model.pod import Requirement
-from extender.model.queue import Namespace, PriorityClass, Queue, Share
+from extender.model.queue import Namespace, NamespaceShare, PriorityClass, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget
 from tests.builders import NOW, cache, node, pod, pod_group
@@ -27,8 +27,8 @@ def cpu(number: int) -> Resources:
     return Resources({"cpu": number * 1000})
 
 
-def share(queue: str, namespace: str = "b", **rest: Any) -> Share:
-    return Share(queue=queue, namespace=namespace, **rest)
+def share(queue: str, namespace: str = "b", **rest: Any) -> NamespaceShare:
+    return NamespaceShare(queue=queue, namespace=namespace, **rest)
 
 
 def found(*namespaces: Namespace, classes: tuple[str, ...] = ()) -> list[Finding]:
@@ -80,7 +80,7 @@ def test_a_policy_that_means_what_it_says_is_not_mentioned() -> None:
         queue="research",
         allowed=frozenset({"research", "nightly", "default"}),
         classes=frozenset({"high"}),
-        shares=(share("research", most=cpu(4), least=cpu(2)),),
+        shares=(share("research", limit=cpu(4), guarantee=cpu(2)),),
     )
 
     assert found(policy, classes=("high", "low")) == []
@@ -114,20 +114,20 @@ def test_a_policy_that_means_what_it_says_is_not_mentioned() -> None:
             " namespace b cannot be read",
         ),
         (
-            {"shares": (share("Research", most=cpu(1)),)},
+            {"shares": (share("Research", limit=cpu(1)),)},
             "ShareOfUnknownQueue",
             "namespace b has a share of queue Research, which nobody wrote; mend its annotation"
             " gang-extender.io/at-most or gang-extender.io/at-least; did you mean research?",
         ),
         (
-            {"allowed": frozenset({"nightly"}), "shares": (share("research", most=cpu(1)),)},
+            {"allowed": frozenset({"nightly"}), "shares": (share("research", limit=cpu(1)),)},
             "ShareOfForbiddenQueue",
             "namespace b has a share of queue research, which it may not use; mend its annotation"
             " gang-extender.io/at-most or gang-extender.io/at-least, or allow the queue by"
             " gang-extender.io/queues",
         ),
         (
-            {"shares": (share("research", most=cpu(1), least=cpu(2)),)},
+            {"shares": (share("research", limit=cpu(1), guarantee=cpu(2)),)},
             "AtLeastAboveAtMost",
             "namespace b has at least 2 cpu in queue research, and at most 1; lower its annotation"
             " gang-extender.io/at-least or raise gang-extender.io/at-most",
@@ -150,7 +150,9 @@ def test_several_typos_in_one_list_are_one_finding() -> None:
 
 
 def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
-    both = [Namespace(name=name, shares=(share("research", name, least=cpu(5)),)) for name in "bc"]
+    both = [
+        Namespace(name=name, shares=(share("research", name, guarantee=cpu(5)),)) for name in "bc"
+    ]
 
     assert found(*both) == [
         Finding(
@@ -164,7 +166,7 @@ def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
 
 
 def test_at_leasts_that_the_cluster_could_not_keep_are_said_of_the_queue() -> None:
-    (one,) = found(Namespace(name="b", shares=(share("nightly", least=cpu(17)),)))
+    (one,) = found(Namespace(name="b", shares=(share("nightly", guarantee=cpu(17)),)))
 
     assert (one.kind, one.reason) == ("Queue", "AtLeastsAboveCluster")
     assert one.message.endswith(
@@ -176,7 +178,7 @@ def test_what_nobody_has_seen_yet_is_held_against_nobody() -> None:
     policy = Namespace(
         name="b",
         classes=frozenset({"high"}),
-        shares=(share("nightly", least=cpu(99)),),
+        shares=(share("nightly", guarantee=cpu(99)),),
     )
     queues = {each.name: each for each in QUEUES}
     shares = {each.name: each for each in policy.shares}

@@ -7,7 +7,7 @@ import pytest
 from extender.findings.finding import Finding
 from extender.findings.queues import of_queues
 from extender.model.queue import Queue
-from extender.model.queue_tree import DEEPEST
+from extender.model.queue_tree import MAX_DEPTH
 from extender.model.resources import NOTHING, Resources
 
 CLUSTER = Resources.parse({"cpu": "8", "memory": "16Gi"})
@@ -131,7 +131,7 @@ def nested(count: int, **each: Any) -> list[Queue]:
 def test_hundreds_of_nested_queues_are_found_where_they_are_too_deep() -> None:
     said = found(*nested(800))
 
-    assert [each.name for each in said] == [f"q{n:03}" for n in range(DEEPEST, 800)]
+    assert [each.name for each in said] == [f"q{n:03}" for n in range(MAX_DEPTH, 800)]
     assert {each.reason for each in said} == {"TooDeep"}
     assert said[0].message == (
         "queue q032 is 32 levels below the top, and 31 is the most; change spec.parent of it or of"
@@ -246,8 +246,8 @@ def test_nothing_is_compared_with_a_cluster_without_nodes() -> None:
 
 def test_what_a_queue_says_in_vain_is_found() -> None:
     queues = (
-        Queue(name="a", without_effect=("spec.type",)),
-        Queue(name="b", without_effect=("spec.type", "spec.affinity")),
+        Queue(name="a", ignored_fields=("spec.type",)),
+        Queue(name="b", ignored_fields=("spec.type", "spec.affinity")),
     )
 
     assert sentences(*queues) == [

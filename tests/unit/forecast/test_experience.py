@@ -8,7 +8,7 @@ from extender.forecast.durations import (
     MOST_NAMES,
     MOST_OF_A_NAMESPACE,
     MOST_SAMPLES,
-    Experience,
+    DurationHistory,
     stem,
 )
 from extender.model.gang import GangKey
@@ -38,7 +38,7 @@ def test_what_generators_add_to_a_name_is_left_out(name: str, left: str) -> None
 
 
 def test_runs_are_kept_by_namespace_queue_and_name() -> None:
-    known = Experience()
+    known = DurationHistory()
     known.note(GangKey("lab/train-1"), "left", 60.0)
     known.note(GangKey("lab/train-2"), "left", 80.0)
 
@@ -49,7 +49,7 @@ def test_runs_are_kept_by_namespace_queue_and_name() -> None:
 
 
 def test_a_gang_that_ended_once_more_counts_once() -> None:
-    known = Experience()
+    known = DurationHistory()
     known.note(GangKey("lab/train-1"), "left", 60.0)
     known.note(GangKey("lab/train-1"), "left", 90.0)
 
@@ -57,7 +57,7 @@ def test_a_gang_that_ended_once_more_counts_once() -> None:
 
 
 def test_of_one_name_the_last_runs_are_kept() -> None:
-    known = Experience()
+    known = DurationHistory()
     for number in range(MOST_SAMPLES + 5):
         known.note(GangKey(f"lab/train-{number}"), "left", float(number))
 
@@ -66,7 +66,7 @@ def test_of_one_name_the_last_runs_are_kept() -> None:
 
 
 def test_a_thousand_names_push_out_only_names_of_their_own_namespace() -> None:
-    known = Experience()
+    known = DurationHistory()
     known.note(GangKey("lab/train-1"), "left", 60.0)
     for number in range(1000):
         known.note(GangKey(f"greedy/name-{number:x}q"), "left", 1.0)
@@ -76,7 +76,7 @@ def test_a_thousand_names_push_out_only_names_of_their_own_namespace() -> None:
 
 
 def test_all_namespaces_together_are_bounded() -> None:
-    known = Experience()
+    known = DurationHistory()
     for number in range(MOST_NAMES + 100):
         known.note(GangKey(f"n{number}/train"), "left", 1.0)
 

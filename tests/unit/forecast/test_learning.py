@@ -9,10 +9,10 @@ import pytest
 
 from extender.cache.changes import Delete, Kind
 from extender.cache.cluster import Cluster
-from extender.forecast.durations import Experience, learn_from
+from extender.forecast.durations import DurationHistory, learn_from
 from extender.kube.decode import resources
 from extender.model.gang import GangKey
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 
 OURS = frozenset({"gang-scheduler"})
 
@@ -21,8 +21,8 @@ class Watch:
     """Tells a mirror of pods of Jobs, as the API server would."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(VirtualTime(epoch=2_000_000_000.0))
-        self.experience: Experience = learn_from(self.cluster)
+        self.cluster = Cluster(VirtualClock(epoch=2_000_000_000.0))
+        self.experience: DurationHistory = learn_from(self.cluster)
 
     def pod(self, job: str, number: int = 0, *, phase: str = "Succeeded", **rest: Any) -> None:
         ended = rest.get("ended", "2026-01-31T12:30:00Z")

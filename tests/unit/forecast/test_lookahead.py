@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from extender.forecast.durations import Experience
+from extender.forecast.durations import DurationHistory
 from extender.forecast.estimate import Estimate
-from extender.forecast.lookahead import Effort, Lookahead
+from extender.forecast.lookahead import Lookahead, WorkLimit
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Status
 from extender.model.snapshot import Snapshot
@@ -35,14 +35,14 @@ def seen(*gangs: Gang, count: int = 2, **rest: Any) -> Snapshot:
 
 
 def ahead(
-    snapshot: Snapshot, experience: Experience | None = None, effort: Effort | None = None
+    snapshot: Snapshot, experience: DurationHistory | None = None, effort: WorkLimit | None = None
 ) -> Lookahead:
     plan = make_plan(snapshot, policy_parser.DEFAULT)
-    return Lookahead(snapshot, plan, policy_parser.DEFAULT, experience or Experience(), effort)
+    return Lookahead(snapshot, plan, policy_parser.DEFAULT, experience or DurationHistory(), effort)
 
 
 def estimate(snapshot: Snapshot, key: str, *earlier: tuple[str, float]) -> Estimate:
-    experience = Experience()
+    experience = DurationHistory()
     for name, seconds in earlier:
         experience.note(GangKey(name), "default", seconds)
     told = ahead(snapshot, experience).estimate(GangKey(key))
@@ -228,7 +228,7 @@ def test_a_run_ends_where_its_effort_does_and_says_how_far_it_looked() -> None:
     busy = [
         running(f"lab/a{number:02}", f"n{number}", lasts_s=number * HOUR) for number in (1, 2, 3)
     ]
-    told = ahead(seen(*busy, waiting("lab/next", 3), count=3), effort=Effort(steps=2))
+    told = ahead(seen(*busy, waiting("lab/next", 3), count=3), effort=WorkLimit(steps=2))
 
     cut = told.estimate(GangKey("lab/next"))
 
@@ -243,7 +243,7 @@ def test_a_run_ends_when_its_time_is_spent() -> None:
     busy = [
         running(f"lab/a{number:02}", f"n{number}", lasts_s=number * HOUR) for number in (1, 2, 3)
     ]
-    effort = Effort(seconds=1.0, spent=lambda: float(next(spent)))
+    effort = WorkLimit(seconds=1.0, spent=lambda: float(next(spent)))
     told = ahead(seen(*busy, waiting("lab/next", 3), count=3), effort=effort)
 
     assert told.estimate(GangKey("lab/next")).not_before == NOW + HOUR  # type: ignore[union-attr]

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, Kind
-from extender.cache.reservation_table import SOMEWHERE, Stage
+from extender.cache.reservation_table import ANY_NODE, Stage
 from extender.hooks.gate import LATELY_S
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
 from extender.model.queue import Namespace, Queue, QueueState
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
-from extender.planner.plan import OpenQueue, Plan, Standing, Verdict
+from extender.planner.plan import DirectAdmission, GangStatus, Plan, Verdict
 from tests.builders import GANG, member_of, node, pod, pod_group, seen, uid
 from tests.unit.reservations import world as promises
 from tests.unit.reservations.world import NODES, OPEN
@@ -28,9 +28,9 @@ class World(promises.World):
         super().__init__(*items, plan=plan, prefer=prefer)
 
 
-def verdict(reason: Reason, standing: Standing = Standing.WAITING, key: GangKey = GANG) -> Plan:
+def verdict(reason: Reason, standing: GangStatus = GangStatus.WAITING, key: GangKey = GANG) -> Plan:
     told = Verdict(gang=key, queue="default", standing=standing, reason=reason, message="")
-    return Plan(verdicts={key: told}, open_queues={"default": OpenQueue()})
+    return Plan(verdicts={key: told}, direct_admission={"default": DirectAdmission()})
 
 
 def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
@@ -41,7 +41,7 @@ def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
 
     assert list(answer.nodes) == ["n2"]
     assert not answer.refused
-    assert world.of("p0").stage is Stage.PASSED
+    assert world.of("p0").stage is Stage.FILTERED
 
 
 def test_a_member_of_a_role_that_its_gang_lacks_does_not_pass_without_the_place_bind_asks_for() -> (
@@ -101,21 +101,21 @@ def test_a_member_that_is_newer_than_the_plan_hears_that_others_are_missing() ->
 
 
 def test_a_member_beyond_the_ticket_of_an_admitted_gang_waits_its_turn() -> None:
-    plan = verdict(Reason.ADMITTED, Standing.ADMITTED)
+    plan = verdict(Reason.ADMITTED, GangStatus.ADMITTED)
     world = World(pod_group(), seen("p0"), seen("p1"), plan=plan)
 
     assert world.ask("p0").outcome == "BehindInOrder"
 
 
 def test_a_gang_made_anew_after_all_its_members_had_ended_arrives_like_a_new_one() -> None:
-    world = World(pod_group(), plan=verdict(Reason.COMPLETED, Standing.FINISHED))
+    world = World(pod_group(), plan=verdict(Reason.COMPLETED, GangStatus.FINISHED))
 
     assert [world.ask(f"p{index}").outcome for index in range(2)] == ["steered"] * 2
 
 
 def test_who_was_made_after_its_gang_had_ended_is_not_told_that_it_has() -> None:
-    told = verdict(Reason.COMPLETED, Standing.FINISHED)
-    world = World(pod_group(), seen("p0"), seen("p1"), plan=replace(told, open_queues={}))
+    told = verdict(Reason.COMPLETED, GangStatus.FINISHED)
+    world = World(pod_group(), seen("p0"), seen("p1"), plan=replace(told, direct_admission={}))
 
     assert world.ask("p0").outcome == "BehindInOrder"
 
@@ -126,7 +126,7 @@ def test_the_members_of_an_arriving_gang_pass_one_after_the_other() -> None:
     answers = [world.ask(f"p{index}") for index in range(3)]
 
     assert [answer.outcome for answer in answers] == ["steered"] * 3
-    assert len(world.cluster.inflight.of_gang(GANG)) == 3
+    assert len(world.cluster.reservations.of_gang(GANG)) == 3
 
 
 def test_a_gang_that_its_pods_declare_arrives_before_our_watch_has_seen_any_of_them() -> None:
@@ -223,7 +223,7 @@ def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> Non
     world.see(node("n1"))
     assert set(world.ask("p0", offered=["n2"]).refused) == {"n1", "n2"}
     for _ in range(2):
-        world.clock.pass_by(LATELY_S + 1)
+        world.clock.advance(LATELY_S + 1)
         last = world.ask("p0", offered=["n2"])
     assert list(last.refused) == ["n2"]
 
@@ -252,7 +252,7 @@ def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
 def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> None:
     fence = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
     brief, lengthy = {"deadline_s": 60.0}, {"deadline_s": 3600.0}
-    plan = Plan(fences=fence, open_queues={"default": OpenQueue()}, brief_s=600.0)
+    plan = Plan(reservations=fence, direct_admission={"default": DirectAdmission()}, brief_s=600.0)
     world = World(seen("web", "", **brief), seen("long", "", **lengthy), plan=plan)
     world.promise("web", on="n1", gang=GangKey("a/pod:web"), **brief)
     world.promise("long", on="n2", gang=GangKey("a/pod:long"), **lengthy)
@@ -268,7 +268,8 @@ def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> Non
 def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
     fence = Resources({"cpu": 4000})
     world = World(
-        seen("web", ""), plan=Plan(fences={"n1": fence}, open_queues={"default": OpenQueue()})
+        seen("web", ""),
+        plan=Plan(reservations={"n1": fence}, direct_admission={"default": DirectAdmission()}),
     )
 
     answer = world.ask_single("web")
@@ -279,10 +280,10 @@ def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
 def test_what_becomes_free_where_room_is_owed_is_left_to_whom_it_is_owed() -> None:
     """Whoever leaves such a node does so between two plans, and others come at any moment."""
     fence = {"n1": Resources({"cpu": 1000})}
-    plan = Plan(fences=fence, open_queues={"default": OpenQueue()})
+    plan = Plan(reservations=fence, direct_admission={"default": DirectAdmission()})
 
     assert list(World(seen("web", ""), plan=plan).ask_single("web").nodes) == NODES
-    owing = replace(plan, owed={"n1": Resources({"cpu": 3000})})
+    owing = replace(plan, reservations_missing={"n1": Resources({"cpu": 3000})})
     world = World(seen("web", ""), seen("late", ""), plan=owing)
     assert list(world.ask_single("web").nodes) == ["n2"]
     world.promise("late", "n1", seen("late", "").membership.key)
@@ -293,7 +294,11 @@ def test_an_ordinary_pod_keeps_the_place_of_its_ticket_beside_what_is_owed_to_ot
     """Whom others are to make room for will have theirs; its own was never theirs."""
     fence = {"n1": NOTHING, "n2": NOTHING}
     owed = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
-    plan = Plan(fences=fence, owed=owed, open_queues={"default": OpenQueue()})
+    plan = Plan(
+        reservations=fence,
+        reservations_missing=owed,
+        direct_admission={"default": DirectAdmission()},
+    )
     world = World(seen("web", ""), seen("late", ""), plan=plan)
     world.promise("web", "n1", seen("web", "").membership.key)
 
@@ -312,7 +317,7 @@ def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> 
     answer = world.ask_single("web")
 
     assert answer.outcome == "QueueOverDeserved"
-    assert world.ledger.answers.refused_at(uid("web")) is not None
+    assert world.ledger.filter_results.refused_at(uid("web")) is not None
 
 
 def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> None:
@@ -322,7 +327,7 @@ def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> N
     answer = world.ask_single("web")
 
     assert list(answer.nodes) == NODES
-    assert world.of("web").node == SOMEWHERE
+    assert world.of("web").node == ANY_NODE
 
 
 @pytest.mark.parametrize(
@@ -344,7 +349,7 @@ def test_what_is_not_ours_or_keeps_the_cluster_alive_passes(exempt: dict[str, An
 
 def test_an_exempt_pod_passes_whatever_is_fenced_or_promised() -> None:
     everything = {name: Resources({"cpu": 4000}) for name in NODES}
-    world = World(pod_group(), seen("p0"), plan=Plan(fences=everything))
+    world = World(pod_group(), seen("p0"), plan=Plan(reservations=everything))
     world.promise("p0", "n1")
 
     agent = pod("agent", exempt=True)
@@ -384,7 +389,7 @@ def test_a_node_we_have_not_heard_of_counts_as_full() -> None:
 
 
 def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
-    world = World(pod_group(min_member=1), node("n2", ours=False))
+    world = World(pod_group(min_member=1), node("n2", managed=False))
 
     answers = [world.ask_single("single"), world.ask("p0", offered=["n2", "n1"])]
 
@@ -394,7 +399,7 @@ def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
 
 
 def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing_promised() -> None:
-    world = World(*(node(name, ours=False) for name in NODES))
+    world = World(*(node(name, managed=False) for name in NODES))
 
     answer = world.ask_single("single")
 
@@ -405,19 +410,19 @@ def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing
 
 @pytest.mark.parametrize("exempt", [{"namespace": "kube-system"}, {"exempt": True}])
 def test_exempt_pods_go_to_nodes_of_others_too(exempt: dict[str, Any]) -> None:
-    world = World(*(node(name, ours=False) for name in NODES))
+    world = World(*(node(name, managed=False) for name in NODES))
 
     assert list(world.ask_single("agent", **exempt).nodes) == NODES
 
 
 def test_pods_of_other_schedulers_go_where_they_like() -> None:
-    world = World(node("n2", ours=False))
+    world = World(node("n2", managed=False))
 
     assert list(world.ask_single("foreign", ours=False).nodes) == NODES
 
 
 def test_a_node_that_becomes_ours_is_offered_to_pods_of_ours_again() -> None:
-    world = World(node("n2", ours=False))
+    world = World(node("n2", managed=False))
     world.see(node("n2"))
 
     assert list(world.ask_single("single").nodes) == NODES
@@ -426,7 +431,7 @@ def test_a_node_that_becomes_ours_is_offered_to_pods_of_ours_again() -> None:
 def test_a_place_on_a_node_that_is_ours_no_more_is_moved_to_one_that_is() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"))
     world.promise("p0", "n2")
-    world.see(node("n2", ours=False))
+    world.see(node("n2", managed=False))
 
     assert list(world.ask("p0").nodes) == ["n1"]
     assert world.of("p0").node == "n1"
@@ -437,8 +442,8 @@ def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_
     world.promise("p0", "n2")
     world.ledger.refused(uid("p0"))
     world.wait(1)  # it is woken, with its node as the nomination
-    world.see(node("n2", ours=False))
-    world.clock.pass_by(5)
+    world.see(node("n2", managed=False))
+    world.clock.advance(5)
 
     assert world.ask("p0", offered=["n2"], nominated="n2").outcome == "NodeNotOurs"
     assert not len(world.table)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from extender.errors import OutOfTerm
+from extender.errors import NotLeader
 from extender.kube.client import refusal
-from extender.ports import Mandate
+from extender.ports import Fencing
 
 Answer = tuple[int, object]
 
@@ -48,10 +48,10 @@ class ApiDouble:
         *,
         content_type: str = "application/json",
         wait_s: float = 15.0,
-        mandate: Mandate | None = None,
+        mandate: Fencing | None = None,
     ) -> bytes:
         if body is not None and mandate is not None and not mandate.current():
-            raise OutOfTerm("not sent")
+            raise NotLeader("not sent")
         self.asked.append(Asked(method, path, body, content_type, wait_s))
         script = self.answers.get(f"{method} {path}", [(200, {})])
         status, said = script.pop(0) if len(script) > 1 else script[0]

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
 
 Object = dict[str, Any]
 
@@ -95,9 +95,9 @@ class WatchedApi:
     def port(self) -> int:
         return int(self._server.server_port)
 
-    def access(self, *, reload: Any = None, **rest: Any) -> Access:
-        endpoint = Endpoint(host="127.0.0.1", port=self._server.server_port, **rest)
-        return Access(endpoint, reload=reload)
+    def access(self, *, reload: Any = None, **rest: Any) -> ApiClient:
+        endpoint = ApiServer(host="127.0.0.1", port=self._server.server_port, **rest)
+        return ApiClient(endpoint, reload=reload)
 
     def put(self, path: str, thing: Object) -> None:
         with self.changed:

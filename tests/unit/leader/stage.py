@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 import extender.leader
-from extender.errors import ApiError, Unreachable
+from extender.errors import ApiError, NoResponse
 from extender.leader.fencing import Term
-from extender.leader.lease import OwnLease, Spans, Succession
+from extender.leader.lease import LeaseTiming, LeaseTracker, OwnLease
 from extender.metrics import Metrics
 from extender.ports import Lease
 
@@ -72,7 +72,7 @@ class Contender:
         self.answers_in_s = 0.0
         self.term = Term(self.monotonic)
         self.metrics = Metrics()
-        self.succession = Succession(self.term, self, self.metrics)
+        self.succession = LeaseTracker(self.term, self, self.metrics)
         self.told: list[str] = []
         self.succession.on_change(
             begun=lambda: self.told.append("begun"), ended=lambda: self.told.append("ended")
@@ -85,7 +85,7 @@ class Contender:
         self._is_over = False
         self.crash: BaseException | None = None
         self.keeper = keeper(
-            self, name, Spans(), self, self.succession, is_warm=lambda: self.is_warm
+            self, name, LeaseTiming(), self, self.succession, is_warm=lambda: self.is_warm
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -113,12 +113,12 @@ class Contender:
         self._pause()  # on its way there
         trouble, self.trouble = self.trouble, ""
         if trouble == "lose":
-            raise Unreachable("lost on the way")
+            raise NoResponse("lost on the way")
         answer = request()
         self._due = self.monotonic() + self.answers_in_s
         self._pause()  # on its way back
         if trouble == "answer":
-            raise Unreachable("the answer was lost")
+            raise NoResponse("the answer was lost")
         return answer
 
     # The stage
@@ -210,7 +210,7 @@ class Stage:
             contender.go_on()
             self.look()
 
-    def pass_by(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.seconds += seconds
         self.look()
 
@@ -223,7 +223,7 @@ class Stage:
                 each.work_off()
                 each.act()
                 self.look()
-            self.pass_by(every_s)
+            self.advance(every_s)
 
     def look(self) -> None:
         leading = [each.name for each in self.contenders if each.leads]

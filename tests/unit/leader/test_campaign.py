@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 
 from extender.clock import SystemClock
-from extender.leader.election import Campaign
+from extender.leader.election import LeaseThread
 from extender.leader.fencing import Term
-from extender.leader.lease import OwnLease, Spans, Succession
+from extender.leader.lease import LeaseTiming, LeaseTracker, OwnLease
 from extender.metrics import Metrics
 from extender.ports import Lease
 from tests.unit.leader.test_runtime import LeaseDouble
 from tests.unit.web.conftest import eventually
 
-SPANS = Spans(duration_s=2.0, renew_s=1.0, retry_s=0.02)
+SPANS = LeaseTiming(duration_s=2.0, renew_s=1.0, retry_s=0.02)
 
 
 class AtOnce:
@@ -29,9 +29,9 @@ class Office:
 
     def __init__(self, leases: LeaseDouble) -> None:
         self.term = Term(SystemClock.monotonic)
-        succession = Succession(self.term, AtOnce(), Metrics())
+        succession = LeaseTracker(self.term, AtOnce(), Metrics())
         keeper = OwnLease(leases, "here_1", SPANS, SystemClock(), succession, is_warm=lambda: True)
-        self.campaign = Campaign(keeper, succession, again_s=0.01)
+        self.campaign = LeaseThread(keeper, succession, again_s=0.01)
 
 
 def test_the_lease_is_given_back_after_the_term_has_ended() -> None:
@@ -48,7 +48,7 @@ def test_the_lease_is_given_back_after_the_term_has_ended() -> None:
     leases.write = witness  # type: ignore[method-assign]
     office.campaign.start()
     eventually(lambda: bool(office.term.current()))
-    office.campaign.resign()
+    office.campaign.release()
 
     assert led_while_given_back == [False]
     assert leases.lease is not None
@@ -57,8 +57,8 @@ def test_the_lease_is_given_back_after_the_term_has_ended() -> None:
 
 def test_resigning_twice_or_before_the_start_is_harmless() -> None:
     office = Office(LeaseDouble())
-    office.campaign.resign()
-    office.campaign.resign()
+    office.campaign.release()
+    office.campaign.release()
 
     assert not office.term.current()
 
@@ -77,6 +77,6 @@ def test_a_step_that_stumbles_is_not_the_last() -> None:
     leases.read = stumble  # type: ignore[method-assign]
     office.campaign.start()
     eventually(lambda: bool(office.term.current()))
-    office.campaign.resign()
+    office.campaign.release()
 
     assert stumbled.is_set()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from extender.leader.lease import FollowedLease, Spans
+from extender.leader.lease import FollowedLease, LeaseTiming
 from extender.ports import Lease
 
 from .stage import Contender, Stage
 
-SPANS = Spans()
+SPANS = LeaseTiming()
 BESIDE_A = "a_0b5d"
 BESIDE_B = "b_77aa"
 
@@ -173,7 +173,7 @@ def test_a_frozen_follower_finds_its_term_over(
 ) -> None:
     schedulers.run(10, a)
     frozen_at = stage.seconds
-    stage.pass_by(30)
+    stage.advance(30)
     a.act()
 
     assert max(a.sent) <= frozen_at

@@ -87,9 +87,9 @@ def play(seed: int, keeper: Callable[..., Any] = OwnLease) -> list[Contender]:
             if luck < 0.05:
                 each.trouble = chance.choice(("lose", "answer"))
             elif luck < 0.1:
-                stage.pass_by(chance.choice((4.0, 9.0, 16.0, 30.0)))
+                stage.advance(chance.choice((4.0, 9.0, 16.0, 30.0)))
             elif luck < 0.5:
-                stage.pass_by(chance.choice((0.001, 0.1, 1.0)))
+                stage.advance(chance.choice((0.001, 0.1, 1.0)))
             elif luck < 0.9:
                 stage.let(each, lines=chance.choice((1, 3, 100, 100)))
             else:
@@ -129,7 +129,7 @@ def freeze_after_a_renewal_was_taken(keeper: Callable[..., Any]) -> list[Contend
         renewals = len(stage.server.writes)
         while len(stage.server.writes) == renewals:
             stage.let(a)
-            stage.pass_by(0.01)
+            stage.advance(0.01)
         stage.run(9, b)
         stage.let(a, lines=100)
         a.work_off()

@@ -12,7 +12,7 @@ import pytest
 
 import extender.leader
 from extender.leader.fencing import Term
-from extender.leader.lease import Succession
+from extender.leader.lease import LeaseTracker
 from extender.metrics import Metrics
 
 _ROOM = str(Path(extender.leader.__file__).parent)
@@ -58,7 +58,7 @@ def play(line: int, *, is_first: bool) -> tuple[bool, Term, list[str]]:
     """Have the lease lost while the loop stands before a line of taking a renewal in."""
     loop, told = Loop(), list[str]()
     term = Term(lambda: 100.0)
-    succession = Succession(term, loop, Metrics())
+    succession = LeaseTracker(term, loop, Metrics())
     succession.on_change(begun=lambda: told.append("begun"), ended=lambda: told.append("ended"))
     if not is_first:
         succession.renewed(105.0, "a")

@@ -6,8 +6,8 @@ import asyncio
 from concurrent.futures import Future
 from typing import Any, cast
 
-from extender.leader.election import Leadership
-from extender.leader.term_lifecycle import Office
+from extender.leader.election import LeaderElection
+from extender.leader.term_lifecycle import TermLifecycle
 
 
 class Witness:
@@ -16,8 +16,8 @@ class Witness:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.sent: Future[None] = Future()
-        self.office = Office(
-            cast(Leadership, self),
+        self.office = TermLifecycle(
+            cast(LeaderElection, self),
             self,
             forgetting=(self,),
             plan_soon=lambda: self.told.append("plan"),

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from extender.errors import ApiError
-from extender.leader.lease import Spans
+from extender.leader.lease import LeaseTiming
 from extender.ports import Lease
 
 from .stage import Contender, Stage
 
-SPANS = Spans()
+SPANS = LeaseTiming()
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_a_lease_that_was_renewed_late_begins_a_new_term_after_the_end_of_the_ol
 ) -> None:
     stage.run(4, a)
     number = a.term.current()
-    stage.pass_by(SPANS.renew_s + 1)
+    stage.advance(SPANS.renew_s + 1)
     stage.run(5, a)
 
     assert a.told == ["begun", "ended", "begun"]

@@ -15,12 +15,12 @@ from itertools import count
 import pytest
 
 from extender.clock import SystemClock
-from extender.errors import ApiError, Gone, OutOfTerm, Unreachable
-from extender.leader.election import Leadership
+from extender.errors import ApiError, NoResponse, NotFound, NotLeader
+from extender.leader.election import LeaderElection
 from extender.leader.fencing import Term
-from extender.leader.label import LOOK_S, Signpost
+from extender.leader.label import LOOK_S, LeaderLabel
 from extender.metrics import Metrics
-from extender.ports import Lease, Mandate, Mark, Marks, Signs
+from extender.ports import Fencing, LabelledPod, LabelledPods, LeaderLabels, Lease
 from extender.settings import Settings
 from tests.strategies import examples
 from tests.unit.leader.test_campaign import AtOnce
@@ -43,7 +43,7 @@ class Server:
 
     def write(self, pod: str, *, labelled: bool, version: str | None = None) -> None:
         if pod not in self.versions:
-            raise Gone("no such pod", status=404)
+            raise NotFound("no such pod", status=404)
         if version is not None and version != self.versions[pod]:
             raise ApiError("somebody has written since", status=409)
         if labelled != (pod in self.labelled):
@@ -55,7 +55,9 @@ class Server:
 class Replica:
     """One extender with its term, its way to the server and its signpost."""
 
-    def __init__(self, server: Server, name: str, post: Callable[..., Signpost] = Signpost) -> None:
+    def __init__(
+        self, server: Server, name: str, post: Callable[..., LeaderLabel] = LeaderLabel
+    ) -> None:
         self.server = server
         self.name = name
         self.now = 0.0
@@ -69,14 +71,14 @@ class Replica:
     def lead(self, for_s: float = 10.0) -> None:
         self.term.begin(until=self.now + for_s)
 
-    def read(self) -> Marks:
-        def look() -> Marks:
+    def read(self) -> LabelledPods:
+        def look() -> LabelledPods:
             others = tuple(
-                Mark(pod, self.server.versions[pod])
+                LabelledPod(pod, self.server.versions[pod])
                 for pod in sorted(self.server.labelled)
                 if pod != self.name
             )
-            return Marks(is_ours=self.name in self.server.labelled, others=others)
+            return LabelledPods(is_ours=self.name in self.server.labelled, others=others)
 
         self.meanwhile()
         if (trouble := self.trouble()) is not None:
@@ -91,13 +93,13 @@ class Replica:
     def withdraw(self, number: int) -> None:
         self._write(self.name, number, labelled=False)
 
-    def take_off(self, mark: Mark, number: int) -> None:
+    def take_off(self, mark: LabelledPod, number: int) -> None:
         self._write(mark.pod, number, labelled=False, version=mark.version)
 
     def _write(self, pod: str, number: int, *, labelled: bool, version: str | None = None) -> None:
         self.meanwhile()
         if not self.term.holds(number):
-            raise OutOfTerm("not sent")
+            raise NotLeader("not sent")
         if (trouble := self.trouble()) is not None:
             raise trouble
         self.server.write(pod, labelled=labelled, version=version)
@@ -209,7 +211,7 @@ def test_a_pod_that_changed_since_it_was_seen_is_looked_at_again_soon(
     a.lead()
     read = a.read
 
-    def and_change() -> Marks:
+    def and_change() -> LabelledPods:
         seen = read()
         server.versions["b"] = "changed"
         return seen
@@ -228,7 +230,7 @@ def test_a_pod_that_is_gone_needs_no_label_taken_off(server: Server, a: Replica)
     a.lead()
     read = a.read
 
-    def and_delete() -> Marks:
+    def and_delete() -> LabelledPods:
         seen = read()
         server.versions.pop("b", None)
         return seen
@@ -271,7 +273,7 @@ def test_who_ends_in_order_takes_it_off_and_never_puts_it_on_again(
 
 
 def test_an_orderly_end_waits_for_a_stumbling_server_but_not_for_ever(server: Server) -> None:
-    a = Replica(server, "a", partial(Signpost, last_s=0.1))
+    a = Replica(server, "a", partial(LeaderLabel, last_s=0.1))
     a.lead()
     a.post.start()
     eventually(lambda: server.labelled == {"a"})
@@ -279,7 +281,7 @@ def test_an_orderly_end_waits_for_a_stumbling_server_but_not_for_ever(server: Se
 
     def refuse() -> Exception:
         tried.release()
-        return Unreachable("nobody there")
+        return NoResponse("nobody there")
 
     a.trouble = refuse
     a.post.wait_until_retired()
@@ -315,9 +317,9 @@ def test_a_look_that_stumbles_is_not_the_last(server: Server, a: Replica) -> Non
 def test_it_is_off_before_the_lease_is_given_back(server: Server, a: Replica) -> None:
     leases = LeaseDouble()
     settings = Settings(lease="own", lease_identity="a", lease_retry_s=0.02)
-    leadership = Leadership(settings, SystemClock(), AtOnce(), Metrics())
+    leadership = LeaderElection(settings, SystemClock(), AtOnce(), Metrics())
     a.term = leadership.mandate  # type: ignore[assignment]
-    leadership.stand(leases, a, is_warm=lambda: True)
+    leadership.run(leases, a, is_warm=lambda: True)
     leadership.start()
     eventually(lambda: server.labelled == {"a"})
     labelled_while_given_back: list[set[str]] = []
@@ -335,10 +337,10 @@ def test_it_is_off_before_the_lease_is_given_back(server: Server, a: Replica) ->
     assert labelled_while_given_back == [set()]
 
 
-class Careless(Signpost):
+class Careless(LeaderLabel):
     """Writes in whatever term it is by then."""
 
-    def __init__(self, signs: Signs, mandate: Mandate, metrics: Metrics) -> None:
+    def __init__(self, signs: LeaderLabels, mandate: Fencing, metrics: Metrics) -> None:
         super().__init__(signs, mandate, metrics)
         assert isinstance(signs, Replica)
         write = signs.server.write
@@ -353,7 +355,7 @@ class Careless(Signpost):
         signs._write = anyhow  # type: ignore[method-assign]
 
 
-class LooksOnce(Signpost):
+class LooksOnce(LeaderLabel):
     """Believes that what it wrote stays."""
 
     def _look(self, number: int) -> None:
@@ -362,17 +364,17 @@ class LooksOnce(Signpost):
             self._number = number
 
 
-class KeepsQuiet(Signpost):
+class KeepsQuiet(LeaderLabel):
     """Puts its own label on, and leaves the others theirs."""
 
-    def _take_off(self, mark: Mark, number: int) -> None:
+    def _take_off(self, mark: LabelledPod, number: int) -> None:
         pass
 
 
 class Story:
     """Two replicas and chance, which decides what happens while a request is on its way."""
 
-    def __init__(self, seed: int, post: Callable[..., Signpost]) -> None:
+    def __init__(self, seed: int, post: Callable[..., LeaderLabel]) -> None:
         self._chance = random.Random(seed)
         self.server = Server("a", "b")
         self.replicas = [Replica(self.server, name, post) for name in ("a", "b")]
@@ -402,7 +404,7 @@ class Story:
             self.server.write(self._chance.choice("ab"), labelled=labelled)
 
     def _trouble(self) -> Exception | None:
-        return Unreachable("lost") if self._chance.random() < 0.1 else None
+        return NoResponse("lost") if self._chance.random() < 0.1 else None
 
     def _go_on(self) -> None:
         if self._depth < 3:
@@ -411,7 +413,7 @@ class Story:
             self._depth -= 1
 
 
-def play(seed: int, post: Callable[..., Signpost] = Signpost) -> set[str]:
+def play(seed: int, post: Callable[..., LeaderLabel] = LeaderLabel) -> set[str]:
     """Let chance decide; in the end b leads for a while, undisturbed. Gives who is labelled."""
     story = Story(seed, post)
     story.unfold()
@@ -430,7 +432,7 @@ def test_whatever_happened_the_next_leader_alone_carries_it_in_the_end() -> None
 
 
 @pytest.mark.parametrize("post", [LooksOnce, KeepsQuiet, Careless])
-def test_the_referee_sees_a_planted_fault(post: Callable[..., Signpost]) -> None:
+def test_the_referee_sees_a_planted_fault(post: Callable[..., LeaderLabel]) -> None:
     def is_seen(seed: int) -> bool:
         try:
             return play(seed, post) != {"b"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from extender.model.node import Ports
+from extender.model.node import HostPorts
 from extender.model.pod import HostPort
 
 ports = st.builds(
@@ -24,26 +24,26 @@ def clash(one: HostPort, other: HostPort) -> bool:
 
 @given(st.lists(sets, max_size=4), sets)
 def test_ports_clash_where_two_of_them_do(taken: list[tuple[HostPort, ...]], wanted) -> None:  # type: ignore[no-untyped-def]
-    counted = Ports()
+    counted = HostPorts()
     for some in taken:
         counted = counted.plus(some)
 
-    assert counted.clash(wanted) == any(
+    assert counted.conflicts(wanted) == any(
         clash(one, other) for one in wanted for some in taken for other in some
     )
 
 
 @given(st.lists(sets, max_size=4), sets)
 def test_what_is_taken_twice_and_given_back_once_is_taken(taken, more) -> None:  # type: ignore[no-untyped-def]
-    before = Ports(port for some in taken for port in some)
+    before = HostPorts(port for some in taken for port in some)
 
     assert before.plus(more).minus(more) == before
     assert not before.plus(more).minus(more).minus(p for some in taken for p in some)
 
 
 def test_adding_to_ports_leaves_them_as_they_were() -> None:
-    before = Ports([HostPort(80)])
+    before = HostPorts([HostPort(80)])
     before.plus([HostPort(81)])
 
-    assert not before.clash([HostPort(81)])
-    assert before.clash([HostPort(80, ip="10.0.0.1")])
+    assert not before.conflicts([HostPort(81)])
+    assert before.conflicts([HostPort(80, ip="10.0.0.1")])

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.errors import BadQuantity
+from extender.errors import InvalidQuantity
 from extender.model.resources import (
     LARGEST,
     parse_milli,
@@ -64,7 +64,7 @@ def test_every_form_of_kubernetes_is_read_exactly(text: str | float, value: Frac
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_by_name(text: str) -> None:
-    with pytest.raises(BadQuantity) as caught:
+    with pytest.raises(InvalidQuantity) as caught:
         parse_quantity(text)
 
     assert repr(text) in str(caught.value)

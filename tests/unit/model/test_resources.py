@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.errors import BadQuantity
+from extender.errors import InvalidQuantity
 from extender.model.resources import NOTHING, Resources
 
 NAMES = ("cpu", "memory", "pods", "nvidia.com/gpu", "hugepages-2Mi")
@@ -32,7 +32,7 @@ def test_it_is_written_as_it_was_read() -> None:
 
 
 def test_a_bad_amount_is_refused() -> None:
-    with pytest.raises(BadQuantity):
+    with pytest.raises(InvalidQuantity):
         Resources.parse({"cpu": "1.5.3"})
 
 

@@ -11,18 +11,18 @@ from extender.permit.messages import (
     CallId,
     Cause,
     Event,
+    EvictPartial,
     Instruction,
-    Park,
-    TakeBack,
+    MarkWaiting,
     Verified,
 )
-from extender.permit.timeouts import Limits
+from extender.permit.timeouts import Timeouts
 from extender.ports import BindOrder
 
 from .world import World
 
 #: Four members can be bound within the commit, five not.
-LIMITS = Limits(max_holds=7, binds_per_s=0.4)
+LIMITS = Timeouts(max_waiting_binds=7, binds_per_s=0.4)
 
 
 class Referee:
@@ -46,21 +46,21 @@ class Referee:
         #: Every node the API server has ever shown for a pod.
         self.was_on: set[tuple[PodUid, str]] = set()
         #: What is being asked whether it can leave.
-        self.asked: list[TakeBack] = []
+        self.asked: list[EvictPartial] = []
         #: Gangs of which something is, or may be, bound by us.
         self.begun: set[GangKey] = set()
         self.words: dict[tuple[object, Cause], str] = {}
 
     def check(self, instruction: Instruction, event: Event) -> None:
         match instruction:
-            case Park(uid):
+            case MarkWaiting(uid):
                 assert self.mirror.reserved_node(uid) is not None, "I6: held without room"
             case Bind(orders):
                 self.check_bind(orders, event)
                 self.tried.update(order.uid for order in orders)
             case Answer():
                 self.check_answer(instruction)
-            case TakeBack(gang, orders):
+            case EvictPartial(gang, orders):
                 group = self.mirror.group(gang)
                 assert group is None or len(self.seats(gang)) < group.min_member, "P4: it runs"
                 assert gang in self.begun, "P4: nothing of it was begun by us"

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from extender.errors import IllegalTransition
-from extender.permit.machine import Book
+from extender.permit.machine import StateMachine
 from extender.permit.states import (
-    ASSEMBLY_MOVES,
+    ATTEMPT_MOVES,
+    BIND_MOVES,
     GATHERING,
-    HOLD_MOVES,
-    Assembly,
-    AssemblyState,
-    Hold,
-    HoldState,
+    AttemptState,
+    BindState,
+    GangAttempt,
     Table,
+    WaitingBind,
 )
 
 
-def check(book: Book) -> None:
+def check(book: StateMachine) -> None:
     """Raise `IllegalTransition` for what is not as it must always be."""
     table = book._table
     _demand(len(table.holds) <= table.max_holds, "more holds than the table may have")
@@ -29,32 +29,32 @@ def check(book: Book) -> None:
     _demand(siblings == table.siblings, "a sibling of no assembly, or of a wrong one")
     looked_after = table.assemblies.keys() | {gang for _, gang in table.alarms._heap}
     _demand(table.short_until.keys() <= looked_after, "a gang in part that nobody looks after")
-    waiting = {waiter.id: hold.uid for hold in table.holds.values() for waiter in hold.waiters}
+    waiting = {waiter.id: hold.uid for hold in table.holds.values() for waiter in hold.calls}
     _demand(waiting == table.calls, "a call that waits for nobody, or nobody knows of")
 
 
-def _check_hold(hold: Hold, table: Table) -> None:
-    _demand(bool(HOLD_MOVES[hold.state]), f"{hold.uid} is over but still on the table")
-    if hold.state is HoldState.HELD:
-        _demand(len(hold.waiters) == 1, f"{hold.uid} is held for no call or for several")
-        _demand(table.assembly_of(hold) is not None, f"{hold.uid} is held for no gang")
+def _check_hold(hold: WaitingBind, table: Table) -> None:
+    _demand(bool(BIND_MOVES[hold.state]), f"{hold.uid} is over but still on the table")
+    if hold.state is BindState.WAITING:
+        _demand(len(hold.calls) == 1, f"{hold.uid} is held for no call or for several")
+        _demand(table.attempt_of(hold) is not None, f"{hold.uid} is held for no gang")
     else:
-        _demand(hold.state is HoldState.COMMITTING, f"{hold.uid} was never parked or sent")
+        _demand(hold.state is BindState.BINDING, f"{hold.uid} was never parked or sent")
 
 
-def _check_assembly(assembly: Assembly, table: Table) -> None:
+def _check_assembly(assembly: GangAttempt, table: Table) -> None:
     key = assembly.key
-    _demand(bool(ASSEMBLY_MOVES[assembly.state]), f"{key} is over but still on the table")
-    for uid, hold in assembly.holds.items():
+    _demand(bool(ATTEMPT_MOVES[assembly.state]), f"{key} is over but still on the table")
+    for uid, hold in assembly.binds.items():
         _demand(table.holds.get(uid) is hold, f"{uid} of {key} is not on the table")
-    states = {hold.state for hold in assembly.holds.values()}
+    states = {hold.state for hold in assembly.binds.values()}
     if assembly.state in GATHERING:
-        _demand(states == {HoldState.HELD}, f"{key} gathers, but not only held members")
-    elif assembly.state is AssemblyState.COMMITTING:
-        _demand(HoldState.COMMITTING in states, f"{key} waits for nothing that was sent")
+        _demand(states == {BindState.WAITING}, f"{key} gathers, but not only held members")
+    elif assembly.state is AttemptState.COMMITTING:
+        _demand(BindState.BINDING in states, f"{key} waits for nothing that was sent")
     else:
-        _demand(states <= {HoldState.COMMITTING}, f"{key} was sent, but holds members back")
-    sent = sum(hold.state is HoldState.COMMITTING for hold in assembly.holds.values())
+        _demand(states <= {BindState.BINDING}, f"{key} was sent, but holds members back")
+    sent = sum(hold.state is BindState.BINDING for hold in assembly.binds.values())
     _demand(assembly.under_way == sent, f"{key} counts {assembly.under_way} instead of {sent}")
 
 

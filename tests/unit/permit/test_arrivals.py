@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from extender.model.pod import PodUid, Status
-from extender.permit.messages import Answer, Bind, Cause, Closed, Free, Opened, Park
-from extender.permit.states import AssemblyState
-from extender.permit.timeouts import Limits
+from extender.permit.messages import Answer, Bind, Cause, Closed, MarkWaiting, Opened, Release
+from extender.permit.states import AttemptState
+from extender.permit.timeouts import Timeouts
 from extender.ports import BindOrder
 
 from .world import GANG, Desk, World, a_gang_of, bound_uids
@@ -27,8 +27,8 @@ def test_a_pod_of_no_gang_is_bound_at_once():
 def test_a_member_that_comes_too_early_is_held():
     desk = a_gang_of(2)
 
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
 def test_a_member_of_a_running_gang_is_bound_at_once():
@@ -65,7 +65,7 @@ def test_a_planned_node_is_not_mistaken_for_a_real_one():
     desk = a_gang_of(2)
     desk.world.change_pod("w-0", status=Status.BINDING, node="n-1")
 
-    assert desk.arrives("w-0", node="n-1") == [Park(PodUid("w-0"), "n-1")]
+    assert desk.arrives("w-0", node="n-1") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_unknown_pod_is_refused_and_its_room_given_back():
     desk.world.remove_pod("w-0")
 
     text = Cause.POD_GONE.text()
-    assert desk.arrives("w-0") == [Answer(1, text, Cause.POD_GONE, 0.0), Free(PodUid("w-0"))]
+    assert desk.arrives("w-0") == [Answer(1, text, Cause.POD_GONE, 0.0), Release(PodUid("w-0"))]
 
 
 def test_a_gang_without_its_podgroup_is_refused():
@@ -118,19 +118,19 @@ def test_a_member_without_a_ticket_is_refused():
 
 
 def test_a_full_table_refuses_instead_of_growing():
-    desk = a_gang_of(3, limits=Limits(max_holds=1))
+    desk = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
     desk.arrives("w-0")
     desk.arrives("w-1")
 
     assert desk.cause_of(2) is Cause.TABLE_FULL
-    assert desk.book.holds == 1
+    assert desk.book.waiting_binds == 1
 
 
 def test_a_full_table_still_lets_a_held_pod_repeat_its_call():
-    desk = a_gang_of(3, limits=Limits(max_holds=1))
+    desk = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
     desk.arrives("w-0")
 
-    assert desk.arrives("w-0", node="n-2")[-1] == Park(PodUid("w-0"), "n-2")
+    assert desk.arrives("w-0", node="n-2")[-1] == MarkWaiting(PodUid("w-0"), "n-2")
 
 
 def test_a_closed_book_refuses_until_it_opens():

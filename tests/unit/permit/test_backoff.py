@@ -6,22 +6,22 @@ from hypothesis import given, strategies as st
 
 from extender.model.gang import GangKey
 from extender.permit import timeouts
-from extender.permit.timeouts import Backoff, Limits
+from extender.permit.timeouts import GangBackoff, Timeouts
 
 from .world import GANG
 
-LIMITS = Limits(backoff_s=10, max_backoff_s=120)
+LIMITS = Timeouts(backoff_s=10, max_backoff_s=120)
 
 
 def test_each_abort_doubles_the_wait_up_to_the_limit():
-    gangs = Backoff(LIMITS, chance=lambda: 0.0)
+    gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
 
     assert [gangs.aborted(GANG, 100.0) for _ in range(6)] == [10, 20, 40, 80, 120, 120]
 
 
 @given(chance=st.floats(0, 1, exclude_max=True), aborts=st.integers(1, 100))
 def test_jitter_only_ever_adds_and_never_more_than_a_quarter(chance, aborts):
-    gangs = Backoff(LIMITS, chance=lambda: chance)
+    gangs = GangBackoff(LIMITS, chance=lambda: chance)
     spans = [gangs.aborted(GANG, 0.0) for _ in range(aborts)]
 
     plain = min(10.0 * 2 ** (aborts - 1), 120.0)
@@ -29,7 +29,7 @@ def test_jitter_only_ever_adds_and_never_more_than_a_quarter(chance, aborts):
 
 
 def test_the_wait_ends():
-    gangs = Backoff(LIMITS, chance=lambda: 0.0)
+    gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
     gangs.aborted(GANG, 100.0)
 
     assert gangs.lasts(GANG, 109.9)
@@ -38,7 +38,7 @@ def test_the_wait_ends():
 
 
 def test_a_gang_that_stayed_away_for_long_is_not_stubborn():
-    gangs = Backoff(LIMITS, chance=lambda: 0.0)
+    gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
     for _ in range(4):
         gangs.aborted(GANG, 100.0)
 
@@ -47,7 +47,7 @@ def test_a_gang_that_stayed_away_for_long_is_not_stubborn():
 
 def test_gangs_are_not_remembered_without_bound(monkeypatch):
     monkeypatch.setattr(timeouts, "_REMEMBERED", 2)
-    gangs = Backoff(LIMITS, chance=lambda: 0.0)
+    gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
     for name in ("a", "b", "a", "c"):
         gangs.aborted(GangKey(f"team/{name}"), 0.0)
 

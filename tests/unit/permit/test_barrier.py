@@ -7,16 +7,16 @@ import threading
 
 import pytest
 
-from extender.errors import Unreachable
+from extender.errors import NoResponse
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
-from extender.permit.machine import Book
+from extender.permit.machine import StateMachine
 from extender.permit.messages import Cause
-from extender.permit.runner import Barrier
-from extender.permit.states import AssemblyState
-from extender.permit.timeouts import Limits
+from extender.permit.runner import PermitRunner
+from extender.permit.states import AttemptState
+from extender.permit.timeouts import Timeouts
 from extender.ports import BindOrder, BindOutcome, BindResult
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.doubles import Call, ManualBinder, ManualReader, RecordingObserver, RecordingUndo
 
 from . import soundness
@@ -29,20 +29,20 @@ class Scene:
     """A gang of w-0, w-1, ... before a barrier."""
 
     def __init__(
-        self, members: int, min_member: int | None = None, limits: Limits | None = None
+        self, members: int, min_member: int | None = None, limits: Timeouts | None = None
     ) -> None:
         self.world = World()
         self.world.add_node("n-1")
         self.world.add_group(members if min_member is None else min_member)
         for index in range(members):
             self.world.add_pod(f"w-{index}")
-        self.clock = VirtualTime()
+        self.clock = VirtualClock()
         self.binder = ManualBinder()
         self.reader = ManualReader()
         self.undo = RecordingUndo()
         self.notebook = RecordingObserver()
-        self.book = Book(self.world, limits, chance=lambda: 0.0)
-        self.barrier = Barrier(
+        self.book = StateMachine(self.world, limits, chance=lambda: 0.0)
+        self.barrier = PermitRunner(
             self.book,
             binder=self.binder,
             groups=self.reader,
@@ -91,7 +91,7 @@ def test_room_in_flight_follows_the_bind():
 def test_the_deadline_refuses_everybody_and_backs_the_gang_off():
     scene = Scene(3)
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
-    scene.clock.pass_by(30)
+    scene.clock.advance(30)
 
     text = Cause.DEADLINE.text(GANG)
     assert [each.result(0) for each in waiting] == [text, text]
@@ -103,9 +103,9 @@ def test_a_jump_of_the_wall_clock_moves_no_deadline():
     scene = Scene(2)
     waiting = scene.bind("w-0")
     scene.clock.wall_is_off_by = -1_000_000.0
-    scene.clock.pass_by(Limits().hold_s - 1)
+    scene.clock.advance(Timeouts().hold_s - 1)
     assert not waiting.done()
-    scene.clock.pass_by(1)
+    scene.clock.advance(1)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
 
@@ -114,9 +114,9 @@ def test_time_goes_on_after_an_early_alarm():
     scene = Scene(3)
     gone, stays = scene.bind("w-0"), scene.bind("w-1")
     gone.hang_up()
-    scene.clock.pass_by(5)
+    scene.clock.advance(5)
     assert not stays.done()
-    scene.clock.pass_by(25)
+    scene.clock.advance(25)
 
     assert stays.done()
 
@@ -124,12 +124,12 @@ def test_time_goes_on_after_an_early_alarm():
 def test_a_caller_that_went_away_frees_its_place():
     scene = Scene(2)
     waiting = scene.bind("w-0")
-    scene.clock.pass_by(7)
+    scene.clock.advance(7)
     waiting.hang_up()
 
     assert waiting.result(0) == Cause.PEER_GONE.text(GANG)
     assert scene.notebook.closed == [7.0]
-    assert scene.barrier.holds == 0
+    assert scene.barrier.waiting_binds == 0
 
 
 def test_a_caller_that_goes_away_after_its_answer_is_no_news():
@@ -147,7 +147,7 @@ def test_news_of_the_mirror_are_worked_off_by_the_timer():
     scene.world.change_pod("w-0", gated=True)
     scene.barrier.pod_changed(PodUid("w-0"), GANG)
     assert not waiting.done()
-    scene.clock.pass_by()
+    scene.clock.advance()
 
     assert waiting.result(0) == Cause.POD_CHANGED.text(GANG)
 
@@ -156,10 +156,10 @@ def test_the_answer_about_a_deleted_pod_waits_until_kube_scheduler_has_seen_it_t
     scene = Scene(2)
     waiting = scene.bind("w-0")
     scene.barrier.pod_changed(scene.world.remove_pod("w-0"), GANG)
-    scene.clock.pass_by()
-    assert scene.barrier.holds == 0
+    scene.clock.advance()
+    assert scene.barrier.waiting_binds == 0
     assert not waiting.done()
-    scene.clock.pass_by(0.3)
+    scene.clock.advance(0.3)
 
     assert waiting.result(0) == Cause.POD_GONE.text(GANG)
 
@@ -167,19 +167,19 @@ def test_the_answer_about_a_deleted_pod_waits_until_kube_scheduler_has_seen_it_t
 def test_a_new_member_wakes_nobody_but_is_missed_when_it_goes():
     scene = Scene(1, min_member=2)
     waiting = scene.bind("w-0")
-    scene.clock.pass_by()  # the deadline is set
+    scene.clock.advance()  # the deadline is set
     scene.barrier.pod_changed(scene.world.add_pod("w-1"), GANG)
     assert scene.clock.next_at > scene.clock.seconds
 
     scene.barrier.pod_changed(scene.world.remove_pod("w-1"), None)
-    scene.clock.pass_by(Limits().grace_s)
+    scene.clock.advance(Timeouts().grace_s)
     assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
 
 
 def test_a_member_the_mirror_shows_bound_while_its_gang_starts_wakes_nobody():
     scene = Scene(2)
     scene.start_gang(2)
-    scene.clock.pass_by()
+    scene.clock.advance()
     scene.world.change_pod("w-0", status=Status.BOUND, node="n-1")
     scene.barrier.pod_changed(PodUid("w-0"), GANG)
 
@@ -201,29 +201,29 @@ def test_a_deleted_group_a_lost_node_and_a_stuck_sibling_are_heard():
     first = scene.bind("w-0")
     scene.world.nodes.clear()
     scene.barrier.node_changed("n-1")
-    scene.clock.pass_by()
+    scene.clock.advance()
     assert first.result(0) == Cause.NODE_LOST.text(GANG)
 
     scene.world.add_node("n-1")
     scene.world.add_pod("w-0")
     second = scene.bind("w-0")
     scene.barrier.sibling_unschedulable(scene.world.refuse_pod("w-1"), GANG)
-    scene.clock.pass_by(2)
+    scene.clock.advance(2)
     assert second.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
 
-    scene.clock.pass_by(10)
+    scene.clock.advance(10)
     scene.world.add_pod("w-0")
     third = scene.bind("w-0")
     scene.barrier.group_changed(GANG, None)
-    scene.clock.pass_by()
+    scene.clock.advance()
     assert third.result(0) == Cause.GROUP_GONE.text(GANG)
 
 
 def test_an_unreadable_group_is_read_again():
     scene = Scene(2)
     first, second = scene.bind("w-0"), scene.bind("w-1")
-    scene.reader.reads[0][1].set_exception(Unreachable("no answer"))
-    scene.clock.pass_by(0.5)
+    scene.reader.reads[0][1].set_exception(NoResponse("no answer"))
+    scene.clock.advance(0.5)
     scene.reader.confirm()
     scene.binder.say("w-0")
     scene.binder.say("w-1")
@@ -255,7 +255,7 @@ def test_one_failing_act_does_not_cost_the_others_their_answer(caplog):
     scene = Scene(3)
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
     scene.world.release = lambda uid: 1 / 0  # type: ignore[method-assign, assignment]
-    scene.clock.pass_by(30)
+    scene.clock.advance(30)
 
     assert all(each.done() for each in waiting)
     assert "barrier failed" in caplog.text
@@ -269,7 +269,7 @@ def test_an_observer_that_fails_costs_nobody_the_answer(caplog):
     scene = Scene(3)
     scene.notebook.released = stumble  # type: ignore[method-assign]
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
-    scene.clock.pass_by(30)
+    scene.clock.advance(30)
 
     assert {each.result(0) for each in waiting} == {Cause.DEADLINE.text(GANG)}
     assert "stumbled" in caplog.text
@@ -277,7 +277,7 @@ def test_an_observer_that_fails_costs_nobody_the_answer(caplog):
 
 def test_room_that_cannot_be_noted_keeps_no_binding_from_being_sent(caplog):
     scene = Scene(2)
-    scene.world.committing = stumble  # type: ignore[method-assign]
+    scene.world.mark_binding = stumble  # type: ignore[method-assign]
     scene.start_gang(2)
 
     assert scene.binder.batches == [["w-0", "w-1"]]
@@ -289,9 +289,9 @@ def test_a_reader_that_fails_at_once_is_asked_again(caplog):
     read, scene.reader.read = scene.reader.read, stumble  # type: ignore[method-assign, assignment]
     scene.bind("w-0")
     scene.bind("w-1")
-    assert scene.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert scene.book.state_of(GANG) is AttemptState.ASSEMBLING
     scene.reader.read = read  # type: ignore[method-assign]
-    scene.clock.pass_by(0.5)
+    scene.clock.advance(0.5)
     scene.reader.confirm()
 
     assert scene.binder.batches == [["w-0", "w-1"]]
@@ -304,10 +304,10 @@ def test_what_was_decided_before_a_stumble_is_carried_out(caplog):
     scene.world.fits = stumble  # type: ignore[method-assign, assignment]
     scene.reader.confirm()
     assert first.result(0) == Cause.POD_ELSEWHERE.text(GANG)
-    scene.clock.pass_by(40)
+    scene.clock.advance(40)
 
     assert second.done()
-    assert scene.barrier.holds == 0
+    assert scene.barrier.waiting_binds == 0
 
 
 def test_time_goes_on_although_nobody_could_be_told_of_a_timeout(caplog):
@@ -316,14 +316,14 @@ def test_time_goes_on_although_nobody_could_be_told_of_a_timeout(caplog):
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
-        scene.clock.pass_by(5)
+        scene.clock.advance(5)
         if scene.book.patience.learnt_timeout_s is None:
             waiting.hang_up()
-        scene.clock.pass_by(2)
+        scene.clock.advance(2)
     assert "stumbled" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
-    scene.clock.pass_by(30)
+    scene.clock.advance(30)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
 
@@ -333,7 +333,7 @@ def test_an_answer_that_cannot_be_given_costs_the_others_nothing(caplog):
     order = BindOrder(uid=PodUid("w-0"), namespace="team", name="w-0", node="n-1")
     scene.barrier.bind(order, stumble)
     waiting = scene.bind("w-1")
-    scene.clock.pass_by(30)
+    scene.clock.advance(30)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
     assert len(scene.notebook.ended) == 2
@@ -347,7 +347,7 @@ def test_an_impossible_event_is_logged_and_survived(caplog):
     scene.barrier._settle(stranger, BOUND)
 
     assert "barrier failed" in caplog.text
-    scene.clock.pass_by(30)
+    scene.clock.advance(30)
     assert waiting.done()
 
 
@@ -358,29 +358,29 @@ def test_a_partial_commit_is_reported():
     scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "the API server refused the binding"))
 
     assert scene.notebook.partial == [GANG]
-    assert scene.book.state_of(GANG) is AssemblyState.BROKEN
+    assert scene.book.state_of(GANG) is AttemptState.PARTIAL
 
 
 def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for():
-    scene = Scene(2, limits=Limits(take_back_s=60))
+    scene = Scene(2, limits=Timeouts(evict_partial_s=60))
     scene.start_gang(2)
     scene.binder.say("w-0")
     scene.binder.say("w-1", FAILED)
     scene.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
-    scene.clock.pass_by(60)
+    scene.clock.advance(60)
 
     assert scene.undo.taken == [(GANG, ["w-0"])]
     assert [gang for gang, _ in scene.world.backoffs] == [GANG]
 
 
 def test_a_gang_of_which_nobody_can_be_taken_back_is_tried_again_at_once():
-    scene = Scene(2, limits=Limits(take_back_s=60))
+    scene = Scene(2, limits=Timeouts(evict_partial_s=60))
     scene.undo.refuses = True
     scene.start_gang(2)
     scene.binder.say("w-0")
     scene.binder.say("w-1", FAILED)
     scene.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
-    scene.clock.pass_by(60)
+    scene.clock.advance(60)
 
     assert scene.undo.taken == [(GANG, ["w-0"])]
     assert scene.world.backoffs == []
@@ -443,17 +443,17 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
-        scene.clock.pass_by(5)
+        scene.clock.advance(5)
         waiting.hang_up()
-        scene.clock.pass_by(2)
+        scene.clock.advance(2)
 
     assert scene.book.patience.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
     assert "kube-scheduler gives up binds sooner than configured" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
-    scene.clock.pass_by(5 * 30 / 45 + 0.01)
+    scene.clock.advance(5 * 30 / 45 + 0.01)
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
-    scene.clock.pass_by(600)
+    scene.clock.advance(600)
     scene.world.add_pod("w-0")
     scene.bind("w-0")
     assert scene.notebook.learnt is None, "a mended configuration shows"
@@ -464,9 +464,9 @@ def learns_a_short_timeout() -> Scene:
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
-        scene.clock.pass_by(5)
+        scene.clock.advance(5)
         waiting.hang_up()
-        scene.clock.pass_by(2)
+        scene.clock.advance(2)
     assert scene.notebook.learnt == pytest.approx(5.0)
     return scene
 
@@ -483,9 +483,9 @@ def test_what_was_learnt_in_a_term_is_not_told_by_a_standby():
 def test_what_was_learnt_is_told_for_ten_minutes_though_no_bind_comes_any_more():
     scene = learns_a_short_timeout()
 
-    scene.clock.pass_by(590)
+    scene.clock.advance(590)
     assert scene.notebook.learnt is not None
-    scene.clock.pass_by(11)
+    scene.clock.advance(11)
 
     assert scene.notebook.learnt is None
 
@@ -520,7 +520,7 @@ def test_it_knows_how_many_wait():
     scene.bind("w-0")
     scene.bind("w-1")
 
-    assert scene.barrier.holds == 2
+    assert scene.barrier.waiting_binds == 2
 
 
 def test_one_ring_waits_however_many_gangs_lose_a_member_while_another_waits():
@@ -534,6 +534,6 @@ def test_one_ring_waits_however_many_gangs_lose_a_member_while_another_waits():
         scene.bind(f"w-{number}")
         scene.world.remove_pod(leaving)
         scene.barrier.pod_changed(leaving, None)
-        scene.clock.pass_by(10)
+        scene.clock.advance(10)
 
     assert scene.clock.waiting < 10

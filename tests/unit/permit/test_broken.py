@@ -7,18 +7,18 @@ from extender.permit.messages import (
     BackOff,
     Cause,
     Closed,
-    FoundShort,
-    Free,
+    EvictionRefused,
+    EvictionStarted,
+    EvictPartial,
+    FoundPartial,
     GroupChanged,
-    LeavesAgain,
+    MarkWaiting,
     Opened,
-    Park,
+    Release,
     ReportPartial,
-    StaysInPart,
-    TakeBack,
 )
-from extender.permit.states import AssemblyState
-from extender.permit.timeouts import Limits
+from extender.permit.states import AttemptState
+from extender.permit.timeouts import Timeouts
 from extender.ports import BindOutcome, BindResult
 
 from .world import BOUND, FAILED, GANG, LOST, Desk, a_gang_of, bound_uids, the
@@ -27,7 +27,7 @@ UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 
 
 def broken_gang(
-    second: BindOutcome = FAILED, limits: Limits | None = None, *, is_shown: bool = True
+    second: BindOutcome = FAILED, limits: Timeouts | None = None, *, is_shown: bool = True
 ) -> Desk:
     """Give a gang of two of which w-0 got bound and w-1 did not."""
     desk = a_gang_of(2, limits=limits)
@@ -50,7 +50,7 @@ def test_a_gang_bound_short_of_its_minimum_is_reported_and_completed_forward():
     out = desk.settled("w-2")
 
     assert out[-1] == ReportPartial(GANG)
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    assert desk.book.state_of(GANG) is AttemptState.PARTIAL
     desk.world.add_pod("w-9", ticket=False)
     assert bound_uids(desk.arrives("w-9")) == ["w-9"]
     desk.settled("w-9")
@@ -68,7 +68,7 @@ def test_a_gang_of_which_nothing_got_bound_starts_anew_as_a_gang():
     assert desk.book.state_of(GANG) is None
     desk.passes(desk.limits.backoff_s)
     desk.world.add_pod("w-0")
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+    assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
 def test_a_gang_of_which_something_may_be_bound_goes_forward():
@@ -79,7 +79,7 @@ def test_a_gang_of_which_something_may_be_bound_goes_forward():
     out = desk.settled("w-1", BindOutcome(BindResult.UNKNOWN, "the API server does not answer"))
 
     assert out[-1] == ReportPartial(GANG)
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    assert desk.book.state_of(GANG) is AttemptState.PARTIAL
 
 
 def test_a_replaced_group_ends_the_completion_of_the_broken_one():
@@ -90,7 +90,7 @@ def test_a_replaced_group_ends_the_completion_of_the_broken_one():
     desk.settled("w-1", LOST)
     desk.world.add_group(3, uid="g-2")
 
-    assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
+    assert desk.arrives("w-2") == [MarkWaiting(PodUid("w-2"), "n-1")]
 
 
 def test_a_broken_gang_is_not_completed_for_ever():
@@ -99,7 +99,7 @@ def test_a_broken_gang_is_not_completed_for_ever():
     desk.commits(desk.arrives("w-1"))
     desk.settled("w-0")
     desk.settled("w-1", LOST)
-    desk.passes(desk.limits.broken_s)
+    desk.passes(desk.limits.partial_s)
 
     assert desk.book.state_of(GANG) is None
 
@@ -135,36 +135,36 @@ def test_a_gang_of_which_nothing_got_bound_gives_all_its_room_back():
 
 
 def test_a_broken_gang_is_taken_back_after_its_grace_if_that_was_asked_for():
-    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     assert desk.passes(59) == []
     out = desk.passes(1)
 
-    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
-    assert desk.tell(LeavesAgain(GANG)) == [BackOff(GANG, desk.limits.backoff_s)]
+    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
+    assert desk.tell(EvictionStarted(GANG)) == [BackOff(GANG, desk.limits.backoff_s)]
     desk.arrives("w-1")
     assert desk.cause_of(3) is Cause.BACKING_OFF
 
 
 def asked_whether_it_leaves() -> Desk:
     """Give a gang that is to be taken back, and a member that comes before it is known to leave."""
-    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     out = desk.passes(60)
-    assert not any(isinstance(each, BackOff | Free) for each in out)
-    assert desk.arrives("w-1") == [Park(PodUid("w-1"), "n-1")]
+    assert not any(isinstance(each, BackOff | Release) for each in out)
+    assert desk.arrives("w-1") == [MarkWaiting(PodUid("w-1"), "n-1")]
     return desk
 
 
 def test_who_comes_before_it_is_known_that_a_gang_stays_is_bound_then():
     desk = asked_whether_it_leaves()
 
-    assert bound_uids(desk.commits(desk.tell(StaysInPart(GANG)))) == ["w-1"]
+    assert bound_uids(desk.commits(desk.tell(EvictionRefused(GANG)))) == ["w-1"]
     desk.settled("w-1", BOUND)
     assert desk.book.state_of(GANG) is None
 
 
 def test_who_comes_before_it_is_known_that_a_gang_leaves_is_refused_then():
     desk = asked_whether_it_leaves()
-    out = desk.tell(LeavesAgain(GANG))
+    out = desk.tell(EvictionStarted(GANG))
 
     assert desk.cause_of(3) is Cause.TAKEN_BACK
     assert out[-1] == BackOff(GANG, desk.limits.backoff_s)
@@ -172,42 +172,42 @@ def test_who_comes_before_it_is_known_that_a_gang_leaves_is_refused_then():
 
 
 def test_who_is_bound_is_taken_back_though_the_watch_has_not_shown_it():
-    desk = broken_gang(limits=Limits(take_back_s=60), is_shown=False)
+    desk = broken_gang(limits=Timeouts(evict_partial_s=60), is_shown=False)
     out = desk.passes(60)
 
-    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
+    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
 
 
 def test_who_may_be_bound_is_looked_for_too_when_his_gang_is_taken_back():
-    desk = broken_gang(second=UNKNOWN, limits=Limits(take_back_s=60))
+    desk = broken_gang(second=UNKNOWN, limits=Timeouts(evict_partial_s=60))
     out = desk.passes(60)
 
-    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0", "w-1"]
+    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0", "w-1"]
 
 
 def test_nobody_waits_for_ever_for_a_gang_of_which_nobody_tells_whether_it_leaves():
-    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.passes(60)
     desk.passes(60)
     desk.arrives("w-1")
 
-    assert desk.book.holds == 1
+    assert desk.book.waiting_binds == 1
 
 
 def test_a_gang_of_which_one_could_not_be_made_to_leave_does_not_back_off_in_part():
-    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.passes(60)
-    desk.tell(LeavesAgain(GANG))
-    assert desk.tell(StaysInPart(GANG)) == [BackOff(GANG, 0.0)]
+    desk.tell(EvictionStarted(GANG))
+    assert desk.tell(EvictionRefused(GANG)) == [BackOff(GANG, 0.0)]
 
-    assert desk.tell(StaysInPart(GANG)) == [], "once is enough"
+    assert desk.tell(EvictionRefused(GANG)) == [], "once is enough"
     desk.world.flight[PodUid("w-1")] = ("passed", "n-1")  # by the next plan, which may try it
     desk.arrives("w-1")
-    assert desk.book.holds == 1
+    assert desk.book.waiting_binds == 1
 
 
 def test_a_gang_that_was_completed_meanwhile_is_not_taken_back():
-    desk = broken_gang(second=UNKNOWN, limits=Limits(take_back_s=60))
+    desk = broken_gang(second=UNKNOWN, limits=Timeouts(evict_partial_s=60))
     desk.world.change_pod("w-1", status=Status.RUNNING, node="n-1")
 
     assert desk.passes(60) == []
@@ -215,7 +215,7 @@ def test_a_gang_that_was_completed_meanwhile_is_not_taken_back():
 
 
 def test_a_broken_gang_is_not_taken_back_while_a_member_is_being_bound():
-    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.passes(59)
     desk.arrives("w-1")
     assert desk.passes(1) == []
@@ -224,42 +224,42 @@ def test_a_broken_gang_is_not_taken_back_while_a_member_is_being_bound():
     assert desk.passes(60) == []
 
 
-def left_in_part(limits: Limits | None = None) -> Desk:
+def left_in_part(limits: Timeouts | None = None) -> Desk:
     """Give a gang of two of which somebody else has bound w-0, before he was ended."""
     desk = a_gang_of(2, limits=limits)
     desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
-    assert desk.tell(FoundShort(GANG)) == []
+    assert desk.tell(FoundPartial(GANG)) == []
     return desk
 
 
 def test_a_gang_that_another_left_in_part_is_taken_back_in_time_too():
-    desk = left_in_part(Limits(take_back_s=60))
+    desk = left_in_part(Timeouts(evict_partial_s=60))
     assert desk.passes(59) == []
     out = desk.passes(1)
 
-    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
+    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
     assert desk.book.state_of(GANG) is None
 
 
 def test_the_time_to_take_back_begins_anew_with_the_next_term():
-    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.passes(30)
     desk.tell(Closed(Cause.LEASE_LOST))
     assert desk.passes(25) == []
     desk.tell(Opened())
-    desk.tell(FoundShort(GANG))
+    desk.tell(FoundPartial(GANG))
     assert desk.passes(59) == [], "whoever led meanwhile may just have begun to complete it"
     out = desk.passes(1)
 
-    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
+    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
 
 
 def test_nobody_is_taken_back_after_the_lease_was_lost():
-    desk = broken_gang(limits=Limits(take_back_s=60))
+    desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.tell(Closed(Cause.LEASE_LOST))
     assert desk.passes(3600) == []
 
-    sent = a_gang_of(2, limits=Limits(take_back_s=60))
+    sent = a_gang_of(2, limits=Timeouts(evict_partial_s=60))
     sent.arrives("w-0")
     sent.commits(sent.arrives("w-1"))
     sent.tell(Closed(Cause.LEASE_LOST))
@@ -271,7 +271,7 @@ def test_nobody_is_taken_back_after_the_lease_was_lost():
 
 
 def test_a_gang_that_another_left_in_part_is_completed_as_its_members_come():
-    desk = left_in_part(Limits(take_back_s=60))
+    desk = left_in_part(Timeouts(evict_partial_s=60))
     desk.passes(30)
     assert bound_uids(desk.arrives("w-1")) == ["w-1"]
     desk.settled("w-1")
@@ -290,25 +290,25 @@ def test_without_a_time_to_take_back_what_another_left_waits_at_the_barrier_as_a
 
 
 def test_what_is_whole_or_gathers_already_is_not_taken_for_a_gang_in_part():
-    whole = a_gang_of(1, limits=Limits(take_back_s=60))
+    whole = a_gang_of(1, limits=Timeouts(evict_partial_s=60))
     whole.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
-    whole.tell(FoundShort(GANG))
+    whole.tell(FoundPartial(GANG))
     assert whole.book.state_of(GANG) is None
 
-    gathers = a_gang_of(3, limits=Limits(take_back_s=60))
+    gathers = a_gang_of(3, limits=Timeouts(evict_partial_s=60))
     gathers.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     gathers.arrives("w-1")
-    gathers.tell(FoundShort(GANG))
-    assert gathers.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    gathers.tell(FoundPartial(GANG))
+    assert gathers.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
-def found_while_it_gathers(limits: Limits | None = None) -> Desk:
+def found_while_it_gathers(limits: Timeouts | None = None) -> Desk:
     """Give a gang of three of which somebody else has bound w-0, while w-1 waits for w-2."""
-    desk = a_gang_of(3, limits=limits or Limits(take_back_s=60))
+    desk = a_gang_of(3, limits=limits or Timeouts(evict_partial_s=60))
     desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     desk.arrives("w-1")
-    assert desk.tell(FoundShort(GANG)) == []
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.tell(FoundPartial(GANG)) == []
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
     return desk
 
 
@@ -316,12 +316,12 @@ def test_a_gang_found_in_part_while_it_gathers_is_taken_back_in_time_when_that_f
     desk = found_while_it_gathers()
     early = desk.passes(59)
     assert desk.cause_of(1) is Cause.DEADLINE
-    assert not any(isinstance(each, TakeBack) for each in early)
+    assert not any(isinstance(each, EvictPartial) for each in early)
     out = desk.passes(1)
 
-    assert [order.uid for order in the(TakeBack, out).orders] == ["w-0"]
-    desk.tell(LeavesAgain(GANG))
-    assert not any(isinstance(each, TakeBack) for each in desk.passes(3600)), "once is enough"
+    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
+    desk.tell(EvictionStarted(GANG))
+    assert not any(isinstance(each, EvictPartial) for each in desk.passes(3600)), "once is enough"
 
 
 def test_it_is_when_its_last_caller_went_away_too():
@@ -329,7 +329,7 @@ def test_it_is_when_its_last_caller_went_away_too():
     desk.peer_goes(1)
     assert desk.passes(59) == []
 
-    assert the(TakeBack, desk.passes(1)).gang == GANG
+    assert the(EvictPartial, desk.passes(1)).gang == GANG
 
 
 def test_it_is_when_nothing_of_what_it_gathered_for_got_bound():
@@ -339,15 +339,15 @@ def test_it_is_when_nothing_of_what_it_gathered_for_got_bound():
         desk.settled(uid, FAILED)
     desk.passes(59)
 
-    assert the(TakeBack, desk.passes(1)).gang == GANG
+    assert the(EvictPartial, desk.passes(1)).gang == GANG
 
 
 def test_it_is_at_once_when_it_gathers_for_longer_than_it_has_time():
-    desk = found_while_it_gathers(Limits(take_back_s=20))
+    desk = found_while_it_gathers(Timeouts(evict_partial_s=20))
     desk.passes(29)
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
-    assert the(TakeBack, desk.passes(1)).gang == GANG
+    assert the(EvictPartial, desk.passes(1)).gang == GANG
 
 
 def test_meanwhile_it_is_completed_as_its_members_come():
@@ -380,7 +380,7 @@ def test_its_time_begins_anew_when_it_is_bound_in_part_by_us():
     assert ReportPartial(GANG) in desk.settled("w-2", FAILED)
     assert desk.passes(59) == []
 
-    assert [order.uid for order in the(TakeBack, desk.passes(1)).orders] == ["w-0", "w-1"]
+    assert [order.uid for order in the(EvictPartial, desk.passes(1)).orders] == ["w-0", "w-1"]
 
 
 def test_nothing_is_left_of_it_when_its_group_goes_or_the_lease_is_lost():
@@ -411,7 +411,7 @@ def a_gang_sent_with(*outcomes: BindOutcome) -> Desk:
     desk.commits(out)
     for index, outcome in enumerate(outcomes):
         desk.settled(f"w-{index}", outcome)
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    assert desk.book.state_of(GANG) is AttemptState.PARTIAL
     return desk
 
 
@@ -423,7 +423,7 @@ def test_a_broken_gang_of_which_nobody_is_left_meets_the_barrier_again():
     the_pods_are_gone(desk, "w-2")
     for index in range(3):
         desk.world.add_pod(f"x-{index}")
-    assert desk.arrives("x-0") == [Park(PodUid("x-0"), "n-1")]
+    assert desk.arrives("x-0") == [MarkWaiting(PodUid("x-0"), "n-1")]
     desk.arrives("x-1")
     assert bound_uids(desk.commits(desk.arrives("x-2"))) == ["x-0", "x-1", "x-2"]
 
@@ -437,7 +437,7 @@ def test_a_gang_in_part_has_not_started_whose_others_left_while_the_last_was_bou
     the_pods_are_gone(desk, "w-0", "w-1")
     desk.settled("w-2")
 
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    assert desk.book.state_of(GANG) is AttemptState.PARTIAL
     for uid in ("x-0", "x-1"):
         desk.world.add_pod(uid)
         assert bound_uids(desk.arrives(uid)) == [uid]
@@ -446,16 +446,16 @@ def test_a_gang_in_part_has_not_started_whose_others_left_while_the_last_was_bou
 
 
 def test_nor_has_one_whose_others_stood_before_our_term():
-    desk = a_gang_of(3, limits=Limits(take_back_s=60))
+    desk = a_gang_of(3, limits=Timeouts(evict_partial_s=60))
     desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
-    desk.tell(FoundShort(GANG))
+    desk.tell(FoundPartial(GANG))
     desk.arrives("w-1")
     desk.settled("w-1")
     desk.arrives("w-2")
     the_pods_are_gone(desk, "w-0")
     desk.settled("w-2")
 
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    assert desk.book.state_of(GANG) is AttemptState.PARTIAL
 
 
 def test_a_gang_has_not_started_whose_members_left_while_the_others_were_bound():
@@ -468,7 +468,7 @@ def test_a_gang_has_not_started_whose_members_left_while_the_others_were_bound()
     desk.settled("w-1")
 
     assert desk.settled("w-2")[-1] == ReportPartial(GANG)
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    assert desk.book.state_of(GANG) is AttemptState.PARTIAL
 
 
 def test_a_gang_has_started_some_of_whom_are_done_before_the_last_is_bound():
@@ -502,14 +502,14 @@ def test_a_broken_gang_meets_the_barrier_again_although_nobody_told_that_it_is_g
         desk.world.flight.pop(PodUid(uid), None)
     desk.world.add_pod("x-0")
 
-    assert desk.arrives("x-0") == [Park(PodUid("x-0"), "n-1")]
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.arrives("x-0") == [MarkWaiting(PodUid("x-0"), "n-1")]
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
 def test_a_gang_of_which_perhaps_nothing_got_bound_meets_the_barrier_again():
     desk = a_gang_sent_with(UNKNOWN, UNKNOWN, UNKNOWN)
 
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+    assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
     desk.arrives("w-1")
     assert bound_uids(desk.commits(desk.arrives("w-2"))) == ["w-0", "w-1", "w-2"]
 
@@ -536,7 +536,7 @@ def test_a_gang_whose_outcomes_are_unknown_is_not_forgotten_before_they_are_know
     desk = a_gang_sent_with(UNKNOWN, FAILED)
     desk.pod_changed("w-1")
 
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN
+    assert desk.book.state_of(GANG) is AttemptState.PARTIAL
 
 
 def test_a_broken_gang_that_turns_out_to_run_is_done():
@@ -548,7 +548,7 @@ def test_a_broken_gang_that_turns_out_to_run_is_done():
 
 
 def test_nobody_is_taken_back_where_nobody_got_bound():
-    desk = a_gang_of(2, limits=Limits(take_back_s=60))
+    desk = a_gang_of(2, limits=Timeouts(evict_partial_s=60))
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
     desk.settled("w-0", UNKNOWN)
@@ -577,14 +577,14 @@ def test_a_gang_without_a_role_that_it_needs_has_not_started():
 def test_a_gang_of_which_perhaps_nothing_got_bound_dissolves_by_itself_once_its_promises_lapse():
     desk = a_gang_sent_with(UNKNOWN, UNKNOWN)
     desk.passes(10)
-    assert desk.book.state_of(GANG) is AssemblyState.BROKEN, "they may be bound still"
+    assert desk.book.state_of(GANG) is AttemptState.PARTIAL, "they may be bound still"
     for uid in ("w-0", "w-1"):
         desk.world.flight.pop(PodUid(uid))
     desk.passes(desk.limits.look_s)
 
     assert desk.book.state_of(GANG) is None
     desk.world.add_pod("w-0")
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+    assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
 def test_a_broken_gang_that_runs_after_all_is_done_although_nobody_told():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.model.pod import PodUid, Status
-from extender.permit.messages import Answer, BackOff, Bind, Cause, Park, Verify
+from extender.permit.messages import Answer, BackOff, Bind, Cause, MarkWaiting, Verify
 
 from .world import FAILED, GANG, a_gang_of, bound_uids, the
 
@@ -17,7 +17,7 @@ def test_a_caller_that_gives_up_while_held_is_released():
 
     assert desk.cause_of(1) is Cause.PEER_GONE
     assert PodUid("w-0") not in desk.world.flight
-    assert desk.book.holds == 1
+    assert desk.book.waiting_binds == 1
 
 
 def test_a_caller_that_gives_up_during_the_commit_changes_nothing_but_the_answer():
@@ -41,7 +41,7 @@ def test_a_scheduler_restart_empties_the_gang_without_backoff():
     assert desk.book.state_of(GANG) is None
     assert not any(isinstance(each, BackOff | Bind | Verify) for each in out)
     desk.world.add_pod("w-0")
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+    assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
 def test_a_repeated_call_takes_the_place_of_the_held_one():
@@ -58,7 +58,7 @@ def test_a_repeated_call_does_not_count_twice_nor_extend_the_deadline():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.passes(20)
-    assert desk.arrives("w-0")[-1] == Park(PodUid("w-0"), "n-1")
+    assert desk.arrives("w-0")[-1] == MarkWaiting(PodUid("w-0"), "n-1")
     desk.passes(10)
 
     assert desk.cause_of(2) is Cause.DEADLINE
@@ -81,7 +81,7 @@ def test_a_repeated_call_for_a_deleted_pod_is_refused_with_the_old_one():
     desk.arrives("w-0")
 
     assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.SUPERSEDED, Cause.POD_GONE]
-    assert desk.book.holds == 0
+    assert desk.book.waiting_binds == 0
 
 
 def test_a_repeated_call_for_a_pod_bound_meanwhile_is_a_success():

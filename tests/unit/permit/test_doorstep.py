@@ -10,9 +10,9 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import Resources
 from extender.permit.messages import Arrived, CallId, Cause
-from extender.permit.runner import Doorstep
+from extender.permit.runner import BindDelay
 from extender.ports import BindOrder
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.doubles import Call
 
 from .test_mirror import Scene, pod
@@ -40,7 +40,7 @@ class Door(Scene):
 
     def sends(self, name: str) -> Call:
         """Let kube-scheduler send a pod there, whatever we count."""
-        self.ledger.answers.passed(single(name), member(name))
+        self.ledger.filter_results.passed(single(name), member(name))
         return Call(self.barrier, name)
 
 
@@ -64,7 +64,7 @@ def test_nobody_is_bound_where_whoever_kube_scheduler_does_not_count_has_the_las
     """Our answer about `new` was lost, and kube-scheduler's watch has not shown it yet."""
     call = door.sends("next")
     assert not call.done()
-    door.clock.pass_by(MOMENT_S)
+    door.clock.advance(MOMENT_S)
 
     assert Cause.NODE_FULL.value in call.result(0)
     assert door.binder.batches == [["new"]]
@@ -74,7 +74,7 @@ def test_who_is_sent_where_somebody_left_goes_on_as_soon_as_we_hear_of_that(door
     """kube-scheduler's watch is before ours."""
     call = door.sends("next")
     door.cluster.apply(Delete(Kind.POD, "old"))
-    door.clock.pass_by(MOMENT_S)
+    door.clock.advance(MOMENT_S)
     door.binder.say("next")
 
     assert call.result(0) == ""
@@ -83,7 +83,7 @@ def test_who_is_sent_where_somebody_left_goes_on_as_soon_as_we_hear_of_that(door
 def test_where_nobody_was_bound_lately_kube_schedulers_count_is_the_better_one(
     door: Door,
 ) -> None:
-    door.clock.pass_by(2.1)
+    door.clock.advance(2.1)
     door.sends("next")
 
     assert door.binder.batches == [["new"], ["next"]]
@@ -96,7 +96,7 @@ def test_who_is_bound_there_already_is_told_so_at_once(door: Door) -> None:
 def test_a_caller_who_goes_away_meanwhile_has_nothing_bound(door: Door) -> None:
     door.sends("next").hang_up()
     door.cluster.apply(Delete(Kind.POD, "old"))
-    door.clock.pass_by(MOMENT_S)
+    door.clock.advance(MOMENT_S)
 
     assert door.binder.batches == [["new"]]
 
@@ -112,54 +112,54 @@ def test_who_waits_there_is_answered_when_the_barrier_closes(door: Door, end: st
 
 def test_a_repeated_call_waits_there_beside_the_first(door: Door) -> None:
     calls = [door.sends("next"), door.sends("next")]
-    door.clock.pass_by(MOMENT_S)
+    door.clock.advance(MOMENT_S)
 
     assert all(Cause.NODE_FULL.value in each.result(0) for each in calls)
 
 
 def test_who_waits_is_let_in_once_when_the_lease_is_lost_while_the_door_is_looked_at() -> None:
     """Leading ends in another thread, at any line of the look."""
-    clock, let_in, is_lost = VirtualTime(), list[CallId](), False
+    clock, let_in, is_lost = VirtualClock(), list[CallId](), False
 
     def look(call: Arrived) -> bool:
         if is_lost:
             doorstep.clear()
         return not is_lost
 
-    doorstep = Doorstep(
+    doorstep = BindDelay(
         look,
         lambda call: let_in.append(call.id),
         clock,  # type: ignore[arg-type]
         clock.monotonic,
     )
     for number in (1, 2, 3):
-        doorstep.come(arrived(number))
+        doorstep.add(arrived(number))
     is_lost = True
-    clock.pass_by(MOMENT_S)
+    clock.advance(MOMENT_S)
 
     assert let_in == [1, 2, 3]
 
 
 def test_one_look_is_to_come_however_often_the_last_who_waits_leaves_and_another_comes() -> None:
-    clock, looks = VirtualTime(), list[CallId]()
+    clock, looks = VirtualClock(), list[CallId]()
 
     def look(call: Arrived) -> bool:
         looks.append(call.id)
         return True
 
-    doorstep = Doorstep(
+    doorstep = BindDelay(
         look,
         lambda call: None,
         clock,  # type: ignore[arg-type]
         clock.monotonic,
     )
     for number in range(100):
-        doorstep.come(arrived(number))
-        assert doorstep.leave(CallId(number))
-    doorstep.come(arrived(100))
+        doorstep.add(arrived(number))
+        assert doorstep.remove(CallId(number))
+    doorstep.add(arrived(100))
     assert clock.waiting == 1
     looks.clear()
-    clock.pass_by(MOMENT_S)
+    clock.advance(MOMENT_S)
 
     assert looks == [CallId(100)] * len(looks)
     assert len(looks) < 10

@@ -59,11 +59,11 @@ class FilterMachine(RuleBasedStateMachine):
     @rule(who=st.sampled_from(MEMBERS))
     def ask_the_rest(self, who):
         name, gang = who
-        before = list(self.cluster.inflight.of_gang(member_of(gang).key))
+        before = list(self.cluster.reservations.of_gang(member_of(gang).key))
         self.gate.prioritize(pod(name), NODES)
         self.gate.preempt(pod(name), member_of(gang), {"n1": ["a-left-0"]})
 
-        assert list(self.cluster.inflight.of_gang(member_of(gang).key)) == before
+        assert list(self.cluster.reservations.of_gang(member_of(gang).key)) == before
 
     @rule(seconds=st.sampled_from((0.5, 6.0)))
     def time_passes(self, seconds):
@@ -74,20 +74,20 @@ class FilterMachine(RuleBasedStateMachine):
     def only_promises_were_made(self):
         assert self.what_is_known() == self.at_first
         for name, gang in MEMBERS:
-            for each in self.cluster.inflight.of_gang(member_of(gang).key):
-                assert each.stage <= Stage.PASSED, name
+            for each in self.cluster.reservations.of_gang(member_of(gang).key):
+                assert each.stage <= Stage.FILTERED, name
 
     @invariant()
     def nobody_was_promised_what_is_not_there(self):
         for name in NODES:
-            assert self.cluster.inflight.reserved_on(name).fits_in(
+            assert self.cluster.reservations.reserved_on(name).fits_in(
                 self.cluster.node(name).allocatable
             )
 
     def teardown(self):
         for _ in range(2):
             self.time_passes(TICKET_S + 1)
-        assert len(self.cluster.inflight) == 0, "a promise outlived its time"
+        assert len(self.cluster.reservations) == 0, "a promise outlived its time"
 
     def what_is_known(self):
         return [

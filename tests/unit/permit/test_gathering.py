@@ -16,15 +16,15 @@ from extender.permit.messages import (
     Cause,
     Closed,
     GroupChanged,
+    MarkBound,
+    MarkWaiting,
     NodeChanged,
-    Park,
     ReportPartial,
-    Seat,
     Verify,
     VerifyFailed,
 )
-from extender.permit.states import AssemblyState
-from extender.permit.timeouts import Limits
+from extender.permit.states import AttemptState
+from extender.permit.timeouts import Timeouts
 from extender.ports import BindOrder, BindOutcome, BindResult
 
 from .world import BOUND, FAILED, GANG, SHAPE, a_gang_of, bound_uids, the
@@ -35,7 +35,7 @@ def test_the_last_member_asks_for_the_live_group_before_anything_is_sent():
     desk.arrives("w-0")
 
     group = desk.world.groups[GANG]
-    assert desk.arrives("w-1") == [Park(PodUid("w-1"), "n-1"), Verify(GANG, 2, group)]
+    assert desk.arrives("w-1") == [MarkWaiting(PodUid("w-1"), "n-1"), Verify(GANG, 2, group)]
 
 
 def test_a_verified_gang_is_bound_together():
@@ -56,7 +56,7 @@ def test_each_call_is_answered_as_soon_as_its_own_outcome_is_known():
     desk.commits(desk.arrives("w-1"))
     desk.now += 1
 
-    assert desk.settled("w-0") == [Seat(PodUid("w-0"), "n-1"), Answer(1, "", Cause.BOUND, 1.0)]
+    assert desk.settled("w-0") == [MarkBound(PodUid("w-0"), "n-1"), Answer(1, "", Cause.BOUND, 1.0)]
     assert desk.error_of(2) is None
     desk.settled("w-1")
     assert desk.error_of(2) == ""
@@ -68,7 +68,7 @@ def test_members_that_come_while_the_group_is_read_follow_the_rest():
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
 
-    assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
+    assert desk.arrives("w-2") == [MarkWaiting(PodUid("w-2"), "n-1")]
     assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
     desk.settled("w-0")
     assert bound_uids(desk.settled("w-1")) == ["w-2"]
@@ -80,7 +80,7 @@ def test_the_live_group_may_ask_for_more_than_the_mirror_knew():
     verify = the(Verify, desk.arrives("w-1"))
 
     assert desk.verified(verify, replace(verify.group, min_member=3)) == []
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
     raised = the(Verify, desk.arrives("w-2"))
     assert raised.epoch > verify.epoch
 
@@ -91,7 +91,7 @@ def test_roles_must_be_there_too():
     for uid, role in [("w-0", "worker"), ("w-1", "worker"), ("w-2", "worker"), ("m-0", "master")]:
         desk.world.add_pod(uid, role=role)
     for uid in ("w-0", "w-1", "w-2"):
-        assert desk.arrives(uid) == [Park(PodUid(uid), "n-1")]
+        assert desk.arrives(uid) == [MarkWaiting(PodUid(uid), "n-1")]
 
     assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["w-0", "w-1", "m-0"]
 
@@ -112,7 +112,7 @@ def test_a_member_is_held_while_a_role_is_missing_though_enough_others_run():
         desk.world.add_pod(uid, role="worker", node="n-3")
     desk.world.add_pod("w-2", role="worker")
 
-    assert desk.arrives("w-2") == [Park(PodUid("w-2"), "n-1")]
+    assert desk.arrives("w-2") == [MarkWaiting(PodUid("w-2"), "n-1")]
 
 
 def test_roles_that_add_up_to_more_than_the_minimum_are_not_asked_for():
@@ -129,7 +129,7 @@ def test_a_group_of_one_with_a_role_still_waits_for_that_role():
     desk.world.add_pod("w-0", role="worker")
     desk.world.add_pod("m-0", role="master")
 
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+    assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
     assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["m-0"]
     assert bound_uids(desk.settled("m-0")) == ["w-0"]
 
@@ -152,7 +152,7 @@ def test_a_member_that_changed_unheard_is_found_out_before_the_commit(change, ca
 
     assert desk.cause_of(2) is cause
     assert desk.cause_of(1) is None
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
 def test_a_member_bound_elsewhere_unheard_is_refused_but_counts_as_seated():
@@ -190,7 +190,7 @@ def test_a_node_that_fell_unheard_is_found_out_before_the_commit(facts, cause):
     desk.commits(verify)
 
     assert [desk.cause_of(call) for call in (1, 2, 3)] == [None, cause, cause]
-    after = AssemblyState.ASSEMBLING if cause else AssemblyState.COMMITTING
+    after = AttemptState.ASSEMBLING if cause else AttemptState.COMMITTING
     assert desk.book.state_of(GANG) is after
 
 
@@ -315,7 +315,7 @@ def test_an_answer_from_another_epoch_is_ignored():
     desk.passes(desk.limits.reread_s)
 
     assert desk.verified(old) == []
-    assert desk.book.state_of(GANG) is AssemblyState.VERIFYING
+    assert desk.book.state_of(GANG) is AttemptState.VERIFYING
 
 
 def test_a_change_of_the_group_while_it_is_read_asks_again():
@@ -345,7 +345,7 @@ def test_a_slow_read_cannot_undercut_what_the_mirror_shows():
     del desk.world.nodes["n-2"]
 
     assert bound_uids(desk.verified(verify, replace(verify.group, min_member=1))) == []
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
 def test_who_is_needed_by_what_the_mirror_shows_goes_in_one_batch_whatever_a_slow_read_says():
@@ -367,7 +367,7 @@ def test_a_change_the_mirror_shows_but_has_not_told_yet_asks_again():
     desk.world.add_group(3)
 
     assert desk.verified(old) == []
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
 def test_a_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():
@@ -392,13 +392,13 @@ def test_a_gang_that_cannot_be_bound_within_the_commit_is_refused_whole_at_its_f
 
 
 def test_a_longer_timeout_lets_a_large_gang_in():
-    desk = a_gang_of(1, min_member=10_000, limits=Limits.within(hold_s=30, bind_timeout_s=90))
+    desk = a_gang_of(1, min_member=10_000, limits=Timeouts.within(hold_s=30, bind_timeout_s=90))
 
-    assert desk.arrives("w-0") == [Park(PodUid("w-0"), "n-1")]
+    assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
 def test_members_that_run_already_need_no_binding():
-    desk = a_gang_of(3, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk = a_gang_of(3, limits=Timeouts(commit_s=10, binds_per_s=0.2))
     desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     desk.arrives("w-1")
 
@@ -406,7 +406,7 @@ def test_members_that_run_already_need_no_binding():
 
 
 def test_members_beyond_the_minimum_make_no_gang_too_large():
-    desk = a_gang_of(3, min_member=2, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk = a_gang_of(3, min_member=2, limits=Timeouts(commit_s=10, binds_per_s=0.2))
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
     desk.arrives("w-2")
@@ -418,7 +418,7 @@ def test_members_beyond_the_minimum_make_no_gang_too_large():
 
 
 def test_a_gang_that_grew_too_large_while_it_waited_is_not_sent_half_way():
-    desk = a_gang_of(3, min_member=2, limits=Limits(commit_s=10, binds_per_s=0.2))
+    desk = a_gang_of(3, min_member=2, limits=Timeouts(commit_s=10, binds_per_s=0.2))
     desk.arrives("w-0")
     desk.world.add_group(3)
     desk.tell(GroupChanged(GANG, desk.world.group(GANG)))
@@ -469,7 +469,7 @@ def test_a_surplus_member_behind_a_refused_gang_is_refused_with_it(late):
 
     assert bound_uids(sent) == ["w-0", "w-1"]
     assert desk.cause_of(3) is Cause.BIND_FAILED
-    assert desk.book.holds == 0
+    assert desk.book.waiting_binds == 0
     assert bound_uids(desk.arrives("w-2")) == [], "nor does it start alone afterwards"
 
 
@@ -576,12 +576,12 @@ def test_the_story_of_a_gang_is_told_in_order():
     desk.settled("w-1", BOUND)
 
     assert list(desk.book._table.stories.of(GANG)) == [
-        "HELD",
-        "HELD",
+        "WAITING",
+        "WAITING",
         "VERIFYING",
         "COMMITTING",
-        "COMMITTING",
-        "COMMITTING",
+        "BINDING",
+        "BINDING",
         "BOUND",
         "BOUND",
         "DONE",

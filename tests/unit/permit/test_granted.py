@@ -81,7 +81,7 @@ def test_it_does_when_nobody_was_evicted_for_so_long_that_it_would_have_been_see
     scene: Scene,
 ) -> None:
     asks(scene, n_1="w-0")
-    scene.clock.pass_by(SHOWN_S + 0.1)
+    scene.clock.advance(SHOWN_S + 0.1)
     for uid in ("w-0", "w-1"):
         Call(scene.barrier, uid)
     scene.reader.confirm()
@@ -204,14 +204,14 @@ def test_one_may_when_it_was_not_evicted_for_so_long_that_it_would_have_been_see
     runs: Scene,
 ) -> None:
     runs.gate.preempt(pod("boss", priority=10), BOSS, {"n-1": ["w-0", "w-1"]})
-    runs.clock.pass_by(SHOWN_S + 0.1)
+    runs.clock.advance(SHOWN_S + 0.1)
     Call(runs.barrier, "w-2")
 
     assert runs.binder.batches == [["w-2"]]
 
 
 def test_nobody_joins_a_gang_that_we_have_asked_to_leave_and_not_seen_leave(runs: Scene) -> None:
-    runs.cluster.goodbyes.are_said_to({PodUid("w-0"): GANG, PodUid("w-1"): GANG})
+    runs.cluster.pending_evictions.includes({PodUid("w-0"): GANG, PodUid("w-1"): GANG})
     Call(runs.barrier, "w-2")
 
     assert runs.binder.batches == []
@@ -219,7 +219,7 @@ def test_nobody_joins_a_gang_that_we_have_asked_to_leave_and_not_seen_leave(runs
 
 def test_nor_does_it_start_over_with_one_of_those(runs: Scene) -> None:
     runs.show(pod("w-0", node="n-1", status=Status.RELEASING))
-    runs.cluster.goodbyes.are_said_to({PodUid("w-1"): GANG})
+    runs.cluster.pending_evictions.includes({PodUid("w-1"): GANG})
     Call(runs.barrier, "w-2")
 
     assert (runs.reader.reads, runs.binder.batches) == ([], [])
@@ -227,7 +227,7 @@ def test_nor_does_it_start_over_with_one_of_those(runs: Scene) -> None:
 
 def test_one_may_join_while_enough_of_it_stay(runs: Scene) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
-    runs.cluster.goodbyes.are_said_to({PodUid("w-0"): GANG})
+    runs.cluster.pending_evictions.includes({PodUid("w-0"): GANG})
     Call(runs.barrier, "w-2")
 
     assert runs.binder.batches == [["w-2"]]
@@ -238,12 +238,12 @@ def test_what_kube_scheduler_was_granted_counts_before_we_evict_for_as_long_as_i
 ) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
     asks(runs, n_1="w-0")
-    granted = runs.cluster.goodbyes.granted
+    granted = runs.cluster.pending_evictions.granted
 
     assert granted(GANG, None, frozenset()) == 1
     assert granted(GANG, "driver", frozenset()) == 0
     assert granted(GANG, None, {PodUid("w-0")}) == 0, "whoever goes for both is gone once"
-    runs.clock.pass_by(SHOWN_S + 0.1)
+    runs.clock.advance(SHOWN_S + 0.1)
     assert granted(GANG, None, frozenset()) == 0
 
 
@@ -255,6 +255,6 @@ def test_of_several_nodes_only_the_nominated_one_counts_before_we_evict_though_n
     runs.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
     asks(runs, n_1="w-0", n_2="other")
     runs.show(pod("boss", nominated=nominated), BOSS)
-    runs.clock.pass_by(SHOWN_S + 0.1)
+    runs.clock.advance(SHOWN_S + 0.1)
 
-    assert runs.cluster.goodbyes.granted(GANG, None, frozenset()) == leaving
+    assert runs.cluster.pending_evictions.granted(GANG, None, frozenset()) == leaving

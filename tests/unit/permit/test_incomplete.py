@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.permit.messages import Cause, StillIncomplete
-from extender.permit.states import AssemblyState
+from extender.permit.states import AttemptState
 
 from .world import GANG, a_gang_of
 
@@ -16,7 +16,7 @@ def test_its_room_is_given_back_at_once():
     desk.tell(StillIncomplete(GANG))
 
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.INCOMPLETE}
-    assert desk.book.holds == 0
+    assert desk.book.waiting_binds == 0
 
 
 def test_it_need_not_pause_when_the_rest_comes():
@@ -29,7 +29,7 @@ def test_it_need_not_pause_when_the_rest_comes():
     desk.arrives("w-0")
     desk.arrives("w-1")
 
-    assert desk.book.state_of(GANG) is AssemblyState.VERIFYING
+    assert desk.book.state_of(GANG) is AttemptState.VERIFYING
 
 
 def test_news_that_the_last_member_has_overtaken_ends_nothing():
@@ -48,4 +48,4 @@ def test_what_is_being_verified_goes_on():
 
     desk.tell(StillIncomplete(GANG))
 
-    assert desk.book.state_of(GANG) is AssemblyState.VERIFYING
+    assert desk.book.state_of(GANG) is AttemptState.VERIFYING

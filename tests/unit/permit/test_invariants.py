@@ -8,7 +8,7 @@ from extender.errors import IllegalTransition
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.permit.messages import CallId
-from extender.permit.states import AssemblyState, HoldState
+from extender.permit.states import AttemptState, BindState
 
 from . import soundness
 from .world import GANG, Desk, a_gang_of
@@ -32,17 +32,17 @@ def test_a_sound_table_passes(desk):
     ("spoil", "complaint"),
     [
         (lambda table: table.calls.pop(CallId(1)), "nobody knows of"),
-        (lambda table: table.holds[W0].waiters.clear(), "held for no call"),
-        (lambda table: table.assemblies[GANG].holds.pop(W0), "held for no gang"),
+        (lambda table: table.holds[W0].calls.clear(), "held for no call"),
+        (lambda table: table.assemblies[GANG].binds.pop(W0), "held for no gang"),
         (lambda table: table.holds.pop(W0), "not on the table"),
-        (lambda table: setattr(table.holds[W0], "state", HoldState.BOUND), "is over"),
-        (lambda table: setattr(table.holds[W0], "state", HoldState.NEW), "never parked"),
-        (lambda table: setattr(table.holds[W0], "state", HoldState.COMMITTING), "only held"),
+        (lambda table: setattr(table.holds[W0], "state", BindState.BOUND), "is over"),
+        (lambda table: setattr(table.holds[W0], "state", BindState.NEW), "never parked"),
+        (lambda table: setattr(table.holds[W0], "state", BindState.BINDING), "only held"),
         (
-            lambda table: setattr(table.assemblies[GANG], "state", AssemblyState.COMMITTING),
+            lambda table: setattr(table.assemblies[GANG], "state", AttemptState.COMMITTING),
             "waits for nothing that was sent",
         ),
-        (lambda table: setattr(table.assemblies[GANG], "state", AssemblyState.DONE), "is over"),
+        (lambda table: setattr(table.assemblies[GANG], "state", AttemptState.DONE), "is over"),
         (
             lambda table: table.assemblies.update({GangKey("a/b"): table.assemblies[GANG]}),
             "another name",
@@ -67,7 +67,9 @@ def test_a_table_over_its_bound_is_found_out(desk):
 def test_a_forbidden_move_tells_the_story_of_its_gang(desk):
     table = desk.book._table
 
-    with pytest.raises(IllegalTransition, match=r"cannot go from HELD to FAILED \(HELD; HELD\)"):
-        table.move(table.holds[W0], HoldState.FAILED)
+    with pytest.raises(
+        IllegalTransition, match=r"cannot go from WAITING to FAILED \(WAITING; WAITING\)"
+    ):
+        table.move(table.holds[W0], BindState.FAILED)
     with pytest.raises(IllegalTransition, match="cannot go from ASSEMBLING to DONE"):
-        table.turn(table.assemblies[GANG], AssemblyState.DONE)
+        table.turn(table.assemblies[GANG], AttemptState.DONE)

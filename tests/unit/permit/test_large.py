@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from extender.permit.messages import Bind, Cause
-from extender.permit.timeouts import Limits
+from extender.permit.timeouts import Timeouts
 
 from .world import BOUND, FAILED, GANG, Desk, World, a_gang_of, bound_uids, the
 
@@ -21,14 +21,14 @@ def test_a_gang_that_is_too_large_for_the_timeout_is_refused_at_its_first_call(m
     desk.arrives("w-0")
 
     assert desk.cause_of(1) is Cause.TOO_LARGE
-    assert desk.book.holds == 0
+    assert desk.book.waiting_binds == 0
 
 
 @pytest.mark.parametrize(("members", "timeout_s"), [(25, 45), (50, 60), (100, 90)])
 def test_with_the_timeout_it_needs_a_large_gang_is_sent_whole_with_time_for_all_of_it(
     members, timeout_s
 ):
-    limits = replace(Limits.within(hold_s=30, bind_timeout_s=timeout_s), binds_per_s=2.5)
+    limits = replace(Timeouts.within(hold_s=30, bind_timeout_s=timeout_s), binds_per_s=2.5)
     desk = a_gang_of(members, limits=limits)
     for index in range(members):
         desk.now = 100.0 + 30 * index / members  # the last one comes just before the deadline

@@ -25,7 +25,7 @@ from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Taint
 from extender.model.pod import PodUid, Status
 from extender.permit.checks import UNSEATED_SET
-from extender.permit.machine import Book
+from extender.permit.machine import StateMachine
 from extender.permit.messages import (
     Answer,
     Arrived,
@@ -34,20 +34,20 @@ from extender.permit.messages import (
     Cause,
     Closed,
     Event,
-    FoundShort,
+    EvictionRefused,
+    EvictionStarted,
+    EvictPartial,
+    FoundPartial,
     GroupChanged,
     Instruction,
     Joined,
-    LeavesAgain,
     NodeChanged,
     Opened,
     PeerGone,
     PodChanged,
     Settled,
     SiblingUnschedulable,
-    StaysInPart,
     StillIncomplete,
-    TakeBack,
     Tick,
     Verified,
     Verify,
@@ -101,7 +101,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     def __init__(self) -> None:
         RuleBasedStateMachine.__init__(self)
         Referee.__init__(self)
-        self.book = Book(self.mirror, LIMITS, chance=lambda: 0.5)
+        self.book = StateMachine(self.mirror, LIMITS, chance=lambda: 0.5)
         self.live: dict[GangKey, PodGroup] = {}
         #: Reads under way, each with what the API server had when it was asked.
         self.reads: list[tuple[Verify, PodGroup | None]] = []
@@ -114,8 +114,8 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     @initialize(mins=one_of((1, 2, 3, 4, 5), (2, 3)), take_back_s=st.sampled_from((None, 20.0)))
     def begin(self, mins, take_back_s):
-        limits = replace(LIMITS, take_back_s=take_back_s)
-        self.book = Book(self.mirror, limits, chance=lambda: 0.5)
+        limits = replace(LIMITS, evict_partial_s=take_back_s)
+        self.book = StateMachine(self.mirror, limits, chance=lambda: 0.5)
         for name in NODES:
             self.mirror.add_node(name)
         for gang, min_member in zip(GANGS, mins, strict=True):
@@ -228,7 +228,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         gang = GANGS[index % 2]
         if self.seats(gang):
             self.begun.add(gang)  # by that one, and it is for us to complete it or take it back
-        self.tell(FoundShort(gang))
+        self.tell(FoundPartial(gang))
 
     def withdraw(self, index, seen):
         self.tell(Withdrawn(GANGS[index % 2]))
@@ -401,7 +401,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     @rule(leaves=st.sampled_from(EITHER))
     def decide_whether_it_leaves(self, leaves):
         order = self.asked.pop(0)
-        self.tell((LeavesAgain if leaves else StaysInPart)(order.gang))
+        self.tell((EvictionStarted if leaves else EvictionRefused)(order.gang))
         for each in order.orders if leaves else ():
             # Whoever carries it out asks first who is on a node.
             if self.bound_to.get(each.uid):
@@ -471,7 +471,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
                 self.reads.append((instruction, self.live.get(instruction.gang)))
             case Answer(id):
                 self.answers[id] = instruction
-            case TakeBack():
+            case EvictPartial():
                 self.asked.append(instruction)
 
     # The invariants that hold between events
@@ -483,7 +483,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     @invariant()
     def the_table_is_bounded(self):
-        assert self.book.holds <= LIMITS.max_holds, "I9"
+        assert self.book.waiting_binds <= LIMITS.max_waiting_binds, "I9"
 
     def teardown(self):
         """I4, to the end: once the API server has answered and time has passed, nobody waits."""
@@ -493,7 +493,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             self.answer_bind((0, "answers"))
         self.time_passes(LIMITS.hold_s + LIMITS.verify_s)
         assert not self.book._table.calls, "I4: somebody waits for ever"
-        assert not self.book.holds
+        assert not self.book.waiting_binds
 
 
 def play(machine: type[BarrierMachine], stories: int) -> None:

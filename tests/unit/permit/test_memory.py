@@ -5,13 +5,13 @@ from __future__ import annotations
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.permit import states
-from extender.permit.states import Recent, Stories
+from extender.permit.states import MoveHistory, RecentEnds
 
 from .world import GANG
 
 
 def test_a_recent_bind_is_remembered_for_a_minute():
-    binds = Recent()
+    binds = RecentEnds()
     binds.remember(PodUid("w-0"), "n-1", 100.0)
 
     assert binds.node_of(PodUid("w-0"), 160.0) == "n-1"
@@ -20,7 +20,7 @@ def test_a_recent_bind_is_remembered_for_a_minute():
 
 
 def test_old_binds_are_forgotten_when_new_ones_come():
-    binds = Recent()
+    binds = RecentEnds()
     binds.remember(PodUid("w-0"), "n-1", 100.0)
     binds.remember(PodUid("w-1"), "n-1", 161.0)
 
@@ -28,7 +28,7 @@ def test_old_binds_are_forgotten_when_new_ones_come():
 
 
 def test_a_bind_that_is_repeated_is_as_new_as_its_last_time():
-    binds = Recent()
+    binds = RecentEnds()
     binds.remember(PodUid("w-0"), "n-1", 100.0)
     binds.remember(PodUid("w-1"), "n-1", 150.0)
     binds.remember(PodUid("w-0"), "n-2", 155.0)
@@ -40,7 +40,7 @@ def test_a_bind_that_is_repeated_is_as_new_as_its_last_time():
 
 def test_binds_are_not_remembered_without_bound(monkeypatch):
     monkeypatch.setattr(states, "_MOST_RECENT", 3)
-    binds = Recent()
+    binds = RecentEnds()
     for index in range(10):
         binds.remember(PodUid(f"w-{index}"), "n-1", 100.0)
 
@@ -49,7 +49,7 @@ def test_binds_are_not_remembered_without_bound(monkeypatch):
 
 
 def test_a_story_keeps_its_last_lines():
-    stories = Stories()
+    stories = MoveHistory()
     for number in range(200):
         stories.note(GANG, f"HELD {number}")
 
@@ -60,7 +60,7 @@ def test_a_story_keeps_its_last_lines():
 
 def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
     monkeypatch.setattr(states, "_GANGS", 2)
-    stories = Stories()
+    stories = MoveHistory()
     for name in ("a", "b", "c"):
         stories.note(GangKey(f"team/{name}"), "HELD")
 
@@ -69,7 +69,7 @@ def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
 
 
 def test_lone_pods_have_no_story():
-    stories = Stories()
+    stories = MoveHistory()
     stories.note(None, "BOUND")
 
     assert stories.of(GANG) == ()

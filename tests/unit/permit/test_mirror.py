@@ -12,17 +12,17 @@ from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import CPU, NOTHING, PODS, Resources
-from extender.permit.facts import MirrorFacts, listen
-from extender.permit.machine import Book
+from extender.permit.facts import CacheFacts, listen
+from extender.permit.machine import StateMachine
 from extender.permit.messages import Cause
-from extender.permit.runner import Barrier
-from extender.permit.timeouts import Limits
-from extender.planning_loop import Published
+from extender.permit.runner import PermitRunner
+from extender.permit.timeouts import Timeouts
+from extender.planning_loop import PublishedPlan
 from extender.ports import BindOutcome, BindResult
-from extender.reservations.arrivals import Arrivals
+from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
-from extender.reservations.wakeups import Answers
-from extender.sim.clock import VirtualTime
+from extender.reservations.wakeups import FilterResults
+from extender.sim.clock import VirtualClock
 from tests.doubles import Call, ManualBinder, ManualReader, RecordingObserver, RecordingUndo
 
 GANG = GangKey("team/train")
@@ -40,7 +40,7 @@ class Scene:
     """A barrier in front of a real mirror."""
 
     def __init__(self) -> None:
-        self.clock = VirtualTime()
+        self.clock = VirtualClock()
         self.cluster = Cluster(self.clock)
         self.ledger = Ledger(
             self.cluster,
@@ -50,11 +50,11 @@ class Scene:
         )
         self.binder = ManualBinder()
         self.reader = ManualReader()
-        arrivals = Arrivals(self.cluster, self.ledger, self.clock, grace_s=3.0)
-        self.gate = Gate(self.cluster, self.ledger, arrivals, Published())
-        self.facts = MirrorFacts(self.cluster, self.ledger, self.gate)
-        self.barrier = Barrier(
-            Book(self.facts, chance=lambda: 0.0),
+        arrivals = ArrivingGangs(self.cluster, self.ledger, self.clock, grace_s=3.0)
+        self.gate = Gate(self.cluster, self.ledger, arrivals, PublishedPlan())
+        self.facts = CacheFacts(self.cluster, self.ledger, self.gate)
+        self.barrier = PermitRunner(
+            StateMachine(self.facts, chance=lambda: 0.0),
             binder=self.binder,
             groups=self.reader,
             inflight=self.ledger,
@@ -68,7 +68,7 @@ class Scene:
 
     def show(self, seen: Pod, membership: Membership = MEMBER) -> None:
         self.cluster.apply(Upsert(SeenPod(seen, membership)))
-        self.clock.pass_by()
+        self.clock.advance()
 
     def show_group(self, min_member: int) -> None:
         group = PodGroup(
@@ -82,13 +82,13 @@ class Scene:
 
     def give_ticket(self, uid: str | Pod) -> None:
         holder = pod(uid) if isinstance(uid, str) else uid
-        self.cluster.inflight.reserve(
-            holder, GANG, "n-1", self.clock.monotonic(), stage=Stage.PASSED
+        self.cluster.reservations.reserve(
+            holder, GANG, "n-1", self.clock.monotonic(), stage=Stage.FILTERED
         )
-        self.ledger.answers.passed(holder, MEMBER)
+        self.ledger.filter_results.passed(holder, MEMBER)
 
     def stage(self, uid: str) -> Stage | None:
-        reservation = self.cluster.inflight.of(PodUid(uid))
+        reservation = self.cluster.reservations.of(PodUid(uid))
         return reservation.stage if reservation else None
 
 
@@ -104,15 +104,15 @@ def scene() -> Scene:
 
 def test_a_gang_is_held_committed_and_seated_in_the_mirror(scene):
     first = Call(scene.barrier, "w-0")
-    assert scene.stage("w-0") is Stage.HELD
+    assert scene.stage("w-0") is Stage.WAITING
     second = Call(scene.barrier, "w-1")
     scene.reader.confirm()
-    assert scene.stage("w-1") is Stage.COMMITTING
+    assert scene.stage("w-1") is Stage.BINDING
     scene.binder.say("w-0")
     scene.binder.say("w-1")
 
     assert [first.result(0), second.result(0)] == ["", ""]
-    assert scene.cluster.seated(GANG) == 2
+    assert scene.cluster.scheduled(GANG) == 2
     assert scene.stage("w-0") is Stage.BOUND
 
 
@@ -123,9 +123,9 @@ def test_a_member_that_failed_beside_one_that_did_not_has_its_ticket_again(scene
     scene.binder.say("w-0")
     scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "refused"))
 
-    assert scene.stage("w-1") is Stage.TICKETED
+    assert scene.stage("w-1") is Stage.RESERVED
     again = Call(scene.barrier, "w-1")
-    assert scene.stage("w-1") is Stage.COMMITTING
+    assert scene.stage("w-1") is Stage.BINDING
     scene.binder.say("w-1")
     assert again.result(0) == ""
 
@@ -140,18 +140,18 @@ def test_a_refusal_gives_the_room_back(scene):
 def test_a_gang_that_backs_off_keeps_no_room_for_those_who_never_came(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.ledger.asked()  # kube-scheduler works on: a ticket would last for minutes
-    scene.clock.pass_by(Limits().hold_s)
+    scene.clock.advance(Timeouts().hold_s)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
     assert scene.stage("w-0") is None
     assert scene.stage("w-1") is None, "nobody of it may start before its pause is over"
-    assert scene.cluster.inflight.reserved_on("n-1") == NOTHING
+    assert scene.cluster.reservations.reserved_on("n-1") == NOTHING
 
 
 def test_the_mirror_tells_of_deleted_pods(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-0"))
-    scene.clock.pass_by(1)
+    scene.clock.advance(1)
 
     assert waiting.result(0) == Cause.POD_GONE.text(GANG)
 
@@ -159,7 +159,7 @@ def test_the_mirror_tells_of_deleted_pods(scene):
 def test_the_mirror_tells_of_deleted_groups(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"))
-    scene.clock.pass_by()
+    scene.clock.advance()
 
     assert waiting.result(0) == Cause.GROUP_GONE.text(GANG)
 
@@ -167,7 +167,7 @@ def test_the_mirror_tells_of_deleted_groups(scene):
 def test_the_mirror_tells_of_cordoned_nodes(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)))
-    scene.clock.pass_by()
+    scene.clock.advance()
 
     assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
 
@@ -175,7 +175,7 @@ def test_the_mirror_tells_of_cordoned_nodes(scene):
 def test_the_mirror_tells_of_tainted_nodes(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))))
-    scene.clock.pass_by()
+    scene.clock.advance()
 
     assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
 
@@ -189,7 +189,7 @@ def tight(scene: Scene) -> Scene:
     """The gang of two, each of two cpus, before a node of four."""
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({CPU: 4000}))))
     for uid in ("w-0", "w-1"):
-        scene.cluster.inflight.release(PodUid(uid))
+        scene.cluster.reservations.release(PodUid(uid))
         scene.show(two_cpus_each(uid))
         scene.give_ticket(two_cpus_each(uid))
     return scene
@@ -206,7 +206,7 @@ def test_a_gang_that_fills_its_node_to_the_brim_is_bound(tight):
 def test_a_node_that_shrinks_below_what_waits_for_it_sends_it_back(tight):
     waiting = Call(tight.barrier, "w-0")
     tight.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({CPU: 1999}))))
-    tight.clock.pass_by()
+    tight.clock.advance()
 
     assert waiting.result(0) == Cause.NODE_FULL.text(GANG)
 
@@ -239,7 +239,7 @@ def test_a_pod_on_its_way_is_counted_once_and_a_ticket_of_others_not_yet(tight):
 
 
 def test_room_of_a_binding_in_doubt_has_to_be_there_when_it_is_sent_again(tight):
-    tight.cluster.inflight.advance(PodUid("w-0"), Stage.DOUBTED)
+    tight.cluster.reservations.advance(PodUid("w-0"), Stage.UNKNOWN)
     Call(tight.barrier, "w-0")
     assert tight.facts.fits("n-1", ["w-0", "w-1"])
 
@@ -252,7 +252,7 @@ def test_room_of_a_binding_in_doubt_has_to_be_there_when_it_is_sent_again(tight)
 def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))
-    scene.clock.pass_by(2.0)
+    scene.clock.advance(2.0)
 
     assert waiting.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
 
@@ -260,28 +260,28 @@ def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
 def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-1"))
-    scene.clock.pass_by(2.0)
+    scene.clock.advance(2.0)
 
     assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
 
 
 def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
     single = Membership(key=GangKey("team/pod:quick"))
-    scene.ledger.answers.passed(pod("quick"), single)
+    scene.ledger.filter_results.passed(pod("quick"), single)
     waiting = Call(scene.barrier, "quick")
 
-    assert scene.stage("quick") is Stage.COMMITTING
+    assert scene.stage("quick") is Stage.BINDING
     scene.binder.say("quick")
     assert waiting.result(0) == ""
 
 
 def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
     single = Membership(key=GangKey("team/pod:quick"))
-    scene.ledger.answers.passed(pod("quick"), single)
+    scene.ledger.filter_results.passed(pod("quick"), single)
     scene.show(pod("quick"), single)
     scene.cluster.apply(Delete(Kind.POD, "quick"))
     answer = Call(scene.barrier, "quick")
-    scene.clock.pass_by(1)
+    scene.clock.advance(1)
 
     assert answer.result(0) == Cause.POD_GONE.text()
 
@@ -296,7 +296,7 @@ def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
     ],
 )
 def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
-    scene.ledger.answers.passed(pod("vital", **facts), MEMBER)
+    scene.ledger.filter_results.passed(pod("vital", **facts), MEMBER)
     scene.show(pod("vital", **facts))
     waiting = Call(scene.barrier, "vital")
 
@@ -307,9 +307,9 @@ def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
 
 def test_a_gang_that_did_not_assemble_backs_off_in_the_mirror(scene):
     Call(scene.barrier, "w-0")
-    scene.clock.pass_by(30)
+    scene.clock.advance(30)
 
-    assert scene.cluster.inflight.backs_off_for(GANG) == 10
+    assert scene.cluster.reservations.backs_off_for(GANG) == 10
 
 
 def test_a_seated_member_seen_by_the_watch_is_a_success_at_once(scene):
@@ -324,15 +324,15 @@ def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_as_soon_as_it_is
     scene.show(pod("p-1"))
     late = pod("p-2")
     for each in (pod("p-1"), late):
-        scene.cluster.inflight.reserve(each, GANG, "n-1", 0.0)
-        scene.ledger.answers.passed(each, MEMBER)
+        scene.cluster.reservations.reserve(each, GANG, "n-1", 0.0)
+        scene.ledger.filter_results.passed(each, MEMBER)
     scene.show(pod("p-1"))  # and the watch shows one of them again
     waiting = [Call(scene.barrier, uid) for uid in ("p-1", "p-2")]
-    scene.clock.pass_by()
+    scene.clock.advance()
     assert not scene.reader.reads
 
     scene.show(late)
-    scene.clock.pass_by()
+    scene.clock.advance()
     scene.reader.confirm()
     for uid in ("p-1", "p-2"):
         scene.binder.say(uid)
@@ -346,8 +346,8 @@ def test_whoever_the_watch_has_not_shown_is_never_one_of_those_who_make_a_gang_w
     scene.show_group(2)
     unshown = pod("p-0")
     for each in (unshown, pod("p-1"), pod("p-2")):
-        scene.cluster.inflight.reserve(each, GANG, "n-1", 0.0)
-        scene.ledger.answers.passed(each, MEMBER)
+        scene.cluster.reservations.reserve(each, GANG, "n-1", 0.0)
+        scene.ledger.filter_results.passed(each, MEMBER)
     scene.show(pod("p-1"))
     scene.show(pod("p-2"))
     for uid in ("p-0", "p-1", "p-2"):
@@ -357,21 +357,21 @@ def test_whoever_the_watch_has_not_shown_is_never_one_of_those_who_make_a_gang_w
     assert scene.binder.batches == [["p-1", "p-2"]]
 
 
-class _ShowsItself(Answers):
+class _ShowsItself(FilterResults):
     """A pod that the watch shows, and so makes forgotten, just when somebody asks for it."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__()
         self._scene = scene
 
-    def passer(self, uid: PodUid) -> None:
+    def filtered(self, uid: PodUid) -> None:
         self._scene.show(pod(uid))
 
 
 def test_a_pod_shown_by_the_watch_between_two_looks_is_seen_as_a_member() -> None:
     for ask, answer in (("arriving", pod("p-1")), ("gang_of", GANG)):
         scene = Scene()
-        scene.ledger.answers = _ShowsItself(scene)
+        scene.ledger.filter_results = _ShowsItself(scene)
 
         assert getattr(scene.facts, ask)(PodUid("p-1")) == answer
 
@@ -380,8 +380,10 @@ def test_an_ordinary_pod_whose_room_was_promised_away_since_filter_is_refused() 
     scene = Scene()
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({"cpu": 1000, "pods": 9}))))
     shape = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
-    scene.ledger.answers.passed(pod("web", shape=shape), Membership(key=GangKey("team/pod:web")))
-    assert scene.ledger.promise(pod("w-0", shape=shape), GANG, "n-1", "default")
+    scene.ledger.filter_results.passed(
+        pod("web", shape=shape), Membership(key=GangKey("team/pod:web"))
+    )
+    assert scene.ledger.reserve(pod("w-0", shape=shape), GANG, "n-1", "default")
 
     answer = Call(scene.barrier, "web")
 

@@ -6,8 +6,8 @@ import pytest
 
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import PodUid
-from extender.permit.messages import Bind, Cause, Free, Park
-from extender.reservations.wakeups import Answers
+from extender.permit.messages import Bind, Cause, MarkWaiting, Release
+from extender.reservations.wakeups import FilterResults
 from tests.doubles import Call
 
 from .test_mirror import GANG, MEMBER, SINGLE, Scene, pod
@@ -21,17 +21,17 @@ def test_a_ticket_of_the_plan_lets_no_member_in_that_never_passed() -> None:
     instructions = desk.arrives("w-0")
 
     assert desk.cause_of(1) is Cause.NEVER_PASSED
-    assert not any(isinstance(each, Bind | Park) for each in instructions)
+    assert not any(isinstance(each, Bind | MarkWaiting) for each in instructions)
 
 
 def test_nobody_ends_the_ticket_of_a_gang_by_a_call() -> None:
     desk = a_gang_of(2)
     desk.world.never_passed.add(PodUid("w-0"))
 
-    assert not any(isinstance(each, Free) for each in desk.arrives("w-0"))
+    assert not any(isinstance(each, Release) for each in desk.arrives("w-0"))
     desk.world.never_passed.clear()
     desk.arrives("w-0")
-    assert desk.book.holds == 1
+    assert desk.book.waiting_binds == 1
 
 
 def test_a_surplus_member_of_a_running_gang_must_have_passed_too() -> None:
@@ -52,24 +52,24 @@ def scene() -> Scene:
     scene.show_group(min_member=2)
     for uid in ("w-0", "w-1"):
         scene.show(pod(uid))
-        scene.cluster.inflight.reserve(pod(uid), GANG, "n-1", scene.clock.monotonic())
+        scene.cluster.reservations.reserve(pod(uid), GANG, "n-1", scene.clock.monotonic())
     return scene
 
 
 def test_beside_the_mirror_it_keeps_its_ticket(scene: Scene) -> None:
     assert Call(scene.barrier, "w-0").result(0) == Cause.NEVER_PASSED.text(GANG)
-    assert scene.cluster.inflight.of(PodUid("w-0")) is not None
+    assert scene.cluster.reservations.of(PodUid("w-0")) is not None
 
 
 def test_one_that_passed_comes_in_though_the_watch_showed_it_since(scene: Scene) -> None:
-    scene.ledger.answers.passed(pod("w-0"), MEMBER)
+    scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
     scene.show(pod("w-0", nominated="n-1"))
 
     assert not Call(scene.barrier, "w-0").done()
 
 
 def test_one_that_filter_refused_afterwards_must_pass_again(scene: Scene) -> None:
-    scene.ledger.answers.passed(pod("w-0"), MEMBER)
+    scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
     scene.ledger.refused(PodUid("w-0"))
 
     assert Call(scene.barrier, "w-0").result(0) == Cause.NEVER_PASSED.text(GANG)
@@ -93,7 +93,7 @@ def test_a_gang_that_kube_scheduler_assembles_itself_is_not_torn_when_another_le
 
 
 def test_what_was_answered_is_forgotten_with_the_pod(scene: Scene) -> None:
-    answers = scene.ledger.answers
+    answers = scene.ledger.filter_results
     answers.passed(pod("w-0"), MEMBER)
     answers.passed(pod("w-1"), MEMBER)
     answers.seen(PodUid("w-0"), None)
@@ -104,7 +104,7 @@ def test_what_was_answered_is_forgotten_with_the_pod(scene: Scene) -> None:
 
 
 def test_of_many_that_passed_the_oldest_are_forgotten() -> None:
-    answers = Answers(remembered=1)
+    answers = FilterResults(remembered=1)
     for number in range(12):
         answers.passed(pod(f"w-{number}"), MEMBER)
 

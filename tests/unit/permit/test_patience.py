@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from extender.permit.timeouts import Limits, Patience
+from extender.permit.timeouts import LearnedTimeout, Timeouts
 
-CONFIGURED = Limits()
+CONFIGURED = Timeouts()
 
 
-def closes(patience: Patience, *ages: float, every_s: float = 10.0) -> float:
+def closes(patience: LearnedTimeout, *ages: float, every_s: float = 10.0) -> float:
     now = 1000.0
     for age in ages:
         now += every_s
@@ -22,11 +22,11 @@ def test_the_limits_make_up_the_timeout_of_kube_scheduler():
 
 
 def test_whatever_the_timeout_leaves_after_the_hold_is_shared_out():
-    limits = Limits.within(hold_s=60, bind_timeout_s=90, max_holds=7)
+    limits = Timeouts.within(hold_s=60, bind_timeout_s=90, max_waiting_binds=7)
 
     assert (limits.verify_s, limits.commit_s, limits.margin_s) == (4, 20, 6)
     assert limits.bind_timeout_s == 90
-    assert limits.max_holds == 7
+    assert limits.max_waiting_binds == 7
 
 
 def test_a_gang_that_is_too_large_for_the_usual_budget_needs_more():
@@ -35,7 +35,7 @@ def test_a_gang_that_is_too_large_for_the_usual_budget_needs_more():
 
 
 def test_calls_that_die_at_the_same_age_again_and_again_betray_the_timeout():
-    patience = Patience(CONFIGURED)
+    patience = LearnedTimeout(CONFIGURED)
     now = closes(patience, 5.01, 5.0, 5.03)
 
     assert patience.learnt_timeout_s == 5.0
@@ -44,28 +44,28 @@ def test_calls_that_die_at_the_same_age_again_and_again_betray_the_timeout():
 
 
 def test_a_restart_that_closes_everything_at_once_teaches_nothing():
-    patience = Patience(CONFIGURED)
+    patience = LearnedTimeout(CONFIGURED)
     closes(patience, 5.0, 5.0, 5.0, 5.0, every_s=0.01)
 
     assert patience.learnt_timeout_s is None
 
 
 def test_ages_that_differ_teach_nothing():
-    patience = Patience(CONFIGURED)
+    patience = LearnedTimeout(CONFIGURED)
     closes(patience, 5.0, 12.0, 5.0, 7.0)
 
     assert patience.learnt_timeout_s is None
 
 
 def test_callers_that_hang_up_at_once_teach_nothing():
-    patience = Patience(CONFIGURED)
+    patience = LearnedTimeout(CONFIGURED)
     closes(patience, 0.0, 0.0, 0.0)
 
     assert patience.learnt_timeout_s is None
 
 
 def test_a_timeout_as_configured_changes_nothing():
-    patience = Patience(CONFIGURED)
+    patience = LearnedTimeout(CONFIGURED)
     now = closes(patience, 45.0, 45.0, 45.0)
 
     assert patience.learnt_timeout_s is None
@@ -73,7 +73,7 @@ def test_a_timeout_as_configured_changes_nothing():
 
 
 def test_what_was_learnt_is_forgotten_in_time():
-    patience = Patience(CONFIGURED)
+    patience = LearnedTimeout(CONFIGURED)
     now = closes(patience, 5.0, 5.0, 5.0)
 
     assert patience.limits(now + 599) != CONFIGURED

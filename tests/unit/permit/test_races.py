@@ -17,8 +17,8 @@ from extender.permit.messages import (
     Verified,
     Verify,
 )
-from extender.permit.states import AssemblyState
-from extender.permit.timeouts import Limits
+from extender.permit.states import AttemptState
+from extender.permit.timeouts import Timeouts
 
 from .world import GANG, LOST, Desk, World, a_gang_of, bound_uids, the
 
@@ -52,7 +52,7 @@ def test_a_held_pod_that_is_deleted_is_answered_at_once_and_the_others_stay():
     desk.passes(desk.limits.grace_s)
 
     assert desk.cause_of(2) is Cause.POD_GONE
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
 def test_a_gang_that_lost_a_member_for_good_is_sent_back_after_the_grace():
@@ -200,7 +200,7 @@ def test_a_raised_minimum_takes_a_verification_back():
 
     assert desk.tell(GroupChanged(GANG, raised)) == []
     assert desk.verified(old) == []
-    assert desk.book.state_of(GANG) is AssemblyState.ASSEMBLING
+    assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
 @pytest.mark.parametrize("during_verification", [False, True])
@@ -343,7 +343,7 @@ def test_two_gangs_that_block_each_other_give_way_and_back_off_apart():
         BackOff(GANG, desk.limits.backoff_s),
         BackOff(other, desk.limits.backoff_s),
     ]
-    assert desk.book.holds == 0
+    assert desk.book.waiting_binds == 0
 
 
 def test_surplus_members_are_bound_at_once_after_the_gang_has_started():
@@ -376,7 +376,7 @@ def test_a_ticket_taken_back_while_held_does_not_matter_any_more():
 
 
 def test_a_gang_that_keeps_failing_backs_off_longer_each_time():
-    desk = a_gang_of(2, limits=Limits(backoff_s=10, max_backoff_s=35))
+    desk = a_gang_of(2, limits=Timeouts(backoff_s=10, max_backoff_s=35))
     spans = []
     for _ in range(4):
         desk.world.add_pod("w-0")

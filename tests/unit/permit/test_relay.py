@@ -6,7 +6,7 @@ import pytest
 
 from extender.model.pod import PodUid
 from extender.permit.messages import Arrived, Bind, CallId, Cause, Closed, Instruction
-from extender.permit.timeouts import Limits
+from extender.permit.timeouts import Timeouts
 from extender.ports import BindOrder, Whose
 
 from .world import Desk, a_gang_of, the
@@ -35,7 +35,7 @@ def test_they_are_sent_of_pods_that_nobody_has_seen(whose: Whose) -> None:
 
 
 def test_they_are_sent_while_all_places_at_the_barrier_are_taken() -> None:
-    desk = a_gang_of(3, limits=Limits(max_holds=1))
+    desk = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
     desk.arrives("w-0")
     order = BindOrder(
         uid=PodUid("agent"), namespace="team", name="agent", node="n-1", whose=Whose.SCHEDULERS

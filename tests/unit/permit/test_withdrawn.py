@@ -53,8 +53,8 @@ def test_the_barrier_hears_of_it_from_the_ledger() -> None:
     scene.show(pod("w-0"))
     scene.give_ticket("w-0")
     call = Call(scene.barrier, "w-0")
-    scene.ledger.withdraw(GangKey("team/train"))
-    scene.clock.pass_by()
+    scene.ledger.release_gang(GangKey("team/train"))
+    scene.clock.advance()
 
     assert call.result(0) == Cause.NO_TICKET.text(GangKey("team/train"))
     assert scene.stage("w-0") is None
@@ -68,7 +68,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("stage", [Stage.HELD, Stage.COMMITTING], ids=str)
+@pytest.mark.parametrize("stage", [Stage.WAITING, Stage.BINDING], ids=str)
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_ledger_tells_of_gangs_that_are_held_and_not_of_those_that_were_sent(
     change: str, stage: Stage
@@ -77,11 +77,11 @@ def test_the_ledger_tells_of_gangs_that_are_held_and_not_of_those_that_were_sent
     members = [builders.seen("w-0"), builders.seen("w-1")]
     world = World(RED, blue, builders.pod_group(queue="red"), *members)
     told: list[GangKey] = []
-    world.ledger.on_withdrawn(told.append)
+    world.ledger.on_released(told.append)
     world.turn()
     for name in ("w-0", "w-1"):
         assert world.table.advance(builders.uid(name), stage)
     world.see(CHANGES[change])
     world.turn()
 
-    assert told == ([builders.GANG] if stage is Stage.HELD else [])
+    assert told == ([builders.GANG] if stage is Stage.WAITING else [])

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Node, Taint
-from extender.model.pod import SEATED_SET, Pod, PodUid, Shape, Status
+from extender.model.pod import SCHEDULED_SET, Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING, PODS, Resources
-from extender.permit.machine import Book
+from extender.permit.machine import StateMachine
 from extender.permit.messages import (
     Answer,
     Arrived,
@@ -18,21 +18,21 @@ from extender.permit.messages import (
     Bind,
     CallId,
     Cause,
-    Doubt,
     Event,
-    Free,
     Instruction,
-    Keep,
-    Park,
+    KeepReserved,
+    MarkBound,
+    MarkUnknown,
+    MarkWaiting,
     PeerGone,
     PodChanged,
-    Seat,
+    Release,
     Settled,
     Tick,
     Verified,
     Verify,
 )
-from extender.permit.timeouts import Limits
+from extender.permit.timeouts import Timeouts
 from extender.ports import BindOrder, BindOutcome, BindResult
 
 from . import soundness
@@ -196,40 +196,40 @@ class World:
         return len(on_their_way | seated | set(pods)) <= known.allocatable[PODS]
 
     def _is_seated(self, pod: Pod) -> bool:
-        return pod.status in SEATED_SET or self.flight.get(pod.uid, ("", ""))[0] == "bound"
+        return pod.status in SCHEDULED_SET or self.flight.get(pod.uid, ("", ""))[0] == "bound"
 
     # InFlight
 
     def take_note(self, instruction: Instruction) -> None:
         """Keep room in flight as the barrier would."""
         match instruction:
-            case Park(uid, node):
-                self.held(uid, node)
+            case MarkWaiting(uid, node):
+                self.mark_waiting(uid, node)
             case Bind(orders):
                 for order in orders:
-                    self.committing(order.uid, order.node)
-            case Seat(uid, node):
-                self.bound(uid, node)
-            case Free(uid):
+                    self.mark_binding(order.uid, order.node)
+            case MarkBound(uid, node):
+                self.mark_bound(uid, node)
+            case Release(uid):
                 self.release(uid)
-            case Keep(uid, node):
-                self.keep(uid, node)
-            case Doubt(uid, node):
-                self.doubt(uid, node)
+            case KeepReserved(uid, node):
+                self.keep_reserved(uid, node)
+            case MarkUnknown(uid, node):
+                self.mark_unknown(uid, node)
 
-    def held(self, uid: PodUid, node: str) -> None:
+    def mark_waiting(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("held", node)
 
-    def committing(self, uid: PodUid, node: str) -> None:
+    def mark_binding(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("committing", node)
 
-    def doubt(self, uid: PodUid, node: str) -> None:
+    def mark_unknown(self, uid: PodUid, node: str) -> None:
         """The room stays taken as it is."""
 
-    def bound(self, uid: PodUid, node: str) -> None:
+    def mark_bound(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("bound", node)
 
-    def keep(self, uid: PodUid, node: str) -> None:
+    def keep_reserved(self, uid: PodUid, node: str) -> None:
         if uid in self.flight:
             self.flight[uid] = ("passed", node)
 
@@ -243,10 +243,10 @@ class World:
 class Desk:
     """Tells the book what happened, checks it after every word, keeps the world in step."""
 
-    def __init__(self, world: World, limits: Limits | None = None) -> None:
+    def __init__(self, world: World, limits: Timeouts | None = None) -> None:
         self.world = world
-        self.limits = limits or Limits()
-        self.book = Book(world, self.limits, chance=lambda: 0.0)
+        self.limits = limits or Timeouts()
+        self.book = StateMachine(world, self.limits, chance=lambda: 0.0)
         self.now = 100.0
         self.answers: dict[CallId, Answer] = {}
         self._calls = 0
@@ -324,7 +324,7 @@ def bound_uids(instructions: list[Instruction]) -> list[str]:
     return [order.uid for each in instructions if isinstance(each, Bind) for order in each.orders]
 
 
-def a_gang_of(members: int, min_member: int | None = None, limits: Limits | None = None) -> Desk:
+def a_gang_of(members: int, min_member: int | None = None, limits: Timeouts | None = None) -> Desk:
     """Give a desk before a gang of w-0, w-1, ... that is ticketed and has its nodes."""
     world = World()
     for name in ("n-1", "n-2", "n-3"):

@@ -10,7 +10,7 @@ from extender.model.pod import Status
 from extender.model.queue import QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Caller, Snapshot, Voice
+from extender.model.snapshot import Liveness, SchedulerStatus, Snapshot
 from extender.planner import policy_parser
 from tests.builders import SOON, amounts, gang, node, nodes, queue, share, snapshot
 
@@ -56,14 +56,14 @@ def _backing_off() -> Snapshot:
 
 
 def _unheard() -> Snapshot:
-    silent = Caller(
+    silent = SchedulerStatus(
         name="volcano",
-        voice=Voice.SILENT,
-        asked_at=SOON - 47,
+        liveness=Liveness.SILENT,
+        called_at=SOON - 47,
         quiet_since=SOON - 47,
         is_alive=False,
     )
-    return replace(small(waiting(each={"scheduler": "volcano"})), callers={"volcano": silent})
+    return replace(small(waiting(each={"scheduler": "volcano"})), schedulers={"volcano": silent})
 
 
 def _without_group() -> Snapshot:
@@ -187,7 +187,7 @@ SENTENCES = [
     Told(
         Reason.NODE_NOT_OURS,
         "needs 2 x 3 cpu; the empty cluster has 1 such slot: 1 node outside --node-selector",
-        lambda: snapshot([node("n1", cpu=4), node("n2", cpu=4, ours=False)], [waiting(cpu=3)]),
+        lambda: snapshot([node("n1", cpu=4), node("n2", cpu=4, managed=False)], [waiting(cpu=3)]),
     ),
     Told(
         Reason.WAITING_FOR_VICTIMS,

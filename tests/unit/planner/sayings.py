@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from extender.cli.explain import lay_out
+from extender.cli.explain import print_explanation
 from extender.cli.output import Terminal
 from extender.model.gang import Gang, GangKey
 from extender.model.node import NodeFacts, Taint
@@ -91,7 +91,7 @@ def shown(
     )
     terminal = Terminal()
     with terminal.capture() as printed:
-        lay_out(document, terminal)
+        print_explanation(document, terminal)
     return [line.rstrip() for line in printed.get().splitlines()]
 
 

@@ -56,13 +56,15 @@ def said(before: Snapshot, key: str = "a/new", policy: Policy = policy_parser.DE
 
 
 def started(before: Snapshot, policy: Policy = policy_parser.DEFAULT) -> set[str]:
-    return {key for key, ticket in make_plan(before, policy).tickets.items() if ticket.placements}
+    return {
+        key for key, ticket in make_plan(before, policy).placements.items() if ticket.placements
+    }
 
 
 def test_who_is_gone_before_the_room_is_needed_may_use_it() -> None:
     plan = make_plan(crowd(old(), brief()))
 
-    assert dict(plan.tickets[GangKey("a/new")].placements) == {"a-new-0": "n1"}
+    assert dict(plan.placements[GangKey("a/new")].placements) == {"a-new-0": "n1"}
     verdict = plan.verdicts[GangKey("a/new")]
     assert verdict.reason is Reason.ADMITTED
     assert verdict.message.endswith("it ends before a/big can start, about 02:15 UTC")
@@ -71,8 +73,8 @@ def test_who_is_gone_before_the_room_is_needed_may_use_it() -> None:
 def test_the_rest_of_the_room_stays_kept_and_what_is_used_is_owed() -> None:
     plan = make_plan(crowd(old(), brief()))
 
-    assert plan.fences == {"n1": amounts(cpu=1, pods=1), "n2": amounts(cpu=4, pods=1)}
-    assert plan.owed == {"n1": amounts(cpu=3)}
+    assert plan.reservations == {"n1": amounts(cpu=1, pods=1), "n2": amounts(cpu=4, pods=1)}
+    assert plan.reservations_missing == {"n1": amounts(cpu=3)}
     assert "room is kept for it on n1 and n2" in plan.verdicts[GangKey("a/big")].message
 
 
@@ -169,10 +171,10 @@ def starts_at(occupant: Gang, gone_at: float, policy: Policy) -> float:
         standing[new.key] = new
         state = snapshot(nodes(2, cpu=4), standing.values(), now=now)
         plan = make_plan(state, policy)
-        if plan.tickets.get(BIG.key):
+        if plan.placements.get(BIG.key):
             return now
         later = after(state, plan).gangs
-        for key, ticket in plan.tickets.items():
+        for key, ticket in plan.placements.items():
             assert ticket.placements
             running[key] = now + 330.0
         standing = {
@@ -286,7 +288,7 @@ def test_who_would_carry_its_queue_over_the_due_that_it_needs_waits() -> None:
     def with_new(in_queue: str) -> set[str]:
         gangs = [big, of_other, here, brief(queue=in_queue)]
         before = snapshot(nodes(3, cpu=4), gangs, queues, now=NOW)
-        assert make_plan(before).fences
+        assert make_plan(before).reservations
         return started(before)
 
     assert with_new("p") == {"a/new"}
@@ -303,9 +305,11 @@ def test_those_who_are_let_in_do_not_drive_the_kept_room_to_other_nodes() -> Non
     ]
     before = snapshot(nodes(3, cpu=4), gangs, now=NOW)
     plan = make_plan(before)
-    assert dict(plan.tickets[GangKey("a/new")].placements) == {"a-new-0": "n3"}
+    assert dict(plan.placements[GangKey("a/new")].placements) == {"a-new-0": "n3"}
 
-    assert set(make_plan(after(before, plan)).fences) == set(plan.fences) == {"n2", "n3"}
+    assert (
+        set(make_plan(after(before, plan)).reservations) == set(plan.reservations) == {"n2", "n3"}
+    )
 
 
 def test_it_can_be_turned_off() -> None:
@@ -334,7 +338,7 @@ def test_a_longer_one_may_be_allowed() -> None:
 def test_nothing_is_worked_out_where_nobody_could_be_let_in(
     before: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reserved, "Outlook", None)
+    monkeypatch.setattr(reserved, "CapacityForecast", None)
 
     assert make_plan(before).verdicts
 
@@ -370,7 +374,7 @@ def test_others_are_not_told_that_whoever_was_let_in_went_before_them() -> None:
     plan = make_plan(crowd(old(), brief(), single("a/other", cpu=1)))
 
     told = plan.verdicts[GangKey("a/other")].message
-    assert set(plan.tickets) == {"a/new"}
+    assert set(plan.placements) == {"a/new"}
     assert "room is kept for a/big; only gangs that activeDeadlineSeconds ends" in told
 
 
@@ -394,8 +398,11 @@ def with_words(before: Snapshot, deadline_s: float) -> Snapshot:
 
 
 def kept(plan: Plan) -> dict[str, Resources]:
-    names = sorted({*plan.fences, *plan.owed})
-    found = {n: plan.fences.get(n, NOTHING) + plan.owed.get(n, NOTHING) for n in names}
+    names = sorted({*plan.reservations, *plan.reservations_missing})
+    found = {
+        n: plan.reservations.get(n, NOTHING) + plan.reservations_missing.get(n, NOTHING)
+        for n in names
+    }
     return {name: each for name, each in found.items() if each}
 
 
@@ -407,8 +414,10 @@ def test_it_only_adds_starts_and_keeps_as_much_for_those_who_wait(
     state = with_words(before, deadline_s)
     without, plan = make_plan(state, OFF), make_plan(state)
 
-    assert {k: t for k, t in plan.tickets.items() if k in without.tickets} == without.tickets
+    assert {
+        k: t for k, t in plan.placements.items() if k in without.placements
+    } == without.placements
     assert plan.evictions == without.evictions
     assert kept(plan) == kept(without)
     if deadline_s > Starvation().backfill_s:
-        assert plan.tickets == without.tickets
+        assert plan.placements == without.placements

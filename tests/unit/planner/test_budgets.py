@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from extender.durations import Pause
-from extender.evictions.backoff import Reprieves
+from extender.durations import Backoff
+from extender.evictions.backoff import EvictionBackoff
 from extender.evictions.checks import find, objections
 from extender.model.budgets import MOST_BUDGETS, MOST_WORDS, BudgetIndex, selects
 from extender.model.pod import PodUid, Requirement
@@ -110,16 +110,16 @@ def test_pods_are_spared_without_asking_every_budget_that_forbade_it() -> None:
         members = [pod(f"old-{n}", on="n0", labels={"app": "x", "i": str(n)}) for n in range(count)]
         each = one_each(count)
         seen = scene.snapshot(scene.gang("old", members), budgets=each)
-        reprieves = Reprieves()
+        reprieves = EvictionBackoff()
         for one in each:
-            reprieves.forbid(one, "no", Pause(600, 600), 0.0)
+            reprieves.forbid(one, "no", Backoff(600, 600), 0.0)
         spared = reprieves.protected(seen, {}.get, 1.0)
         assert len(spared) == count
 
         def look() -> None:
             reprieves.protected(seen, {}.get, 1.0)
             for one in members:
-                assert reprieves.spares(one, 1.0)
+                assert reprieves.protects(one, 1.0)
 
         return steps(look)
 

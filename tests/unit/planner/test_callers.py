@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from extender.model.reason import Reason
-from extender.model.snapshot import Caller, Snapshot, Voice
+from extender.model.snapshot import Liveness, SchedulerStatus, Snapshot
 from extender.planner import policy_parser
 from extender.planner.explain.explain import explain
-from extender.planner.plan import Standing
+from extender.planner.plan import GangStatus
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from tests.builders import SOON, amounts, gang, node, nodes, queue, snapshot
@@ -24,25 +24,29 @@ VOLCANO = policy_parser.parse(
 WAYS = pytest.mark.parametrize("policy", [policy_parser.DEFAULT, VOLCANO], ids=["ours", "volcano"])
 
 TRAIN, OTHER = "a/train", "b/other"
-MUTE = [Voice.UNHEARD, Voice.SILENT, Voice.ELSEWHERE]
+MUTE = [Liveness.UNHEARD, Liveness.SILENT, Liveness.ELSEWHERE]
 
 
 def of(scheduler: str, **facts: Any) -> dict[str, Any]:
     return {"scheduler": scheduler, **facts}
 
 
-def heard(before: Snapshot, voice: Voice, **facts: Any) -> Snapshot:
+def heard(before: Snapshot, voice: Liveness, **facts: Any) -> Snapshot:
     """Let the scheduler `dead` be of this *voice*, and `living` well."""
-    dead = Caller(name="dead", voice=voice, quiet_since=SOON - 40, **facts)
+    dead = SchedulerStatus(name="dead", liveness=voice, quiet_since=SOON - 40, **facts)
     return replace(
-        before, callers={"dead": dead, "living": Caller(name="living", voice=Voice.HEARD)}
+        before,
+        schedulers={
+            "dead": dead,
+            "living": SchedulerStatus(name="living", liveness=Liveness.HEARD),
+        },
     )
 
 
 @WAYS
 @pytest.mark.parametrize("voice", MUTE)
 def test_a_gang_that_nobody_would_come_for_takes_no_room_from_those_behind_it(
-    voice: Voice, policy: Policy
+    voice: Liveness, policy: Policy
 ) -> None:
     before = snapshot(
         [node("n1", cpu=4)],
@@ -54,15 +58,15 @@ def test_a_gang_that_nobody_would_come_for_takes_no_room_from_those_behind_it(
 
     plan = make_plan(heard(before, voice), policy)
 
-    assert plan.tickets.keys() == {OTHER}
+    assert plan.placements.keys() == {OTHER}
     assert plan.verdicts[TRAIN].reason is Reason.SCHEDULER_SILENT
-    assert plan.verdicts[TRAIN].standing is Standing.WAITING
+    assert plan.verdicts[TRAIN].standing is GangStatus.WAITING
 
 
 @WAYS
 @pytest.mark.parametrize("voice", MUTE)
 def test_nobody_has_to_leave_for_a_gang_that_nobody_would_come_for(
-    voice: Voice, policy: Policy
+    voice: Liveness, policy: Policy
 ) -> None:
     full = snapshot(
         [node("n1", cpu=4)],
@@ -72,7 +76,7 @@ def test_nobody_has_to_leave_for_a_gang_that_nobody_would_come_for(
         ],
         [queue("rich"), queue("poor")],
     )
-    assert make_plan(heard(full, Voice.HEARD), policy).evictions
+    assert make_plan(heard(full, Liveness.HEARD), policy).evictions
 
     plan = make_plan(heard(full, voice), policy)
 
@@ -93,9 +97,9 @@ def test_traces_of_a_scheduler_are_enough_for_idle_room_but_nobody_leaves_for_th
     )
     empty = snapshot([node("n1", cpu=4)], [gang(TRAIN, 2, cpu=1, each=of("dead"))])
 
-    assert not make_plan(heard(full, Voice.EXPECTED, is_alive=False), policy).evictions
-    assert make_plan(heard(full, Voice.EXPECTED, is_alive=True), policy).evictions
-    assert make_plan(heard(empty, Voice.EXPECTED, is_alive=False), policy).tickets
+    assert not make_plan(heard(full, Liveness.EXPECTED, is_alive=False), policy).evictions
+    assert make_plan(heard(full, Liveness.EXPECTED, is_alive=True), policy).evictions
+    assert make_plan(heard(empty, Liveness.EXPECTED, is_alive=False), policy).placements
 
 
 def test_no_room_is_fenced_for_a_gang_that_nobody_would_come_for() -> None:
@@ -107,10 +111,10 @@ def test_no_room_is_fenced_for_a_gang_that_nobody_would_come_for() -> None:
         ],
         now=4_000.0,
     )
-    assert make_plan(heard(crowded, Voice.HEARD)).fences
+    assert make_plan(heard(crowded, Liveness.HEARD)).reservations
 
-    assert not make_plan(heard(crowded, Voice.SILENT)).fences
-    assert not make_plan(heard(crowded, Voice.EXPECTED, is_alive=False)).fences
+    assert not make_plan(heard(crowded, Liveness.SILENT)).reservations
+    assert not make_plan(heard(crowded, Liveness.EXPECTED, is_alive=False)).reservations
 
 
 @WAYS
@@ -124,16 +128,16 @@ def test_what_nobody_would_come_for_has_no_part_in_dividing_the_cluster(policy: 
         [queue("rich"), queue("poor", weight=9)],
     )
 
-    plan = make_plan(heard(before, Voice.SILENT), policy)
+    plan = make_plan(heard(before, Liveness.SILENT), policy)
 
-    assert len(plan.tickets[OTHER].placements) == 8
+    assert len(plan.placements[OTHER].placements) == 8
     assert not plan.queues["poor"].requested
 
 
 def test_a_gang_that_nobody_would_come_for_keeps_no_queue_from_starting_pods_at_once() -> None:
     before = snapshot([node("n1", cpu=4)], [gang(TRAIN, 8, cpu=1, each=of("dead"))])
 
-    opened = make_plan(heard(before, Voice.SILENT)).open_queues["default"]
+    opened = make_plan(heard(before, Liveness.SILENT)).direct_admission["default"]
 
     assert (opened.left, opened.is_quiet) == (None, True)
 
@@ -152,15 +156,15 @@ def test_what_it_was_let_in_with_keeps_nobody_else_out_of_a_queue() -> None:
         ],
     )
 
-    plan = make_plan(heard(before, Voice.SILENT), policy)
+    plan = make_plan(heard(before, Liveness.SILENT), policy)
 
-    assert plan.tickets.keys() == {OTHER}
+    assert plan.placements.keys() == {OTHER}
 
 
 def test_a_gang_that_runs_goes_on_running_while_its_scheduler_is_silent() -> None:
     runs = gang(TRAIN, 3, min_member=2, on=["n1", "n1"], cpu=1, each=of("dead"))
 
-    verdict = make_plan(heard(snapshot([node("n1")], [runs]), Voice.SILENT)).verdicts[TRAIN]
+    verdict = make_plan(heard(snapshot([node("n1")], [runs]), Liveness.SILENT)).verdicts[TRAIN]
 
     assert verdict.reason is Reason.RUNNING
 
@@ -170,9 +174,9 @@ def test_a_member_of_a_silent_scheduler_keeps_its_whole_gang_waiting() -> None:
     pods = (mixed.pods[0], replace(mixed.pods[1], scheduler="dead"))
     before = snapshot([node("n1")], [replace(mixed, pods=pods)])
 
-    plan = make_plan(heard(before, Voice.SILENT))
+    plan = make_plan(heard(before, Liveness.SILENT))
 
-    assert not plan.tickets
+    assert not plan.placements
     assert "of scheduler name dead since we began to listen 40 s ago" in (
         plan.verdicts[TRAIN].message
     )
@@ -182,7 +186,7 @@ def test_the_verdict_changes_with_what_is_heard_though_the_gang_does_not() -> No
     before = snapshot([node("n1", cpu=1)], [gang(TRAIN, 4, cpu=1, each=of("dead"))])
     reasons = [
         make_plan(heard(before, voice)).verdicts[TRAIN].reason
-        for voice in (Voice.HEARD, Voice.SILENT, Voice.HEARD, Voice.SILENT)
+        for voice in (Liveness.HEARD, Liveness.SILENT, Liveness.HEARD, Liveness.SILENT)
     ]
 
     assert reasons[1] is reasons[3] is Reason.SCHEDULER_SILENT
@@ -190,7 +194,9 @@ def test_the_verdict_changes_with_what_is_heard_though_the_gang_does_not() -> No
 
 
 def test_the_explanation_points_at_kube_scheduler_and_invents_no_remedy() -> None:
-    before = heard(snapshot([node("n1")], [gang(TRAIN, 2, cpu=1, each=of("dead"))]), Voice.SILENT)
+    before = heard(
+        snapshot([node("n1")], [gang(TRAIN, 2, cpu=1, each=of("dead"))]), Liveness.SILENT
+    )
 
     told = explain(before, make_plan(before), policy_parser.DEFAULT, before.gangs[TRAIN].key)  # type: ignore[index]
 

@@ -24,7 +24,7 @@ def alone(name: str, created: float = 5.0, *, nominated: str = "", priority: int
 def admitted(*waiting: Gang, policy: Policy = policy_parser.DEFAULT) -> list[str]:
     """Say who gets the one place that is free."""
     plan = make_plan(snapshot(nodes(1), [RUNS, *waiting]), policy)
-    return [key for key, ticket in plan.tickets.items() if ticket.placements]
+    return [key for key, ticket in plan.placements.items() if ticket.placements]
 
 
 @pytest.mark.parametrize("created", [5.0, 7.0])

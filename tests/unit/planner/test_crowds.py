@@ -15,16 +15,16 @@ from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.planner import accounting, policy_parser
-from extender.planner.accounting import Census
+from extender.planner.accounting import Accounting
 from extender.planner.actions.allocate import allocate
 from extender.planner.actions.backfill import enqueue
 from extender.planner.explain.explain import explain
-from extender.planner.obstacles import Protected
-from extender.planner.plan import Plan, Standing
+from extender.planner.obstacles import ProtectedPods
+from extender.planner.plan import GangStatus, Plan
 from extender.planner.planner import make_plan
 from extender.planner.session import Demand, Session
 from extender.planner.verdicts import Verdicts
-from extender.planner.victims.make_room import MOST_FAILURES, RoomMaker
+from extender.planner.victims.make_room import MOST_FAILURES, VictimFinder
 from tests.builders import SOON, gang, nodes, queue, snapshot
 from tests.steps import opcodes, steps
 from tests.strategies import examples
@@ -34,7 +34,7 @@ from tests.strategies import examples
 def few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let four gangs have a turn in every cycle, and two of the others."""
     monkeypatch.setattr(accounting, "FIRST", 4)
-    monkeypatch.setattr(accounting, "VISITORS", 2)
+    monkeypatch.setattr(accounting, "ROTATING", 2)
     monkeypatch.setattr(accounting, "MOST", 6)
 
 
@@ -43,7 +43,7 @@ def many(count: int, **rest: Any) -> list[Gang]:
 
 
 def admitted(plan: Plan) -> list[str]:
-    return [key for key, said in plan.verdicts.items() if said.standing is Standing.ADMITTED]
+    return [key for key, said in plan.verdicts.items() if said.standing is GangStatus.ADMITTED]
 
 
 def in_a_crowd(plan: Plan) -> list[str]:
@@ -97,7 +97,7 @@ def test_gangs_that_were_cut_short_and_those_of_high_priority_are_among_the_firs
     high = gang("a/vip", 1, cpu=1, priority=9)
     short = [gang(f"a/a-short-{number}", 1, min_member=2, cpu=1) for number in range(9)]
     seen = at(SOON, [*short, *many(20), torn, high])
-    plan = make_plan(replace(seen, cut_short=frozenset({torn.key})))
+    plan = make_plan(replace(seen, partial_gangs=frozenset({torn.key})))
 
     assert {"a/torn", "a/vip", "a/g000", "a/g001"} <= set(admitted(plan))
 
@@ -138,9 +138,9 @@ def test_a_verdict_is_the_same_before_and_after_a_turn_that_brought_nothing(
 def test_a_queue_wants_what_its_crowd_wants(few_turns: None) -> None:
     """Else its due would follow whoever has a turn, and others would lose and regain theirs."""
     before = at(SOON, many(20), queues=[queue("q1")])
-    session = Session(Census(before), policy_parser.DEFAULT)
+    session = Session(Accounting(before), policy_parser.DEFAULT)
 
-    assert session.wishes["default"].amount("cpu") == 20_000
+    assert session.startable["default"].amount("cpu") == 20_000
 
 
 def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> None:
@@ -162,7 +162,7 @@ def test_everybody_is_first_or_a_visitor_or_behind(count: int, now: int) -> None
 
     some, rest = accounting._divide(many(accounting.MOST + count), float(now))
 
-    assert len(some) == accounting.VISITORS
+    assert len(some) == accounting.ROTATING
     assert len(rest) == count
     assert not set(some) & set(rest)
 
@@ -182,10 +182,10 @@ def test_whoever_waits_is_told_who_went_first_without_a_list_for_each() -> None:
         started = [gang(f"a/g{n:03}", 1, cpu=1, priority=1) for n in range(count)]
         waiting = gang("b/w", 1, cpu=1)
         before = snapshot(nodes(1, cpu=count, pods=9999), [*started, waiting])
-        session = Session(Census(before), policy_parser.DEFAULT)
+        session = Session(Accounting(before), policy_parser.DEFAULT)
         enqueue(session)
         allocate(session)
-        verdicts, state = Verdicts(session), session.census.contenders[waiting.key]
+        verdicts, state = Verdicts(session), session.accounting.contenders[waiting.key]
         said = verdicts._blockers(state)
         assert said == f": a/g000, a/g001 and {count - 2} more gangs went first"
         return opcodes(lambda: verdicts._blockers(state))
@@ -200,10 +200,10 @@ def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_prio
     ]
     new = many(30)
     session = Session(
-        Census(snapshot(nodes(1, cpu=29), [*old, *new], budgets=keep)), policy_parser.DEFAULT
+        Accounting(snapshot(nodes(1, cpu=29), [*old, *new], budgets=keep)), policy_parser.DEFAULT
     )
-    protected = Protected(session)
-    states = list(session.census.contenders.values())
+    protected = ProtectedPods(session)
+    states = list(session.accounting.contenders.values())
     first = steps(lambda: protected.note(states[0]))
 
     assert "29 pods" in protected.note(states[0])
@@ -213,10 +213,10 @@ def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_prio
 def test_those_who_may_not_ask_are_not_remembered_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = Session(Census(snapshot(nodes(1), many(3))), policy_parser.DEFAULT)
-    maker = RoomMaker(session, "reclaim")
+    session = Session(Accounting(snapshot(nodes(1), many(3))), policy_parser.DEFAULT)
+    maker = VictimFinder(session, "reclaim")
     monkeypatch.setattr(maker, "_may_ask", lambda demand: False)
-    state = next(iter(session.census.contenders.values()))
+    state = next(iter(session.accounting.contenders.values()))
     for number in range(MOST_FAILURES + 10):
         asked = Resources({"cpu": 1 + number, "memory": 1000 - number})
         mine = replace(state.gang.pods[0], shape=Shape(requests=asked))

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from extender.model.gang import Gang, GangKey
-from extender.model.node import Node, NodeFacts, NodeTable, Ports, Taint
+from extender.model.node import HostPorts, Node, NodeFacts, NodeTable, Taint
 from extender.model.pod import HostPort, PodUid, Shape, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.explain.explain import Ahead, Explanation, explain
-from extender.planner.obstacles import Near
-from extender.planner.plan import Plan, Ticket, Verdict
+from extender.planner.explain.explain import Explanation, GangAhead, explain
+from extender.planner.obstacles import NearestNode
+from extender.planner.plan import GangPlacement, Plan, Verdict
 from extender.planner.planner import make_plan
 from extender.planner.plugin import Plugin
 from extender.planner.plugins import registry
 from extender.planner.policy import Policy
-from extender.planner.state import GangState, QueueUse
+from extender.planner.state import GangState, QueueUsage
 from tests.builders import NOW, pod
 from tests.scene import gang, node_table, plan, snapshot, verdict
 
@@ -56,7 +56,7 @@ def test_slots_are_counted_and_every_other_node_says_what_keeps_it_out() -> None
 
     assert (need.members, need.slots, need.takers) == (4, 3, 2)
     assert need.obstacles == {"short of cpu": 1, "tainted": 1, "cordoned": 1, "not ready": 1}
-    assert need.nearest == (Near("n2", Resources({"cpu": 1000})),)
+    assert need.nearest == (NearestNode("n2", Resources({"cpu": 1000})),)
     assert sum(need.obstacles.values()) + need.takers == len(table.nodes)
 
 
@@ -80,7 +80,7 @@ def test_a_resource_no_node_has_is_named() -> None:
 
 
 def test_a_taken_host_port_keeps_a_node_out() -> None:
-    table = replace(node_table([8, 8]), ports={"n0": Ports([HostPort(80)])})
+    table = replace(node_table([8, 8]), ports={"n0": HostPorts([HostPort(80)])})
     serving = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
     members = [pod(f"train-{index}", shape=serving) for index in range(2)]
     need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
@@ -91,7 +91,8 @@ def test_a_taken_host_port_keeps_a_node_out() -> None:
 def test_a_node_that_kube_scheduler_refused_keeps_no_place() -> None:
     mine = waiting("train")
     seen = replace(
-        snapshot(mine, nodes=node_table([4, 4])), misfits={mine.pods[0].shape: frozenset({"n0"})}
+        snapshot(mine, nodes=node_table([4, 4])),
+        rejected_nodes={mine.pods[0].shape: frozenset({"n0"})},
     )
     need = told(seen, plan(NO_ROOM)).needs[0]
 
@@ -119,7 +120,7 @@ def test_room_given_to_others_by_the_same_plan_is_gone() -> None:
     decided = plan(
         NO_ROOM,
         verdict("a/other", Reason.ADMITTED),
-        tickets={other.key: Ticket(gang=other.key, placements=nodes)},
+        placements={other.key: GangPlacement(gang=other.key, placements=nodes)},
     )
 
     assert told(seen, decided).needs[0].slots == 2
@@ -141,9 +142,9 @@ def behind(
     policy: Policy = policy_parser.DEFAULT,
     cut_short: frozenset[GangKey] = frozenset(),
     **rest: Any,
-) -> tuple[Ahead, ...]:
+) -> tuple[GangAhead, ...]:
     said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in (*others, mine)]
-    seen = replace(snapshot(*others, mine, **rest), cut_short=cut_short)
+    seen = replace(snapshot(*others, mine, **rest), partial_gangs=cut_short)
     return told(seen, plan(*said), policy=policy).ahead
 
 
@@ -151,7 +152,7 @@ def test_a_gang_that_was_cut_short_is_ahead_of_all() -> None:
     torn = gang("torn", [pod("torn-0", on="n0"), pod("torn-1")], created=NOW)
 
     assert behind(torn, mine=waiting("train", priority=5), cut_short=frozenset({torn.key})) == (
-        Ahead(GangKey("a/torn"), "left", "it runs with 1 of at least 2 members"),
+        GangAhead(GangKey("a/torn"), "left", "it runs with 1 of at least 2 members"),
     )
 
 
@@ -166,9 +167,9 @@ def test_in_one_queue_priority_goes_first_then_who_lacks_members_then_the_smalle
     )
 
     assert behind(*others, mine=mine) == (
-        Ahead(GangKey("a/vip"), "left", "it has priority 10, this one 0"),
-        Ahead(GangKey("a/new"), "left", "it has yet to start, this one could only grow"),
-        Ahead(GangKey("a/modest"), "left", "it uses 0.0% of the cluster, this one 12.5%"),
+        GangAhead(GangKey("a/vip"), "left", "it has priority 10, this one 0"),
+        GangAhead(GangKey("a/new"), "left", "it has yet to start, this one could only grow"),
+        GangAhead(GangKey("a/modest"), "left", "it uses 0.0% of the cluster, this one 12.5%"),
     )
 
 
@@ -267,7 +268,7 @@ class Alphabet(Plugin):
     def gang_order(self, gang: GangState) -> int:
         return len(gang.gang.group.name)
 
-    def queue_order(self, queue: QueueUse) -> int:
+    def queue_order(self, queue: QueueUsage) -> int:
         return len(queue.name)
 
 

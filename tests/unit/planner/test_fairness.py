@@ -94,7 +94,7 @@ def test_the_textbook_example_of_dominant_resource_fairness() -> None:
         ],
     )
 
-    tickets = make_plan(state).tickets
+    tickets = make_plan(state).placements
 
     assert len(tickets[GangKey("a/memory")].placements) == 3
     assert len(tickets[GangKey("b/cpu")].placements) == 2
@@ -119,7 +119,7 @@ def test_the_gang_furthest_below_its_dominant_share_goes_first(
         shares.append(max(Fraction(cpu, total_cpu), Fraction(memory, total_memory)))
     state = snapshot([node("n1", cpu=total_cpu, memory=total_memory, pods=1000)], gangs)
 
-    winners = [key for key, ticket in make_plan(state).tickets.items() if ticket.placements]
+    winners = [key for key, ticket in make_plan(state).placements.items() if ticket.placements]
 
     assert winners == [f"a/g{shares.index(min(shares))}"]
 

@@ -37,7 +37,7 @@ def test_a_gang_below_a_closed_queue_waits_and_names_it(policy: Policy, state: Q
     plan = make_plan(seen, policy)
 
     verdict = plan.verdicts[TRAIN]
-    assert plan.tickets == {}
+    assert plan.placements == {}
     assert verdict.reason is Reason.QUEUE_CLOSED
     assert verdict.message == f"queue team is below org, and queue org is {state.value.lower()}"
 
@@ -51,9 +51,9 @@ def test_hundreds_of_nested_queues_are_planned_and_those_above_limit_the_last(
     wants = [gang("a/train", 3, queue="q799", cpu=1), gang("a/other", 2, queue="default", cpu=1)]
     plan = make_plan(snapshot(nodes(2, cpu=4), wants, family), policy)
 
-    assert GangKey("a/other") in plan.tickets
-    if policy.rules.promises_hold_together:
-        assert TRAIN not in plan.tickets
+    assert GangKey("a/other") in plan.placements
+    if policy.rules.reservations_hold_together:
+        assert TRAIN not in plan.placements
 
 
 def test_a_path_of_a_hundred_thousand_levels_is_planned() -> None:
@@ -64,7 +64,7 @@ def test_a_path_of_a_hundred_thousand_levels_is_planned() -> None:
     wants = [gang("a/train", 2, queue="deep", cpu=1), gang("a/other", 2, queue="flat", cpu=1)]
     seen = snapshot(nodes(1, cpu=4), wants, [queue("deep", annotations=deep), queue("flat")])
 
-    assert {*make_plan(seen, policy_parser.parse(tree)).tickets} == {TRAIN, GangKey("a/other")}
+    assert {*make_plan(seen, policy_parser.parse(tree)).placements} == {TRAIN, GangKey("a/other")}
 
 
 @EVERY_POLICY
@@ -72,7 +72,7 @@ def test_an_open_family_starts(policy: Policy) -> None:
     family = [queue("org"), queue("team", parent="org"), queue("other", state=QueueState.CLOSED)]
     seen = snapshot(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
 
-    assert list(make_plan(seen, policy).tickets) == [TRAIN]
+    assert list(make_plan(seen, policy).placements) == [TRAIN]
 
 
 def test_nothing_starts_between_plans_below_a_closed_queue() -> None:
@@ -80,7 +80,7 @@ def test_nothing_starts_between_plans_below_a_closed_queue() -> None:
 
     plan = make_plan(snapshot(nodes(1, cpu=4), [], family))
 
-    assert set(plan.open_queues) == {"free", "default"}
+    assert set(plan.direct_admission) == {"free", "default"}
 
 
 def test_what_waits_below_a_closed_queue_claims_no_part_of_the_cluster() -> None:
@@ -94,7 +94,7 @@ def test_what_waits_below_a_closed_queue_claims_no_part_of_the_cluster() -> None
     plan = make_plan(snapshot(nodes(2, cpu=4), gangs, family))
 
     assert plan.queues["free"].deserved.amount("cpu") == 8000
-    assert sorted(plan.tickets) == ["a/one", "a/two"]
+    assert sorted(plan.placements) == ["a/one", "a/two"]
 
 
 def test_what_would_help_is_to_open_the_queue_above() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.planner import policy_parser
 
 #: What was in force there without a file, as the data of a ConfigMap.
@@ -76,7 +76,7 @@ def test_the_rest_of_the_file_is_read_as_ever() -> None:
     ],
 )
 def test_mistakes_name_the_nearest_word(text: str, said: str) -> None:
-    with pytest.raises(BadConfiguration, match=r"kube-batch\.conf: ") as refused:
+    with pytest.raises(InvalidConfiguration, match=r"kube-batch\.conf: ") as refused:
         policy_parser.parse(text, "kube-batch.conf")
 
     assert said in str(refused.value)

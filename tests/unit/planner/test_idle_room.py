@@ -15,7 +15,7 @@ from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
 from extender.planner.explain.explain import explain
-from extender.planner.plan import Plan, Standing, Verdict
+from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, snapshot
@@ -32,7 +32,7 @@ def small(count: int, queue: str, **rest: Any) -> list[Gang]:
 def started(plan: Plan, prefix: str) -> int:
     return sum(
         bool(ticket.placements)
-        for key, ticket in plan.tickets.items()
+        for key, ticket in plan.placements.items()
         if key.startswith(f"a/{prefix}")
     )
 
@@ -41,7 +41,7 @@ def at_rest(state: Snapshot, policy: Policy = policy_parser.DEFAULT) -> tuple[Sn
     """Carry plans out until nothing changes."""
     for _ in range(40):
         plan = make_plan(state, policy)
-        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
             return state, plan
         state = after(state, plan)
     raise AssertionError("still moving after 40 plans")
@@ -93,7 +93,7 @@ def test_a_gang_that_cannot_start_claims_nothing_of_the_division(kind: str) -> N
 
     plan = make_plan(before)
 
-    assert plan.verdicts[stuck.key].standing in (Standing.WAITING, Standing.INVALID)
+    assert plan.verdicts[stuck.key].standing in (GangStatus.WAITING, GangStatus.INVALID)
     assert plan.queues["busy"].deserved[CPU] == 8000
     assert plan.queues["stuck"].deserved.amount(CPU) == 0
     assert started(plan, "busy") == 8
@@ -216,13 +216,15 @@ def test_what_is_lent_leaves_guarantees_alone() -> None:
 
 
 def test_a_queue_that_lends_its_guarantee_lets_others_use_it() -> None:
-    plan = make_plan(crowd(queue("kept", guarantee=amounts(cpu=2), lends=True), queue("more")))
+    plan = make_plan(
+        crowd(queue("kept", guarantee=amounts(cpu=2), lends_guarantee=True), queue("more"))
+    )
 
     assert started(plan, "more") == 8
 
 
 def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
-    queues = [queue("kept", guarantee=amounts(cpu=4), lends=True), queue("more", 9)]
+    queues = [queue("kept", guarantee=amounts(cpu=4), lends_guarantee=True), queue("more", 9)]
     state, _ = at_rest(snapshot(nodes(2), small(8, "more"), queues))
     wanting = [*state.gangs.values(), *small(4, "kept")]
 
@@ -341,7 +343,7 @@ def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> No
 
     _, plan = at_rest(snapshot(members, gangs, tree), policy_parser.parse(text))
 
-    assert plan.verdicts[gangs[1].key].standing is Standing.RUNNING
+    assert plan.verdicts[gangs[1].key].standing is GangStatus.RUNNING
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
@@ -360,7 +362,7 @@ def test_an_important_gang_replaces_only_as_much_of_what_was_borrowed_as_it_need
     _, after = at_rest(state, policy)
 
     assert len(plan.evictions) == 1
-    assert after.verdicts[important.key].standing is Standing.RUNNING
+    assert after.verdicts[important.key].standing is GangStatus.RUNNING
     assert after.queues["more"].allocated[CPU] == 8000
 
 
@@ -376,11 +378,11 @@ def test_nobody_leaves_for_an_important_gang_that_can_borrow_idle_room() -> None
     plan = make_plan(snapshot(members, [pinned, waits, *runs, important], queues))
 
     assert plan.evictions == ()
-    assert plan.verdicts[important.key].standing is Standing.ADMITTED
+    assert plan.verdicts[important.key].standing is GangStatus.ADMITTED
 
 
 def words(plan: Plan) -> list[str]:
-    return [each.words for each in plan.kept]
+    return [each.words for each in plan.held]
 
 
 def test_the_plan_says_what_a_queue_has_borrowed() -> None:
@@ -397,12 +399,12 @@ def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> No
 
     told = explain(state, plan, policy_parser.DEFAULT, waits)
 
-    assert plan.idle[CPU] == 2000
-    assert [(each.words, each.amounts[CPU]) for each in plan.kept] == [
+    assert plan.unused[CPU] == 2000
+    assert [(each.words, each.amounts[CPU]) for each in plan.held] == [
         ("guaranteed to queue kept, which does not lend it", 2000)
     ]
     assert told is not None
-    assert told.kept == plan.kept
+    assert told.held == plan.held
     assert told.remedies == (
         "queue kept lending its guarantee (`guarantee.lend: true`)",
         "room for 1 more member of 1 cpu each",
@@ -433,7 +435,7 @@ def test_room_given_to_members_on_their_way_is_named() -> None:
     plan = make_plan(snapshot(nodes(1), [gang("a/w", pods=pods)]))
 
     assert words(plan) == ["given to members of gang a/w that are on their way"]
-    assert plan.idle[CPU] == 2000
+    assert plan.unused[CPU] == 2000
 
 
 def test_room_on_cordoned_nodes_is_named_and_is_no_guarantee() -> None:
@@ -442,12 +444,12 @@ def test_room_on_cordoned_nodes_is_named_and_is_no_guarantee() -> None:
     keeps = queue("left", guarantee=amounts(cpu=8))
     plan = make_plan(snapshot([*nodes(1), *closed], [runs], [keeps, queue("default")]))
 
-    assert plan.idle[CPU] == 11000
-    assert {each.words: each.amounts.amount(CPU) for each in plan.kept} == {
+    assert plan.unused[CPU] == 11000
+    assert {each.words: each.amounts.amount(CPU) for each in plan.held} == {
         "guaranteed to queue left, which does not lend it": 4000,
         "on 2 cordoned nodes, where nobody may start": 7000,
     }
 
 
 def waiting(verdict: Verdict) -> bool:
-    return verdict.standing is Standing.WAITING
+    return verdict.standing is GangStatus.WAITING

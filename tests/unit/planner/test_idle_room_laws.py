@@ -12,13 +12,13 @@ from hypothesis import example, given, settings, strategies as st
 
 from extender.model.gang import Gang
 from extender.model.pod import Shape
-from extender.model.queue import Queue, QueueState, Share, share_name
+from extender.model.queue import NamespaceShare, Queue, QueueState, share_name
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.accounting import Census
-from extender.planner.plan import Plan, Why
+from extender.planner.accounting import Accounting
+from extender.planner.plan import HoldReason, Plan
 from extender.planner.planner import make_plan
 from extender.planner.session import Session
 from tests import builders
@@ -80,7 +80,7 @@ def queue_trees(draw: st.DrawFn) -> list[Queue]:
             capability=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=3)])),
             guarantee=draw(st.sampled_from([amounts(), amounts(), amounts(cpu=1)])),
             deserved=draw(st.sampled_from([amounts(), amounts(cpu=2), amounts(cpu=3, memory=4)])),
-            lends=draw(st.booleans()),
+            lends_guarantee=draw(st.booleans()),
             reclaimable=draw(st.sampled_from([True, True, False])),
             parent=draw(st.sampled_from(["", "family"])),
             state=draw(st.sampled_from(["Open"] * 7 + ["Closed"])),
@@ -106,22 +106,24 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     state = settle(members, found, queues, now=draw(st.sampled_from([10.0, 1_000.0])))
     shares = [draw(_shares(name, namespace)) for name in (*names, "default") for namespace in "ab"]
     kept = _that_can_be_kept(shares, {each.name: each for each in queues})
-    return replace(state, shares={each.name: each for each in kept if each.most or each.least})
+    return replace(state, shares={each.name: each for each in kept if each.limit or each.guarantee})
 
 
 @st.composite
-def _shares(draw: st.DrawFn, name: str, namespace: str) -> Share:
+def _shares(draw: st.DrawFn, name: str, namespace: str) -> NamespaceShare:
     most = st.sampled_from([amounts()] * 3 + [amounts(cpu=2), amounts(cpu=3, memory=4), NO_CPU])
     least = st.sampled_from([amounts()] * 4 + [amounts(cpu=1), amounts(cpu=2)])
-    return Share(queue=name, namespace=namespace, most=draw(most), least=draw(least))
+    return NamespaceShare(queue=name, namespace=namespace, limit=draw(most), guarantee=draw(least))
 
 
-def _that_can_be_kept(shares: list[Share], queues: Mapping[str, Queue]) -> list[Share]:
+def _that_can_be_kept(
+    shares: list[NamespaceShare], queues: Mapping[str, Queue]
+) -> list[NamespaceShare]:
     """Leave out what at least would break a ceiling together: that is a finding, and is cut."""
-    kept: list[Share] = []
+    kept: list[NamespaceShare] = []
 
     def least(queue: str) -> int:
-        return sum(each.least.amount(CPU) for each in kept if each.queue == queue)
+        return sum(each.guarantee.amount(CPU) for each in kept if each.queue == queue)
 
     def needs(queue: Queue) -> int:
         return max(least(queue.name), queue.guarantee.amount(CPU))
@@ -132,7 +134,7 @@ def _that_can_be_kept(shares: list[Share], queues: Mapping[str, Queue]) -> list[
         family = sum(needs(each) for each in queues.values() if each.parent == "family")
         ceilings = [(least(share.queue), own), (family, queues["family"])] if own else []
         if any(q and q.capability and sum_ > q.capability.amount(CPU) for sum_, q in ceilings):
-            kept[-1] = replace(share, least=NOTHING)
+            kept[-1] = replace(share, guarantee=NOTHING)
     return kept
 
 
@@ -185,7 +187,7 @@ def test_promises_are_kept_and_no_room_is_left_idle_without_a_reason(
         if number < PLANS:
             check_no_namespace_is_lifted_above_what_it_may_have_at_most(state, plan)
             check_nobody_takes_from_a_namespace_what_it_has_at_least(state, plan)
-        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
             break
         state = after(state, plan)
     else:
@@ -212,7 +214,7 @@ def check_no_waiting_gang_fits_into_idle_room_without_a_named_reason(
 ) -> None:
     for key, gang in state.gangs.items():
         reason = plan.verdicts[key].reason
-        if not gang.waiting or reason in NOT_STARTABLE or key in plan.tickets:
+        if not gang.waiting or reason in NOT_STARTABLE or key in plan.placements:
             continue
         if not _is_open(state, gang.queue):
             continue  # a gang that runs there says so, and grows no more
@@ -221,7 +223,9 @@ def check_no_waiting_gang_fits_into_idle_room_without_a_named_reason(
             continue
         broken = _breaks(state, gang, wanted)
         assert broken, f"{key} ({plan.verdicts[key].message}) fits, and no promise is broken"
-        has_room_kept = any(each.why is Why.STARVING and each.whom == key for each in plan.kept)
+        has_room_kept = any(
+            each.reason is HoldReason.STARVING and each.whom == key for each in plan.held
+        )
         if gang.ready < gang.group.min_member and not has_room_kept:
             assert reason in PROMISES, plan.verdicts[key].message
 
@@ -246,7 +250,7 @@ def check_no_namespace_is_lifted_above_what_it_may_have_at_most(
     promised = _with_promises(state, plan)
     for name, each in state.shares.items():
         was = _used(state, name)
-        for resource, limit in each.most.items():
+        for resource, limit in each.limit.items():
             now = promised.get(name, NOTHING).amount(resource)
             assert now <= max(limit, was.amount(resource))
 
@@ -256,7 +260,7 @@ def check_nobody_takes_from_a_namespace_what_it_has_at_least(state: Snapshot, pl
     for name, each in state.shares.items():
         # What the same plan gives it makes up for what others take.
         has = _used(state, name) + given.get(name, NOTHING)
-        for resource, least in each.least.at_most(each.most).items():
+        for resource, least in each.guarantee.at_most(each.limit).items():
             lost = gone.get(name, NOTHING).amount(resource)
             assert not lost or has.amount(resource) - lost >= least
 
@@ -264,9 +268,9 @@ def check_nobody_takes_from_a_namespace_what_it_has_at_least(state: Snapshot, pl
 @given(before=clusters())
 @many
 def test_deserved_parts_add_up_to_what_there_is_to_divide(before: Snapshot) -> None:
-    session = Session(Census(before), policy_parser.DEFAULT)
-    wishes, whole = session.wishes, session.total.amount(CPU)
-    shares = session.share_wishes
+    session = Session(Accounting(before), policy_parser.DEFAULT)
+    wishes, whole = session.startable, session.total.amount(CPU)
+    shares = session.startable_by_share
     kept = _needed(before, {**wishes, **shares}) - total(wishes.values()).amount(CPU)
 
     least = most = 0
@@ -292,7 +296,7 @@ def _smallest_start(gang: Gang) -> Counter[Shape]:
 def _fits(state: Snapshot, plan: Plan, wanted: Mapping[Shape, int]) -> bool:
     table = state.nodes
     idle = table.allocatable - table.used
-    for name, kept in plan.fences.items():
+    for name, kept in plan.reservations.items():
         idle[table.facts.index[name]] -= [kept.amount(each) for each in table.dimensions]
     for shape, count in wanted.items():
         need = np.array([shape.requests.amount(name) for name in table.dimensions])
@@ -312,7 +316,7 @@ def _breaks(state: Snapshot, gang: Gang, wanted: Mapping[Shape, int]) -> bool:
     share = share_name(name, gang.group.namespace)
     if share in state.shares:
         after = _used(state, share) + more
-        most = state.shares[share].most
+        most = state.shares[share].limit
         if any(more.amount(n) > 0 and after.amount(n) > a for n, a in most.items()):
             return True
         more_above = after.at_least(_least(state, share)) - _need_of_share(state, share)
@@ -355,7 +359,7 @@ def _with_promises(state: Snapshot, plan: Plan) -> dict[str, Resources]:
     gone = {each.uid for each in plan.evictions}
     uses: dict[str, Resources] = {}
     for key, gang in state.gangs.items():
-        ticket, name = plan.tickets.get(key), _places(gang)[1]
+        ticket, name = plan.placements.get(key), _places(gang)[1]
         coming = {*ticket.placements, *ticket.pipelined} if ticket else set()
         has = total(
             p.requests for p in gang.pods if p.uid in coming or (p.node and p.uid not in gone)
@@ -367,7 +371,7 @@ def _with_promises(state: Snapshot, plan: Plan) -> dict[str, Resources]:
 def _given_at_once(state: Snapshot, plan: Plan) -> dict[str, Resources]:
     """What gangs of a namespace and queue get of room that is there, and wait for nobody."""
     given: dict[str, Resources] = {}
-    for key, ticket in plan.tickets.items():
+    for key, ticket in plan.placements.items():
         name = _places(state.gangs[key])[1]
         room = total(p.requests for p in state.gangs[key].pods if p.uid in ticket.placements)
         given[name] = given.get(name, NOTHING) + room
@@ -403,7 +407,7 @@ def _need_of_share(state: Snapshot, name: str) -> Resources:
 
 
 def _least(state: Snapshot, name: str) -> Resources:
-    return state.shares[name].least.at_most(state.shares[name].most)
+    return state.shares[name].guarantee.at_most(state.shares[name].limit)
 
 
 def _guaranteed(state: Snapshot, each: Queue, wishes: Mapping[str, Resources]) -> int:
@@ -419,7 +423,7 @@ def _need(state: Snapshot, each: Queue) -> Resources:
 
 
 def _kept(each: Queue) -> Resources:
-    return NOTHING if each.lends else each.guarantee.at_most(each.capability)
+    return NOTHING if each.lends_guarantee else each.guarantee.at_most(each.capability)
 
 
 def _needed(state: Snapshot, uses: Mapping[str, Resources]) -> int:

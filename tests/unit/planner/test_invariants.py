@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from extender.model.gang import Gang
-from extender.model.pod import SEATED_SET
+from extender.model.pod import SCHEDULED_SET
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import OpenQueue, Plan, Standing
+from extender.planner.plan import DirectAdmission, GangStatus, Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Starvation
-from extender.planner.quota import TOP, Stake
+from extender.planner.quota import TOP, QueueLimits
 from tests.builders import after, snapshot
 from tests.strategies import examples, snapshots
 
@@ -22,7 +22,7 @@ many = settings(max_examples=examples(100))
 
 
 def seated(gang: Gang) -> int:
-    return sum(pod.status in SEATED_SET for pod in gang.pods)
+    return sum(pod.status in SCHEDULED_SET for pod in gang.pods)
 
 
 @given(snapshots())
@@ -31,8 +31,8 @@ def test_an_admitted_gang_has_nodes_for_its_minimum(before: Snapshot) -> None:
     plan = make_plan(before)
 
     for key, verdict in plan.verdicts.items():
-        if verdict.standing is Standing.ADMITTED:
-            given_now = len(plan.tickets[key].placements) if key in plan.tickets else 0
+        if verdict.standing is GangStatus.ADMITTED:
+            given_now = len(plan.placements[key].placements) if key in plan.placements else 0
             assert before.gangs[key].ready + given_now >= verdict.min_member
 
 
@@ -41,7 +41,7 @@ def test_an_admitted_gang_has_nodes_for_its_minimum(before: Snapshot) -> None:
 def test_nobody_starts_unless_the_whole_minimum_does(before: Snapshot) -> None:
     plan = make_plan(before)
 
-    for key, ticket in plan.tickets.items():
+    for key, ticket in plan.placements.items():
         if ticket.placements:
             gang = before.gangs[key]
             assert gang.ready + len(ticket.placements) >= gang.group.min_member
@@ -54,7 +54,7 @@ def test_no_node_gets_more_than_it_has_room_for(before: Snapshot) -> None:
     table = before.nodes
     used = table.used.copy()
     pods = {pod.uid: pod for gang in before.gangs.values() for pod in gang.pods}
-    for ticket in plan.tickets.values():
+    for ticket in plan.placements.values():
         for uid, node in ticket.placements.items():
             for name, amount in pods[uid].requests.items():
                 used[table.facts.index[node], table.dimensions.index(name)] += amount
@@ -66,8 +66,8 @@ def test_no_node_gets_more_than_it_has_room_for(before: Snapshot) -> None:
 @many
 def test_placements_and_evictions_never_name_the_same_pod(before: Snapshot) -> None:
     plan = make_plan(before)
-    placed = {uid for ticket in plan.tickets.values() for uid in ticket.placements}
-    promised = {uid for ticket in plan.tickets.values() for uid in ticket.pipelined}
+    placed = {uid for ticket in plan.placements.values() for uid in ticket.placements}
+    promised = {uid for ticket in plan.placements.values() for uid in ticket.pipelined}
     leaving = [order.uid for order in plan.evictions]
 
     assert not placed & set(leaving)
@@ -141,7 +141,7 @@ def test_plans_carried_out_again_and_again_come_to_rest(before: Snapshot) -> Non
     state = before
     for _ in range(40):
         plan = make_plan(state)
-        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
             break
         state = after(state, plan)
     else:
@@ -158,8 +158,8 @@ def test_a_plan_for_nothing_is_empty() -> None:
     assert make_plan(snapshot([])) == Plan(
         generation=1,
         queues=make_plan(snapshot([])).queues,
-        open_queues={"default": OpenQueue()},
-        stakes=(Stake("default", TOP),),
+        direct_admission={"default": DirectAdmission()},
+        limits=(QueueLimits("default", TOP),),
         total=make_plan(snapshot([])).total,
         brief_s=Starvation().backfill_s,
     )

@@ -17,7 +17,7 @@ from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
 from extender.planner.explain.explain import explain
 from extender.planner.planner import make_plan
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import amounts, cache, gang, node, nodes, queue, seen, share, snapshot
 
 VOLCANO = policy_parser.parse(policy_parser.DEFAULT_TEXT + "\ncompatibility: volcano\n")
@@ -43,7 +43,7 @@ def limited(*gangs: Gang, queues: list[Queue] | None = None) -> Snapshot:
 def test_a_queue_starts_nothing_in_place_of_pods_that_are_still_ending() -> None:
     plan = make_plan(limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1)))
 
-    assert not plan.tickets
+    assert not plan.placements
     verdict = plan.verdicts["a/new"]
     assert verdict.reason is Reason.QUEUE_AT_CAPABILITY
     assert verdict.message == (
@@ -56,16 +56,16 @@ def test_what_they_still_use_is_owed_and_only_idle_room_is_kept_for_who_comes_af
     gangs = [leaving("a/old", 3, "q", "n1"), gang("a/new", cpu=1), gang("a/next", 3, cpu=1)]
     plan = make_plan(snapshot(nodes(1), gangs, [queue("q"), queue("default")]))
 
-    assert plan.tickets["a/new"].placements
-    assert len(plan.tickets["a/next"].pipelined) == 3
-    assert plan.fences == {"n1": amounts(pods=3)}
-    assert plan.owed == {"n1": amounts(cpu=3)}
+    assert plan.placements["a/new"].placements
+    assert len(plan.placements["a/next"].pipelined) == 3
+    assert plan.reservations == {"n1": amounts(pods=3)}
+    assert plan.reservations_missing == {"n1": amounts(cpu=3)}
 
 
 def test_what_fits_beside_them_starts() -> None:
     plan = make_plan(limited(leaving("a/old", 2, "q", "n1"), gang("a/new", 2, queue="q", cpu=1)))
 
-    assert set(plan.tickets) == {"a/new"}
+    assert set(plan.placements) == {"a/new"}
 
 
 def test_an_elastic_gang_grows_only_beside_them() -> None:
@@ -73,7 +73,7 @@ def test_an_elastic_gang_grows_only_beside_them() -> None:
 
     plan = make_plan(limited(leaving("a/old", 2, "q", "n1"), grows))
 
-    assert len(plan.tickets["a/new"].placements) == 2
+    assert len(plan.placements["a/new"].placements) == 2
 
 
 def test_they_count_in_the_queues_above() -> None:
@@ -86,7 +86,7 @@ def test_they_count_in_the_queues_above() -> None:
         )
     )
 
-    assert not plan.tickets
+    assert not plan.placements
     assert "queue family uses 0 of at most 4 cpu" in plan.verdicts["b/new"].message
 
 
@@ -100,7 +100,7 @@ def test_they_count_in_what_their_namespace_may_have() -> None:
 
     plan = make_plan(state)
 
-    assert not plan.tickets
+    assert not plan.placements
     assert plan.verdicts["a/new"].reason is Reason.NAMESPACE_AT_MOST
 
 
@@ -109,7 +109,7 @@ def test_pods_whose_group_is_gone_count_too() -> None:
 
     plan = make_plan(limited(old, gang("a/new", 4, queue="q", cpu=1)))
 
-    assert not plan.tickets
+    assert not plan.placements
 
 
 def test_pods_that_should_have_left_long_ago_keep_nobody() -> None:
@@ -118,12 +118,12 @@ def test_pods_that_should_have_left_long_ago_keep_nobody() -> None:
 
     plan = make_plan(replace(state, stuck=frozenset(pod.uid for pod in old.pods)))
 
-    assert set(plan.tickets) == {"a/new"}
+    assert set(plan.placements) == {"a/new"}
 
 
 def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> None:
     """Who deletes pods that take a day to end has no more of its queue half an hour later."""
-    clock = VirtualTime()
+    clock = VirtualClock()
     deleted = {"status": Status.RELEASING, "leaves_by": clock.now() + 86400}
     mirror = cache(
         node("n1", cpu=16),
@@ -132,17 +132,17 @@ def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> N
         seen("new", "", queue="q"),
         clock=clock,
     )
-    assert not make_plan(mirror.snapshot(clock.now())).tickets
-    clock.pass_by(LONGEST_GRACE_S + STUCK_S + 1)
+    assert not make_plan(mirror.snapshot(clock.now())).placements
+    clock.advance(LONGEST_GRACE_S + STUCK_S + 1)
     later = mirror.snapshot(clock.now())
     assert len(later.stuck) == 2
 
     plan = make_plan(later)
 
-    assert not plan.tickets
+    assert not plan.placements
     assert plan.verdicts[GangKey("a/pod:new")].reason is Reason.QUEUE_AT_CAPABILITY
-    clock.pass_by(86400)
-    assert set(make_plan(mirror.snapshot(clock.now())).tickets) == {"a/pod:new"}
+    clock.advance(86400)
+    assert set(make_plan(mirror.snapshot(clock.now())).placements) == {"a/pod:new"}
 
 
 def test_idle_room_is_not_kept_for_who_waits_for_its_own_to_leave() -> None:
@@ -155,8 +155,8 @@ def test_idle_room_is_not_kept_for_who_waits_for_its_own_to_leave() -> None:
         )
     )
 
-    assert len(plan.tickets["b/other"].placements) == 4
-    assert set(plan.tickets["a/new"].pipelined.values()) == {"n1"}
+    assert len(plan.placements["b/other"].placements) == 4
+    assert set(plan.placements["a/new"].pipelined.values()) == {"n1"}
 
 
 def test_who_waits_for_victims_of_its_own_queue_keeps_their_room_until_they_are_gone() -> None:
@@ -185,11 +185,11 @@ def test_explain_tries_what_more_the_queue_would_have_to_have() -> None:
 def test_what_the_ledger_counts_has_them_in_it() -> None:
     plan = make_plan(limited(leaving("a/old", 4, "q", "n1")))
 
-    (stake,) = [each for each in plan.stakes if each.name == "q"]
+    (stake,) = [each for each in plan.limits if each.name == "q"]
     assert stake.leaving == amounts(cpu=4, pods=4)
 
 
 def test_volcano_does_not_count_them() -> None:
     state = limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
 
-    assert set(make_plan(state, VOLCANO).tickets) == {"a/new"}
+    assert set(make_plan(state, VOLCANO).placements) == {"a/new"}

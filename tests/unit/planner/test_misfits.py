@@ -15,13 +15,13 @@ KEY = GangKey("a/train")
 
 def refused(train: Gang, *names: str, cpu: int = 4) -> Snapshot:
     misfits = {pod.shape: frozenset(names) for pod in train.pods}
-    return replace(snapshot(nodes(2, cpu=cpu), [train]), misfits=misfits)
+    return replace(snapshot(nodes(2, cpu=cpu), [train]), rejected_nodes=misfits)
 
 
 def test_a_gang_goes_where_kube_scheduler_would_have_it() -> None:
     plan = make_plan(refused(gang("a/train", 2, cpu=1), "n1"))
 
-    assert set(plan.tickets[KEY].placements.values()) == {"n2"}
+    assert set(plan.placements[KEY].placements.values()) == {"n2"}
 
 
 def test_without_another_node_it_waits_and_says_who_refused() -> None:
@@ -41,4 +41,4 @@ def test_what_was_refused_for_a_moment_does_not_exceed_the_cluster() -> None:
 def test_a_node_that_is_gone_is_no_misfit() -> None:
     plan = make_plan(refused(gang("a/train", 2, cpu=1), "n9"))
 
-    assert KEY in plan.tickets
+    assert KEY in plan.placements

@@ -13,7 +13,7 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.plan import Plan, Standing, Verdict
+from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from tests.builders import after, amounts, gang, nodes, queue, share, snapshot
@@ -48,7 +48,7 @@ def at_rest(state: Snapshot, policy: Policy = policy_parser.DEFAULT) -> tuple[Sn
     """Carry plans out until nothing changes."""
     for _ in range(40):
         plan = make_plan(state, policy)
-        if not plan.evictions and not any(t.placements for t in plan.tickets.values()):
+        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
             return state, plan
         state = after(state, plan)
     raise AssertionError("still moving after 40 plans")
@@ -65,7 +65,7 @@ def waiting(plan: Plan, namespace: str) -> list[Verdict]:
     return [
         verdict
         for key, verdict in plan.verdicts.items()
-        if key.startswith(f"{namespace}/") and verdict.standing is Standing.WAITING
+        if key.startswith(f"{namespace}/") and verdict.standing is GangStatus.WAITING
     ]
 
 
@@ -133,7 +133,7 @@ def test_nobody_eats_what_a_namespace_has_at_least(policy: Policy) -> None:
     state, plan = at_rest(before, policy)
 
     assert cpus(state, "a") + cpus(state, "c", "other") == 5
-    assert plan.idle.amount(CPU) == 3000
+    assert plan.unused.amount(CPU) == 3000
 
 
 @EVERY_POLICY
@@ -312,7 +312,7 @@ def test_what_a_lending_queue_lends_is_not_what_its_namespaces_have_at_least() -
     before = snapshot(
         nodes(1, cpu=8),
         small("c", 8, queue="other"),
-        [queue("q", guarantee=amounts(cpu=5), lends=True), queue("other")],
+        [queue("q", guarantee=amounts(cpu=5), lends_guarantee=True), queue("other")],
         shares=[share("q/b", at_least=amounts(cpu=3))],
     )
 

@@ -14,9 +14,9 @@ from extender.model.gang import COSCHEDULING, VOLCANO, Gang, GangKey, Membership
 from extender.model.pod import Status
 from extender.model.queue import Namespace, PriorityClass
 from extender.model.reason import Problem, Reason
-from extender.planner.plan import Standing
+from extender.planner.plan import GangStatus
 from extender.planner.planner import make_plan
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import SOON, amounts, gang, nodes, pod, queue, shape, snapshot
 
 MISSING = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/lost does not exist")
@@ -32,7 +32,7 @@ def test_what_an_invalid_gang_occupies_is_used_by_its_queue() -> None:
     plan = make_plan(snapshot(nodes(1), [orphaned("a/lost", 4, "left", "n1")], [queue("left")]))
 
     assert plan.queues["left"].allocated == amounts(cpu=4, pods=4)
-    assert plan.verdicts["a/lost"].standing is Standing.INVALID
+    assert plan.verdicts["a/lost"].standing is GangStatus.INVALID
 
 
 def test_a_queue_starts_nothing_beyond_its_ceiling_because_a_pod_group_was_deleted() -> None:
@@ -44,7 +44,7 @@ def test_a_queue_starts_nothing_beyond_its_ceiling_because_a_pod_group_was_delet
         )
     )
 
-    assert not plan.tickets
+    assert not plan.placements
     assert plan.verdicts["a/next"].reason is Reason.QUEUE_AT_CAPABILITY
 
 
@@ -70,14 +70,14 @@ def test_what_members_of_an_invalid_gang_wait_for_is_nobodys_wish() -> None:
     plan = make_plan(snapshot(nodes(2), [lost], [queue("left")]))
 
     assert plan.queues["left"].requested == amounts(cpu=1, pods=1)
-    assert not plan.tickets
+    assert not plan.placements
 
 
 def test_an_invalid_gang_with_too_few_members_is_not_the_last_to_leave() -> None:
     torn = gang("a/torn", 4, on=["n1"], queue="left", cpu=1)
 
-    assert torn.is_torn
-    assert not replace(torn, problem=MISSING).is_torn
+    assert torn.is_below_minimum
+    assert not replace(torn, problem=MISSING).is_below_minimum
 
 
 def test_what_people_should_know_of_a_gang_is_told_with_its_verdict() -> None:
@@ -111,7 +111,7 @@ def member(name: str, one: Any) -> SeenPod:
 
 def besieged(*others: Any) -> Any:
     """What is planned where gang b/works of priority 500 fills the only node."""
-    mirror = Cluster(VirtualTime())
+    mirror = Cluster(VirtualClock())
     mirror.require_namespaces()
     classes = (
         PriorityClass(name="system-cluster-critical", value=2_000_000_000),
@@ -143,7 +143,7 @@ def test_one_pod_of_a_high_class_makes_nobody_leave_for_a_gang_of_others(
     )
 
     assert not plan.evictions
-    assert plan.verdicts["a/liar"].standing is Standing.WAITING
+    assert plan.verdicts["a/liar"].standing is GangStatus.WAITING
 
 
 @pytest.mark.parametrize("dialect", [COSCHEDULING, ""])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from extender.model.matching import NodeIndex, is_hard, meets, tolerates
+from extender.model.matching import NodeIndex, is_hard, meets_requirement, tolerates
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 from extender.planner import policy_parser
-from extender.planner.accounting import Census
+from extender.planner.accounting import Accounting
 from extender.planner.plugins.nodes import Predicates
 from extender.planner.policy import Arguments
 from extender.planner.session import Session
@@ -62,8 +62,8 @@ def matches(term: NodeTerm, node: Node) -> bool:
     """Ask whether *node* meets a node selector term; an empty term matches nothing."""
     if not term.labels and not term.fields:
         return False
-    by_labels = all(meets(need, node.labels.get(need.key)) for need in term.labels)
-    return by_labels and all(meets(need, node.name) for need in term.fields)
+    by_labels = all(meets_requirement(need, node.labels.get(need.key)) for need in term.labels)
+    return by_labels and all(meets_requirement(need, node.name) for need in term.fields)
 
 
 @given(members, terms)
@@ -115,8 +115,8 @@ def test_more_nodes_make_no_requirement_more_work_than_a_look_at_an_array() -> N
         before = snapshot(
             nodes(count, labels={"k": "7"}), [gang("a/train", pods=[pod("train-0", kind)])]
         )
-        session = Session(Census(before), policy_parser.DEFAULT)
-        return steps(lambda: session.places.slots(kind).best(1))
+        session = Session(Accounting(before), policy_parser.DEFAULT)
+        return steps(lambda: session.places.ranking(kind).best(1))
 
     # Node by node the 400 requirements would be 400 * 300 more steps, and more.
     assert work(400) - work(100) < 10 * 300

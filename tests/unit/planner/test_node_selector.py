@@ -6,19 +6,19 @@ from extender.model.gang import GangKey
 from extender.model.reason import Reason
 from extender.model.resources import CPU
 from extender.planner.explain.explain import explain
-from extender.planner.plan import Standing
+from extender.planner.plan import GangStatus
 from extender.planner.planner import make_plan
 from extender.planner.policy_parser import DEFAULT
 from tests.builders import amounts, gang, node, queue, snapshot
 
 OURS = node("ours", cpu=4)
-OTHER = node("other", cpu=16, ours=False)
+OTHER = node("other", cpu=16, managed=False)
 
 
 def test_a_gang_is_given_none_but_nodes_of_ours() -> None:
     plan = make_plan(snapshot([OURS, OTHER], [gang("a/train", 4, cpu=1)]))
 
-    assert set(plan.tickets["a/train"].placements.values()) == {"ours"}
+    assert set(plan.placements["a/train"].placements.values()) == {"ours"}
 
 
 def test_queues_share_the_nodes_of_ours_alone() -> None:
@@ -26,7 +26,7 @@ def test_queues_share_the_nodes_of_ours_alone() -> None:
     plan = make_plan(snapshot([OURS, OTHER], gangs, [queue("left"), queue("right")]))
 
     assert plan.total[CPU] == 4000
-    assert plan.idle.amount(CPU) == 0
+    assert plan.unused.amount(CPU) == 0
     assert {figures.deserved[CPU] for figures in plan.queues.values() if figures.deserved} == {2000}
 
 
@@ -61,7 +61,7 @@ def test_where_no_node_is_ours_that_is_the_reason() -> None:
 
 
 def test_a_node_of_others_that_is_shut_is_no_remedy() -> None:
-    shut = node("other", cpu=2, ours=False, ready=False)
+    shut = node("other", cpu=2, managed=False, ready=False)
     state = snapshot([OURS, shut], [gang("a/train", 8, cpu=1)])
     told = explain(state, make_plan(state), DEFAULT, GangKey("a/train"))
 
@@ -90,5 +90,5 @@ def test_nobody_has_to_leave_a_node_of_others() -> None:
     ]
     plan = make_plan(snapshot([OURS, OTHER], gangs, [queue("rich"), queue("poor")]))
 
-    assert plan.verdicts["a/poor"].standing is Standing.WAITING
+    assert plan.verdicts["a/poor"].standing is GangStatus.WAITING
     assert {order.node for order in plan.evictions} == {"ours"}

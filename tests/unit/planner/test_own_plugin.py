@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.planner.plugins import registry
@@ -41,7 +41,7 @@ def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> Non
         [gang("batch/early", 1, cpu=1, created=1), gang("web/late", 1, cpu=1, created=2)],
     )
 
-    tickets = make_plan(state, courteous).tickets
+    tickets = make_plan(state, courteous).placements
 
     assert [(key, list(t.placements.values())) for key, t in tickets.items()] == [
         ("web/late", ["a"])
@@ -49,7 +49,7 @@ def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> Non
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest_one(installed: None) -> None:
-    with pytest.raises(BadConfiguration, match="courtesy"):
+    with pytest.raises(InvalidConfiguration, match="courtesy"):
         policy_parser.parse("tiers: [{plugins: [{name: courtsey}]}]", "page")
 
 
@@ -61,7 +61,7 @@ def test_its_arguments_are_not_checked_unless_it_names_them(
 
     stranger = sys.modules["my_package"].Courtesy
     monkeypatch.setattr(stranger, "known", ("polite-namespace",))
-    with pytest.raises(BadConfiguration, match="did you mean 'polite-namespace'"):
+    with pytest.raises(InvalidConfiguration, match="did you mean 'polite-namespace'"):
         policy_parser.parse(text, "page")
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.planner import policy_parser
 from extender.planner.plugins import registry
 from extender.planner.policy import OURS, VOLCANO, PluginOption
@@ -171,7 +171,7 @@ def test_patience_is_read_as_durations() -> None:
     ],
 )
 def test_mistakes_name_the_place_and_the_nearest_word(text: str, said: str) -> None:
-    with pytest.raises(BadConfiguration) as caught:
+    with pytest.raises(InvalidConfiguration) as caught:
         policy_parser.parse(text, "conf")
 
     message = str(caught.value)
@@ -186,10 +186,10 @@ def test_what_of_volcano_is_missing_here_is_refused_by_its_name() -> None:
         "deviceshare", "cdp", "extender", "network-topology-aware", "resource-strategy-fit",
     )  # fmt: skip
     for name in plugins:
-        with pytest.raises(BadConfiguration, match=f"plugin '{name}' is Volcano's"):
+        with pytest.raises(InvalidConfiguration, match=f"plugin '{name}' is Volcano's"):
             policy_parser.parse(f"tiers: [{{plugins: [{{name: {name}}}]}}]")
     for name in ("shuffle", "gangpreempt", "gangreclaim", "elect", "reserve"):
-        with pytest.raises(BadConfiguration, match=f"action '{name}' is Volcano's"):
+        with pytest.raises(InvalidConfiguration, match=f"action '{name}' is Volcano's"):
             policy_parser.parse(f"actions: {name}")
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from extender.model.node import Ports
+from extender.model.node import HostPorts
 from extender.model.pod import HostPort, Shape
-from extender.planner.free_capacity import PortRows
+from extender.planner.free_capacity import PortUsage
 from extender.planner.planner import make_plan
 from tests.builders import gang, nodes, pod, shape, snapshot
 from tests.steps import steps
@@ -24,15 +24,15 @@ from tests.unit.model.test_ports import clash, sets
 )
 def test_rows_clash_where_two_ports_do(taken, promised, given_back, wanted) -> None:  # type: ignore[no-untyped-def]
     table = snapshot(nodes(3)).nodes
-    ports = {each.name: Ports(taken[row]) for row, each in enumerate(table.nodes) if taken[row]}
-    index = PortRows(replace(table, ports=ports))
+    ports = {each.name: HostPorts(taken[row]) for row, each in enumerate(table.nodes) if taken[row]}
+    index = PortUsage(replace(table, ports=ports))
     made = [(Shape(host_ports=some), rows) for some, rows in promised]
     for kind, rows in made:
-        index.promise(kind, rows)
+        index.reserve(kind, rows)
         index.clashing(Shape(host_ports=wanted))
     kept = made[: len(made) - given_back] if given_back <= len(made) else []
     for kind, rows in reversed(made[len(kept) :]):
-        index.give_back(kind, rows)
+        index.release(kind, rows)
 
     assert index.clashing(Shape(host_ports=wanted)).tolist() == [
         any(

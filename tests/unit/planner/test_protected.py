@@ -10,8 +10,8 @@ from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.accounting import Census
-from extender.planner.obstacles import Protected
+from extender.planner.accounting import Accounting
+from extender.planner.obstacles import ProtectedPods
 from extender.planner.session import Session
 from tests.builders import pod
 from tests.scene import budget, gang, node_table, snapshot
@@ -25,10 +25,10 @@ def guarded(count: int = 3, **rest: Any) -> Gang:
 
 
 def note(seen: Snapshot, mine: Gang = VIP) -> str:
-    session = Session(Census(seen), policy_parser.DEFAULT)
-    state = session.census.state(mine.key)
+    session = Session(Accounting(seen), policy_parser.DEFAULT)
+    state = session.accounting.state(mine.key)
     assert state is not None
-    return Protected(session).note(state)
+    return ProtectedPods(session).note(state)
 
 
 def full(*gangs: Gang, **rest: Any) -> Snapshot:

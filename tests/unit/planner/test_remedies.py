@@ -221,4 +221,4 @@ def test_every_gang_that_waits_is_told_something_and_nothing_is_changed_by_tryin
         assert told is not None
         assert bool(told.remedies) == (told.verdict.standing.value in ("waiting", "invalid"))
     again = make_plan(before, POLICIES[policy])
-    assert (again.verdicts, again.tickets) == (decided.verdicts, decided.tickets)
+    assert (again.verdicts, again.placements) == (decided.verdicts, decided.placements)

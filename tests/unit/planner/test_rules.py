@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.model.gang import UNTOLD, GangKey, Phase
+from extender.model.gang import UNSPECIFIED, GangKey, Phase
 from extender.model.pod import Status
 from extender.model.resources import CPU, PODS
 from extender.model.snapshot import Snapshot
@@ -41,7 +41,7 @@ def leaving(plan: Plan) -> list[str]:
 
 
 def started(plan: Plan, key: str) -> int:
-    ticket = plan.tickets.get(GangKey(key))
+    ticket = plan.placements.get(GangKey(key))
     return len(ticket.placements) if ticket else 0
 
 
@@ -184,7 +184,7 @@ def test_a_queue_of_no_weight_deserves_its_guarantee_and_borrows_what_nobody_wan
 
 
 def cut_short(before: Snapshot, *keys: str) -> Snapshot:
-    return replace(before, cut_short=frozenset(map(GangKey, keys)))
+    return replace(before, partial_gangs=frozenset(map(GangKey, keys)))
 
 
 def test_a_gang_that_was_cut_short_is_completed_first() -> None:
@@ -204,7 +204,7 @@ def test_a_gang_that_was_cut_short_is_told_to_wait_so_that_the_next_leader_knows
     torn = gang("a/torn", 3, on=["n1"], cpu=1, group={"phase": phase})
     before = cut_short(snapshot(nodes(1, cpu=2), [torn]), "a/torn")
 
-    assert ours(before).verdicts[GangKey("a/torn")].phase in UNTOLD
+    assert ours(before).verdicts[GangKey("a/torn")].phase in UNSPECIFIED
     assert ours(cut_short(before)).verdicts[GangKey("a/torn")].phase is Phase.UNKNOWN
 
 
@@ -248,4 +248,4 @@ def test_a_gang_that_is_done_in_part_is_not_torn() -> None:
     done = gang("a/done", 2, on=["n1", "n1"], min_member=2, cpu=1)
     pods = (replace(done.pods[0], status=Status.SUCCEEDED), done.pods[1])
 
-    assert not replace(done, pods=pods).is_torn
+    assert not replace(done, pods=pods).is_below_minimum

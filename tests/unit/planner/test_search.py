@@ -18,7 +18,7 @@ from extender.model.node import Amounts
 from extender.model.snapshot import Snapshot
 from extender.planner.planner import make_plan
 from extender.planner.victims import choose as working, search
-from extender.planner.victims.choose import Cover, Leavers, Work, Workload, go_together
+from extender.planner.victims.choose import Cover, UnitsByNode, Work, Workload, go_together
 from extender.planner.victims.units import Unit
 from tests.builders import gang, node, nodes, pod, shape, snapshot
 from tests.strategies import examples
@@ -105,9 +105,9 @@ def test_what_is_known_of_who_could_leave_is_what_would_be_found_anew(
 ) -> None:
     looks = Counter[bool]()
 
-    class Compared(Leavers):
-        def look_again(self) -> None:
-            super().look_again()
+    class Compared(UnitsByNode):
+        def refresh(self) -> None:
+            super().refresh()
             looks[any(gang.evicted for gang in self._gangs)] += 1
             units = list(self._units.all())
             assert self.wholes == [unit for unit in units if unit.is_whole]
@@ -117,7 +117,7 @@ def test_what_is_known_of_who_could_leave_is_what_would_be_found_anew(
                     anew.setdefault(row, []).append(unit)
             assert {row: self.on(row) for row in self.rows} == anew
 
-    monkeypatch.setattr(search, "Leavers", Compared)
+    monkeypatch.setattr(search, "UnitsByNode", Compared)
     chance = random.Random(5)
     plans = examples(80)
     for _ in range(plans):

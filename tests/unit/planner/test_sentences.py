@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.model.node import Ports
+from extender.model.node import HostPorts
 from extender.model.pod import HostPort, Shape
 from extender.model.queue import Queue
 from extender.model.resources import Resources
@@ -105,9 +105,9 @@ def test_what_runs_now_is_no_part_of_the_empty_cluster() -> None:
     ported = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
     members = [pod(f"train-{n}", shape=ported) for n in range(3)]
     before = seen(gang("train", members), cpus=[8, 8])
-    taken = replace(before.nodes, ports={"n0": Ports([HostPort(80)])})
+    taken = replace(before.nodes, ports={"n0": HostPorts([HostPort(80)])})
     refused = {ported: frozenset({"n1"})}
 
-    assert said(replace(before, nodes=taken, misfits=refused)) == (
+    assert said(replace(before, nodes=taken, rejected_nodes=refused)) == (
         "ExceedsCluster: needs 3 x 1 cpu; the empty cluster has 2 such slots"
     )

@@ -12,7 +12,7 @@ from extender.model.pod import HostPort, Status
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser, starvation
-from extender.planner.plan import Why
+from extender.planner.plan import HoldReason
 from extender.planner.planner import make_plan
 from extender.planner.policy import Starvation
 from extender.planner.starvation import is_due
@@ -31,7 +31,7 @@ def crowd(*others: Gang, now: float = LONG, **rest: object) -> Snapshot:
 def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
     plan = make_plan(crowd())
 
-    assert plan.fences == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
+    assert plan.reservations == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
     verdict = plan.verdicts[GangKey("a/big")]
     assert verdict.reason is Reason.NOT_ENOUGH_ROOM
     assert "room is kept for it on n1 and n2" in verdict.message
@@ -40,14 +40,14 @@ def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
 def test_before_that_others_may_have_the_room() -> None:
     plan = make_plan(crowd(single("a/new", cpu=1), now=100.0))
 
-    assert plan.fences == {}
-    assert "a/new" in plan.tickets
+    assert plan.reservations == {}
+    assert "a/new" in plan.placements
 
 
 def test_others_cannot_take_what_is_kept() -> None:
     plan = make_plan(crowd(single("a/new", cpu=1)))
 
-    assert plan.tickets == {}
+    assert plan.placements == {}
     assert plan.verdicts[GangKey("a/new")].reason is Reason.BEHIND_IN_ORDER
     assert "room is kept for a/big" in plan.verdicts[GangKey("a/new")].message
 
@@ -59,8 +59,8 @@ def test_it_is_kept_beside_those_who_are_on_their_way_to_a_node(status: Status) 
 
     plan = make_plan(crowd(passing, single("a/new", cpu=1)))
 
-    assert plan.fences == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=3, pods=1)}
-    assert plan.tickets == {}
+    assert plan.reservations == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=3, pods=1)}
+    assert plan.placements == {}
 
 
 def test_others_may_use_what_it_does_not_need() -> None:
@@ -70,14 +70,14 @@ def test_others_may_use_what_it_does_not_need() -> None:
         now=LONG,
     )
 
-    assert dict(make_plan(before).tickets[GangKey("a/new")].placements) == {"a-new-0": "n3"}
+    assert dict(make_plan(before).placements[GangKey("a/new")].placements) == {"a-new-0": "n3"}
 
 
 def test_it_starts_as_soon_as_its_room_is_free_before_anybody_else() -> None:
     before = snapshot(nodes(2, cpu=4), [BIG, single("a/aaa", cpu=1, created=1.0)], now=LONG)
     plan = make_plan(before)
 
-    assert list(plan.tickets) == ["a/big"]
+    assert list(plan.placements) == ["a/big"]
 
 
 def test_smaller_gangs_that_come_and_go_cannot_starve_it() -> None:
@@ -85,10 +85,10 @@ def test_smaller_gangs_that_come_and_go_cannot_starve_it() -> None:
     state = crowd(single("a/next-0", cpu=2))
     for round_ in range(4):
         plan = make_plan(state)
-        if "a/big" in plan.tickets:
+        if "a/big" in plan.placements:
             return
         state = after(state, plan)
-        running = [each for each in state.gangs.values() if each.key != "a/big" and each.seated]
+        running = [each for each in state.gangs.values() if each.key != "a/big" and each.scheduled]
         staying = [each for each in state.gangs.values() if each not in running[:1]]
         newcomer = single(f"a/next-{round_ + 1}", cpu=2, created=float(round_))
         state = snapshot(state.nodes.nodes, [*staying, newcomer], now=LONG)
@@ -100,7 +100,7 @@ def test_the_room_of_strangers_is_not_counted_on() -> None:
         nodes(3, cpu=4), [BIG], taken={"n1": amounts(cpu=1), "n2": amounts(cpu=1)}, now=LONG
     )
 
-    assert make_plan(before).fences == {}
+    assert make_plan(before).reservations == {}
 
 
 def test_nobody_behind_it_in_its_queue_makes_others_leave_for_nothing() -> None:
@@ -117,7 +117,7 @@ def test_a_queue_beyond_its_due_has_no_claim_to_room_ahead_of_others() -> None:
     modest = gang("a/modest", 1, queue="q2", cpu=2, created=1.0)
     before = snapshot(nodes(2, cpu=4), [greedy, modest], [queue("q1"), queue("q2")], now=LONG)
 
-    assert "a/modest" in make_plan(before).tickets
+    assert "a/modest" in make_plan(before).placements
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_room_is_kept_for_a_while_and_again_after_waiting_as_long_again(
 def test_it_can_be_turned_off() -> None:
     off = policy_parser.parse(policy_parser.DEFAULT_TEXT + "starvation: {after: 0s}")
 
-    assert make_plan(crowd(), off).fences == {}
+    assert make_plan(crowd(), off).reservations == {}
 
 
 def test_volcanos_way_knows_nothing_of_it() -> None:
@@ -180,13 +180,15 @@ def test_one_that_waits_for_its_queues_ceiling_keeps_nobody_from_being_served() 
     plan = make_plan(among(FULL, NEXT, capability=amounts(cpu=0.5)))
 
     assert plan.verdicts[NEXT.key].reason is Reason.QUEUE_AT_CAPABILITY
-    assert plan.fences == KEPT
+    assert plan.reservations == KEPT
 
 
 def test_nor_does_it_where_its_queue_has_priority() -> None:
     late = single("b/next", cpu=0.5, queue="q1", created=LONG)
 
-    assert make_plan(among(FULL, late, capability=amounts(cpu=0.5), priority=5)).fences == KEPT
+    assert (
+        make_plan(among(FULL, late, capability=amounts(cpu=0.5), priority=5)).reservations == KEPT
+    )
 
 
 @pytest.mark.parametrize("where", ["q1", "q2"])
@@ -194,7 +196,7 @@ def test_one_that_no_node_could_hold_keeps_nobody_from_being_served(where: str) 
     plan = make_plan(among(single("b/vain", queue=where, **IN_VAIN)))
 
     assert plan.verdicts[GangKey("b/vain")].reason is Reason.NOT_ENOUGH_ROOM
-    assert plan.fences == KEPT
+    assert plan.reservations == KEPT
 
 
 #: Each of them would find a node, but not all of them do.
@@ -205,7 +207,7 @@ TOGETHER_IN_VAIN = [pod(f"v-{memory}", shape(cpu=4, memory=memory)) for memory i
 def test_nor_does_one_of_different_members(where: str) -> None:
     vain = gang("b/vain", pods=TOGETHER_IN_VAIN, queue=where)
 
-    assert make_plan(among(vain)).fences == KEPT
+    assert make_plan(among(vain)).reservations == KEPT
 
 
 def test_nor_does_one_of_different_members_that_want_the_same_port() -> None:
@@ -214,14 +216,14 @@ def test_nor_does_one_of_different_members_that_want_the_same_port() -> None:
     members = [pod(f"v-{number}", kind) for number, kind in enumerate(kinds)]
     plan = make_plan(among(gang("b/vain", pods=members, queue="q2")))
 
-    assert [each.whom for each in plan.kept if each.why is Why.STARVING] == ["a/big"]
+    assert [each.whom for each in plan.held if each.reason is HoldReason.STARVING] == ["a/big"]
 
 
 def test_many_different_ones_of_a_namespace_cost_no_more_than_some(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    layouts = Mock(wraps=starvation.PortRows)
-    monkeypatch.setattr(starvation, "PortRows", layouts)
+    layouts = Mock(wraps=starvation.PortUsage)
+    monkeypatch.setattr(starvation, "PortUsage", layouts)
 
     def cost(count: int) -> int:
         layouts.reset_mock()
@@ -231,7 +233,7 @@ def test_many_different_ones_of_a_namespace_cost_no_more_than_some(
             for n, three in enumerate(kinds)
         ]
         plan = make_plan(among(*vain))
-        assert [each.whom for each in plan.kept if each.why is Why.STARVING] == ["a/big"]
+        assert [each.whom for each in plan.held if each.reason is HoldReason.STARVING] == ["a/big"]
         return layouts.call_count
 
     assert 0 < cost(20) == cost(40)
@@ -253,7 +255,7 @@ def test_two_are_not_served_where_one_may_be() -> None:
     other = gang("b/big", 2, cpu=4, queue="q1")
     plan = make_plan(among(other))
 
-    assert [each.whom for each in plan.kept if each.why is Why.STARVING] == ["b/big"]
+    assert [each.whom for each in plan.held if each.reason is HoldReason.STARVING] == ["b/big"]
 
 
 MINE = single("a/mine", cpu=4, queue="q2", created=LONG)

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from extender.model.snapshot import Snapshot
-from extender.planner.accounting import Census
-from extender.planner.free_capacity import Departure, TrialRoom
+from extender.planner.accounting import Accounting
+from extender.planner.free_capacity import FreeCapacity, PlannedEviction
 from extender.planner.state import GangState
 from tests.builders import gang, nodes, snapshot
 from tests.strategies import examples, snapshots
@@ -15,13 +15,13 @@ from tests.strategies import examples, snapshots
 STEPS = st.lists(st.tuples(st.sampled_from(["place", "pipeline", "evict"]), st.integers(0, 99)))
 
 
-def opened(snapshot: Snapshot) -> tuple[TrialRoom, list[GangState]]:
-    census = Census(snapshot)
+def opened(snapshot: Snapshot) -> tuple[FreeCapacity, list[GangState]]:
+    census = Accounting(snapshot)
     gangs = [census.state(key) for key in snapshot.gangs]
-    return TrialRoom(snapshot.nodes), [each for each in gangs if each is not None]
+    return FreeCapacity(snapshot.nodes), [each for each in gangs if each is not None]
 
 
-def picture(room: TrialRoom, gangs: list[GangState]) -> tuple[object, ...]:
+def picture(room: FreeCapacity, gangs: list[GangState]) -> tuple[object, ...]:
     return (
         room.idle.tolist(),
         room.coming.tolist(),
@@ -42,7 +42,7 @@ def picture(room: TrialRoom, gangs: list[GangState]) -> tuple[object, ...]:
     )
 
 
-def do(room: TrialRoom, gangs: list[GangState], kind: str, number: int) -> None:
+def do(room: FreeCapacity, gangs: list[GangState], kind: str, number: int) -> None:
     each = gangs[number % len(gangs)]
     row = number % len(room.table.nodes)
     waiting = [pod for pod in each.gang.waiting if pod.uid not in {p.uid for p, _ in each.placed}]
@@ -52,7 +52,7 @@ def do(room: TrialRoom, gangs: list[GangState], kind: str, number: int) -> None:
     elif kind == "pipeline" and waiting:
         room.pipeline(each, waiting[0], row)
     elif kind == "evict" and seated and room.row_of(seated[0]) >= 0:
-        room.evict(Departure(each, seated[0], room.row_of(seated[0]), "preempt", gangs[0]))
+        room.evict(PlannedEviction(each, seated[0], room.row_of(seated[0]), "preempt", gangs[0]))
 
 
 @given(snapshots(), STEPS, STEPS)
@@ -106,11 +106,11 @@ def test_room_that_is_owed_is_paid_by_whoever_leaves() -> None:
     room, (old,) = opened(snapshot(nodes(1, cpu=5), [running]))
     four = np.array([4000, 0, 0])
 
-    fence = room.fence(0, four)
+    fence = room.reservation(0, four)
     assert room.idle[0, 0] == 0
     assert fence.kept[0] == 1000
-    room.evict(Departure(old, old.gang.pods[0], 0, "preempt", old))
+    room.evict(PlannedEviction(old, old.gang.pods[0], 0, "preempt", old))
     assert room.coming[0, 0] == -1000
 
-    room.take_down(fence)
+    room.release(fence)
     assert (room.idle[0, 0], room.coming[0, 0]) == (1000, 2000)

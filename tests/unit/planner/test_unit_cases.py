@@ -12,16 +12,16 @@ from extender.model.gang import Gang, Phase, PodGroup
 from extender.model.pod import Status
 from extender.model.resources import CPU, MEMORY
 from extender.planner import policy_parser
-from extender.planner.accounting import Census
+from extender.planner.accounting import Accounting
 from extender.planner.actions.backfill import in_order
-from extender.planner.node_ranking import Prospect
+from extender.planner.node_ranking import ScoringTable
 from extender.planner.policy import VOLCANO, exceeds_somewhere, excess, within_somewhere
 from extender.planner.session import Session
 from extender.planner.verdicts import is_unschedulable, phase_after
 from tests.builders import pod, shape
 from tests.unit.planner.case_objects import Case, cases, objects, policy_file
 
-MATHS = VOLCANO.maths
+MATHS = VOLCANO.arithmetic
 
 
 def vector(written: dict[str, Any] | None) -> dict[str, float]:
@@ -112,7 +112,7 @@ def opened(case: Case, tmp_path: Any) -> Session:
     path.write_text(json.dumps(objects(case)))
     snapshot = files.read([str(path)], frozenset({"volcano"})).snapshot()
     chosen = policy_parser.parse(json.dumps(policy_file(case, "volcano")), "case")
-    return Session(Census(snapshot), chosen)
+    return Session(Accounting(snapshot), chosen)
 
 
 @pytest.mark.parametrize("case", [*cases("volcano_binpack")], ids=lambda case: case["id"])
@@ -122,8 +122,8 @@ def test_scores_of_packing(case: Case, tmp_path: Any) -> None:
     shapes = {p.key: p.shape for g in session.snapshot.gangs.values() for p in g.pods}
 
     for key, expected in case["expect"]["node_scores"].items():
-        need = session.room.row(shapes[key]).astype(float)
-        prospect = Prospect(session.room, need, session.room.all_rows, 1)
+        need = session.capacity.row(shapes[key]).astype(float)
+        prospect = ScoringTable(session.capacity, need, session.capacity.all_rows, 1)
         scores = session.opinions.score(shapes[key], prospect)[:, 0].tolist()
         assert dict(zip(names, scores, strict=True)) == pytest.approx(expected, abs=1e-6)
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.node import Ports
+from extender.model.node import HostPorts
 from extender.model.pod import HostPort, Shape, Status
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.plan import OpenQueue, Standing, Verdict
+from extender.planner.plan import DirectAdmission, GangStatus, Verdict
 from extender.planner.planner import make_plan
 from tests.builders import (
     NOW,
@@ -92,7 +92,7 @@ def test_a_taken_host_port_is_named_and_says_nothing_of_the_clusters_size() -> N
     ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
     train = gang("a/train", pods=[pod("train-0", ported)])
     before = snapshot(nodes(1), [train])
-    before = replace(before, nodes=replace(before.nodes, ports={"n1": Ports([HostPort(80)])}))
+    before = replace(before, nodes=replace(before.nodes, ports={"n1": HostPorts([HostPort(80)])}))
 
     assert told(before) == (
         Reason.NOT_ENOUGH_ROOM,
@@ -155,7 +155,7 @@ def test_a_queue_that_does_not_exist_is_named() -> None:
 
 
 def test_the_default_queue_needs_no_object() -> None:
-    assert verdict(snapshot(nodes(1), [gang("a/train", 1, cpu=1)])).standing is Standing.ADMITTED
+    assert verdict(snapshot(nodes(1), [gang("a/train", 1, cpu=1)])).standing is GangStatus.ADMITTED
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
@@ -163,14 +163,14 @@ def test_a_gang_whose_members_have_all_ended_does_not_run_any_more(status: Statu
     over = gang("a/train", 2, on=["n1", "n1"], cpu=1, each={"status": status})
     found = verdict(snapshot(nodes(1), [over]))
 
-    assert (found.standing, found.phase) == (Standing.FINISHED, Phase.COMPLETED)
+    assert (found.standing, found.phase) == (GangStatus.FINISHED, Phase.COMPLETED)
 
 
 def test_a_gang_that_ended_is_over_even_where_its_queue_is_gone() -> None:
     each = {"status": Status.SUCCEEDED}
     over = gang("a/train", 1, on=["n1"], cpu=1, queue="nowhere", each=each)
 
-    assert verdict(snapshot(nodes(1), [over])).standing is Standing.FINISHED
+    assert verdict(snapshot(nodes(1), [over])).standing is GangStatus.FINISHED
 
 
 def test_a_member_made_anew_after_all_had_ended_waits() -> None:
@@ -178,7 +178,7 @@ def test_a_member_made_anew_after_all_had_ended_waits() -> None:
     again = gang("a/train", 3, cpu=1).pods[2]
     anew = replace(ended, pods=(*ended.pods, again))
 
-    assert verdict(snapshot(nodes(1), [anew])).standing is not Standing.FINISHED
+    assert verdict(snapshot(nodes(1), [anew])).standing is not GangStatus.FINISHED
 
 
 def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
@@ -187,7 +187,7 @@ def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
     found = verdict(snapshot(nodes(1), [spoilt]))
 
     assert (found.standing, found.reason, found.message) == (
-        Standing.INVALID,
+        GangStatus.INVALID,
         Reason.POD_GROUP_MISSING,
         "PodGroup a/train does not exist",
     )
@@ -198,7 +198,7 @@ def test_a_gang_that_backs_off_is_tried_again_later() -> None:
     before = snapshot(nodes(1), [late])
 
     assert told(before) == (Reason.BACKING_OFF, "did not assemble in time; tried again in 7 s")
-    assert make_plan(before).tickets == {}
+    assert make_plan(before).placements == {}
 
 
 def test_shapes_that_only_fit_apart_are_told_so() -> None:
@@ -231,7 +231,7 @@ def test_shares_are_the_dominant_part_of_the_cluster() -> None:
 
 def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
     quiet = make_plan(snapshot(nodes(1), [single("a/one", cpu=1)], [queue("q1")]))
-    assert quiet.open_queues == {"default": OpenQueue(), "q1": OpenQueue()}
+    assert quiet.direct_admission == {"default": DirectAdmission(), "q1": DirectAdmission()}
 
     crowded = make_plan(
         snapshot(
@@ -240,8 +240,8 @@ def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
             [queue("q1"), queue("q2")],
         )
     )
-    assert not crowded.open_queues["q1"].is_quiet
-    left = crowded.open_queues["q2"].left
+    assert not crowded.direct_admission["q1"].is_quiet
+    left = crowded.direct_admission["q2"].left
     assert left is not None
     assert left.amount("cpu") == 4_000
 
@@ -256,7 +256,7 @@ def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
 def test_nobody_starts_without_a_cycle_where_a_plugin_must_be_asked_about_everybody(
     text: str,
 ) -> None:
-    assert make_plan(snapshot(nodes(1), []), policy_parser.parse(text)).open_queues == {}
+    assert make_plan(snapshot(nodes(1), []), policy_parser.parse(text)).direct_admission == {}
 
 
 def test_a_plan_says_what_queues_are_limited_to_and_used_before_it() -> None:
@@ -268,10 +268,10 @@ def test_a_plan_says_what_queues_are_limited_to_and_used_before_it() -> None:
     running = gang("a/one", 1, queue="limited", on=["n1"], cpu=1)
     waiting = gang("a/two", 1, queue="limited", cpu=1)
     plan = make_plan(snapshot(nodes(1), [running, waiting], [limited, *family]))
-    stakes = {stake.name: stake for stake in plan.stakes}
+    stakes = {stake.name: stake for stake in plan.limits}
 
-    assert stakes["limited"].most.amount("cpu") == 2_000
-    assert stakes["limited"].least.amount("cpu") == 1_000
+    assert stakes["limited"].ceiling.amount("cpu") == 2_000
+    assert stakes["limited"].guarantee.amount("cpu") == 1_000
     assert stakes["limited"].used.amount("cpu") == 1_000, "its own tickets are not counted"
     assert stakes["child"].parent == "parent"
 
@@ -281,7 +281,7 @@ def test_all_gpus_taken_close_no_queue_to_pods_that_ask_for_none() -> None:
     runs = gang("a/train", 8, on=["g1"] * 8, cpu=1, gpu=1)
     waits = gang("a/next", 8, cpu=1, gpu=1, created=5.0)
 
-    left = make_plan(snapshot(cluster_of_three, [runs, waits])).open_queues["default"].left
+    left = make_plan(snapshot(cluster_of_three, [runs, waits])).direct_admission["default"].left
 
     assert left is not None
     assert left.amount("cpu") > 0
@@ -292,7 +292,7 @@ def test_a_ceiling_of_zero_for_one_resource_closes_no_queue_to_the_others() -> N
 
     plan = make_plan(snapshot(nodes(1), [], [none]))
 
-    assert "default" in plan.open_queues
+    assert "default" in plan.direct_admission
 
 
 def test_of_however_many_resources_a_node_lacks_one_it_is_said() -> None:

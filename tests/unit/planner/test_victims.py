@@ -126,7 +126,7 @@ def test_whoever_can_be_helped_is_helped() -> None:
         before = preemption(chance)
         possible = fewest(before) is not None
         plan = make_plan(before)
-        helped = bool(plan.tickets["a/high"]) if "a/high" in plan.tickets else False
+        helped = bool(plan.placements["a/high"]) if "a/high" in plan.placements else False
 
         assert helped == possible
 
@@ -275,7 +275,7 @@ def test_a_member_that_waits_for_the_room_of_another_keeps_nobody_from_leaving(
     plan = make_plan(snapshot(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
 
     assert len(plan.evictions) in {1: (3, 4), 7: (7,)}[min_member]
-    assert list(plan.tickets) == ["b/high"], "nothing is given where others leave"
+    assert list(plan.placements) == ["b/high"], "nothing is given where others leave"
 
 
 def test_it_comes_to_rest_with_the_more_important_ones_running() -> None:
@@ -301,7 +301,7 @@ def test_a_member_that_asks_for_nothing_keeps_nobody_from_leaving(min_member: in
     plan = make_plan(snapshot(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
 
     assert len(plan.evictions) == {1: 4, 8: 8}[min_member]
-    assert list(plan.tickets) == ["b/high"]
+    assert list(plan.placements) == ["b/high"]
 
 
 def test_what_a_gang_is_given_to_reach_its_minimum_is_left_to_it() -> None:
@@ -310,7 +310,7 @@ def test_what_a_gang_is_given_to_reach_its_minimum_is_left_to_it() -> None:
     plan = make_plan(snapshot(nodes(2, cpu=4), [low, high]))
 
     assert plan.evictions == ()
-    assert list(plan.tickets) == ["a/low"]
+    assert list(plan.placements) == ["a/low"]
 
 
 def test_what_a_gang_is_given_makes_nobody_leave_who_would_come_back_without_it() -> None:
@@ -327,7 +327,7 @@ def test_what_a_gang_is_given_makes_nobody_leave_who_would_come_back_without_it(
     plan = make_plan(snapshot(members, [grows, first, second], [queue("q1", 2), queue("q2")]))
 
     assert plan.queues["q1"].deserved[CPU] == 6_000
-    assert dict(plan.tickets[grows.key].placements) == {"a-grows-9": "n2"}
+    assert dict(plan.placements[grows.key].placements) == {"a-grows-9": "n2"}
     assert plan.evictions == ()
 
 

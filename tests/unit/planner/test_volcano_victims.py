@@ -57,7 +57,7 @@ def test_idle_room_is_used_before_anybody_leaves() -> None:
     plan = preempting(snapshot(nodes(1, cpu=2), [low(n1=0), high()]))
 
     assert leaving(plan) == []
-    assert plan.tickets[GangKey("a/high")].pipelined == {"a-high-0": "n1"}
+    assert plan.placements[GangKey("a/high")].pipelined == {"a-high-0": "n1"}
 
 
 def test_the_least_important_leaves_first_and_no_more_than_needed() -> None:
@@ -70,7 +70,7 @@ def test_a_gang_that_would_not_be_complete_displaces_nobody() -> None:
     """The first member finds a victim, the second does not: the first is given back."""
     plan = preempting(snapshot(nodes(1, cpu=1), [low(n1=0), high(2)]))
 
-    assert (leaving(plan), plan.tickets) == ([], {})
+    assert (leaving(plan), plan.placements) == ([], {})
 
 
 def test_a_gang_at_its_minimum_is_spared() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
 from extender.planner.plan import Plan
-from extender.replay.recording import Folder, Writing
-from extender.sim.cluster import World
+from extender.replay.recording import Folder, RecordingWriter
+from extender.sim.cluster import SimulatedCluster
 from tests.unit.sim.test_world import cluster, job, run
 
 MIB = 1 << 20
 
 
-def greedy_and_poor() -> World:
+def greedy_and_poor() -> SimulatedCluster:
     """Give a cluster in which one queue takes back what it lent, and many wait."""
     world = cluster(nodes=4, greedy=1, poor=1)
     jobs = [
@@ -31,7 +31,7 @@ def recorded(folder: Path, seconds: float = 400, most_bytes: int = 256 * MIB) ->
     """Record a run, and give what was seen in it."""
     seen: list[Snapshot] = []
     place = Folder(str(folder), most_bytes)
-    writing = Writing(place)
+    writing = RecordingWriter(place)
     world = greedy_and_poor()
 
     def keep(snapshot: Snapshot, plan: Plan) -> None:

@@ -10,9 +10,9 @@ import pytest
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.model.resources import Resources
-from extender.planner.plan import Eviction, Plan, QueueFigures, Ticket
+from extender.planner.plan import Eviction, GangPlacement, Plan, QueueFigures
 from extender.planner.planner import make_plan
-from extender.replay.compare import Differing, differences
+from extender.replay.compare import Difference, plan_differences
 from tests.unit.planner.reason_cases import SENTENCES
 
 TRAIN = GangKey("lab/train")
@@ -23,7 +23,7 @@ FIGURES = QueueFigures(name="research", weight=3, allocated=Resources({"cpu": 40
 
 def placed(**nodes: str) -> Plan:
     where = {PodUid(uid): node for uid, node in nodes.items()}
-    return replace(PLAN, tickets={TRAIN: Ticket(gang=TRAIN, placements=where)})
+    return replace(PLAN, placements={TRAIN: GangPlacement(gang=TRAIN, placements=where)})
 
 
 def said(text: str) -> Plan:
@@ -62,9 +62,9 @@ def leaving(node: str) -> Plan:
     ],
 )
 def test_what_differs_is_in_the_words(was: Plan, now: Plan, words: tuple[str, str]) -> None:
-    (found,) = differences(was, now)
+    (found,) = plan_differences(was, now)
 
-    assert isinstance(found, Differing)
+    assert isinstance(found, Difference)
     assert words[0] in found.was
     assert words[1] in found.now
     assert len(str(found)) < 500

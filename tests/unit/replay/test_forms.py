@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from extender.errors import BadInput
-from extender.model.node import Amounts, Node, NodeFacts, Ports
+from extender.errors import InvalidInput
+from extender.model.node import Amounts, HostPorts, Node, NodeFacts
 from extender.model.pod import HostPort, Pod, Shape
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -23,7 +23,7 @@ from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import VOLCANO, Policy, Rules
 from extender.replay import serialize
-from extender.replay.compare import compared_fields, differences
+from extender.replay.compare import compared_fields, plan_differences
 from extender.replay.serialize import Forms
 from tests.unit.planner.test_backfill import brief, crowd, old
 
@@ -56,7 +56,7 @@ def made(hint: Any) -> Any:
         Any: [number, "x", None, {"a": 1.5}],
         Shape: _SHAPE,
         Resources: Resources({"memory": number, "cpu": 2}),
-        Ports: Ports([HostPort(number, "UDP", "10.0.0.1"), HostPort(number)]),
+        HostPorts: HostPorts([HostPort(number, "UDP", "10.0.0.1"), HostPort(number)]),
         Rules: VOLCANO,
     }
     if hint in simple:
@@ -84,7 +84,7 @@ def must_be_the_same(old: Any, new: Any, where: str = "") -> None:
             if (type(old).__name__, each.name) not in _FOLLOWS or each.name != "memo":
                 place = f"{where}.{each.name}"
                 must_be_the_same(getattr(old, each.name), getattr(new, each.name), place)
-    elif isinstance(old, Ports):
+    elif isinstance(old, HostPorts):
         assert list(old.counts.items()) == list(new.counts.items()), where
     elif isinstance(old, Mapping):
         assert type(new) is Resources or not isinstance(old, Resources), where
@@ -163,7 +163,7 @@ def test_what_lets_somebody_into_kept_room_is_read_again() -> None:
 
     again = make_plan(Pipe(serialize.of_snapshot).through(before))
 
-    assert [*differences(plan, again)] == []
+    assert [*plan_differences(plan, again)] == []
 
 
 def test_pods_that_share_a_shape_share_it_afterwards_and_others_do_not() -> None:
@@ -171,7 +171,7 @@ def test_pods_that_share_a_shape_share_it_afterwards_and_others_do_not() -> None
     pods = [replace(made(Pod), shape=shape) for shape in (_SHAPE, alike, _SHAPE)]
     snapshot = made(Snapshot)
     ((key, gang),) = snapshot.gangs.items()
-    snapshot = replace(snapshot, gangs={key: replace(gang, pods=tuple(pods))}, misfits={})
+    snapshot = replace(snapshot, gangs={key: replace(gang, pods=tuple(pods))}, rejected_nodes={})
 
     (read,) = Pipe(serialize.of_snapshot).through(snapshot).gangs.values()
 
@@ -237,12 +237,12 @@ def test_a_version_that_knew_fewer_fields_is_read_and_one_that_knew_others_is_no
     written = Forms()
     form = written.of(Node)
     schema = written.schema()
-    older = {**schema, "Node": [name for name in schema["Node"] if name != "ours"]}
+    older = {**schema, "Node": [name for name in schema["Node"] if name != "managed"]}
     node = made(Node)
     plain = form.write(node)[:-1]
 
-    assert Forms(older).of(Node).read(plain) == replace(node, ours=True)
-    with pytest.raises(BadInput, match="Node has a field 'colour' that nobody here knows"):
+    assert Forms(older).of(Node).read(plain) == replace(node, managed=True)
+    with pytest.raises(InvalidInput, match="Node has a field 'colour' that nobody here knows"):
         Forms({**schema, "Node": [*schema["Node"], "colour"]}).of(Node)
-    with pytest.raises(BadInput, match="Node has no field allocatable"):
+    with pytest.raises(InvalidInput, match="Node has no field allocatable"):
         Forms({**schema, "Node": ["name"]}).of(Node)

@@ -20,7 +20,7 @@ from extender.cli.replay import DIFFERS
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.planner.policy_parser import DEFAULT_TEXT
-from extender.replay.recording import BEGINNING, MOST_IN_A_PASS, Folder, Writing, parcel
+from extender.replay.recording import BEGINNING, MOST_IN_A_PASS, Folder, RecordingWriter, frame
 from tests.unit.planner.reason_cases import SENTENCES
 from tests.unit.replay.runs import MIB, recorded
 
@@ -126,7 +126,7 @@ def test_the_document_of_one_moment_speaks_of_that_pass_alone(run: Path) -> None
 def set_back(tmp_path: Path) -> Path:
     """Give a recording of passes at 100, 110 and 120 s, and, after the clock was set, 50 and 60."""
     folder = tmp_path / "set-back"
-    writing = Writing(place := Folder(str(folder), 8 * MIB))
+    writing = RecordingWriter(place := Folder(str(folder), 8 * MIB))
     for number, now in enumerate((100.0, 110.0, 120.0, 50.0, 60.0)):
         snapshot = replace(SENTENCES[0].before(), now=now, generation=number)
         writing.write(snapshot, policy_parser.DEFAULT, make_plan(snapshot))
@@ -200,7 +200,7 @@ def forged(tmp_path: Path, *parcels: bytes) -> Path:
     """Make a recording whose checksums are right."""
     packer = zlib.compressobj()
     content = b"".join(
-        parcel(packer.compress(each) + packer.flush(zlib.Z_SYNC_FLUSH)) for each in parcels
+        frame(packer.compress(each) + packer.flush(zlib.Z_SYNC_FLUSH)) for each in parcels
     )
     folder = tmp_path / "forged"
     folder.mkdir()

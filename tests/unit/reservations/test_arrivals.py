@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.reservation_table import Promise
+from extender.cache.reservation_table import Reservation
 from extender.model.gang import PodGroup
 from extender.model.pod import HostPort
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota
-from extender.planner.plan import OpenQueue, Plan
-from extender.reservations.arrivals import DISTRUST, MOST_MEMBERS
+from extender.planner.plan import DirectAdmission, Plan
+from extender.reservations.arrivals import DISTRUST_S, MOST_MEMBERS
 from tests.builders import GANG, ONE_CPU, amounts, pod, pod_group, seen, shape, uid
 from tests.unit.reservations import world as promises
 from tests.unit.reservations.world import GRACE_S, NODES, OPEN
@@ -22,7 +22,7 @@ class World(promises.World):
     """One whose queue is open as if a plan had said so."""
 
     def __init__(self, *items: Any, left: Resources | None = None) -> None:
-        super().__init__(*items, plan=Plan(open_queues={"default": OpenQueue(left)}))
+        super().__init__(*items, plan=Plan(direct_admission={"default": DirectAdmission(left)}))
 
     def see_members(self, *names: str) -> None:
         self.see(*map(seen, names))
@@ -35,11 +35,11 @@ class World(promises.World):
         queue: str = "default",
         offered: list[str] = NODES,
         **rest: Any,
-    ) -> Promise | None:
+    ) -> Reservation | None:
         made = PodGroup(namespace="a", name="train", min_member=min_member, **rest)
         return self.arrivals.admit(pod(name), made, queue, offered)
 
-    def claim(self, name: str, **rest: Any) -> Promise | None:
+    def claim(self, name: str, **rest: Any) -> Reservation | None:
         return self.arrivals.claim(pod(name, **rest), GANG)
 
 
@@ -65,13 +65,13 @@ def test_nothing_is_taken_where_not_all_of_it_fits() -> None:
 
     assert world.admit("p0", 9) is None
     assert len(world.table) == 0
-    world.clock.pass_by(1.0)
+    world.clock.advance(1.0)
     assert world.admit("p0", 5, offered=["n1"]) is None
-    world.publish(replace(OPEN, fences={"n1": amounts(cpu=4)}))
-    world.clock.pass_by(1.0)
+    world.publish(replace(OPEN, reservations={"n1": amounts(cpu=4)}))
+    world.clock.advance(1.0)
     assert world.admit("p0", 5) is None
     world.publish(OPEN)
-    world.clock.pass_by(1.0)
+    world.clock.advance(1.0)
     assert world.admit("p0", 8)
 
 
@@ -87,7 +87,7 @@ def test_nodes_that_are_full_are_not_looked_at_for_every_member_of_a_gang() -> N
     world.ledger.room.slots = look
     assert another(world, "small", "a"), "others are not concerned"
     assert world.admit("p0", 4) is None
-    world.clock.pass_by(1.0)
+    world.clock.advance(1.0)
     assert world.admit("p0", 4)
     world.arrivals.settle()
     assert world.arrivals._full_until == {}
@@ -107,7 +107,7 @@ def test_nobody_is_let_into_a_queue_that_is_not_open() -> None:
 
 def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() -> None:
     world = World()
-    world.publish(Plan(open_queues={"default": OpenQueue(is_quiet=False)}))
+    world.publish(Plan(direct_admission={"default": DirectAdmission(is_quiet=False)}))
 
     assert world.admit("p0") is None
     assert world.ledger.allowance.may_start("default", "a", ONE_CPU.requests)
@@ -123,7 +123,9 @@ def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> Non
 
     world.cluster.snapshot(world.clock.now())
     assert world.arrivals.admit(*ask) is None, "the plan that counts it is still being made"
-    world.publish(Plan(open_queues={"default": OpenQueue(amounts(cpu=2, memory=9, pods=9))}))
+    world.publish(
+        Plan(direct_admission={"default": DirectAdmission(amounts(cpu=2, memory=9, pods=9))})
+    )
     assert world.arrivals.admit(*ask)
 
 
@@ -131,7 +133,9 @@ def test_what_is_let_in_while_a_plan_is_made_counts_against_the_next_allowance()
     world = World(left=amounts(cpu=4, memory=50, pods=50))
     world.cluster.snapshot(world.clock.now())
     assert world.admit("p0", 2)
-    world.publish(Plan(open_queues={"default": OpenQueue(amounts(cpu=3, memory=9, pods=9))}))
+    world.publish(
+        Plan(direct_admission={"default": DirectAdmission(amounts(cpu=3, memory=9, pods=9))})
+    )
 
     assert not world.ledger.allowance.may_start("default", "a", amounts(cpu=2))
     assert world.ledger.allowance.may_start("default", "a", amounts(cpu=1))
@@ -217,13 +221,13 @@ def test_places_nobody_comes_for_are_given_back() -> None:
     world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
-    world.clock.pass_by(GRACE_S / 2)
+    world.clock.advance(GRACE_S / 2)
     world.claim("p1")
-    world.clock.pass_by(GRACE_S / 2 + 1)
+    world.clock.advance(GRACE_S / 2 + 1)
     world.arrivals.settle()
     assert len(world.kept) == 1, "the last one came less than the grace ago"
 
-    world.clock.pass_by(GRACE_S)
+    world.clock.advance(GRACE_S)
     world.arrivals.settle()
 
     assert world.kept == []
@@ -245,12 +249,12 @@ def given_up() -> World:
 
 
 def give_up(world: World) -> None:
-    world.clock.pass_by(GRACE_S + 1)
+    world.clock.advance(GRACE_S + 1)
     world.arrivals.settle()
-    world.table.give_back(GANG)
+    world.table.expire(GANG)
 
 
-def another(world: World, name: str, namespace: str, min_member: int = 2) -> Promise | None:
+def another(world: World, name: str, namespace: str, min_member: int = 2) -> Reservation | None:
     """Let the first member of another gang come."""
     made = PodGroup(namespace=namespace, name=name, min_member=min_member)
     first = replace(pod(f"{name}-0"), namespace=namespace)
@@ -260,7 +264,7 @@ def another(world: World, name: str, namespace: str, min_member: int = 2) -> Pro
 def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_all_of_it_exists() -> None:
     """Else a pod now and then would keep the room of the whole gang for ever."""
     world = given_up()
-    world.clock.pass_by(DISTRUST.longest_s)
+    world.clock.advance(DISTRUST_S.longest_s)
 
     assert world.admit("p0", 3) is None
     world.see_members("p1")
@@ -272,7 +276,7 @@ def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_all_of_it_exis
 def test_a_gang_that_is_gone_is_forgotten() -> None:
     world = given_up()
     world.lose_pod("p0")
-    world.clock.pass_by(DISTRUST.first_s + 1)
+    world.clock.advance(DISTRUST_S.first_s + 1)
     world.arrivals.settle()
 
     world.see_members("p0")
@@ -304,7 +308,7 @@ def test_who_left_room_unused_has_none_kept_under_another_name_for_a_while() -> 
 
     assert another(world, "next", "a") is None
     assert another(world, "theirs", "b"), "it is nobody else's fault"
-    world.clock.pass_by(DISTRUST.first_s + 1)
+    world.clock.advance(DISTRUST_S.first_s + 1)
     assert another(world, "next", "a")
 
 
@@ -318,7 +322,7 @@ def test_a_gang_that_is_all_there_is_let_in_whatever_its_namespace_left_unused()
 def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
     world = given_up()
     world.lose_pod("p0")
-    world.clock.pass_by(DISTRUST.first_s + 1)
+    world.clock.advance(DISTRUST_S.first_s + 1)
     world.see_members("p0")
     world.arrivals.settle()
     assert world.admit("p0", 3) is None, "all of it was gone for no moment that we saw"
@@ -328,9 +332,9 @@ def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
     assert world.admit("p0", 3)
     give_up(world)
 
-    world.clock.pass_by(DISTRUST.first_s + 1)
+    world.clock.advance(DISTRUST_S.first_s + 1)
     assert another(world, "next", "a") is None
-    world.clock.pass_by(DISTRUST.first_s)
+    world.clock.advance(DISTRUST_S.first_s)
     assert another(world, "next", "a")
 
 
@@ -339,11 +343,11 @@ def test_many_gangs_that_are_given_up_together_count_once() -> None:
     world.admit("p0", 3)
     another(world, "other", "a", 3)
     world.see(seen("p0"), seen("other-0", "other"))
-    world.clock.pass_by(GRACE_S + 1)
+    world.clock.advance(GRACE_S + 1)
     world.arrivals.settle()
     assert len(world.incomplete) == 2
 
-    world.clock.pass_by(DISTRUST.first_s + 1)
+    world.clock.advance(DISTRUST_S.first_s + 1)
     assert another(world, "next", "a")
 
 
@@ -394,7 +398,7 @@ def test_nor_for_members_of_another_shape_that_the_plan_places() -> None:
 
 def test_what_a_namespace_left_unused_is_forgotten_in_the_end() -> None:
     world = given_up()
-    world.clock.pass_by(DISTRUST.first_s + DISTRUST.longest_s + 1)
+    world.clock.advance(DISTRUST_S.first_s + DISTRUST_S.longest_s + 1)
     world.arrivals.settle()
 
     assert world.arrivals._distrusted == {}
@@ -427,7 +431,7 @@ def test_who_does_not_lead_any_more_keeps_only_what_kube_scheduler_counts_on() -
     world.see_members("p0", "p1")
     assert world.admit("p0")
     assert world.claim("p1")
-    world.ledger.committing(uid("p0"), "n1")
+    world.ledger.mark_binding(uid("p0"), "n1")
 
     world.arrivals.forget()
     world.ledger.forget()

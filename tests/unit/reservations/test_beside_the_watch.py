@@ -13,14 +13,14 @@ import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.freshness import Freshness
-from extender.cache.reservation_table import SOMEWHERE, Stage
+from extender.cache.reservation_table import ANY_NODE, Stage
 from extender.model.gang import GangKey
 from extender.model.memo import Memo
 from extender.model.pod import HostPort, Status
 from extender.permit.checks import BindNow, Entry, judge
-from extender.permit.facts import MirrorFacts
+from extender.permit.facts import CacheFacts
 from extender.ports import BindOrder
-from extender.reservations.wakeups import Answers, Passer
+from extender.reservations.wakeups import FilteredPod, FilterResults
 from tests.builders import GANG, member_of, node, pod, pod_group, seen, shape, uid
 from tests.strategies import PROFILE
 from tests.unit.cache.interleaving import between_steps
@@ -50,9 +50,9 @@ def test_filter_answers_while_the_watch_ends_promises_of_pods_on_their_way() -> 
 
     def come(name: str) -> None:
         gang = GangKey(f"a/pod:{name}")
-        world.table.reserve(pod(name), gang, SOMEWHERE, 0.0, stage=Stage.PASSED)
+        world.table.reserve(pod(name), gang, ANY_NODE, 0.0, stage=Stage.FILTERED)
 
-    with between_steps(come_and_go(come, lambda name: world.table.sighted(uid(name)))):
+    with between_steps(come_and_go(come, lambda name: world.table.pod_scheduled(uid(name)))):
         answer = world.ask_single("me")
 
     assert answer.nodes
@@ -66,19 +66,19 @@ def test_filter_answers_while_the_watch_ends_promises_of_host_ports() -> None:
     def come(name: str) -> None:
         world.table.reserve(pod(name, shape=PORTED), GANG, "n2", 0.0)
 
-    with between_steps(come_and_go(come, lambda name: world.table.sighted(uid(name)))):
+    with between_steps(come_and_go(come, lambda name: world.table.pod_scheduled(uid(name)))):
         answer = world.ask_single("me", shape=PORTED, offered=["n2"])
 
     assert not answer.nodes
 
 
 def test_answers_are_forgotten_while_the_watch_forgets_others() -> None:
-    answers = Answers(remembered=5)
+    answers = FilterResults(remembered=5)
     for number in range(6):
         answers.passed(pod(f"p{number}"), member_of())
 
     def come(name: str) -> None:
-        answers._passed[uid(name)] = Passer(pod(name), member_of())
+        answers._passed[uid(name)] = FilteredPod(pod(name), member_of())
         answers._may_come[uid(name)] = None
         answers._refused[uid(name)] = 0
 
@@ -114,7 +114,7 @@ def test_sources_are_looked_at_while_others_are_still_expected() -> None:
 def test_a_node_that_shrinks_again_while_filter_asks_is_not_taken_for_large() -> None:
     world = World(pod_group(), plan=OPEN)
     world.see(node("n1", cpu=3))
-    world.clock.pass_by(31.0)
+    world.clock.advance(31.0)
     world.see(node("n1", cpu=4))
     sizes = iter((2,))
     steps = count()
@@ -153,14 +153,14 @@ def send_after(turns: int, change: SeenPod) -> list[bool]:
     """Try to send the binding after so many steps of the watch; nothing when it ended before."""
     world = World(pod_group(), seen("w-0"), plan=OPEN)
     world.promise("w-0", on="n1")
-    world.table.advance(uid("w-0"), Stage.PASSED)
+    world.table.advance(uid("w-0"), Stage.FILTERED)
     left, was_sent = iter(range(turns)), list[bool]()
 
     def send() -> None:
         if next(left, None) is None and not was_sent:
             known = world.table.of(uid("w-0"))
-            is_passed = known is not None and known.stage is Stage.PASSED
-            was_sent.append(is_passed and world.table.advance(uid("w-0"), Stage.COMMITTING, "n1"))
+            is_passed = known is not None and known.stage is Stage.FILTERED
+            was_sent.append(is_passed and world.table.advance(uid("w-0"), Stage.BINDING, "n1"))
 
     with between_steps(send, within="reservation_table"):
         world.cluster.apply(Upsert(change))
@@ -168,7 +168,7 @@ def send_after(turns: int, change: SeenPod) -> list[bool]:
     known = world.table.of(uid("w-0"))
     if was_sent == [True]:
         assert known is not None
-        assert known.stage is Stage.COMMITTING
+        assert known.stage is Stage.BINDING
     return was_sent
 
 
@@ -178,9 +178,9 @@ def test_a_gang_is_let_in_while_the_watch_brings_and_takes_its_members() -> None
     with between_steps(come_and_go(lambda name: world.see(seen(name)), world.lose_pod)):
         world.ask("x")
         world.arrivals.settle()
-        world.ledger.look_after()
+        world.ledger.check_due()
 
-    held = [*world.table.on(SOMEWHERE), *world.table.on("n1"), *world.table.on("n2")]
+    held = [*world.table.on_node(ANY_NODE), *world.table.on_node("n1"), *world.table.on_node("n2")]
     assert len(held) == len({each.uid for each in held})
 
 
@@ -204,7 +204,7 @@ def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_the_watch_tha
     None
 ):
     world = World(plan=OPEN)
-    facts = MirrorFacts(world.cluster, world.ledger, world.gate)
+    facts = CacheFacts(world.cluster, world.ledger, world.gate)
     order = BindOrder(uid=uid("me"), namespace="a", name="me", node="n1")
     assert world.ask_single("me").nodes
     judged: list[Entry] = []

@@ -63,7 +63,7 @@ def test_whose_members_are_all_done_has_not_begun_with_the_next() -> None:
 
 def test_whose_binding_is_on_its_way_goes_on_in_a_closed_queue() -> None:
     world = admitted()
-    world.table.advance(uid("w-0"), Stage.COMMITTING, "n1")
+    world.table.advance(uid("w-0"), Stage.BINDING, "n1")
     world.see(Queue(name="red", parent="all", state=QueueState.CLOSED))
     world.turn()
 

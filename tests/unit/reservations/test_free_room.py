@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.model.gang import GangKey
 from extender.model.pod import HostPort, Shape
-from extender.reservations.capacity import FreeRoom
+from extender.reservations.capacity import NodeCapacity
 from tests.builders import cache, node, pod, seen, shape, uid
 from tests.steps import steps
 
@@ -16,13 +16,13 @@ def ported(first: int, count: int) -> Shape:
 
 def test_a_port_is_free_again_when_its_promise_is_given_back() -> None:
     made = cache(node("n"), seen("x", "", shape=ported(80, 1)))
-    room = FreeRoom(made)
-    made.inflight.reserve(pod("x", shape=ported(80, 1)), GangKey("a/pod:x"), "n", 1.0)
+    room = NodeCapacity(made)
+    made.reservations.reserve(pod("x", shape=ported(80, 1)), GangKey("a/pod:x"), "n", 1.0)
 
     assert room.slots("n", ported(80, 1)) == 0
     assert room.slots("n", ported(81, 1)) == 1
 
-    made.inflight.release(uid("x"))
+    made.reservations.release(uid("x"))
 
     assert room.slots("n", ported(80, 1)) == 1
 
@@ -30,7 +30,7 @@ def test_a_port_is_free_again_when_its_promise_is_given_back() -> None:
 def test_asking_for_ports_does_not_compare_each_with_each() -> None:
     seated = seen("x", "", on="n", shape=ported(1000, 400))
     made = cache(node("n"), seated, seen("y", "", shape=ported(2000, 400)))
-    made.inflight.reserve(pod("y", shape=ported(2000, 400)), GangKey("a/pod:y"), "n", 1.0)
-    room = FreeRoom(made)
+    made.reservations.reserve(pod("y", shape=ported(2000, 400)), GangKey("a/pod:y"), "n", 1.0)
+    room = NodeCapacity(made)
 
     assert steps(lambda: room.slots("n", ported(3000, 400))) < 20 * 400

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from extender.liveness import ALONE_S, CROWD_S, KEEP_S, RIVAL_S, SETTLED_S, Hearing
-from extender.model.pod import CALLED, Pod, Status
+from extender.liveness import ALONE_S, KEEP_S, MANY_WAITING_S, RIVAL_S, SETTLED_S, SchedulerLiveness
+from extender.model.pod import WOKEN, Pod, Status
 from extender.model.reason import Reason
-from extender.model.snapshot import Caller, Voice
-from extender.sim.clock import VirtualTime
+from extender.model.snapshot import Liveness, SchedulerStatus
+from extender.sim.clock import VirtualClock
 from tests.builders import pod, uid
 
 PATIENCE_S = 20.0
@@ -22,35 +22,37 @@ class Ears:
     """A hearing for two names, and the pods it was told of."""
 
     def __init__(self) -> None:
-        self.clock = VirtualTime()
-        self.hearing = Hearing(("mine", "other"), self.clock, patience_s=PATIENCE_S, me="us")
-        self.told: list[tuple[str, Voice]] = []
-        self.hearing.on_change(lambda caller: self.told.append((caller.name, caller.voice)))
-        self.hearing.look()
+        self.clock = VirtualClock()
+        self.hearing = SchedulerLiveness(
+            ("mine", "other"), self.clock, patience_s=PATIENCE_S, me="us"
+        )
+        self.told: list[tuple[str, Liveness]] = []
+        self.hearing.on_change(lambda caller: self.told.append((caller.name, caller.liveness)))
+        self.hearing.update()
 
     def see(self, name: str = "p0", scheduler: str = "mine", **facts: Any) -> Pod:
         seen = pod(name, scheduler=scheduler, **facts)
-        self.hearing.seen(seen.uid, seen)
+        self.hearing.pod_seen(seen.uid, seen)
         return seen
 
     def ask(self, name: str = "p0", scheduler: str = "mine") -> None:
-        self.hearing.asked(pod(name, scheduler=scheduler))
+        self.hearing.hook_called(pod(name, scheduler=scheduler))
 
     def wait(self, seconds: float) -> None:
         for _ in range(int(seconds)):
-            self.clock.pass_by(1.0)
-            self.hearing.look()
+            self.clock.advance(1.0)
+            self.hearing.update()
 
-    def caller(self, name: str = "mine") -> Caller:
-        return self.hearing.callers()[name]
+    def caller(self, name: str = "mine") -> SchedulerStatus:
+        return self.hearing.statuses()[name]
 
     @property
-    def voice(self) -> Voice:
-        return self.caller().voice
+    def voice(self) -> Liveness:
+        return self.caller().liveness
 
     def call(self) -> str:
         """Name the pod to call kube-scheduler for."""
-        pod = self.hearing.to_call_for("mine", lambda _: True)
+        pod = self.hearing.due_for_probe("mine", lambda _: True)
         return pod.name if pod else ""
 
 
@@ -63,7 +65,7 @@ def test_an_idle_cluster_is_well_however_long_nobody_asks(ears: Ears) -> None:
     ears.ask()
     ears.wait(10_000)
 
-    assert (ears.voice, ears.hearing.overdue("mine")) == (Voice.HEARD, 0)
+    assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.HEARD, 0)
 
 
 def test_a_new_pod_that_nobody_asks_for_makes_its_scheduler_silent(ears: Ears) -> None:
@@ -71,18 +73,18 @@ def test_a_new_pod_that_nobody_asks_for_makes_its_scheduler_silent(ears: Ears) -
     ears.wait(300)
     ears.see()
     ears.wait(PATIENCE_S)
-    assert (ears.voice, ears.hearing.overdue("mine")) == (Voice.HEARD, 0)
+    assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.HEARD, 0)
 
     ears.wait(2)
 
-    assert (ears.voice, ears.hearing.overdue("mine")) == (Voice.SILENT, 1)
-    assert (ears.caller("other").voice, ears.hearing.overdue("other")) == (Voice.UNHEARD, 0)
+    assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.SILENT, 1)
+    assert (ears.caller("other").liveness, ears.hearing.overdue("other")) == (Liveness.UNHEARD, 0)
 
 
 def test_a_name_that_was_never_heard_has_no_room_from_the_first_moment(ears: Ears) -> None:
     ears.see()
 
-    assert not ears.caller().may_have_room
+    assert not ears.caller().may_reserve
     assert "no kube-scheduler has asked for pods of scheduler name mine yet" in (
         ears.caller().complaint(ears.clock.now())
     )
@@ -91,12 +93,12 @@ def test_a_name_that_was_never_heard_has_no_room_from_the_first_moment(ears: Ear
 def test_a_call_about_any_pod_of_the_name_ends_the_silence(ears: Ears) -> None:
     ears.see()
     ears.wait(30)
-    assert ears.voice is Voice.SILENT
+    assert ears.voice is Liveness.SILENT
 
     ears.ask("another")
 
-    assert (ears.voice, ears.hearing.overdue("mine")) == (Voice.HEARD, 0)
-    assert ears.told == [("mine", Voice.SILENT), ("mine", Voice.HEARD)]
+    assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.HEARD, 0)
+    assert ears.told == [("mine", Liveness.SILENT), ("mine", Liveness.HEARD)]
 
 
 def test_what_one_name_says_is_no_sign_of_another(ears: Ears) -> None:
@@ -105,7 +107,7 @@ def test_what_one_name_says_is_no_sign_of_another(ears: Ears) -> None:
         ears.wait(1)
         ears.ask("busy", "other")
 
-    assert (ears.voice, ears.caller("other").voice) == (Voice.SILENT, Voice.HEARD)
+    assert (ears.voice, ears.caller("other").liveness) == (Liveness.SILENT, Liveness.HEARD)
 
 
 def test_a_pod_that_kube_scheduler_could_place_nowhere_is_a_sign_of_life(ears: Ears) -> None:
@@ -113,7 +115,7 @@ def test_a_pod_that_kube_scheduler_could_place_nowhere_is_a_sign_of_life(ears: E
     ears.see(refusal=ITS_OWN)
     ears.wait(10_000)
 
-    assert ears.voice is Voice.EXPECTED
+    assert ears.voice is Liveness.EXPECTED
     assert ears.caller().may_claim
 
 
@@ -122,8 +124,8 @@ def test_words_from_before_our_time_are_enough_for_room_but_nobody_leaves_for_th
 ) -> None:
     ears.see(refusal=OURS)
 
-    assert ears.voice is Voice.EXPECTED
-    assert (ears.caller().may_have_room, ears.caller().may_claim) == (True, False)
+    assert ears.voice is Liveness.EXPECTED
+    assert (ears.caller().may_reserve, ears.caller().may_claim) == (True, False)
 
     ears.see(refusal=ITS_OWN)
     ears.wait(ALONE_S)
@@ -136,47 +138,47 @@ def test_a_woken_pod_that_does_not_come_makes_its_scheduler_silent(ears: Ears) -
     ears.see(refusal=OURS)
     ears.ask("before")
     ears.wait(60)
-    ears.hearing.woken(uid("p0"), "n1")
+    ears.hearing.pod_woken(uid("p0"), "n1")
     ears.wait(PATIENCE_S + 1)
 
-    assert (ears.voice, ears.hearing.overdue("mine")) == (Voice.SILENT, 1)
+    assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.SILENT, 1)
 
 
 def test_a_nomination_that_kube_scheduler_takes_away_is_a_sign_of_life(ears: Ears) -> None:
     ears.see(refusal=OURS)
     ears.ask("before")
     ears.wait(60)
-    ears.hearing.woken(uid("p0"), "n1")
+    ears.hearing.pod_woken(uid("p0"), "n1")
     ears.see(refusal=OURS, nominated="n1")
     ears.see(refusal=OURS)
     ears.wait(60)
 
-    assert ears.voice is Voice.HEARD
+    assert ears.voice is Liveness.HEARD
 
 
 def test_a_nomination_that_we_take_away_ourselves_is_no_sign(ears: Ears) -> None:
     ears.see(refusal=OURS)
     ears.ask("before")
     ears.wait(60)
-    ears.hearing.woken(uid("p0"), "n1")
+    ears.hearing.pod_woken(uid("p0"), "n1")
     ears.see(refusal=OURS, nominated="n1")
     ears.wait(15)
-    ears.hearing.woken(uid("p0"), "")
+    ears.hearing.pod_woken(uid("p0"), "")
     ears.see(refusal=OURS)
     ears.wait(15)
 
-    assert ears.voice is Voice.SILENT
+    assert ears.voice is Liveness.SILENT
 
 
 def test_a_pod_that_fits_nowhere_in_its_eyes_may_stay_away_though_we_woke_it(ears: Ears) -> None:
     ears.see(refusal=ITS_OWN)
     ears.ask("before")
     ears.wait(60)
-    ears.hearing.woken(uid("p0"), "n1")
+    ears.hearing.pod_woken(uid("p0"), "n1")
     ears.see(refusal=ITS_OWN, nominated="n1")
     ears.wait(60)
 
-    assert ears.voice is Voice.HEARD
+    assert ears.voice is Liveness.HEARD
 
 
 @pytest.mark.parametrize(
@@ -189,15 +191,15 @@ def test_nobody_is_expected_to_come_for_a_pod_that_needs_no_node_now(
     ears.see(**facts)
     ears.wait(60)
 
-    assert ears.voice is Voice.UNHEARD
+    assert ears.voice is Liveness.UNHEARD
 
 
 def test_a_pod_that_is_gone_is_waited_for_by_nobody(ears: Ears) -> None:
     ears.see()
-    ears.hearing.seen(uid("p0"), None)
+    ears.hearing.pod_seen(uid("p0"), None)
     ears.wait(60)
 
-    assert ears.voice is Voice.UNHEARD
+    assert ears.voice is Liveness.UNHEARD
 
 
 def test_a_pod_that_stays_away_while_others_come_is_no_evidence_later(ears: Ears) -> None:
@@ -208,7 +210,7 @@ def test_a_pod_that_stays_away_while_others_come_is_no_evidence_later(ears: Ears
 
     ears.wait(1_000)
 
-    assert ears.voice is Voice.HEARD
+    assert ears.voice is Liveness.HEARD
 
 
 def test_whoever_leads_anew_has_heard_nobody(ears: Ears) -> None:
@@ -218,20 +220,20 @@ def test_whoever_leads_anew_has_heard_nobody(ears: Ears) -> None:
     ears.wait(5)
     ears.hearing.forget()
 
-    assert (ears.voice, ears.caller().asked_at) == (Voice.EXPECTED, 0.0)
+    assert (ears.voice, ears.caller().called_at) == (Liveness.EXPECTED, 0.0)
     assert not ears.caller().may_claim
 
     ears.wait(PATIENCE_S)
-    assert ears.voice is Voice.EXPECTED, "its time begins with the term"
+    assert ears.voice is Liveness.EXPECTED, "its time begins with the term"
     ears.wait(2)
-    assert ears.voice is Voice.SILENT
+    assert ears.voice is Liveness.SILENT
 
 
 def test_who_does_not_look_concludes_nothing(ears: Ears) -> None:
     ears.see()
-    ears.clock.pass_by(10_000)
+    ears.clock.advance(10_000)
 
-    assert (ears.voice, ears.hearing.overdue("mine")) == (Voice.UNHEARD, 0)
+    assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.UNHEARD, 0)
 
 
 # Calling
@@ -274,7 +276,7 @@ def test_while_pods_wait_a_scheduler_that_died_is_noticed_within_a_minute(ears: 
         ears.wait(1)
         ears.call()
 
-    assert (ears.voice, ears.hearing.overdue("mine")) == (Voice.SILENT, 1)
+    assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.SILENT, 1)
 
 
 def test_a_scheduler_that_answers_is_called_only_when_it_was_quiet_for_long(ears: Ears) -> None:
@@ -288,7 +290,7 @@ def test_a_scheduler_that_answers_is_called_only_when_it_was_quiet_for_long(ears
             ears.ask()
 
     assert calls == int(1_000 // (KEEP_S + 1))
-    assert ears.voice is Voice.HEARD
+    assert ears.voice is Liveness.HEARD
 
 
 def test_the_same_word_said_again_after_a_call_is_a_sign_of_life(ears: Ears) -> None:
@@ -296,12 +298,12 @@ def test_the_same_word_said_again_after_a_call_is_a_sign_of_life(ears: Ears) -> 
     ears.ask("before")
     ears.wait(30)
     assert ears.call() == "p0"
-    ears.see(refusal=ITS_OWN + CALLED)
+    ears.see(refusal=ITS_OWN + WOKEN)
     ears.wait(5)
     ears.see(refusal=ITS_OWN)
     ears.wait(20)
 
-    assert ears.voice is Voice.HEARD
+    assert ears.voice is Liveness.HEARD
 
 
 def test_our_own_mark_on_its_word_is_no_sign(ears: Ears) -> None:
@@ -309,10 +311,10 @@ def test_our_own_mark_on_its_word_is_no_sign(ears: Ears) -> None:
     ears.ask("before")
     ears.wait(30)
     assert ears.call() == "p0"
-    ears.see(refusal=ITS_OWN + CALLED)
+    ears.see(refusal=ITS_OWN + WOKEN)
     ears.wait(25)
 
-    assert ears.voice is Voice.SILENT
+    assert ears.voice is Liveness.SILENT
 
 
 def test_who_comes_for_any_change_is_called_before_those_who_come_for_room(ears: Ears) -> None:
@@ -332,7 +334,7 @@ def test_a_crowd_that_lacks_room_is_seldom_called(ears: Ears) -> None:
     for number in range(5_000):
         ears.see(f"p{number}", refusal=ITS_OWN)
     ears.ask("before")
-    ears.wait(CROWD_S * 5_000)
+    ears.wait(MANY_WAITING_S * 5_000)
     assert ears.call() == ""
 
     ears.wait(1)
@@ -345,7 +347,7 @@ def test_a_pod_that_nothing_we_do_brings_is_neither_called_nor_evidence(ears: Ea
     ears.ask("before")
     ears.wait(1_000)
 
-    assert (ears.call(), ears.voice) == ("", Voice.HEARD)
+    assert (ears.call(), ears.voice) == ("", Liveness.HEARD)
 
 
 # Another extender
@@ -356,8 +358,8 @@ def test_our_words_that_we_did_not_speak_are_those_of_another_extender(ears: Ear
     ears.see()
     ears.see(refusal=OURS)
 
-    assert ears.voice is Voice.ELSEWHERE
-    assert not ears.caller().may_have_room
+    assert ears.voice is Liveness.ELSEWHERE
+    assert not ears.caller().may_reserve
     assert "asks another extender for pods of scheduler name mine" in (
         ears.caller().complaint(ears.clock.now())
     )
@@ -367,7 +369,7 @@ def test_our_words_just_after_a_term_began_may_be_our_predecessors(ears: Ears) -
     ears.see()
     ears.see(refusal=OURS)
 
-    assert ears.voice is Voice.EXPECTED
+    assert ears.voice is Liveness.EXPECTED
     assert not ears.caller().may_claim, "they may be those of another extender as well"
 
 
@@ -378,7 +380,7 @@ def test_words_that_we_spoke_are_our_own(ears: Ears) -> None:
     ears.see(refusal=OURS)
     ears.wait(1_000)
 
-    assert ears.voice is Voice.HEARD
+    assert ears.voice is Liveness.HEARD
 
 
 def test_who_is_asked_after_all_is_the_right_one(ears: Ears) -> None:
@@ -388,7 +390,7 @@ def test_who_is_asked_after_all_is_the_right_one(ears: Ears) -> None:
 
     ears.ask()
 
-    assert ears.voice is Voice.HEARD
+    assert ears.voice is Liveness.HEARD
 
 
 def test_who_is_not_asked_and_sees_another_wake_its_pods_stands_back(ears: Ears) -> None:
@@ -396,7 +398,7 @@ def test_who_is_not_asked_and_sees_another_wake_its_pods_stands_back(ears: Ears)
     ears.wait(SETTLED_S + 1)
     ears.see(refusal=ITS_OWN, woken_by="them")
 
-    assert (ears.voice, ears.caller().rival) == (Voice.ELSEWHERE, "them")
+    assert (ears.voice, ears.caller().rival) == (Liveness.ELSEWHERE, "them")
     assert "asks another extender (them)" in ears.caller().complaint(ears.clock.now())
 
 
@@ -406,7 +408,7 @@ def test_who_is_asked_goes_on_and_names_the_other(ears: Ears) -> None:
     ears.see(refusal=OURS)
     ears.see(refusal=OURS, woken_by="them")
 
-    assert (ears.voice, ears.caller().may_claim) == (Voice.HEARD, True)
+    assert (ears.voice, ears.caller().may_claim) == (Liveness.HEARD, True)
     assert "another extender (them) acts on pods of scheduler name mine beside us" in (
         ears.caller().complaint(ears.clock.now())
     )
@@ -421,7 +423,7 @@ def test_our_own_wake_ups_are_not_another(ears: Ears, who: str) -> None:
     ears.wait(SETTLED_S + 1)
     ears.see(refusal=OURS, woken_by=who)
 
-    assert (ears.voice, ears.caller().rival) == (Voice.EXPECTED, "")
+    assert (ears.voice, ears.caller().rival) == (Liveness.EXPECTED, "")
 
 
 def test_whom_our_predecessor_woke_is_no_trace_of_another(ears: Ears) -> None:
@@ -443,4 +445,4 @@ def test_sentences_about_silence_change_seldom(ears: Ears, seconds: float, words
     ears.wait(30)
     caller = ears.caller()
 
-    assert f"for {words}: is it running, and" in caller.complaint(caller.asked_at + seconds)
+    assert f"for {words}: is it running, and" in caller.complaint(caller.called_at + seconds)

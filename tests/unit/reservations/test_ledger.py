@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, Kind
-from extender.cache.reservation_table import SETTLED_S, SOMEWHERE, Stage
+from extender.cache.reservation_table import ANY_NODE, SETTLED_S, Stage
 from extender.model.gang import GangKey
 from extender.model.pod import Toleration
 from extender.model.queue import Queue
@@ -47,7 +47,7 @@ def test_a_pod_that_has_a_place_and_is_refused_again_is_woken_again() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.ask("p0")
     assert world.turn() == ["p0"]
-    world.clock.pass_by(0.1)
+    world.clock.advance(0.1)
     world.ledger.refused(uid("p0"))
 
     assert world.wait(1.0) == ["p0"]
@@ -58,7 +58,7 @@ def test_a_member_that_took_over_a_place_is_looked_after_like_any_other() -> Non
     assert world.ask("p0").nodes
     world.see(seen("p0"), seen("p1"))
     world.arrivals.settle()
-    assert world.of("p1").stage is Stage.TICKETED
+    assert world.of("p1").stage is Stage.RESERVED
     world.see(seen("p1", refusal="0/2 nodes are available: 2 Insufficient cpu"))
 
     assert world.wait(1.0) == ["p1"]
@@ -72,7 +72,7 @@ def test_who_should_come_by_himself_and_does_not_is_woken_before_the_place_lapse
 
     assert world.wait(9.0) == []
     assert sorted(world.wait(2.0)) == ["p0", "p1"]
-    assert world.of("p0").stage is Stage.TICKETED
+    assert world.of("p0").stage is Stage.RESERVED
 
 
 def test_who_has_not_come_is_left_alone_while_kube_scheduler_works_through_its_queue() -> None:
@@ -115,7 +115,7 @@ def test_a_stale_nomination_costs_no_ticket_but_trades_places() -> None:
         {"taints": ("gone",)},
         {"unschedulable": True},
         {"ready": False},
-        {"ours": False},
+        {"managed": False},
     ],
     ids=["smaller", "tainted", "cordoned", "not ready", "not ours"],
 )
@@ -152,11 +152,11 @@ def test_a_node_left_out_although_the_pod_was_nominated_to_it_is_a_misfit_of_tha
     mine, other = world.of("p0").node, world.of("p1").node
     assert world.ask("p1", offered=[other], shape=BIG).nodes
     assert not world.ask("p0", offered=[other], shape=BIG).nodes
-    world.clock.pass_by(2)
+    world.clock.advance(2)
 
     assert not world.ask("p0", offered=[other], shape=BIG).nodes
 
-    assert world.cluster.misfits.by_gang() == {GANG: {mine}}
+    assert world.cluster.rejected_nodes.by_gang() == {GANG: {mine}}
     assert world.backs_off_for() == 10
 
 
@@ -178,10 +178,10 @@ def test_kube_schedulers_samples_cost_no_gang_its_ticket() -> None:
         answer = world.ask(name, gang, sample, shape=BIG)
         assert len(answer.nodes) == 1, answer.outcome
         assumed.add(answer.nodes[0])
-        world.ledger.held(uid(name), answer.nodes[0])
+        world.ledger.mark_waiting(uid(name), answer.nodes[0])
 
     assert len(assumed) == 300
-    assert not world.cluster.misfits.by_gang()
+    assert not world.cluster.rejected_nodes.by_gang()
 
 
 def test_what_kube_scheduler_finds_wrong_with_one_gang_bars_its_nodes_to_no_other() -> None:
@@ -189,7 +189,7 @@ def test_what_kube_scheduler_finds_wrong_with_one_gang_bars_its_nodes_to_no_othe
     world = World(*gang_of_two(shape=BIG, refusal=words))
     world.turn()
     world.wait(21)
-    assert world.cluster.misfits.by_gang() == {GANG: {"n1", "n2"}}
+    assert world.cluster.rejected_nodes.by_gang() == {GANG: {"n1", "n2"}}
     world.lose_pod("p0")
     world.lose_pod("p1")
     world.see(pod_group("quick"), seen("q0", "quick", shape=BIG), seen("q1", "quick", shape=BIG))
@@ -197,7 +197,7 @@ def test_what_kube_scheduler_finds_wrong_with_one_gang_bars_its_nodes_to_no_othe
     world.turn()
 
     assert sorted(world.places(QUICK).values()) == NODES
-    assert not world.cluster.misfits.by_gang(), "it is forgotten with its gang"
+    assert not world.cluster.rejected_nodes.by_gang(), "it is forgotten with its gang"
 
 
 # Ordinary pods
@@ -217,7 +217,7 @@ def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() 
     promised_but_one(world)
 
     assert world.ledger.may_bind(uid("a"), "n1")
-    world.ledger.committing(uid("a"), "n1")
+    world.ledger.mark_binding(uid("a"), "n1")
 
     assert not world.ledger.may_bind(uid("b"), "n1")
     assert world.ledger.may_bind(uid("b"), "n2")
@@ -239,7 +239,7 @@ def test_who_may_go_to_a_contested_node_keeps_others_off_it_until_his_node_is_kn
     assert list(world.ask_single("a").nodes) == NODES
 
     assert world.ask_single("b", ["n1"]).outcome == "BehindInOrder"
-    world.ledger.committing(uid("a"), "n2")
+    world.ledger.mark_binding(uid("a"), "n2")
     assert world.ask_single("b", ["n1"]).nodes
 
 
@@ -261,7 +261,7 @@ def test_nobody_gets_room_to_which_a_binding_is_on_its_way() -> None:
     """A kube-scheduler that was just restarted does not count it there."""
     world = World(seen("a", "", shape=BIG), seen("b", "", shape=BIG), plan=OPEN)
     world.ask_single("a", shape=BIG)
-    world.ledger.committing(uid("a"), "n1")
+    world.ledger.mark_binding(uid("a"), "n1")
 
     assert list(world.ask_single("b", shape=BIG).nodes) == ["n2"]
     assert not world.ledger.may_bind(uid("b"), "n1")
@@ -289,7 +289,7 @@ def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promis
 
 @pytest.mark.parametrize(
     "worse",
-    [{"taints": ("gone",)}, {"unschedulable": True}, {"ours": False}],
+    [{"taints": ("gone",)}, {"unschedulable": True}, {"managed": False}],
     ids=["tainted", "cordoned", "not ours"],
 )
 def test_nobody_is_bound_to_a_node_that_was_shut_since_it_passed(worse: Any) -> None:
@@ -332,7 +332,7 @@ def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:
 def test_a_pod_that_passed_and_found_no_node_counts_no_longer() -> None:
     world = World(seen("a", ""), plan=OPEN)
     world.ask_single("a")
-    assert world.of("a").node == SOMEWHERE
+    assert world.of("a").node == ANY_NODE
 
     world.see(seen("a", "", refusal="0/2 nodes are available: 2 Insufficient memory"))
 
@@ -526,7 +526,7 @@ def test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place() -> None:
     woken = []
 
     def look_after() -> None:
-        world.ledger.look_after()
+        world.ledger.check_due()
         woken.append(len(world.woken))
 
     world.between = look_after
@@ -576,11 +576,11 @@ def test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_h
     world.turn()
     for name in ("p0", "p1"):
         assert world.ask(name).nodes
-    world.ledger.held(uid("p0"), world.of("p0").node)
+    world.ledger.mark_waiting(uid("p0"), world.of("p0").node)
 
     world.wait(29)
 
-    assert world.stages() == {"p0": Stage.HELD, "p1": Stage.PASSED}
+    assert world.stages() == {"p0": Stage.WAITING, "p1": Stage.FILTERED}
     assert world.backs_off_for() == 0
 
 
@@ -619,7 +619,7 @@ def test_with_a_ticket_that_was_given_back_goes_the_nomination() -> None:
 def test_whoever_listens_hears_of_a_ticket_that_was_given_back() -> None:
     world = World(*gang_of_two())
     heard: list[tuple[GangKey, float]] = []
-    world.ledger.on_given_back(lambda gang, pause_s: heard.append((gang, pause_s)))
+    world.ledger.on_expired(lambda gang, pause_s: heard.append((gang, pause_s)))
     world.turn()
 
     world.wait(21)
@@ -632,12 +632,12 @@ def test_a_pod_whose_binding_is_on_its_way_is_steered_nowhere_else() -> None:
     world.turn()
     mine = world.of("p0").node
     other = next(name for name in NODES if name != mine)
-    world.ledger.held(uid("p0"), mine)
-    world.ledger.committing(uid("p0"), mine)
+    world.ledger.mark_waiting(uid("p0"), mine)
+    world.ledger.mark_binding(uid("p0"), mine)
 
     assert not world.ask("p0", offered=[other]).nodes
     assert list(world.ask("p0").nodes) == [mine]
-    assert world.of("p0").stage is Stage.COMMITTING
+    assert world.of("p0").stage is Stage.BINDING
 
 
 def test_a_stage_has_its_own_time() -> None:
@@ -648,7 +648,7 @@ def test_a_stage_has_its_own_time() -> None:
         world.ask(name)
 
     world.wait(14)
-    assert world.stages() == {"p0": Stage.PASSED, "p1": Stage.PASSED}
+    assert world.stages() == {"p0": Stage.FILTERED, "p1": Stage.FILTERED}
 
     world.wait(8)
     assert world.places() == {}
@@ -656,7 +656,7 @@ def test_a_stage_has_its_own_time() -> None:
 
 def test_the_wall_clock_may_step_without_keeping_anybody_waiting() -> None:
     world = World(*gang_of_two())
-    world.ledger.give_back(GANG)
+    world.ledger.expire_gang(GANG)
     world.clock.wall_is_off_by = -3600.0
 
     world.turn(after_s=11)
@@ -667,9 +667,9 @@ def test_the_wall_clock_may_step_without_keeping_anybody_waiting() -> None:
 def test_a_binding_that_failed_leaves_its_pod_a_ticket_that_is_looked_after() -> None:
     world = World(*gang_of_two())
     world.turn()
-    world.ledger.held(uid("p0"), "n1")
-    world.ledger.committing(uid("p0"), "n1")
-    world.ledger.keep(uid("p0"), "n1")
+    world.ledger.mark_waiting(uid("p0"), "n1")
+    world.ledger.mark_binding(uid("p0"), "n1")
+    world.ledger.keep_reserved(uid("p0"), "n1")
 
     world.wait(26)
 
@@ -689,7 +689,7 @@ def test_a_pod_only_filter_has_seen_is_committed_with_its_room() -> None:
     world = World(plan=OPEN)
     world.ask_single("new")
 
-    world.ledger.committing(uid("new"), "n1")
+    world.ledger.mark_binding(uid("new"), "n1")
 
     assert world.table.committed_on("n1") == pod("new").requests
 
@@ -703,8 +703,8 @@ def test_a_look_that_fails_is_not_the_last_one_at_its_promise() -> None:
         heard.append(key)
         raise RuntimeError("stumbled")
 
-    world.ledger.on_given_back(stumble)
-    world.ledger.on_given_back(lambda key, pause_s: heard.append(key))
+    world.ledger.on_expired(stumble)
+    world.ledger.on_expired(lambda key, pause_s: heard.append(key))
     with pytest.raises(RuntimeError):
         world.wait(21)
 
@@ -737,8 +737,8 @@ def doubted() -> World:
     world.turn()
     for name in ("p0", "p1"):
         assert world.ask(name).nodes
-    world.ledger.committing(uid("p0"), world.of("p0").node)
-    world.ledger.doubt(uid("p0"), world.of("p0").node)
+    world.ledger.mark_binding(uid("p0"), world.of("p0").node)
+    world.ledger.mark_unknown(uid("p0"), world.of("p0").node)
     return world
 
 
@@ -746,10 +746,10 @@ def test_a_binding_in_doubt_keeps_its_room_though_its_pod_is_held_and_refused_ag
     world = doubted()
     node = world.of("p0").node
 
-    world.ledger.held(uid("p0"), node)
+    world.ledger.mark_waiting(uid("p0"), node)
     world.ledger.release(uid("p0"))
 
-    assert (world.of("p0").stage, world.of("p0").node) == (Stage.DOUBTED, node)
+    assert (world.of("p0").stage, world.of("p0").node) == (Stage.UNKNOWN, node)
     world.wait(SETTLED_S + 10)
     assert world.table.of(uid("p0")) is None, "but not for ever"
 
@@ -758,9 +758,9 @@ def test_a_binding_in_doubt_that_is_sent_again_is_one_under_way_and_then_settled
     world = doubted()
     node = world.of("p0").node
 
-    world.ledger.held(uid("p0"), node)
-    world.ledger.committing(uid("p0"), node)
-    assert world.of("p0").stage is Stage.COMMITTING
+    world.ledger.mark_waiting(uid("p0"), node)
+    world.ledger.mark_binding(uid("p0"), node)
+    assert world.of("p0").stage is Stage.BINDING
 
     world.ledger.release(uid("p0"))
     assert world.table.of(uid("p0")) is None
@@ -768,11 +768,11 @@ def test_a_binding_in_doubt_that_is_sent_again_is_one_under_way_and_then_settled
 
 def test_a_member_busy_with_its_volumes_keeps_its_place_for_one_in_doubt_that_is_held() -> None:
     world = doubted()
-    world.ledger.held(uid("p0"), world.of("p0").node)
+    world.ledger.mark_waiting(uid("p0"), world.of("p0").node)
 
     world.wait(29)
 
-    assert world.stages() == {"p0": Stage.DOUBTED, "p1": Stage.PASSED}
+    assert world.stages() == {"p0": Stage.UNKNOWN, "p1": Stage.FILTERED}
 
 
 def test_who_need_not_back_off_any_more_keeps_what_it_was_promised() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.cache.reservation_table import SOMEWHERE, Stage
+from extender.cache.reservation_table import ANY_NODE, Stage
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod
 from extender.model.queue import Namespace, Queue
@@ -42,7 +42,7 @@ def test_who_asks_nobody_counts_in_its_home_queue_from_filter_on(
 
     promise = world.table.of(pod.uid)
     assert promise is not None
-    assert (promise.queue, promise.stage, promise.node) == ("home", Stage.PASSED, SOMEWHERE)
+    assert (promise.queue, promise.stage, promise.node) == ("home", Stage.FILTERED, ANY_NODE)
     assert world.ledger.allowance.objection("home", "a", ONE_CPU.requests) is not None
     world.turn()
     assert world.passes[-1].queues["home"].allocated == ONE_CPU.requests
@@ -76,9 +76,9 @@ def test_a_binding_after_its_promise_lapsed_counts_again(pod: Pod, member: Membe
     world.gate.filter(pod, member, NODES)
     world.table.release(pod.uid)
 
-    world.ledger.committing(pod.uid, "n2")
+    world.ledger.mark_binding(pod.uid, "n2")
 
-    assert world.cluster.promised_in(pod.uid) == "home"
+    assert world.cluster.reserved_in_queue(pod.uid) == "home"
 
 
 def test_pods_of_other_schedulers_count_in_no_queue() -> None:
@@ -88,4 +88,4 @@ def test_pods_of_other_schedulers_count_in_no_queue() -> None:
     world.gate.filter(pod("x", ours=False), SINGLE, NODES)
 
     assert world.table.of(uid("x")) is None
-    assert world.cluster.promised_in(uid("x")) == ""
+    assert world.cluster.reserved_in_queue(uid("x")) == ""

@@ -53,7 +53,7 @@ def test_a_ticket_below_the_new_ceiling_stays() -> None:
 
 def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
     world = admitted()
-    world.clock.pass_by(1)
+    world.clock.advance(1)
     world.see(pod_group("blue", queue="red"), seen("b-0", "blue"), seen("b-1", "blue"))
     world.turn()
     assert len(world.table.of_gang(BLUE)) == 2
@@ -66,7 +66,7 @@ def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
 
 def test_who_is_further_keeps_his() -> None:
     world = admitted()
-    world.clock.pass_by(1)
+    world.clock.advance(1)
     world.see(pod_group("blue", queue="red"), seen("b-0", "blue"), seen("b-1", "blue"))
     world.turn()
     assert world.ask("b-0").nodes
@@ -79,7 +79,7 @@ def test_who_is_further_keeps_his() -> None:
 
 def test_who_has_begun_to_start_becomes_whole_beyond_the_ceiling() -> None:
     world = admitted()
-    world.table.advance(uid("w-0"), Stage.COMMITTING, "n1")
+    world.table.advance(uid("w-0"), Stage.BINDING, "n1")
     world.see(queue("red", 1, "all"))
     world.turn()
 

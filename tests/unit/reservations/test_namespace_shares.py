@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.model.queue import Namespace, Queue, Share
+from extender.model.queue import Namespace, NamespaceShare, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Plan
@@ -22,7 +22,9 @@ def cpu(number: int) -> Resources:
 
 def namespace(name: str, **share: Any) -> Namespace:
     """A namespace whose home is queue `q`, where it has a share."""
-    return Namespace(name=name, queue="q", shares=(Share(queue="q", namespace=name, **share),))
+    return Namespace(
+        name=name, queue="q", shares=(NamespaceShare(queue="q", namespace=name, **share),)
+    )
 
 
 def passed(world: World, number: int, **rest: Any) -> int:
@@ -32,7 +34,7 @@ def passed(world: World, number: int, **rest: Any) -> int:
 
 
 def test_ordinary_pods_pass_up_to_what_their_namespace_may_have_at_most() -> None:
-    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(3)), nodes=[])
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(3)), nodes=[])
     world.turn()
 
     assert passed(world, 6) == 3
@@ -40,7 +42,7 @@ def test_ordinary_pods_pass_up_to_what_their_namespace_may_have_at_most() -> Non
 
 
 def test_pods_pass_by_what_was_promised_since_the_plan() -> None:
-    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(3)), nodes=[])
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(3)), nodes=[])
     world.turn()
 
     assert passed(world, 2) == 2
@@ -52,7 +54,7 @@ def test_gangs_arrive_up_to_what_their_namespace_may_have_at_most() -> None:
     world = World(
         node("n1", cpu=10),
         Queue(name="q"),
-        namespace("a", most=cpu(3)),
+        namespace("a", limit=cpu(3)),
         pod_group("one", 2),
         pod_group("two", 2),
         nodes=[],
@@ -65,7 +67,7 @@ def test_gangs_arrive_up_to_what_their_namespace_may_have_at_most() -> None:
 
 def test_nobody_passes_into_the_room_that_a_namespace_has_at_least() -> None:
     world = World(
-        node("n1", cpu=10), Queue(name="q"), Queue(name="other"), namespace("b", least=cpu(4)),
+        node("n1", cpu=10), Queue(name="q"), Queue(name="other"), namespace("b", guarantee=cpu(4)),
         nodes=[],
     )  # fmt: skip
     world.turn()
@@ -77,7 +79,7 @@ def test_nobody_passes_into_the_room_that_a_namespace_has_at_least() -> None:
 def test_filter_and_plan_do_not_spend_the_same_rest_of_a_share() -> None:
     world = World(
         Queue(name="q"),
-        namespace("a", most=cpu(4)),
+        namespace("a", limit=cpu(4)),
         pod_group("train", 1),
         pod_group("quick", 1),
     )
@@ -97,7 +99,7 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_share() -> None:
 
 
 def test_who_asks_nobody_counts_in_the_share_of_its_namespace() -> None:
-    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(3)), nodes=[])
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(3)), nodes=[])
     world.turn()
 
     assert world.ask_single("vital", ["n1"], priority_class="system-node-critical").nodes
@@ -108,7 +110,7 @@ def test_nobody_passes_by_a_plan_that_has_not_seen_the_share() -> None:
     home = Namespace(name="a", queue="q")
     world = World(node("n1", cpu=10), Queue(name="q"), home, pod_group("one", 2), nodes=[])
     world.turn()
-    world.see(namespace("a", most=cpu(1)))
+    world.see(namespace("a", limit=cpu(1)))
 
     assert passed(world, 3) == 0
     assert not world.ask("p0", "one", ["n1"]).nodes
@@ -122,7 +124,7 @@ def test_a_ticket_of_a_plan_that_has_not_seen_the_share_is_not_issued() -> None:
 
     def plan_while_the_share_is_written(snapshot: Snapshot) -> Plan:
         plan = make_plan(snapshot)
-        world.see(namespace("a", most=cpu(3)))
+        world.see(namespace("a", limit=cpu(3)))
         return plan
 
     world.make_plan = plan_while_the_share_is_written
@@ -132,8 +134,8 @@ def test_a_ticket_of_a_plan_that_has_not_seen_the_share_is_not_issued() -> None:
 
 
 def test_a_share_that_is_lowered_holds_at_once() -> None:
-    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", most=cpu(5)), nodes=[])
+    world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(5)), nodes=[])
     world.turn()
-    world.see(namespace("a", most=cpu(2)))
+    world.see(namespace("a", limit=cpu(2)))
 
     assert passed(world, 4) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.hooks.gate import LATELY_S, MOST_NODES, MOST_SHAPES, Offers
+from extender.hooks.gate import LATELY_S, MOST_NODES, MOST_SHAPES, RecentOffers
 from extender.model.pod import Shape
 
 
@@ -11,21 +11,21 @@ def exists(name: str) -> bool:
 
 
 def test_what_is_no_node_is_told_once_and_not_remembered() -> None:
-    offers, shape = Offers(lambda: 0.0, exists), Shape()
+    offers, shape = RecentOffers(lambda: 0.0, exists), Shape()
 
     assert set(offers.lately(shape, ["no node", "n1"])) == {"no node", "n1"}
     assert set(offers.lately(shape, ["n1"])) == {"n1"}
 
 
 def test_pods_of_another_shape_are_told_nothing() -> None:
-    offers = Offers(lambda: 0.0, exists)
+    offers = RecentOffers(lambda: 0.0, exists)
     offers.lately(Shape(), ["n1"])
 
     assert set(offers.lately(Shape(), ["n2"])) == {"n2"}
 
 
 def test_where_there_are_more_nodes_than_are_told_only_those_offered_are() -> None:
-    offers, shape = Offers(lambda: 0.0, exists), Shape()
+    offers, shape = RecentOffers(lambda: 0.0, exists), Shape()
     first = [f"n{number}" for number in range(MOST_NODES)]
     assert set(offers.lately(shape, first)) == set(first)
 
@@ -34,7 +34,7 @@ def test_where_there_are_more_nodes_than_are_told_only_those_offered_are() -> No
 
 
 def test_a_tenant_with_ever_new_shapes_has_no_more_than_so_many_remembered() -> None:
-    offers, first = Offers(lambda: 0.0, exists), Shape()
+    offers, first = RecentOffers(lambda: 0.0, exists), Shape()
     offers.lately(first, ["n1"])
     for _ in range(MOST_SHAPES):
         offers.lately(Shape(), ["n1"])
@@ -44,7 +44,7 @@ def test_a_tenant_with_ever_new_shapes_has_no_more_than_so_many_remembered() -> 
 
 def test_a_node_is_remembered_for_a_minute_or_two_after_it_was_offered_last() -> None:
     now = 0.0
-    offers, shape = Offers(lambda: now, exists), Shape()
+    offers, shape = RecentOffers(lambda: now, exists), Shape()
     offers.lately(shape, ["n1", "n2"])
     now += LATELY_S + 1
     assert set(offers.lately(shape, ["n2"])) == {"n1", "n2"}

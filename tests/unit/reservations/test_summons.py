@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from extender.liveness import Hearing
-from extender.model.pod import CALLED
+from extender.liveness import SchedulerLiveness
+from extender.model.pod import WOKEN
 from extender.model.reason import Reason
-from extender.model.snapshot import Voice
+from extender.model.snapshot import Liveness
 from extender.ports import WakeOrder
-from extender.reservations.probe import Summons
+from extender.reservations.probe import SchedulerProbe
 from tests.builders import pod_group, seen, shape, uid
 from tests.unit.reservations.world import World
 
@@ -25,23 +25,23 @@ class Listening(World):
 
     def __init__(self, *items: Any) -> None:
         super().__init__()
-        self.cluster.hearing = hearing = Hearing(("mine",), self.clock)
+        self.cluster.hearing = hearing = SchedulerLiveness(("mine",), self.clock)
         self.ready: list[str] = []
         self.calls: list[WakeOrder] = []
-        self._calls = Summons(self.cluster, self.calls.extend, lambda: self.ready)
+        self._calls = SchedulerProbe(self.cluster, self.calls.extend, lambda: self.ready)
         self.see(*items)
-        hearing.look()
+        hearing.update()
 
     def listen(self, seconds: float) -> None:
         """Let time go by, with passes."""
         for _ in range(int(seconds * 2)):
-            self.clock.pass_by(0.5)
-            self._calls.look()
+            self.clock.advance(0.5)
+            self._calls.probe()
             self.turn()
 
     @property
-    def voice(self) -> Voice:
-        return self.cluster.hearing.callers()["mine"].voice
+    def voice(self) -> Liveness:
+        return self.cluster.hearing.statuses()["mine"].liveness
 
 
 def gang(name: str = "train", size: int = 2, **rest: Any) -> list[Any]:
@@ -54,7 +54,7 @@ def test_a_gang_of_a_name_that_nobody_serves_takes_no_room_ever() -> None:
     for _ in range(300):
         world.listen(1)
 
-        assert not world.cluster.inflight.of_gang(seen("train-0").membership.key)
+        assert not world.cluster.reservations.of_gang(seen("train-0").membership.key)
     assert world.published().verdicts[seen("x").membership.key].reason is Reason.SCHEDULER_SILENT
 
 
@@ -70,13 +70,13 @@ def test_the_last_word_of_kube_scheduler_is_marked_so_that_it_says_it_again() ->
     world = Listening(*gang(refusal=ITS_OWN, shape=BIG), seen("full", "", on="n1", shape=BIG))
     world.see(seen("fuller", "", on="n2", shape=BIG))
     world.listen(1)
-    assert [order.refusal for order in world.calls] == [ITS_OWN + CALLED]
+    assert [order.refusal for order in world.calls] == [ITS_OWN + WOKEN]
 
-    world.see(seen("train-0", scheduler="mine", shape=BIG, refusal=ITS_OWN + CALLED))
-    world.see(seen("train-1", scheduler="mine", shape=BIG, refusal=ITS_OWN + CALLED))
+    world.see(seen("train-0", scheduler="mine", shape=BIG, refusal=ITS_OWN + WOKEN))
+    world.see(seen("train-1", scheduler="mine", shape=BIG, refusal=ITS_OWN + WOKEN))
     world.listen(10)
 
-    assert {order.refusal for order in world.calls} == {ITS_OWN + CALLED}
+    assert {order.refusal for order in world.calls} == {ITS_OWN + WOKEN}
 
 
 def test_a_long_word_leaves_the_mark_within_what_we_read() -> None:
@@ -84,7 +84,7 @@ def test_a_long_word_leaves_the_mark_within_what_we_read() -> None:
     world.listen(1)
 
     assert len(world.calls[0].refusal) < 300
-    assert world.calls[0].refusal.endswith(CALLED)
+    assert world.calls[0].refusal.endswith(WOKEN)
 
 
 def test_where_all_nodes_are_full_one_is_named_for_a_moment() -> None:
@@ -100,25 +100,25 @@ def test_where_all_nodes_are_full_one_is_named_for_a_moment() -> None:
 def test_the_first_question_lets_the_gang_start_at_once() -> None:
     world = Listening(*gang())
     world.listen(60)
-    assert world.voice is Voice.SILENT
+    assert world.voice is Liveness.SILENT
 
     world.gate.heard(seen("train-0", scheduler="mine").pod)
     answer = world.ask("train-0", scheduler="mine")
 
     assert answer.nodes
     world.listen(1)
-    assert len(world.cluster.inflight.of_gang(seen("x").membership.key)) == 2
+    assert len(world.cluster.reservations.of_gang(seen("x").membership.key)) == 2
 
 
 def test_who_has_a_place_is_left_to_the_ledger() -> None:
     world = Listening(*gang(refusal=OURS))
     world.gate.heard(seen("train-0", scheduler="mine").pod)
     world.turn()
-    assert world.cluster.inflight.of(uid("train-0"))
-    world.clock.pass_by(30)
+    assert world.cluster.reservations.of(uid("train-0"))
+    world.clock.advance(30)
     for _ in range(10):
-        world.clock.pass_by(0.5)
-        world._calls.look()
+        world.clock.advance(0.5)
+        world._calls.probe()
 
     assert world.calls == []
 
@@ -130,4 +130,4 @@ def test_who_does_not_lead_or_see_the_cluster_calls_for_nobody(why: str) -> None
     world.listen(100)
 
     assert world.calls == []
-    assert world.voice is Voice.EXPECTED
+    assert world.voice is Liveness.EXPECTED

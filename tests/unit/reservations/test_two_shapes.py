@@ -19,7 +19,7 @@ def arriving() -> World:
     assert world.ask("w0").nodes
     world.see(seen("w0"), seen("launcher", shape=LAUNCHER))
     assert not world.ask("launcher", shape=LAUNCHER).nodes
-    world.ledger.held(uid("w0"), world.of("w0").node)
+    world.ledger.mark_waiting(uid("w0"), world.of("w0").node)
     return world
 
 
@@ -62,6 +62,6 @@ def test_a_ticket_from_before_the_gang_arrived_is_not_issued_beside_its_places()
     world.make_plan = plan_while_kube_scheduler_asks
     world.turn()
 
-    assert len(world.published.plan.tickets) == 1
+    assert len(world.published.plan.placements) == 1
     assert sorted(world.places()) == ["train-to-come-0", "w0"]
     assert world.cycle.is_due()

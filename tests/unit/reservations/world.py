@@ -6,24 +6,24 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.cache.changes import Delete, Kind, Upsert
-from extender.cache.reservation_table import Promise, Stage
+from extender.cache.reservation_table import Reservation, Stage
 from extender.hooks.gate import Filtered, Gate
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Pod
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import OpenQueue, Plan
+from extender.planner.plan import DirectAdmission, Plan
 from extender.planner.planner import make_plan
-from extender.planning_loop import Cycle, Published
+from extender.planning_loop import PlanningLoop, PublishedPlan
 from extender.ports import WakeOrder
-from extender.reservations.apply_plan import Tickets
-from extender.reservations.arrivals import Arrivals
+from extender.reservations.apply_plan import PlanApplier
+from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import GANG, cache, member_of, node, pod, uid
 
 NODES = ["n1", "n2"]
-OPEN = Plan(open_queues={"default": OpenQueue()})
+OPEN = Plan(direct_admission={"default": DirectAdmission()})
 GRACE_S = 3.0
 
 
@@ -37,10 +37,10 @@ class World:
         plan: Plan | None = None,
         prefer: str = "nothing",
     ) -> None:
-        self.clock = VirtualTime()
+        self.clock = VirtualClock()
         self.cluster = cache(*map(node, nodes), *items, clock=self.clock)
-        self.table = self.cluster.inflight
-        self.published = Published()
+        self.table = self.cluster.reservations
+        self.published = PublishedPlan()
         self.make_plan: Callable[[Snapshot], Plan] = make_plan
         #: kube-scheduler works through its queue all the time.
         self.is_busy = False
@@ -53,7 +53,7 @@ class World:
             wake=self.woken.extend,
             ticket_s=20.0,
         )
-        self.arrivals = Arrivals(
+        self.arrivals = ArrivingGangs(
             self.cluster,
             self.ledger,
             self.clock,
@@ -63,8 +63,10 @@ class World:
         self.gate = Gate(self.cluster, self.ledger, self.arrivals, self.published, prefer)
         #: Called before every step the planner's thread has done by the event loop.
         self.between: Callable[[], None] = lambda: None
-        self.tickets = Tickets(self.cluster, self.ledger, self.arrivals, self.clock, self._in_loop)
-        self.cycle = Cycle(
+        self.tickets = PlanApplier(
+            self.cluster, self.ledger, self.arrivals, self.clock, self._in_loop
+        )
+        self.cycle = PlanningLoop(
             cluster=self.cluster,
             published=self.published,
             promises=self.tickets,
@@ -75,13 +77,13 @@ class World:
             metrics=Metrics(),
             readiness=list,
         )
-        self.cluster.watch_pods(self.ledger.heard)
+        self.cluster.watch_pods(self.ledger.scheduler_called)
         if plan is not None:
             self.publish(plan)
 
     def publish(self, plan: Plan) -> None:
         self.published.plan = plan
-        self.ledger.renew(plan)
+        self.ledger.use_plan(plan)
 
     def _in_loop(self, step: Callable[[], bool]) -> bool:
         self.between()
@@ -90,7 +92,7 @@ class World:
     def protect(self, snapshot: Snapshot) -> Snapshot:
         return snapshot
 
-    def carry_out(self, snapshot: Snapshot, plan: Plan) -> None:
+    def send(self, snapshot: Snapshot, plan: Plan) -> None:
         self.passes.append(plan)
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -119,11 +121,11 @@ class World:
         return self.gate.filter(pod(name, **rest), membership, offered)
 
     def promise(self, name: str, on: str, gang: GangKey = GANG, **rest: Any) -> None:
-        assert self.ledger.promise(pod(name, **rest), gang, on, "default")
+        assert self.ledger.reserve(pod(name, **rest), gang, on, "default")
 
     def turn(self, after_s: float = 0.0) -> list[str]:
         """Make one pass and name the pods woken by it."""
-        self.clock.pass_by(after_s)
+        self.clock.advance(after_s)
         if self.is_busy:
             self.ledger.asked()
         self.woken.clear()
@@ -135,16 +137,16 @@ class World:
         self.woken.clear()
         until = self.clock.seconds + seconds
         while self.clock.seconds < until:
-            self.clock.pass_by(min(0.5, until - self.clock.seconds))
+            self.clock.advance(min(0.5, until - self.clock.seconds))
             if self.is_busy:
                 self.ledger.asked()
-            while self.ledger.look_after():
+            while self.ledger.check_due():
                 pass
         return sorted(order.name for order in self.woken)
 
     # What is
 
-    def of(self, name: str) -> Promise:
+    def of(self, name: str) -> Reservation:
         found = self.table.of(uid(name))
         assert found is not None
         return found

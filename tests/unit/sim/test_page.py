@@ -13,7 +13,7 @@ from extender.cli.main import main
 from extender.model.pod import Shape
 from extender.model.resources import Resources
 from extender.sim import report
-from extender.sim.workloads import Job, Run
+from extender.sim.workloads import Job, JobRun
 
 ROOT = Path(__file__).parents[3]
 SMALL = """
@@ -120,7 +120,7 @@ def test_a_page_that_cannot_be_written_is_one_sentence_before_anything_runs(
     assert told.stderr.count("\n") == 1
 
 
-def run(number: int, waits: float) -> Run:
+def run(number: int, waits: float) -> JobRun:
     job = Job(
         namespace="a",
         name=f"j{number}",
@@ -130,7 +130,7 @@ def run(number: int, waits: float) -> Run:
         shape=Shape(requests=Resources({"cpu": 1})),
         lasts_s=1,
     )
-    return Run(job, created_at=float(number), first_started_at=number + waits)
+    return JobRun(job, created_at=float(number), first_started_at=number + waits)
 
 
 def test_of_many_gangs_some_are_drawn_and_the_page_says_which() -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from extender.cli.main import main
 from extender.cli.simulate import _shipped
 from extender.sim import scenario as scenarios
-from extender.sim.result import OverTime, percentile, size_class
+from extender.sim.result import TimeSeries, percentile, size_class
 
 MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
 SMALL = """
@@ -198,7 +198,7 @@ def test_a_file_that_is_not_there_names_those_that_are() -> None:
 
 
 def test_a_line_keeps_the_area_under_it() -> None:
-    line = OverTime(100.0)
+    line = TimeSeries(100.0)
     line.add(0.5, 0.0, 50.0)
     line.add(1.0, 50.0, 100.0)
 

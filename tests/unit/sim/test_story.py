@@ -11,8 +11,8 @@ import pytest
 from extender.clock import SystemClock
 from extender.demo import objects
 from extender.demo.cluster import SimCluster
-from extender.demo.story import Act, ActOutcome, Telling, Witness
-from extender.demo.workloads import GangWish, Tenants
+from extender.demo.story import Act, ActOutcome, ActRunner, PlacementLog
+from extender.demo.workloads import DemoJob, DemoWorkloads
 
 
 class Scene:
@@ -21,8 +21,8 @@ class Scene:
     def __init__(self) -> None:
         self.cluster = SimCluster(lambda thing: pytest.fail("nobody asks"), SystemClock())
         self._ticks = count(1)
-        self.tenants = Tenants(self.cluster)
-        self.witness = Witness(self.cluster, monotonic=lambda: float(next(self._ticks)))
+        self.tenants = DemoWorkloads(self.cluster)
+        self.witness = PlacementLog(self.cluster, monotonic=lambda: float(next(self._ticks)))
 
         self.planned: dict[str, Any] = {"gangs": [], "queues": [], "kept": []}
 
@@ -36,8 +36,8 @@ class Scene:
         self.cluster.change(pod, lambda it: it["spec"].update(nodeName="node-0"))
 
 
-def told(tell: Callable[[Telling], None], scene: Scene | None = None) -> ActOutcome:
-    telling = Telling(scene or Scene(), lambda sentence: None, speed=100)
+def told(tell: Callable[[ActRunner], None], scene: Scene | None = None) -> ActOutcome:
+    telling = ActRunner(scene or Scene(), lambda sentence: None, speed=100)
     telling.patience_s = 0.0
     return telling.tell(Act("act", "title", "promise", tell))
 
@@ -57,7 +57,7 @@ def test_what_is_announced_and_does_not_come_breaks_the_act() -> None:
 
 def test_an_act_leaves_no_gang_behind() -> None:
     scene = Scene()
-    wish = GangWish(name="red", queue="lab", size=2, least=2, each={"cpu": "1"})
+    wish = DemoJob(name="red", queue="lab", size=2, least=2, each={"cpu": "1"})
 
     told(lambda on: on.tenants.submit(wish), scene)
 
@@ -106,6 +106,6 @@ def test_room_given_to_who_is_on_the_way_is_not_kept_for_giant(
     scene.planned["kept"] = [{"for": each} for each in kept_for]
     scene.planned["gangs"] = [{"name": each, "reason": "Admitted"} for each in admitted]
 
-    telling = Telling(scene, lambda sentence: None)
+    telling = ActRunner(scene, lambda sentence: None)
 
     assert telling.is_all_kept_for("giant") == is_all_kept

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from extender.cli.main import main
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.sim import traces
-from extender.sim.traces import LAYOUTS, Trace, TraceWish
+from extender.sim.traces import LAYOUTS, Trace, TraceSpec
 from extender.sim.workloads import Job
 
 MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
@@ -45,7 +45,7 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 def read(folder: Path, text: str, span_s: float = 3600.0, **wish: object) -> Trace:
     path = folder / "made-up.csv"
     path.write_text(text)
-    return traces.read(TraceWish(file=path.name, **wish), path, span_s)  # type: ignore[arg-type]
+    return traces.read(TraceSpec(file=path.name, **wish), path, span_s)  # type: ignore[arg-type]
 
 
 def told(job: Job) -> tuple[object, ...]:
@@ -159,7 +159,7 @@ def test_any_column_may_name_the_queue_or_one_queue_takes_all(tmp_path: Path) ->
 def test_a_line_that_cannot_be_read_is_one_sentence_with_its_number(
     tmp_path: Path, text: str, said: str
 ) -> None:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInput) as caught:
         read(tmp_path, text)
 
     assert said in str(caught.value)
@@ -182,7 +182,7 @@ def test_a_line_that_cannot_be_read_is_one_sentence_with_its_number(
 def test_a_wish_that_cannot_be_met_is_said(
     tmp_path: Path, wish: dict[str, object], said: str
 ) -> None:
-    with pytest.raises(BadInput, match=re.escape(said)):
+    with pytest.raises(InvalidInput, match=re.escape(said)):
         read(tmp_path, PAI, **wish)  # type: ignore[arg-type]
 
 
@@ -190,7 +190,9 @@ def test_too_many_queues_are_refused(tmp_path: Path) -> None:
     head, line = HELIOS.splitlines()[:2]
     text = "\n".join([head, *(line.replace("uA", f"u{each}") for each in range(1001))])
 
-    with pytest.raises(BadInput, match="more than 1000 queues; give queue, or another queue-by"):
+    with pytest.raises(
+        InvalidInput, match="more than 1000 queues; give queue, or another queue-by"
+    ):
         read(tmp_path, text, queue_by="user")
 
 

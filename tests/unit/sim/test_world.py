@@ -11,16 +11,18 @@ from extender.model.node import Node
 from extender.model.pod import Shape
 from extender.model.queue import PriorityClass, Queue, QueueState
 from extender.model.resources import Resources
-from extender.sim.cluster import WAYS, World
-from extender.sim.kube_scheduler import Ways
-from extender.sim.workloads import Job, Run
+from extender.sim.cluster import OPTIONS, SimulatedCluster
+from extender.sim.kube_scheduler import SchedulerOptions
+from extender.sim.workloads import Job, JobRun
 
 BEGINNING = 100.0
 ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
 
 
-def cluster(nodes: int = 2, cpus: int = 4, ways: Ways = WAYS, **queues: int) -> World:
-    world = World(ways=ways)
+def cluster(
+    nodes: int = 2, cpus: int = 4, ways: SchedulerOptions = OPTIONS, **queues: int
+) -> SimulatedCluster:
+    world = SimulatedCluster(ways=ways)
     for number in range(nodes):
         world.api.put(node(number, cpus))
     for name, weight in queues.items():
@@ -37,7 +39,7 @@ def job(name: str, size: int, lasts_s: float = 60.0, **facts: Any) -> Job:
     return Job(name=name, size=size, lasts_s=lasts_s, **given)
 
 
-def run(world: World, seconds: float, *jobs: Job) -> dict[str, Run]:
+def run(world: SimulatedCluster, seconds: float, *jobs: Job) -> dict[str, JobRun]:
     for each in jobs:
         world.workloads.submit(each)
     world.run(world.time.monotonic() + seconds)
@@ -127,7 +129,7 @@ def test_a_queue_takes_back_what_it_lent() -> None:
 def test_a_wait_is_exact_but_for_the_pause_that_kube_scheduler_makes_after_a_refusal() -> None:
     waits = {}
     for backs_off in (False, True):
-        world = cluster(nodes=2, ways=replace(WAYS, backs_off=backs_off))
+        world = cluster(nodes=2, ways=replace(OPTIONS, backs_off=backs_off))
         runs = run(world, 120, job("first", 8, lasts_s=50), job("next", 8, arrives_s=10))
         started = runs["next"].first_started_at
         assert started is not None
@@ -170,7 +172,7 @@ def test_who_is_more_important_goes_first_and_makes_a_plain_pod_leave() -> None:
 def test_looks_in_vain_change_nothing_but_the_work() -> None:
     """What the simulator leaves out: questions about pods that the extender refuses again."""
 
-    def outcome(ways: Ways) -> dict[str, bool]:
+    def outcome(ways: SchedulerOptions) -> dict[str, bool]:
         world = cluster(nodes=4, ways=ways, red=2, blue=1)
         jobs = [
             job(f"j{n}", n % 5 + 1, lasts_s=40 + n, queue=("red", "blue")[n % 2], arrives_s=5.0 * n)
@@ -180,4 +182,4 @@ def test_looks_in_vain_change_nothing_but_the_work() -> None:
         assert not world.extender.partial
         return {name: each.ended_at is not None for name, each in runs.items()}
 
-    assert outcome(WAYS) == outcome(replace(WAYS, looks_in_vain=True))
+    assert outcome(OPTIONS) == outcome(replace(OPTIONS, retries_refused=True))

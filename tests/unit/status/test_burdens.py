@@ -9,7 +9,7 @@ import pytest
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
 from extender.status import notes
-from extender.status.notes import LOUD, MINUTE_S, MOST_SHOWN, SHOWN, Burdens
+from extender.status.notes import LOUD, MINUTE_S, MOST_SHOWN, SHOWN, RefusedNamespaces
 
 
 class Told:
@@ -17,7 +17,7 @@ class Told:
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.burdens = Burdens(self.metrics)
+        self.burdens = RefusedNamespaces(self.metrics)
         self.now = 1000.0
 
     def refuse(self, namespace: str, times: int = 1) -> None:

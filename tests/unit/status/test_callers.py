@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.liveness import Hearing
+from extender.liveness import SchedulerLiveness
 from extender.metrics import Metrics
 from extender.ports import WakeOrder
-from extender.sim.clock import VirtualTime
-from extender.status.notes import CallerNews
+from extender.sim.clock import VirtualClock
+from extender.status.notes import SchedulerNotes
 from tests.builders import pod, uid
 
 
@@ -19,26 +19,26 @@ class Desk:
     """Listens for `mine` and `other`."""
 
     def __init__(self) -> None:
-        self.clock = VirtualTime()
+        self.clock = VirtualClock()
         self.metrics = Metrics()
-        self.hearing = Hearing(("mine", "other"), self.clock, me="us")
-        self.news = CallerNews(self.hearing, self.metrics, self.clock)
+        self.hearing = SchedulerLiveness(("mine", "other"), self.clock, me="us")
+        self.news = SchedulerNotes(self.hearing, self.metrics, self.clock)
         self.woken: list[WakeOrder] = []
-        self.hearing.look()
+        self.hearing.update()
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         self.woken.extend(orders)
 
     def see(self, name: str, refusal: str = "") -> None:
         member = pod(name, scheduler="mine", refusal=refusal)
-        self.hearing.seen(member.uid, member)
+        self.hearing.pod_seen(member.uid, member)
 
     def ask(self, name: str) -> None:
-        self.hearing.asked(pod(name, scheduler="mine"))
+        self.hearing.hook_called(pod(name, scheduler="mine"))
 
     def wait(self, seconds: float) -> None:
-        self.clock.pass_by(seconds)
-        self.hearing.look()
+        self.clock.advance(seconds)
+        self.hearing.update()
 
     def value(self, name: str, scheduler: str = "mine") -> float | None:
         return self.metrics.registry.get_sample_value(name, {"scheduler": scheduler})
@@ -63,7 +63,7 @@ def test_the_last_question_is_dated_for_every_name_of_ours(desk: Desk) -> None:
 
 
 def test_names_of_others_make_no_series(desk: Desk) -> None:
-    desk.hearing.asked(pod("p", scheduler="made-up-by-a-tenant"))
+    desk.hearing.hook_called(pod("p", scheduler="made-up-by-a-tenant"))
 
     assert desk.value("gang_extender_unheard_pods", "made-up-by-a-tenant") is None
 
@@ -105,7 +105,7 @@ def test_another_extender_is_named_once_in_the_log_and_counted(
     desk.wait(15)
     for name in ("them", "us", "them"):
         member = pod("p", scheduler="mine", refusal="0/2 nodes are available", woken_by=name)
-        desk.hearing.seen(member.uid, member)
+        desk.hearing.pod_seen(member.uid, member)
 
     assert lines(caplog) == [("WARNING", "another extender acts beside us")]
     assert desk.metrics.registry.get_sample_value("gang_extender_rivals") == 1

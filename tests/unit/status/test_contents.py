@@ -12,7 +12,7 @@ from extender.model.pod import Status
 from extender.model.queue import Queue, QueueState
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.planner.plan import QueueFigures, Standing
+from extender.planner.plan import GangStatus, QueueFigures
 from extender.status import desired
 from tests.builders import pod
 from tests.scene import gang, plan, snapshot, verdict
@@ -50,13 +50,13 @@ def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
 @pytest.mark.parametrize(
     ("reason", "standing", "unschedulable", "scheduled"),
     [
-        (Reason.RUNNING, Standing.RUNNING, "False", "True"),
-        (Reason.ADMITTED, Standing.ADMITTED, "False", "False"),
-        (Reason.QUEUE_NOT_FOUND, Standing.INVALID, "True", "False"),
+        (Reason.RUNNING, GangStatus.RUNNING, "False", "True"),
+        (Reason.ADMITTED, GangStatus.ADMITTED, "False", "False"),
+        (Reason.QUEUE_NOT_FOUND, GangStatus.INVALID, "True", "False"),
     ],
 )
 def test_the_two_conditions_follow_the_standing(
-    reason: Reason, standing: Standing, unschedulable: str, scheduled: str
+    reason: Reason, standing: GangStatus, unschedulable: str, scheduled: str
 ) -> None:
     said = desired.of_gang(gang("train"), verdict("a/train", reason, standing))
 

@@ -12,7 +12,7 @@ from extender.findings.finding import Finding
 from extender.model.queue import Namespace, Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from extender.status.findings import AGAIN_S, SETTLE_S, Findings
 from tests.builders import NOW, node, snapshot
 from tests.doubles import RecordingAnnouncer
@@ -25,13 +25,13 @@ class Desk:
     """Looks and tells as the reporting thread would."""
 
     def __init__(self, extra: Iterable[Finding] = ()) -> None:
-        self.announcer, self.clock = RecordingAnnouncer(), VirtualTime()
+        self.announcer, self.clock = RecordingAnnouncer(), VirtualClock()
         audit = Audit()
         self.findings = Findings(lambda seen: (*audit(seen), *extra), self.announcer, self.clock)
 
     def look(self, seen: Snapshot, wait_s: float = 0.0) -> float:
         self.findings.look(seen, self.clock.monotonic())
-        self.clock.pass_by(wait_s)
+        self.clock.advance(wait_s)
         return self.findings.tell(self.clock.monotonic())
 
 
@@ -66,7 +66,7 @@ def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
             raise RecursionError("too deep")
         return ()
 
-    findings = Findings(fails, RecordingAnnouncer(), VirtualTime())
+    findings = Findings(fails, RecordingAnnouncer(), VirtualClock())
     fatal = snapshot([], queues=[Queue(name="fatal")])
     findings.look(fatal, 0.0)
     findings.look(fatal, 0.0)

@@ -42,7 +42,7 @@ def test_one_moment_in_half_a_minute_is_kept(history: QueueHistory) -> None:
         (1060.0, 60.0),
         (1090.0, 90.0),
     ]
-    assert (kept[-1].due, kept[-1].wanted) == (4000.0, 590.0)
+    assert (kept[-1].deserved, kept[-1].requested) == (4000.0, 590.0)
 
 
 def test_an_hour_is_kept_and_no_more(history: QueueHistory) -> None:

@@ -6,25 +6,25 @@ from extender.cache.changes import Upsert
 from extender.cache.cluster import Cluster
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, PodGroup
-from extender.ports import Notice
-from extender.sim.clock import VirtualTime
-from extender.status.notes import BOUND_IN_PART, HoldNews
+from extender.ports import EventRecord
+from extender.sim.clock import VirtualClock
+from extender.status.notes import BOUND_IN_PART, BindNotes
 
 GROUP = PodGroup(namespace="team", name="train", min_member=2, uid="g-1", dialect="volcano")
 
 
-class Announced(list[Notice]):
+class Announced(list[EventRecord]):
     """Keeps what was announced."""
 
-    def announce(self, notice: Notice) -> None:
+    def write(self, notice: EventRecord) -> None:
         self.append(notice)
 
 
-def told() -> tuple[HoldNews, Metrics, Announced]:
-    clock = VirtualTime()
+def told() -> tuple[BindNotes, Metrics, Announced]:
+    clock = VirtualClock()
     cluster, metrics, announced = Cluster(clock), Metrics(), Announced()
     cluster.apply(Upsert(GROUP))
-    return HoldNews(metrics, cluster, announced, clock, bind_timeout_s=45), metrics, announced
+    return BindNotes(metrics, cluster, announced, clock, bind_timeout_s=45), metrics, announced
 
 
 def value(metrics: Metrics, name: str) -> float | None:

@@ -8,9 +8,9 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.planner.plan import QueueFigures, Standing
+from extender.planner.plan import GangStatus, QueueFigures
 from extender.status import history as journal_module
-from extender.status.history import AskedToLeave, Journal
+from extender.status.history import GangHistory, RecordedEviction
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 
@@ -18,12 +18,12 @@ TRAIN = GangKey("a/train")
 WAITING = gang("train", 2, status=Status.PENDING, created=NOW - 40)
 
 
-def words(journal: Journal) -> list[str]:
+def words(journal: GangHistory) -> list[str]:
     return [line.word for line in journal.story(TRAIN)]
 
 
 def test_a_line_is_written_when_the_reason_changes_and_not_otherwise() -> None:
-    journal = Journal()
+    journal = GangHistory()
     for second, reason in enumerate(
         [Reason.NOT_ENOUGH_ROOM] * 3 + [Reason.BEHIND_IN_ORDER] + [Reason.NOT_ENOUGH_ROOM] * 2
     ):
@@ -38,7 +38,7 @@ def test_a_line_is_written_when_the_reason_changes_and_not_otherwise() -> None:
 
 
 def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
-    journal = Journal()
+    journal = GangHistory()
     journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
     journal.note(snapshot(WAITING, now=NOW + 5), plan(verdict("a/train", Reason.BEHIND_IN_ORDER)))
     admitted = journal.note(
@@ -47,17 +47,17 @@ def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
 
     assert [change.lasted_s for change in admitted] == [60]
     assert admitted[0].before is not None
-    assert admitted[0].before.standing is Standing.WAITING
+    assert admitted[0].before.standing is GangStatus.WAITING
     assert journal.reason_since(TRAIN) == NOW + 20
 
 
 def test_whoever_does_not_run_waits_whatever_it_is_told_meanwhile() -> None:
-    journal = Journal()
+    journal = GangHistory()
     for second, reason, standing in (
         (0, Reason.NOT_ENOUGH_ROOM, None),
         (5, Reason.BEHIND_IN_ORDER, None),
         (6, Reason.ADMITTED, None),
-        (7, Reason.QUEUE_NOT_FOUND, Standing.INVALID),
+        (7, Reason.QUEUE_NOT_FOUND, GangStatus.INVALID),
         (8, Reason.NOT_ENOUGH_ROOM, None),
     ):
         said = verdict("a/train", reason, standing)
@@ -68,7 +68,7 @@ def test_whoever_does_not_run_waits_whatever_it_is_told_meanwhile() -> None:
 
 
 def test_a_gang_that_lost_members_begins_a_new_wait() -> None:
-    journal = Journal()
+    journal = GangHistory()
     journal.note(snapshot(gang("train")), plan(verdict("a/train")))
     again = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)
     journal.note(snapshot(WAITING, now=NOW + 9), plan(again))
@@ -77,7 +77,7 @@ def test_a_gang_that_lost_members_begins_a_new_wait() -> None:
 
 
 def test_what_is_gone_is_a_change_too_and_tells_how_long_it_lasted() -> None:
-    journal = Journal()
+    journal = GangHistory()
     journal.note(snapshot(gang("train")), plan(verdict("a/train")))
     (gone,) = journal.note(snapshot(now=NOW + 7), plan())
 
@@ -85,7 +85,7 @@ def test_what_is_gone_is_a_change_too_and_tells_how_long_it_lasted() -> None:
 
 
 def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() -> None:
-    journal = Journal()
+    journal = GangHistory()
     old = gang(
         "train",
         [pod("x", on="n", created=NOW - 30), pod("y", on="n", created=NOW - 10)],
@@ -98,7 +98,7 @@ def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() 
 
 
 def test_only_a_gang_that_runs_has_run_since_some_time() -> None:
-    journal = Journal()
+    journal = GangHistory()
     assert journal.running_since(TRAIN) is None
     journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
     assert journal.running_since(TRAIN) is None
@@ -109,7 +109,7 @@ def test_only_a_gang_that_runs_has_run_since_some_time() -> None:
 
 
 def test_the_story_outlives_its_gang() -> None:
-    journal = Journal()
+    journal = GangHistory()
     journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
     journal.note(snapshot(), plan())
 
@@ -118,7 +118,7 @@ def test_the_story_outlives_its_gang() -> None:
 
 
 def test_lines_gangs_and_texts_are_bounded() -> None:
-    journal = Journal()
+    journal = GangHistory()
     for number in range(journal_module._GANGS + 5):
         journal.tell(GangKey(f"a/g{number}"), NOW, 1, "Evict", "x")
     for number in range(journal_module._LINES + 5):
@@ -132,7 +132,7 @@ def test_lines_gangs_and_texts_are_bounded() -> None:
 
 
 def test_all_stories_together_are_bounded_and_the_newest_are_kept() -> None:
-    journal = Journal()
+    journal = GangHistory()
     for number in range(3_000):
         for step in range(40):
             journal.tell(GangKey(f"a/g{number}"), NOW, step, "Waits", "x")
@@ -144,7 +144,7 @@ def test_all_stories_together_are_bounded_and_the_newest_are_kept() -> None:
 
 
 def test_the_last_pass_is_there_to_be_read() -> None:
-    journal = Journal()
+    journal = GangHistory()
     assert journal.last is None
     seen, decided = snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM))
     journal.note(seen, decided)
@@ -154,7 +154,7 @@ def test_the_last_pass_is_there_to_be_read() -> None:
 
 
 def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> None:
-    journal, admitted = Journal(), verdict("a/g", Reason.ADMITTED)
+    journal, admitted = GangHistory(), verdict("a/g", Reason.ADMITTED)
     promised = gang(
         "g",
         [pod("g-0", on="n", status=Status.ALLOCATED), pod("g-1", on="n", status=Status.ALLOCATED)],
@@ -175,14 +175,14 @@ def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> 
 
 
 def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
-    journal = Journal()
+    journal = GangHistory()
     waits = plan(
         verdict("a/train", Reason.NOT_ENOUGH_ROOM),
         queues={"left": QueueFigures(name="left", weight=1)},
         total=Resources({"cpu": 1000}),
     )
     journal.note(snapshot(WAITING), waits)
-    left = AskedToLeave(NOW, "a/x", GangKey("a/x"), "n", "reclaim", TRAIN, "due")
+    left = RecordedEviction(NOW, "a/x", GangKey("a/x"), "n", "reclaim", TRAIN, "due")
     journal.departures.note(PodUid("x"), left)
     journal.forget()
 
@@ -199,7 +199,7 @@ def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
 
 
 def test_a_gang_that_was_made_anew_between_two_passes_waits_since_then() -> None:
-    journal = Journal()
+    journal = GangHistory()
     said = plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM))
     journal.note(snapshot(WAITING), said)
     again = gang("train", 2, status=Status.PENDING, created=NOW + 290)

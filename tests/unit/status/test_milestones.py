@@ -6,9 +6,9 @@ import pytest
 
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.planner.plan import Standing, Verdict
+from extender.planner.plan import GangStatus, Verdict
 from extender.status.history import Change
-from extender.status.transitions import milestone
+from extender.status.transitions import transition
 from tests.builders import NOW
 from tests.scene import gang, verdict
 
@@ -18,12 +18,12 @@ OVER = verdict("a/train", Reason.COMPLETED, members=3, min_member=2)
 
 
 def sentence(after: Verdict, before: Verdict | None, *, created: float = NOW, **rest: bool) -> str:
-    found = milestone(Change(after, before, 5.0, **rest), gang("train", created=created), NOW - 10)
+    found = transition(Change(after, before, 5.0, **rest), gang("train", created=created), NOW - 10)
     return found.sentence if found is not None else ""
 
 
 def test_size_queue_and_wait_are_told_with_it() -> None:
-    found = milestone(Change(RUNS, WAITS, 12.34567), gang("train"), NOW)
+    found = transition(Change(RUNS, WAITS, 12.34567), gang("train"), NOW)
 
     assert found is not None
     assert found.facts == {
@@ -36,7 +36,7 @@ def test_size_queue_and_wait_are_told_with_it() -> None:
 
 
 def test_how_its_members_ended_is_told_too() -> None:
-    found = milestone(Change(OVER, RUNS, 60.0), gang("train", 3, status=Status.FAILED), NOW)
+    found = transition(Change(OVER, RUNS, 60.0), gang("train", 3, status=Status.FAILED), NOW)
 
     assert found is not None
     assert found.facts["ran_s"] == 60.0
@@ -52,7 +52,7 @@ def test_a_gang_that_runs_when_first_seen_has_started_if_it_is_younger_than_we_a
 
 def test_waiting_for_another_reason_is_no_line() -> None:
     behind = verdict("a/train", Reason.BEHIND_IN_ORDER)
-    invalid = verdict("a/train", Reason.QUEUE_NOT_FOUND, Standing.INVALID)
+    invalid = verdict("a/train", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID)
 
     assert [sentence(behind, WAITS), sentence(invalid, WAITS), sentence(WAITS, None)] == [""] * 3
 
@@ -69,7 +69,7 @@ def test_waiting_for_another_reason_is_no_line() -> None:
     ids=["running", "waiting"],
 )
 def test_a_gang_that_is_deleted_has_ended(last: Verdict, told: dict[str, object]) -> None:
-    found = milestone(Change(last, last, 5.0, is_gone=True), None, NOW)
+    found = transition(Change(last, last, 5.0, is_gone=True), None, NOW)
 
     assert found is not None
     assert (found.sentence, told.items() <= found.facts.items()) == ("gang ended", True)

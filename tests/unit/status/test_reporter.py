@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.errors import ApiError, Terminating
+from extender.errors import ApiError, NamespaceTerminating
 from extender.findings.audit import Audit
 from extender.metrics import Metrics
 from extender.model.gang import Gang, Phase
@@ -18,11 +18,11 @@ from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.planner.plan import QueueFigures, Verdict
-from extender.ports import Subject
-from extender.sim.clock import VirtualTime
+from extender.ports import ObjectReference
+from extender.sim.clock import VirtualClock
 from extender.status.desired import PATIENCE_S
 from extender.status.findings import Findings
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from extender.status.reporter import Reporter
 from tests.builders import NOW, pod
 from tests.doubles import RecordingAnnouncer, RecordingWriter
@@ -42,11 +42,11 @@ class Desk:
 
     writer: RecordingWriter = field(default_factory=RecordingWriter)
     announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
-    clock: VirtualTime = field(default_factory=VirtualTime)
+    clock: VirtualClock = field(default_factory=VirtualClock)
     metrics: Metrics = field(default_factory=Metrics)
 
     def __post_init__(self) -> None:
-        self.journal = Journal()
+        self.journal = GangHistory()
         self.findings = Findings(Audit(), self.announcer, self.clock)
         self.reporter = Reporter(
             writer=self.writer,
@@ -67,7 +67,7 @@ class Desk:
         end = self.clock.now() + seconds
         self.reporter.work()
         while self.clock.now() < end:
-            self.clock.pass_by(0.05)
+            self.clock.advance(0.05)
             self.reporter.work()
 
     def reasons(self) -> list[str]:
@@ -354,7 +354,7 @@ def test_a_status_in_a_namespace_that_goes_away_is_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     desk = Desk()
-    desk.writer.failures = [Terminating("it is being terminated", status=403)]
+    desk.writer.failures = [NamespaceTerminating("it is being terminated", status=403)]
     desk.report((WAITS, NO_ROOM), wait_s=1)
 
     assert desk.metrics.status_writes.labels("PodGroup", "gone")._value.get() == 1
@@ -388,7 +388,7 @@ class DroppingWriter(RecordingWriter):
     """An API server with Volcano's own Queue CRD, which has no place for some of it."""
 
     def write(
-        self, subject: Subject, status: Mapping[str, Any]
+        self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
         answer = super().write(subject, status)
         for dropped in ("conditions", "deserved", "share"):

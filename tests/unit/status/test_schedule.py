@@ -11,17 +11,17 @@ from extender.status.desired import (
     PATIENCE_S,
     RETRY,
     WAITING_PAUSES_S,
-    Content,
-    Schedule,
+    DesiredStatus,
+    WriteSchedule,
 )
 
 
-def content(head: str, detail: int = 0, settle_s: float = 0.25) -> Content:
-    return Content((head,), {"head": head, "detail": detail}, settle_s)
+def content(head: str, detail: int = 0, settle_s: float = 0.25) -> DesiredStatus:
+    return DesiredStatus((head,), {"head": head, "detail": detail}, settle_s)
 
 
-def written(head: str, at: float = 0.0) -> Schedule:
-    schedule = Schedule()
+def written(head: str, at: float = 0.0) -> WriteSchedule:
+    schedule = WriteSchedule()
     schedule.want(content(head), at)
     schedule.wrote({}, content(head), at)
     return schedule
@@ -79,10 +79,10 @@ def test_details_wait_longer_each_time_and_start_anew_after_news() -> None:
 
 
 def test_what_was_there_before_us_is_not_written_again() -> None:
-    schedule = Schedule()
+    schedule = WriteSchedule()
     schedule.want(content("Pending"), 0.0)
     schedule.found(
-        {"theirs": 1}, Content(("Pending",), {**content("Pending").body, "theirs": 1}), 1.0
+        {"theirs": 1}, DesiredStatus(("Pending",), {**content("Pending").body, "theirs": 1}), 1.0
     )
 
     assert schedule.due() == inf

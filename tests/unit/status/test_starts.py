@@ -7,7 +7,7 @@ from extender.model.gang import Gang
 from extender.model.reason import Reason
 from extender.planner.plan import QueueFigures, Verdict
 from extender.status import transitions
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 
@@ -21,7 +21,7 @@ RUNNING = verdict("a/train")
 
 def observed(*passes: tuple[float, Gang | None, Verdict | None]) -> list[float]:
     """Give how often and how long in all, after passes at so many seconds after `NOW`."""
-    metrics, journal = Metrics(), Journal()
+    metrics, journal = Metrics(), GangHistory()
     for at, seen, said in passes:
         before = journal.last
         now = snapshot(*([seen] if seen else []), now=NOW + at)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from extender.errors import OutOfTerm
+from extender.errors import NotLeader
 from extender.kube.client import PER_S
 from extender.model.gang import Gang, Phase
 from extender.model.pod import Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.planner.plan import QueueFigures, Verdict
-from extender.ports import Subject
+from extender.ports import ObjectReference
 from extender.status.findings import AGAIN_S
 from tests.builders import NOW
 from tests.doubles import RecordingWriter
@@ -32,7 +32,7 @@ class SlowWriter(RecordingWriter):
         self.unanswered: list[tuple[Future[Any], Future[Any]]] = []
 
     def write(
-        self, subject: Subject, status: Mapping[str, Any]
+        self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
         done = super().write(subject, status)
         if not self.is_slow:
@@ -64,7 +64,7 @@ def test_a_standby_that_takes_over_repeats_nothing_that_was_said_since_it_was_st
     leader, standby = Desk(), Desk()
     leader.report((WAITS, NO_ROOM), wait_s=2)
     standby.writer.statuses = leader.writer.statuses
-    standby.clock.pass_by(HOUR_S)
+    standby.clock.advance(HOUR_S)
     runs = gang("other", 2, created=NEW, phase=Phase.RUNNING)
     standby.report((WAITS, NO_ROOM), (runs, verdict("a/other")), wait_s=5)
 
@@ -78,7 +78,7 @@ def test_a_wait_keeps_the_time_it_began_when_another_goes_on_with_it() -> None:
     leader.report((WAITS, NO_ROOM), wait_s=2)
     standby.writer.statuses = leader.writer.statuses
     (before,) = leader.writer.of("train")
-    standby.clock.pass_by(HOUR_S)
+    standby.clock.advance(HOUR_S)
     standby.report((WAITS, BEHIND), wait_s=5)
 
     (after,) = standby.writer.of("train")
@@ -91,9 +91,9 @@ def test_what_another_leader_wrote_is_not_taken_for_what_we_wrote_before_it() ->
     desk.report((WAITS, NO_ROOM), wait_s=2)
     desk.journal.forget()
     other.writer.statuses = desk.writer.statuses
-    other.clock.pass_by(60)
+    other.clock.advance(60)
     other.report((RUNS, RUNNING), wait_s=5)
-    desk.clock.pass_by(120)
+    desk.clock.advance(120)
     desk.report((WAITS, NO_ROOM), wait_s=5)
 
     assert desk.writer.statuses[WAITS.group.uid]["conditions"][0]["reason"] == "NotEnoughRoom"
@@ -102,7 +102,7 @@ def test_what_another_leader_wrote_is_not_taken_for_what_we_wrote_before_it() ->
 
 def test_nothing_of_a_term_is_written_after_it() -> None:
     desk = Desk()
-    desk.writer.failures = [OutOfTerm("we do not lead")] * 100
+    desk.writer.failures = [NotLeader("we do not lead")] * 100
     desk.report((WAITS, NO_ROOM), wait_s=2)
     tried = 100 - len(desk.writer.failures)
     desk.journal.forget()
@@ -122,7 +122,7 @@ def test_what_was_found_in_a_term_is_not_told_after_it() -> None:
     assert desk.announcer.said() == [("team", "ParentMissing")]
 
     desk.journal.forget()
-    desk.clock.pass_by(AGAIN_S)
+    desk.clock.advance(AGAIN_S)
     desk.settle(5)
     assert desk.announcer.said() == [("team", "ParentMissing")]
     assert desk.findings.current is None
@@ -164,10 +164,10 @@ class PacedWriter(RecordingWriter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.line: list[tuple[Future[Any], Subject, Mapping[str, Any]]] = []
+        self.line: list[tuple[Future[Any], ObjectReference, Mapping[str, Any]]] = []
 
     def write(
-        self, subject: Subject, status: Mapping[str, Any]
+        self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
         later: Future[Any] = Future()
         self.line.append((later, subject, status))
@@ -189,7 +189,7 @@ def test_news_does_not_wait_behind_the_details_of_thousands_who_wait() -> None:
 
     desk.report(*told("1 slot is free"), wait_s=1)
     writer.serve(600)
-    desk.clock.pass_by(5)
+    desk.clock.advance(5)
     desk.report(*told("2 slots are free"), wait_s=1)
     desk.report(*told("2 slots are free"), (WAITS, NO_ROOM), wait_s=1)
     for _ in range(40):

@@ -11,15 +11,15 @@ import msgspec
 
 from extender.clock import timestamp
 from extender.kube.decode import resources
-from extender.kube.decode.decoder import Codec
+from extender.kube.decode.decoder import ObjectDecoder
 from extender.model.gang import VOLCANO, GangKey, PodGroup
 from extender.model.pod import PodUid
 from extender.model.queue import PriorityClass
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.plan import NO_PLAN, Plan, Why
+from extender.planner.plan import NO_PLAN, HoldReason, Plan
 from extender.settings import Settings
-from extender.sim.cluster import World
+from extender.sim.cluster import SimulatedCluster
 
 from .stage import SCHEDULER, Look, Object
 from .story import Story
@@ -45,12 +45,12 @@ class EmbeddedStage:
 
     def __init__(self, policy: str = policy_parser.DEFAULT_TEXT) -> None:
         settings = Settings(scheduler_name=(SCHEDULER,))
-        self.world = World(policy_parser.parse(policy), settings=settings)
+        self.world = SimulatedCluster(policy_parser.parse(policy), settings=settings)
         self.world.extender.on_pass = self._planned
         self._plan: Plan = NO_PLAN
         self._things: dict[tuple[str, str], Object] = {}
         self._made = 0
-        self._codecs: dict[str, Codec[Any]] = {
+        self._codecs: dict[str, ObjectDecoder[Any]] = {
             "Node": resources.nodes(),
             "Pod": resources.pods(frozenset({SCHEDULER})),
             "PodGroup": resources.groups(VOLCANO),
@@ -97,8 +97,8 @@ class EmbeddedStage:
             },
             kept=frozenset(
                 each.whom.removeprefix(start)
-                for each in self._plan.kept
-                if each.why is Why.STARVING
+                for each in self._plan.held
+                if each.reason is HoldReason.STARVING
             ),
         )
 

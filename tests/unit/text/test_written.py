@@ -11,13 +11,13 @@ import yaml
 from hypothesis import given, strategies as st
 
 from extender import yaml_loader
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from tests.unit.text.bombs import BOMBS, ITSELF, laughs, long_word, merges, stairs
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
 def test_what_would_not_end_or_not_fit_is_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInput) as caught:
         yaml_loader.load(text)
 
     assert "\n" not in str(caught.value)
@@ -43,7 +43,7 @@ def test_what_would_not_end_or_not_fit_is_refused_with_a_sentence(text: str) -> 
     ],
 )
 def test_it_is_said_what_is_wrong(text: str, told: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInput) as caught:
         yaml_loader.load(text)
 
     assert told in str(caught.value)
@@ -51,7 +51,7 @@ def test_it_is_said_what_is_wrong(text: str, told: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in BOMBS if name != "stairs"])
 def test_saved_objects_may_be_larger_but_not_without_end(name: str) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInput):
         list(yaml_loader.load_all(BOMBS[name], yaml_loader.SAVED))
 
 
@@ -106,7 +106,7 @@ def test_whatever_is_read_is_no_larger_than_its_bounds_say(parts: list[str]) -> 
     text = "".join(parts)
     try:
         read = yaml_loader.load(text)
-    except BadInput:
+    except InvalidInput:
         return
 
     try:

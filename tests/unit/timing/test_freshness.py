@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from extender.cache.freshness import Freshness
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from tests.builders import cache
 
 
@@ -12,7 +12,7 @@ def test_nothing_is_expected_of_a_cluster_nobody_follows() -> None:
 def test_a_source_is_awaited_until_it_has_listed_everything() -> None:
     freshness = Freshness()
     freshness.expect("pods", 0.0)
-    freshness.heard("pods", 1.0)
+    freshness.received("pods", 1.0)
 
     assert freshness.complaints(1.0) == ["pods: first list not complete"]
 
@@ -26,7 +26,7 @@ def test_a_silent_watch_is_named_with_its_silence() -> None:
     for name in ("pods", "nodes"):
         freshness.expect(name, 0.0)
         freshness.listed(name, 0.0)
-    freshness.heard("pods", 50.0)
+    freshness.received("pods", 50.0)
 
     assert freshness.complaints(95.0) == ["nodes: watch silent for 95 s"]
     assert freshness.silence(95.0) == {"pods": 45.0, "nodes": 95.0}
@@ -62,7 +62,7 @@ def test_a_list_that_never_ends_is_named_however_much_is_heard_of_it() -> None:
     assert freshness.complaints(2.0) == []
     for now in (10.0, 50.0, 100.0):
         freshness.relists("pods", now)
-        freshness.heard("pods", now)
+        freshness.received("pods", now)
         freshness.failed("pods", "it broke off")
     assert freshness.complaints(100.0) == []
 
@@ -83,7 +83,7 @@ def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
     named = ["pods: changes are not heard (we may not watch pods)"]
     assert freshness.complaints(1.0) == named
 
-    freshness.heard("pods", 2.0)
+    freshness.received("pods", 2.0)
     assert freshness.complaints(2.0) == named
 
     freshness.followed("pods")
@@ -91,11 +91,11 @@ def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
 
 
 def test_the_cluster_measures_silence_by_its_own_clock() -> None:
-    clock = VirtualTime()
+    clock = VirtualClock()
     made = cache(clock=clock)
     made.freshness.expect("pods", clock.seconds)
     made.freshness.listed("pods", clock.seconds)
-    clock.pass_by(100)
+    clock.advance(100)
 
     assert made.readiness() == ["pods: watch silent for 100 s"]
 
@@ -103,7 +103,7 @@ def test_the_cluster_measures_silence_by_its_own_clock() -> None:
 def followed(*names: str) -> Freshness:
     """Sources that have all listed at 0, and a pulse felt then."""
     freshness = Freshness(stale_s=90, mute_s=10)
-    freshness.expect_pulse(0.0)
+    freshness.expect_probe(0.0)
     for name in names:
         freshness.expect(name, 0.0)
         freshness.listed(name, 0.0)
@@ -112,39 +112,39 @@ def followed(*names: str) -> Freshness:
 
 def test_an_api_server_that_answers_nothing_is_named_long_before_its_watches_are_stale() -> None:
     freshness = followed("pods")
-    freshness.no_pulse("timed out")
+    freshness.probe_failed("timed out")
 
     assert freshness.complaints(9.0) == []
     assert freshness.complaints(11.0) == [
         "API server: no answer for 11 s (timed out); what we know is as old"
     ]
-    assert freshness.is_mute(11.0)
+    assert freshness.is_silent(11.0)
 
 
 def test_a_pulse_that_is_felt_again_and_again_is_no_news() -> None:
     freshness = followed("pods")
 
-    assert [freshness.pulse(now) for now in (3.0, 6.0, 16.0)] == [0, 0, 0]
+    assert [freshness.probe_answered(now) for now in (3.0, 6.0, 16.0)] == [0, 0, 0]
     assert freshness.complaints(17.0) == []
 
 
 def test_after_a_silence_every_source_has_to_speak_again_before_it_is_trusted() -> None:
     freshness = followed("nodes", "pods")
-    freshness.heard("nodes", 29.5)
+    freshness.received("nodes", 29.5)
 
-    assert freshness.pulse(30.0) == 30.0
+    assert freshness.probe_answered(30.0) == 30.0
     assert not freshness.is_suspect("nodes")
     assert freshness.complaints(31.0) == [
         "pods: not heard since the API server fell silent 31 s ago"
     ]
 
-    freshness.heard("pods", 32.0)
+    freshness.received("pods", 32.0)
     assert freshness.complaints(32.0) == []
 
 
 def test_what_is_not_installed_is_trusted_again_once_that_was_said_again() -> None:
     freshness = followed("queues")
-    freshness.pulse(200.0)
+    freshness.probe_answered(200.0)
     assert freshness.complaints(200.0)
 
     freshness.listed("queues", 201.0)
@@ -157,10 +157,10 @@ def test_the_silence_of_the_api_server_itself_is_measured_too() -> None:
 
 def test_a_source_that_is_listed_again_is_as_old_as_before_until_the_end_of_the_list() -> None:
     freshness = followed("pods")
-    freshness.heard("pods", 10.0)
-    assert freshness.pulse(100.0) == 100.0
+    freshness.received("pods", 10.0)
+    assert freshness.probe_answered(100.0) == 100.0
     freshness.relists("pods", freshness.current_at("pods"))
-    freshness.heard("pods", 101.0)  # a page came
+    freshness.received("pods", 101.0)  # a page came
 
     assert not freshness.is_suspect("pods")
     assert freshness.complaints(102.0) == [

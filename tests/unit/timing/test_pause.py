@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from extender.durations import Pause, as_asked, spread
+from extender.durations import Backoff, spread, with_retry_after
 
-PAUSE = Pause(0.25, 2.0)
+PAUSE = Backoff(0.25, 2.0)
 
 
 def test_nobody_waits_before_the_first_failure() -> None:
-    assert PAUSE.after(0) == 0
+    assert PAUSE.delay_s(0) == 0
 
 
 def test_each_failure_doubles_the_wait_up_to_a_limit() -> None:
-    assert [PAUSE.after(failures) for failures in range(1, 7)] == [0.25, 0.5, 1, 2, 2, 2]
+    assert [PAUSE.delay_s(failures) for failures in range(1, 7)] == [0.25, 0.5, 1, 2, 2, 2]
 
 
 def test_no_number_of_failures_is_too_large() -> None:
-    assert PAUSE.after(10**9) == 2.0
+    assert PAUSE.delay_s(10**9) == 2.0
 
 
 @given(failures=st.integers(1, 100), chance=st.floats(0, 1))
 def test_chance_takes_at_most_half_of_a_wait_and_adds_nothing(failures: int, chance: float) -> None:
-    assert PAUSE.after(failures) / 2 <= PAUSE.after(failures, chance) <= PAUSE.after(failures)
+    assert PAUSE.delay_s(failures) / 2 <= PAUSE.delay_s(failures, chance) <= PAUSE.delay_s(failures)
 
 
 def test_chance_spreads_any_time_from_half_to_all_of_it() -> None:
@@ -31,14 +31,14 @@ def test_chance_spreads_any_time_from_half_to_all_of_it() -> None:
 
 
 def test_whoever_asks_for_a_pause_gets_it_and_a_little_more() -> None:
-    assert as_asked(0.05, 2.0, left_s=40.0, chance=0.0) == 2.0
-    assert as_asked(0.05, 2.0, left_s=40.0, chance=1.0) == 2.5
+    assert with_retry_after(0.05, 2.0, left_s=40.0, chance=0.0) == 2.0
+    assert with_retry_after(0.05, 2.0, left_s=40.0, chance=1.0) == 2.5
 
 
 def test_nobody_is_asked_sooner_than_by_our_own_pause() -> None:
-    assert as_asked(1.0, 0.0, left_s=40.0, chance=0.0) == 1.0
-    assert as_asked(1.0, 3.0, left_s=0.0, chance=0.0) == 1.0
+    assert with_retry_after(1.0, 0.0, left_s=40.0, chance=0.0) == 1.0
+    assert with_retry_after(1.0, 3.0, left_s=0.0, chance=0.0) == 1.0
 
 
 def test_however_long_somebody_asks_for_half_of_what_is_left_is_for_another_attempt() -> None:
-    assert as_asked(0.05, 3600.0, left_s=40.0, chance=1.0) == 20.0
+    assert with_retry_after(0.05, 3600.0, left_s=40.0, chance=1.0) == 20.0

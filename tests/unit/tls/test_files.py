@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.tls.certificates import check_files, hook_files, operations_files
 from extender.tls.issue import Authority, Pair
 from extender.tls.server import build
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_sentence_with_its_flag(
 
     spoil(wallet)
 
-    with pytest.raises(BadConfiguration, match=f"^{sentence}") as refusal:
+    with pytest.raises(InvalidConfiguration, match=f"^{sentence}") as refusal:
         check_files(wallet.files)
     assert "\n" not in str(refusal.value)
 
@@ -184,7 +184,9 @@ def test_what_only_openssl_finds_is_told_with_the_files(wallet: Wallet) -> None:
     checked = check_files(wallet.files)
     wallet.write("tls.key", wallet.authority.for_server(HOSTS, 1).key)  # a moment after the check
 
-    with pytest.raises(BadConfiguration, match=r"^--tls-cert-file .* OpenSSL cannot use them: "):
+    with pytest.raises(
+        InvalidConfiguration, match=r"^--tls-cert-file .* OpenSSL cannot use them: "
+    ):
         build(wallet.files, checked, None)
 
 

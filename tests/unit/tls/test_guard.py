@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from extender.tls.server import Guard, NameNotAllowed, names_of, reason_of
+from extender.tls.server import ClientNames, NameNotAllowed, names_of, reason_of
 
 SCHEDULER = {"subject": ((("commonName", "system:kube-scheduler"),),)}
 
@@ -30,17 +30,17 @@ def test_the_common_name_and_alternative_names_of_people_and_hosts_count() -> No
 @pytest.mark.parametrize("certificate", [{}, None, {"subject": ((("commonName", "kubelet"),),)}])
 def test_a_certificate_without_an_allowed_name_is_refused(certificate: dict | None) -> None:
     with pytest.raises(NameNotAllowed, match="which no --client-name allows"):
-        Guard(["system:kube-scheduler"]).admit(certificate)
+        ClientNames(["system:kube-scheduler"]).check(certificate)
 
 
 def test_one_allowed_name_is_enough() -> None:
-    Guard(["x", "system:kube-scheduler"]).admit(SCHEDULER)
+    ClientNames(["x", "system:kube-scheduler"]).check(SCHEDULER)
 
 
 def test_a_name_is_compared_whole_and_as_it_is_written() -> None:
     for name in ("system:kube", "SYSTEM:KUBE-SCHEDULER", "*", "system:kube-scheduler "):
         with pytest.raises(NameNotAllowed):
-            Guard([name]).admit(SCHEDULER)
+            ClientNames([name]).check(SCHEDULER)
 
 
 def failed(reason: str) -> ssl.SSLError:
@@ -69,7 +69,7 @@ def test_every_refusal_is_counted_and_one_a_minute_is_logged_for_each_reason(
 ) -> None:
     caplog.set_level(logging.WARNING)
     now, counted = [100.0], []
-    guard = Guard(["x"], monotonic=lambda: now[0])
+    guard = ClientNames(["x"], monotonic=lambda: now[0])
     guard.on_refused(counted.append)
 
     for _ in range(3):

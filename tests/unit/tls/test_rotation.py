@@ -9,7 +9,7 @@ import pytest
 
 from extender.tls import certificates as files
 from extender.tls.issue import Authority
-from extender.tls.server import Certificates, Guard
+from extender.tls.server import ClientNames, PortCertificates
 from tests.certificates import HOSTS, NAME, Wallet, days_ago, odd_authority
 
 
@@ -19,23 +19,23 @@ def wallet(tmp_path: Path) -> Wallet:
 
 
 @pytest.fixture
-def certificates(wallet: Wallet) -> Certificates:
-    return Certificates("hooks", wallet.files, Guard([NAME]))
+def certificates(wallet: Wallet) -> PortCertificates:
+    return PortCertificates("hooks", wallet.files, ClientNames([NAME]))
 
 
-def test_files_that_stay_as_they_are_are_left_alone(certificates: Certificates) -> None:
+def test_files_that_stay_as_they_are_are_left_alone(certificates: PortCertificates) -> None:
     before = certificates.in_force()
 
-    certificates.look()
+    certificates.reload()
 
     assert certificates.in_force() is before
 
 
-def test_a_new_pair_is_taken(wallet: Wallet, certificates: Certificates) -> None:
+def test_a_new_pair_is_taken(wallet: Wallet, certificates: PortCertificates) -> None:
     before, ends = certificates.in_force(), certificates.expiries()
 
     wallet.show(wallet.authority.for_server(HOSTS, days=25))
-    certificates.look()
+    certificates.reload()
 
     assert certificates.in_force() is not before
     assert certificates.expiries()[wallet.files.certificate] > ends[wallet.files.certificate]
@@ -43,73 +43,75 @@ def test_a_new_pair_is_taken(wallet: Wallet, certificates: Certificates) -> None
 
 
 def test_a_half_of_a_pair_changes_nothing_until_the_other_half_is_there(
-    wallet: Wallet, certificates: Certificates, caplog: pytest.LogCaptureFixture
+    wallet: Wallet, certificates: PortCertificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = certificates.in_force()
     pair = wallet.authority.for_server(HOSTS, days=25)
 
     wallet.write("tls.crt", pair.certificate)
     for _ in range(3):
-        certificates.look()
+        certificates.reload()
     assert certificates.in_force() is before
     assert "does not belong to the certificate" in certificates.refusal
     assert certificates.problem == certificates.refusal
     assert len(caplog.records) == 1
 
     wallet.write("tls.key", pair.key)
-    certificates.look()
+    certificates.reload()
     assert certificates.in_force() is not before
     assert certificates.problem == ""
 
 
 @pytest.mark.parametrize("cut", [0, 1, 200, 600])
 def test_a_file_that_is_being_written_changes_nothing(
-    wallet: Wallet, certificates: Certificates, cut: int
+    wallet: Wallet, certificates: PortCertificates, cut: int
 ) -> None:
     before = certificates.in_force()
 
     for name in ("tls.crt", "tls.key", "ca.crt"):
         whole = (wallet.folder / name).read_bytes()
         wallet.write(name, whole[: min(cut, len(whole) - 40)])
-        certificates.look()
+        certificates.reload()
         assert certificates.in_force() is before
         assert certificates.refusal.startswith("--")
         wallet.write(name, whole)
-        certificates.look()
+        certificates.reload()
         assert certificates.refusal == ""
         before = certificates.in_force()
 
 
 def test_a_new_authority_that_nobody_can_read_is_a_problem_and_changes_nothing(
-    wallet: Wallet, certificates: Certificates
+    wallet: Wallet, certificates: PortCertificates
 ) -> None:
     before = certificates.in_force()
 
     wallet.write("ca.crt", odd_authority())
-    certificates.look()
+    certificates.reload()
 
     assert certificates.in_force() is before
     assert certificates.problem.startswith("--client-ca-file ")
 
 
-def test_files_that_are_gone_change_nothing(wallet: Wallet, certificates: Certificates) -> None:
+def test_files_that_are_gone_change_nothing(wallet: Wallet, certificates: PortCertificates) -> None:
     before = certificates.in_force()
 
     (wallet.folder / "tls.key").unlink()
-    certificates.look()
+    certificates.reload()
 
     assert certificates.in_force() is before
     assert "No such file" in certificates.problem
 
 
-def test_the_old_files_put_back_are_good_again(wallet: Wallet, certificates: Certificates) -> None:
+def test_the_old_files_put_back_are_good_again(
+    wallet: Wallet, certificates: PortCertificates
+) -> None:
     whole = (wallet.folder / "ca.crt").read_bytes()
     (wallet.folder / "ca.crt").rename(wallet.folder / "away")
-    certificates.look()
+    certificates.reload()
     assert certificates.problem != ""
 
     (wallet.folder / "away").rename(wallet.folder / "ca.crt")
-    certificates.look()
+    certificates.reload()
 
     assert (wallet.folder / "ca.crt").read_bytes() == whole
     assert certificates.problem == ""
@@ -119,16 +121,16 @@ def test_a_certificate_that_expires_in_force_is_a_problem_though_nothing_changed
     wallet: Wallet,
 ) -> None:
     now = [days_ago(0).timestamp()]
-    certificates = Certificates("hooks", wallet.files, Guard([NAME]), now=lambda: now[0])
+    certificates = PortCertificates("hooks", wallet.files, ClientNames([NAME]), now=lambda: now[0])
     assert certificates.problem == ""
 
     now[0] += 21 * 86400
-    certificates.look()
+    certificates.reload()
     assert certificates.problem.startswith(f"{wallet.files.certificate}: expired at ")
 
     now[0] += 10 * 86400
     wallet.show(wallet.authority.for_server(HOSTS, days=90))
-    certificates.look()
+    certificates.reload()
     assert certificates.problem.startswith(f"{wallet.files.client_ca}: expired at ")
 
 
@@ -146,18 +148,18 @@ def test_a_secret_whose_link_is_swapped_is_seen_even_with_equal_times_and_sizes(
     for name in names:
         (tmp_path / name).symlink_to(f"..data/{name}")
     mounted = files.Files(*(files.NamedFile(f"--{name}", str(tmp_path / name)) for name in names))
-    certificates = Certificates("hooks", mounted, Guard([NAME]))
+    certificates = PortCertificates("hooks", mounted, ClientNames([NAME]))
     before = certificates.in_force()
 
     (tmp_path / "..data_tmp").symlink_to("..2")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
-    certificates.look()
+    certificates.reload()
 
     assert certificates.in_force() is not before
 
 
 def test_files_that_change_while_they_are_read_are_read_again(
-    wallet: Wallet, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+    wallet: Wallet, certificates: PortCertificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, check = certificates.in_force(), files.check_files
 
@@ -169,8 +171,8 @@ def test_files_that_change_while_they_are_read_are_read_again(
     wallet.show(wallet.authority.for_server(HOSTS, days=25))
     with monkeypatch.context() as patched:
         patched.setattr("extender.tls.server.check_files", read_while_somebody_writes)
-        assert certificates.look()
+        assert certificates.reload()
     assert certificates.in_force() is before
 
-    assert not certificates.look()
+    assert not certificates.reload()
     assert certificates.in_force() is not before

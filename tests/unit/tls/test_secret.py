@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.tls import hook_secret
 
 GOOD = b"0123456789abcdef"
@@ -47,13 +47,13 @@ def test_what_is_short_or_would_be_read_differently_in_a_url_is_refused_unquoted
     file = tmp_path / "secret"
     file.write_bytes(text)
 
-    with pytest.raises(BadConfiguration, match="holds no secret that can be used") as refusal:
+    with pytest.raises(InvalidConfiguration, match="holds no secret that can be used") as refusal:
         hook_secret.read(str(file))
     assert "0123456789" not in str(refusal.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadConfiguration, match=f"--hook-secret-file {tmp_path} cannot be read"):
+    with pytest.raises(InvalidConfiguration, match=f"--hook-secret-file {tmp_path} cannot be read"):
         hook_secret.read(str(tmp_path))
 
 

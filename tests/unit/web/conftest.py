@@ -19,11 +19,11 @@ from extender.clock import SystemClock
 from extender.demo.cluster import SimCluster
 from extender.demo.embedded import embed, read_group
 from extender.demo.objects import node as _node, pod as _pod, pod_group as _pod_group
-from extender.hooks.http_server import CallerLimits
-from extender.hooks.server import LIMITS, HookPort
+from extender.hooks.http_server import Limits
+from extender.hooks.server import LIMITS, HookServer
 from extender.ports import Clock
 from extender.settings import Settings
-from extender.tls.server import Certificates
+from extender.tls.server import PortCertificates
 from extender.wiring import Runtime
 
 #: What kube-scheduler says of every call.
@@ -52,10 +52,10 @@ class World:
     def __init__(
         self,
         config: str = "",
-        certificates: Certificates | None = None,
+        certificates: PortCertificates | None = None,
         new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
         secret: bytes = b"",
-        limits: CallerLimits = LIMITS,
+        limits: Limits = LIMITS,
         clock: Clock = CLOCK,
     ) -> None:
         self.cluster = SimCluster(read_group, clock)
@@ -71,7 +71,7 @@ class World:
         self.ops_socket = socket.create_server(("127.0.0.1", 0))
         self.ops_port: int = self.ops_socket.getsockname()[1]
         tls = certificates.context() if certificates else None
-        self.port = HookPort(
+        self.port = HookServer(
             self.runtime.hooks,
             self.runtime.pages.metrics,
             self.loop,

@@ -8,17 +8,17 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from extender.forecast.durations import Ground, Lasting
+from extender.forecast.durations import Duration, Ground
 from extender.forecast.estimate import Ending, Estimate
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.planner import policy_parser
-from extender.planner.plan import QueueFigures, Ticket
-from extender.status.history import Journal
+from extender.planner.plan import GangPlacement, QueueFigures
+from extender.status.history import GangHistory
 from extender.web import documents
-from extender.web.api import Ops
+from extender.web.api import Api
 from tests.builders import NOW
 from tests.scene import evictions, gang, node_table, plan, snapshot, verdict
 
@@ -36,8 +36,8 @@ DECIDED = plan(
         members=4,
         share=1 / 3,
     ),
-    tickets={
-        NEW.key: Ticket(
+    placements={
+        NEW.key: GangPlacement(
             gang=NEW.key,
             placements={NEW.pods[0].uid: "n0"},
             pipelined={NEW.pods[1].uid: "n0"},
@@ -58,16 +58,16 @@ DECIDED = plan(
 
 
 @pytest.fixture
-def journal() -> Journal:
-    kept = Journal()
+def journal() -> GangHistory:
+    kept = GangHistory()
     kept.note(SEEN, DECIDED)
     return kept
 
 
 @pytest.fixture
-def client(journal: Journal) -> FlaskClient:
+def client(journal: GangHistory) -> FlaskClient:
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
+    app.register_blueprint(Api(journal, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
     return app.test_client()
 
 
@@ -142,7 +142,7 @@ def test_the_victims_of_a_gang_are_named(client: FlaskClient) -> None:
     ]
 
 
-def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: Journal) -> None:
+def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: GangHistory) -> None:
     journal.note(snapshot(OLD), plan(verdict("a/old")))
     reply = client.get("/api/v1/gangs/a/train")
 
@@ -153,7 +153,7 @@ def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: J
 
 def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_there() -> None:
     app = Flask(__name__)
-    app.register_blueprint(Ops(Journal(), lambda: policy_parser.DEFAULT).blueprint())
+    app.register_blueprint(Api(GangHistory(), lambda: policy_parser.DEFAULT).blueprint())
     client = app.test_client()
 
     assert got(client, "plan") == {
@@ -182,7 +182,7 @@ def test_without_its_snapshot_a_plan_names_uids() -> None:
 
 
 def test_of_thousands_a_gang_waits_for_the_last_are_listed_and_all_are_counted() -> None:
-    lasting = Lasting(60.0, Ground.ANNOTATION)
+    lasting = Duration(60.0, Ground.ANNOTATION)
     endings = tuple(Ending(GangKey(f"a/g{at}"), float(at), lasting) for at in range(5000))
 
     told = documents.estimate(Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings))

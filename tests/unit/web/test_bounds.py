@@ -14,26 +14,26 @@ import pytest
 import uvloop
 
 from extender.hooks import server
-from extender.hooks.http_server import CallerLimits
+from extender.hooks.http_server import Limits
 from extender.web import server as pageport
-from extender.web.server import PagePort
+from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import HEADERS, Wire, hold, question, request
 
 MIB = 1024 * 1024
-HOOKS = replace(server.LIMITS, bodies=2 * MIB, connections=8, silent_s=0)
-PAGES = replace(pageport.LIMITS, connections=8, silent_s=0)
+HOOKS = replace(server.LIMITS, bodies=2 * MIB, connections=8, defer_accept_s=0)
+PAGES = replace(pageport.LIMITS, connections=8, defer_accept_s=0)
 #: For those tests that wait until a time is over.
 SHORT = {"idle_s": 0.3, "call_s": 0.3, "answer_s": 0.3, "sweep_s": 0.05}
 
 
 @pytest.fixture
-def limits() -> CallerLimits:
+def limits() -> Limits:
     return HOOKS
 
 
 @pytest.fixture
-def world(limits: CallerLimits) -> Iterator[World]:
+def world(limits: Limits) -> Iterator[World]:
     made = World(limits=limits, new_loop=uvloop.new_event_loop)
     # Else the kernel takes megabytes off our hands, and nothing is left to drop.
     made._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
@@ -42,15 +42,15 @@ def world(limits: CallerLimits) -> Iterator[World]:
 
 
 @pytest.fixture
-def pages(world: World) -> Iterator[PagePort]:
-    made = PagePort(world.runtime.pages, limits=PAGES)
+def pages(world: World) -> Iterator[OperationsServer]:
+    made = OperationsServer(world.runtime.pages, limits=PAGES)
     made.start(world.ops_socket)
     yield made
     made.stop()
 
 
 @pytest.fixture(params=["hooks", "operations"])
-def number(request: pytest.FixtureRequest, world: World, pages: PagePort) -> int:
+def number(request: pytest.FixtureRequest, world: World, pages: OperationsServer) -> int:
     """Give the number of one port after the other."""
     return world.hook_port if request.param == "hooks" else world.ops_port
 
@@ -205,7 +205,7 @@ def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
         read = [each.kept for each in world.port.connections]
         assert 0 < sum(read) < MIB
         for each in world.port.connections:  # whose turn never comes
-            world.loop.call_soon_threadsafe(each.put_out, "over")
+            world.loop.call_soon_threadsafe(each.abort, "over")
 
 
 @pytest.mark.parametrize("extra", ["", "Origin: http://evil.example\r\n"], ids=["heard", "refused"])
@@ -269,7 +269,7 @@ def test_answers_that_nobody_reads_are_dropped_with_their_connection(world: Worl
 
 
 def test_a_page_that_nobody_reads_is_dropped_with_its_connection(world: World) -> None:
-    pages = PagePort(world.runtime.pages, limits=replace(PAGES, **SHORT))
+    pages = OperationsServer(world.runtime.pages, limits=replace(PAGES, **SHORT))
     pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large", view_func=lambda: b"x" * (32 * MIB))
     with closing(Wire(world.ops_port)) as wire:

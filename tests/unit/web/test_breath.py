@@ -14,7 +14,7 @@ import pytest
 
 from extender.hooks import server
 from extender.web import server as pageport
-from extender.web.server import PagePort
+from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_bounds import refused
 from tests.unit.web.test_hookport import Wire, question, request
@@ -30,13 +30,15 @@ CHUNKS = (
 
 @pytest.fixture
 def patient() -> Iterator[World]:
-    with World(limits=replace(server.LIMITS, breath_s=AGES_S, connections=4, silent_s=0)) as made:
+    with World(
+        limits=replace(server.LIMITS, refusal_delay_s=AGES_S, connections=4, defer_accept_s=0)
+    ) as made:
         yield made
 
 
 @pytest.mark.parametrize("call", [NOT_HTTP, request(b"{}").replace(b"json", b"text"), CHUNKS])
 def test_a_stranger_hears_of_his_refusal_after_a_breath(call: bytes) -> None:
-    with World(limits=replace(server.LIMITS, breath_s=0.3)) as world:
+    with World(limits=replace(server.LIMITS, refusal_delay_s=0.3)) as world:
         began = time.monotonic()
         with closing(Wire(world.hook_port)) as wire:
             wire.send(call)
@@ -87,7 +89,7 @@ def test_a_crowd_that_asks_and_leaves_is_sent_away_from_the_operations_port_and_
     patient: World,
 ) -> None:
     limits = replace(pageport.LIMITS, newcomers=20, newcomers_per_s=1e-3)
-    pages = PagePort(patient.runtime.pages, limits=limits)
+    pages = OperationsServer(patient.runtime.pages, limits=limits)
     pages.start(patient.ops_socket)
     try:
         for _ in range(100):

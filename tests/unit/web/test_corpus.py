@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from extender.hooks.handlers import HookAnswer
-from extender.hooks.server import LIMITS, HookConnection, HookPort
+from extender.hooks.server import LIMITS, HookConnection, HookServer
 from extender.metrics import Metrics
 
 CORPUS = Path(__file__).with_name("corpus")
 BODY = b'{"a":1}'
 #: A verdict does not wait for a breath.
-AT_ONCE = replace(LIMITS, breath_s=0.0)
+AT_ONCE = replace(LIMITS, refusal_delay_s=0.0)
 
 OPEN, CLOSED, CUT_OFF = "open", "closed", "cut off"
 
@@ -166,7 +166,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def judged(loop: asyncio.AbstractEventLoop, *pieces: bytes, leaders: Sequence[str] = ()) -> Verdict:
     heard, line = Heard(), Line()
     heard.leaders.extend(leaders)
-    port = HookPort(heard, METRICS, loop, limits=AT_ONCE)  # type: ignore[arg-type]
+    port = HookServer(heard, METRICS, loop, limits=AT_ONCE)  # type: ignore[arg-type]
     connection = HookConnection(port)
     connection.connection_made(line)  # type: ignore[arg-type]
     for piece in pieces:

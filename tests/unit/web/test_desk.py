@@ -8,37 +8,39 @@ from typing import Any
 
 import pytest
 
-from extender.sim.clock import VirtualTime
-from extender.web.page_worker import Desk, Inquiry, Written
+from extender.sim.clock import VirtualClock
+from extender.web.page_worker import Page, PageRequest, PageWorker
 
 
 class Office:
     """A desk, an app that takes *costs_s* for a page, and those who ask."""
 
     def __init__(self) -> None:
-        self.clock = VirtualTime()
+        self.clock = VirtualClock()
         self.costs_s = 0.0
         self.asked: list[str] = []
         self.status = "200 OK"
         self.pieces = [b"page", b"\n"]
         self.rests: list[float] = []
-        self.given: queue.Queue[Written] = queue.Queue()
+        self.given: queue.Queue[Page] = queue.Queue()
         self.leads = True
-        self.desk = Desk(self.app, self.clock.monotonic, lambda: self.leads, self.rests.append)
+        self.desk = PageWorker(
+            self.app, self.clock.monotonic, lambda: self.leads, self.rests.append
+        )
 
     def app(self, environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         self.asked.append(environment["PATH_INFO"])
         if environment["PATH_INFO"] == "/broken":
             raise RuntimeError("broken")
-        self.clock.pass_by(self.costs_s)
+        self.clock.advance(self.costs_s)
         start(self.status, [("Content-Type", "text/plain"), ("Content-Length", "5")])
         return self.pieces
 
     def ask(self, path: str, *, is_wanted: bool = True, waited_s: float = 0.0) -> None:
         since = self.clock.monotonic() - waited_s
-        self.desk.ask(Inquiry(b"GET", path.encode(), since, lambda: is_wanted, self.given.put))
+        self.desk.ask(PageRequest(b"GET", path.encode(), since, lambda: is_wanted, self.given.put))
 
-    def page(self, path: str) -> Written:
+    def page(self, path: str) -> Page:
         self.ask(path)
         return self.given.get(timeout=20)
 
@@ -54,12 +56,12 @@ def office() -> Iterator[Office]:
 def test_a_page_that_took_long_is_given_again_for_ten_times_as_long(office: Office) -> None:
     office.costs_s = 0.01
     first = office.page("/snapshot")
-    office.clock.pass_by(0.09)
+    office.clock.advance(0.09)
 
     assert office.page("/snapshot") is first
     assert office.asked == ["/snapshot"]
 
-    office.clock.pass_by(0.02)
+    office.clock.advance(0.02)
     office.page("/snapshot")
     assert office.asked == ["/snapshot"] * 2
 

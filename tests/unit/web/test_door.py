@@ -9,7 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from extender.hooks.http_server import ADDRESSES, NEWCOMERS, NEWCOMERS_PER_S, Door, Shares
+from extender.hooks.http_server import (
+    ADDRESSES,
+    NEWCOMERS,
+    NEWCOMERS_PER_S,
+    Acceptor,
+    AddressRateLimit,
+)
 
 CROWD = 300
 #: So few that all they say is said in one rest.
@@ -59,7 +65,7 @@ def test_of_a_crowd_only_a_few_come_in_before_those_who_are_in_have_their_turn()
         with ExitStack() as open_:
             listening = open_.enter_context(Listening())
             listening.bind(("127.0.0.1", 0))
-            door = Door(listening, Echo, None, lambda *_: None)
+            door = Acceptor(listening, Echo, None, lambda *_: None)
             door.open(1024, 0)
             for _ in range(CROWD):  # nothing is let in while we do not give way
                 open_.enter_context(socket.create_connection(listening.getsockname()))
@@ -83,7 +89,7 @@ def test_who_says_nothing_is_not_let_in_before_those_who_speak() -> None:
         Echo.came = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            door = Door(listening, Echo, None, lambda *_: None)
+            door = Acceptor(listening, Echo, None, lambda *_: None)
             door.open(1024, 30)
             for _ in range(CROWD):
                 open_.enter_context(socket.create_connection(listening.getsockname()))
@@ -107,7 +113,7 @@ def test_who_has_left_again_is_not_let_in_and_keeps_nobody_waiting() -> None:
         Echo.came = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            door = Door(listening, Echo, None, lambda *_: None, lambda *who: left.append(who))
+            door = Acceptor(listening, Echo, None, lambda *_: None, lambda *who: left.append(who))
             door.open(1024, 30)
             for _ in range(CROWD):
                 socket.create_connection(listening.getsockname()).close()
@@ -128,7 +134,7 @@ def test_who_says_something_and_hangs_up_at_once_is_let_in() -> None:
     async def scene() -> bytes:
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            door = Door(listening, Echo, None, lambda *_: None)
+            door = Acceptor(listening, Echo, None, lambda *_: None)
             door.open(1024, 30)
             speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
             speaks.sendall(b"filter")
@@ -155,8 +161,10 @@ def test_behind_a_crowd_of_one_address_somebody_of_another_waits_for_no_rest() -
         Echo.came = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            shares = Shares(lambda: 0.0, at_once=SHARE)
-            door = Door(listening, Echo, None, lambda *away: sent_away.append(away), shares=shares)
+            shares = AddressRateLimit(lambda: 0.0, at_once=SHARE)
+            door = Acceptor(
+                listening, Echo, None, lambda *away: sent_away.append(away), shares=shares
+            )
             door.open(4096, 0, 3600.0)
             for _ in range(CROWD):  # comes, asks and leaves
                 come(listening, "127.0.0.3").close()
@@ -169,15 +177,15 @@ def test_behind_a_crowd_of_one_address_somebody_of_another_waits_for_no_rest() -
 
 
 def test_what_addresses_have_used_is_known_of_those_who_came_last() -> None:
-    shares = Shares(lambda: 0.0)
+    shares = AddressRateLimit(lambda: 0.0)
     others = [f"10.1.{each // 256}.{each % 256}" for each in range(ADDRESSES)]
-    used = [shares.take("10.0.0.1") for _ in range(NEWCOMERS)]
+    used = [shares.acquire("10.0.0.1") for _ in range(NEWCOMERS)]
 
     assert all(used)
-    assert all(shares.take(each) for each in others[:-1])
-    assert not shares.take("10.0.0.1")
-    assert all(shares.take(each) for each in others)
-    assert shares.take("10.0.0.1")
+    assert all(shares.acquire(each) for each in others[:-1])
+    assert not shares.acquire("10.0.0.1")
+    assert all(shares.acquire(each) for each in others)
+    assert shares.acquire("10.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -187,17 +195,17 @@ def test_the_share_of_an_address_grows_at_its_pace_and_only_so_far(
     later_s: float, again: float
 ) -> None:
     now = 0.0
-    shares = Shares(lambda: now)
-    assert sum(shares.take("10.0.0.1") for _ in range(NEWCOMERS + 1)) == NEWCOMERS
+    shares = AddressRateLimit(lambda: now)
+    assert sum(shares.acquire("10.0.0.1") for _ in range(NEWCOMERS + 1)) == NEWCOMERS
 
     now = later_s
 
-    assert sum(shares.take("10.0.0.1") for _ in range(NEWCOMERS + 1)) == again
+    assert sum(shares.acquire("10.0.0.1") for _ in range(NEWCOMERS + 1)) == again
 
 
 def test_of_ipv6_the_whole_address_has_its_share() -> None:
-    shares = Shares(lambda: 0.0)
-    while shares.take("fd00:10:244:1::7"):
+    shares = AddressRateLimit(lambda: 0.0)
+    while shares.acquire("fd00:10:244:1::7"):
         pass
 
-    assert shares.take("fd00:10:244:1::1")
+    assert shares.acquire("fd00:10:244:1::1")

@@ -22,7 +22,7 @@ from extender.model.pod import (
     Status,
     Toleration,
 )
-from extender.model.queue import Namespace, Queue, QueueState, Share
+from extender.model.queue import Namespace, NamespaceShare, Queue, QueueState
 from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota, Snapshot
@@ -157,8 +157,8 @@ def test_queues_groups_nodes_budgets_and_quotas_are_the_same_again(tmp_path: Pat
 
 def test_what_namespaces_have_of_queues_is_the_same_again(tmp_path: Path) -> None:
     shares = [
-        Share(queue="left", namespace="a", most=Resources({"cpu": 0, "memory": 1 << 30})),
-        Share(queue="left", namespace="empty", least=Resources({"cpu": 1500})),
+        NamespaceShare(queue="left", namespace="a", limit=Resources({"cpu": 0, "memory": 1 << 30})),
+        NamespaceShare(queue="left", namespace="empty", guarantee=Resources({"cpu": 1500})),
     ]
     seen = replace(snapshot(gang("x")), shares={share.name: share for share in shares})
 
@@ -237,13 +237,13 @@ def test_what_the_manual_says_a_snapshot_does_not_keep_is_not_kept(
         "pauses": snapshot(replace(train, backing_off_until=NOW + 60)),
         "problem": snapshot(replace(train, problem=Problem(Reason.QUEUE_NOT_ALLOWED, "no"))),
         "left alone": replace(snapshot(train), protected={uid: "a budget forbids it"}),
-        "refused nodes": replace(snapshot(train), misfits={PICKY: frozenset({"n"})}),
+        "refused nodes": replace(snapshot(train), rejected_nodes={PICKY: frozenset({"n"})}),
     }[lost]
     back = read_back(seen, tmp_path)
 
     assert back.gangs[train.key].problem is None
     assert back.gangs[train.key].backing_off_until == 0
-    assert (back.protected, back.misfits) == ({}, {})
+    assert (back.protected, back.rejected_nodes) == ({}, {})
     assert lost in (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 
 

@@ -198,9 +198,9 @@ def test_while_others_hear_that_we_are_not_ready(unplanned: World) -> None:
 
 
 def test_names_of_exempt_namespaces_are_checked() -> None:
-    from extender.errors import BadConfiguration
+    from extender.errors import InvalidConfiguration
 
     for name in ("", "Monitoring", "a,b", "a/b", "-a", "a" * 64):
-        with pytest.raises(BadConfiguration, match=r"--exempt-namespace .* is not the name"):
+        with pytest.raises(InvalidConfiguration, match=r"--exempt-namespace .* is not the name"):
             Settings(exempt_namespace=(name,))
     assert Settings(exempt_namespace=("a", "a-1")).exempt_namespace == ("a", "a-1")

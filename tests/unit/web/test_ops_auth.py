@@ -15,8 +15,8 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from extender.errors import Forbidden, Unreachable
-from extender.web.server import PagePort
+from extender.errors import Forbidden, NoResponse
+from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import Wire
 from tests.unit.web.test_readers import Registrar
@@ -50,8 +50,8 @@ def registrar() -> Iterator[Registrar]:
 
 
 @pytest.fixture(autouse=True)
-def port(world: World, registrar: Registrar) -> Iterator[PagePort]:
-    made = PagePort(world.runtime.pages, reviewer=registrar)
+def port(world: World, registrar: Registrar) -> Iterator[OperationsServer]:
+    made = OperationsServer(world.runtime.pages, reviewer=registrar)
     made.start(world.ops_socket)
     yield made
     made.stop()
@@ -93,7 +93,7 @@ def test_no_page_is_shown_to_whoever_does_not_say_who_asks(world: World) -> None
 def test_probes_are_answered_to_all_and_nobody_is_asked_about_them(
     world: World, registrar: Registrar
 ) -> None:
-    registrar.error = Unreachable("the API server is gone")
+    registrar.error = NoResponse("the API server is gone")
     for path, method in product(PROBES, ("GET", "HEAD")):
         eventually(lambda path=path, method=method: ask(world, path, method=method).status == 200)
 
@@ -143,7 +143,7 @@ def test_one_connection_is_no_right_to_go_on(world: World) -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (Unreachable("gone"), "the API server does not say who asks"),
+        (NoResponse("gone"), "the API server does not say who asks"),
         (Forbidden("no right", status=403), "apply manifests/ops-auth"),
     ],
     ids=["unreachable", "forbidden"],
@@ -173,7 +173,7 @@ def test_no_token_is_in_any_log_page_or_series(
     caplog.set_level(logging.DEBUG)
     registrar.users["tell-nobody-good"] = "monitoring"
     told = [ask(world, "/metrics", f"tell-nobody-{each}") for each in ("good", "bad")]
-    registrar.error = Unreachable("gone")
+    registrar.error = NoResponse("gone")
     told.append(ask(world, "/metrics", "tell-nobody-unanswered"))
     series = generate_latest(world.runtime.pages.metrics.registry)
 
@@ -242,7 +242,7 @@ def test_however_a_page_is_spelt_its_own_right_is_asked_for(
 def test_every_page_of_the_app_has_a_name_and_all_gangs_have_one(world: World) -> None:
     pages = world.runtime.pages
     rules = {rule.rule for rule in pages.url_map.iter_rules()} - {*PROBES}
-    names = {pages.named(rule.encode()) for rule in rules}
+    names = {pages.rbac_path(rule.encode()) for rule in rules}
 
     assert names == {
         "/metrics",
@@ -255,9 +255,9 @@ def test_every_page_of_the_app_has_a_name_and_all_gangs_have_one(world: World) -
             )
         ),
     }
-    gangs = {pages.named(f"/api/v1/gangs/a/{number}".encode()) for number in range(99)}
+    gangs = {pages.rbac_path(f"/api/v1/gangs/a/{number}".encode()) for number in range(99)}
     assert gangs == {"/gang-extender/gangs"}
-    assert {pages.named(f"/made-up-{n}".encode()) for n in range(99)} == {"/gang-extender"}
+    assert {pages.rbac_path(f"/made-up-{n}".encode()) for n in range(99)} == {"/gang-extender"}
 
 
 def test_what_the_role_of_readers_grants_are_the_names_of_pages(world: World) -> None:
@@ -265,7 +265,7 @@ def test_what_the_role_of_readers_grants_are_the_names_of_pages(world: World) ->
     roles = [*yaml.safe_load_all((ROOT / "manifests/ops-auth/readers-rbac.yaml").read_text())]
     granted = {each["metadata"]["name"]: each["rules"][0]["nonResourceURLs"] for each in roles}
     rules = {rule.rule for rule in pages.url_map.iter_rules()} - {*PROBES}
-    names = {pages.named(rule.encode()) for rule in rules}
+    names = {pages.rbac_path(rule.encode()) for rule in rules}
 
     def covered(pattern: str) -> set[str]:
         return {each for each in names if fnmatchcase(each, pattern)}

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from extender.hooks.handlers import Retries
-from extender.hooks.server import AnswerPacing
+from extender.hooks.handlers import RetryDelay
+from extender.hooks.server import BindResponses
 from extender.model.pod import PodUid
 
 
 class Caller:
     """A connection whose bind is done; idle again once it was answered."""
 
-    def __init__(self, pacing: AnswerPacing) -> None:
+    def __init__(self, pacing: BindResponses) -> None:
         self._pacing = pacing
         self.answered = False
 
@@ -61,11 +61,11 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def pacing(loop: Any) -> AnswerPacing:
-    return AnswerPacing(cast(asyncio.AbstractEventLoop, loop))
+def pacing(loop: Any) -> BindResponses:
+    return BindResponses(cast(asyncio.AbstractEventLoop, loop))
 
 
-def settle(pacing: AnswerPacing, count: int) -> list[Caller]:
+def settle(pacing: BindResponses, count: int) -> list[Caller]:
     callers = [Caller(pacing) for _ in range(count)]
     for caller in callers:
         pacing.settled(caller)
@@ -126,8 +126,8 @@ def test_everybody_leaves_when_the_door_closes(pacing):
 
 def breaths(*moments: float) -> list[bool]:
     """Let one pod be refused at these; say which refusals leave later."""
-    retries = Retries()
-    return [bool(retries.breath_s(PodUid("p0"), at)) for at in moments]
+    retries = RetryDelay()
+    return [bool(retries.delay_s(PodUid("p0"), at)) for at in moments]
 
 
 def test_a_pod_that_is_tried_over_and_over_is_refused_after_a_breath() -> None:
@@ -141,8 +141,8 @@ def test_pauses_as_kube_scheduler_keeps_them_cost_nobody_a_breath() -> None:
 
 
 def test_what_one_pod_does_costs_no_other_a_breath() -> None:
-    retries = Retries()
+    retries = RetryDelay()
     for moment in range(3):
-        retries.breath_s(PodUid("p0"), moment / 10)
+        retries.delay_s(PodUid("p0"), moment / 10)
 
-    assert not retries.breath_s(PodUid("p1"), 0.3)
+    assert not retries.delay_s(PodUid("p1"), 0.3)

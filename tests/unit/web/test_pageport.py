@@ -14,21 +14,21 @@ import pytest
 import uvloop
 
 from extender.hooks import server
-from extender.web.server import LIMITS, PagePort
+from extender.web.server import LIMITS, OperationsServer
 from tests.unit.web.conftest import Reply, World, eventually
 from tests.unit.web.test_hookport import Wire
 
 
 @pytest.fixture
-def pages(world: World) -> Iterator[PagePort]:
-    made = PagePort(world.runtime.pages)
+def pages(world: World) -> Iterator[OperationsServer]:
+    made = OperationsServer(world.runtime.pages)
     made.start(world.ops_socket)
     yield made
     made.stop()
 
 
 @pytest.fixture
-def stuck(world: World, pages: PagePort) -> Iterator[threading.Event]:
+def stuck(world: World, pages: OperationsServer) -> Iterator[threading.Event]:
     """A page that is written only when the test is over; set once somebody waits for it."""
     begun, end = threading.Event(), threading.Event()
 
@@ -129,7 +129,7 @@ def test_whoever_says_nothing_more_is_still_answered(world: World, path: str) ->
 
 
 def test_the_hooks_answer_though_the_loop_of_the_pages_is_busy(
-    world: World, pages: PagePort
+    world: World, pages: OperationsServer
 ) -> None:
     free = threading.Event()
     pages.loop.call_soon_threadsafe(free.wait, 60)
@@ -164,14 +164,14 @@ def test_who_asks_without_pause_is_answered_at_a_pace_and_keeps_the_connection(
             assert b"200 OK" in wire.read(b"\n")
         took = time.monotonic() - began
 
-    assert took >= 29 * LIMITS.pace_s * 0.9
+    assert took >= 29 * LIMITS.response_pause_s * 0.9
 
 
 def test_pages_that_nobody_reads_have_a_bound_together_and_the_newest_is_read(
     world: World,
 ) -> None:
     """Each is larger than a socket takes, so it stays for as long as its reader."""
-    pages = PagePort(world.runtime.pages, most_read=40_000_000)
+    pages = OperationsServer(world.runtime.pages, most_read=40_000_000)
     pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large/<name>", view_func=lambda name: "x" * 16_000_000)
     with ExitStack() as unread:
@@ -186,7 +186,7 @@ def test_pages_that_nobody_reads_have_a_bound_together_and_the_newest_is_read(
 
 
 def test_a_page_counts_once_however_many_read_it(world: World) -> None:
-    pages = PagePort(world.runtime.pages, most_read=40_000_000)
+    pages = OperationsServer(world.runtime.pages, most_read=40_000_000)
     pages.start(world.ops_socket)
     written = ["x" * 16_000_000]
     world.runtime.pages.add_url_rule("/large", view_func=lambda: written.pop())
@@ -205,7 +205,7 @@ def test_a_loop_of_the_hooks_that_comes_round_no_more_is_told_by_the_probe() -> 
     # The loop of the server: its clock stands still while it does.
     limits = replace(server.LIMITS, sweep_s=0.02)
     with World(new_loop=uvloop.new_event_loop, limits=limits) as world:
-        pages = PagePort(world.runtime.pages)
+        pages = OperationsServer(world.runtime.pages)
         pages.start(world.ops_socket)
         # A tenth of a second is ten: twenty are too many.
         world.runtime.pages.probes.listen_for(lambda: 100 * world.port.silent_s)

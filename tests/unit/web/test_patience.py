@@ -104,7 +104,7 @@ def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
 
     answer = beginning.runtime.hooks.answer("filter", json.dumps(QUESTION).encode())
     assert b"the first plan" in answer.body
-    assert not answer.is_early
+    assert not answer.ask_again
 
 
 def test_nobody_waits_for_longer_than_kube_scheduler_does() -> None:
@@ -141,11 +141,11 @@ def test_a_second_lapse_is_waited_for_as_the_first_was(
 ) -> None:
     patience(0.0)
     ask, question = beginning.runtime.hooks.answer, json.dumps(QUESTION).encode()
-    assert not ask("filter", question).is_early
+    assert not ask("filter", question).ask_again
     beginning.may_plan.set()
     eventually(lambda: b"not ready" not in ask("filter", question).body)
     patience(3600)
     beginning.runtime._barrier.lose_lease()
 
     # A good answer about our readiness is believed for a moment yet.
-    eventually(lambda: ask("filter", question).is_early)
+    eventually(lambda: ask("filter", question).ask_again)

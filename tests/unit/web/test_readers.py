@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from extender.errors import ApiError, Forbidden, Unreachable
+from extender.errors import ApiError, Forbidden, NoResponse
 from extender.hooks.limits import Refusal
 from extender.ports import Reviewed
 from extender.web.token_review import (
@@ -17,11 +17,11 @@ from extender.web.token_review import (
     GOOD_S,
     NO_RIGHT,
     NO_TOKEN,
-    PACED,
     PATIENCE_S,
     SILENT_S,
+    TOO_MANY,
     UNANSWERED,
-    Readers,
+    TokenReviews,
 )
 from tests.unit.web.conftest import eventually
 
@@ -55,7 +55,7 @@ class Hall:
         self.now = 1000.0
         self.registrar = Registrar()
         self.loop = asyncio.new_event_loop()
-        self.readers = Readers(self.registrar, self.loop, lambda: self.now, **bounds)
+        self.readers = TokenReviews(self.registrar, self.loop, lambda: self.now, **bounds)
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -199,7 +199,7 @@ def test_a_thousand_made_up_tokens_are_no_crowd_at_the_api_server(hall: Hall) ->
     assert set(verdicts) == {BAD_TOKEN}
     refused = [each for each in told if each.done()]
     assert len(refused) == 976
-    assert {each.result() for each in refused} == {PACED}
+    assert {each.result() for each in refused} == {TOO_MANY}
     # Those who still wait have their turns as time goes by, five in a second.
     assert len(hall.registrar.asked) == 20
     hall.now += 0.6
@@ -260,7 +260,7 @@ def test_nobody_waits_for_ever_for_an_api_server_that_does_not_answer(hall: Hall
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (Unreachable("no answer"), UNANSWERED),
+        (NoResponse("no answer"), UNANSWERED),
         (ApiError("too many requests", status=429), UNANSWERED),
         (Forbidden("we may not", status=403), NO_RIGHT),
         (ValueError("a slip of ours"), UNANSWERED),
@@ -279,7 +279,7 @@ def test_while_the_api_server_does_not_say_nobody_is_let_in(
 
 
 def test_an_api_server_that_does_not_answer_is_not_asked_all_the_time(hall: Hall) -> None:
-    hall.registrar.error = Unreachable("no answer")
+    hall.registrar.error = NoResponse("no answer")
     assert hall.ask("good") is UNANSWERED
     assert {hall.ask(f"other-{number}") for number in range(10)} == {UNANSWERED}
     assert len(hall.registrar.asked) == 1
@@ -294,7 +294,7 @@ def test_a_token_of_which_nobody_can_tell_whose_it_is_keeps_nobody_out_who_was_i
 ) -> None:
     assert hall.ask("good") is None
     hall.now += GOOD_S + 0.1
-    hall.registrar.error = Unreachable("the answer broke off")
+    hall.registrar.error = NoResponse("the answer broke off")
     assert hall.ask("poison") is UNANSWERED
     hall.registrar.error = None
 

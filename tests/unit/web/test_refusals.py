@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from extender.hooks.limits import Refusals
+from extender.hooks.limits import RefusalLog
 from extender.metrics import Metrics
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 
 
 @pytest.fixture
-def clock() -> VirtualTime:
-    return VirtualTime()
+def clock() -> VirtualClock:
+    return VirtualClock()
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def refusals(metrics: Metrics, clock: VirtualTime) -> Refusals:
-    return Refusals("hooks", metrics, clock.monotonic)
+def refusals(metrics: Metrics, clock: VirtualClock) -> RefusalLog:
+    return RefusalLog("hooks", metrics, clock.monotonic)
 
 
 def counted(metrics: Metrics, reason: str) -> float:
@@ -39,12 +39,12 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_reason_is_said_once_a_minute_and_counted_every_time(
-    refusals: Refusals, metrics: Metrics, clock: VirtualTime, caplog: pytest.LogCaptureFixture
+    refusals: RefusalLog, metrics: Metrics, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        refusals.tell("full", "10.0.0.9")
-    clock.pass_by(60)
-    refusals.tell("full", "10.0.0.9")
+        refusals.record("full", "10.0.0.9")
+    clock.advance(60)
+    refusals.record("full", "10.0.0.9")
 
     assert counted(metrics, "full") == 4
     assert len(said(caplog)) == 2
@@ -52,10 +52,10 @@ def test_a_reason_is_said_once_a_minute_and_counted_every_time(
 
 
 def test_a_probe_that_only_knocks_is_counted_and_never_named(
-    refusals: Refusals, metrics: Metrics, clock: VirtualTime, caplog: pytest.LogCaptureFixture
+    refusals: RefusalLog, metrics: Metrics, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2_000):
-        clock.pass_by(1.0)
+        clock.advance(1.0)
         refusals.left("10.0.0.9", 1)
 
     assert counted(metrics, "left") == 2_000
@@ -63,10 +63,10 @@ def test_a_probe_that_only_knocks_is_counted_and_never_named(
 
 
 def test_a_crowd_that_only_knocks_is_named_once_a_minute(
-    refusals: Refusals, metrics: Metrics, clock: VirtualTime, caplog: pytest.LogCaptureFixture
+    refusals: RefusalLog, metrics: Metrics, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(12_000):
-        clock.pass_by(0.01)
+        clock.advance(0.01)
         refusals.left("10.0.0.9", 10)
 
     assert counted(metrics, "left") == 120_000

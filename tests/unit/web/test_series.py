@@ -15,8 +15,8 @@ from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.planner.plan import Plan, QueueFigures
-from extender.status.history import Pass
-from extender.web.plan_metrics import MOST_GANGS, MOST_QUEUES, FindingSeries, PlanSeries
+from extender.status.history import CycleResult
+from extender.web.plan_metrics import MOST_GANGS, MOST_QUEUES, FindingCollector, PlanCollector
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 
@@ -40,7 +40,7 @@ DECIDED = plan(
 def scraped(decided: Plan = DECIDED) -> dict[tuple[str, ...], float]:
     """Every sample as (name, values by label name…) -> value, as Prometheus would read it."""
     registry = CollectorRegistry()
-    registry.register(PlanSeries(lambda: Pass(snapshot(RUNS, WAITS), decided)))
+    registry.register(PlanCollector(lambda: CycleResult(snapshot(RUNS, WAITS), decided)))
     families = text_string_to_metric_families(generate_latest(registry).decode())
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -67,7 +67,7 @@ def test_findings_are_counted_by_kind_and_reason() -> None:
         Finding("Namespace", "a", "UnknownQueue", "mend it"),
     ]
     registry = CollectorRegistry()
-    registry.register(FindingSeries(lambda: found))
+    registry.register(FindingCollector(lambda: found))
 
     def counted(kind: str, reason: str) -> float | None:
         labels = {"kind": kind, "reason": reason}
@@ -150,7 +150,7 @@ def waits(**reason: object) -> tuple[float, float]:
     said = verdict("a/late", **reason)  # type: ignore[arg-type]
     registry = CollectorRegistry()
     decided = plan(said, queues={"left": figures})
-    registry.register(PlanSeries(lambda: Pass(snapshot(waiting), decided)))
+    registry.register(PlanCollector(lambda: CycleResult(snapshot(waiting), decided)))
     oldest, starved = (
         registry.get_sample_value(f"gang_extender_{name}_seconds", {"queue": "left"})
         for name in ("oldest_waiting", "starved")
@@ -178,11 +178,11 @@ def test_a_queue_that_deserves_nothing_is_owed_nothing() -> None:
 
 def test_there_is_nothing_before_the_first_plan_and_no_clash_with_the_other_series() -> None:
     metrics = Metrics()
-    metrics.registry.register(PlanSeries(lambda: None))
+    metrics.registry.register(PlanCollector(lambda: None))
     before = generate_latest(metrics.registry).decode()
 
     assert "gang_extender_queue" not in before
-    metrics.registry.register(PlanSeries(lambda: Pass(snapshot(), DECIDED)))
+    metrics.registry.register(PlanCollector(lambda: CycleResult(snapshot(), DECIDED)))
     text = generate_latest(metrics.registry).decode()
     kinds = [line for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(kinds) == len(set(kinds))
@@ -190,7 +190,7 @@ def test_there_is_nothing_before_the_first_plan_and_no_clash_with_the_other_seri
 
 def test_every_series_is_explained_in_the_manual() -> None:
     metrics = Metrics()
-    metrics.registry.register(PlanSeries(lambda: Pass(snapshot(RUNS, WAITS), DECIDED)))
+    metrics.registry.register(PlanCollector(lambda: CycleResult(snapshot(RUNS, WAITS), DECIDED)))
     manual = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     explained = set(re.findall(r"(?:gang_extender|volcano|process|python)_\w+", manual))
     names = [family.name for family in metrics.registry.collect()]

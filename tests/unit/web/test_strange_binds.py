@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from extender.demo.objects import pod as _pod
-from extender.errors import NotOurs
+from extender.errors import OtherSchedulersPod
 from tests.unit.web.conftest import Door, World
 from tests.unit.web.test_exempt import bind_call, node_of
 
-NOT_OURS = str(NotOurs())
+NOT_OURS = str(OtherSchedulersPod())
 
 
 def test_another_schedulers_pod_is_not_bound_unasked_and_the_log_says_so_once(
@@ -101,4 +101,4 @@ def test_nobody_is_remembered_by_a_name_or_uid_without_end(
 
     answer = call("filter", {"Pod": theirs, "NodeNames": ["node-0"]}).json
     assert answer["Error"] == "a name or uid of more than 253 letters"
-    assert not world.runtime.hooks._gate._ledger.answers._may_come
+    assert not world.runtime.hooks._gate._ledger.filter_results._may_come

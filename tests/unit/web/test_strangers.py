@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.hooks.server import Callers
+from extender.hooks.server import CallerCheck
 from tests.unit.web.conftest import World
 from tests.unit.web.test_bounds import refused
 from tests.unit.web.test_hookport import BOUND, Wire, bind, question, request
@@ -114,8 +114,8 @@ def locked() -> Iterator[World]:
     ids=lambda keys: " and ".join(map(repr, keys)),
 )
 def test_whoever_does_not_bear_the_secret_is_told_so_and_nothing_else(keys: list[bytes]) -> None:
-    callers = Callers(is_plain=True, secret=SECRET)
-    told = callers.judge([HOST, JSON, *((b"authorization", key) for key in keys)], "127.0.0.1")
+    callers = CallerCheck(is_plain=True, secret=SECRET)
+    told = callers.check([HOST, JSON, *((b"authorization", key) for key in keys)], "127.0.0.1")
 
     assert told is not None
     # At any other status kube-scheduler writes its URL, secret and all, into an event.
@@ -168,5 +168,5 @@ def test_over_plain_http_we_are_known_by_our_address_and_as_localhost(
 ) -> None:
     headers = [(b"host", host.encode("latin-1")), JSON]
 
-    assert (Callers(is_plain=True).judge(headers, reached) is None) is is_good
-    assert Callers(is_plain=False).judge(headers, reached) is None
+    assert (CallerCheck(is_plain=True).check(headers, reached) is None) is is_good
+    assert CallerCheck(is_plain=False).check(headers, reached) is None

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from extender.web import server
-from extender.web.server import PagePort, Streams
+from extender.web.server import EventStreams, OperationsServer
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import Wire
 from tests.unit.web.test_readers import Registrar
@@ -24,10 +24,10 @@ class Ear:
         self.heard: list[bytes] = []
         self.is_gone = False
 
-    def tell(self, event: bytes) -> None:
+    def send(self, event: bytes) -> None:
         self.heard.append(event)
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         self.is_gone = True
 
 
@@ -45,7 +45,7 @@ class Loop:
         self._calls.append((self.now + after, call))
         return _Handle()  # type: ignore[return-value]
 
-    def pass_by(self, seconds: int) -> None:
+    def advance(self, seconds: int) -> None:
         for _ in range(seconds):
             self.now += 1
             due = [each for each in self._calls if each[0] <= self.now]
@@ -67,7 +67,7 @@ class Office:
     def __init__(self) -> None:
         self.loop = Loop()
         self.news = b"data: 1\n\n"
-        self.streams = Streams(self.loop, self._pulse, life_s=50, most=3)  # type: ignore[arg-type]
+        self.streams = EventStreams(self.loop, self._pulse, life_s=50, most=3)  # type: ignore[arg-type]
 
     def _pulse(self) -> bytes:
         if not self.news:
@@ -91,23 +91,23 @@ def test_a_listener_hears_at_once_where_we_are_and_when_to_come_back(office: Off
 
 def test_news_are_told_within_a_second_and_else_that_we_live(office: Office) -> None:
     ear = office.ear()
-    office.loop.pass_by(1)
+    office.loop.advance(1)
     ear.heard.clear()
-    office.loop.pass_by(4)
+    office.loop.advance(4)
     assert ear.heard == []
 
     office.news = b"data: 2\n\n"
-    office.loop.pass_by(1)
+    office.loop.advance(1)
     assert ear.heard == [b"data: 2\n\n"]
-    office.loop.pass_by(5)
+    office.loop.advance(5)
     assert ear.heard == [b"data: 2\n\n"] * 2
 
 
 def test_nobody_stays_longer_than_a_life(office: Office) -> None:
     ear = office.ear()
-    office.loop.pass_by(49)
+    office.loop.advance(49)
     assert not ear.is_gone
-    office.loop.pass_by(1)
+    office.loop.advance(1)
     assert ear.is_gone
     assert len(office.streams) == 0
 
@@ -121,7 +121,7 @@ def test_when_there_are_too_many_the_first_goes(office: Office) -> None:
 def test_while_nobody_listens_nobody_looks(office: Office) -> None:
     ear = office.ear()
     office.streams.discard(ear)
-    office.loop.pass_by(2)
+    office.loop.advance(2)
 
     assert office.loop.is_idle
     assert office.ear().heard
@@ -131,23 +131,23 @@ def test_a_pulse_that_fails_is_said_and_the_next_one_is_told(
     office: Office, caplog: pytest.LogCaptureFixture
 ) -> None:
     ear, office.news = office.ear(), b""
-    office.loop.pass_by(1)
+    office.loop.advance(1)
     assert "pulse failed" in caplog.text
 
     office.news = b"data: 3\n\n"
-    office.loop.pass_by(1)
+    office.loop.advance(1)
     assert ear.heard[-1] == b"data: 3\n\n"
 
 
 @pytest.fixture
-def pages(world: World) -> Iterator[PagePort]:
-    made = PagePort(world.runtime.pages)
+def pages(world: World) -> Iterator[OperationsServer]:
+    made = OperationsServer(world.runtime.pages)
     made.start(world.ops_socket)
     yield made
     made.stop()
 
 
-def test_events_come_on_a_connection_that_stays(world: World, pages: PagePort) -> None:
+def test_events_come_on_a_connection_that_stays(world: World, pages: OperationsServer) -> None:
     with closing(Wire(world.ops_port)) as wire:
         wire.send(LISTEN)
         head = wire.read(b"}\n\n")
@@ -160,7 +160,7 @@ def test_events_come_on_a_connection_that_stays(world: World, pages: PagePort) -
     eventually(lambda: len(pages.streams) == 0)
 
 
-def test_who_says_nothing_more_listens_no_more(world: World, pages: PagePort) -> None:
+def test_who_says_nothing_more_listens_no_more(world: World, pages: OperationsServer) -> None:
     with closing(Wire(world.ops_port)) as wire:
         wire.send(LISTEN)
         wire.read(b"}\n\n")
@@ -170,7 +170,9 @@ def test_who_says_nothing_more_listens_no_more(world: World, pages: PagePort) ->
     assert len(pages.streams) == 0
 
 
-def test_a_crowd_of_listeners_keeps_nobody_from_pages(world: World, pages: PagePort) -> None:
+def test_a_crowd_of_listeners_keeps_nobody_from_pages(
+    world: World, pages: OperationsServer
+) -> None:
     with ExitStack() as stack:
         for _ in range(server.MOST + 20):
             wire = stack.enter_context(closing(Wire(world.ops_port)))
@@ -184,7 +186,7 @@ def test_a_crowd_of_listeners_keeps_nobody_from_pages(world: World, pages: PageP
 
 
 def test_the_port_ends_without_waiting_for_listeners(world: World) -> None:
-    port = PagePort(world.runtime.pages)
+    port = OperationsServer(world.runtime.pages)
     port.start(world.ops_socket)
     with closing(Wire(world.ops_port)) as wire:
         wire.send(LISTEN)
@@ -196,7 +198,7 @@ def test_the_port_ends_without_waiting_for_listeners(world: World) -> None:
 
 def test_readers_who_must_say_who_they_are_say_so_again_for_every_stream(world: World) -> None:
     registrar = Registrar()
-    port = PagePort(world.runtime.pages, reviewer=registrar)
+    port = OperationsServer(world.runtime.pages, reviewer=registrar)
     port.start(world.ops_socket)
     try:
         with closing(Wire(world.ops_port)) as wire:
@@ -211,9 +213,9 @@ def test_readers_who_must_say_who_they_are_say_so_again_for_every_stream(world: 
 def test_only_pages_for_people_look_at_queries(world: World) -> None:
     pages = world.runtime.pages
 
-    assert pages.heeded(b"/gangs", b"find=x") == b"find=x"
-    assert pages.heeded(b"/api/v1/snapshot", b"again=1") == b""
-    assert pages.heeded(b"/metrics", b"name[]=x") == b""
-    assert pages.heeded(b"/nothing", b"find=x") == b""
-    assert pages.heeded(b"/gangs", b"x" * 5000) == b""
-    assert pages.heeded(b"/whatif", b"x" * 5000) == b"too-long=1"
+    assert pages.used_query(b"/gangs", b"find=x") == b"find=x"
+    assert pages.used_query(b"/api/v1/snapshot", b"again=1") == b""
+    assert pages.used_query(b"/metrics", b"name[]=x") == b""
+    assert pages.used_query(b"/nothing", b"find=x") == b""
+    assert pages.used_query(b"/gangs", b"x" * 5000) == b""
+    assert pages.used_query(b"/whatif", b"x" * 5000) == b"too-long=1"

@@ -20,13 +20,13 @@ import uvloop
 
 from extender.hooks.server import LIMITS
 from extender.tls.issue import Authority, Pair
-from extender.tls.server import Certificates, Guard
+from extender.tls.server import ClientNames, PortCertificates
 from tests.certificates import HOSTS, NAME, Wallet, below, days_ago
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request
 
 #: The kernel lets in at once whoever has said nothing yet.
-AT_ONCE = replace(LIMITS, silent_s=0)
+AT_ONCE = replace(LIMITS, defer_accept_s=0)
 NEW_LOOPS = pytest.mark.parametrize(
     "new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"]
 )
@@ -39,12 +39,12 @@ def wallet(tmp_path: Path) -> Wallet:
 
 
 @pytest.fixture
-def certificates(wallet: Wallet) -> Certificates:
-    return Certificates("hooks", wallet.files, Guard([NAME]))
+def certificates(wallet: Wallet) -> PortCertificates:
+    return PortCertificates("hooks", wallet.files, ClientNames([NAME]))
 
 
 @pytest.fixture(params=[uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
-def world(certificates: Certificates, request: pytest.FixtureRequest) -> Iterator[World]:
+def world(certificates: PortCertificates, request: pytest.FixtureRequest) -> Iterator[World]:
     with World(certificates=certificates, new_loop=request.param) as made:
         made.node("node-0")
         yield made
@@ -161,7 +161,7 @@ def test_ciphers_without_authentication_of_their_own_get_nowhere(
 
 
 def test_an_authority_in_the_middle_may_be_trusted_alone(
-    world: World, wallet: Wallet, certificates: Certificates
+    world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     middle = below(wallet.authority, "in the middle")
     caller = middle.for_client(NAME, days=5)
@@ -200,7 +200,7 @@ def test_a_caller_that_does_not_trust_us_is_counted(world: World, wallet: Wallet
 
 @NEW_LOOPS
 def test_who_never_finishes_the_handshake_is_put_out(
-    certificates: Certificates, new_loop: Callable[[], asyncio.AbstractEventLoop]
+    certificates: PortCertificates, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     limits = replace(AT_ONCE, handshake_s=0.1)
     with (
@@ -213,7 +213,7 @@ def test_who_never_finishes_the_handshake_is_put_out(
 @NEW_LOOPS
 def test_of_those_in_their_handshake_there_are_only_so_many_and_the_newest_stay(
     wallet: Wallet,
-    certificates: Certificates,
+    certificates: PortCertificates,
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     full = 'gang_extender_calls_refused_total{port="hooks",reason="full"}'
@@ -266,11 +266,11 @@ def test_a_session_cannot_be_taken_up_again_without_showing_the_certificate(
         assert not wire._socket.session.has_ticket  # type: ignore[attr-defined]
 
 
-def look(world: World, certificates: Certificates) -> None:
+def look(world: World, certificates: PortCertificates) -> None:
     """Let the loop look at the files, as it does every few seconds."""
 
     async def looking() -> bool:
-        return certificates.look()
+        return certificates.reload()
 
     assert not asyncio.run_coroutine_threadsafe(looking(), world.loop).result(10)
 
@@ -287,7 +287,7 @@ def shown(world: World, context: ssl.SSLContext) -> datetime:
 
 
 def test_a_held_bind_survives_new_certificates_and_a_new_authority(
-    world: World, wallet: Wallet, certificates: Certificates
+    world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     first = Wire(world.hook_port, wallet.kube_scheduler())
     hold(world, first, node=False)
@@ -309,7 +309,7 @@ def test_a_held_bind_survives_new_certificates_and_a_new_authority(
 
 
 def test_an_authority_that_was_taken_away_is_trusted_no_more_for_new_connections(
-    world: World, wallet: Wallet, certificates: Certificates
+    world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     scheduler = wallet.kube_scheduler()
     with closing(Wire(world.hook_port, scheduler)) as before:
@@ -327,7 +327,7 @@ def test_an_authority_that_was_taken_away_is_trusted_no_more_for_new_connections
 
 
 def test_a_half_written_pair_keeps_the_old_one_serving_and_says_so(
-    world: World, wallet: Wallet, certificates: Certificates
+    world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     scheduler = wallet.kube_scheduler()
     pair = wallet.authority.for_server(HOSTS, days=25)
@@ -354,7 +354,7 @@ def test_a_half_written_pair_keeps_the_old_one_serving_and_says_so(
 def test_the_loop_looks_at_the_files_by_itself(
     wallet: Wallet,
 ) -> None:
-    certificates = Certificates("hooks", wallet.files, Guard([NAME]), look_s=0.05)
+    certificates = PortCertificates("hooks", wallet.files, ClientNames([NAME]), look_s=0.05)
     with World(certificates=certificates, new_loop=uvloop.new_event_loop):
         before = certificates.in_force()
         wallet.show(wallet.authority.for_server(HOSTS, days=25))
@@ -363,7 +363,7 @@ def test_the_loop_looks_at_the_files_by_itself(
 
 @pytest.mark.parametrize("world", [uvloop.new_event_loop], ids=["uvloop"], indirect=True)
 def test_certificates_rotate_under_load_without_one_failed_call(
-    world: World, wallet: Wallet, certificates: Certificates
+    world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     """Each caller dials anew for every third call; files are written in halves all the time."""
     asked = request(question(world))

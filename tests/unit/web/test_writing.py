@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.web.api import PIECE, pieces
+from extender.web.api import PIECE, json_chunks
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -19,7 +19,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_pieces_are_the_whole(document: object) -> None:
-    assert json.loads(b"".join(pieces(document))) == document
+    assert json.loads(b"".join(json_chunks(document))) == document
 
 
 @pytest.mark.parametrize("document", [{}, [], {"a": []}, {"a": {}}, {"a": iter(())}, (), 3, None])
@@ -28,7 +28,7 @@ def test_what_is_empty_is_written_as_such(document: object) -> None:
     if document == {"a": {}}:
         plain = document
 
-    assert json.loads(b"".join(pieces(document))) == json.loads(msgspec.json.encode(plain))
+    assert json.loads(b"".join(json_chunks(document))) == json.loads(msgspec.json.encode(plain))
 
 
 def test_items_are_made_only_when_their_turn_comes_and_no_piece_is_large() -> None:
@@ -39,7 +39,7 @@ def test_items_are_made_only_when_their_turn_comes_and_no_piece_is_large() -> No
             made.append(index)
             yield {"name": "x" * 1000, "index": index}
 
-    written = pieces({"kind": "List", "items": items()})
+    written = json_chunks({"kind": "List", "items": items()})
     first = next(written)
 
     assert len(made) < 100

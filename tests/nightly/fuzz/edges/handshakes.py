@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import uvloop
 
-from extender.tls.server import Certificates, Guard
+from extender.tls.server import ClientNames, PortCertificates
 from tests.certificates import NAME, Wallet
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.mutations import mutated
@@ -43,7 +43,7 @@ class Handshakes(Edge):
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
         self._wallet = Wallet(Path(self._folder.name))
-        shown = Certificates("hooks", self._wallet.files, Guard([NAME]))
+        shown = PortCertificates("hooks", self._wallet.files, ClientNames([NAME]))
         self._world = World(certificates=shown, new_loop=uvloop.new_event_loop).__enter__()
         self._world.node("node-0")
         self._question = request(question(self._world))

@@ -14,7 +14,7 @@ import h11
 
 from extender.hooks.handlers import HookAnswer
 from extender.hooks.http_connection import _MOST_CALLS
-from extender.hooks.server import LIMITS, HookConnection, HookPort
+from extender.hooks.server import LIMITS, HookConnection, HookServer
 from extender.metrics import Metrics
 from tests.nightly.fuzz import another_reader
 from tests.nightly.fuzz.edge import Edge, must, must_be_text
@@ -23,7 +23,7 @@ CORPUS = Path(__file__).parents[3] / "unit" / "web" / "corpus"
 #: As kube-scheduler asks, on a connection of its own.
 GOOD = (CORPUS / "plain.http").read_bytes()
 #: A verdict does not wait for a breath.
-AT_ONCE = replace(LIMITS, breath_s=0.0)
+AT_ONCE = replace(LIMITS, refusal_delay_s=0.0)
 OPEN, CLOSED, CUT_OFF = "open", "closed", "cut off"
 
 _METHODS = (b"POST", b"GET", b"HEAD", b"PUT", b"CONNECT", b"OPTIONS", b"post", b"PRI", b"")
@@ -136,9 +136,9 @@ class HookStreams(Edge):
         _compare(verdict, another_reader.calls(data))
         must(self._verdict(GOOD)[1].statuses == (200,), "the next good call is not answered")
 
-    def _verdict(self, *pieces: bytes) -> tuple[HookPort, Verdict]:
+    def _verdict(self, *pieces: bytes) -> tuple[HookServer, Verdict]:
         heard, line = _Heard(), Line()
-        port = HookPort(heard, self._metrics, self._loop, limits=AT_ONCE)  # type: ignore[arg-type]
+        port = HookServer(heard, self._metrics, self._loop, limits=AT_ONCE)  # type: ignore[arg-type]
         connection = _Recording(port)
         connection.connection_made(line)  # type: ignore[arg-type]
         for piece in pieces:
@@ -156,7 +156,7 @@ class HookStreams(Edge):
 class _Recording(HookConnection):
     """Notes what came in whole."""
 
-    def __init__(self, port: HookPort) -> None:
+    def __init__(self, port: HookServer) -> None:
         super().__init__(port)
         self.calls: list[tuple[bytes, bytes, bytes]] = []
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, Self
 
-from extender.web.page_worker import Desk, Inquiry
-from extender.web.server import LIMITS, PageConnection, PagePort
+from extender.web.page_worker import PageRequest, PageWorker
+from extender.web.server import LIMITS, OperationsConnection, OperationsServer
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.edges.hook_port import CORPUS, OPEN, Line, cuts, must_be_answers
 from tests.unit.web.conftest import World
@@ -27,7 +27,7 @@ _HEADERS = (b"Host: x", b"Connection: close", b"Expect: 100-continue", b"Upgrade
             b"Accept-Encoding: gzip", b"Origin: http://x", b"X: " + b"y" * 2000)  # fmt: skip
 GOOD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 #: A verdict waits for no breath and no pace.
-AT_ONCE = replace(LIMITS, breath_s=0.0, pace_s=0.0)
+AT_ONCE = replace(LIMITS, refusal_delay_s=0.0, response_pause_s=0.0)
 
 
 class Verdict(NamedTuple):
@@ -49,9 +49,9 @@ class PageStreams(Edge):
     def __enter__(self) -> Self:
         self._world = World().__enter__()
         # Everything in one thread.
-        self._port = PagePort(self._world.runtime.pages, limits=AT_ONCE)
+        self._port = OperationsServer(self._world.runtime.pages, limits=AT_ONCE)
         self._own_loop = self._port.loop
-        self._waiting = _Waiting(Desk(self._world.runtime.pages.wsgi_app))
+        self._waiting = _Waiting(PageWorker(self._world.runtime.pages.wsgi_app))
         self._port.loop = self._port.desk = self._waiting  # type: ignore[assignment]
         return self
 
@@ -88,7 +88,7 @@ class PageStreams(Edge):
     def _verdict(self, *pieces: bytes, is_slow: bool = False) -> Verdict:
         """Send, to a desk that writes at once or one that is *slow*."""
         line, self._waiting.is_slow = Line(), is_slow
-        connection = PageConnection(self._port)
+        connection = OperationsConnection(self._port)
         connection.connection_made(line)  # type: ignore[arg-type]
         try:
             for piece in pieces:
@@ -108,7 +108,7 @@ class PageStreams(Edge):
 class _Waiting:
     """In place of desk and loop: what they would do is done while they are asked, or later."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: PageWorker) -> None:
         self._desk = desk
         self._seen: dict[Any, Any] = {}
         self._later: list[Callable[[], None]] = []
@@ -128,7 +128,7 @@ class _Waiting:
             each()
         self._later.clear()
 
-    def ask(self, inquiry: Inquiry) -> None:
+    def ask(self, inquiry: PageRequest) -> None:
         # The same for the same question: what is compared is how it came.
         key = inquiry.key
         if key not in self._seen:

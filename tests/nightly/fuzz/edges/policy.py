@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from extender.cli import saved
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.planner.plugins import registry
@@ -101,7 +101,7 @@ class PolicyFiles(Edge):
     def _must_not_start(self) -> None:
         try:
             PolicyFile(str(self._file))
-        except BadConfiguration as error:
+        except InvalidConfiguration as error:
             must_be_sentence(str(error), "the refusal to start")
             return
         must(False, "one that is refused while we run is good enough to start with")

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import ceil
 from random import Random
 
-from extender.errors import BadQuantity
+from extender.errors import InvalidQuantity
 from extender.model.resources import LARGEST, Resources, parse_quantity, write_amount
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence
 
@@ -69,7 +69,7 @@ class Quantities(Edge):
     def _judge(self, text: str | int | float) -> None:
         try:
             read = parse_quantity(text)
-        except BadQuantity as error:
+        except InvalidQuantity as error:
             must_be_sentence(str(error), "the refusal")
             must(_refused_again(text), "what was refused is accepted the second time")
             return
@@ -89,7 +89,7 @@ class Quantities(Edge):
 def _refused_again(text: str | int | float) -> bool:
     try:
         parse_quantity(text)
-    except BadQuantity:
+    except InvalidQuantity:
         return True
     return False
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from extender.cli.replay import DIFFERS
-from extender.replay.recording import BEGINNING, HEAD_BYTES, file_name, opened, parcel
+from extender.replay.recording import BEGINNING, HEAD_BYTES, file_name, frame, unframe
 from tests.nightly.fuzz.edge import Edge
 from tests.nightly.fuzz.edges.plan import must_end_well, run
 from tests.nightly.fuzz.mutations import EVIL, changed
@@ -76,7 +76,7 @@ def _laid_out(data: bytes) -> bytes:
     written = [BEGINNING]
     for each in parcels if isinstance(parcels, list) else [parcels]:
         content = packing.compress(msgspec.msgpack.encode(each))
-        written.append(parcel(content + packing.flush(zlib.Z_SYNC_FLUSH)))
+        written.append(frame(content + packing.flush(zlib.Z_SYNC_FLUSH)))
     return b"".join(written)
 
 
@@ -92,7 +92,7 @@ def _file() -> bytes:
 def _parcels() -> list[Any]:
     """Give what the parcels of a real recording hold."""
     left, unpacking, found = _file().removeprefix(BEGINNING), zlib.decompressobj(), list[Any]()
-    while left and (told := opened(left[:HEAD_BYTES])) is not None:
+    while left and (told := unframe(left[:HEAD_BYTES])) is not None:
         end = HEAD_BYTES + told[0]
         found.append(msgspec.msgpack.decode(unpacking.decompress(left[HEAD_BYTES:end])))
         left = left[end:]

@@ -13,7 +13,7 @@ import yaml
 
 from extender.cli import output
 from extender.cli.simulate import read
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.sim.scenario import jobs_of, nodes_of, queues_of
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence, must_be_text
 from tests.nightly.fuzz.edges.policy import SIGNS
@@ -76,7 +76,7 @@ class Scenarios(Edge):
         (self._folder / _FILE).write_bytes(trace)
         try:
             found, given, _ = read(str(file))
-        except BadInput as complaint:
+        except InvalidInput as complaint:
             return output.clean(str(complaint))
         # Whatever was read without a complaint can be played.
         nodes_of(found, given), queues_of(found, given), jobs_of(found, given)

@@ -16,8 +16,8 @@ from flask import Flask
 from extender.cli import saved
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
-from extender.status.history import Journal
-from extender.web.api import Ops
+from extender.status.history import GangHistory
+from extender.web.api import Api
 from tests.nightly.fuzz.answering import Answering
 from tests.nightly.fuzz.edge import Edge, must, must_be_text
 from tests.nightly.fuzz.edges.plan import must_end_well, run
@@ -194,10 +194,10 @@ def _read(data: bytes) -> dict[str, Any]:
 def _documents() -> dict[str, Any]:
     """Give what a real extender says."""
     snapshot = saved.read([_WHAT_IF], frozenset({"gang-scheduler"})).snapshot()
-    journal = Journal()
+    journal = GangHistory()
     journal.note(snapshot, make_plan(snapshot, policy_parser.DEFAULT))
     app = Flask(__name__)
-    ops = Ops(journal, lambda: policy_parser.DEFAULT, lambda: snapshot.now)
+    ops = Api(journal, lambda: policy_parser.DEFAULT, lambda: snapshot.now)
     app.register_blueprint(ops.blueprint())
     asked = app.test_client()
     plan = asked.get("/api/v1/plan").json

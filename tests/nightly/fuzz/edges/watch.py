@@ -17,7 +17,7 @@ from extender.errors import ExtenderError
 from extender.findings.audit import audit
 from extender.kube.decode.resources import Resource, resources
 from extender.kube.encode import dump
-from extender.kube.list_watch import Heard, Progress, lines
+from extender.kube.list_watch import ListWatch, ReceivedItem, lines
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.settings import Settings
@@ -102,7 +102,7 @@ class WatchEvents(Edge):
         _must_go_on(cluster, resource, progress)
 
     def _judge_page(self, resource: Resource, body: bytes) -> None:
-        progress = Progress(resource.codec, streaming=False)
+        progress = ListWatch(resource.codec, streaming=False)
         progress.next_request(9)
         cluster = _cluster(self._by_name)
         try:
@@ -131,8 +131,8 @@ def _error() -> bytes:
     return _event("ERROR", {"metadata": {}, "code": 410, "message": "too old"})
 
 
-def _followed(resource: Resource, pieces: list[bytes]) -> tuple[Progress, list[Heard]]:
-    progress = Progress(resource.codec)
+def _followed(resource: Resource, pieces: list[bytes]) -> tuple[ListWatch, list[ReceivedItem]]:
+    progress = ListWatch(resource.codec)
     progress.next_request(9)
     return progress, [progress.line(line) for line in lines(pieces)]
 
@@ -155,7 +155,7 @@ def _cluster(known: dict[str, Resource]) -> Cluster:
     return cluster
 
 
-def _must_go_on(cluster: Cluster, resource: Resource, progress: Progress) -> None:
+def _must_go_on(cluster: Cluster, resource: Resource, progress: ListWatch) -> None:
     """Object unless a plan can be made of it, told to everybody, and the next event is heard."""
     snapshot = cluster.snapshot(_MOMENT)
     plan = make_plan(snapshot, policy_parser.DEFAULT)

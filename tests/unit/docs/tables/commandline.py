@@ -74,8 +74,8 @@ def _short(command: click.Command) -> str:
 
 def fields() -> str:
     """Write every field of every document."""
-    whole = [_part(kind, "", about) for kind, about in schema.KINDS.items()]
-    inside = [_part(name, _INSIDE[name], about) for name, about in schema.PARTS.items()]
+    whole = [_part(kind, "", about) for kind, about in schema.DOCUMENTS.items()]
+    inside = [_part(name, _INSIDE[name], about) for name, about in schema.ITEMS.items()]
     return "\n".join([*whole, *inside])
 
 

@@ -14,8 +14,8 @@ from extender.cli.explain import explain
 from extender.model.reason import Reason
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
-from extender.status.history import Journal
-from extender.web.api import Ops
+from extender.status.history import GangHistory
+from extender.web.api import Api
 from tests.builders import SOON
 from tests.unit.planner.reason_cases import SENTENCES, Told
 
@@ -39,10 +39,10 @@ def of(reason: Reason) -> str:
 @contextmanager
 def _operations_port(told: Told) -> Iterator[str]:
     """Serve the explanation of the cluster in *told*, as it is ten seconds later."""
-    policy, before, journal = policy_parser.parse(told.policy), told.before(), Journal()
+    policy, before, journal = policy_parser.parse(told.policy), told.before(), GangHistory()
     journal.note(before, make_plan(before, policy))
     app = Flask(__name__)
-    app.register_blueprint(Ops(journal, lambda: policy, lambda: SOON + 10).blueprint())
+    app.register_blueprint(Api(journal, lambda: policy, lambda: SOON + 10).blueprint())
     server = make_server("127.0.0.1", 0, app)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

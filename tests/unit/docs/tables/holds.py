@@ -7,8 +7,8 @@ from enum import Enum
 from functools import partial
 
 from extender.permit.messages import BACKS_OFF, Cause
-from extender.permit.states import ASSEMBLY_MOVES, HOLD_MOVES, AssemblyState, HoldState
-from extender.permit.timeouts import Limits
+from extender.permit.states import ATTEMPT_MOVES, BIND_MOVES, AttemptState, BindState
+from extender.permit.timeouts import Timeouts
 from tests.unit.docs.tables.parts import table
 
 
@@ -29,7 +29,7 @@ def _causes() -> str:
 
 
 def _limits() -> str:
-    limits = Limits()
+    limits = Timeouts()
     return table(
         ("span", "seconds", ""),
         (
@@ -47,8 +47,8 @@ def _limits() -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
-    "holds": partial(_states, HoldState, HOLD_MOVES, HoldState.NEW),
-    "assemblies": partial(_states, AssemblyState, ASSEMBLY_MOVES, AssemblyState.ASSEMBLING),
+    "holds": partial(_states, BindState, BIND_MOVES, BindState.NEW),
+    "assemblies": partial(_states, AttemptState, ATTEMPT_MOVES, AttemptState.ASSEMBLING),
     "causes": _causes,
     "limits": _limits,
 }

@@ -54,7 +54,7 @@ def findings() -> str:
     return table(
         ("kind", "reason", "what is wrong", "what we do meanwhile"),
         (
-            (kind, f"`{reason}`", flaw.wrong, flaw.meanwhile)
+            (kind, f"`{reason}`", flaw.wrong, flaw.until_mended)
             for kind, flaws in FINDINGS.items()
             for reason, flaw in flaws.items()
         ),

@@ -9,7 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from extender.metrics import Metrics
 from extender.policy_file import PolicyFile
-from extender.status.history import Journal
+from extender.status.history import GangHistory
 from extender.web.app import create_app
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.docs.tables.parts import table
@@ -26,7 +26,7 @@ class Series(NamedTuple):
 
 def exported() -> tuple[Metrics, list[Series]]:
     """Give all that an operations port exports once there is a plan, and the registry itself."""
-    metrics, journal = Metrics(), Journal()
+    metrics, journal = Metrics(), GangHistory()
     journal.note(snapshot(gang("runs")), plan(verdict("a/runs")))
     create_app(
         journal=journal,

@@ -22,7 +22,7 @@ class World(judgement.World):
         chosen: dict[str, list[PodUid]] = {"n1": [uid(name) for name in victims]}
         chosen |= {on: [uid(name)] for on, name in elsewhere.items()}
         boss = seen(who, "")
-        answer = self.preemption.judge(boss.pod, boss.membership, chosen, self.now)
+        answer = self.preemption.allowed_nodes(boss.pod, boss.membership, chosen, self.now)
         return [each.removeprefix("a-") for uids in answer.values() for each in uids]
 
     def see(self, item: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_nomination_from_before_says_nothing_until_a_new_one_would_have_come()
     before = seen("boss", "", nominated="n2")
     world.see(before)
     asked = {"n1": [uid("p0")], "n2": [uid("other")]}
-    assert world.preemption.judge(before.pod, before.membership, asked, world.now) == asked
+    assert world.preemption.allowed_nodes(before.pod, before.membership, asked, world.now) == asked
     assert world.by("second", "p1") == []
 
     world.now += SHOWN_S + 1
@@ -198,13 +198,13 @@ def test_who_is_another_schedulers_has_part_in_no_due() -> None:
 
 def test_nor_do_many_together_take_what_a_namespace_has_at_least() -> None:
     world = World(pod_group(min_member=1), *running(4))
-    share = ShareFigures(queue="default", namespace="a", at_least=cpus(2), allocated=cpus(4))
+    share = ShareFigures(queue="default", namespace="a", guarantee=cpus(2), allocated=cpus(4))
     world.plan = Plan(shares={"default/a": share})
 
     def by(who: str, victim: str) -> list[str]:
         boss, member = pod(who, namespace="b"), seen(who, "").membership
         asked = {"n1": [uid(victim)]}
-        return [*world.preemption.judge(boss, member, asked, world.now).get("n1", ())]
+        return [*world.preemption.allowed_nodes(boss, member, asked, world.now).get("n1", ())]
 
     assert by("boss", "p0")
     assert by("second", "p1")

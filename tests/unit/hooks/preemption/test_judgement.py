@@ -52,7 +52,7 @@ class World:
     def ask(self, *victims: str, by: Pod | None = None, of: Membership | None = None) -> list[str]:
         """Give the victims on n1 that may go for an ordinary pod, or for *by*."""
         chosen = {"n1": [uid(name) for name in victims]}
-        answer = self.preemption.judge(
+        answer = self.preemption.allowed_nodes(
             by or pod("boss"), of or seen("boss", "").membership, chosen, self.now
         )
         return [each.removeprefix("a-") for each in answer.get("n1", ())]
@@ -76,18 +76,20 @@ def test_a_whole_gang_may() -> None:
 
 def test_a_gang_may_not_that_somebody_is_about_to_join() -> None:
     world = World(pod_group(), *running(2), seen("late"))
-    world.cluster.inflight.reserve(pod("late"), member_of().key, "n1", 0.0)
-    world.cluster.inflight.advance(uid("late"), Stage.COMMITTING)
+    world.cluster.reservations.reserve(pod("late"), member_of().key, "n1", 0.0)
+    world.cluster.reservations.advance(uid("late"), Stage.BINDING)
 
     assert world.ask("p0", "p1") == []
 
 
 def test_nor_may_those_whom_a_gang_cannot_spare_beside_whom_we_have_asked_to_leave() -> None:
     world = World(pod_group(), *running(4))
-    world.cluster.goodbyes.are_said_to({uid("p0"): member_of().key, uid("p1"): member_of().key})
+    world.cluster.pending_evictions.includes(
+        {uid("p0"): member_of().key, uid("p1"): member_of().key}
+    )
 
     assert world.ask("p2") == []
-    world.cluster.goodbyes.are_said_to({})
+    world.cluster.pending_evictions.includes({})
     assert world.ask("p2") == ["p2"]
 
 
@@ -113,8 +115,8 @@ def test_the_only_member_of_a_role_the_gang_needs_may_not() -> None:
 
 def test_a_pod_whose_binding_is_on_its_way_may_not_even_for_a_critical_one() -> None:
     world = World(pod_group(min_member=1), seen("p0"))
-    world.cluster.inflight.reserve(pod("p0"), member_of().key, "n1", 0.0)
-    world.cluster.inflight.advance(uid("p0"), Stage.COMMITTING)
+    world.cluster.reservations.reserve(pod("p0"), member_of().key, "n1", 0.0)
+    world.cluster.reservations.advance(uid("p0"), Stage.BINDING)
 
     assert world.ask("p0") == []
     assert world.ask("p0", by=pod("dns", namespace="kube-system")) == []
@@ -122,8 +124,8 @@ def test_a_pod_whose_binding_is_on_its_way_may_not_even_for_a_critical_one() -> 
 
 def test_nor_may_one_of_whose_binding_nobody_knows_for_kube_scheduler_sees_it_bound() -> None:
     world = World(pod_group(), seen("p0", on="n1"), seen("p1"))
-    world.cluster.inflight.reserve(pod("p1"), member_of().key, "n1", 0.0)
-    world.cluster.inflight.advance(uid("p1"), Stage.DOUBTED)
+    world.cluster.reservations.reserve(pod("p1"), member_of().key, "n1", 0.0)
+    world.cluster.reservations.advance(uid("p1"), Stage.UNKNOWN)
 
     assert world.ask("p1") == []
 
@@ -142,8 +144,8 @@ def test_a_pod_that_is_marked_as_not_preemptable_may_not_but_for_a_critical_one(
 def test_a_held_pod_may_because_its_gang_has_not_started() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"))
     for name in ("p0", "p1"):
-        world.cluster.inflight.reserve(pod(name), member_of().key, "n1", 0.0)
-        world.cluster.inflight.advance(uid(name), Stage.HELD)
+        world.cluster.reservations.reserve(pod(name), member_of().key, "n1", 0.0)
+        world.cluster.reservations.advance(uid(name), Stage.WAITING)
 
     assert world.ask("p0") == ["p0"]
 
@@ -151,8 +153,8 @@ def test_a_held_pod_may_because_its_gang_has_not_started() -> None:
 def test_a_member_that_was_just_bound_may_not_although_the_watch_has_not_shown_it() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"))
     for name in ("p0", "p1"):
-        world.cluster.inflight.reserve(pod(name), member_of().key, "n1", 0.0)
-        world.cluster.inflight.advance(uid(name), Stage.BOUND)
+        world.cluster.reservations.reserve(pod(name), member_of().key, "n1", 0.0)
+        world.cluster.reservations.advance(uid(name), Stage.BOUND)
 
     assert world.ask("p0") == []
     assert world.ask("p0", "p1") == ["p0", "p1"], "it leaves whole"
@@ -169,7 +171,7 @@ def test_nobody_goes_for_a_gang_that_could_not_start_with_one_more_node() -> Non
     world = World(pod_group(), *running(3))
     assert world.ask("p0", **hopeless) == []
 
-    world.cluster.inflight.reserve(pod("q0"), member_of("second").key, "n1", 0.0)
+    world.cluster.reservations.reserve(pod("q0"), member_of("second").key, "n1", 0.0)
     assert world.ask("p0", **hopeless) == ["p0"]
 
 
@@ -227,7 +229,7 @@ def test_nobody_else_goes_for_a_pod_whose_queue_has_all_that_it_may() -> None:
 def test_they_do_for_one_that_has_its_place_already() -> None:
     world = World(seen("foreign", on="n1", ours=False))
     world.most = cpus(0)
-    world.cluster.inflight.reserve(pod("boss"), seen("boss", "").membership.key, "n1", 0.0)
+    world.cluster.reservations.reserve(pod("boss"), seen("boss", "").membership.key, "n1", 0.0)
 
     assert world.ask("foreign") == ["foreign"]
 
@@ -284,7 +286,7 @@ def test_what_a_namespace_has_at_least_of_a_queue_may_not() -> None:
 
     def has(number: int) -> list[str]:
         share = ShareFigures(
-            queue="default", namespace="a", at_least=cpus(2), allocated=cpus(number)
+            queue="default", namespace="a", guarantee=cpus(2), allocated=cpus(number)
         )
         world.plan = Plan(shares={"default/a": share})
         return world.ask("p0", "p1", by=pod("boss", namespace="b"))
@@ -296,7 +298,7 @@ def test_what_a_namespace_has_at_least_of_a_queue_may_not() -> None:
 
 def test_whoever_runs_on_a_node_of_others_may_not_for_that_makes_no_room_of_ours() -> None:
     world = World(pod_group(), *running(3))
-    world.cluster.apply(Upsert(node("n1", ours=False)))
+    world.cluster.apply(Upsert(node("n1", managed=False)))
 
     assert world.ask("p0") == []
     assert world.ask("p0", by=pod("foreign", ours=False)) == ["p0"]

@@ -11,8 +11,8 @@ import pytest
 import uvloop
 
 from extender.kube.write import bind
-from extender.kube.write.bind import PipelinedBinder
-from extender.kube.write.bind_limiter import WIDEST
+from extender.kube.write.bind import ApiBinder
+from extender.kube.write.bind_limiter import MAX_LIMIT
 from extender.model.pod import PodUid
 from extender.ports import BindOrder, BindOutcome, BindResult
 from tests.api_server import (
@@ -33,7 +33,7 @@ def order(name: str, node: str = "n-1") -> BindOrder:
 
 
 def run(
-    story: Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]],
+    story: Callable[[LoopbackServer, ApiBinder], Awaitable[None]],
     *,
     size: int = 4,
     silence_s: float = 5.0,
@@ -45,14 +45,14 @@ def run(
             connected(server, size=size, silence_s=silence_s) as pipeline,
         ):
             now = asyncio.get_running_loop().time
-            binder = PipelinedBinder(pipeline, now=now, chance=lambda: 0.0)
+            binder = ApiBinder(pipeline, now=now, chance=lambda: 0.0)
             await story(server, binder)
 
     play(scene(), new_loop)
 
 
 async def outcomes(
-    binder: PipelinedBinder, *orders: BindOrder, within_s: float = 10.0
+    binder: ApiBinder, *orders: BindOrder, within_s: float = 10.0
 ) -> list[BindOutcome]:
     waiting = {order.uid: asyncio.get_running_loop().create_future() for order in orders}
     until = asyncio.get_running_loop().time() + within_s
@@ -62,7 +62,7 @@ async def outcomes(
 
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
 def test_a_gang_is_bound_with_its_uids_and_nodes(new_loop):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for index in range(40):
             server.add_pod(f"w-{index}")
         orders = [order(f"w-{index}", node=f"n-{index % 7}") for index in range(40)]
@@ -75,7 +75,7 @@ def test_a_gang_is_bound_with_its_uids_and_nodes(new_loop):
 
 
 def test_a_gang_is_spread_over_the_connections_in_runs():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for index in range(8):
             server.add_pod(f"w-{index}")
         await outcomes(binder, *(order(f"w-{index}") for index in range(8)))
@@ -94,7 +94,7 @@ def test_a_gang_is_spread_over_the_connections_in_runs():
 
 
 def test_lone_pods_one_after_the_other_share_one_connection():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for index in range(5):
             server.add_pod(f"w-{index}")
             await outcomes(binder, order(f"w-{index}"))
@@ -105,7 +105,7 @@ def test_lone_pods_one_after_the_other_share_one_connection():
 
 
 def test_every_request_carries_the_token():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         await outcomes(binder, order("w-0"))
 
@@ -115,7 +115,7 @@ def test_every_request_carries_the_token():
 
 
 def test_a_name_cannot_leave_its_place_in_the_path():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         (outcome,) = await outcomes(binder, order("../../nodes"))
 
         assert outcome.result is BindResult.LOST
@@ -135,7 +135,7 @@ def test_a_name_cannot_leave_its_place_in_the_path():
     ids=["on our node", "on another node", "being deleted", "gated"],
 )
 def test_a_conflict_is_settled_by_reading_the_pod(facts, outcome):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0", **facts)
 
         assert await outcomes(binder, order("w-0")) == [outcome]
@@ -145,24 +145,24 @@ def test_a_conflict_is_settled_by_reading_the_pod(facts, outcome):
 
 
 def test_a_pod_recreated_under_its_name_is_lost():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0").uid = "uid-of-another"
 
-        assert await outcomes(binder, order("w-0")) == [bind.GONE]
+        assert await outcomes(binder, order("w-0")) == [bind.POD_GONE]
 
     run(story)
 
 
 def test_a_pod_that_is_gone_is_lost():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
-        assert await outcomes(binder, order("w-0")) == [bind.GONE]
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
+        assert await outcomes(binder, order("w-0")) == [bind.POD_GONE]
 
     run(story)
 
 
 @pytest.mark.parametrize("status", [401, 408, 429, 500, 502, 503, 504])
 def test_a_passing_trouble_is_tried_again(status):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([status, status])
 
@@ -174,7 +174,7 @@ def test_a_passing_trouble_is_tried_again(status):
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_asks_to_be_left_alone_is_left_alone_so_long(status):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(status)
         server.retry_after = "1"
@@ -189,7 +189,7 @@ def test_a_server_that_asks_to_be_left_alone_is_left_alone_so_long(status):
 
 @pytest.mark.parametrize("asked", ["3600", "999999999999", "Wed, 21 Oct 2015 07:28:00 GMT", "-1"])
 def test_a_server_that_asks_for_more_than_is_left_is_tried_before_time_is_up(asked):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(429)
         server.retry_after = asked
@@ -201,7 +201,7 @@ def test_a_server_that_asks_for_more_than_is_left_is_tried_before_time_is_up(ask
 
 @pytest.mark.parametrize("status", [400, 403, 422])
 def test_a_refusal_for_good_is_not_tried_again(status):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(status)
 
@@ -212,7 +212,7 @@ def test_a_refusal_for_good_is_not_tried_again(status):
 
 
 def test_a_right_that_we_lack_is_named_to_whoever_waits_and_remembered():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.words = 'User "us" cannot create resource "pods/binding" in API group ""'
         server.script.append(403)
@@ -220,14 +220,14 @@ def test_a_right_that_we_lack_is_named_to_whoever_waits_and_remembered():
 
         assert outcome.result is BindResult.FAILED
         assert outcome.message.startswith("us may not create pods/binding; grant it")
-        (refused,) = server.access.missing_rights.lately()
+        (refused,) = server.access.missing_rights.recent()
         assert refused.account == "us"
 
     run(story)
 
 
 def test_a_namespace_that_is_being_deleted_takes_no_binding_and_that_is_no_warning(caplog):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.cause = "NamespaceTerminating"
         server.script.append(403)
@@ -239,7 +239,7 @@ def test_a_namespace_that_is_being_deleted_takes_no_binding_and_that_is_no_warni
 
 
 def test_a_conflict_in_passing_is_tried_again():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(409)
 
@@ -249,7 +249,7 @@ def test_a_conflict_in_passing_is_tried_again():
 
 
 def test_a_connection_that_breaks_midway_is_settled_pod_by_pod():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for index in range(4):
             server.add_pod(f"w-{index}")
         server.script.extend([0, DO_AND_HANG_UP])
@@ -264,7 +264,7 @@ def test_a_connection_that_breaks_midway_is_settled_pod_by_pod():
 
 
 def test_an_idle_connection_the_server_closed_is_opened_again():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
         await outcomes(binder, order("w-0"))
@@ -276,7 +276,7 @@ def test_an_idle_connection_the_server_closed_is_opened_again():
 
 
 def test_a_server_that_hangs_up_every_time_ends_as_unknown():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([HANG_UP] * 1000)
 
@@ -286,7 +286,7 @@ def test_a_server_that_hangs_up_every_time_ends_as_unknown():
 
 
 def test_a_silent_server_is_given_up_and_asked_again():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)
 
@@ -296,7 +296,7 @@ def test_a_silent_server_is_given_up_and_asked_again():
 
 
 def test_silence_until_the_end_of_its_time_is_unknown():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)
 
@@ -306,7 +306,7 @@ def test_silence_until_the_end_of_its_time_is_unknown():
 
 
 def test_nobody_is_looked_up_any_more_once_its_time_is_up():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
         server.script.append(HANG_UP)
@@ -323,7 +323,7 @@ def test_nobody_is_looked_up_any_more_once_its_time_is_up():
 
 
 def test_overload_until_the_end_of_its_time_is_a_certain_failure():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([429] * 1000)
 
@@ -339,7 +339,7 @@ def test_an_unreachable_server_is_a_certain_failure():
         async with loopback_server() as server:
             pass
         async with connected(server) as pipeline:
-            binder = PipelinedBinder(pipeline, chance=lambda: 0.0)
+            binder = ApiBinder(pipeline, chance=lambda: 0.0)
 
             assert await outcomes(binder, order("w-0"), within_s=0.2) == [bind.TIMED_OUT]
 
@@ -347,7 +347,7 @@ def test_an_unreachable_server_is_a_certain_failure():
 
 
 def test_binds_may_be_ordered_from_another_thread():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         results: list[BindOutcome] = []
 
@@ -367,7 +367,7 @@ def test_binds_may_be_ordered_from_another_thread():
 
 
 def test_a_gang_that_would_be_torn_by_the_end_of_its_time_is_not_sent_at_all():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         gang = [order(f"w-{index}") for index in range(300)]
         for each in gang:
             server.add_pod(each.name)
@@ -379,14 +379,14 @@ def test_a_gang_that_would_be_torn_by_the_end_of_its_time_is_not_sent_at_all():
 
 
 def test_only_so_many_bindings_are_under_way_and_the_rest_follows_in_order():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
-        gang = [order(f"w-{index}") for index in range(3 * WIDEST)]
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
+        gang = [order(f"w-{index}") for index in range(3 * MAX_LIMIT)]
         for each in gang:
             server.add_pod(each.name)
         server.script.append(NEVER)  # its connection is silent from the first request on
         bound = asyncio.ensure_future(outcomes(binder, *gang))
-        await server.has_heard(WIDEST // 4)
-        assert len(server.requests) <= WIDEST
+        await server.has_heard(MAX_LIMIT // 4)
+        assert len(server.requests) <= MAX_LIMIT
 
         assert await bound == [bind.BOUND] * len(gang)
 
@@ -394,40 +394,40 @@ def test_only_so_many_bindings_are_under_way_and_the_rest_follows_in_order():
 
 
 def test_places_come_back_when_time_is_up_or_nobody_waits_any_more():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.script.extend([NEVER] * 4)
-        stuck = [order(f"w-{index}") for index in range(2 * WIDEST)]
+        stuck = [order(f"w-{index}") for index in range(2 * MAX_LIMIT)]
         for each in [*stuck, order("next-0"), order("next-1")]:
             server.add_pod(each.name)
         results = await outcomes(binder, *stuck, within_s=0.6)
         assert set(results) == {bind.UNKNOWN, bind.TIMED_OUT}
-        assert binder._line.under_way == 0
+        assert binder._line.in_flight == 0
 
         assert await outcomes(binder, order("next-0"), order("next-1")) == [bind.BOUND] * 2
-        assert binder._line.under_way == 0
+        assert binder._line.in_flight == 0
 
     run(story, silence_s=1.0, new_loop=VirtualLoop)
 
 
 @pytest.mark.parametrize("status", [429, 500])
 def test_whoever_is_refused_for_now_keeps_nobody_else_waiting(status):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
-        server.refused = {f"w-{index}": status for index in range(WIDEST)}
-        for index in range(WIDEST):
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
+        server.refused = {f"w-{index}": status for index in range(MAX_LIMIT)}
+        for index in range(MAX_LIMIT):
             server.add_pod(f"w-{index}")
         server.add_pod("other")
-        crowd = (order(f"w-{index}") for index in range(WIDEST))
+        crowd = (order(f"w-{index}") for index in range(MAX_LIMIT))
         waiting = asyncio.ensure_future(outcomes(binder, *crowd))
 
         assert await outcomes(binder, order("other"), within_s=2.0) == [bind.BOUND]
         server.refused = {}
-        assert await waiting == [bind.BOUND] * WIDEST
+        assert await waiting == [bind.BOUND] * MAX_LIMIT
 
     run(story, new_loop=VirtualLoop)
 
 
 def test_whoever_takes_its_outcome_badly_costs_the_others_nothing(caplog):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         heard: list[str] = []
         all_heard = asyncio.Event()
 
@@ -450,7 +450,7 @@ def test_whoever_takes_its_outcome_badly_costs_the_others_nothing(caplog):
 
 
 def test_a_binding_is_looked_after_for_as_long_as_somebody_waits():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for name in ("w-0", "w-1"):
             server.add_pod(name)
         server.script.extend([DO_AND_HANG_UP, HANG_UP, *[503] * 6])
@@ -461,7 +461,7 @@ def test_a_binding_is_looked_after_for_as_long_as_somebody_waits():
 
 
 def test_gangs_outlast_a_server_that_stands_still_longer_than_a_connection_may_be_silent():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         gangs = [[order(f"g{gang}-{index}") for index in range(20)] for gang in range(10)]
         for each in (each for gang in gangs for each in gang):
             server.add_pod(each.name)
@@ -473,13 +473,13 @@ def test_gangs_outlast_a_server_that_stands_still_longer_than_a_connection_may_b
 
         assert await asyncio.gather(*waiting) == [[bind.BOUND] * 20] * 10
         assert all(server.node_of(each.name) for gang in gangs for each in gang)
-        assert binder._line.under_way == 0
+        assert binder._line.in_flight == 0
 
     run(story, silence_s=0.3, new_loop=VirtualLoop)
 
 
 def test_no_message_has_counters_or_percent_signs():
-    messages = [bind.GONE, bind.DELETING, bind.ELSEWHERE, bind.GATED, bind.REFUSED]
+    messages = [bind.POD_GONE, bind.DELETING, bind.ELSEWHERE, bind.GATED, bind.REFUSED]
 
     for outcome in [*messages, bind.TIMED_OUT, bind.UNKNOWN]:
         assert outcome.message
@@ -490,7 +490,7 @@ def test_a_binding_says_in_which_queue_its_pod_is_started():
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             queues = {"uid-w-0": "gold"}
-            binder = PipelinedBinder(pipeline, started_in=lambda uid: queues.get(uid, ""))
+            binder = ApiBinder(pipeline, started_in=lambda uid: queues.get(uid, ""))
             server.add_pod("w-0")
             server.add_pod("stranger")
             await outcomes(binder, order("w-0"), order("stranger"))
@@ -514,7 +514,7 @@ def test_a_binding_that_still_waits_for_a_connection_has_certainly_failed():
                 await connect(protocol)
 
             connection._connect = late
-            binder = PipelinedBinder(pipeline)
+            binder = ApiBinder(pipeline)
             for name in ("w-0", "w-1"):
                 server.add_pod(name)
 
@@ -527,7 +527,7 @@ def test_a_binding_that_still_waits_for_a_connection_has_certainly_failed():
 
 
 def test_an_informational_answer_shifts_nobodys_outcome():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1", node="n-2")
         answer = server._answer
@@ -547,7 +547,7 @@ def test_an_informational_answer_shifts_nobodys_outcome():
 @pytest.mark.parametrize("status", [202, 206, 300, 307])
 @pytest.mark.parametrize("took_effect", [True, False])
 def test_what_is_no_answer_to_a_binding_is_no_refusal_either(status, took_effect, caplog):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         answer, strange = server._answer, [status]
 
@@ -566,7 +566,7 @@ def test_what_is_no_answer_to_a_binding_is_no_refusal_either(status, took_effect
 
 
 def test_strange_answers_until_the_end_of_its_time_are_unknown():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([307] * 1000)
 
@@ -580,7 +580,7 @@ NO_OBJECT = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]
 
 @pytest.mark.parametrize("said", NO_OBJECT)
 def test_what_is_no_pod_is_asked_for_again(said):
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(DO_AND_HANG_UP)
         says_once(server, "GET", said)
@@ -597,7 +597,7 @@ def test_what_is_no_list_of_nodes_is_asked_for_again(said):
             server.add_pod("w-0")
             server.nodes.append("n-1")
             says_once(server, "GET", said)
-            binder = PipelinedBinder(pipeline, chance=lambda: 0.0, knows_node=lambda name: False)
+            binder = ApiBinder(pipeline, chance=lambda: 0.0, knows_node=lambda name: False)
 
             assert await outcomes(binder, order("w-0")) == [bind.BOUND]
 

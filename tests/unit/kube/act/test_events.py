@@ -8,27 +8,27 @@ from typing import cast
 
 import pytest
 
-from extender.kube.client import Access, ActingAccess
-from extender.kube.write.status import TALKATIVE, ApiAnnouncer
+from extender.kube.client import ApiClient, FencedClient
+from extender.kube.write.status import BUSY_OBJECTS, ApiEventWriter
 from extender.leader.fencing import Term
 from extender.metrics import Metrics
 from extender.model.gang import VOLCANO
-from extender.ports import Notice, Subject
+from extender.ports import EventRecord, ObjectReference
 from tests.builders import NOW
 from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble
 
 EVENTS = "/api/v1/namespaces/a/events"
-TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
-NOTICE = Notice(subject=TRAIN, reason="NotEnoughRoom", message="needs 4 x 1 cpu", at=NOW)
+TRAIN = ObjectReference(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
+NOTICE = EventRecord(subject=TRAIN, reason="NotEnoughRoom", message="needs 4 x 1 cpu", at=NOW)
 
 
-def announcer(api: ApiDouble, metrics: Metrics | None = None) -> ApiAnnouncer:
-    return ApiAnnouncer(cast(Access, api), metrics or Metrics(), wait=lambda seconds: None)
+def announcer(api: ApiDouble, metrics: Metrics | None = None) -> ApiEventWriter:
+    return ApiEventWriter(cast(ApiClient, api), metrics or Metrics(), wait=lambda seconds: None)
 
 
 def test_an_event_names_its_object_the_reason_and_the_sentence() -> None:
     api = ApiDouble()
-    announcer(api).say(replace(NOTICE, warning=True))
+    announcer(api).send(replace(NOTICE, warning=True))
 
     event = api.asked[0].body
     assert api.requests() == [f"POST {EVENTS}"]
@@ -49,7 +49,7 @@ def test_the_same_word_again_raises_a_count() -> None:
     api = ApiDouble()
     speaker = announcer(api)
     for message in ("needs 4", "needs 3", "needs 2"):
-        speaker.say(replace(NOTICE, message=message))
+        speaker.send(replace(NOTICE, message=message))
 
     assert [asked.method for asked in api.asked] == ["POST", "PATCH", "PATCH"]
     assert [asked.body["count"] for asked in api.asked] == [1, 2, 3]
@@ -60,9 +60,9 @@ def test_the_same_word_again_raises_a_count() -> None:
 def test_another_word_or_another_object_is_another_event() -> None:
     api = ApiDouble()
     speaker = announcer(api)
-    speaker.say(NOTICE)
-    speaker.say(replace(NOTICE, reason="BehindInOrder"))
-    speaker.say(replace(NOTICE, subject=replace(TRAIN, uid="u2")))
+    speaker.send(NOTICE)
+    speaker.send(replace(NOTICE, reason="BehindInOrder"))
+    speaker.send(replace(NOTICE, subject=replace(TRAIN, uid="u2")))
 
     assert [asked.method for asked in api.asked] == ["POST"] * 3
 
@@ -70,10 +70,10 @@ def test_another_word_or_another_object_is_another_event() -> None:
 def test_an_event_the_api_server_has_forgotten_is_written_anew() -> None:
     api = ApiDouble()
     speaker = announcer(api)
-    speaker.say(NOTICE)
+    speaker.send(NOTICE)
     name = api.asked[0].body["metadata"]["name"]
     api.answers[f"PATCH {EVENTS}/{name}"] = [(404, {"message": "gone"})]
-    speaker.say(NOTICE)
+    speaker.send(NOTICE)
 
     assert [asked.method for asked in api.asked] == ["POST", "PATCH", "POST"]
 
@@ -81,17 +81,17 @@ def test_an_event_the_api_server_has_forgotten_is_written_anew() -> None:
 def test_an_object_that_is_talked_about_too_much_falls_silent() -> None:
     api, metrics = ApiDouble(), Metrics()
     speaker = announcer(api, metrics)
-    for number in range(TALKATIVE * 3):
-        speaker.say(replace(NOTICE, reason=f"Reason{number}"))
+    for number in range(BUSY_OBJECTS * 3):
+        speaker.send(replace(NOTICE, reason=f"Reason{number}"))
 
-    assert len(api.asked) == TALKATIVE
-    assert metrics.status_writes.labels("Event", "dropped")._value.get() == TALKATIVE * 2
+    assert len(api.asked) == BUSY_OBJECTS
+    assert metrics.status_writes.labels("Event", "dropped")._value.get() == BUSY_OBJECTS * 2
 
 
 def test_an_event_about_what_has_no_namespace_lives_in_the_default_one() -> None:
     api = ApiDouble()
-    queue = Subject(kind="Queue", dialect=VOLCANO, name="left", uid="q")
-    announcer(api).say(replace(NOTICE, subject=queue))
+    queue = ObjectReference(kind="Queue", dialect=VOLCANO, name="left", uid="q")
+    announcer(api).send(replace(NOTICE, subject=queue))
 
     assert api.requests() == ["POST /api/v1/namespaces/default/events"]
     assert "namespace" not in api.asked[0].body["involvedObject"]
@@ -101,8 +101,8 @@ def test_announcing_does_not_wait_and_a_refusal_does_not_end_the_thread() -> Non
     api = ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"}), (201, {})]})
     metrics = Metrics()
     speaker = announcer(api, metrics)
-    speaker.announce(NOTICE)
-    speaker.announce(NOTICE)
+    speaker.write(NOTICE)
+    speaker.write(NOTICE)
     speaker.start()
     speaker.finish()
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_said_in_a_namespace_that_goes_away_is_counted_and_no_war
 ) -> None:
     metrics = Metrics()
     speaker = announcer(ApiDouble({f"POST {EVENTS}": [answer]}), metrics)
-    speaker.announce(NOTICE)
+    speaker.write(NOTICE)
     speaker.start()
     speaker.finish()
 
@@ -134,7 +134,7 @@ def test_a_hundred_events_refused_for_one_reason_are_one_warning(
     metrics = Metrics()
     speaker = announcer(ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"})]}), metrics)
     for number in range(100):
-        speaker.announce(replace(NOTICE, subject=replace(TRAIN, uid=f"u{number}")))
+        speaker.write(replace(NOTICE, subject=replace(TRAIN, uid=f"u{number}")))
     speaker.start()
     speaker.finish()
 
@@ -146,7 +146,7 @@ def test_the_name_of_an_event_about_a_long_name_is_one_that_the_api_server_takes
     api = ApiDouble()
     for mark in "-.":
         long = replace(TRAIN, name="x" * 199 + mark + "y" * 30, uid=f"u{mark}")
-        announcer(api).say(replace(NOTICE, subject=long))
+        announcer(api).send(replace(NOTICE, subject=long))
 
     label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
     names = [asked.body["metadata"]["name"] for asked in api.asked]
@@ -155,13 +155,13 @@ def test_the_name_of_an_event_about_a_long_name_is_one_that_the_api_server_takes
 
 def test_what_was_to_be_said_in_a_term_that_is_over_is_not_said_in_the_next() -> None:
     api, metrics, term = ApiDouble(), Metrics(), Term(lambda: 0.0)
-    acting = ActingAccess(cast(Access, api), term)
-    speaker = ApiAnnouncer(acting, metrics, wait=lambda seconds: None, mandate=term)
+    acting = FencedClient(cast(ApiClient, api), term)
+    speaker = ApiEventWriter(acting, metrics, wait=lambda seconds: None, mandate=term)
     term.begin(until=1)
-    speaker.announce(NOTICE)
+    speaker.write(NOTICE)
     term.end()
     term.begin(until=1)
-    speaker.announce(replace(NOTICE, reason="BehindInOrder"))
+    speaker.write(replace(NOTICE, reason="BehindInOrder"))
     speaker.start()
     speaker.finish()
 

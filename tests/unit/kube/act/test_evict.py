@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from extender.kube.client import Access
+from extender.kube.client import ApiClient
 from extender.kube.write.evict import FIRST_S, LATER_S, ApiEvictor
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictOutcome, EvictResult
@@ -24,7 +24,7 @@ def evict(**answers: list[Answer]) -> tuple[EvictOutcome, ApiDouble, list[float]
     paths = {"mark": f"PATCH {POD}/status", "evict": f"POST {POD}/eviction", "look": f"GET {POD}"}
     api = ApiDouble({paths[word]: script for word, script in answers.items()})
     waits: list[float] = []
-    evictor = ApiEvictor(cast(Access, api), wait=waits.append)
+    evictor = ApiEvictor(cast(ApiClient, api), wait=waits.append)
     outcome = evictor.evict([ORDER])[0].result(timeout=10)
     evictor.stop()
     return outcome, api, [wait for wait in waits if wait]
@@ -54,7 +54,7 @@ def test_the_pod_is_marked_first_and_evicted_then_both_by_uid() -> None:
 def test_all_who_leave_together_are_marked_before_the_first_one_leaves() -> None:
     names = [f"old-{number}" for number in range(20)]
     api = ApiDouble({})
-    evictor = ApiEvictor(cast(Access, api), wait=lambda _: None)
+    evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: None)
     orders = [
         EvictOrder(uid=PodUid(name), namespace="a", name=name, why="for a/needy") for name in names
     ]
@@ -84,7 +84,7 @@ def test_what_we_stop_with_is_called_back() -> None:
         begun.set()
         may_go_on.wait(10)
 
-    evictor = ApiEvictor(cast(Access, ApiDouble({})), wait=wait)
+    evictor = ApiEvictor(cast(ApiClient, ApiDouble({})), wait=wait)
     many = evictor.evict([ORDER] * 50)
     assert begun.wait(10)
     evictor.stop()
@@ -113,7 +113,7 @@ def test_of_many_who_are_to_leave_together_each_is_called_back_once(
     cancelled: list[Future[Any]],
 ) -> None:
     may_go_on = Event()
-    evictor = ApiEvictor(cast(Access, ApiDouble({})), wait=lambda _: may_go_on.wait(10))
+    evictor = ApiEvictor(cast(ApiClient, ApiDouble({})), wait=lambda _: may_go_on.wait(10))
     many = set(evictor.evict([ORDER] * 200))
     evictor.stop()
     may_go_on.set()
@@ -123,7 +123,7 @@ def test_of_many_who_are_to_leave_together_each_is_called_back_once(
 
 
 def test_so_is_each_of_many_who_come_while_we_stop(cancelled: list[Future[Any]]) -> None:
-    evictor = ApiEvictor(cast(Access, ApiDouble({})))
+    evictor = ApiEvictor(cast(ApiClient, ApiDouble({})))
     evictor._workers.shutdown()
     many = evictor.evict([ORDER] * 200)
 
@@ -239,7 +239,7 @@ def test_a_pod_that_cannot_be_marked_is_evicted_all_the_same() -> None:
 
 def test_nobody_is_asked_any_more_once_we_are_stopping() -> None:
     api = ApiDouble({})
-    evictor = ApiEvictor(cast(Access, api))
+    evictor = ApiEvictor(cast(ApiClient, api))
     evictor.stop()
 
     assert evictor.evict([ORDER])[0].cancelled()

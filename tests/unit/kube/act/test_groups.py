@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.errors import ApiError, Unreachable
-from extender.kube.read import LiveGroups
+from extender.errors import ApiError, NoResponse
+from extender.kube.read import GroupReads
 from extender.model.gang import PodGroup
 from tests.api_server import HANG_UP, LoopbackServer, connected, loopback_server, play
 
@@ -31,16 +31,16 @@ def live(min_member: object = 4) -> dict[str, object]:
     }
 
 
-def run(story: Callable[[LoopbackServer, LiveGroups], Awaitable[None]]) -> None:
+def run(story: Callable[[LoopbackServer, GroupReads], Awaitable[None]]) -> None:
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
-            await story(server, LiveGroups(pipeline))
+            await story(server, GroupReads(pipeline))
 
     play(scene())
 
 
 def test_the_live_group_is_read_whatever_the_mirror_says():
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = live(min_member=4)
         group = await asyncio.wrap_future(groups.read(GROUP))
 
@@ -60,7 +60,7 @@ def test_the_live_group_is_read_whatever_the_mirror_says():
     ],
 )
 def test_every_dialect_is_read_where_it_lives(dialect, path):
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[f"{path}namespaces/team/podgroups/train"] = live()
         group = await asyncio.wrap_future(groups.read(replace(GROUP, dialect=dialect)))
 
@@ -71,14 +71,14 @@ def test_every_dialect_is_read_where_it_lives(dialect, path):
 
 
 def test_a_group_that_does_not_exist_is_none():
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         assert await asyncio.wrap_future(groups.read(GROUP)) is None
 
     run(story)
 
 
 def test_a_gang_without_a_podgroup_is_not_asked_for():
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         shadow = replace(GROUP, dialect="")
 
         assert groups.read(shadow).result(0) is shadow
@@ -88,7 +88,7 @@ def test_a_gang_without_a_podgroup_is_not_asked_for():
 
 
 def test_a_group_that_cannot_be_used_says_so():
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = live(min_member="four")
         group = await asyncio.wrap_future(groups.read(GROUP))
 
@@ -99,7 +99,7 @@ def test_a_group_that_cannot_be_used_says_so():
 
 
 def test_a_connection_closed_under_the_read_is_tried_once_more():
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = live()
         server.script.append(HANG_UP)
 
@@ -109,10 +109,10 @@ def test_a_connection_closed_under_the_read_is_tried_once_more():
 
 
 def test_a_server_that_keeps_hanging_up_is_unreachable():
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.script.extend([HANG_UP, HANG_UP])
 
-        with pytest.raises(Unreachable, match="no answer"):
+        with pytest.raises(NoResponse, match="no answer"):
             await asyncio.wrap_future(groups.read(GROUP))
 
     run(story)
@@ -120,7 +120,7 @@ def test_a_server_that_keeps_hanging_up_is_unreachable():
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
 def test_a_refusal_is_an_error_not_an_absence(status):
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.script.append(status)
 
         with pytest.raises(ApiError) as refused:
@@ -131,7 +131,7 @@ def test_a_refusal_is_an_error_not_an_absence(status):
 
 
 def test_an_answer_that_is_no_object_is_an_error():
-    async def story(server: LoopbackServer, groups: LiveGroups) -> None:
+    async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = ["not", "an", "object"]
 
         with pytest.raises(ApiError, match="no PodGroup"):

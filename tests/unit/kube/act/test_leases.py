@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from extender.errors import ApiError
-from extender.kube.client import Access
+from extender.kube.client import ApiClient
 from extender.kube.write.leader import ApiLeases
 from extender.ports import Lease
 from extender.settings import Settings
@@ -37,7 +37,7 @@ LEASE = Lease(
 def leases(answers: dict[str, list[Answer]], **settings: Any) -> tuple[ApiLeases, ApiDouble]:
     api = ApiDouble(answers)
     settings = {"lease": "own", "lease_namespace": "gang-system", **settings}
-    return ApiLeases(cast(Access, api), Settings(**settings)), api
+    return ApiLeases(cast(ApiClient, api), Settings(**settings)), api
 
 
 def test_a_lease_is_read() -> None:

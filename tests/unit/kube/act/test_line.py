@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 
-from extender.kube.write.bind_limiter import FRESH_S, NARROWEST, SLOW_S, WIDEST, Line, Party
+from extender.kube.write.bind_limiter import (
+    FRESH_S,
+    MAX_LIMIT,
+    MIN_LIMIT,
+    SLOW_S,
+    BindBatch,
+    BindLimiter,
+)
 
 
 class Counter:
@@ -14,7 +21,7 @@ class Counter:
         self.time = 100.0
         self.sent: deque[tuple[str, float]] = deque()
         self.late: list[str] = []
-        self.line: Line[str] = Line(self._send, lambda: self.time)
+        self.line: BindLimiter[str] = BindLimiter(self._send, lambda: self.time)
 
     def _send(self, names: list[str]) -> None:
         self.sent.extend((name, self.time) for name in names)
@@ -22,7 +29,7 @@ class Counter:
     def join(self, gang: str, size: int, within_s: float = 42.0) -> None:
         names = deque(f"{gang}-{index}" for index in range(size))
         until = self.time + within_s
-        self.line.join(Party(names, until, lambda: self.late.append(gang)))
+        self.line.join(BindBatch(names, until, lambda: self.late.append(gang)))
 
     def answer(self, count: int = 1) -> list[str]:
         answered = []
@@ -30,8 +37,8 @@ class Counter:
             name, at = self.sent.popleft()
             answered.append(name)
             self.line.answered(at)
-            self.line.give_up_place()
-        self.line.move_up()
+            self.line.release()
+        self.line.start_next()
         return answered
 
     def works(self, per_s: float) -> dict[str, tuple[float, float]]:
@@ -74,7 +81,7 @@ def test_never_more_are_under_way_than_the_line_is_wide_and_gang_comes_after_gan
     for gang in "abcdefgh":
         counter.join(gang, 20)
 
-    assert len(counter.sent) == WIDEST == counter.line.under_way
+    assert len(counter.sent) == MAX_LIMIT == counter.line.in_flight
     assert under_way(counter) == set("abcd")
     counter.answer(20)
     assert under_way(counter) == set("bcde")
@@ -82,7 +89,7 @@ def test_never_more_are_under_way_than_the_line_is_wide_and_gang_comes_after_gan
 
 def test_whoever_is_sent_again_goes_before_all_who_have_not_begun():
     counter = Counter()
-    counter.join("a", WIDEST)
+    counter.join("a", MAX_LIMIT)
     counter.join("b", 5)
     counter.line.first("again")
     counter.answer()
@@ -102,18 +109,18 @@ def test_of_sixty_gangs_before_a_slow_api_server_hardly_any_is_bound_in_part_for
 
 def test_the_line_gets_narrow_while_answers_take_long_and_wide_again_when_they_do_not():
     counter = Counter()
-    counter.join("a", 2 * WIDEST, within_s=1000)
+    counter.join("a", 2 * MAX_LIMIT, within_s=1000)
     counter.time += 2 * SLOW_S
     counter.answer()
-    assert counter.line.width == WIDEST // 2
+    assert counter.line.limit == MAX_LIMIT // 2
     counter.answer()
-    assert counter.line.width == WIDEST // 2, "those were sent before it got narrow"
+    assert counter.line.limit == MAX_LIMIT // 2, "those were sent before it got narrow"
     counter.works(per_s=8)
-    assert NARROWEST <= counter.line.width < 2 * NARROWEST
+    assert MIN_LIMIT <= counter.line.limit < 2 * MIN_LIMIT
 
-    counter.join("b", WIDEST)
+    counter.join("b", MAX_LIMIT)
     counter.works(per_s=1000)
-    assert counter.line.width == WIDEST
+    assert counter.line.limit == MAX_LIMIT
 
 
 def test_before_an_api_server_that_is_slow_with_whomever_comes_nobody_waits_for_the_others():
@@ -128,16 +135,16 @@ def test_a_gang_whose_time_would_be_over_before_its_last_binding_is_not_begun():
 
     assert counter.late == ["large"]
     assert not counter.sent
-    assert counter.line.under_way == 0
+    assert counter.line.in_flight == 0
 
 
 def test_a_gang_that_waited_too_long_in_line_is_not_begun_and_the_next_one_is():
     counter = Counter()
-    counter.join("a", WIDEST)
+    counter.join("a", MAX_LIMIT)
     counter.join("b", 20, within_s=1.0)
     counter.join("c", 20)
     counter.time += 0.99
-    counter.answer(WIDEST)
+    counter.answer(MAX_LIMIT)
 
     assert counter.late == ["b"]
     assert under_way(counter) == {"c"}
@@ -145,7 +152,7 @@ def test_a_gang_that_waited_too_long_in_line_is_not_begun_and_the_next_one_is():
 
 def test_a_slow_api_server_is_not_begun_upon_with_a_gang_that_is_large():
     counter = Counter()
-    counter.join("a", WIDEST, within_s=100)
+    counter.join("a", MAX_LIMIT, within_s=100)
     counter.works(per_s=20)
     counter.join("large", 1_000, within_s=20)
     assert counter.late == ["large"]
@@ -159,7 +166,7 @@ def test_a_gang_that_was_begun_is_sent_to_its_end():
     counter = Counter()
     counter.join("a", 500, within_s=2.5)
     counter.time += 2.4
-    counter.answer(WIDEST)
+    counter.answer(MAX_LIMIT)
 
     assert not counter.late
     assert under_way(counter) == {"a"}

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from extender.kube.write import bind
-from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.bind import ApiBinder
 from extender.leader.fencing import Term
 from extender.ports import BindOrder, Whose
 from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
 
-Story = Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]]
+Story = Callable[[LoopbackServer, ApiBinder], Awaitable[None]]
 
 
 def whose(whose: Whose, name: str = "w-0") -> BindOrder:
@@ -25,7 +25,7 @@ def run(story: Story, exempt: str = "uid-w-0") -> None:
 
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
-            binder = PipelinedBinder(
+            binder = ApiBinder(
                 pipeline,
                 chance=lambda: 0.0,
                 mandate=Term(lambda: 0.0),
@@ -38,7 +38,7 @@ def run(story: Story, exempt: str = "uid-w-0") -> None:
 
 
 def test_kube_schedulers_own_decision_is_passed_on_without_a_term():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
 
         assert await outcomes(binder, whose(Whose.SCHEDULERS)) == [bind.BOUND]
@@ -48,7 +48,7 @@ def test_kube_schedulers_own_decision_is_passed_on_without_a_term():
 
 
 def test_it_is_tried_again_without_a_term_too():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(503)
 
@@ -58,19 +58,19 @@ def test_it_is_tried_again_without_a_term_too():
 
 
 def test_our_own_decision_beside_it_is_still_refused():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
 
         both = whose(Whose.SCHEDULERS), order("w-1")
-        assert await outcomes(binder, *both) == [bind.BOUND, bind.OUT_OF_TERM]
+        assert await outcomes(binder, *both) == [bind.BOUND, bind.NOT_LEADER]
         assert not server.node_of("w-1")
 
     run(story)
 
 
 def test_a_pod_nobody_has_seen_is_looked_up_and_bound_when_it_is_exempt():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
 
         assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.BOUND]
@@ -80,7 +80,7 @@ def test_a_pod_nobody_has_seen_is_looked_up_and_bound_when_it_is_exempt():
 
 
 def test_a_pod_nobody_has_seen_that_is_not_exempt_is_left_alone():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
 
         assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.NOT_EXEMPT]
@@ -90,14 +90,14 @@ def test_a_pod_nobody_has_seen_that_is_not_exempt_is_left_alone():
 
 
 def test_a_pod_that_is_gone_is_not_bound():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
-        assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.GONE]
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
+        assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.POD_GONE]
 
     run(story)
 
 
 def test_one_that_was_only_looked_up_when_its_time_was_up_is_certainly_not_bound():
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)
 

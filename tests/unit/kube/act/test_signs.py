@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from extender.errors import ApiError, OutOfTerm
-from extender.kube.client import MERGE, Access
-from extender.kube.write.leader import ApiSigns
+from extender.errors import ApiError, NotLeader
+from extender.kube.client import MERGE, ApiClient
+from extender.kube.write.leader import ApiLeaderLabels
 from extender.leader.fencing import Term
-from extender.ports import Mark, Marks
+from extender.ports import LabelledPod, LabelledPods
 from extender.settings import Settings
 from tests.unit.kube.api_double import Answer, ApiDouble
 
@@ -35,22 +35,22 @@ class Scene:
         settings = Settings(
             lease="own", pod_name="us", pod_namespace="gang-system", lease_namespace="gang-system"
         )
-        self.signs = ApiSigns(cast(Access, self.api), settings, self.term)
+        self.signs = ApiLeaderLabels(cast(ApiClient, self.api), settings, self.term)
 
 
 def test_nobody_carries_it_at_first() -> None:
-    assert Scene().signs.read() == Marks()
+    assert Scene().signs.read() == LabelledPods()
 
 
 def test_those_of_our_lease_and_those_labelled_by_hand_are_seen() -> None:
     seen = Scene(labelled("us"), labelled("old"), labelled("by-hand", by=None)).signs.read()
 
-    others = (Mark("old", "of-old"), Mark("by-hand", "of-by-hand"))
-    assert seen == Marks(is_ours=True, others=others)
+    others = (LabelledPod("old", "of-old"), LabelledPod("by-hand", "of-by-hand"))
+    assert seen == LabelledPods(is_ours=True, others=others)
 
 
 def test_the_leader_of_another_lease_in_our_namespace_is_left_alone() -> None:
-    assert Scene(labelled("theirs", by="gang-system/other")).signs.read() == Marks()
+    assert Scene(labelled("theirs", by="gang-system/other")).signs.read() == LabelledPods()
 
 
 def test_our_pod_labelled_by_hand_is_not_labelled_by_us() -> None:
@@ -71,7 +71,7 @@ def test_it_is_put_on_our_pod_with_the_lease_beside_it() -> None:
 
 def test_it_is_taken_off_another_only_as_that_was_seen() -> None:
     scene = Scene()
-    scene.signs.take_off(Mark("old", "7"), scene.term.current())
+    scene.signs.take_off(LabelledPod("old", "7"), scene.term.current())
 
     (asked,) = scene.api.asked
     assert asked.path == f"{PODS}/old/status"
@@ -89,10 +89,10 @@ def test_nothing_is_written_in_a_term_that_is_over_though_the_next_is_ours(write
     scene.now = 10.0
     scene.term.begin(until=20.0)
 
-    with pytest.raises(OutOfTerm):
+    with pytest.raises(NotLeader):
         getattr(scene.signs, write)(number)
-    with pytest.raises(OutOfTerm):
-        scene.signs.take_off(Mark("old", "7"), number)
+    with pytest.raises(NotLeader):
+        scene.signs.take_off(LabelledPod("old", "7"), number)
     assert scene.api.asked == []
 
 

@@ -7,16 +7,16 @@ from typing import Any, cast
 
 import pytest
 
-from extender.errors import ApiError, OutOfTerm
-from extender.kube.client import Access, ActingAccess
+from extender.errors import ApiError, NotLeader
+from extender.kube.client import ApiClient, FencedClient
 from extender.kube.write.status import ApiStatusWriter
 from extender.leader.fencing import Term
 from extender.model.gang import COSCHEDULING, VOLCANO
-from extender.ports import Subject
+from extender.ports import ObjectReference
 from extender.status import desired
 from tests.unit.kube.api_double import Answer, ApiDouble
 
-TRAIN = Subject(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
+TRAIN = ObjectReference(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
 PATH = "/apis/scheduling.volcano.sh/v1beta1/namespaces/a/podgroups/train"
 NOT_FOUND: Answer = (404, {"message": "not found"})
 
@@ -25,8 +25,10 @@ def stored(**status: Any) -> Answer:
     return 200, {"metadata": {"uid": "u1"}, "status": status}
 
 
-def write(api: ApiDouble, *subjects: Subject, writes: int = 1) -> list[Mapping[str, Any] | None]:
-    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+def write(
+    api: ApiDouble, *subjects: ObjectReference, writes: int = 1
+) -> list[Mapping[str, Any] | None]:
+    writer = ApiStatusWriter(cast(ApiClient, api), wait=lambda seconds: None)
     answers = [
         writer.write(subject, {"phase": "Running"}).result(timeout=10)
         for subject in subjects or (TRAIN,)
@@ -122,13 +124,13 @@ def test_another_object_of_the_same_name_is_not_written() -> None:
 
 
 def test_the_state_of_a_queue_is_only_written_where_nobody_touched_it_since_it_was_read() -> None:
-    gold = Subject(kind="Queue", dialect=VOLCANO, namespace="", name="gold", uid="u1")
+    gold = ObjectReference(kind="Queue", dialect=VOLCANO, namespace="", name="gold", uid="u1")
     path = "/apis/scheduling.volcano.sh/v1beta1/queues/gold"
     read = (200, {"metadata": {"uid": "u1", "resourceVersion": "7"}, "status": {}})
     written = (200, {"metadata": {"uid": "u1", "resourceVersion": "8"}, "status": {}})
     answers = [written, written, (409, {"message": "the object has been modified"})]
     api = ApiDouble({f"GET {path}": [read], f"PATCH {path}/status": answers})
-    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    writer = ApiStatusWriter(cast(ApiClient, api), wait=lambda seconds: None)
     writer.read(gold).result(timeout=10)
     bodies = ({"state": "Open"}, {"pending": 1}, {"state": "Closed"})
     said = [writer.write(gold, body).result(timeout=10) for body in bodies]
@@ -149,8 +151,10 @@ def test_a_refusal_reaches_whoever_waits() -> None:
 def test_every_dialect_and_kind_has_its_path() -> None:
     api = ApiDouble()
     subjects = [
-        Subject(kind="Queue", dialect=VOLCANO, name="left", uid="u1"),
-        Subject(kind="PodGroup", dialect=COSCHEDULING, namespace="a", name="train", uid="u1"),
+        ObjectReference(kind="Queue", dialect=VOLCANO, name="left", uid="u1"),
+        ObjectReference(
+            kind="PodGroup", dialect=COSCHEDULING, namespace="a", name="train", uid="u1"
+        ),
     ]
     paths = [
         "/apis/scheduling.volcano.sh/v1beta1/queues/left/status",
@@ -165,7 +169,7 @@ def test_every_dialect_and_kind_has_its_path() -> None:
 
 def test_a_status_can_be_read_but_not_that_of_another_object() -> None:
     api = ApiDouble({f"GET {PATH}": [stored(phase="Pending"), (200, {"metadata": {"uid": "u2"}})]})
-    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    writer = ApiStatusWriter(cast(ApiClient, api), wait=lambda seconds: None)
 
     assert writer.read(TRAIN).result(timeout=10) == {"phase": "Pending"}
     assert writer.read(TRAIN).result(timeout=10) is None
@@ -188,7 +192,7 @@ def test_a_status_that_somebody_wrote_without_sense_is_read_as_far_as_it_has_any
 ) -> None:
     """Where a CRD has no schema, who may write PodGroups may write anything there."""
     api = ApiDouble({f"GET {PATH}": [(200, {"metadata": {"uid": "u1"}, "status": status})]})
-    writer = ApiStatusWriter(cast(Access, api), wait=lambda seconds: None)
+    writer = ApiStatusWriter(cast(ApiClient, api), wait=lambda seconds: None)
     read = writer.read(TRAIN).result(timeout=10)
     writer.stop()
 
@@ -208,9 +212,9 @@ def test_what_waited_for_its_turn_is_not_written_in_another_term_than_it_was_ord
         term.end()
         term.begin(until=1)
 
-    acting = ActingAccess(cast(Access, api), term)
+    acting = FencedClient(cast(ApiClient, api), term)
     writer = ApiStatusWriter(acting, wait=another_led_meanwhile, mandate=term)
-    with pytest.raises(OutOfTerm):
+    with pytest.raises(NotLeader):
         writer.write(TRAIN, {"phase": "Running"}).result(timeout=10)
     writer.stop()
 

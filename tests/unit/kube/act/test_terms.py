@@ -7,11 +7,11 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from extender.kube.client import Access
+from extender.kube.client import ApiClient
 from extender.kube.write import bind
-from extender.kube.write.bind import PipelinedBinder
+from extender.kube.write.bind import ApiBinder
 from extender.kube.write.evict import ApiEvictor
-from extender.kube.write.wake import PipelinedWaker
+from extender.kube.write.wake import ApiWaker
 from extender.leader.fencing import Term
 from extender.model.pod import PodUid
 from extender.ports import EvictOrder, EvictResult, WakeOrder
@@ -43,74 +43,74 @@ class Time:
         self.term.begin(until=100.0)
 
 
-Story = Callable[[LoopbackServer, PipelinedBinder, Time], Awaitable[None]]
+Story = Callable[[LoopbackServer, ApiBinder, Time], Awaitable[None]]
 
 
 def run(story: Story) -> None:
     async def scene() -> None:
         time = Time()
         async with loopback_server() as server, connected(server, size=1) as pipeline:
-            binder = PipelinedBinder(pipeline, chance=lambda: 0.0, mandate=time.term)
+            binder = ApiBinder(pipeline, chance=lambda: 0.0, mandate=time.term)
             await story(server, binder, time)
 
     play(scene())
 
 
 def test_a_gang_ordered_without_a_term_is_refused_whole_and_nothing_is_sent():
-    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         time.run_out()
         for index in range(3):
             server.add_pod(f"w-{index}")
 
         got = await outcomes(binder, *(order(f"w-{index}") for index in range(3)))
-        assert got == [bind.OUT_OF_TERM] * 3
+        assert got == [bind.NOT_LEADER] * 3
         assert server.requests == []
 
     run(story)
 
 
 def test_a_term_that_ends_while_a_connection_is_waited_for_stops_the_commit():
-    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
         await asyncio.sleep(0)  # it was ordered, and dials
         time.run_out()
 
-        assert await answer == [bind.OUT_OF_TERM]
+        assert await answer == [bind.NOT_LEADER]
         assert server.requests == []
 
     run(story)
 
 
 def test_a_commit_does_not_go_on_in_the_next_term():
-    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
         await asyncio.sleep(0)
         time.begin_again()
 
-        assert await answer == [bind.OUT_OF_TERM]
+        assert await answer == [bind.NOT_LEADER]
         assert server.requests == []
 
     run(story)
 
 
 def test_a_binding_that_is_asked_to_come_again_does_not_without_a_term():
-    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         server.script.append(429)
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
         await server.has_heard(1)
         time.run_out()
 
-        assert await answer == [bind.OUT_OF_TERM]
+        assert await answer == [bind.NOT_LEADER]
         assert len(server.requests) == 1
 
     run(story)
 
 
 def test_what_was_sent_is_looked_up_after_the_term_and_bound_if_it_is():
-    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         server.script.append(DO_AND_HANG_UP)
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
@@ -124,7 +124,7 @@ def test_what_was_sent_is_looked_up_after_the_term_and_bound_if_it_is():
 
 
 def test_what_was_sent_and_is_not_there_yet_is_unknown_and_not_sent_again():
-    async def story(server: LoopbackServer, binder: PipelinedBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         server.script.append(HANG_UP)
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
@@ -141,7 +141,7 @@ def test_a_wake_up_waits_for_its_turn_but_not_into_the_next_term():
     async def scene() -> None:
         time = Time()
         async with loopback_server() as server, connected(server) as pipeline:
-            waker = PipelinedWaker(pipeline, per_s=50, burst=1, mandate=time.term)
+            waker = ApiWaker(pipeline, per_s=50, burst=1, mandate=time.term)
             for name in ("w-0", "w-1"):
                 server.add_pod(name)
             orders = [
@@ -165,7 +165,7 @@ EVICT = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/
 def test_nobody_is_evicted_without_a_term():
     time, api = Time(), ApiDouble()
     time.run_out()
-    evictor = ApiEvictor(cast(Access, api), mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), mandate=time.term)
 
     assert evictor.evict([EVICT])[0].cancelled()
     assert api.asked == []
@@ -174,7 +174,7 @@ def test_nobody_is_evicted_without_a_term():
 
 def test_an_eviction_that_waits_for_its_turn_is_called_back_with_its_term():
     time, api, may_go = Time(), ApiDouble(), threading.Event()
-    evictor = ApiEvictor(cast(Access, api), wait=lambda _: may_go.wait(5), mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: may_go.wait(5), mandate=time.term)
     outcome = evictor.evict([EVICT])[0]
     time.begin_again()
     may_go.set()
@@ -192,7 +192,7 @@ def test_an_eviction_that_is_asked_to_come_again_does_not_in_another_term():
         if len(api.asked) == 2:
             time.begin_again()
 
-    evictor = ApiEvictor(cast(Access, api), wait=wait, mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), wait=wait, mandate=time.term)
 
     assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
     assert len(api.asked) == 2
@@ -209,7 +209,7 @@ def test_an_eviction_that_was_marked_in_one_term_is_not_sent_in_the_next():
             return said
 
     api = SlowMark()
-    evictor = ApiEvictor(cast(Access, api), mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), mandate=time.term)
 
     assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
     assert [asked.method for asked in api.asked] == ["PATCH"]
@@ -218,7 +218,7 @@ def test_an_eviction_that_was_marked_in_one_term_is_not_sent_in_the_next():
 
 def test_under_a_term_pods_are_evicted_as_ever():
     time, api = Time(), ApiDouble()
-    evictor = ApiEvictor(cast(Access, api), mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), mandate=time.term)
 
     assert evictor.evict([EVICT])[0].result(5).result is EvictResult.LEAVING
     evictor.stop()

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 import pytest
 
 from extender.kube.pipeline import Pipeline
-from extender.kube.write.evict import ROLLBACK_ATTEMPTS, CautiousUndo
+from extender.kube.write.evict import ROLLBACK_ATTEMPTS, ApiPartialBindRollback
 from extender.leader.fencing import Term
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
@@ -71,12 +71,12 @@ def taken_back(
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             prepare(server)
-            CautiousUndo(pipeline, evictions).take_back(
+            ApiPartialBindRollback(pipeline, evictions).evict_all(
                 GANG, [order(name) for name in names], leaves=left.append, stays=stayed.append
             )
             # On one connection the answers come in order: after this one, all are there.
             answered = asyncio.Event()
-            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
             await answered.wait()
 
     play(scene())
@@ -182,12 +182,12 @@ def test_a_question_without_an_answer_is_asked_again_and_keeps_nobody(trouble: i
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
             server.script.append(trouble)
-            CautiousUndo(pipeline, evictions).take_back(
+            ApiPartialBindRollback(pipeline, evictions).evict_all(
                 GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears
             )
             await server.has_heard(2)
             answered = asyncio.Event()
-            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
             await answered.wait()
 
     play(scene(), VirtualLoop)
@@ -201,11 +201,11 @@ def test_an_api_server_that_never_answers_well_keeps_them_all(caplog):
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
             server.script.extend([500] * 10)
-            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
-            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            undo = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
+            undo.evict_all(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
             await server.has_heard(ROLLBACK_ATTEMPTS)
             answered = asyncio.Event()
-            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
             await answered.wait()
 
     play(scene(), VirtualLoop)
@@ -223,8 +223,8 @@ def test_what_is_no_pod_is_asked_for_again(said: object):
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             server.objects["/api/v1/namespaces/team/pods/w-0"] = said
-            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
-            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            undo = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
+            undo.evict_all(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
             await server.has_heard(1)
             await heard_all(pipeline)
             has_pod(server, "w-0", JOB)
@@ -242,9 +242,9 @@ def test_what_is_no_pod_to_the_end_keeps_them_all_and_that_is_told(caplog):
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
             server.objects["/api/v1/namespaces/team/pods/w-1"] = ["<html>"]
-            undo = CautiousUndo(pipeline, evictions, chance=lambda: 0.0)
+            undo = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
             orders = [order("w-0"), order("w-1")]
-            undo.take_back(GANG, orders, leaves=left.append, stays=stayed.append)
+            undo.evict_all(GANG, orders, leaves=left.append, stays=stayed.append)
             await server.has_heard(1 + ROLLBACK_ATTEMPTS)
             await heard_all(pipeline)
 
@@ -256,7 +256,7 @@ def test_what_is_no_pod_to_the_end_keeps_them_all_and_that_is_told(caplog):
 async def heard_all(pipeline: Pipeline) -> None:
     """On one connection the answers come in order: after this one, all are there."""
     answered = asyncio.Event()
-    pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+    pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
     await answered.wait()
 
 
@@ -268,12 +268,12 @@ def test_nobody_is_asked_to_leave_in_another_term_than_it_was_ordered_in(caplog)
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
-            undo = CautiousUndo(pipeline, evictions, mandate=term)
-            undo.take_back(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            undo = ApiPartialBindRollback(pipeline, evictions, mandate=term)
+            undo.evict_all(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
             term.end()
             term.begin(until=1.0)
             answered = asyncio.Event()
-            pipeline.ask(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
+            pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
             await answered.wait()
 
     play(scene())

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from extender.kube.write import bind
-from extender.kube.write.bind import PipelinedBinder
-from extender.kube.write.bind_limiter import WIDEST
+from extender.kube.write.bind import ApiBinder
+from extender.kube.write.bind_limiter import MAX_LIMIT
 from extender.ports import BindOrder, Whose
 from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
 
-Story = Callable[[LoopbackServer, PipelinedBinder], Awaitable[None]]
+Story = Callable[[LoopbackServer, ApiBinder], Awaitable[None]]
 EVERY_KIND = pytest.mark.parametrize("whose", list(Whose))
 
 
@@ -25,7 +25,7 @@ def run(story: Story) -> None:
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             server.add_pod("w-0")
-            binder = PipelinedBinder(
+            binder = ApiBinder(
                 pipeline,
                 chance=lambda: 0.0,
                 is_exempt=lambda pod: True,
@@ -42,7 +42,7 @@ def bound_for(whose: Whose, node: str = "n-1") -> BindOrder:
 
 @EVERY_KIND
 def test_nobody_is_bound_to_a_node_that_does_not_exist(whose: Whose) -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         assert await outcomes(binder, bound_for(whose)) == [bind.NO_NODE]
         assert not server.asked("POST")
         assert not server.node_of("w-0")
@@ -52,7 +52,7 @@ def test_nobody_is_bound_to_a_node_that_does_not_exist(whose: Whose) -> None:
 
 @EVERY_KIND
 def test_a_node_that_kube_scheduler_saw_before_us_is_found(whose: Whose) -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
 
         assert await outcomes(binder, bound_for(whose)) == [bind.BOUND]
@@ -62,7 +62,7 @@ def test_a_node_that_kube_scheduler_saw_before_us_is_found(whose: Whose) -> None
 
 
 def test_a_node_that_the_watch_has_shown_is_not_asked_for() -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         assert await outcomes(binder, bound_for(Whose.OURS, "n-0")) == [bind.BOUND]
         assert not server.asked("GET")
 
@@ -73,7 +73,7 @@ def test_a_node_that_the_watch_has_shown_is_not_asked_for() -> None:
     "name", ["", "n-1&limit=500", "n 1", "n\r\nx: y", "N-1", "n/../x", "n%31", "nö", "n" * 254]
 )
 def test_what_can_be_no_nodes_name_is_never_asked_for(name: str) -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         assert await outcomes(binder, bound_for(Whose.SCHEDULERS, name)) == [bind.NO_NODE]
         assert not server.requests
 
@@ -81,7 +81,7 @@ def test_what_can_be_no_nodes_name_is_never_asked_for(name: str) -> None:
 
 
 def test_an_api_server_that_stumbles_is_asked_again() -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
         server.script.append(503)
 
@@ -91,7 +91,7 @@ def test_an_api_server_that_stumbles_is_asked_again() -> None:
 
 
 def test_whoever_may_not_list_nodes_goes_on() -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.script.append(403)
 
         assert await outcomes(binder, bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
@@ -100,7 +100,7 @@ def test_whoever_may_not_list_nodes_goes_on() -> None:
 
 
 def test_while_the_node_was_only_asked_for_nothing_can_have_been_bound() -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.script.append(NEVER)
 
         assert await outcomes(binder, bound_for(Whose.OURS), within_s=0.05) == [bind.TIMED_OUT]
@@ -109,7 +109,7 @@ def test_while_the_node_was_only_asked_for_nothing_can_have_been_bound() -> None
 
 
 def test_the_others_of_a_gang_do_not_wait_for_the_question() -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-1")
         other = replace(order("w-1"), node="n-0")
 
@@ -120,9 +120,9 @@ def test_the_others_of_a_gang_do_not_wait_for_the_question() -> None:
 
 
 def test_one_whose_node_was_asked_for_does_not_overtake_those_who_stand_in_line() -> None:
-    async def story(server: LoopbackServer, binder: PipelinedBinder) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
-        binder._line._under_way = WIDEST  # the line stands still
+        binder._line._under_way = MAX_LIMIT  # the line stands still
         gang = [replace(order(f"g-{index}"), node="n-0") for index in range(2)]
         for each in gang:
             server.add_pod(each.name)
@@ -132,7 +132,7 @@ def test_one_whose_node_was_asked_for_does_not_overtake_those_who_stand_in_line(
         while len(binder._line._parties) < 2:
             await asyncio.sleep(0)
         binder._line._under_way = 0
-        binder._line.move_up()
+        binder._line.start_next()
 
         assert await late + await waiting == [bind.BOUND] * 3
         posts = [each.path.split("/")[6] for each in server.asked("POST")]

@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from extender.kube.write.wake import WOKEN, PipelinedWaker
+from extender.kube.write.wake import WOKEN, ApiWaker
 from extender.model.pod import PodUid
 from extender.ports import WakeOrder
 from tests.api_server import (
@@ -28,7 +28,7 @@ def order(name: str, node: str = "n-1") -> WakeOrder:
 
 
 def run(
-    story: Callable[[LoopbackServer, PipelinedWaker], Awaitable[None]],
+    story: Callable[[LoopbackServer, ApiWaker], Awaitable[None]],
     *,
     per_s: float = 200.0,
     burst: int = 400,
@@ -40,7 +40,7 @@ def run(
             loopback_server() as server,
             connected(server, silence_s=silence_s) as pipeline,
         ):
-            waker = PipelinedWaker(
+            waker = ApiWaker(
                 pipeline,
                 per_s=per_s,
                 burst=burst,
@@ -53,7 +53,7 @@ def run(
 
 
 def test_a_pod_is_nominated_to_its_reserved_node():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([order("w-0", node="n-7")])
         await server.has_heard(1)
@@ -70,7 +70,7 @@ def test_a_pod_is_nominated_to_its_reserved_node():
 
 
 def test_without_a_node_the_nomination_is_taken_back():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([order("w-0", node="")])
         await server.has_heard(1)
@@ -83,7 +83,7 @@ def test_without_a_node_the_nomination_is_taken_back():
 
 
 def test_a_nomination_for_a_moment_is_taken_back_as_soon_as_it_stands():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([replace(order("w-0"), briefly=True, refusal="said")])
         await server.has_heard(2)
@@ -96,7 +96,7 @@ def test_a_nomination_for_a_moment_is_taken_back_as_soon_as_it_stands():
 
 
 def test_a_nomination_for_a_moment_gives_way_to_one_that_is_meant():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([replace(order("w-0"), briefly=True)])
         waker.wake([order("w-0", node="n-2")])
@@ -112,7 +112,7 @@ def test_two_that_wake_the_same_pods_can_tell_each_other_apart():
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             server.add_pod("w-0")
-            waker = PipelinedWaker(pipeline, moment=lambda: "12:00", me="host_1a2b")
+            waker = ApiWaker(pipeline, moment=lambda: "12:00", me="host_1a2b")
             waker.wake([order("w-0")])
             await server.has_heard(1)
 
@@ -123,7 +123,7 @@ def test_two_that_wake_the_same_pods_can_tell_each_other_apart():
 
 
 def test_a_last_word_is_changed_without_touching_the_other_conditions():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([replace(order("w-0", node=""), refusal="no room (called)")])
         await server.has_heard(1)
@@ -142,7 +142,7 @@ def test_a_last_word_is_changed_without_touching_the_other_conditions():
 
 
 def test_a_second_wake_for_the_same_node_is_not_the_same_patch():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([order("w-0")])
         await server.has_heard(1)
@@ -156,7 +156,7 @@ def test_a_second_wake_for_the_same_node_is_not_the_same_patch():
 
 
 def test_the_burst_goes_at_once_and_the_rest_in_turn():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         for index in range(12):
             server.add_pod(f"w-{index}")
         started = asyncio.get_running_loop().time()
@@ -170,7 +170,7 @@ def test_the_burst_goes_at_once_and_the_rest_in_turn():
 
 
 def test_the_latest_order_for_a_pod_wins_while_it_waits_for_its_turn():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
         waker.wake([order("w-0"), order("w-1", node="n-1")])
@@ -184,7 +184,7 @@ def test_the_latest_order_for_a_pod_wins_while_it_waits_for_its_turn():
 
 
 def test_a_newer_order_does_not_overtake_one_that_is_under_way():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)
         waker.wake([order("w-0", node="n-1")])
@@ -201,7 +201,7 @@ def test_a_newer_order_does_not_overtake_one_that_is_under_way():
 
 @pytest.mark.parametrize("trouble", [401, 429, 500, 503, HANG_UP])
 def test_a_passing_trouble_is_tried_again(trouble):
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.script.append(trouble)
         waker.wake([order("w-0")])
@@ -214,7 +214,7 @@ def test_a_passing_trouble_is_tried_again(trouble):
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
 def test_a_refusal_for_good_is_not_tried_again(status):
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
         server.script.append(status)
@@ -230,7 +230,7 @@ def test_a_refusal_for_good_is_not_tried_again(status):
 
 
 def test_a_retry_gives_way_to_a_newer_order():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.script.append(500)
         waker.wake([order("w-0", node="n-1")])
@@ -244,7 +244,7 @@ def test_a_retry_gives_way_to_a_newer_order():
 
 
 def test_a_retry_does_not_undo_a_newer_order_that_went_through_meanwhile():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
         server.script.append(500)
@@ -265,7 +265,7 @@ def test_a_retry_does_not_undo_a_newer_order_that_went_through_meanwhile():
 
 
 def test_pods_may_be_woken_from_another_thread():
-    async def story(server: LoopbackServer, waker: PipelinedWaker) -> None:
+    async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         thread = threading.Thread(target=waker.wake, args=([order("w-0")],))
         thread.start()

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from extender.errors import Unreachable
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
+from extender.errors import NoResponse
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
 from extender.tls.issue import Authority
 
 HERE = "127.0.0.1"
@@ -85,12 +85,12 @@ def api(authority: Authority, tmp_path: Path) -> Iterator[Api]:
 
 
 @pytest.fixture
-def access(api: Api, authority: Authority) -> Access:
+def access(api: Api, authority: Authority) -> ApiClient:
     tls = ssl.create_default_context(cadata=authority.pair.certificate.decode())
-    return Access(Endpoint(host=HERE, port=api.server_address[1], tls=tls, server_name=HERE))
+    return ApiClient(ApiServer(host=HERE, port=api.server_address[1], tls=tls, server_name=HERE))
 
 
-def open_several(access: Access, count: int) -> None:
+def open_several(access: ApiClient, count: int) -> None:
     """Have so many connections open and idle."""
     answers = [access.open("GET", "/", read_s=10) for _ in range(count)]
     for answer in answers:
@@ -98,10 +98,10 @@ def open_several(access: Access, count: int) -> None:
 
 
 def test_the_next_request_is_answered_over_a_connection_that_is_whole(
-    access: Access, api: Api
+    access: ApiClient, api: Api
 ) -> None:
     open_several(access, 3)
-    with pytest.raises(Unreachable):
+    with pytest.raises(NoResponse):
         access.request("POST", BREAKS, "x" * MUCH)
     # Another thread makes the connection that takes the place of the broken one, and keeps it.
     with ThreadPoolExecutor(1) as elsewhere:

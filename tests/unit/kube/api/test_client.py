@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from extender.errors import ApiError, BadInput, Gone, OutOfTerm, Unreachable
+from extender.errors import ApiError, InvalidInput, NoResponse, NotFound, NotLeader
 from extender.kube import client
-from extender.kube.client import Access, ActingAccess
-from extender.kube.config import Endpoint
+from extender.kube.client import ApiClient, FencedClient
+from extender.kube.config import ApiServer
 from extender.leader.fencing import Term
 
 
@@ -66,8 +66,8 @@ def echo() -> Iterator[Echo]:
         thread.join()
 
 
-def access(echo: Echo, *, reload: Any = None, **rest: Any) -> Access:
-    return Access(Endpoint(host="127.0.0.1", port=echo.server_port, **rest), reload=reload)
+def access(echo: Echo, *, reload: Any = None, **rest: Any) -> ApiClient:
+    return ApiClient(ApiServer(host="127.0.0.1", port=echo.server_port, **rest), reload=reload)
 
 
 def ask(echo: Echo, *arguments: Any, **rest: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_a_request_says_who_we_are(echo: Echo) -> None:
 
 @pytest.mark.parametrize("token", ["Bearer se\ncret", "Bearer se\r\ncret", "Bearer \u20accret"])
 def test_a_token_that_cannot_be_sent_is_in_no_error_of_ours(echo: Echo, token: str) -> None:
-    with pytest.raises(Unreachable, match="GET /x: it cannot be sent as it is") as caught:
+    with pytest.raises(NoResponse, match="GET /x: it cannot be sent as it is") as caught:
         access(echo, token=lambda: token).request("GET", "/x")
 
     told = "".join(traceback.format_exception(caught.value))
@@ -120,7 +120,7 @@ def test_a_token_that_cannot_be_sent_is_in_no_error_of_ours(echo: Echo, token: s
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(404, Gone), (409, ApiError), (403, ApiError), (500, ApiError)]
+    ("status", "error"), [(404, NotFound), (409, ApiError), (403, ApiError), (500, ApiError)]
 )
 def test_a_refusal_is_an_error_with_the_servers_own_words(
     echo: Echo, status: int, error: type[ApiError]
@@ -144,8 +144,8 @@ def test_nobody_there_is_unreachable() -> None:
     with Echo() as closed:
         port = closed.server_port
 
-    with pytest.raises(Unreachable, match="GET /x: no answer from the API server"):
-        Access(Endpoint(host="127.0.0.1", port=port)).request("GET", "/x")
+    with pytest.raises(NoResponse, match="GET /x: no answer from the API server"):
+        ApiClient(ApiServer(host="127.0.0.1", port=port)).request("GET", "/x")
 
 
 def test_an_old_token_serves_until_the_fresh_one_is_there(
@@ -178,7 +178,7 @@ def test_a_token_that_cannot_be_read_leaves_the_old_one(
     def token() -> str:
         if not tried.is_set() and made_once:
             tried.set()
-            raise BadInput("the file is gone")
+            raise InvalidInput("the file is gone")
         return "first"
 
     made_once: list[int] = []
@@ -194,9 +194,9 @@ def test_a_token_that_cannot_be_read_leaves_the_old_one(
 def test_renewing_reads_everything_anew_but_not_all_the_time(echo: Echo) -> None:
     reloads: list[int] = []
 
-    def reload() -> Endpoint:
+    def reload() -> ApiServer:
         reloads.append(1)
-        return Endpoint(host="127.0.0.1", port=echo.server_port, token=lambda: "Bearer new")
+        return ApiServer(host="127.0.0.1", port=echo.server_port, token=lambda: "Bearer new")
 
     made = access(echo, token=lambda: "Bearer old", reload=reload)
     made.renew()
@@ -207,7 +207,7 @@ def test_renewing_reads_everything_anew_but_not_all_the_time(echo: Echo) -> None
 
 
 def test_a_token_that_ran_out_is_renewed_for_whoever_asks_again(echo: Echo) -> None:
-    renewed = Endpoint(host="127.0.0.1", port=echo.server_port, token=lambda: "Bearer new")
+    renewed = ApiServer(host="127.0.0.1", port=echo.server_port, token=lambda: "Bearer new")
     made = access(echo, token=lambda: "Bearer old", reload=lambda: renewed)
     echo.status = 401
 
@@ -222,9 +222,9 @@ def test_credentials_that_cannot_be_read_anew_are_logged_and_the_refusal_is_told
     echo: Echo, caplog: pytest.LogCaptureFixture, fails: str
 ) -> None:
     def unreadable() -> Any:
-        raise BadInput("kubeconfig k cannot be read: it is being written")
+        raise InvalidInput("kubeconfig k cannot be read: it is being written")
 
-    elsewhere = Endpoint(host="127.0.0.2", port=1, token=unreadable)
+    elsewhere = ApiServer(host="127.0.0.2", port=1, token=unreadable)
     reload = unreadable if fails == "the file" else lambda: elsewhere
     made = access(echo, token=lambda: "Bearer old", reload=reload)
     echo.status = 401
@@ -245,17 +245,17 @@ def test_loading_reads_the_kubeconfig(tmp_path: Any) -> None:
         "clusters: [{name: c, cluster: {server: 'http://api:1234'}}]\n"
         "users: [{name: u, user: {token: secret}}]\n"
     )
-    made = Access.load(str(path))
+    made = ApiClient.load(str(path))
 
     assert (made.host, made.port, made.prefix, made.tls) == ("api", 1234, "", None)
     assert made.authorization() == "Bearer secret"
 
 
 def test_what_acts_is_not_sent_without_a_term_and_what_reads_is(echo: Echo) -> None:
-    acting = ActingAccess(access(echo), Term(lambda: 0.0))
+    acting = FencedClient(access(echo), Term(lambda: 0.0))
 
     assert acting.request("GET", "/x")
-    with pytest.raises(OutOfTerm, match="does not lead"):
+    with pytest.raises(NotLeader, match="does not lead"):
         acting.request("PATCH", "/x", {"a": 1})
     assert echo.heard == ["GET"]
 
@@ -271,7 +271,7 @@ def test_the_term_is_looked_at_after_the_connection_was_waited_for(
     now = [0.0]
     term = Term(lambda: now[0])
     term.begin(until=10.0)
-    acting = ActingAccess(access(echo), term)
+    acting = FencedClient(access(echo), term)
     dial = client.urllib3.connection.HTTPConnection.connect
 
     def dial_slowly(connection: Any) -> None:
@@ -281,7 +281,7 @@ def test_the_term_is_looked_at_after_the_connection_was_waited_for(
         dial(connection)
 
     monkeypatch.setattr(client.urllib3.connection.HTTPConnection, "connect", dial_slowly)
-    with pytest.raises(OutOfTerm):
+    with pytest.raises(NotLeader):
         acting.request("PATCH", "/x", {"a": 1})
     assert echo.heard == []
 
@@ -290,7 +290,7 @@ def test_under_a_term_requests_go_out_as_ever(echo: Echo) -> None:
     term = Term(lambda: 0.0)
     term.begin(until=10.0)
 
-    heard = json.loads(ActingAccess(access(echo), term).request("PATCH", "/x", {"a": 1}))
+    heard = json.loads(FencedClient(access(echo), term).request("PATCH", "/x", {"a": 1}))
     assert heard["body"] == '{"a":1}'
     assert heard["headers"]["content-length"] == "7"
     assert "transfer-encoding" not in heard["headers"]

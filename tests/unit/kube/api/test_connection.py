@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from extender.kube import connection as connection_module
-from extender.kube.connection import UNANSWERED, UNSENT, Connection, Exchange, Reply
+from extender.kube.connection import NO_RESPONSE, NOT_SENT, Connection, PipelinedRequest, Reply
 from tests.api_server import VirtualLoop, play
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -75,8 +75,10 @@ class Asker:
         self._news = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> Exchange:
-        return Exchange(f"{name};".encode(), lambda reply: self._hear(name, reply), is_wanted)
+    def ask(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> PipelinedRequest:
+        return PipelinedRequest(
+            f"{name};".encode(), lambda reply: self._hear(name, reply), is_wanted
+        )
 
     def _hear(self, name: str, reply: Reply) -> None:
         self.replies.append((name, reply))
@@ -123,7 +125,7 @@ def test_what_is_unanswered_when_the_connection_breaks_may_have_taken_effect():
             peer.say(OK)
             peer.hang_up()
 
-            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", UNANSWERED)]
+            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", NO_RESPONSE)]
 
     play(scene())
 
@@ -135,7 +137,7 @@ def test_what_could_not_be_connected_certainly_has_no_effect():
             asker = Asker()
             connection.send([asker.ask("a")])
 
-            assert await asker.has(1) == [("a", UNSENT)]
+            assert await asker.has(1) == [("a", NOT_SENT)]
 
     play(scene())
 
@@ -147,7 +149,7 @@ def test_a_connection_that_does_not_come_about_is_given_up():
             asker = Asker()
             connection.send([asker.ask("a")])
 
-            assert await asker.has(1) == [("a", UNSENT)]
+            assert await asker.has(1) == [("a", NOT_SENT)]
 
     play(scene())
 
@@ -164,7 +166,7 @@ def test_what_nobody_wants_any_more_is_not_sent_when_the_connection_comes_at_las
             await peer.has_heard(b"b;")
 
             assert peer.heard == b"b;"
-            assert ("late", UNSENT) in asker.replies
+            assert ("late", NOT_SENT) in asker.replies
 
     play(scene())
 
@@ -176,7 +178,7 @@ def test_a_server_that_says_goodbye_is_not_asked_again_on_that_connection():
             connection.send([asker.ask("a"), asker.ask("b")])
             await peer.has_heard(b"b;")
             peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-            assert await asker.has(2) == [("a", Reply(200)), ("b", UNANSWERED)]
+            assert await asker.has(2) == [("a", Reply(200)), ("b", NO_RESPONSE)]
             connection.send([asker.ask("c")])
             await peer.has_heard(b"c;")
 
@@ -193,7 +195,7 @@ def test_gibberish_breaks_the_connection():
             await peer.has_heard(b"a;")
             peer.say(b"gibberish\r\n\r\n")
 
-            assert await asker.has(1) == [("a", UNANSWERED)]
+            assert await asker.has(1) == [("a", NO_RESPONSE)]
 
     play(scene())
 
@@ -237,7 +239,7 @@ def test_a_silent_server_is_hung_up_on():
             asker = Asker()
             connection.send([asker.ask("a")])
 
-            assert await asker.has(1) == [("a", UNANSWERED)]
+            assert await asker.has(1) == [("a", NO_RESPONSE)]
 
     play(scene())
 
@@ -250,7 +252,7 @@ def test_one_bad_taker_does_not_cost_the_others_their_reply(caplog: pytest.LogCa
             def fail(reply: Reply) -> None:
                 raise RuntimeError("bug")
 
-            connection.send([Exchange(b"x;", fail), asker.ask("b")])
+            connection.send([PipelinedRequest(b"x;", fail), asker.ask("b")])
             await peer.has_heard(b"b;")
             peer.say(OK + OK)
 
@@ -286,7 +288,7 @@ def test_closing_tells_whoever_waits():
             connection.send([asker.ask("a")])
             await connection.aclose()
 
-            assert await asker.has(1) == [("a", UNSENT)]
+            assert await asker.has(1) == [("a", NOT_SENT)]
 
     play(scene())
 
@@ -316,7 +318,7 @@ def test_informational_answers_without_end_are_no_progress():
                 peer.say(b"HTTP/1.1 100 Continue\r\n\r\n")
                 await asyncio.sleep(0.01)
 
-            assert asker.replies == [("a", UNANSWERED)]
+            assert asker.replies == [("a", NO_RESPONSE)]
 
     play(scene(), VirtualLoop)
 
@@ -364,9 +366,9 @@ def test_a_connection_lost_before_we_hear_that_it_is_there_strands_nobody():
                 connection.send([asker.ask("b")])
 
             connection._connect = reset
-            connection.send([Exchange(b"a;", again)])
+            connection.send([PipelinedRequest(b"a;", again)])
             async with asyncio.timeout(5):
-                assert await asker.has(2) == [("a", UNANSWERED), ("b", UNSENT)]
+                assert await asker.has(2) == [("a", NO_RESPONSE), ("b", NOT_SENT)]
             connection.send([asker.ask("c")])
             await peer.has_heard(b"c;")
             peer.say(OK)
@@ -405,7 +407,7 @@ def test_an_answer_without_end_breaks_the_connection(
                 if asker.replies:
                     break
             async with asyncio.timeout(5):
-                assert await asker.has(1) == [("a", UNANSWERED)]
+                assert await asker.has(1) == [("a", NO_RESPONSE)]
 
     play(scene())
 
@@ -437,7 +439,7 @@ def test_who_asks_again_on_a_farewell_waits_for_the_next_connection(
                 asker.replies.append(("a", reply))
                 connection.send([asker.ask("b")])
 
-            connection.send([Exchange(b"a;", again)])
+            connection.send([PipelinedRequest(b"a;", again)])
             await peer.has_heard(b"a;")
             peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
             async with asyncio.timeout(5):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.kube import config
 
 # The client reads these once, when it is imported.
@@ -73,7 +73,7 @@ def test_another_context_is_another_cluster_with_its_own_user(tmp_path: Path) ->
 
 
 def test_a_context_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="nowhere"):
+    with pytest.raises(InvalidInput, match="nowhere"):
         config.read(write(tmp_path / "k"), "nowhere")
 
 
@@ -126,7 +126,7 @@ def test_in_a_pod_its_service_account_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend_to_be_a_pod(tmp_path, monkeypatch)
-    with pytest.raises(BadInput, match="certificates of the service account"):
+    with pytest.raises(InvalidInput, match="certificates of the service account"):
         config.read()  # the authority in the file is none, but everything else was found
 
 
@@ -144,7 +144,7 @@ def test_a_pod_without_a_service_account_is_told_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(f"{SERVICE_ACCOUNT}.SERVICE_TOKEN_FILENAME", "/does/not/exist")
 
-    with pytest.raises(BadInput, match="the service account of this pod cannot be used"):
+    with pytest.raises(InvalidInput, match="the service account of this pod cannot be used"):
         config.read()
 
 
@@ -177,7 +177,7 @@ def test_a_program_may_supply_the_token(tmp_path: Path) -> None:
 def test_a_program_that_supplies_nothing_is_named(tmp_path: Path) -> None:
     program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}
 
-    with pytest.raises(BadInput, match="its exec plugin gave no credentials"):
+    with pytest.raises(InvalidInput, match="its exec plugin gave no credentials"):
         config.read(write(tmp_path / "k", {"exec": program}))
 
 
@@ -196,7 +196,7 @@ def test_a_token_that_cannot_be_sent_is_refused_and_never_quoted(
 ) -> None:
     endpoint = config.read(write(tmp_path / "k", {"token": token}))
 
-    with pytest.raises(BadInput, match="cannot be sent; write it anew") as caught:
+    with pytest.raises(InvalidInput, match="cannot be sent; write it anew") as caught:
         endpoint.token()
 
     assert "cret" not in "".join(traceback.format_exception(caught.value))
@@ -218,7 +218,7 @@ def test_a_service_account_whose_token_is_broken_in_two_is_refused(
     monkeypatch.setattr("extender.kube.config._tls", lambda *_: None)
     (tmp_path / "token").write_text("pod-\ntoken\n")
 
-    with pytest.raises(BadInput, match="a line break"):
+    with pytest.raises(InvalidInput, match="a line break"):
         config.read().token()
 
 
@@ -230,7 +230,7 @@ def test_a_service_account_whose_token_is_no_text_is_refused_at_start_and_later(
     endpoint = config.read()
     (tmp_path / "token").write_bytes(b"\xff\xfe")
 
-    with pytest.raises(BadInput, match="the service account of this pod cannot be used"):
+    with pytest.raises(InvalidInput, match="the service account of this pod cannot be used"):
         config.read()
     assert endpoint.token() == "bearer pod-token"
 
@@ -242,7 +242,7 @@ def test_a_user_without_credentials_sends_none(tmp_path: Path) -> None:
 def test_a_missing_file_is_named_with_the_mend(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
 
-    with pytest.raises(BadInput, match=f"kubeconfig {missing} does not exist; name one"):
+    with pytest.raises(InvalidInput, match=f"kubeconfig {missing} does not exist; name one"):
         config.read(str(missing))
 
 
@@ -254,7 +254,7 @@ def test_a_file_that_is_no_kubeconfig_is_one_clear_sentence(tmp_path: Path, text
     path = tmp_path / "k"
     path.write_text(text)
 
-    with pytest.raises(BadInput, match=f"kubeconfig {path} ") as caught:
+    with pytest.raises(InvalidInput, match=f"kubeconfig {path} ") as caught:
         config.read(str(path))
 
     assert "\n" not in str(caught.value)
@@ -263,7 +263,7 @@ def test_a_file_that_is_no_kubeconfig_is_one_clear_sentence(tmp_path: Path, text
 def test_a_proxy_is_refused_instead_of_passed_over(tmp_path: Path) -> None:
     path = write(tmp_path / "k", **{"proxy-url": "http://proxy:3128"})
 
-    with pytest.raises(BadInput, match="asks for a proxy, which is not supported"):
+    with pytest.raises(InvalidInput, match="asks for a proxy, which is not supported"):
         config.read(path)
 
 
@@ -281,10 +281,10 @@ def test_a_broken_certificate_is_named(tmp_path: Path) -> None:
         tmp_path / "k", server="https://api", **{"certificate-authority": str(tmp_path / "ca.crt")}
     )
 
-    with pytest.raises(BadInput, match=r"the certificates of kubeconfig .* cannot be loaded"):
+    with pytest.raises(InvalidInput, match=r"the certificates of kubeconfig .* cannot be loaded"):
         config.read(path)
 
 
 def test_a_server_that_is_no_url_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="has no usable server URL"):
+    with pytest.raises(InvalidInput, match="has no usable server URL"):
         config.read(write(tmp_path / "k", server="ftp://api"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
-from extender.kube.connection import UNSENT, Exchange, Reply
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
+from extender.kube.connection import NOT_SENT, PipelinedRequest, Reply
 from extender.kube.pipeline import MERGE_PATCH, Pipeline, pod_path
 from tests.api_server import NEVER, connected, loopback_server, play
 
 
-def framed(access: Access, *arguments: object) -> str:
+def framed(access: ApiClient, *arguments: object) -> str:
     loop = asyncio.new_event_loop()
     try:
         return Pipeline(access, loop).frame(*arguments).decode()  # type: ignore[arg-type]
@@ -21,7 +21,7 @@ def framed(access: Access, *arguments: object) -> str:
 
 
 def test_a_read_has_no_body_and_no_length():
-    text = framed(Access(Endpoint(host="api", port=6443)), b"GET", "/healthz")
+    text = framed(ApiClient(ApiServer(host="api", port=6443)), b"GET", "/healthz")
 
     assert text.startswith("GET /healthz HTTP/1.1\r\nhost: api\r\n")
     assert text.endswith("\r\n\r\n")
@@ -29,19 +29,21 @@ def test_a_read_has_no_body_and_no_length():
 
 
 def test_a_write_says_how_long_it_is_and_of_what_kind():
-    text = framed(Access(Endpoint(host="api", port=6443)), b"PATCH", "/x", b'{"a":1}', MERGE_PATCH)
+    text = framed(
+        ApiClient(ApiServer(host="api", port=6443)), b"PATCH", "/x", b'{"a":1}', MERGE_PATCH
+    )
 
     assert "content-type: application/merge-patch+json\r\ncontent-length: 7\r\n\r\n" in text
     assert text.endswith('{"a":1}')
 
 
 def test_an_ipv6_host_stands_in_brackets():
-    assert "host: [::1]\r\n" in framed(Access(Endpoint(host="::1", port=6443)), b"GET", "/")
+    assert "host: [::1]\r\n" in framed(ApiClient(ApiServer(host="::1", port=6443)), b"GET", "/")
 
 
 def test_a_token_that_was_renewed_is_used_from_the_next_request():
     loop = asyncio.new_event_loop()
-    access = Access(Endpoint(host="api", port=1, token=lambda: "Bearer old"))
+    access = ApiClient(ApiServer(host="api", port=1, token=lambda: "Bearer old"))
     pipeline = Pipeline(access, loop)
     before = pipeline.frame(b"GET", "/")
     access._authorization = "Bearer new"
@@ -63,7 +65,7 @@ def test_closing_tells_whoever_waits_for_an_answer():
         async with loopback_server() as server, connected(server) as pipeline:
             server.script.append(NEVER)
             told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            pipeline.ask(pipeline.frame(b"GET", "/slow"), told.set_result)
+            pipeline.request(pipeline.frame(b"GET", "/slow"), told.set_result)
             await server.has_heard(1)
             await pipeline.aclose()
 
@@ -79,7 +81,7 @@ def test_an_unreachable_server_is_told_once_and_again_when_it_is_back(caplog):
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             port, pipeline._access.port = server.port, 1
             for _ in range(2):
-                assert await reply_of(pipeline) == UNSENT
+                assert await reply_of(pipeline) == NOT_SENT
             pipeline._access.port = port
             await reply_of(pipeline)
 
@@ -92,5 +94,5 @@ def test_an_unreachable_server_is_told_once_and_again_when_it_is_back(caplog):
 
 async def reply_of(pipeline: Pipeline) -> Reply:
     told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-    pipeline.send((Exchange(pipeline.frame(b"GET", "/"), told.set_result),))
+    pipeline.send((PipelinedRequest(pipeline.frame(b"GET", "/"), told.set_result),))
     return await told

@@ -8,7 +8,7 @@ import pytest
 
 from extender.errors import ApiError, Forbidden
 from extender.kube.metrics import CALLS, call_of
-from extender.kube.read import ACCESS, TOKENS, ApiReviewer
+from extender.kube.read import ACCESS, TOKENS, TokenReviewer
 from extender.ports import Reviewed
 from tests.unit.kube.api_double import Answer, ApiDouble
 
@@ -23,7 +23,7 @@ def api(token: Answer = KNOWN, access: Answer = ALLOWED) -> ApiDouble:
 
 
 def review(double: ApiDouble, *audiences: str) -> Reviewed:
-    return ApiReviewer(double, audiences).review(SECRET, "/metrics")
+    return TokenReviewer(double, audiences).review(SECRET, "/metrics")
 
 
 def test_all_that_is_known_of_somebody_is_told_to_whoever_decides() -> None:

@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from extender.errors import Forbidden
-from extender.kube.client import Access, refusal
-from extender.kube.config import Endpoint
-from extender.kube.errors import REMEMBERED_S, MissingRights, Right, missing_right
+from extender.kube.client import ApiClient, refusal
+from extender.kube.config import ApiServer
+from extender.kube.errors import REMEMBERED_S, MissingPermissions, Permission, missing_permission
 
 US = "system:serviceaccount:gang-system:gang-extender"
 LIST = (
@@ -39,7 +39,7 @@ BIND = (
 def test_a_right_that_we_lack_is_named_as_kubernetes_names_it(
     message: str, verb: str, resource: str
 ) -> None:
-    assert missing_right(message) == Right(verb, resource, US)
+    assert missing_permission(message) == Permission(verb, resource, US)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_right_that_we_lack_is_named_as_kubernetes_names_it(
     ],
 )
 def test_other_refusals_are_no_missing_rights(message: str) -> None:
-    assert missing_right(message) is None
+    assert missing_permission(message) is None
 
 
 def test_a_refusal_for_want_of_a_right_is_an_error_of_its_own() -> None:
@@ -69,15 +69,15 @@ def test_it_is_told_for_as_long_as_it_may_still_be_missing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [0.0]
-    missing = MissingRights(lambda: now[0])
+    missing = MissingPermissions(lambda: now[0])
     with caplog.at_level(logging.ERROR):
-        missing.note(Right("list", "queues.scheduling.volcano.sh", US))
-        missing.note(Right("create", "pods/binding", US))
+        missing.note(Permission("list", "queues.scheduling.volcano.sh", US))
+        missing.note(Permission("create", "pods/binding", US))
         now[0] = 5.0
-        missing.note(Right("create", "pods/binding", US))
+        missing.note(Permission("create", "pods/binding", US))
 
     assert [each.message for each in caplog.records] == ["right missing"] * 2
-    first, second = missing.lately()
+    first, second = missing.recent()
     assert first.account == US
     assert "may not create pods/binding" in first.why
     assert first.why.endswith("(refused 0 s ago)")
@@ -85,19 +85,19 @@ def test_it_is_told_for_as_long_as_it_may_still_be_missing(
     assert second.why.endswith("(refused 5 s ago)")
 
     now[0] = REMEMBERED_S + 1.0
-    assert len(missing.lately()) == 1
+    assert len(missing.recent()) == 1
 
     now[0] = 2 * REMEMBERED_S
-    assert missing.lately() == []
+    assert missing.recent() == []
 
 
 def test_whoever_is_refused_the_way_to_the_api_server_remembers_it() -> None:
-    access = Access(Endpoint(host="127.0.0.1", port=1))
+    access = ApiClient(ApiServer(host="127.0.0.1", port=1))
     access.refused("GET", "/x", 403, json.dumps({"message": LIST}).encode())
     access.refused("GET", "/x", 403, b'{"message": "exceeded quota"}')
     access.forbidden(json.dumps({"message": BIND}).encode())
 
-    assert ["create pods/binding" in each.why for each in access.missing_rights.lately()] == [
+    assert ["create pods/binding" in each.why for each in access.missing_rights.recent()] == [
         True,
         False,
     ]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.errors import Unreachable
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
-from extender.kube.metrics import CALLS, CODES, PULSE, ApiTally, call_of
+from extender.errors import NoResponse
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
+from extender.kube.metrics import CALLS, CODES, PULSE, PrometheusApiMetrics, call_of
 from extender.kube.pipeline import Pipeline
 from extender.metrics import Metrics
 
@@ -73,7 +73,7 @@ def test_the_calls_that_are_expected_are_those_that_our_roles_grant() -> None:
 
 def test_every_call_we_make_is_there_as_zero() -> None:
     metrics = Metrics()
-    ApiTally(metrics)
+    PrometheusApiMetrics(metrics)
 
     assert [counted(metrics, *call, code) for call in CALLS for code in CODES] == [0.0] * (
         len(CALLS) * len(CODES)
@@ -82,10 +82,10 @@ def test_every_call_we_make_is_there_as_zero() -> None:
 
 def test_no_answer_is_counted_as_none_and_has_no_duration() -> None:
     metrics = Metrics()
-    access = Access(Endpoint(host="127.0.0.1", port=1))
-    access.tally = ApiTally(metrics)
+    access = ApiClient(ApiServer(host="127.0.0.1", port=1))
+    access.metrics = PrometheusApiMetrics(metrics)
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(NoResponse):
         access.request("GET", POD)
     assert counted(metrics, "get", "pods", "none") == 1
     assert "api_seconds_count" not in str(list(metrics.api_seconds.collect()))
@@ -97,8 +97,8 @@ def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
             return 0.0
 
     metrics = Metrics()
-    access = Access(Endpoint(host="api", port=6443, prefix="/k8s/clusters/api/7"))
-    access.tally = ApiTally(metrics)
+    access = ApiClient(ApiServer(host="api", port=6443, prefix="/k8s/clusters/api/7"))
+    access.metrics = PrometheusApiMetrics(metrics)
     pipeline = Pipeline(access, Loop(), size=1)  # type: ignore[arg-type]
 
     pipeline._asked(pipeline.frame(b"POST", f"{POD}/binding", b"{}"), 201, 0.03)
@@ -113,7 +113,7 @@ def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
 def test_a_slow_answer_is_told_once_in_a_while_with_what_was_asked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tally = ApiTally(Metrics())
+    tally = PrometheusApiMetrics(Metrics())
     for took_s in (0.9, 2.04, 2.1):
         tally.asked("create", "pods/binding", 201, took_s)
     tally.asked("list", "pods", 200, 9.0)  # there may be much to list

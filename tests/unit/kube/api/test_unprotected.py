@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from extender.cache.cluster import Cluster
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.kube import config
-from extender.kube.client import Access
+from extender.kube.client import ApiClient
 from extender.kube.live import live_cluster
 from extender.metrics import Metrics
-from extender.ports import OpenMandate
+from extender.ports import AlwaysLeader
 from extender.settings import Settings
-from extender.sim.clock import VirtualTime
+from extender.sim.clock import VirtualClock
 from extender.tls.issue import Authority
 from tests.unit.kube.api.test_kubeconfig import write
 
@@ -53,7 +53,7 @@ def test_who_could_take_our_credentials_is_told_with_the_mend(
     tmp_path: Path, user: dict[str, str], cluster: dict[str, Any], told: str
 ) -> None:
     path = write(tmp_path / "k", user, **cluster)
-    (warning,) = Access.load(path).warnings
+    (warning,) = ApiClient.load(path).warnings
 
     assert warning.startswith(f"kubeconfig {path} ")
     assert told in warning
@@ -68,19 +68,19 @@ def test_who_could_take_our_credentials_is_told_with_the_mend(
 def test_where_there_is_nothing_to_take_nothing_is_told(
     tmp_path: Path, user: dict[str, str], cluster: dict[str, Any]
 ) -> None:
-    assert Access.load(write(tmp_path / "k", user, **cluster)).warnings == ()
+    assert ApiClient.load(write(tmp_path / "k", user, **cluster)).warnings == ()
 
 
 def test_whoever_serves_so_warns_in_the_log_and_in_the_probe(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path / "k", {"token": "secret"}, server="http://127.0.0.1:1")
-    clock = VirtualTime()
+    clock = VirtualClock()
 
     async def notes() -> list[str]:
         loop = asyncio.get_running_loop()
         settings = Settings(kubeconfig=path)
-        ports = live_cluster(settings, loop, clock, Cluster(clock), Metrics(), OpenMandate())
+        ports = live_cluster(settings, loop, clock, Cluster(clock), Metrics(), AlwaysLeader())
         await ports.aclose()
         return ports.notes()
 
@@ -136,7 +136,7 @@ def test_keys_that_are_none_leave_nothing_behind_either(tmp_path: Path, no_files
     user = {**KEYS, "client-key-data": coded(b"no key")}
     before = os.listdir("/proc/self/fd")
 
-    with pytest.raises(BadInput, match="the certificates of kubeconfig"):
+    with pytest.raises(InvalidInput, match="the certificates of kubeconfig"):
         config.read(write(tmp_path / "k", user, server="https://api", **CHECKED))
 
     assert os.listdir("/proc/self/fd") == before

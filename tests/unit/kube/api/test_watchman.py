@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 from extender.kube.connection import (
     LONGEST_S,
-    UNANSWERED,
-    UNSENT,
+    NO_RESPONSE,
+    NOT_SENT,
     Connection,
-    Exchange,
+    ConnectionHealth,
+    PipelinedRequest,
     Reply,
-    Watchman,
 )
 from extender.kube.write import bind
-from extender.kube.write.bind import PipelinedBinder
-from extender.sim.clock import VirtualTime
+from extender.kube.write.bind import ApiBinder
+from extender.sim.clock import VirtualClock
 from tests.api_server import NEVER, connected, loopback_server, play
 from tests.unit.kube.act.test_bind import order, outcomes
 
@@ -31,7 +31,7 @@ def test_a_binding_that_was_lost_on_its_way_is_found_out_and_sent_again_within_m
             loopback_server() as server,
             connected(server, silence_s=FOR_EVER_S, hush_s=0.1) as pipeline,
         ):
-            binder = PipelinedBinder(pipeline, chance=lambda: 0.0)
+            binder = ApiBinder(pipeline, chance=lambda: 0.0)
             for index in range(4):
                 server.add_pod(f"w-{index}")
             server.script.append(NEVER)
@@ -53,7 +53,7 @@ def test_while_the_api_server_itself_is_silent_nothing_is_broken_off():
         ):
             server.script.extend([NEVER] * 100)
             replies: list[Reply] = []
-            pipeline.ask(pipeline.frame(b"GET", "/a"), replies.append)
+            pipeline.request(pipeline.frame(b"GET", "/a"), replies.append)
             await server.has_heard(2)  # the question that goes another way is the second
 
             assert [each.path for each in server.requests] == ["/a", "/version"]
@@ -69,7 +69,7 @@ class Silent:
         self.progress_at = 0.0
         self.broken_off = 0
 
-    def break_off(self) -> None:
+    def abort(self) -> None:
         self.broken_off += 1
 
 
@@ -79,45 +79,45 @@ class Answered:
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
 
-    def send(self, exchanges: tuple[Exchange, ...]) -> None:
+    def send(self, exchanges: tuple[PipelinedRequest, ...]) -> None:
         for exchange in exchanges:
             exchange.done(self.reply)
 
 
-def a_watchman(clock: VirtualTime, reply: Reply = WELL) -> Watchman:
+def a_watchman(clock: VirtualClock, reply: Reply = WELL) -> ConnectionHealth:
     loop = SimpleNamespace(time=clock.monotonic)
-    watchman = Watchman(loop, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
+    watchman = ConnectionHealth(loop, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
     watchman._way = Answered(reply)  # type: ignore[assignment]
     return watchman
 
 
-def suspect(watchman: Watchman, silent: Silent) -> None:
-    watchman.suspect(silent)  # type: ignore[arg-type]
+def suspect(watchman: ConnectionHealth, silent: Silent) -> None:
+    watchman.check(silent)  # type: ignore[arg-type]
 
 
 def test_a_connection_is_broken_off_where_only_it_is_silent():
     silent = Silent()
-    suspect(a_watchman(VirtualTime()), silent)
+    suspect(a_watchman(VirtualClock()), silent)
     assert silent.broken_off == 1
 
-    for reply in (UNANSWERED, UNSENT):
+    for reply in (NO_RESPONSE, NOT_SENT):
         stays = Silent()
-        suspect(a_watchman(VirtualTime(), reply), stays)
+        suspect(a_watchman(VirtualClock(), reply), stays)
         assert not stays.broken_off
 
 
 def test_a_suspicion_comes_later_than_the_one_before_but_in_time_for_a_gang_in_part():
-    clock = VirtualTime()
+    clock = VirtualClock()
     watchman = a_watchman(clock)
     assert watchman.patience_s == 2.0
     suspect(watchman, Silent())
     suspect(watchman, Silent())  # fell silent together with it
     assert watchman.patience_s == 4.0
     for _ in range(3):
-        clock.pass_by(10)
+        clock.advance(10)
         suspect(watchman, Silent())
         assert watchman.patience_s == LONGEST_S < 5.0
-    clock.pass_by(61)
+    clock.advance(61)
 
     assert watchman.patience_s == 2.0
 
@@ -133,13 +133,13 @@ def test_a_connection_that_does_not_come_about_is_given_up_where_others_do():
         class AtOnce:
             patience_s = 0.01
 
-            def suspect(self, silent: Connection) -> None:
-                silent.break_off()
+            def check(self, silent: Connection) -> None:
+                silent.abort()
 
         connection = Connection(loop, never, silence_s=FOR_EVER_S, watchman=AtOnce())
-        connection.send([Exchange(b"a", told.set_result)])
+        connection.send([PipelinedRequest(b"a", told.set_result)])
 
-        assert await told == UNSENT
+        assert await told == NOT_SENT
         await connection.aclose()
 
     play(scene())

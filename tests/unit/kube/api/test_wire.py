@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from extender.errors import Unreachable
-from extender.kube.client import LONGEST, Access
-from extender.kube.config import Endpoint
+from extender.errors import NoResponse
+from extender.kube.client import LONGEST, ApiClient
+from extender.kube.config import ApiServer
 
 #: What a peer says to one request, piece by piece.
 Speech = Callable[[], Iterator[bytes]]
@@ -64,9 +64,9 @@ class Peer:
 
 
 @contextmanager
-def asking(*speeches: Speech) -> Iterator[tuple[Access, Peer]]:
+def asking(*speeches: Speech) -> Iterator[tuple[ApiClient, Peer]]:
     peer = Peer(speeches)
-    access = Access(Endpoint(host="127.0.0.1", port=peer.port))
+    access = ApiClient(ApiServer(host="127.0.0.1", port=peer.port))
     try:
         yield access, peer
     finally:
@@ -105,7 +105,7 @@ TRICKLING = {
 def test_an_answer_of_which_something_comes_all_the_time_is_late_all_the_same(
     speech: Speech,
 ) -> None:
-    with asking(speech) as (access, _), pytest.raises(Unreachable, match="timed out"):
+    with asking(speech) as (access, _), pytest.raises(NoResponse, match="timed out"):
         access.request("GET", "/x", wait_s=WAIT_S)
 
 
@@ -119,7 +119,7 @@ def test_a_watch_may_trickle_for_as_long_as_it_likes_once_it_has_begun() -> None
 
 
 def test_a_watch_that_does_not_begin_is_late() -> None:
-    with asking(TRICKLING["head"]) as (access, _), pytest.raises(Unreachable, match="timed out"):
+    with asking(TRICKLING["head"]) as (access, _), pytest.raises(NoResponse, match="timed out"):
         access.open("GET", "/x", read_s=WAIT_S)
 
 
@@ -134,7 +134,7 @@ def test_an_answer_without_end_is_given_up(is_chunked: bool) -> None:
             yield b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
             sent.append(len(piece))
 
-    with asking(speech) as (access, _), pytest.raises(Unreachable, match="longer than"):
+    with asking(speech) as (access, _), pytest.raises(NoResponse, match="longer than"):
         access.request("GET", "/x")
     assert sum(sent) < 2 * LONGEST
 
@@ -147,7 +147,7 @@ def test_an_answer_that_breaks_off_is_none(is_chunked: bool) -> None:
         yield short
         raise OSError
 
-    with asking(speech) as (access, _), pytest.raises(Unreachable, match="broke off"):
+    with asking(speech) as (access, _), pytest.raises(NoResponse, match="broke off"):
         access.request("GET", "/x")
 
 
@@ -161,7 +161,7 @@ def test_what_is_packed_though_nobody_asked_for_that_is_not_unpacked() -> None:
 def test_an_informational_answer_is_not_taken_for_the_answer_nor_the_next_for_anothers() -> None:
     other = OK.replace(b"ok", b"b!")
     with asking(at_once(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK), at_once(other)) as (access, _):
-        with pytest.raises(Unreachable, match="103"):
+        with pytest.raises(NoResponse, match="103"):
             access.request("GET", "/a")
 
         assert access.request("GET", "/b") == b"b!"
@@ -177,7 +177,7 @@ def test_whatever_was_read_whole_leaves_its_connection_to_the_next() -> None:
         OK,
     ]
     with asking(*map(at_once, answers)) as (access, peer):
-        told = [access.answer("GET", "/x") for _ in answers]
+        told = [access.response("GET", "/x") for _ in answers]
         connections = peer.connections
 
     assert told == [(200, b"ok"), (200, b"ok"), (200, b""), (204, b""), (500, b"no"), (200, b"ok")]

@@ -167,7 +167,7 @@ def test_a_wish_without_effect_is_remarked_upon() -> None:
 def test_what_the_crd_fills_in_is_nobodys_wish() -> None:
     thing = objects.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
 
-    assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).without_effect == ()
+    assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).ignored_fields == ()
 
 
 def test_a_queue_of_volcano_is_read_whole() -> None:
@@ -241,7 +241,7 @@ def test_a_queue_lends_its_guarantee_by_field_or_annotation(
     if annotation is not None:
         thing["metadata"]["annotations"] = {"gang-extender.io/lend-guarantee": annotation}
 
-    assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).lends is lends
+    assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).lends_guarantee is lends
 
 
 def test_a_queue_may_have_no_weight_at_all() -> None:

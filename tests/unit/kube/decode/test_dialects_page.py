@@ -11,9 +11,9 @@ import msgspec
 import pytest
 import yaml
 
-from extender.errors import BadConfiguration
+from extender.errors import InvalidConfiguration
 from extender.kube.decode import limits, podgroups, pods, pods as membership
-from extender.kube.decode.raw import RawGroupMarks, RawMarks, RawQueueMarks
+from extender.kube.decode.raw import RawGroupAnnotations, RawPodAnnotations, RawQueueAnnotations
 from extender.model.gang import MOST_TRUSTED_FIRST, VOLCANO, Membership
 from extender.planner import policy_parser
 from tests import objects
@@ -115,7 +115,7 @@ def test_the_fields_that_the_page_honours_are_those_we_read() -> None:
 
 def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
     others = {"gang-extender.io", "scheduling.x-k8s.io", "pod-group.scheduling.sigs.k8s.io"}
-    read = {name for name in names_of(RawMarks) if name.partition("/")[0] not in others}
+    read = {name for name in names_of(RawPodAnnotations) if name.partition("/")[0] not in others}
 
     # kube-batch's, which Volcano does not know.
     assert honoured("mark on a pod") == read - {"scheduling.k8s.io/group-min-member"}
@@ -123,8 +123,8 @@ def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
 
 def test_the_annotations_that_the_page_honours_or_warns_about_are_those_we_read() -> None:
     for head, marks in (
-        ("PodGroup annotation", RawGroupMarks),
-        ("Queue annotation", RawQueueMarks),
+        ("PodGroup annotation", RawGroupAnnotations),
+        ("Queue annotation", RawQueueAnnotations),
     ):
         volcanos = {name for name in names_of(marks) if name.startswith("volcano.sh/")}
         assert honoured(head) | warned(head) == volcanos
@@ -149,7 +149,7 @@ def test_a_queue_with_a_field_that_the_page_warns_about_says_so(field: str) -> N
     thing = objects.queue("gold", **{field: written.get(field, "fifo")})
     read = podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
 
-    assert read.without_effect == (f"spec.{field}",)
+    assert read.ignored_fields == (f"spec.{field}",)
 
 
 def test_annotations_that_the_page_warns_about_are_said() -> None:
@@ -157,7 +157,7 @@ def test_annotations_that_the_page_warns_about_are_said() -> None:
     group["metadata"]["annotations"] = dict.fromkeys(warned("PodGroup annotation"), "x")
     queue["metadata"]["annotations"] = dict.fromkeys(warned("Queue annotation"), "x")
     said = podgroups.to_group(msgspec.convert(group, podgroups.RawGroup), VOLCANO).remark
-    idle = podgroups.to_queue(msgspec.convert(queue, podgroups.RawQueue)).without_effect
+    idle = podgroups.to_queue(msgspec.convert(queue, podgroups.RawQueue)).ignored_fields
 
     assert all(f"annotation {name} " in said for name in warned("PodGroup annotation"))
     assert idle == tuple(f"annotation {name}" for name in warned("Queue annotation"))
@@ -167,5 +167,5 @@ def test_annotations_that_the_page_warns_about_are_said() -> None:
     "plugin", sorted(set(re.findall(r"\| (?:no meaning|warned) \| plugin `(\w+)`", PAGE)))
 )
 def test_a_policy_that_names_a_plugin_whose_fields_have_no_meaning_is_refused(plugin: str) -> None:
-    with pytest.raises(BadConfiguration, match=f"'{plugin}' is Volcano's"):
+    with pytest.raises(InvalidConfiguration, match=f"'{plugin}' is Volcano's"):
         policy_parser.parse(f"tiers: [{{plugins: [{{name: {plugin}}}]}}]")

@@ -11,9 +11,9 @@ from extender.model.pod import Requirement
 from extender.model.queue import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
-    AT_LEAST,
-    AT_MOST,
+    GUARANTEE,
     HOME_QUEUE,
+    LIMIT,
     Namespace,
     PriorityClass,
 )
@@ -57,8 +57,8 @@ def test_a_node_with_any_of_the_labels_is_ours(labels: Any, is_ours: bool) -> No
     thing = make.node("n") | {"metadata": {"name": "n", "labels": labels}}
     raw = msgspec.convert(thing, objects.RawNode)
 
-    assert objects.to_node(raw, {("pool", "a"), ("pool", "b")}).ours is is_ours
-    assert objects.to_node(raw).ours, "where nobody asks for labels, all are"
+    assert objects.to_node(raw, {("pool", "a"), ("pool", "b")}).managed is is_ours
+    assert objects.to_node(raw).managed, "where nobody asks for labels, all are"
 
 
 def test_an_amount_of_a_node_nobody_can_read_counts_as_none() -> None:
@@ -94,7 +94,7 @@ def test_an_empty_list_of_queues_allows_none_and_no_list_allows_all() -> None:
         assert objects.to_namespace(raw).allowed == allowed
 
 
-@pytest.mark.parametrize("name", [HOME_QUEUE, ALLOWED_QUEUES, ALLOWED_CLASSES, AT_MOST, AT_LEAST])
+@pytest.mark.parametrize("name", [HOME_QUEUE, ALLOWED_QUEUES, ALLOWED_CLASSES, LIMIT, GUARANTEE])
 def test_a_policy_of_null_is_not_the_same_as_none(name: str) -> None:
     thing = {"metadata": {"name": "a", "annotations": {name: None}}}
     codec = next(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from extender.durations import MOST_S as YEAR_S
-from extender.errors import MalformedCall
+from extender.errors import InvalidHookCall
 from extender.kube.decode import pods
 from extender.model.gang import Membership
 from extender.model.pod import (
@@ -399,12 +399,12 @@ def test_a_parsed_file_is_read_like_json() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"metadata": {"name": 3}}'])
 def test_what_is_no_pod_is_refused_with_a_sentence(data: bytes) -> None:
-    with pytest.raises(MalformedCall, match="this is not a Pod"):
+    with pytest.raises(InvalidHookCall, match="this is not a Pod"):
         pods.pod(data)
 
 
 def test_a_call_about_a_pod_of_any_depth_is_refused_with_a_sentence() -> None:
     data = b'{"metadata": {}, "odd": ' + b"[" * 10_000 + b"]" * 10_000 + b"}"
     for read in (pods.pod, pods.uid):
-        with pytest.raises(MalformedCall, match="this is not a Pod"):
+        with pytest.raises(InvalidHookCall, match="this is not a Pod"):
             read(data)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from extender.kube.decode import limits as module
-from extender.kube.decode.limits import shallow
+from extender.kube.decode.limits import cut_nesting
 
 TEXTS = st.text(alphabet='[]{}"\\\n\u0000ab,:', max_size=8)
 THINGS: st.SearchStrategy[Any] = st.recursive(
@@ -39,7 +39,7 @@ def deepest_of(thing: Any) -> int:
 def test_what_is_too_deep_is_null_and_all_else_is_as_it_was(
     thing: Any, deepest: int, indent: int | None
 ) -> None:
-    left = shallow(json.dumps(thing, indent=indent).encode(), deepest)
+    left = cut_nesting(json.dumps(thing, indent=indent).encode(), deepest)
 
     assert (left is None) == (deepest_of(thing) <= deepest)
     assert left is None or json.loads(left) == cut(thing, deepest)
@@ -47,29 +47,29 @@ def test_what_is_too_deep_is_null_and_all_else_is_as_it_was(
 
 @given(st.binary(max_size=60) | st.text(alphabet='[]{}"\\ab').map(str.encode), st.integers(0, 3))
 def test_whatever_it_is_given_comes_back_no_deeper(data: bytes, deepest: int) -> None:
-    left = shallow(data, deepest)
+    left = cut_nesting(data, deepest)
     if left is not None:
-        assert shallow(left, deepest) in (None, left)
+        assert cut_nesting(left, deepest) in (None, left)
 
 
 def test_ten_thousand_levels_are_no_more_to_it_than_ten() -> None:
     data = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
 
-    assert shallow(data, 2) == b'{"a":{"a":null}}'
+    assert cut_nesting(data, 2) == b'{"a":{"a":null}}'
 
 
 @given(THINGS, st.integers(0, 5), st.integers(1, 9))
 def test_it_does_not_matter_where_a_block_ends(thing: Any, deepest: int, size: int) -> None:
     data = json.dumps(thing).encode()
-    whole = shallow(data, deepest)
+    whole = cut_nesting(data, deepest)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BLOCK", size)
 
-        assert shallow(data, deepest) == whole
+        assert cut_nesting(data, deepest) == whole
 
 
 def test_what_is_no_json_stays_none() -> None:
     for data in (b'{"a' + b"[" * 100, b"[" * 100, b"]" * 100 + b"[" * 300, b""):
-        left = shallow(data, 3)
+        left = cut_nesting(data, 3)
         with pytest.raises(ValueError, match=r"\w"):
             json.loads(left if left is not None else data)

@@ -9,7 +9,7 @@ import pytest
 from extender.cache.changes import Kind, Upsert
 from extender.kube.decode.objects import read_shares
 from extender.kube.decode.resources import resources
-from extender.model.queue import AT_LEAST, AT_MOST, Namespace, Share
+from extender.model.queue import GUARANTEE, LIMIT, Namespace, NamespaceShare
 from extender.model.resources import Resources
 from tests.unit.text.bombs import BOMBS
 
@@ -35,39 +35,39 @@ def test_a_namespace_without_such_annotations_has_no_shares() -> None:
 )
 def test_at_most_and_at_least_are_read_from_yaml_and_from_json(text: str) -> None:
     least = "{research: {cpu: 0.5, memory: 1Gi}}"
-    shares, problem = read_shares("b", {AT_MOST: text, AT_LEAST: least})
+    shares, problem = read_shares("b", {LIMIT: text, GUARANTEE: least})
 
     assert problem == ""
     assert shares == (
-        Share(
+        NamespaceShare(
             queue="research",
             namespace="b",
-            most=Resources({"cpu": 8000, "nvidia.com/gpu": 2}),
-            least=Resources({"cpu": 500, "memory": 2**30}),
+            limit=Resources({"cpu": 8000, "nvidia.com/gpu": 2}),
+            guarantee=Resources({"cpu": 500, "memory": 2**30}),
         ),
     )
     assert shares[0].name == "research/b"
 
 
 def test_several_queues_are_sorted_whichever_annotation_names_them() -> None:
-    shares, _ = read_shares("b", {AT_MOST: "{z: {cpu: 1}}", AT_LEAST: "{a: {cpu: 1}}"})
+    shares, _ = read_shares("b", {LIMIT: "{z: {cpu: 1}}", GUARANTEE: "{a: {cpu: 1}}"})
 
     assert [share.queue for share in shares] == ["a", "z"]
 
 
 def test_at_most_nothing_is_nothing_and_at_least_nothing_says_nothing() -> None:
-    shares, problem = read_shares("b", {AT_MOST: "{q: {cpu: 0}}", AT_LEAST: "{q: {cpu: 0}}"})
+    shares, problem = read_shares("b", {LIMIT: "{q: {cpu: 0}}", GUARANTEE: "{q: {cpu: 0}}"})
 
     assert problem == ""
-    assert (shares[0].most, shares[0].least) == (Resources({"cpu": 0}), Resources())
+    assert (shares[0].limit, shares[0].guarantee) == (Resources({"cpu": 0}), Resources())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", "{q: }"])
 def test_an_empty_annotation_limits_nothing(text: str) -> None:
-    shares, problem = read_shares("b", {AT_MOST: text})
+    shares, problem = read_shares("b", {LIMIT: text})
 
     assert problem == ""
-    assert not any(share.most for share in shares)
+    assert not any(share.limit for share in shares)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_an_empty_annotation_limits_nothing(text: str) -> None:
     ],
 )  # fmt: skip
 def test_an_annotation_that_cannot_be_read_is_named_with_the_mend(text: str, why: str) -> None:
-    shares, problem = read_shares("b", {AT_MOST: text, AT_LEAST: "{q: {cpu: 1}}"})
+    shares, problem = read_shares("b", {LIMIT: text, GUARANTEE: "{q: {cpu: 1}}"})
 
     assert problem.startswith("the annotation gang-extender.io/at-most of namespace b cannot be")
     assert why in problem
@@ -105,7 +105,7 @@ def test_an_annotation_that_cannot_be_read_is_named_with_the_mend(text: str, why
     ids=lambda text: text[:12],
 )
 def test_an_annotation_that_would_not_end_stops_its_namespace_and_nobody_else(text: str) -> None:
-    heard = NAMESPACES.line(changed("b", {AT_MOST: text}))
+    heard = NAMESPACES.line(changed("b", {LIMIT: text}))
 
     assert isinstance(heard.change, Upsert)
     assert isinstance(heard.change.item, Namespace)

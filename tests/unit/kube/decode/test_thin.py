@@ -9,7 +9,7 @@ import pytest
 
 from extender.cache.changes import SeenPod, Upsert
 from extender.kube.decode import pods, resources
-from extender.kube.decode.limits import _LONGEST_LABELS as LONGEST_LABELS, thin
+from extender.kube.decode.limits import _LONGEST_LABELS as LONGEST_LABELS, drop_labels
 from tests import objects
 
 SCHEDULERS = frozenset({"gang-scheduler"})
@@ -23,7 +23,7 @@ def written(thing: Any) -> bytes:
 def test_what_is_not_large_is_left_as_it_is() -> None:
     data = written(objects.stored_pod("p", labels={"a": "b"}))
 
-    assert thin(data) is data
+    assert drop_labels(data) is data
 
 
 def test_an_object_that_is_large_by_something_else_is_left_as_it_is() -> None:
@@ -31,13 +31,13 @@ def test_an_object_that_is_large_by_something_else_is_left_as_it_is() -> None:
         objects.stored_pod("p", labels={"a": "b"}, annotations={"note": "x" * 2 * LONGEST_LABELS})
     )
 
-    assert thin(data) == data
+    assert drop_labels(data) == data
 
 
 def test_of_many_labels_the_first_are_left_and_all_the_rest_of_the_pod() -> None:
     whole = objects.stored_pod("p", gang="g", labels=MANY)
 
-    left = json.loads(thin(written(whole)))
+    left = json.loads(drop_labels(written(whole)))
 
     assert 256 < len(left["metadata"]["labels"]) < 2000
     assert left["metadata"].pop("labels").items() <= whole["metadata"].pop("labels").items()
@@ -51,7 +51,7 @@ def test_of_many_labels_the_first_are_left_and_all_the_rest_of_the_pod() -> None
 def test_labels_that_tell_us_something_are_left_wherever_they_stand(label: str, value: str) -> None:
     pod = objects.stored_pod("p", labels={**MANY, label: value})
 
-    assert json.loads(thin(written(pod)))["metadata"]["labels"][label] == value
+    assert json.loads(drop_labels(written(pod)))["metadata"]["labels"][label] == value
 
 
 def test_another_object_that_begins_alike_is_not_taken_for_the_labels() -> None:
@@ -60,7 +60,7 @@ def test_another_object_that_begins_alike_is_not_taken_for_the_labels() -> None:
     whole = objects.stored_pod("p", annotations=begins, labels=MANY)
     whole["metadata"]["deeper"] = {"annotations": begins}
 
-    left = json.loads(thin(written(whole)))
+    left = json.loads(drop_labels(written(whole)))
 
     assert left["metadata"]["annotations"] == begins
     assert left["metadata"]["deeper"] == {"annotations": begins}
@@ -70,7 +70,7 @@ def test_annotations_that_say_the_same_are_not_taken_for_the_labels() -> None:
     """They stand before them, and to cut there would leave all labels."""
     whole = objects.stored_pod("p", annotations=MANY, labels=MANY)
 
-    left = json.loads(thin(written(whole)))
+    left = json.loads(drop_labels(written(whole)))
 
     assert left["metadata"]["annotations"] == MANY
     assert 256 < len(left["metadata"]["labels"]) < 2000
@@ -91,7 +91,7 @@ def test_the_watch_and_a_hook_read_a_pod_alike() -> None:
 def test_what_is_no_pod_is_left_for_others_to_complain_about(text: bytes) -> None:
     data = text + b" " * LONGEST_LABELS * 2
 
-    assert thin(data) == data
+    assert drop_labels(data) == data
 
 
 @pytest.mark.parametrize("labels", [b'"%s"', b"[%s1]", b'{"a":%s1}', b'{"%s":1}'])
@@ -99,18 +99,18 @@ def test_labels_that_are_none_are_left_for_others_to_complain_about(labels: byte
     filling = b"1" * LONGEST_LABELS if b'"' in labels[:1] else b"1," * LONGEST_LABELS
     data = b'{"metadata":{"name":"p","labels":%s}}' % (labels % filling)
 
-    assert thin(data) == data
+    assert drop_labels(data) == data
 
 
 def test_labels_that_are_long_and_few_are_left_as_they_are() -> None:
     data = written(objects.stored_pod("p", labels={"k": "v" * 2 * LONGEST_LABELS}))
 
-    assert thin(data) == data
+    assert drop_labels(data) == data
 
 
 def test_of_the_longest_labels_as_many_are_left_as_make_them_too_many() -> None:
     longest = {f"{each:a>253}/{'n' * 63}": "v" * 63 for each in range(2000)}
 
-    left = json.loads(thin(written(objects.stored_pod("p", labels=longest))))
+    left = json.loads(drop_labels(written(objects.stored_pod("p", labels=longest))))
 
     assert 256 < len(left["metadata"]["labels"]) < 300

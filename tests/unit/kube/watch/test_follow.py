@@ -17,13 +17,13 @@ from urllib3.exceptions import ReadTimeoutError
 from extender.cache.cluster import Cluster
 from extender.cache.freshness import STALE_S, Freshness
 from extender.clock import SystemClock
-from extender.durations import Pause
-from extender.errors import Unreachable
+from extender.durations import Backoff
+from extender.errors import NoResponse
 from extender.kube import reflector
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
 from extender.kube.decode.resources import resources
-from extender.kube.reflector import LIMITS, Watches, WatchLimits
+from extender.kube.reflector import LIMITS, Watch, WatchLimits
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from tests import objects
@@ -41,7 +41,7 @@ from tests.unit.kube.watched_api import (
 SCHEDULERS = frozenset({"gang-scheduler"})
 LONG_S = 20.0
 #: As in production, only that nothing is waited for before the next request.
-HURRIED = WatchLimits(absent_s=0.02, pause=Pause(0.01, 0.02))
+HURRIED = WatchLimits(absent_s=0.02, pause=Backoff(0.01, 0.02))
 #: A watch is not given up while a test lasts.
 PATIENT = replace(HURRIED, opening_s=1000.0, silence_s=1000.0)
 
@@ -54,7 +54,7 @@ class Watched:
         self.cluster.freshness = rest.pop("freshness", self.cluster.freshness)
         access = rest.pop("access", None) or api.access()
         rest.setdefault("limits", HURRIED)
-        self.watches = Watches(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
+        self.watches = Watch(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
         self._heard = threading.Condition()
         self.cluster.on_change(self._notice)
 
@@ -141,11 +141,11 @@ def test_a_page_that_is_refused_for_a_while_does_not_cost_those_before_it(
     assert pages == [None, *["250"] * 4, *["500"] * 2]
 
 
-class SlowAccess(Access):
+class SlowAccess(ApiClient):
     """The way to an API server that takes so long over every list, of which no time passes."""
 
     def __init__(self, api: WatchedApi, takes_s: float, *, first_page_s: float = inf) -> None:
-        super().__init__(Endpoint(host="127.0.0.1", port=api.port))
+        super().__init__(ApiServer(host="127.0.0.1", port=api.port))
         self.takes_s = takes_s
         self._first_page_s = first_page_s
         #: How long it was waited for lists, in vain.
@@ -161,7 +161,7 @@ class SlowAccess(Access):
         if is_list and rest["read_s"] <= takes_s:
             self.given_up[path].append(rest["read_s"])
             late = ReadTimeoutError(None, path, "Read timed out.")  # type: ignore[arg-type]
-            raise Unreachable(f"{method} {path}: no answer from the API server") from late
+            raise NoResponse(f"{method} {path}: no answer from the API server") from late
         return super().open(method, path, body, **rest)
 
 
@@ -366,14 +366,14 @@ def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool
 
 
 @dataclass(frozen=True)
-class NotedPause(Pause):
+class NotedPause(Backoff):
     """Notes every pause that somebody makes."""
 
     made: list[int]
 
-    def after(self, failures: int, chance: float = 1.0) -> float:
+    def delay_s(self, failures: int, chance: float = 1.0) -> float:
         self.made.append(failures)
-        return super().after(failures, chance)
+        return super().delay_s(failures, chance)
 
 
 @pytest.mark.parametrize("in_stream", [True, False])
@@ -561,8 +561,8 @@ def test_a_token_that_was_rotated_is_read_again(api: WatchedApi) -> None:
     api.token = "new"
     port = api.access().port
 
-    def endpoint() -> Endpoint:
-        return Endpoint(host="127.0.0.1", port=port, token=lambda: next(tokens))
+    def endpoint() -> ApiServer:
+        return ApiServer(host="127.0.0.1", port=port, token=lambda: next(tokens))
 
     access = api.access(token=lambda: "Bearer old", reload=endpoint)
     next(tokens)

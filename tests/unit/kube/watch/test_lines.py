@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from extender.kube import list_watch
 from extender.kube.decode import resources
-from extender.kube.list_watch import Progress, Signal, lines
+from extender.kube.list_watch import ListWatch, Signal, lines
 
 
 def test_lines_are_cut_at_newlines() -> None:
@@ -48,7 +48,7 @@ def test_many_lines_are_no_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_beginning_of_a_line_spoils_its_stream() -> None:
-    made = Progress(resources.pods(frozenset()))
+    made = ListWatch(resources.pods(frozenset()))
     made.next_request(60)
 
     assert made.line(b'{"type":"ADDED","object":{"metadata":{"name":"') is Signal.BROKEN

@@ -8,8 +8,8 @@ import pytest
 
 from extender.cache.changes import Kind, Upsert
 from extender.kube.decode import resources
-from extender.kube.decode.decoder import Codec
-from extender.kube.list_watch import MOST_GONE, Mode, Order, Progress, Signal
+from extender.kube.decode.decoder import ObjectDecoder
+from extender.kube.list_watch import MOST_GONE, EventOrder, ListWatch, Mode, Signal
 from tests import objects
 from tests.builders import NOW, cache, node
 
@@ -76,7 +76,7 @@ def test_what_pages_have_told_is_not_told_again_by_a_late_line() -> None:
 
 
 def test_a_late_end_of_a_node_does_not_take_the_new_one_of_its_name() -> None:
-    made = Progress(resources.nodes())
+    made = ListWatch(resources.nodes())
     made.next_request(60)
     made.line(end_of_list(5))
     for verb, version in (("ADDED", 6), ("DELETED", 7), ("ADDED", 8)):
@@ -111,10 +111,10 @@ def test_a_list_that_broke_off_is_told_again_as_a_whole() -> None:
 
 @pytest.mark.parametrize("version", ["", "abc", "7f", "-7", "\u0667", "7.5", "9" * 5000])
 def test_what_is_no_number_is_taken_as_it_comes(version: str) -> None:
-    order = Order()
-    assert order.is_news("p", "9", is_gone=False)
+    order = EventOrder()
+    assert order.is_newer("p", "9", is_gone=False)
 
-    assert order.is_news("p", version, is_gone=False)
+    assert order.is_newer("p", version, is_gone=False)
 
 
 def test_we_go_on_where_we_were_and_not_where_a_late_line_was() -> None:
@@ -126,9 +126,9 @@ def test_we_go_on_where_we_were_and_not_where_a_late_line_was() -> None:
 
 
 def test_only_so_many_of_the_gone_are_remembered() -> None:
-    order = Order()
+    order = EventOrder()
     for version in range(1, 3 * MOST_GONE):
-        assert order.is_news(f"p{version}", str(version), is_gone=True)
+        assert order.is_newer(f"p{version}", str(version), is_gone=True)
 
     assert len(order._gone) == MOST_GONE
     assert not order._known
@@ -137,7 +137,7 @@ def test_only_so_many_of_the_gone_are_remembered() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_lines_in_any_order_end_in_what_the_newest_ones_say(seed: int) -> None:
     chance = random.Random(seed)
-    codec: Codec[object] = resources.pods(frozenset({"gang-scheduler"}))
+    codec: ObjectDecoder[object] = resources.pods(frozenset({"gang-scheduler"}))
     story, alive = [], set[str]()
     for version in range(6, 60):
         name = chance.choice("abc")

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from extender.cache.changes import Delete, SeenPod, Upsert, key_of
-from extender.errors import Unreachable
+from extender.errors import NoResponse
 from extender.kube.decode import resources
-from extender.kube.list_watch import Mode, Progress, Signal, Step
+from extender.kube.list_watch import ListWatch, Mode, Signal, Step
 from tests import objects
 
 
-def progress(**rest: Any) -> Progress:
-    return Progress(resources.pods(frozenset({"gang-scheduler"})), **rest)
+def progress(**rest: Any) -> ListWatch:
+    return ListWatch(resources.pods(frozenset({"gang-scheduler"})), **rest)
 
 
 def said(verb: str, version: int, name: str = "p", **thing: Any) -> bytes:
@@ -38,7 +38,7 @@ def page(*names: str, version: int = 5, more: str = "") -> bytes:
     ).encode()
 
 
-def listed(version: int = 5) -> Progress:
+def listed(version: int = 5) -> ListWatch:
     """A progress that has listed everything and watches now."""
     made = progress()
     made.next_request(60)
@@ -116,7 +116,7 @@ def test_a_stream_that_breaks_off_without_a_word_is_asked_for_again() -> None:
     for _ in range(10):
         assert made.next_request(60).mode is Mode.STREAM
         made.line(said("ADDED", 2))
-        made.fell_silent()
+        made.timed_out()
 
 
 def test_a_list_makes_up_for_a_stream_that_was_spoilt() -> None:
@@ -183,7 +183,7 @@ def test_what_has_no_version_is_no_list() -> None:
     made = progress(streaming=False)
     made.next_request(60)
 
-    with pytest.raises(Unreachable, match="no resourceVersion"):
+    with pytest.raises(NoResponse, match="no resourceVersion"):
         list(made.page(b'{"kind":"Status","metadata":{},"status":"Success"}'))
 
 
@@ -250,7 +250,7 @@ def test_a_line_cut_short_moves_nothing() -> None:
 
 
 def test_an_object_left_out_still_moves_the_point() -> None:
-    made = Progress(resources.resources(frozenset())[0].codec)
+    made = ListWatch(resources.resources(frozenset())[0].codec)
     made.next_request(60)
     made.line(end_of_list(5))
 
@@ -293,14 +293,14 @@ def test_a_server_that_cannot_serve_our_version_is_asked_for_a_list() -> None:
 
 def test_a_version_from_which_nothing_is_ever_heard_is_given_up() -> None:
     made = listed()
-    made.fell_silent()
-    made.fell_silent()
+    made.timed_out()
+    made.timed_out()
     made.line(said("BOOKMARK", 6, metadata={}))
-    made.fell_silent()
-    made.fell_silent()
+    made.timed_out()
+    made.timed_out()
     assert made.is_listed
 
-    made.fell_silent()
+    made.timed_out()
 
     assert not made.is_listed
 

@@ -12,9 +12,9 @@ import pytest
 
 from extender.cache.freshness import Freshness
 from extender.clock import SystemClock
-from extender.kube.client import Access
-from extender.kube.config import Endpoint
-from extender.kube.watch import PATH, Pulse
+from extender.kube.client import ApiClient
+from extender.kube.config import ApiServer
+from extender.kube.watch import PATH, HealthProbe
 from tests import objects
 from tests.unit.kube.watch.test_follow import HURRIED, LONG_S, watching
 from tests.unit.kube.watched_api import GROUPS, PODS, WatchedApi
@@ -28,11 +28,11 @@ def api() -> Iterator[WatchedApi]:
 
 @contextmanager
 def felt(
-    access: Access, freshness: Freshness, patience_s: float = 0.05
+    access: ApiClient, freshness: Freshness, patience_s: float = 0.05
 ) -> Iterator[threading.Event]:
     """A pulse that is taken quickly; gives the word that it came back."""
     returned = threading.Event()
-    pulse = Pulse(
+    pulse = HealthProbe(
         access,
         freshness,
         SystemClock(),
@@ -71,7 +71,7 @@ def test_a_server_that_takes_calls_and_answers_none_is_named_with_the_reason(
 ) -> None:
     freshness = Freshness(mute_s=0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
-        access = Access(Endpoint(host="127.0.0.1", port=mute.getsockname()[1]))
+        access = ApiClient(ApiServer(host="127.0.0.1", port=mute.getsockname()[1]))
         with felt(access, freshness):
             until(lambda: "timed out" in " ".join(freshness.complaints(SystemClock.monotonic())))
             until(lambda: "API server does not answer" in caplog.text)
@@ -100,7 +100,7 @@ def test_one_answer_that_trickles_does_not_end_the_pulse() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=listen, args=(listener,), daemon=True).start()
-        access = Access(Endpoint(host="127.0.0.1", port=listener.getsockname()[1]))
+        access = ApiClient(ApiServer(host="127.0.0.1", port=listener.getsockname()[1]))
         # Longer than this process may stand still between two pieces, which would end it, too.
         with felt(access, Freshness(mute_s=LONG_S), patience_s=0.5):
             until(lambda: len(asked) > 5)
@@ -111,7 +111,7 @@ def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixtu
     freshness = Freshness(mute_s=LONG_S)
     with felt(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 1)
-        freshness.expect_pulse(SystemClock.monotonic() - 100)
+        freshness.expect_probe(SystemClock.monotonic() - 100)
         assert returned.wait(LONG_S)
         asked = len(api.asked(PATH))
         until(lambda: len(api.asked(PATH)) > asked + 3)
@@ -125,8 +125,8 @@ def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi)
         before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
         long_ago = SystemClock.monotonic() - 100
         for name in watched.cluster.freshness.silence(0.0).keys() - {"API server"}:
-            watched.cluster.freshness.heard(name, long_ago)
-        watched.cluster.freshness.expect_pulse(long_ago)
+            watched.cluster.freshness.received(name, long_ago)
+        watched.cluster.freshness.expect_probe(long_ago)
         # Also what is not installed is asked for again at once, and not after its long pause.
         watched.until(lambda: all(len(api.asked(path)) > count for path, count in before.items()))
         watched.ready()
@@ -150,13 +150,13 @@ def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_
         watched.until(lambda: watched.has_pod("last"))  # it is watched by now
         freshness, long_ago = watched.cluster.freshness, SystemClock.monotonic() - 100
         for name in freshness.silence(0.0).keys() - {"API server"}:
-            freshness.heard(name, long_ago)
+            freshness.received(name, long_ago)
         with api.changed:  # nobody may resume before all of this has happened
             api.hang_up()
             api.delete(PODS, objects.stored_pod("p0"))
             api.compact()
             api.hold_lists(PODS)
-        freshness.expect_pulse(long_ago)
+        freshness.expect_probe(long_ago)
 
         watched.until(lambda: PODS in api.waiting)
         watched.until(
@@ -178,8 +178,8 @@ def test_a_watch_that_spoke_just_now_is_left_alone(api: WatchedApi) -> None:
         watched.ready()
         before, freshness = len(api.asked(PODS)), watched.cluster.freshness
         for name in freshness.silence(0.0).keys() - {"API server"}:
-            freshness.heard(name, SystemClock.monotonic() + LONG_S)
-        freshness.expect_pulse(SystemClock.monotonic() - 100)
+            freshness.received(name, SystemClock.monotonic() + LONG_S)
+        freshness.expect_probe(SystemClock.monotonic() - 100)
         asked = len(api.asked(PATH))
         watched.until(lambda: len(api.asked(PATH)) > asked + 5)
 

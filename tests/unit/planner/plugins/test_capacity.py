@@ -29,7 +29,7 @@ def decide(before: Snapshot, chosen: Policy = FLAT) -> Plan:
 
 
 def started(plan: Plan, key: str) -> int:
-    ticket = plan.tickets.get(GangKey(key))
+    ticket = plan.placements.get(GangKey(key))
     return len(ticket.placements) if ticket else 0
 
 
@@ -105,7 +105,7 @@ def test_the_branch_furthest_below_its_due_goes_first() -> None:
     gangs = [running, elastic("left-a", 1, created=5.0), elastic("right-b", 1)]
     plan = decide(snapshot([node("n1", cpu=3)], gangs, queues), TREE)
 
-    assert list(plan.tickets) == ["a/left-a"]
+    assert list(plan.placements) == ["a/left-a"]
 
 
 def test_a_gang_may_not_name_a_queue_that_has_queues_below_it() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.planner.plan import Plan, Standing
+from extender.planner.plan import GangStatus, Plan
 from extender.planner.planner import make_plan
 from tests.builders import gang, nodes, pod, shape, snapshot
 
 
-def verdict(plan: Plan, key: str = "a/train") -> tuple[Standing, Reason]:
+def verdict(plan: Plan, key: str = "a/train") -> tuple[GangStatus, Reason]:
     found = plan.verdicts[GangKey(key)]
     return found.standing, found.reason
 
@@ -30,21 +30,21 @@ def with_roles(minimums: dict[str, int], min_member: int, **sizes: int) -> Gang:
 def test_a_gang_that_fits_whole_starts_whole() -> None:
     plan = make_plan(snapshot(nodes(2, cpu=2), [gang("a/train", 4, cpu=1)]))
 
-    assert verdict(plan) == (Standing.ADMITTED, Reason.ADMITTED)
-    assert len(plan.tickets[GangKey("a/train")].placements) == 4
+    assert verdict(plan) == (GangStatus.ADMITTED, Reason.ADMITTED)
+    assert len(plan.placements[GangKey("a/train")].placements) == 4
 
 
 def test_a_gang_that_does_not_fit_whole_takes_nothing_from_others() -> None:
     before = snapshot(nodes(2, cpu=2), [gang("a/big", 5, cpu=1), gang("a/small", 4, cpu=1)])
     plan = make_plan(before)
 
-    assert list(plan.tickets) == ["a/small"]
+    assert list(plan.placements) == ["a/small"]
 
 
 def test_missing_members_are_counted() -> None:
     plan = make_plan(snapshot(nodes(2), [gang("a/train", 2, min_member=3, cpu=1)]))
 
-    assert verdict(plan) == (Standing.WAITING, Reason.NOT_ENOUGH_MEMBERS)
+    assert verdict(plan) == (GangStatus.WAITING, Reason.NOT_ENOUGH_MEMBERS)
     assert plan.verdicts[GangKey("a/train")].message == "has 2 of at least 3 members"
 
 
@@ -52,7 +52,7 @@ def test_members_with_gates_are_named_as_the_reason() -> None:
     pods = [pod("train-0", shape(cpu=1)), pod("train-1", shape(cpu=1), gated=True)]
     plan = make_plan(snapshot(nodes(2), [gang("a/train", pods=pods)]))
 
-    assert verdict(plan) == (Standing.WAITING, Reason.GATED)
+    assert verdict(plan) == (GangStatus.WAITING, Reason.GATED)
 
 
 def test_members_that_wait_at_the_barrier_count() -> None:
@@ -64,15 +64,15 @@ def test_members_that_wait_at_the_barrier_count() -> None:
         snapshot(nodes(2), [gang("a/train", pods=[*held, pod("x-y-9", shape(cpu=1))])])
     )
 
-    assert verdict(plan) == (Standing.ADMITTED, Reason.ADMITTED)
-    assert len(plan.tickets[GangKey("a/train")].placements) == 1
+    assert verdict(plan) == (GangStatus.ADMITTED, Reason.ADMITTED)
+    assert len(plan.placements[GangKey("a/train")].placements) == 1
 
 
 def test_a_gang_at_its_minimum_runs_even_if_more_members_wait() -> None:
     running = gang("a/train", 5, on=["n1", "n1"], min_member=2, cpu=2)
     plan = make_plan(snapshot(nodes(1, cpu=4), [running]))
 
-    assert verdict(plan) == (Standing.RUNNING, Reason.RUNNING)
+    assert verdict(plan) == (GangStatus.RUNNING, Reason.RUNNING)
 
 
 def test_every_role_must_reach_its_own_minimum() -> None:
@@ -81,7 +81,7 @@ def test_every_role_must_reach_its_own_minimum() -> None:
     )
     plan = make_plan(enough_for_workers)
 
-    placed = plan.tickets[GangKey("a/train")].placements
+    placed = plan.placements[GangKey("a/train")].placements
     assert sum("ps" in uid for uid in placed) == 1
     assert len(placed) >= 3
 
@@ -89,18 +89,18 @@ def test_every_role_must_reach_its_own_minimum() -> None:
 def test_a_gang_that_lacks_members_of_a_role_says_which() -> None:
     plan = make_plan(snapshot(nodes(2), [with_roles({"ps": 2, "worker": 1}, 3, ps=1, worker=4)]))
 
-    assert verdict(plan) == (Standing.WAITING, Reason.NOT_ENOUGH_ROLES)
+    assert verdict(plan) == (GangStatus.WAITING, Reason.NOT_ENOUGH_ROLES)
     assert "'ps'" in plan.verdicts[GangKey("a/train")].message
 
 
 def test_roles_that_ask_for_more_than_the_gang_needs_are_not_counted() -> None:
     plan = make_plan(snapshot(nodes(1, cpu=4), [with_roles({"ps": 2, "worker": 2}, 2, worker=2)]))
 
-    assert verdict(plan) == (Standing.ADMITTED, Reason.ADMITTED)
+    assert verdict(plan) == (GangStatus.ADMITTED, Reason.ADMITTED)
 
 
 def test_surplus_members_of_several_gangs_take_turns() -> None:
     gangs = [gang(f"a/{name}", 4, min_member=1, cpu=1) for name in ("one", "two")]
     plan = make_plan(snapshot(nodes(1, cpu=6), gangs))
 
-    assert [len(ticket.placements) for ticket in plan.tickets.values()] == [3, 3]
+    assert [len(ticket.placements) for ticket in plan.placements.values()] == [3, 3]

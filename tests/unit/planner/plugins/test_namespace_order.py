@@ -47,7 +47,7 @@ def singles(namespace: str, count: int, queue: str = "default") -> list[Gang]:
 
 def started(snapshot: Snapshot, text: str) -> Counter[str]:
     plan = make_plan(snapshot, policy_parser.parse(text))
-    return Counter(key.partition("/")[0] for key in plan.tickets)
+    return Counter(key.partition("/")[0] for key in plan.placements)
 
 
 @pytest.mark.parametrize("saying", SAYINGS)

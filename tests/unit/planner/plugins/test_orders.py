@@ -27,7 +27,7 @@ def decide(
 
 
 def started(plan: Plan, key: str) -> int:
-    ticket = plan.tickets.get(GangKey(key))
+    ticket = plan.placements.get(GangKey(key))
     return len(ticket.placements) if ticket else 0
 
 
@@ -85,7 +85,7 @@ def test_of_one_gang_the_most_important_members_go_first() -> None:
         [gang("a/job", min_member=1, pods=members)], "{name: priority}, {name: gang}", cpu=1
     )
 
-    assert list(plan.tickets[GangKey("a/job")].placements) == [members[2].uid]
+    assert list(plan.placements[GangKey("a/job")].placements) == [members[2].uid]
 
 
 def test_with_compatibility_a_tree_may_stand_before_proportion() -> None:

@@ -127,7 +127,7 @@ tiers:
             snapshot(nodes(1, cpu=4), [patient, hasty]), policy_parser.parse(self.TEXT)
         )
 
-        assert list(plan.tickets) == ["a/hasty"]
+        assert list(plan.placements) == ["a/hasty"]
 
     def test_whoever_waited_long_enough_is_let_in_whatever_lower_tiers_say(self) -> None:
         def phase(now: float) -> Phase:
@@ -162,7 +162,7 @@ tiers: [{plugins: [{name: gang}, {name: overcommit, arguments: {overcommit-facto
     def test_one_that_must_stay_out_does_not_stop_the_others(self) -> None:
         plan = self.decide(self.wants("a/big", 9), self.wants("a/small", 1, created=1.0))
 
-        assert list(plan.tickets) == ["a/small"]
+        assert list(plan.placements) == ["a/small"]
 
     def test_without_a_minimum_a_gang_is_always_let_in(self) -> None:
         plan = self.decide(self.wants("a/one", 6), gang("a/two", 1, cpu=1, created=1.0))
@@ -182,7 +182,7 @@ tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: predicates}]}]
 
     def counts(self, before: Any) -> dict[str, int]:
         plan = make_plan(before, policy_parser.parse(self.TEXT))
-        return {key: len(ticket.placements) for key, ticket in plan.tickets.items()}
+        return {key: len(ticket.placements) for key, ticket in plan.placements.items()}
 
     def test_half_of_a_branch_is_not_lost_because_the_other_half_wants_something_else(self) -> None:
         """The rescaling example of hierarchical DRF: 10 cpus, 10 GB, three groups."""

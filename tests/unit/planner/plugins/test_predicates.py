@@ -10,7 +10,7 @@ from extender.model.matching import NodeIndex, tolerates
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 from extender.planner import policy_parser
-from extender.planner.accounting import Census
+from extender.planner.accounting import Accounting
 from extender.planner.session import Session
 from tests.builders import amounts, gang, node, pod, snapshot
 
@@ -18,7 +18,7 @@ from tests.builders import amounts, gang, node, pod, snapshot
 def usable(members: list[Node], **kind: Any) -> list[str]:
     shape = Shape(requests=amounts(cpu=1, pods=1), **kind)
     before = snapshot(members, [gang("a/x", pods=[pod("x", shape)])])
-    mask = Session(Census(before), policy_parser.DEFAULT).places.usable(shape)
+    mask = Session(Accounting(before), policy_parser.DEFAULT).places.usable(shape)
     return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
 
 
@@ -121,8 +121,8 @@ tiers:
     arguments: {predicate.TaintTolerationEnable: false}
 """
     before = snapshot([node("a", taints=["k=v"])], [gang("a/x", 1, cpu=1)])
-    session = Session(Census(before), policy_parser.parse(text))
-    (state,) = session.census.contenders.values()
+    session = Session(Accounting(before), policy_parser.parse(text))
+    (state,) = session.accounting.contenders.values()
 
     assert session.places.usable(state.gang.pods[0].shape).all()
 
@@ -130,6 +130,6 @@ tiers:
 def test_answers_are_remembered_until_a_node_changes() -> None:
     before = snapshot([node("a")], [gang("a/x", 1, cpu=1)])
     kind = next(iter(before.gangs.values())).pods[0].shape
-    first = Session(Census(before), policy_parser.DEFAULT).places.usable(kind)
+    first = Session(Accounting(before), policy_parser.DEFAULT).places.usable(kind)
 
-    assert Session(Census(before), policy_parser.DEFAULT).places.usable(kind) is first
+    assert Session(Accounting(before), policy_parser.DEFAULT).places.usable(kind) is first

@@ -17,7 +17,7 @@ from tests.builders import amounts, gang, node, nodes, queue, snapshot
 
 
 def started(plan: Plan, key: str) -> int:
-    ticket = plan.tickets.get(GangKey(key))
+    ticket = plan.placements.get(GangKey(key))
     return len(ticket.placements) if ticket else 0
 
 
@@ -71,13 +71,13 @@ def test_the_queue_of_higher_priority_goes_first() -> None:
     gangs = [gang(f"a/{name}", 2, queue=name, cpu=2) for name in ("q1", "q2")]
     plan = make_plan(snapshot(nodes(2, cpu=2), gangs, queues))
 
-    assert list(plan.tickets) == ["a/q2"]
+    assert list(plan.placements) == ["a/q2"]
 
 
 def test_a_closed_queue_starts_nothing_and_says_so() -> None:
     plan = make_plan(snapshot(nodes(1), [pods("q1")], [queue("q1", state="Closed")]))
 
-    assert plan.tickets == {}
+    assert plan.placements == {}
     assert plan.verdicts[GangKey("a/q1")].reason is Reason.QUEUE_CLOSED
     assert "closed" in plan.verdicts[GangKey("a/q1")].message
 
@@ -128,7 +128,7 @@ def door(
 ) -> dict[str, Verdict]:
     """One queue of 8 cpus, of which somebody said that they need all."""
     seen = snapshot(nodes(2, cpu=8), gangs, [queue("q", capability=amounts(cpu=8))])
-    seen = replace(seen, let_in_lately=frozenset(map(GangKey, filter(None, [lately]))))
+    seen = replace(seen, recently_admitted=frozenset(map(GangKey, filter(None, [lately]))))
     return {str(key): each for key, each in make_plan(seen, policy).verdicts.items()}
 
 

@@ -14,7 +14,7 @@ from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota, Snapshot
 from extender.planner import policy_parser
 from extender.planner.explain.explain import remedies
-from extender.planner.plan import Plan, Standing, Verdict
+from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, pod, shape, snapshot
 
@@ -48,7 +48,7 @@ def test_a_gang_that_a_quota_would_not_admit_is_kept_out_with_all_the_figures() 
     plan = make_plan(seen(to_come("a/train", 4), quotas=(quota({"cpu": "8"}, {"cpu": "6"}),)))
 
     told = verdict(plan)
-    assert (told.standing, told.reason) == (Standing.WAITING, Reason.NOT_ENQUEUED)
+    assert (told.standing, told.reason) == (GangStatus.WAITING, Reason.NOT_ENQUEUED)
     assert told.phase is Phase.PENDING
     assert told.message == (
         "its minimum asks for 4 cpu for pods that do not exist yet; ResourceQuota a/compute"
@@ -76,7 +76,7 @@ def test_a_gang_whose_pods_exist_is_not_held_for_what_they_use_themselves() -> N
     whole = gang("a/train", 4, cpu=1, group={"min_resources": amounts(cpu=4)})
     plan = make_plan(seen(whole, quotas=(quota({"cpu": "4"}, {"cpu": "4"}),)))
 
-    assert verdict(plan).standing is Standing.ADMITTED
+    assert verdict(plan).standing is GangStatus.ADMITTED
 
 
 def test_a_gang_that_lacks_members_asks_for_those_alone() -> None:
@@ -107,7 +107,7 @@ def test_a_driver_waits_whose_executors_the_quota_would_not_admit() -> None:
     plan = make_plan(seen(driver, quotas=(quota({"cpu": "4"}, {"cpu": "1"}),)))
 
     assert verdict(plan).reason is Reason.NOT_ENQUEUED
-    assert not plan.tickets
+    assert not plan.placements
 
 
 def test_a_group_that_does_not_say_what_it_needs_is_not_judged() -> None:
@@ -147,7 +147,7 @@ def test_two_gangs_that_fit_one_after_the_other_are_not_let_in_together() -> Non
 def test_a_gang_let_in_by_an_earlier_plan_is_still_awaited() -> None:
     gangs = [to_come("a/one", 3, phase=Phase.INQUEUE), to_come("a/two", 3)]
     before = seen(*gangs, quotas=(quota({"cpu": "4"}),))
-    lately = replace(before, let_in_lately=frozenset({GangKey("a/one")}))
+    lately = replace(before, recently_admitted=frozenset({GangKey("a/one")}))
 
     assert verdict(make_plan(lately), GangKey("a/two")).phase is Phase.PENDING
     assert verdict(make_plan(before), GangKey("a/two")).phase is Phase.INQUEUE, "but not for ever"
@@ -184,7 +184,7 @@ def test_volcanos_way_asks_for_all_of_it_as_if_no_pod_existed_whatever_the_scope
 def test_volcanos_way_forgets_who_was_let_in_before_and_counts_only_what_is_said() -> None:
     gangs = [to_come("a/one", 3, phase=Phase.INQUEUE), to_come("a/two", 3)]
     before = seen(*gangs, quotas=(quota({"cpu": "4", "pods": 1}),))
-    plan = make_plan(replace(before, let_in_lately=frozenset({GangKey("a/one")})), VOLCANO)
+    plan = make_plan(replace(before, recently_admitted=frozenset({GangKey("a/one")})), VOLCANO)
 
     assert verdict(plan, GangKey("a/two")).phase is Phase.INQUEUE
 

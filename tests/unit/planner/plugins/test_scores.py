@@ -22,7 +22,7 @@ def goes_to(members: list[Node], plugin: str, kind: Shape | None = None, *runnin
     new = gang("a/new", pods=[pod("new", kind)])
     text = f"actions: allocate\ntiers: [{{plugins: [{{name: gang}}, {plugin}]}}]"
     plan = make_plan(snapshot(members, [*seated, new]), policy_parser.parse(text))
-    return next(iter(plan.tickets[GangKey("a/new")].placements.values()))
+    return next(iter(plan.placements[GangKey("a/new")].placements.values()))
 
 
 EQUAL = [node("n1", cpu=4, memory=4), node("n2", cpu=4, memory=4)]

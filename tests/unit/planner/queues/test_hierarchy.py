@@ -11,10 +11,10 @@ from extender.model.queue import Queue
 from extender.planner import policy_parser
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
-from extender.planner.plugin import Candidate, Claim
+from extender.planner.plugin import Preemptor, VictimCandidate
 from extender.planner.plugins import drf, drf as hierarchy
 from extender.planner.plugins.drf import Tree
-from extender.planner.state import QueueUse
+from extender.planner.state import QueueUsage
 from tests.builders import gang, nodes, queue, snapshot
 from tests.strategies import examples
 from tests.unit.planner.random_cases import Maker
@@ -34,13 +34,13 @@ class Doubted(Tree):
         self.session = session
         self.asked = {"place": 0, "favours": 0}
 
-    def place(self, queue: QueueUse) -> tuple[Any, ...]:
+    def place(self, queue: QueueUsage) -> tuple[Any, ...]:
         given = super().place(queue)
         assert given == Tree(self.session).place(queue)
         self.asked["place"] += 1
         return given
 
-    def favours(self, claim: Claim, candidate: Candidate) -> bool:
+    def favours(self, claim: Preemptor, candidate: VictimCandidate) -> bool:
         given = super().favours(claim, candidate)
         assert given is Tree(self.session).favours(claim, candidate)
         self.asked["favours"] += 1
@@ -94,7 +94,7 @@ def test_so_it_does_where_many_take_turns_and_a_full_cluster_changes_hands(
         gangs.append(gang(f"b/w{n:02}", 1, cpu=1 + n % 2, memory=n % 3, queue=name, created=n))
     plan = make_plan(snapshot(nodes(2, cpu=12, memory=8), gangs, queues), POLICY)
 
-    assert plan.tickets
+    assert plan.placements
     assert plan.evictions
     assert asked(made, "place") > 20
     assert asked(made, "favours") > 20
@@ -114,7 +114,7 @@ def additions(monkeypatch: pytest.MonkeyPatch, running: int) -> int:
     with monkeypatch.context() as patch:
         patch.setattr(hierarchy, "_add", counted)
         plan: Plan = make_plan(snapshot(room, gangs, [queue("mine"), queue("theirs")]), POLICY)
-    assert len(plan.tickets) == 20
+    assert len(plan.placements) == 20
     return count[0]
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from extender.model.resources import NOTHING, Resources
-from extender.planner.quota import TOP, Quota, Stake, tree
+from extender.planner.quota import TOP, QueueLimits, QuotaNode, tree
 
 
 def cpu(amount: int) -> Resources:
     return Resources({"cpu": amount})
 
 
-def left(quotas: dict[str, Quota], queue: str, asked: int = 1) -> int:
+def left(quotas: dict[str, QuotaNode], queue: str, asked: int = 1) -> int:
     return quotas[queue].how_many(cpu(asked))[0]
 
 
 def test_a_queue_takes_up_to_its_ceiling_and_says_which_it_reached() -> None:
-    quotas = tree([Stake("q", TOP, most=cpu(4), used=cpu(3))], cpu(10))
+    quotas = tree([QueueLimits("q", TOP, ceiling=cpu(4), used=cpu(3))], cpu(10))
     assert left(quotas, "q") == 1
 
     quotas["q"].take(cpu(1))
@@ -29,14 +29,19 @@ def test_a_queue_takes_up_to_its_ceiling_and_says_which_it_reached() -> None:
 
 
 def test_what_nobody_limits_is_not_limited_here() -> None:
-    quotas = tree([Stake("q", TOP, used=cpu(100))], cpu(10))
+    quotas = tree([QueueLimits("q", TOP, used=cpu(100))], cpu(10))
 
     assert left(quotas, "q") > 1_000_000
 
 
 def test_a_family_shares_the_ceiling_of_its_parent() -> None:
     quotas = tree(
-        [Stake("p", TOP, most=cpu(4)), Stake("a", "p", used=cpu(3)), Stake("b", "p")], cpu(10)
+        [
+            QueueLimits("p", TOP, ceiling=cpu(4)),
+            QueueLimits("a", "p", used=cpu(3)),
+            QueueLimits("b", "p"),
+        ],
+        cpu(10),
     )
     assert left(quotas, "b") == 1
 
@@ -49,11 +54,11 @@ def test_a_family_shares_the_ceiling_of_its_parent() -> None:
 def test_guarantees_below_a_ceiling_are_cut_to_it_in_the_order_of_their_queues() -> None:
     quotas = tree(
         [
-            Stake("a", "dept", least=cpu(3)),
-            Stake("b", "dept", least=cpu(2)),
-            Stake("c", "org", least=cpu(1)),
-            Stake("dept", "org"),
-            Stake("org", TOP, most=cpu(4)),
+            QueueLimits("a", "dept", guarantee=cpu(3)),
+            QueueLimits("b", "dept", guarantee=cpu(2)),
+            QueueLimits("c", "org", guarantee=cpu(1)),
+            QueueLimits("dept", "org"),
+            QueueLimits("org", TOP, ceiling=cpu(4)),
         ],
         cpu(20),
     )
@@ -64,9 +69,9 @@ def test_guarantees_below_a_ceiling_are_cut_to_it_in_the_order_of_their_queues()
 
 def test_a_parent_that_is_guaranteed_something_itself_covers_those_below_it_once() -> None:
     stakes = [
-        Stake("a", "org", least=cpu(2)),
-        Stake("b", "org", least=cpu(2)),
-        Stake("org", TOP, most=cpu(4), least=cpu(4)),
+        QueueLimits("a", "org", guarantee=cpu(2)),
+        QueueLimits("b", "org", guarantee=cpu(2)),
+        QueueLimits("org", TOP, ceiling=cpu(4), guarantee=cpu(4)),
     ]
 
     quotas = tree(stakes, cpu(20))
@@ -76,7 +81,10 @@ def test_a_parent_that_is_guaranteed_something_itself_covers_those_below_it_once
 
 
 def test_two_queues_leave_what_is_guaranteed_to_a_third() -> None:
-    quotas = tree([Stake("a", TOP), Stake("b", TOP), Stake("c", TOP, least=cpu(4))], cpu(10))
+    quotas = tree(
+        [QueueLimits("a", TOP), QueueLimits("b", TOP), QueueLimits("c", TOP, guarantee=cpu(4))],
+        cpu(10),
+    )
     quotas["a"].take(cpu(5))
 
     assert left(quotas, "b") == 1
@@ -84,7 +92,9 @@ def test_two_queues_leave_what_is_guaranteed_to_a_third() -> None:
 
 
 def test_the_sentence_names_the_guarantee_that_would_be_eaten() -> None:
-    quotas = tree([Stake("a", TOP, used=cpu(6)), Stake("c", TOP, least=cpu(4))], cpu(10))
+    quotas = tree(
+        [QueueLimits("a", TOP, used=cpu(6)), QueueLimits("c", TOP, guarantee=cpu(4))], cpu(10)
+    )
 
     problem = quotas["a"].how_many(cpu(1))[1]
 
@@ -93,7 +103,9 @@ def test_the_sentence_names_the_guarantee_that_would_be_eaten() -> None:
 
 
 def test_a_queue_within_its_guarantee_is_never_kept_waiting_by_a_shrunk_cluster() -> None:
-    quotas = tree([Stake("a", TOP, used=cpu(9)), Stake("c", TOP, least=cpu(4))], cpu(5))
+    quotas = tree(
+        [QueueLimits("a", TOP, used=cpu(9)), QueueLimits("c", TOP, guarantee=cpu(4))], cpu(5)
+    )
 
     assert left(quotas, "a") == 0
     assert left(quotas, "c") == 4
@@ -101,7 +113,12 @@ def test_a_queue_within_its_guarantee_is_never_kept_waiting_by_a_shrunk_cluster(
 
 def test_a_guarantee_inside_a_guaranteed_family_is_kept_once() -> None:
     quotas = tree(
-        [Stake("p", TOP, least=cpu(4)), Stake("c", "p", least=cpu(3)), Stake("a", TOP)], cpu(10)
+        [
+            QueueLimits("p", TOP, guarantee=cpu(4)),
+            QueueLimits("c", "p", guarantee=cpu(3)),
+            QueueLimits("a", TOP),
+        ],
+        cpu(10),
     )
 
     assert left(quotas, "a") == 6
@@ -110,14 +127,21 @@ def test_a_guarantee_inside_a_guaranteed_family_is_kept_once() -> None:
 
 def test_a_childs_guarantee_is_kept_against_its_siblings_too() -> None:
     quotas = tree(
-        [Stake("p", TOP, most=cpu(10)), Stake("a", "p"), Stake("c", "p", least=cpu(4))], cpu(20)
+        [
+            QueueLimits("p", TOP, ceiling=cpu(10)),
+            QueueLimits("a", "p"),
+            QueueLimits("c", "p", guarantee=cpu(4)),
+        ],
+        cpu(20),
     )
 
     assert left(quotas, "a") == 6
 
 
 def test_a_circle_of_parents_ends_at_the_top() -> None:
-    quotas = tree([Stake("a", "b", most=cpu(2)), Stake("b", "a", most=cpu(1))], cpu(10))
+    quotas = tree(
+        [QueueLimits("a", "b", ceiling=cpu(2)), QueueLimits("b", "a", ceiling=cpu(1))], cpu(10)
+    )
 
     assert left(quotas, "a") <= 2
 
@@ -135,11 +159,11 @@ def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
     stakes: list[tuple[str, int | None, int]], total: int, wishes: list[tuple[int, int]]
 ) -> None:
     rows = [
-        Stake(
+        QueueLimits(
             str(index),
             parent if parent < str(index) else TOP,
-            most=NOTHING if most is None else cpu(most),
-            least=cpu(least if most is None else min(least, most)).positive(),
+            ceiling=NOTHING if most is None else cpu(most),
+            guarantee=cpu(least if most is None else min(least, most)).positive(),
         )
         for index, (parent, most, least) in enumerate(stakes)
     ]
@@ -153,10 +177,10 @@ def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
             quotas[name].take(cpu(amount))
             used[name] += amount
 
-    guaranteed = any(row.least for row in rows)
+    guaranteed = any(row.guarantee for row in rows)
     for row in rows:
-        if "cpu" in row.most:
-            assert need(rows, used, row.name) <= row.most["cpu"]
+        if "cpu" in row.ceiling:
+            assert need(rows, used, row.name) <= row.ceiling["cpu"]
     if guaranteed and fits_at_first:
         assert need(rows, used, TOP) <= total
     for row in rows:
@@ -164,29 +188,31 @@ def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
     assert quotas[TOP].held.get("cpu", 0) == need(rows, dict.fromkeys(used, 0), TOP)
 
 
-def line(rows: list[Stake], row: Stake) -> list[Stake]:
+def line(rows: list[QueueLimits], row: QueueLimits) -> list[QueueLimits]:
     """Give everything above *row*."""
     above = [each for each in rows if each.name == row.parent]
     return [*above, *line(rows, above[0])] if above else []
 
 
-def cut(rows: list[Stake]) -> list[Stake]:
+def cut(rows: list[QueueLimits]) -> list[QueueLimits]:
     """Give every row the most of its guarantee that breaks no ceiling above it, top rows first."""
     nothing = dict.fromkeys((row.name for row in rows), 0)
-    known = {row.name: row._replace(least=NOTHING) for row in rows}
+    known = {row.name: row._replace(guarantee=NOTHING) for row in rows}
     for row in sorted(rows, key=lambda row: len(line(rows, row))):
-        for least in range(row.least.amount("cpu"), -1, -1):
-            known[row.name] = row._replace(least=cpu(least).positive())
+        for least in range(row.guarantee.amount("cpu"), -1, -1):
+            known[row.name] = row._replace(guarantee=cpu(least).positive())
             above = line(rows, row)
             tried = list(known.values())
-            if all(need(tried, nothing, each.name) <= each.most.get("cpu", 99) for each in above):
+            if all(
+                need(tried, nothing, each.name) <= each.ceiling.get("cpu", 99) for each in above
+            ):
                 break
     return list(known.values())
 
 
-def need(rows: list[Stake], used: dict[str, int], name: str) -> int:
+def need(rows: list[QueueLimits], used: dict[str, int], name: str) -> int:
     """Say what a family needs, worked out from the top down."""
     below = sum(need(rows, used, row.name) for row in rows if row.parent == name)
     own = next((row for row in rows if row.name == name), None)
     held = below + (used[name] if own else 0)
-    return max(held, own.least.amount("cpu")) if own else held
+    return max(held, own.guarantee.amount("cpu")) if own else held

@@ -9,8 +9,8 @@ from flask import Flask
 from flask.testing import FlaskClient
 from jinja2.bccache import Bucket, BytecodeCache
 
-from extender.cache.reservation_table import Promise
-from extender.forecast.durations import Experience
+from extender.cache.reservation_table import Reservation
+from extender.forecast.durations import DurationHistory
 from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
@@ -18,10 +18,10 @@ from extender.model.snapshot import Snapshot
 from extender.planner.plan import Plan
 from extender.policy_file import PolicyFile
 from extender.settings import Settings
-from extender.status.history import Journal
-from extender.web.dashboard.context import Sights
-from extender.web.dashboard.routes import Site
-from extender.whatif.page import supposing
+from extender.status.history import GangHistory
+from extender.web.dashboard.context import AppContext
+from extender.web.dashboard.routes import Dashboard
+from extender.whatif.page import whatif_runner
 from tests.builders import NOW
 
 
@@ -46,15 +46,15 @@ class Looker:
     """Somebody who looks at pages; what they are made of is there to be changed."""
 
     def __init__(self) -> None:
-        self.journal = Journal()
+        self.journal = GangHistory()
         self.metrics = Metrics()
         self.now = NOW
         self.missing: list[str] = []
         self.leader: list[str] = []
         self.said: list[str] = []
-        self.promised: dict[GangKey, Sequence[Promise]] = {}
+        self.promised: dict[GangKey, Sequence[Reservation]] = {}
         self.policies = PolicyFile()
-        self.sights = Sights(
+        self.sights = AppContext(
             journal=self.journal,
             policies=self.policies,
             metrics=self.metrics,
@@ -65,12 +65,12 @@ class Looker:
             silence=lambda: {"pods": 1.5},
             promises=lambda key: (self.promised.get(key, ()), 1000.0),
             forecaster=Forecaster(self.policies.current),
-            suppose=supposing(Settings(), Experience()),
+            suppose=whatif_runner(Settings(), DurationHistory()),
             now=lambda: self.now,
         )
         app = Flask(__name__)
         app.jinja_options = {"bytecode_cache": COMPILED}
-        app.register_blueprint(Site(self.sights).blueprint())
+        app.register_blueprint(Dashboard(self.sights).blueprint())
         self.client: FlaskClient = app.test_client()
 
     def sees(self, snapshot: Snapshot, plan: Plan) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.planner.plan import Standing
+from extender.planner.plan import GangStatus
 from extender.web.dashboard import gangs
-from extender.web.dashboard.format import Asked, paged
+from extender.web.dashboard.format import QueryFields, paged
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
@@ -37,7 +37,7 @@ def busy(looker: Looker) -> Looker:
             verdict("a/run", queue="left"),
             verdict("a/old", NOT_YET, queue="right", min_member=2, members=2),
             verdict("a/new", NOT_YET, queue="left", min_member=4, members=4),
-            verdict("a/bad", Reason.QUEUE_NOT_FOUND, Standing.INVALID, queue="left"),
+            verdict("a/bad", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID, queue="left"),
         ),
     )
     return looker
@@ -124,7 +124,7 @@ def test_progress_counts_who_is_bound_held_and_promised() -> None:
         gang("half", members, min_member=4), verdict("a/half", min_member=4, members=5)
     )
 
-    assert (done.bound, done.held, done.promised, done.least) == (1, 2, 1, 4)
+    assert (done.bound, done.waiting, done.reserved, done.least) == (1, 2, 1, 4)
     assert [(part.kind, part.x, part.width) for part in done.parts] == [
         ("bound", 0.0, 20.0),
         ("held", 20.0, 40.0),
@@ -134,7 +134,7 @@ def test_progress_counts_who_is_bound_held_and_promised() -> None:
 
 
 def test_an_address_has_bounds() -> None:
-    asked = Asked({"find": "x" * 9999, "page": "9" * 99, "other": "y"}, "find")
+    asked = QueryFields({"find": "x" * 9999, "page": "9" * 99, "other": "y"}, "find")
 
     assert len(asked["find"]) == 253
     assert asked.page == 1

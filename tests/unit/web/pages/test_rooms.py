@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cache.reservation_table import Promise, Stage
+from extender.cache.reservation_table import Reservation, Stage
 from extender.findings.finding import Finding
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Node
@@ -16,17 +16,17 @@ from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.planner.plan import (
-    Kept,
+    GangPlacement,
+    GangStatus,
+    HeldCapacity,
+    HoldReason,
     QueueFigures,
     ShareFigures,
-    Standing,
-    Ticket,
-    Why,
 )
 from extender.policy_file import PolicyFile
-from extender.status.history import AskedToLeave
+from extender.status.history import RecordedEviction
 from extender.web.dashboard import cluster
-from extender.web.dashboard.format import Asked
+from extender.web.dashboard.format import QueryFields
 from tests.builders import NOW, pod
 from tests.scene import gang, node_table, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
@@ -52,8 +52,8 @@ def mapped(looker: Looker) -> Looker:
             verdict("a/g"),
             verdict("a/new", Reason.ADMITTED),
             total=TOTAL,
-            tickets={new.key: Ticket(gang=new.key, placements=placed)},
-            fences={"n1": Resources({"cpu": 1000})},
+            placements={new.key: GangPlacement(gang=new.key, placements=placed)},
+            reservations={"n1": Resources({"cpu": 1000})},
         ),
     )
     return looker
@@ -61,11 +61,11 @@ def mapped(looker: Looker) -> Looker:
 
 def test_room_of_a_node_is_used_promised_kept_or_free(mapped: Looker) -> None:
     assert mapped.journal.last is not None
-    told = cluster.nodes_page(mapped.journal.last, Asked({}, *cluster.NODES_FIELDS))
+    told = cluster.nodes_page(mapped.journal.last, QueryFields({}, *cluster.NODES_FIELDS))
     first, second = told["shown"].items
 
-    assert (first.used, first.promised, first.kept, first.free) == (2000, 3000, 0, 3000)
-    assert (second.used, second.promised, second.kept, second.free) == (0, 0, 1000, 3000)
+    assert (first.used, first.reserved, first.held, first.free) == (2000, 3000, 0, 3000)
+    assert (second.used, second.reserved, second.held, second.free) == (0, 0, 1000, 3000)
     assert told["sums"] == [2000, 3000, 1000]
     assert told["free"] == 6000
 
@@ -92,7 +92,7 @@ def test_a_node_that_takes_nobody_says_why(looker: Looker) -> None:
     shut: tuple[Node, ...] = (
         replace(one, ready=False),
         replace(two, unschedulable=True),
-        replace(three, ours=False),
+        replace(three, managed=False),
     )
     table = replace(table, facts=replace(table.facts, nodes=shut))
     looker.sees(snapshot(nodes=table), plan(total=TOTAL))
@@ -119,8 +119,8 @@ def test_no_node_and_none_that_is_found_are_said(looker: Looker, mapped: Looker)
     assert "There are no nodes yet" in looker.page("/nodes")
 
 
-def promised(whom: Gang, stage: Stage, since: float) -> list[Promise]:
-    return [Promise(each, whom.key, "n0", stage, since) for each in whom.pods]
+def promised(whom: Gang, stage: Stage, since: float) -> list[Reservation]:
+    return [Reservation(each, whom.key, "n0", stage, since) for each in whom.pods]
 
 
 def test_holds_show_how_far_members_are_and_the_longest_first(looker: Looker) -> None:
@@ -135,10 +135,10 @@ def test_holds_show_how_far_members_are_and_the_longest_first(looker: Looker) ->
         plan(*(verdict(f"a/{name}", Reason.ADMITTED) for name in ("fresh", "slow", "seated"))),
     )
     looker.promised = {
-        fresh.key: promised(fresh, Stage.HELD, 990.0),
+        fresh.key: promised(fresh, Stage.WAITING, 990.0),
         slow.key: [
-            promised(slow, Stage.HELD, 900.0)[0],
-            promised(slow, Stage.PASSED, 910.0)[1],
+            promised(slow, Stage.WAITING, 900.0)[0],
+            promised(slow, Stage.FILTERED, 910.0)[1],
         ],
     }
     page = looker.page("/holds")
@@ -161,7 +161,7 @@ def test_evictions_say_who_for_whom_why_and_what_became_of_it(looker: Looker) ->
 
     kept = looker.journal.departures
     for number in range(60):
-        told = AskedToLeave(
+        told = RecordedEviction(
             at=NOW - 60,
             pod=f"a/old-{number}",
             gang=GangKey("a/old"),
@@ -187,7 +187,9 @@ def test_departures_are_remembered_within_bounds(looker: Looker) -> None:
     kept = looker.journal.departures
     for number in range(2000):
         at = float(number)
-        told = AskedToLeave(at, "a/p", GangKey("a/g"), "n", "preempt", GangKey("a/h"), "x" * 9999)
+        told = RecordedEviction(
+            at, "a/p", GangKey("a/g"), "n", "preempt", GangKey("a/h"), "x" * 9999
+        )
         kept.note(PodUid(str(number)), told)
 
     assert len(kept.all()) == 500
@@ -258,18 +260,19 @@ def test_a_standby_tells_nothing_that_was_found_in_an_earlier_term(looker: Looke
 
 def test_what_the_overview_counts_is_what_there_is(looker: Looker) -> None:
     shares = [
-        ShareFigures(queue="left", namespace=f"team-{number}", at_most=TOTAL)
-        for number in range(25)
+        ShareFigures(queue="left", namespace=f"team-{number}", limit=TOTAL) for number in range(25)
     ]
     looker.sees(
         snapshot(gang("late"), gang("odd"), gang("wrong")),
         plan(
             verdict("a/late", Reason.NOT_ENOUGH_ROOM),
-            verdict("a/odd", Reason.QUEUE_NOT_FOUND, Standing.INVALID),
-            verdict("a/wrong", Reason.QUEUE_NOT_FOUND, Standing.INVALID),
+            verdict("a/odd", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID),
+            verdict("a/wrong", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID),
             queues={"left": QueueFigures(name="left", weight=1)},
             shares={f"left/{each.namespace}": each for each in shares},
-            kept=tuple(Kept(Why.GUARANTEED, each.namespace, TOTAL) for each in shares),
+            held=tuple(
+                HeldCapacity(HoldReason.GUARANTEED, each.namespace, TOTAL) for each in shares
+            ),
         ),
     )
     page = looker.page("/")

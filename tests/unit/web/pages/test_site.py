@@ -178,14 +178,14 @@ def test_a_plan_that_gets_old_is_called_old(looker: Looker) -> None:
 
 
 def test_an_event_says_how_far_we_are_and_names_nobody(looker: Looker) -> None:
-    assert b'"cycle":0' in looker.sights.pulse()
+    assert b'"cycle":0' in looker.sights.heartbeat()
 
     looker.sees(SEEN, DECIDED)
-    told = looker.sights.pulse()
+    told = looker.sights.heartbeat()
     assert told == b'data: {"cycle":7,"at":1000100.0,"troubled":false}\n\n'
     looker.missing = ["something"]
-    assert looker.sights.pulse() != told
-    assert looker.page("/events").encode() == looker.sights.pulse()
+    assert looker.sights.heartbeat() != told
+    assert looker.page("/events").encode() == looker.sights.heartbeat()
 
 
 class Flickering(list[str]):

@@ -263,7 +263,7 @@ def test_a_standby_and_an_extender_without_a_plan_suppose_nothing(looker: Looker
 def test_who_asks_while_another_question_is_worked_out_is_told_so(
     asker: Looker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background.Bench, "ask", lambda *_: background.BUSY)
+    monkeypatch.setattr(background.BackgroundWorker, "ask", lambda *_: background.BUSY)
     reply = asker.client.get("/whatif?without=node/n0")
 
     assert reply.status_code == 503

@@ -7,29 +7,29 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.errors import BadInput
-from extender.sim.clock import VirtualTime
-from extender.web.background import BUSY, GOOD_S, PENDING, Bench, BenchReply
-from extender.whatif.page import Foreseen, Supposition
+from extender.errors import InvalidInput
+from extender.sim.clock import VirtualClock
+from extender.web.background import BUSY, GOOD_S, PENDING, BackgroundReply, BackgroundWorker
+from extender.whatif.page import WhatIfQuery, WhatIfResult
 
 PATIENCE_S = 60.0
-FIRST, SECOND = (Supposition(None, (f"queue/{name}.weight=5",), ()) for name in ("a", "b"))
+FIRST, SECOND = (WhatIfQuery(None, (f"queue/{name}.weight=5",), ()) for name in ("a", "b"))
 
 
-def foreseen(cycle: int) -> Foreseen:
-    return Foreseen(cycle, 0.0, (), (), 0, ())
+def foreseen(cycle: int) -> WhatIfResult:
+    return WhatIfResult(cycle, 0.0, (), (), 0, ())
 
 
-class Worker(VirtualTime):
+class Worker(VirtualClock):
     """A clock that goes on while something is worked out."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pauses: list[float] = []
 
-    def work(self, cycle: int, seconds: float) -> Callable[[], Foreseen]:
-        def work() -> Foreseen:
-            self.pass_by(seconds)
+    def work(self, cycle: int, seconds: float) -> Callable[[], WhatIfResult]:
+        def work() -> WhatIfResult:
+            self.advance(seconds)
             return foreseen(cycle)
 
         return work
@@ -41,16 +41,16 @@ def clock() -> Worker:
 
 
 @pytest.fixture
-def bench(clock: Worker) -> Bench:
-    return Bench(clock.monotonic, clock.pauses.append)
+def bench(clock: Worker) -> BackgroundWorker:
+    return BackgroundWorker(clock.monotonic, clock.pauses.append)
 
 
-def nobody_works() -> Foreseen:
+def nobody_works() -> WhatIfResult:
     raise AssertionError("what is known is worked out again")
 
 
 def test_a_thread_that_cannot_be_had_now_keeps_nobody_from_asking_later(
-    bench: Bench, clock: Worker, monkeypatch: pytest.MonkeyPatch
+    bench: BackgroundWorker, clock: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -60,13 +60,15 @@ def test_a_thread_that_cannot_be_had_now_keeps_nobody_from_asking_later(
         with pytest.raises(RuntimeError):
             bench.ask(FIRST, nobody_works, 0)
 
-    assert bench.ask(SECOND, clock.work(1, 0), PATIENCE_S) == BenchReply(200, foreseen(1))
+    assert bench.ask(SECOND, clock.work(1, 0), PATIENCE_S) == BackgroundReply(200, foreseen(1))
 
 
-def test_one_question_is_worked_out_at_a_time_and_others_are_told_so(bench: Bench) -> None:
+def test_one_question_is_worked_out_at_a_time_and_others_are_told_so(
+    bench: BackgroundWorker,
+) -> None:
     go = threading.Event()
 
-    def work() -> Foreseen:
+    def work() -> WhatIfResult:
         assert go.wait(PATIENCE_S)
         return foreseen(1)
 
@@ -74,13 +76,13 @@ def test_one_question_is_worked_out_at_a_time_and_others_are_told_so(bench: Benc
     assert bench.ask(SECOND, nobody_works, 0) == BUSY
     assert bench.ask(FIRST, nobody_works, 0) == PENDING
     go.set()
-    assert bench.ask(FIRST, nobody_works, PATIENCE_S) == BenchReply(200, foreseen(1))
+    assert bench.ask(FIRST, nobody_works, PATIENCE_S) == BackgroundReply(200, foreseen(1))
     assert bench.ask(SECOND, lambda: foreseen(2), PATIENCE_S).answer == foreseen(2)
 
 
-def test_it_rests_as_long_as_it_worked(bench: Bench, clock: Worker) -> None:
+def test_it_rests_as_long_as_it_worked(bench: BackgroundWorker, clock: Worker) -> None:
     bench.ask(FIRST, clock.work(1, 4.0), PATIENCE_S)
-    clock.pass_by(1.0)
+    clock.advance(1.0)
     bench.ask(SECOND, clock.work(2, 0.0), PATIENCE_S)
 
     assert clock.pauses == [0.0, 3.0]
@@ -88,16 +90,16 @@ def test_it_rests_as_long_as_it_worked(bench: Bench, clock: Worker) -> None:
 
 @pytest.mark.parametrize(("took", "good_s"), [(0.1, GOOD_S), (4.0, 80.0)])
 def test_an_answer_is_good_for_a_while_and_shown_until_there_is_a_newer_one(
-    bench: Bench, clock: Worker, took: float, good_s: float
+    bench: BackgroundWorker, clock: Worker, took: float, good_s: float
 ) -> None:
     bench.ask(FIRST, clock.work(1, took), PATIENCE_S)
-    clock.pass_by(good_s - 0.01)
+    clock.advance(good_s - 0.01)
     assert bench.ask(FIRST, nobody_works).answer == foreseen(1)
 
-    clock.pass_by(0.02)
+    clock.advance(0.02)
     go, done = threading.Event(), threading.Event()
 
-    def work() -> Foreseen:
+    def work() -> WhatIfResult:
         assert go.wait(PATIENCE_S)
         done.set()
         return foreseen(2)
@@ -111,27 +113,29 @@ def test_an_answer_is_good_for_a_while_and_shown_until_there_is_a_newer_one(
     assert reply.answer == foreseen(2)
 
 
-def test_one_that_is_long_past_is_not_shown(bench: Bench, clock: Worker) -> None:
+def test_one_that_is_long_past_is_not_shown(bench: BackgroundWorker, clock: Worker) -> None:
     bench.ask(FIRST, clock.work(1, 0.0), PATIENCE_S)
-    clock.pass_by(1000.0)
+    clock.advance(1000.0)
 
     assert bench.ask(FIRST, clock.work(2, 0.0), PATIENCE_S).answer == foreseen(2)
 
 
-def test_few_answers_are_kept(bench: Bench) -> None:
+def test_few_answers_are_kept(bench: BackgroundWorker) -> None:
     for number in range(40):
-        asked = Supposition(None, (f"queue/q{number}.weight=5",), ())
+        asked = WhatIfQuery(None, (f"queue/q{number}.weight=5",), ())
         assert bench.ask(asked, lambda: foreseen(1), PATIENCE_S).status == 200
 
     assert len(bench._kept) == 32
 
 
-def test_what_is_refused_is_a_sentence_and_soon_asked_again(bench: Bench, clock: Worker) -> None:
-    def refuse() -> Foreseen:
-        raise BadInput("there is no queue a")
+def test_what_is_refused_is_a_sentence_and_soon_asked_again(
+    bench: BackgroundWorker, clock: Worker
+) -> None:
+    def refuse() -> WhatIfResult:
+        raise InvalidInput("there is no queue a")
 
-    assert bench.ask(FIRST, refuse, PATIENCE_S) == BenchReply(422, None, "there is no queue a")
-    clock.pass_by(3.0)
+    assert bench.ask(FIRST, refuse, PATIENCE_S) == BackgroundReply(422, None, "there is no queue a")
+    clock.advance(3.0)
     bench.ask(FIRST, lambda: foreseen(2))
     while (reply := bench.ask(FIRST, lambda: foreseen(2))).answer is None:
         pass
@@ -139,9 +143,9 @@ def test_what_is_refused_is_a_sentence_and_soon_asked_again(bench: Bench, clock:
 
 
 def test_a_failure_is_said_and_the_next_question_is_answered(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    bench: BackgroundWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> Foreseen:
+    def fail() -> WhatIfResult:
         raise KeyError("x")
 
     assert bench.ask(FIRST, fail, PATIENCE_S).status == 500

@@ -8,12 +8,12 @@ from urllib.parse import parse_qs
 import pytest
 from hypothesis import given, strategies
 
-from extender.errors import BadInput
+from extender.errors import InvalidInput
 from extender.whatif import page
-from extender.whatif.page import SupposedGang, Supposition, read
+from extender.whatif.page import WhatIfGang, WhatIfQuery, read
 
 
-def asked(query: str) -> Supposition | None:
+def asked(query: str) -> WhatIfQuery | None:
     return read(parse_qs(query, keep_blank_values=True))
 
 
@@ -23,27 +23,27 @@ def test_an_address_that_supposes_nothing_asks_nothing() -> None:
 
 
 def test_a_gang_has_what_was_typed_and_otherwise_what_is_usual() -> None:
-    usual = SupposedGang("train", "default", "", 1, 1, (), None)
-    typed = SupposedGang(
+    usual = WhatIfGang("train", "default", "", 1, 1, (), None)
+    typed = WhatIfGang(
         *("train", "a", "left", 4, 3),
         each=(("cpu", "500m"), ("memory", "4Gi"), ("nvidia.com/gpu", "2")),
         priority=-5,
     )
 
-    assert asked("name=train") == Supposition(usual, (), ())
+    assert asked("name=train") == WhatIfQuery(usual, (), ())
     assert asked(
         "name=train&namespace=a&queue=left&members=4&least=3&cpu=500m&memory=4Gi"
         "&others=nvidia.com/gpu%3D2&priority=-5"
-    ) == Supposition(typed, (), ())
+    ) == WhatIfQuery(typed, (), ())
 
 
 def test_changes_may_be_lines_of_a_field_or_fields_of_their_own() -> None:
     changes = ("queue/a.weight=5", "queue/b.weight=2")
 
-    assert asked("with=queue/a.weight%3D5%0D%0Aqueue/b.weight%3D2&without=node/n7") == Supposition(
+    assert asked("with=queue/a.weight%3D5%0D%0Aqueue/b.weight%3D2&without=node/n7") == WhatIfQuery(
         None, changes, ("node/n7",)
     )
-    assert asked("with=queue/a.weight%3D5&with=queue/b.weight%3D2") == Supposition(
+    assert asked("with=queue/a.weight%3D5&with=queue/b.weight%3D2") == WhatIfQuery(
         None, changes, ()
     )
 
@@ -66,7 +66,7 @@ def test_changes_may_be_lines_of_a_field_or_fields_of_their_own() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(query: str, sentence: str) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInput) as refused:
         asked(query)
 
     assert sentence in str(refused.value)
@@ -85,7 +85,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(query: str, sentence: str)
     ],
 )
 def test_what_is_too_much_is_refused_in_a_sentence(query: str, sentence: str) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInput) as refused:
         asked(query)
 
     assert sentence in str(refused.value)
@@ -95,7 +95,7 @@ def test_what_is_too_much_is_refused_in_a_sentence(query: str, sentence: str) ->
 @given(strategies.dictionaries(strategies.sampled_from(page.FIELDS), strategies.text()))
 def test_whatever_is_typed_is_read_or_refused(typed: dict[str, str]) -> None:
     found = None
-    with suppress(BadInput):
+    with suppress(InvalidInput):
         found = read({name: [text] for name, text in typed.items()})
 
     assert found is None or found.gang or found.withs or found.withouts

@@ -17,7 +17,7 @@ from extender.planner.explain.explain import remedies
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.web import background
-from extender.web.background import TRYING, Bench, Remedied
+from extender.web.background import TRYING, BackgroundWorker, CachedRemedies
 from tests.scene import gang, node_table, snapshot
 from tests.unit.web.pages.conftest import Looker, looker
 
@@ -73,7 +73,10 @@ def test_what_is_quickly_known_is_said_at_once_and_asked_anew(
     now: Snapshot, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "_MOMENT_S", PATIENCE_S)
-    ask, case = Remedied(Bench(lambda: 100.0)), (now, plan, policy_parser.DEFAULT, TRAIN)
+    ask, case = (
+        CachedRemedies(BackgroundWorker(lambda: 100.0)),
+        (now, plan, policy_parser.DEFAULT, TRAIN),
+    )
     said = ask(*case)
 
     assert said == remedies(*case) != ()
@@ -84,7 +87,7 @@ def test_what_is_quickly_known_is_said_at_once_and_asked_anew(
 def test_who_asks_for_what_takes_long_is_told_so_and_another_meanwhile_too(
     now: Snapshot, plan: Plan, slow: Slow
 ) -> None:
-    ask = Remedied(Bench())
+    ask = CachedRemedies(BackgroundWorker())
 
     assert ask(now, plan, policy_parser.DEFAULT, TRAIN) == TRYING
     assert ask(now, plan, policy_parser.DEFAULT, LATE) == TRYING
@@ -103,7 +106,7 @@ def test_what_fails_is_a_sentence(
     monkeypatch.setattr(background, "remedies", fails)
     monkeypatch.setattr(background, "_MOMENT_S", PATIENCE_S)
 
-    said = Remedied(Bench())(now, plan, policy_parser.DEFAULT, TRAIN)
+    said = CachedRemedies(BackgroundWorker())(now, plan, policy_parser.DEFAULT, TRAIN)
 
     assert said == ("the extender failed to answer; its log has the details",)
     assert "KeyError" in caplog.text
