@@ -52,8 +52,8 @@ class Metrics:
             "Answers by verb and outcome: passed, steered, error, or the reason of a refusal.",
             ["verb", "outcome"],
         )
-        self.hasty_retries = counter(
-            "gang_extender_hasty_retries_total",
+        self.delayed_refusals = counter(
+            "gang_extender_delayed_refusals_total",
             "Refusals that left 5 ms later, of pods that kube-scheduler tries over and over: their"
             " pauses are not kept while it has nobody else to try.",
         )
@@ -63,9 +63,11 @@ class Metrics:
             " hundred on. kube-scheduler tries each again after every event of the cluster.",
             ["namespace"],
         )
-        self.holds = gauge("gang_extender_holds", "Binds that wait for their gang now.")
-        self.hold_seconds = histogram(
-            "gang_extender_hold_seconds",
+        self.waiting_binds = gauge(
+            "gang_extender_waiting_binds", "Binds that wait for their gang now."
+        )
+        self.bind_wait_seconds = histogram(
+            "gang_extender_bind_wait_seconds",
             "How long binds waited for their gang, by what ended the wait.",
             ["cause"],
             buckets=_HOLD_SECONDS,
@@ -74,12 +76,12 @@ class Metrics:
             "gang_extender_partial_commits_total",
             "Gangs that ended short of minMember after their binds went out; alert on any.",
         )
-        self.peer_closes = counter(
-            "gang_extender_peer_closes_total",
+        self.abandoned_binds = counter(
+            "gang_extender_abandoned_binds_total",
             "Held binds whose caller went away first; if it grows, the timeouts do not match.",
         )
-        self.learnt_timeout = gauge(
-            "gang_extender_hold_learnt_timeout_seconds",
+        self.learned_bind_timeout = gauge(
+            "gang_extender_learned_bind_timeout_seconds",
             "When kube-scheduler really gives up binds, if that is sooner than --bind-timeout-s;"
             " else 0. Mend its httpTimeout.",
         )
@@ -89,14 +91,14 @@ class Metrics:
             " 1970; 0 when it has not since we lead.",
             ["scheduler"],
         )
-        self.unheard_pods = gauge(
-            "gang_extender_unheard_pods",
+        self.pods_without_scheduler = gauge(
+            "gang_extender_pods_without_scheduler",
             "Pods, by their scheduler's name, for which kube-scheduler should have come longer than"
             " --ticket-s ago, new ones and those we woke, while it gives no sign at all; else 0.",
             ["scheduler"],
         )
-        self.rivals = gauge(
-            "gang_extender_rivals",
+        self.other_extenders = gauge(
+            "gang_extender_other_extenders",
             "Other extenders that woke pods of our scheduler names in the last ten minutes; alert"
             " on any: two that act undo each other's work.",
         )
@@ -119,8 +121,8 @@ class Metrics:
             "gang_extender_ready",
             "1 while we answer: we lead, the mirror can be trusted and there is a plan.",
         )
-        self.warm = gauge(
-            "gang_extender_warm",
+        self.cache_synced = gauge(
+            "gang_extender_cache_synced",
             "1 while we could lead: the mirror of the cluster can be trusted.",
         )
         self.leader = gauge(
@@ -226,8 +228,8 @@ class Metrics:
             " old), broken (what came could not be used), failed (cut off, refused or silent).",
             ["resource", "cause"],
         )
-        self.recorded_passes = counter(
-            "gang_extender_recorded_passes_total",
+        self.recorded_cycles = counter(
+            "gang_extender_recorded_cycles_total",
             "Passes by what became of them in the recording (--record): written, skipped (the one"
             " before was still being written), lost (the recording has ended).",
             ["outcome"],
@@ -237,7 +239,7 @@ class Metrics:
         )
         build_info.labels(__version__, platform.python_version()).set(1)
         init_labels(self.leader_changes, ("got",), ("lost",))
-        init_labels(self.recorded_passes, ("written",), ("skipped",), ("lost",))
+        init_labels(self.recorded_cycles, ("written",), ("skipped",), ("lost",))
         init_labels(self.cycle_seconds, *((step,) for step in CYCLE_STEPS))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)

@@ -154,7 +154,7 @@ class Runtime:
             PeriodicTask(timer, leadership.look, every_s=TERM_LOOK_S),
             *(PeriodicTask(timer, each.reload, every_s=each.look_s) for each in certificates),
         ]
-        metrics.holds.set_function(lambda: barrier.waiting_binds)
+        metrics.waiting_binds.set_function(lambda: barrier.waiting_binds)
         self.pages = create_app(
             journal=journal,
             findings=lambda: with_missing_rights(findings.current, ports.refused()),

@@ -106,7 +106,7 @@ _OPTIONS = (
         multiple=True,
         metavar="REASON",
         shell_complete=_reasons,
-        help="Only gangs that stand so for this reason, such as NotEnoughRoom. May be repeated.",
+        help="Only gangs with this reason, such as InsufficientCapacity. May be repeated.",
     ),
     click.option(
         "--verdict",

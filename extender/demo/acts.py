@@ -48,7 +48,7 @@ def _deadlock(on: ActRunner) -> None:
     )
     on.tenants.submit(red, blue)
     on.wait_for_start("red", _NEED)
-    waits = on.wait_for_reason("blue", "NotEnoughRoom")
+    waits = on.wait_for_reason("blue", "InsufficientCapacity")
     on.claim(on.witness.on_nodes("blue") == 0, "blue occupies no node while red runs")
     spread = on.witness.spread_ms("red", _NEED)
     on.say(
@@ -91,7 +91,7 @@ def _fair_shares(on: ActRunner) -> None:
     on.tenants.submit(sums)
     on.tenants.submit(index)
     for name in ("sums", "index"):
-        on.wait_for_reason(name, "NotEnoughRoom", "NotYourTurn")
+        on.wait_for_reason(name, "InsufficientCapacity", "NotYourTurn")
     on.say(
         f"Everything is taken by night. Sums wants {sums.size} pods of {_CPUS} cpus, index, behind"
         f" it, {index.size} of {_GI} GiB: whoever is first could take nearly all."
@@ -146,7 +146,7 @@ def _giant(on: ActRunner) -> None:
     on.wait(lambda: small.running() == _AT_ONCE, "small gangs fill the cluster")
     on.say(f"Small gangs of {_SMALL} pods never stop coming: when one ends, the next one starts.")
     on.tenants.submit(DemoJob(name="giant", queue="lab", size=SLOTS, least=SLOTS, each=THIRD))
-    on.wait_for_reason("giant", "NotEnoughRoom", "NotYourTurn")
+    on.wait_for_reason("giant", "InsufficientCapacity", "NotYourTurn")
     ahead, patient_until = small.started(), time.monotonic() + on.in_story(_PATIENCE_S)
     on.say(f"Giant needs all {SLOTS} places at once, and there is no moment when all are free.")
     on.wait(lambda: small.started() >= ahead + 2, "small gangs start before giant")
@@ -265,7 +265,7 @@ def _lending(on: ActRunner) -> None:
         f" {_and(stayed)} never lose a pod, report starts whole."
     )
     for name in left:
-        on.wait_for_reason(name, "QueueOverDeserved", "NotEnoughRoom", "NotYourTurn")
+        on.wait_for_reason(name, "QueueOverDeserved", "InsufficientCapacity", "NotYourTurn")
     on.say(f"{_and(left).capitalize()} wait for room that nobody else is due.")
     on.tenants.end("report")
     for name in left:

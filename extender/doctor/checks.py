@@ -37,13 +37,13 @@ NOT_INSTALLED = Check(
     "no extender is there: pods of its schedulers are scheduled by nobody, or one by one",
     "`kubectl apply -k manifests/overlays/second-scheduler`",
 )
-BAD_SETTINGS = Check(
-    "BadSettings",
+INVALID_SETTINGS = Check(
+    "InvalidSettings",
     "the extender refuses its arguments and does not start; after the next restart nobody answers",
     "arguments that `gang-extender serve` takes",
 )
-SCHEDULED_BY_ITSELF = Check(
-    "ScheduledByItself",
+SCHEDULES_ITSELF = Check(
+    "ExtenderSchedulesItself",
     "the extender's own pods wait for the scheduler that waits for the extender: once all"
     " replicas are gone, none comes back",
     "another `schedulerName` for its pods; behind the cluster's own scheduler, which has to"
@@ -54,14 +54,14 @@ NO_STANDBY = Check(
     "one replica: while its node is lost, drained or upgraded nothing is scheduled",
     "`replicas: 2` and a `--lease`",
 )
-STANDBY_NOT_WARM = Check(
-    "StandbyNotWarm",
+STANDBY_NOT_SYNCED = Check(
+    "StandbyNotSynced",
     "fewer than two replicas could lead: if the one that is ready goes, nothing is scheduled"
     " until another is",
     "what its log and `/warmz` say",
 )
-EXTENDER_SILENT = Check(
-    "ExtenderSilent",
+EXTENDER_NOT_READY = Check(
+    "ExtenderNotReady",
     "no replica is ready: pods of its schedulers wait",
     "what its log and the events of its pods say",
 )
@@ -76,13 +76,13 @@ TWO_EXTENDERS = Check(
     "one of them alone, or names that differ",
 )
 SERVICE_WITHOUT_POD = Check(
-    "ServiceLeadsNowhere",
+    "ServiceWithoutEndpoints",
     "no ready pod carries the labels that the Service selects: whoever asks there gets no answer",
     'a selector of the pods\' labels and `gang-extender.io/leader: "true"`, and a leader',
 )
 DEPLOYMENT = (
-    NOT_INSTALLED, BAD_SETTINGS, SCHEDULED_BY_ITSELF, NO_STANDBY, STANDBY_NOT_WARM,
-    EXTENDER_SILENT, TWO_LEADERS, TWO_EXTENDERS, SERVICE_WITHOUT_POD,
+    NOT_INSTALLED, INVALID_SETTINGS, SCHEDULES_ITSELF, NO_STANDBY, STANDBY_NOT_SYNCED,
+    EXTENDER_NOT_READY, TWO_LEADERS, TWO_EXTENDERS, SERVICE_WITHOUT_POD,
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def of_deployments(seen: ClusterFacts) -> Iterator[Problem]:
 def _of_settings(each: ExtenderDeployment) -> Iterator[Problem]:
     settings = each.settings
     if settings is None:
-        yield BAD_SETTINGS.at(
+        yield INVALID_SETTINGS.at(
             each.where, each.problem, f"kubectl -n {each.namespace} edit deployment {each.name}"
         )
         return
@@ -115,7 +115,7 @@ def _of_settings(each: ExtenderDeployment) -> Iterator[Problem]:
             if each.scheduler_name == DEFAULT_PROFILE
             else "take `schedulerName` out of its pod template"
         )
-        yield SCHEDULED_BY_ITSELF.at(
+        yield SCHEDULES_ITSELF.at(
             each.where, f"its pods are scheduled by {each.scheduler_name}, which it serves", mend
         )
     if each.replicas > 1 and settings.lease == "none":
@@ -145,11 +145,11 @@ def _of_replicas(each: ExtenderDeployment) -> Iterator[Problem]:
     ready = [pod.name for pod in each.pods if pod.is_ready]
     logs = f"kubectl -n {each.namespace} logs deployment/{each.name} -c extender"
     if not ready:
-        yield EXTENDER_SILENT.at(each.where, f"0 of {len(each.pods)} pods are ready", logs)
+        yield EXTENDER_NOT_READY.at(each.where, f"0 of {len(each.pods)} pods are ready", logs)
     elif len(ready) < min(2, each.replicas):
         cold = [pod.name for pod in each.pods if not pod.is_ready]
         which = f"; {', '.join(cold)} is not" if cold else ""
-        yield STANDBY_NOT_WARM.at(
+        yield STANDBY_NOT_SYNCED.at(
             each.where,
             f"only {ready[0]} is ready{which}",
             f"kubectl -n {each.namespace} describe pods, and logs of those that are not ready",
@@ -188,7 +188,7 @@ def _of_services(seen: ClusterFacts) -> Iterator[Problem]:
 #: A lease that ran out may be taken the next moment.
 _PATIENCE_S = 5.0
 NO_LEADER = Check(
-    "NobodyLeads",
+    "NoLeader",
     "nobody holds the lease by which one of the replicas acts: all of them stand by, and nothing"
     " is scheduled",
     "a replica, or the kube-scheduler beside it, that runs and may write the lease",
@@ -286,25 +286,25 @@ POLICIES = frozenset(
         "gang-extender-without-effect",
     }
 )
-KIND_MISSING = Check(
-    "KindMissing",
+CRD_MISSING = Check(
+    "CRDMissing",
     "no PodGroup, or no Queue, can be written: gangs have no minimum, or all share one queue",
     "`kubectl apply -k manifests/crds`",
 )
-KIND_OF_ANOTHER_VERSION = Check(
-    "KindOfAnotherVersion",
+CRD_VERSION_UNKNOWN = Check(
+    "CRDVersionUnknown",
     "the kind is installed in versions that we do not read: its gangs look like pods without a"
     " group",
     "a CustomResourceDefinition that serves the version we read",
 )
-KIND_LACKS_FIELDS = Check(
-    "KindLacksFields",
+CRD_FIELDS_MISSING = Check(
+    "CRDFieldsMissing",
     "the API server drops a field without which a gang is none: `minMember`, or the `weight` of a"
     " queue",
     "a newer CustomResourceDefinition; ours are in `manifests/crds`",
 )
-KIND_LACKS_NEWER_FIELDS = Check(
-    "KindLacksNewerFields",
+CRD_OUTDATED = Check(
+    "CRDOutdated",
     "the API server drops fields that we read, without a word: what they say has no effect",
     "a newer CustomResourceDefinition; ours are in `manifests/crds`",
     Severity.HINT,
@@ -317,7 +317,7 @@ NO_ADMISSION_POLICIES = Check(
     Severity.HINT,
 )
 KINDS = (
-    KIND_MISSING, KIND_OF_ANOTHER_VERSION, KIND_LACKS_FIELDS, KIND_LACKS_NEWER_FIELDS,
+    CRD_MISSING, CRD_VERSION_UNKNOWN, CRD_FIELDS_MISSING, CRD_OUTDATED,
     NO_ADMISSION_POLICIES,
 )  # fmt: skip
 
@@ -328,7 +328,7 @@ def of_kinds(seen: ClusterFacts) -> Iterator[Problem]:
         for plural in PLURALS:
             if not any(each.plural == plural for each in seen.kinds):
                 name = f"{plural}.{VOLCANO}"
-                yield KIND_MISSING.at(f"crd/{name}", "no CustomResourceDefinition of any dialect")
+                yield CRD_MISSING.at(f"crd/{name}", "no CustomResourceDefinition of any dialect")
         for each in seen.kinds:
             yield from _of_kind(each)
     if seen.admission_policies is not None and (absent := POLICIES - seen.admission_policies):
@@ -342,7 +342,7 @@ def of_kinds(seen: ClusterFacts) -> Iterator[Problem]:
 def _of_kind(kind: CrdFacts) -> Iterator[Problem]:
     wanted, where = VERSIONS[kind.group], f"crd/{kind.name}"
     if wanted not in kind.versions:
-        yield KIND_OF_ANOTHER_VERSION.at(
+        yield CRD_VERSION_UNKNOWN.at(
             where,
             f"it serves {', '.join(kind.versions) or 'nothing'}, and we read {wanted}",
             f"let it serve {wanted}"
@@ -352,10 +352,10 @@ def _of_kind(kind: CrdFacts) -> Iterator[Problem]:
     if kind.fields is None:
         return
     if lacks := _NEEDED[kind.plural] - kind.fields:
-        yield KIND_LACKS_FIELDS.at(where, f"its spec has no {', '.join(sorted(lacks))}")
+        yield CRD_FIELDS_MISSING.at(where, f"its spec has no {', '.join(sorted(lacks))}")
     # The others never had them, and nobody of theirs expects them.
     if kind.group == VOLCANO and (lacks := _READ[kind.plural] - kind.fields):
-        yield KIND_LACKS_NEWER_FIELDS.at(where, f"its spec has no {', '.join(sorted(lacks))}")
+        yield CRD_OUTDATED.at(where, f"its spec has no {', '.join(sorted(lacks))}")
 
 
 def is_read(group: str, plural: str) -> bool:
@@ -368,14 +368,14 @@ NOT_READY = Check(
     "the extender decides nothing: pods of its schedulers wait",
     "what it says",
 )
-NOTED = Check(
-    "Noted",
+CONDITION_REPORTED = Check(
+    "ConditionReported",
     "the extender goes on, but for what it says here",
     "what it says",
 )
 #: Of every reason that a finding has: its name is the reason, and its message has the mend.
 _ELSEWHERE = "its message says"
-FINDINGS = (NOT_READY, NOTED)
+FINDINGS = (NOT_READY, CONDITION_REPORTED)
 
 
 def of_findings(seen: ClusterFacts) -> Iterator[Problem]:
@@ -407,7 +407,7 @@ def _of_readiness(seen: ClusterFacts) -> Iterator[Problem]:
             yield unprotected(said.where, line.removeprefix(UNPROTECTED))
             continue
         wrong, semicolon, mend = line.rpartition("; ")
-        trap = NOTED if said.is_ready else NOT_READY
+        trap = CONDITION_REPORTED if said.is_ready else NOT_READY
         yield trap.at(said.where, wrong if semicolon else line, mend if semicolon else "")
 
 

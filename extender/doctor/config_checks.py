@@ -16,8 +16,8 @@ from extender.doctor.scheduler_config import Entry, entries, profiles
 
 #: What kube-scheduler waits where nothing is said.
 _USUAL_TIMEOUT_S = 5.0
-NOT_ASKED = Check(
-    "NotAsked",
+EXTENDER_NOT_CONFIGURED = Check(
+    "ExtenderNotConfigured",
     "the configuration names no extender: kube-scheduler schedules by itself, and gangs start one"
     " by one",
     "write the `extenders` that `gang-extender scheduler-config` prints",
@@ -52,8 +52,8 @@ NODE_CACHE_OFF = Check(
     " idle: pods pile up on busy ones",
     "`nodeCacheCapable: true` on every entry of ours",
 )
-NO_AUTHORITY = Check(
-    "NoAuthority",
+CA_MISSING = Check(
+    "CAMissing",
     "without a CA kube-scheduler believes whoever answers, or nobody; and whoever answers decides"
     " where pods run",
     "`tlsConfig.caFile`, and no `insecure`",
@@ -68,8 +68,8 @@ PLAIN_HTTP = Check(
     "whoever is on the way may answer in our place, and whoever reaches the port may bind pods",
     "https, or an extender beside kube-scheduler on loopback",
 )
-ONE_ENTRY = Check(
-    "OneEntry",
+SINGLE_ENTRY = Check(
+    "SingleEntry",
     "httpTimeout is per entry: one that fits a filter cuts binds off, one that fits a bind lets a"
     " dead extender stop the scheduling loop for as long",
     "two entries: filter, preempt and prioritize in a quick one, bind in a slow one",
@@ -96,14 +96,14 @@ NO_PREEMPT = Check(
     "kube-scheduler evicts members of running gangs without asking, and tears them",
     "`preemptVerb: preempt` beside `filterVerb`",
 )
-ONLY_SOME_PODS = Check(
-    "OnlySomePods",
+MANAGED_RESOURCES_SET = Check(
+    "ManagedResourcesSet",
     "with managedResources kube-scheduler asks about pods that request one of these alone: all"
     " others pass us by",
     "no `managedResources` on entries of ours",
 )
-PREFER_UNASKED = Check(
-    "PreferUnasked",
+PRIORITIZE_NOT_CALLED = Check(
+    "PrioritizeNotCalled",
     "the extender is set to prefer nodes and is never asked which",
     "`prioritizeVerb: prioritize` and `weight: 1` beside `filterVerb`, or `--prefer nothing`",
     Severity.HINT,
@@ -115,9 +115,10 @@ LEASE_MISMATCH = Check(
     "`leaderElection` and `--lease-name`, `--lease-namespace` that say the same",
 )
 CONFIGURATION = (
-    NOT_ASKED, IGNORABLE_BIND, IGNORABLE_FILTER, TIMEOUT_MISSING, TIMEOUT_SHORT, NODE_CACHE_OFF,
-    NO_AUTHORITY, NO_CLIENT_CERTIFICATE, PLAIN_HTTP, ONE_ENTRY, TWO_BINDERS, NO_BIND, NO_FILTER,
-    NO_PREEMPT, ONLY_SOME_PODS, PREFER_UNASKED, LEASE_MISMATCH,
+    EXTENDER_NOT_CONFIGURED, IGNORABLE_BIND, IGNORABLE_FILTER, TIMEOUT_MISSING, TIMEOUT_SHORT,
+    NODE_CACHE_OFF, CA_MISSING, NO_CLIENT_CERTIFICATE, PLAIN_HTTP, SINGLE_ENTRY, TWO_BINDERS,
+    NO_BIND, NO_FILTER, NO_PREEMPT, MANAGED_RESOURCES_SET, PRIORITIZE_NOT_CALLED,
+    LEASE_MISMATCH,
 )  # fmt: skip
 
 
@@ -125,7 +126,7 @@ def of_configuration(told: SchedulerConfig) -> Iterator[Problem]:
     """Find the traps of one configuration."""
     ours = entries(told.document)
     if not ours:
-        yield NOT_ASKED.at(told.where, "it has no extenders")
+        yield EXTENDER_NOT_CONFIGURED.at(told.where, "it has no extenders")
         return
     yield from _of_all(told, ours)
     for entry in ours:
@@ -150,7 +151,7 @@ def _of_all(told: SchedulerConfig, ours: Sequence[Entry]) -> Iterator[Problem]:
             yield trap.at(told.where, f"no entry of ours has a {verb}Verb")
     prefers = told.settings.prefer
     if prefers != "nothing" and not any(each.has("prioritize") for each in ours):
-        yield PREFER_UNASKED.at(
+        yield PRIORITIZE_NOT_CALLED.at(
             told.where, f"the extender has --prefer={prefers}, and no entry a prioritizeVerb"
         )
 
@@ -165,7 +166,7 @@ def _of_entry(entry: Entry, where: str) -> Iterator[Problem]:
         yield NODE_CACHE_OFF.at(where, seen, mend)
     quick = [verb for verb in ("filter", "prioritize", "preempt") if entry.has(verb)]
     if entry.has("bind") and quick:
-        yield ONE_ENTRY.at(
+        yield SINGLE_ENTRY.at(
             where,
             f"it has a bindVerb and a {quick[0]}Verb",
             f"copy {entry.place} and leave bindVerb in one, the other verbs in the other;"
@@ -173,7 +174,7 @@ def _of_entry(entry: Entry, where: str) -> Iterator[Problem]:
         )
     if managed := entry.document.get("managedResources"):
         names = [str(each.get("name")) for each in managed if isinstance(each, dict)]
-        yield ONLY_SOME_PODS.at(
+        yield MANAGED_RESOURCES_SET.at(
             where,
             f"managedResources: {', '.join(names)}",
             f"take managedResources out of {entry.place}",
@@ -193,7 +194,7 @@ def _of_tls(entry: Entry, where: str) -> Iterator[Problem]:
     tls = entry.tls
     if tls.get("insecure") or not (tls.get("caFile") or tls.get("caData")):
         seen = "tlsConfig.insecure: true" if tls.get("insecure") else "no tlsConfig.caFile"
-        yield NO_AUTHORITY.at(
+        yield CA_MISSING.at(
             where, f"{entry.url}, {seen}", f"write `caFile` into tlsConfig of {entry.place}"
         )
     if not (tls.get("certFile") or tls.get("certData")):
@@ -250,19 +251,19 @@ def _of_lease(told: SchedulerConfig) -> Iterator[Problem]:
         )
 
 
-PROFILE_UNSERVED = Check(
-    "ProfileUnserved",
+PROFILE_NOT_SERVED = Check(
+    "ProfileNotServed",
     "kube-scheduler has a profile for a name that the extender does not serve: gangs of that name"
     " start one by one",
     "`--scheduler-name` for that name, or no profile of it in a kube-scheduler that asks us",
 )
-NAME_WITHOUT_PROFILE = Check(
-    "NameWithoutProfile",
+PROFILE_MISSING = Check(
+    "ProfileMissing",
     "the extender serves a name that no profile has: no kube-scheduler ever takes its pods, and"
     " they wait for ever",
     "a profile with that `schedulerName`, or no `--scheduler-name` of it",
 )
-NAMES = (PROFILE_UNSERVED, NAME_WITHOUT_PROFILE)
+NAMES = (PROFILE_NOT_SERVED, PROFILE_MISSING)
 
 
 def of_names(seen: ClusterFacts) -> Iterator[Problem]:
@@ -279,7 +280,7 @@ def of_names(seen: ClusterFacts) -> Iterator[Problem]:
         for name in served:
             if name not in have:
                 where = " and ".join(told.where for told in configurations)
-                yield NAME_WITHOUT_PROFILE.at(
+                yield PROFILE_MISSING.at(
                     each.where,
                     f"it serves {name}, and {where} has no such profile",
                     f"add `- schedulerName: {name}` to profiles, or name with --scheduler-name only"
@@ -292,7 +293,7 @@ def _unserved(
 ) -> Iterator[Problem]:
     for name in profiles(told.document):
         if name not in served:
-            yield PROFILE_UNSERVED.at(
+            yield PROFILE_NOT_SERVED.at(
                 f"{told.where}, profiles",
                 f"it has {name}, and {each.where} serves {', '.join(served)}",
                 f"add `--scheduler-name={name}` to the arguments of {each.where}, or take the"

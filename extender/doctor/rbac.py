@@ -140,7 +140,7 @@ MISSING = Check(
     "the roles of our manifests, applied again",
 )
 CLOSED = Check(
-    "OperationsClosed",
+    "TokenReviewForbidden",
     "with `--ops-auth tokenreview` the account must ask the API server who reads, and may not:"
     " metrics and pages are answered with 503, to everybody",
     "`kubectl apply -k manifests/ops-auth`, or `operationsAuth` of the chart",

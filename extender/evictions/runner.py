@@ -406,7 +406,7 @@ class EvictionRunner:
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"
         for key in (victim.eviction.beneficiary, victim.gang.key):
-            self._journal.tell(key, now, 0, Happening.VICTIM_STAYS, text)
+            self._journal.tell(key, now, 0, Happening.VICTIM_NOT_EVICTED, text)
         event(
             log,
             logging.WARNING,

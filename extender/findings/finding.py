@@ -13,14 +13,14 @@ NAMESPACE = "Namespace"
 POLICY = "Policy"
 ACCOUNT = "ServiceAccount"
 #: The one reason that several kinds share: something that is written does nothing here.
-IGNORED_FIELD = "WithoutEffect"
+IGNORED_FIELD = "IgnoredField"
 #: Among more names nobody looks for the nearest: each costs some microseconds, 40 ms for 1,500.
 _MOST_NAMES = 2000
 #: Answers that are remembered; for so many words of one audit the nearest name is looked for.
 _REMEMBERED = 256
 MOST_HINTS = 50
 #: The account we act as lacks a right.
-PERMISSION_MISSING = "RightMissing"
+PERMISSION_MISSING = "PermissionMissing"
 
 
 class Problem(NamedTuple):

@@ -176,8 +176,8 @@ class Gate:
             return self._judge(pod, member, offered)
         ours = [name for name in offered if name not in foreign]
         answer = self._judge(pod, member, ours)
-        others = _left_out(offered, ours, Reason.NODE_NOT_OURS)
-        outcome = answer.outcome if ours else Reason.NODE_NOT_OURS.value
+        others = _left_out(offered, ours, Reason.NODE_NOT_MANAGED)
+        outcome = answer.outcome if ours else Reason.NODE_NOT_MANAGED.value
         return Filtered(answer.nodes, {**answer.refused, **others}, outcome)
 
     def _judge(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
@@ -191,7 +191,7 @@ class Gate:
             if place is not None and place.node:
                 node = self._ledger.choose_node(pod, place, offered)
                 # Why the others are left out matters only where no node is left.
-                return _steered(node) if node else _refused(offered, Reason.NOT_ENOUGH_ROOM)
+                return _steered(node) if node else _refused(offered, Reason.INSUFFICIENT_CAPACITY)
             group = self._cluster.group(member.key) or _unwritten(pod, member)
             if group is None or group.problem:
                 return self._refuse_all(pod, offered, Reason.POD_GROUP_MISSING)

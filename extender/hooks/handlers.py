@@ -122,13 +122,13 @@ class Hooks:
         self._patient_until: float | None = None
         self._warned = False
         self._retries = RetryDelay()
-        self._hasty = metrics.hasty_retries
+        self._hasty = metrics.delayed_refusals
         self._seldom = RateLimitedLog(log)
         # Looking a series up costs more than counting, and there are few.
         self._counter = cache(metrics.hook_answers.labels)
         self._burdens = RefusedNamespaces(metrics)
         init_labels(metrics.hook_answers, *OUTCOMES)
-        init_labels(metrics.hold_seconds, *((cause.word,) for cause in Cause))
+        init_labels(metrics.bind_wait_seconds, *((cause.word,) for cause in Cause))
         self._seconds = {verb: metrics.hook_seconds.labels(verb) for verb in VERBS}
         self._answers = {
             "filter": self._filter,

@@ -71,8 +71,8 @@ class Reason(Enum):
         "wait, raise the `capability` that the sentence names, or let those lend to whom the rest"
         " is guaranteed (`guarantee.lend`)",
     )
-    NAMESPACE_AT_MOST = (
-        "NamespaceAtMost",
+    NAMESPACE_OVER_LIMIT = (
+        "NamespaceOverLimit",
         "the namespace has what it may have at most of the queue",
         "wait, or raise the annotation `gang-extender.io/at-most` of the Namespace",
     )
@@ -87,8 +87,8 @@ class Reason(Enum):
         "gangs ahead of it need the room first",
         "wait; `explain` says who is ahead and by what rule",
     )
-    NOT_ENOUGH_ROOM = (
-        "NotEnoughRoom",
+    INSUFFICIENT_CAPACITY = (
+        "InsufficientCapacity",
         "the nodes have no room for the whole gang",
         "wait, or mend what keeps nodes out: `explain` counts them by that and names the nearest",
     )
@@ -118,8 +118,8 @@ class Reason(Enum):
         "the PodGroup named by the pod does not exist or cannot be used",
         "create it or mend it, or say the size on the pods (`gang-extender.io/min-member`)",
     )
-    NODE_NOT_OURS = (
-        "NodeNotOurs",
+    NODE_NOT_MANAGED = (
+        "NodeNotManaged",
         "nodes without a label of --node-selector are not ours",
         "label the nodes, if they should be ours",
     )
@@ -165,18 +165,18 @@ class Happening(StrEnum):
         "the same in a dry run: nobody was asked",
         "serve without `--dry-run`, when you like what you read",
     )
-    VICTIM_STAYS = (
-        "VictimStays",
+    VICTIM_NOT_EVICTED = (
+        "VictimNotEvicted",
         "somebody who should have left for it stays, and why",
         "nothing: other victims are chosen; where a PodDisruptionBudget forbids it, raise that",
     )
-    BOUND_IN_PART = (
-        "BoundInPart",
+    PARTIALLY_BOUND = (
+        "PartiallyBound",
         "fewer than `minMember` members got bound; the rest is bound as it comes",
         "look why the API server refused the others; see `--take-back-s`",
     )
-    WITHOUT_EFFECT = (
-        "WithoutEffect",
+    IGNORED_FIELD = (
+        "IgnoredField",
         "something in a new PodGroup has no effect here, and what",
         "remove it, or do not count on it",
     )

@@ -105,7 +105,7 @@ class Assembling:
             return
         cause = self._objection(group, assembly)
         if cause is None and self._facts.may_lose_all(assembly.key):
-            cause = Cause.GANG_GRANTED  # those who stand may be gone when the others start
+            cause = Cause.GANG_PREEMPTED  # those who stand may be gone when the others start
         if group is None or cause is not None:
             yield from self._table.end(assembly, cause or Cause.GROUP_GONE, now)
             return

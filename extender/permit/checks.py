@@ -168,12 +168,12 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
     if group.min_member <= 1 and not group.role_minima:
         return BindNow()  # it promises nothing that a single bind could break
     if facts.may_lose(pod.uid):
-        return Refuse(Cause.POD_GRANTED, gang)
+        return Refuse(Cause.POD_PREEMPTED, gang)
     if facts.seated(gang) >= group.min_member and is_satisfied(
         group, scheduled_counts(group, facts)
     ):
         if facts.may_lose_all(gang):
-            return Refuse(Cause.GANG_GRANTED, gang)
+            return Refuse(Cause.GANG_PREEMPTED, gang)
         return BindNow(gang, pod.role)
     return Wait(group, pod.role)
 
@@ -188,7 +188,7 @@ def objection(hold: WaitingBind, facts: Facts) -> Cause | None:
     if pod.gated or facts.gang_of(hold.uid) != hold.gang:
         return Cause.POD_CHANGED
     if facts.may_lose(hold.uid):
-        return Cause.POD_GRANTED  # whoever counted on it would start and lose it at once
+        return Cause.POD_PREEMPTED  # whoever counted on it would start and lose it at once
     return None if _will_take(facts.node(hold.node), pod) else Cause.NODE_LOST
 
 

@@ -82,14 +82,14 @@ class Committing:
             # Nobody knows what became of the others, or those who were bound are gone since.
             gone = Cause.BIND_FAILED
         if gone is None and self._facts.may_lose_all(assembly.key):
-            gone = Cause.GANG_GRANTED
+            gone = Cause.GANG_PREEMPTED
         ready: list[WaitingBind] = []
         until = float("inf")
         for hold in _waiting(assembly):
             by = min(waiter.arrived for waiter in hold.calls) + answer_s
             cause = gone or objection(hold, self._facts)
             if cause is None and not self._facts.may_bind(hold.uid, hold.node):
-                cause = Cause.ROOM_PROMISED
+                cause = Cause.CAPACITY_RESERVED
             if cause is None and by <= now:
                 cause = Cause.TOO_LATE
             if cause is not None:
@@ -182,7 +182,7 @@ class Committing:
         self._table.short_until.pop(event.gang, None)
         assembly = self._table.assemblies.get(event.gang)
         if assembly is not None and assembly.state in GATHERING:
-            yield from self._table.end(assembly, Cause.TAKEN_BACK, now)
+            yield from self._table.end(assembly, Cause.EVICTED_PARTIAL, now)
         else:
             yield BackOff(event.gang, self._table.backoff.aborted(event.gang, now))
 
@@ -252,9 +252,9 @@ class Committing:
         of the others stay theirs, and their calls wait: if one must not, nothing helps but that
         they come, and kube-scheduler tries those again late who are refused.
         """
-        self._table.turn(assembly, AttemptState.ABORTED, Cause.TAKEN_BACK)
+        self._table.turn(assembly, AttemptState.ABORTED, Cause.EVICTED_PARTIAL)
         self._table.undecided[assembly.key] = now + _DECIDED_S
-        why = Cause.TAKEN_BACK.text(assembly.key)
+        why = Cause.EVICTED_PARTIAL.text(assembly.key)
         yield EvictPartial(
             assembly.key,
             tuple(

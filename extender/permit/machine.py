@@ -56,7 +56,7 @@ from extender.ports import BindOrder, BindOutcome, BindResult, Whose
 
 #: Who is elsewhere has its room there. Who never passed was not sent by kube-scheduler: nobody may
 #: end the ticket of a gang by a call.
-_KEEP_ROOM = frozenset({Cause.POD_ELSEWHERE, Cause.NEVER_PASSED})
+_KEEP_ROOM = frozenset({Cause.POD_ELSEWHERE, Cause.NOT_FILTERED})
 
 
 class BindCalls:
@@ -111,7 +111,7 @@ class BindCalls:
         if bound_to is not None:
             return Present() if bound_to == order.node else Refuse(Cause.POD_ELSEWHERE)
         if not self._facts.has_passed(order.uid):
-            return Refuse(Cause.NEVER_PASSED, self._facts.gang_of(order.uid))
+            return Refuse(Cause.NOT_FILTERED, self._facts.gang_of(order.uid))
         if hold is None and len(self._table.holds) >= self._table.max_holds:
             return Refuse(Cause.TABLE_FULL)
         if isinstance(verdict, Wait):
@@ -122,7 +122,7 @@ class BindCalls:
     def _lacks_room(self, order: BindOrder, now: float) -> Cause | None:
         if is_crowded(order, self._table, self._facts, now):
             return Cause.NODE_FULL
-        return None if self._facts.may_bind(order.uid, order.node) else Cause.ROOM_PROMISED
+        return None if self._facts.may_bind(order.uid, order.node) else Cause.CAPACITY_RESERVED
 
     def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
         gang = verdict.group.key
@@ -136,12 +136,12 @@ class BindCalls:
                 verdict = Wait(verdict.group, verdict.role, follows=True)
             elif assembly.binds or self._facts.seated(gang):
                 if self._facts.may_lose_all(gang):
-                    return Refuse(Cause.GANG_GRANTED, gang)
+                    return Refuse(Cause.GANG_PREEMPTED, gang)
                 return BindNow(gang, verdict.role)
         if self._table.backoff.lasts(gang, now) and not verdict.follows:
             return Refuse(Cause.BACKING_OFF, gang)
         if self._facts.reserved_node(uid) is None:
-            return Refuse(Cause.NO_TICKET, gang)
+            return Refuse(Cause.NO_RESERVATION, gang)
         return verdict
 
     def _admit(
@@ -424,7 +424,7 @@ class StateMachine:
     def _withdrawn(self, event: Withdrawn, now: float) -> Iterator[Instruction]:
         assembly = self._table.assemblies.get(event.gang)
         if assembly is not None and assembly.state in GATHERING:
-            yield from self._table.end(assembly, Cause.NO_TICKET, now)
+            yield from self._table.end(assembly, Cause.NO_RESERVATION, now)
 
     def _stays_in_part(self, event: EvictionRefused, now: float) -> Iterator[Instruction]:
         yield from self._forward.eviction_refused(event, now)

@@ -31,7 +31,7 @@ class Cause(Enum):
     NOT_ENOUGH_MEMBERS = "too few members are left to reach minMember"
     INCOMPLETE = "the rest of the gang has not been created yet"
     UNVERIFIED = "its PodGroup could not be read from the API server in time"
-    TAKEN_BACK = "it could not be completed and what had started was taken back"
+    EVICTED_PARTIAL = "it could not be completed and what had started was taken back"
     GROUP_GONE = "its PodGroup does not exist"
     GROUP_REPLACED = "its PodGroup was replaced by another of the same name"
     GROUP_MOVED = "its PodGroup was moved to another queue; it must pass filter there"
@@ -39,16 +39,16 @@ class Cause(Enum):
     NODE_LOST = "the chosen node is gone, not ready, cordoned or tainted"
     NODE_FULL = "the chosen node has no room for it any more"
     POD_GONE = "the pod is gone or being deleted"
-    POD_GRANTED = "kube-scheduler may be evicting the pod for another one"
-    GANG_GRANTED = "kube-scheduler may be evicting all of it for another pod"
+    POD_PREEMPTED = "kube-scheduler may be evicting the pod for another one"
+    GANG_PREEMPTED = "kube-scheduler may be evicting all of it for another pod"
     POD_CHANGED = "the pod was gated or moved to another gang while its bind waited"
     POD_ELSEWHERE = "the pod is already on another node"
     PEER_GONE = "the caller went away before the answer"
     SUPERSEDED = "a newer bind call for the same pod took its place"
     BACKING_OFF = "the gang did not assemble in time and is tried again later"
-    NO_TICKET = "the gang holds no ticket for this pod; it must pass filter again"
-    NEVER_PASSED = "the pod has not passed filter here; it must pass first"
-    ROOM_PROMISED = "the room on the chosen node, or in the queue, is promised to others"
+    NO_RESERVATION = "the gang holds no ticket for this pod; it must pass filter again"
+    NOT_FILTERED = "the pod has not passed filter here; it must pass first"
+    CAPACITY_RESERVED = "the room on the chosen node, or in the queue, is promised to others"
     TABLE_FULL = "too many binds are held already; raise max-holds"
     SHUT_DOWN = "the extender is shutting down"
     LEASE_LOST = "this extender is not the leader"
@@ -73,7 +73,7 @@ BACKS_OFF = frozenset(
         Cause.NOT_ENOUGH_MEMBERS,
         Cause.UNVERIFIED,
         Cause.BIND_FAILED,
-        Cause.TAKEN_BACK,
+        Cause.EVICTED_PARTIAL,
     }
 )
 

@@ -133,7 +133,7 @@ def _plain(amounts: Resources) -> Resources:
 
 #: Reasons that mean: it would take room, if there were some or if it were its turn.
 _WANTS_ROOM = frozenset(
-    {Reason.NOT_ENOUGH_ROOM, Reason.BEHIND_IN_ORDER, Reason.WAITING_FOR_VICTIMS}
+    {Reason.INSUFFICIENT_CAPACITY, Reason.BEHIND_IN_ORDER, Reason.WAITING_FOR_VICTIMS}
 )
 #: Plugins whose say on who may start is kept without asking them again, while nobody waits:
 #: by the amounts given here, by kube-scheduler's own checks, or because they only order.

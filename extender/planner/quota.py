@@ -326,7 +326,7 @@ class QuotaNode:
 
     def _still_occupied(self, name: str, used: int, leaving: int, asked: int) -> Problem:
         most = write_amount(name, self.most[name])
-        reason = Reason.NAMESPACE_AT_MOST if self.namespace else Reason.QUEUE_AT_CAPABILITY
+        reason = Reason.NAMESPACE_OVER_LIMIT if self.namespace else Reason.QUEUE_AT_CAPABILITY
         has = (
             f"{self.words} uses {write_amount(name, used)} of at most {most} {name}"
             if self.name != TOP
@@ -392,7 +392,7 @@ class QuotaNode:
             f" {write_amount(name, limit)} {name} in queue {queue}; {write_amount(name, asked)}"
             " more would exceed it"
         )
-        return Problem(Reason.NAMESPACE_AT_MOST, message)
+        return Problem(Reason.NAMESPACE_OVER_LIMIT, message)
 
     def _reached(self, claimant: QuotaNode, name: str, asked: int) -> Problem:
         held, most = self.held.get(name, 0), self.most.get(name, 0)

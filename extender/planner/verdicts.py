@@ -62,7 +62,7 @@ def exceeds_share_message(session: Session, gang: GangState) -> str:
 _FLEETING = frozenset({Reason.BACKING_OFF, Reason.QUEUE_NOT_FOUND})
 #: Reasons of which an action notices only that they hold; the figures are added afterwards.
 _LIMITS = frozenset(
-    {Reason.QUEUE_OVER_DESERVED, Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_AT_MOST}
+    {Reason.QUEUE_OVER_DESERVED, Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_OVER_LIMIT}
 )
 #: So many sizes of members are named in a sentence; the members of others are counted.
 _SIZES = 3
@@ -224,10 +224,10 @@ class Verdicts:
         """Ask whether nodes that are shut, or those of others, would have the slots lacking."""
         opened = self._session.places.count_if_opened(shape)
         if opened >= lacking:
-            return Reason.NOT_ENOUGH_ROOM
+            return Reason.INSUFFICIENT_CAPACITY
         others = self._session.places.count_if_managed(shape)
         is_elsewhere = others > 0 and opened + others >= lacking
-        return Reason.NODE_NOT_OURS if is_elsewhere else Reason.EXCEEDS_CLUSTER
+        return Reason.NODE_NOT_MANAGED if is_elsewhere else Reason.EXCEEDS_CLUSTER
 
     def _limit(self, gang: GangState) -> Problem | None:
         """Complete what an action noticed about the gang's queue with the figures."""
@@ -283,7 +283,7 @@ class Verdicts:
         scarce = [shape for shape, n in wanted.items() if self._free_now(shape) < n]
         if not scarce:
             message = f"{_needs(wanted)}; each finds slots, but not all of them at once"
-            return Problem(Reason.NOT_ENOUGH_ROOM, message)
+            return Problem(Reason.INSUFFICIENT_CAPACITY, message)
         shape = scarce[0]
         needs = _needs({shape: wanted[shape]})
         free = self._free_now(shape)
@@ -294,7 +294,7 @@ class Verdicts:
         message = f"{needs}; {_count(free, 'slot')} free{self._obstacles(shape)}"
         if gang.key in self._session.unsearched:
             message += "; so many pods might leave for it that not all of them were weighed"
-        return Problem(Reason.NOT_ENOUGH_ROOM, message + self._protected.note(gang))
+        return Problem(Reason.INSUFFICIENT_CAPACITY, message + self._protected.note(gang))
 
     def _kept(self, gang: GangState) -> Problem | None:
         """Say that room is being kept for it, and where."""
@@ -303,7 +303,7 @@ class Verdicts:
             return None
         nodes = [self._session.snapshot.nodes.nodes[fence.row].name for fence in fences]
         kept = f"it has waited long, so room is kept for it on {_some(nodes, 'nodes')}"
-        return Problem(Reason.NOT_ENOUGH_ROOM, f"{_needs(self._wanted(gang))}; {kept}")
+        return Problem(Reason.INSUFFICIENT_CAPACITY, f"{_needs(self._wanted(gang))}; {kept}")
 
     def _blockers(self, gang: GangState) -> str:
         first = self._went_first

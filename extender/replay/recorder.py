@@ -116,4 +116,4 @@ class Recorder:
             self._count("lost")
 
     def _count(self, outcome: str) -> None:
-        self._metrics.recorded_passes.labels(outcome).inc()
+        self._metrics.recorded_cycles.labels(outcome).inc()

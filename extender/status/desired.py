@@ -31,7 +31,7 @@ from extender.planner.plan import GangStatus, Plan, QueueFigures, Verdict
 from extender.ports import EventRecord, ObjectReference
 
 #: On a Queue: true when it means what it says.
-AS_WRITTEN = "AsWritten"
+AS_WRITTEN = "Valid"
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 #: A gang that waits should say so at once, one whose pods are still being created a little later,
@@ -209,7 +209,7 @@ def _as_written(found: Sequence[Finding]) -> dict[str, str]:
     return {
         "type": AS_WRITTEN,
         "status": "False" if found else "True",
-        "reason": found[0].reason if found else "NothingFound",
+        "reason": found[0].reason if found else "NoFindings",
         "message": "; ".join(each.message for each in found)[:_LONGEST_MESSAGE],
     }
 
@@ -240,7 +240,7 @@ _WARNINGS = frozenset(
         Reason.QUEUE_CLOSED,
         Reason.QUEUE_NOT_ALLOWED,
         Reason.EXCEEDS_CLUSTER,
-        Reason.NODE_NOT_OURS,
+        Reason.NODE_NOT_MANAGED,
         Reason.POD_GROUP_MISSING,
         Reason.NOT_ENOUGH_ROLES,
         Reason.SCHEDULER_SILENT,
@@ -386,7 +386,7 @@ def warning(subject: ObjectReference, remark: str, now: float) -> EventRecord:
     """Say what of a PodGroup has no effect."""
     return EventRecord(
         subject=subject,
-        reason=Happening.WITHOUT_EFFECT.value,
+        reason=Happening.IGNORED_FIELD.value,
         message=remark,
         warning=True,
         at=now,

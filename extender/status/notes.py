@@ -35,10 +35,10 @@ class SchedulerNotes:
         self._rivals: set[str] = set()
         self._seldom = RateLimitedLog(log)
         hearing.on_change(self._changed)
-        metrics.rivals.set_function(self._count_rivals)
+        metrics.other_extenders.set_function(self._count_rivals)
         for name in hearing.names:
             metrics.last_hook.labels(name).set_function(partial(self._asked_at, name))
-            metrics.unheard_pods.labels(name).set_function(partial(hearing.overdue, name))
+            metrics.pods_without_scheduler.labels(name).set_function(partial(hearing.overdue, name))
 
     def notes(self) -> list[str]:
         """Say who is missing, and where kube-scheduler asks another."""
@@ -100,7 +100,7 @@ class SchedulerNotes:
 
 
 #: The word of the event about a gang of which only a part got bound.
-BOUND_IN_PART = Happening.BOUND_IN_PART.value
+PARTIALLY_BOUND = Happening.PARTIALLY_BOUND.value
 
 
 class BindNotes:
@@ -122,7 +122,7 @@ class BindNotes:
         self._announcer = announcer
         self._clock = clock
         # Looking a series up costs more than counting, and there are few.
-        self._waits = cache(metrics.hold_seconds.labels)
+        self._waits = cache(metrics.bind_wait_seconds.labels)
 
     def released(self, cause: str, waited_s: float) -> None:
         """A bind call was answered."""
@@ -141,7 +141,7 @@ class BindNotes:
             self._announcer.write(
                 EventRecord(
                     subject=subject,
-                    reason=BOUND_IN_PART,
+                    reason=PARTIALLY_BOUND,
                     message="fewer than minMember members got bound; the rest is bound as it comes",
                     warning=True,
                     at=self._clock.now(),
@@ -154,11 +154,11 @@ class BindNotes:
 
     def peer_closed(self, age_s: float) -> None:
         """A caller gave up."""
-        self._metrics.peer_closes.inc()
+        self._metrics.abandoned_binds.inc()
 
     def learnt_timeout(self, seconds: float | None) -> None:
         """kube-scheduler seems to give up sooner than configured; None when it does not."""
-        self._metrics.learnt_timeout.set(seconds or 0.0)
+        self._metrics.learned_bind_timeout.set(seconds or 0.0)
         self._learnt_s = seconds
 
     def notes(self) -> list[str]:

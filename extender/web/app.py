@@ -160,7 +160,7 @@ def create_app(
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
     # Asked at every scrape: probes may ask for /warmz alone.
     metrics.ready.set_function(lambda: not readiness())
-    metrics.warm.set_function(lambda: not warmth())
+    metrics.cache_synced.set_function(lambda: not warmth())
     metrics.registry.register(PlanCollector(lambda: None if standby() else journal.last))
     metrics.registry.register(FindingCollector(lambda: None if standby() else findings()))
     metrics.registry.register(WatchCollector(silence))

@@ -33,7 +33,7 @@ MOST_RESOURCES = 64
 _STUCK = (GangStatus.WAITING, GangStatus.INVALID)
 #: Reasons of gangs that could start if there were room, or if it were their turn.
 _FOR_ROOM = (
-    Reason.NOT_ENOUGH_ROOM,
+    Reason.INSUFFICIENT_CAPACITY,
     Reason.BEHIND_IN_ORDER,
     Reason.WAITING_FOR_VICTIMS,
     Reason.BACKING_OFF,

@@ -111,7 +111,7 @@ class Extender(Program):
     @property
     def held(self) -> int:
         """Count the bind calls that wait at the barrier."""
-        return int(self.metric("gang_extender_holds"))
+        return int(self.metric("gang_extender_waiting_binds"))
 
     def is_ready(self) -> bool:
         return answers(f"{self.ops_url}/readyz")

@@ -19,7 +19,7 @@ from .waiting import wait_for
 
 LIVING, MORTAL, NOBODY = "silence-living", "silence-mortal", "silence-nobody"
 OURS = [f"--scheduler-name={name}" for name in (LIVING, MORTAL, NOBODY)]
-UNHEARD = "gang_extender_unheard_pods"
+UNHEARD = "gang_extender_pods_without_scheduler"
 
 
 @dataclass

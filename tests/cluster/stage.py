@@ -103,7 +103,7 @@ class Stage:
 
     def released(self, cause: str) -> int:
         """Count the binds that ended for *cause*, whosever they were."""
-        return int(self.extender.metric("gang_extender_hold_seconds_count", cause=cause))
+        return int(self.extender.metric("gang_extender_bind_wait_seconds_count", cause=cause))
 
     @property
     def bound(self) -> list[str]:

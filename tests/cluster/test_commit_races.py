@@ -94,7 +94,7 @@ def test_a_gang_bound_in_part_is_completed_as_soon_as_the_api_server_allows_it(
             "the partial commit is counted",
         )
         assert stage.bound == ["train-0", "train-2"]
-        wait_for(lambda: "BoundInPart" in _events(stage), 10, "its PodGroup says so")
+        wait_for(lambda: "PartiallyBound" in _events(stage), 10, "its PodGroup says so")
 
         doorman.let_all_in()
         binds.wait_for(3, 40)

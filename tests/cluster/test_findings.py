@@ -58,7 +58,7 @@ def wait_until_counted(extender: Extender, name: str, *reasons: str) -> None:
 
 def as_written(api: Api, name: str) -> Object:
     status = api.get(objects.QUEUES, name).get("status", {})
-    return next((c for c in status.get("conditions", ()) if c["type"] == "AsWritten"), {})
+    return next((c for c in status.get("conditions", ()) if c["type"] == "Valid"), {})
 
 
 def findings(extender: Extender, name: str) -> list[str]:
@@ -121,7 +121,7 @@ def test_a_wish_without_effect_is_told_though_the_gang_starts_at_once(
     idle = "networkTopology of mode soft has no effect here"
     assert all(idle in condition["message"] for condition in running["conditions"])
     wait_for(
-        lambda: telling.in_events(api, namespace, "soft") == [telling.Said("WithoutEffect", idle)],
+        lambda: telling.in_events(api, namespace, "soft") == [telling.Said("IgnoredField", idle)],
         5,
         "an event says it",
         seeing=lambda: telling.in_events(api, namespace, "soft"),

@@ -20,7 +20,7 @@ Nodes = Callable[..., Pool]
 
 def given_back(scheduler: GangScheduler) -> float:
     """Count the binds sent back because the rest of their gang did not come."""
-    return scheduler.extender.metric("gang_extender_hold_seconds_count", cause="incomplete")
+    return scheduler.extender.metric("gang_extender_bind_wait_seconds_count", cause="incomplete")
 
 
 def test_nobody_is_bound_before_the_last_member_exists_and_then_all_are_within_a_second(

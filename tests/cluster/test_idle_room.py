@@ -69,7 +69,9 @@ def test_gangs_that_arrive_one_by_one_borrow_what_a_waiting_gang_cannot_use(
             api.create(objects.pod(f"pin{number}-0", namespace, gang=f"pin{number}", **only))
         binds.wait_for(2, 20, prefix="pin")
         gang(api, "whole", namespace, 1, pool, queue=left, cpu="4")
-        telling.wait_until_waiting(gang_scheduler.extender, namespace, "whole", "NotEnoughRoom")
+        telling.wait_until_waiting(
+            gang_scheduler.extender, namespace, "whole", "InsufficientCapacity"
+        )
 
         for number in range(6):
             gang(api, f"small{number}", namespace, 1, pool, queue=right)

@@ -112,7 +112,7 @@ def test_a_disruption_budget_is_respected_and_named_until_it_gives_in(
     )
     extender = gang_scheduler.extender
 
-    told = telling.wait_until_said(api, extender, namespace, "vip", "NotEnoughRoom")
+    told = telling.wait_until_said(api, extender, namespace, "vip", "InsufficientCapacity")
 
     assert f"PodDisruptionBudget {namespace}/keep" in told["message"]
     assert alive(api, namespace) == {"guarded": 4}
@@ -155,7 +155,7 @@ def test_an_eviction_the_api_server_refuses_is_part_of_the_story_and_the_pods_ru
 
     def refusals() -> list[str]:
         story = telling.over_http(extender, namespace, "vip")["story"]
-        return [line["text"] for line in story if line["word"] == "VictimStays"]
+        return [line["text"] for line in story if line["word"] == "VictimNotEvicted"]
 
     wait_for(lambda: any(said in text for text in refusals()), 15, said, seeing=refusals)
 

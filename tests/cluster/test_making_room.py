@@ -90,7 +90,7 @@ def wait_until_seen(pair: GangScheduler, kind: str, name: str, **facts: Any) -> 
 def stays(pair: GangScheduler, namespace: str, name: str) -> list[str]:
     """Give what the story of a gang says of victims that did not leave."""
     story = telling.over_http(pair.extender, namespace, name)["story"]
-    return [line["text"] for line in story if line["word"] == "VictimStays"]
+    return [line["text"] for line in story if line["word"] == "VictimNotEvicted"]
 
 
 # Refusals
@@ -134,7 +134,7 @@ def test_a_budget_that_gives_in_is_used_at_once(
     set_budget(api, "keep", namespace, allowed=0)
     wait_until_seen(pair, "PodDisruptionBudget", "keep", disruptionsAllowed=0)
     demand(api, "vip", namespace, 4, pool, urgent)
-    telling.wait_until_waiting(pair.extender, namespace, "vip", "NotEnoughRoom")
+    telling.wait_until_waiting(pair.extender, namespace, "vip", "InsufficientCapacity")
     told = telling.over_http(pair.extender, namespace, "vip")["message"]
     assert f"PodDisruptionBudget {namespace}/keep allows 0 disruptions" in told
 
@@ -215,7 +215,9 @@ def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room(
         telling.wait_until_waiting(pair.extender, namespace, "large", "WaitingForVictims")
         gang(api, "small", namespace, 1, pool, **rest)
         binds.wait_for(1, 1 + STUCK_S + SOON_S, prefix="small")
-        assert telling.over_http(pair.extender, namespace, "large")["reason"] == "NotEnoughRoom"
+        assert (
+            telling.over_http(pair.extender, namespace, "large")["reason"] == "InsufficientCapacity"
+        )
 
         # When it goes after all, its room is used like any other.
         api.delete("pods", "hanging-0", namespace, grace_seconds=0)
@@ -280,7 +282,7 @@ def test_a_resize_counts_as_kube_scheduler_counts_it(
     with plane.binds(namespace) as binds:
         # A resize that waits keeps its claim, …
         gang(api, "three", namespace, 3, pool, scheduler=SCHEDULER)
-        telling.wait_until_waiting(pair.extender, namespace, "three", "NotEnoughRoom")
+        telling.wait_until_waiting(pair.extender, namespace, "three", "InsufficientCapacity")
         # … and one that can never happen claims nothing.
         report(api, namespace, pending("Infeasible"))
         binds.wait_for(3, SOON_S, prefix="three")

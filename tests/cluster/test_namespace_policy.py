@@ -168,7 +168,7 @@ def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
         small(api, greedy, 10, pool)
         small(api, other, 4, pool, name="rest")
         for name in ("rest0", "rest3"):
-            wait_until_waiting(pair.extender, other, name, "NotEnoughRoom")
+            wait_until_waiting(pair.extender, other, name, "InsufficientCapacity")
         # Those that the room alone would not let start say so; all wait.
         wait_for(
             lambda: said(pair, greedy, "small9")["verdict"] == "waiting", SOON_S, "all of it waits"
@@ -186,7 +186,7 @@ def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
         # What is said follows what is bound by up to a pass.
         wait_for(lambda: len(waiting()) == 7, SOON_S, "seven still wait", seeing=waiting)
         name = waiting()[0]
-        told = telling.wait_until_said(api, pair.extender, greedy, name, "NamespaceAtMost")
+        told = telling.wait_until_said(api, pair.extender, greedy, name, "NamespaceOverLimit")
         assert told["message"] == (
             f"namespace {greedy} uses 3 of at most 3 cpu in queue {ours}; 1 more would exceed it"
         )
@@ -220,7 +220,7 @@ def test_neither_arriving_gangs_nor_pods_without_one_pass_what_their_namespace_m
         small(api, greedy, 4, pool, name="late")
         gang(api, "large", greedy, 6, pool, scheduler=SCHEDULER)
         binds.wait_for(5, SOON_S)
-        wait_until_waiting(pair.extender, greedy, "large", "NamespaceAtMost")
+        wait_until_waiting(pair.extender, greedy, "large", "NamespaceOverLimit")
         share = known(pair)[f"{ours}/{greedy}"]
         assert share["allocated"]["cpu"] == "5"
     assert binds.peaks(whose) == {greedy: 5}
@@ -281,7 +281,7 @@ def test_a_namespace_gets_back_what_it_has_at_least_from_others_of_its_queue(
         small(api, other, 8, pool)
         binds.wait_for(8, 20, prefix="small")
         gang(api, "mine", team, 3, pool, scheduler=SCHEDULER)
-        wait_until_waiting(pair.extender, team, "mine", "NotEnoughRoom")
+        wait_until_waiting(pair.extender, team, "mine", "InsufficientCapacity")
 
         write(api, team, **{AT_LEAST: cpus(ours, 3)})
         binds.wait_for(3, 2 * SOON_S, prefix="mine")
@@ -302,7 +302,7 @@ def test_no_trick_of_a_tenant_passes_what_its_namespace_may_have(
         gang(api, "first", team, 2, pool, scheduler=SCHEDULER)
         binds.wait_for(2, SOON_S, prefix="first")
         gang(api, "second", team, 2, pool, scheduler=SCHEDULER)
-        wait_until_waiting(pair.extender, team, "second", "NamespaceAtMost")
+        wait_until_waiting(pair.extender, team, "second", "NamespaceOverLimit")
 
         # Says that it was started elsewhere, moves what runs there, and forgets its PodGroup.
         for index in range(2):
@@ -312,7 +312,7 @@ def test_no_trick_of_a_tenant_passes_what_its_namespace_may_have(
         api.delete(objects.POD_GROUPS, "first", team)
         wait_for(lambda: said(pair, team, "first")["verdict"] == "invalid", SOON_S, "it is missed")
         assert known(pair)[f"{ours}/{team}"]["allocated"]["cpu"] == "2"
-        wait_until_waiting(pair.extender, team, "second", "NamespaceAtMost")
+        wait_until_waiting(pair.extender, team, "second", "NamespaceOverLimit")
 
         # Names another queue while it waits, and comes without any group.
         api.patch(objects.POD_GROUPS, "second", {"spec": {"queue": other}}, team)
@@ -321,11 +321,11 @@ def test_no_trick_of_a_tenant_passes_what_its_namespace_may_have(
             objects.pod("lone", team, scheduler=SCHEDULER, node_selector=pool.selector),
             objects.pod("sly", team, scheduler=SCHEDULER, node_selector=pool.selector, queue=other),
         )
-        wait_until_waiting(pair.extender, team, "pod:lone", "NamespaceAtMost")
+        wait_until_waiting(pair.extender, team, "pod:lone", "NamespaceOverLimit")
         wait_until_waiting(pair.extender, team, "pod:sly", "QueueNotAllowed")
         small(api, team, 4, pool, name="part")
         for number in range(4):
-            wait_until_waiting(pair.extender, team, f"part{number}", "NamespaceAtMost")
+            wait_until_waiting(pair.extender, team, f"part{number}", "NamespaceOverLimit")
         assert len(binds.binds) == 2
 
         for index in range(2):

@@ -145,7 +145,7 @@ def test_a_class_over_pods_that_do_not_have_it_makes_nobody_leave(
 
     api.create(objects.pod_group("liar", liars, 32, priorityClassName=urgent))
     api.create(*objects.pods(32, "liar", liars, gang="liar", **ours))
-    told = telling.wait_until_said(api, pair.extender, liars, "liar", "NotEnoughRoom")
+    told = telling.wait_until_said(api, pair.extender, liars, "liar", "InsufficientCapacity")
 
     assert told["priority"] == 0
     assert f"priority class {urgent} counts as 0, which is what the pods have" in told["message"]
@@ -176,7 +176,7 @@ def test_a_tenant_gets_no_priority_by_the_name_of_a_system_class_and_reads_why(
         objects.pod_group("greedy", namespace, 2, priorityClassName="system-cluster-critical")
     )
     api.create(*objects.pods(2, "greedy", namespace, gang="greedy", **ours))
-    told = telling.wait_until_said(api, pair.extender, namespace, "greedy", "NotEnoughRoom")
+    told = telling.wait_until_said(api, pair.extender, namespace, "greedy", "InsufficientCapacity")
 
     assert told["priority"] == 0
     why = f"priority class system-cluster-critical does not count in namespace {namespace}"

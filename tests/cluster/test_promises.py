@@ -203,7 +203,9 @@ def test_with_all_gpus_taken_and_a_gang_waiting_for_more_a_pod_that_asks_for_non
         gang(api, "train", namespace, 4, pool, resources={GPU: "1"})
         binds.wait_for(4, 15)
         gang(api, "next", namespace, 4, pool, resources={GPU: "1"})
-        telling.wait_until_waiting(gang_scheduler.extender, namespace, "next", "NotEnoughRoom")
+        telling.wait_until_waiting(
+            gang_scheduler.extender, namespace, "next", "InsufficientCapacity"
+        )
 
         api.create(
             objects.pod("web", namespace, node_selector=pool.selector),

@@ -28,7 +28,7 @@ def replayed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def written(extender: Extender) -> float:
-    return extender.metric("gang_extender_recorded_passes_total", outcome="written")
+    return extender.metric("gang_extender_recorded_cycles_total", outcome="written")
 
 
 def test_a_recording_of_a_run_replays_without_a_difference(

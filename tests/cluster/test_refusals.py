@@ -29,7 +29,7 @@ def sentence(api: Api, namespace: str) -> str:
 
 def refusals(pair: GangScheduler) -> float:
     return pair.extender.metric(
-        "gang_extender_hook_answers_total", verb="filter", outcome="NotEnoughRoom"
+        "gang_extender_hook_answers_total", verb="filter", outcome="InsufficientCapacity"
     )
 
 
@@ -49,11 +49,11 @@ def test_pods_that_come_and_go_elsewhere_do_not_change_what_a_waiting_gang_is_to
 
     come()
     gang(api, "big", namespace, 4, pool, cpu="4")
-    telling.wait_until_waiting(gang_scheduler.extender, namespace, "big", "NotEnoughRoom")
+    telling.wait_until_waiting(gang_scheduler.extender, namespace, "big", "InsufficientCapacity")
     # Each of the nodes has been offered once all but one were, and then all but another.
     come()
     wait_for(
-        lambda: re.search(r"\b4 NotEnoughRoom", sentence(api, namespace)),
+        lambda: re.search(r"\b4 InsufficientCapacity", sentence(api, namespace)),
         20,
         "the reason is said of all nodes it could have",
         seeing=lambda: sentence(api, namespace),

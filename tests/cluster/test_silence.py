@@ -48,7 +48,7 @@ def test_a_kube_scheduler_that_died_is_noticed_and_its_gangs_start_when_it_is_ba
     scene.create_gang("old", 4, LIVING)
     scene.wait_until_running("old", 4, 30)
     scene.create_gang("train", 4, MORTAL)
-    scene.wait_until_told("train", "NotEnoughRoom")
+    scene.wait_until_told("train", "InsufficientCapacity")
     assert scene.unheard(MORTAL) == 0
 
     scene.mortal.kill()
@@ -96,6 +96,6 @@ def test_a_second_extender_that_nobody_asks_makes_nobody_leave(
                     120,
                     "the first has met the second",
                 )
-                assert first.metric("gang_extender_rivals") == 1
+                assert first.metric("gang_extender_other_extenders") == 1
 
             assert scene.running("lent") == 3

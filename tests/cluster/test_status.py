@@ -30,9 +30,9 @@ def test_a_waiting_gang_says_the_same_in_condition_event_api_and_command_line(
     gang(api, "second", namespace, 3, pool)
     extender = gang_scheduler.extender
 
-    told = telling.wait_until_said(api, extender, namespace, "second", "NotEnoughRoom")
+    told = telling.wait_until_said(api, extender, namespace, "second", "InsufficientCapacity")
 
-    said = telling.Said("NotEnoughRoom", told["message"])
+    said = telling.Said("InsufficientCapacity", told["message"])
     assert telling.in_condition(api, namespace, "second") == said
     assert telling.in_events(api, namespace, "second") == [said]
     by_command = telling.on_the_command_line(extender, namespace, "second")
@@ -67,13 +67,13 @@ def test_each_change_of_reason_is_one_event(
     gang(api, "first", namespace, 2, pool)
     wait_until_running(api, "first", namespace, 2)
     api.create(objects.pod("late-2", namespace, gang="late", node_selector=pool.selector))
-    telling.wait_until_said(api, extender, namespace, "late", "NotEnoughRoom")
+    telling.wait_until_said(api, extender, namespace, "late", "InsufficientCapacity")
     for index in range(2):
         api.delete("pods", f"first-{index}", namespace, grace_seconds=0)
     wait_until_running(api, "late", namespace, 3)
 
     reasons = [said.reason for said in telling.in_events(api, namespace, "late")]
-    assert reasons[:2] == ["NotEnoughMembers", "NotEnoughRoom"]
+    assert reasons[:2] == ["NotEnoughMembers", "InsufficientCapacity"]
     assert set(reasons[2:]) <= {"Running"}
 
 

@@ -67,11 +67,11 @@ def test_a_kube_scheduler_that_gives_up_first_is_found_out_and_held_no_longer_th
         wait_for(lambda: stage.released("peer_gone") >= 1, 10, "kube-scheduler gave up once")
         # It tries again by itself; three that die at the same age are believed.
         wait_for(
-            lambda: extender.metric("gang_extender_hold_learnt_timeout_seconds") > 0,
+            lambda: extender.metric("gang_extender_learned_bind_timeout_seconds") > 0,
             60,
             "its timeout is learnt",
         )
-        learnt = extender.metric("gang_extender_hold_learnt_timeout_seconds")
+        learnt = extender.metric("gang_extender_learned_bind_timeout_seconds")
         assert 1.5 < learnt < 4
 
         # Refused by us, in time, instead of given up by kube-scheduler.

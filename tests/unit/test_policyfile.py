@@ -51,7 +51,7 @@ def test_what_has_no_effect_in_the_file_is_a_finding_and_a_note(file: Path) -> N
     policies = PolicyFile(str(file))
 
     (found,) = policies.findings()
-    assert (found.kind, found.name, found.reason) == ("Policy", str(file), "WithoutEffect")
+    assert (found.kind, found.name, found.reason) == ("Policy", str(file), "IgnoredField")
     assert "plugin gang has no argument 'x'" in found.message
     assert policies.notes() == [f"policy: {found.message}"]
 

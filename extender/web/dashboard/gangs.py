@@ -161,7 +161,7 @@ GANG_SIZE = 100
 _DONE = {Status.SUCCEEDED: 0, Status.FAILED: 0, Status.RUNNING: 1, Status.BOUND: 2}
 #: Words of a story by what they mean for the gang.
 _GOOD, _LATE = ("Running", "Completed"), ("Admitted", "Held")
-_BAD = ("Evict", "BoundInPart", "Gone")
+_BAD = ("Evict", "PartiallyBound", "Gone")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from extender.web.server import OperationsServer
 from extender.whatif.page import whatif_runner
 from tests.scene import gang, node_table, plan, snapshot, verdict
 
-NO_ROOM = Reason.NOT_ENOUGH_ROOM
+NO_ROOM = Reason.INSUFFICIENT_CAPACITY
 QUEUES = {
     name: QueueFigures(
         name=name,

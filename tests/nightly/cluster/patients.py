@@ -25,7 +25,7 @@ from .installation import Installation
 CONFIG_FILE = "scheduler-config.yaml"
 DEPLOYMENTS = "deployments.apps/v1"
 HINTS = {
-    "IgnorableFilter", "PreferUnasked", "KindLacksNewerFields", "NoAdmissionPolicies",
+    "IgnorableFilter", "PrioritizeNotCalled", "CRDOutdated", "NoAdmissionPolicies",
     "ClockSkewHere",
 }  # fmt: skip
 NOBODY = "http://127.0.0.1:1"

@@ -202,7 +202,7 @@ def test_a_gang_uses_the_nodes_of_ours_alone_and_others_as_soon_as_they_are_ours
         binds.wait_for(2, SOON_S, prefix="small")
         assert {each.node for each in binds.of("small")} == set(ours.names)
         gang(api, "large", namespace, 4, ours, **about)
-        telling.wait_until_waiting(pair.extender, namespace, "large", "NodeNotOurs")
+        telling.wait_until_waiting(pair.extender, namespace, "large", "NodeNotManaged")
         wait_until_told(pair, namespace, "large", "1 node outside --node-selector")
 
         api.patch("nodes", late, {"metadata": {"labels": {"team": namespace}}})

@@ -316,7 +316,7 @@ MONITORING = (
 )
 
 #: Values of the other deployment.
-WITHOUT_EFFECT = {
+IGNORED_FIELD = {
     "second-scheduler": {"tls.secretName", "networkPolicy.hookClients"},
     "default-scheduler": {
         "kubeScheduler.image.repository",
@@ -346,7 +346,7 @@ def test_every_value_but_those_of_the_other_deployment_changes_something(deploym
 
     paths = [each.path for each in explained() if not each.is_section and each.path != "deployment"]
     same = {path for path in paths if template({**usual, path: alone(path)}) == made}
-    assert same == WITHOUT_EFFECT[deployment]
+    assert same == IGNORED_FIELD[deployment]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def filled(pair: GangScheduler, namespace: str, nodes: Nodes, submit: Submit) ->
     submit("night", 4, pool)
     wait_until_it_is(pair, namespace, "night", "Running")
     submit("train", 3, pool)
-    wait_until_it_is(pair, namespace, "train", "NotEnoughRoom")
+    wait_until_it_is(pair, namespace, "train", "InsufficientCapacity")
     return pool
 
 
@@ -156,11 +156,11 @@ def test_a_gang_that_is_created_appears_waits_and_starts_without_a_reload(
     submit("night", 4, pool, labels={"app": "night"})
     expect(row(page, "night")).to_contain_text("running")
     submit("train", 3, pool)
-    expect(row(page, "train")).to_contain_text("NotEnoughRoom needs 3 x 1 cpu")
+    expect(row(page, "train")).to_contain_text("InsufficientCapacity needs 3 x 1 cpu")
     expect(row(page, "train")).to_contain_text("waiting")
     story = look(f"/gangs/{namespace}/train")
     stays(story)
-    expect(story.locator(".said")).to_contain_text("NotEnoughRoom")
+    expect(story.locator(".said")).to_contain_text("InsufficientCapacity")
     expect(story.locator(".page-head .chip")).to_have_text("waiting")
 
     api.delete_all("pods", namespace, labels="app=night", grace_seconds=0)
@@ -170,7 +170,7 @@ def test_a_gang_that_is_created_appears_waits_and_starts_without_a_reload(
     steps = story.locator(".steps li b")
     expect(steps.first).to_have_text("Created")
     expect(steps.last).to_have_text("Running")
-    assert "NotEnoughRoom" in steps.all_inner_texts()
+    assert "InsufficientCapacity" in steps.all_inner_texts()
     # kube-scheduler chose among the nodes of the test, and the page says which.
     members = members_of(story).locator("tbody tr")
     expect(members).to_have_count(3)

@@ -96,14 +96,14 @@ _ASKED_READERS = (
 
 #: Behind the cluster's own scheduler.
 BEHIND: dict[str, Set] = {
-    "NoAuthority": in_tls(lambda tls, _: tls.pop("caFile")),
+    "CAMissing": in_tls(lambda tls, _: tls.pop("caFile")),
     "NoClientCertificate": in_tls(lambda tls, _: (tls.pop("certFile"), tls.pop("keyFile"))),
     "CertificateExpires": _secret(_nearly_expired),
     "CertificateUntrusted": in_tls(_strange_authority),
     "CertificateWrongName": in_tls(lambda tls, _: tls.update(serverName="another.example")),
     "CallerRefused": in_tls(_strange_caller),
     "CertificateUnreadable": _secret(lambda _: b"no certificate"),
-    "OperationsClosed": arguments(*_ASKED_READERS),
+    "TokenReviewForbidden": arguments(*_ASKED_READERS),
 }
 
 

@@ -194,7 +194,7 @@ def test_doctor_names_the_right_and_the_mend(world: World) -> None:
     command = [sys.executable, "-m", "extender", "doctor", "--ops-url", world.extender.ops_url]
     ran = subprocess.run([*command, "--offline"], cwd=REPOSITORY, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stderr
-    assert f"RightMissing  ServiceAccount/{world.account.user}" in ran.stdout
+    assert f"PermissionMissing  ServiceAccount/{world.account.user}" in ran.stdout
     assert f"may not {right}\n" in ran.stdout
     assert "grant it as our manifests do" in ran.stdout
 

@@ -51,14 +51,14 @@ def test_a_kube_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_not_taken
     scene.wait_until_running("old", 4, 30)
     # No node takes one of them, so it is kube-scheduler that says so and we are not asked.
     scene.create_gang("train", 4, MORTAL)
-    scene.wait_until_told("train", "NotEnoughRoom")
+    scene.wait_until_told("train", "InsufficientCapacity")
     calls: set[str] = set()
 
     def is_called_again() -> bool:
         for pod in scene.api.list("pods", scene.namespace):
             calls.add(pod["metadata"].get("annotations", {}).get(WOKEN, ""))
         told = scene.told("train")["reason"]
-        if scene.unheard(MORTAL) or told != "NotEnoughRoom":
+        if scene.unheard(MORTAL) or told != "InsufficientCapacity":
             pytest.fail(f"taken for dead after {len(calls) - 1} calls: {told}")
         return len(calls - {""}) >= 3
 
@@ -81,11 +81,11 @@ def test_waiting_gangs_of_a_full_cluster_start_after_a_restart_of_ours(scene: Sc
     scene.create_gang("old", 4, LIVING)
     scene.wait_until_running("old", 4, 30)
     scene.create_gang("train", 4, MORTAL)
-    scene.wait_until_told("train", "NotEnoughRoom")
+    scene.wait_until_told("train", "InsufficientCapacity")
 
     scene.extender.terminate()
     scene.extender.start()
-    scene.wait_until_told("train", "NotEnoughRoom")
+    scene.wait_until_told("train", "InsufficientCapacity")
     scene.delete_gang("old")
 
     scene.wait_until_running("train", 4, 30)

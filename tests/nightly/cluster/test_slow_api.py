@@ -111,7 +111,7 @@ def judge(extender: Extender, binds: BindObserver, machine: Calm, well_since: fl
     print("longest in part:", round(max(in_part_s.values()), 2), "s")
     assert max(in_part_s.values()) < WHOLE_S, in_part_s
     assert extender.metric("gang_extender_partial_commits_total") == 0
-    failed = extender.metric("gang_extender_hold_seconds_count", cause="bind_failed")
+    failed = extender.metric("gang_extender_bind_wait_seconds_count", cause="bind_failed")
     assert failed == 0, "kube-scheduler was told that a bind failed"
 
 

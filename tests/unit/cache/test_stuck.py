@@ -165,4 +165,4 @@ def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room() -> None:
     plan = make_plan(made.snapshot(clock.now()))
 
     assert set(plan.placements[small.key].placements) == {uid("s0")}
-    assert plan.verdicts[big.key].reason is Reason.NOT_ENOUGH_ROOM
+    assert plan.verdicts[big.key].reason is Reason.INSUFFICIENT_CAPACITY

@@ -29,7 +29,7 @@ def two_gangs(journal: GangHistory, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     gangs = [gang(name, status=Status.PENDING) for name in ("train", "tune")]
-    said = [verdict(f"a/{name}", Reason.NOT_ENOUGH_ROOM) for name in ("train", "tune")]
+    said = [verdict(f"a/{name}", Reason.INSUFFICIENT_CAPACITY) for name in ("train", "tune")]
     queues = {name: QueueFigures(name=name, weight=1) for name in ("left", "right")}
     journal.note(snapshot(*gangs), plan(*said, queues=queues))
 

@@ -44,7 +44,7 @@ SIGHT = ClusterView(
     ),
     queues=(QueueView("lab", 0.7, 0.5, 1.0), QueueView("ops", 0.0, 0.5, 0.0)),
     gangs=tuple(
-        GangView(name, "lab", 8, runs, 0, 8 - runs, "NotEnoughRoom: needs 8 x 3 cpu")
+        GangView(name, "lab", 8, runs, 0, 8 - runs, "InsufficientCapacity: needs 8 x 3 cpu")
         for name, runs in (("red", 8), ("blue", 0), *((f"g{n}", 0) for n in range(30)))
     ),
 )

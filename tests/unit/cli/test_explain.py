@@ -35,8 +35,8 @@ MESSAGE = "needs 4 x 1 cpu; 2 slots free"
 @pytest.fixture(autouse=True)
 def story(journal: GangHistory) -> None:
     said = [
-        verdict("a/train", Reason.NOT_ENOUGH_ROOM, message=MESSAGE, min_member=4),
-        verdict("a/first", Reason.NOT_ENOUGH_ROOM),
+        verdict("a/train", Reason.INSUFFICIENT_CAPACITY, message=MESSAGE, min_member=4),
+        verdict("a/first", Reason.INSUFFICIENT_CAPACITY),
     ]
     figures = QueueFigures(name="left", weight=3, deserved=Resources({"cpu": 2000}))
     leaving = tuple(evictions(gang("old", 1), beneficiary="a/train"))
@@ -44,7 +44,9 @@ def story(journal: GangHistory) -> None:
         snapshot(TRAIN, FIRST, nodes=node_table([2, 0])),
         plan(*said, queues={"left": figures}, evictions=leaving),
     )
-    journal.tell(GangKey("a/train"), NOW, 3, "VictimStays", "a/old-0 stays: a budget forbids it")
+    journal.tell(
+        GangKey("a/train"), NOW, 3, "VictimNotEvicted", "a/old-0 stays: a budget forbids it"
+    )
 
 
 def run(*arguments: str) -> Result:
@@ -61,7 +63,7 @@ def test_who_has_to_bring_its_members_is_said_and_when_it_last_asked(
         "volcano": heard,
         "kube-batch": SchedulerStatus(name="kube-batch", liveness=Liveness.UNHEARD),
     }
-    said = verdict("a/train", Reason.NOT_ENOUGH_ROOM, message=MESSAGE)
+    said = verdict("a/train", Reason.INSUFFICIENT_CAPACITY, message=MESSAGE)
     journal.note(replace(seen, now=NOW, schedulers=others), plan(said))
 
     told = run("a/train", "--ops-url", ops_url).output
@@ -75,7 +77,7 @@ def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> Non
 
     for words in (
         "a/train  waiting for 90 s",
-        f"NotEnoughRoom: {MESSAGE}",
+        f"InsufficientCapacity: {MESSAGE}",
         "4 Pending; 4 needed at once",
         "left, weight 3",
         "needs nodes for 4 members of 1 cpu each; 2 fit now, 2 on an empty cluster",
@@ -84,7 +86,7 @@ def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> Non
         "a/first (left): it is 110 s older",
         "a/old-0 on n",
         "room for 2 more members of 1 cpu each",
-        "VictimStays: a/old-0 stays: a budget forbids it",
+        "VictimNotEvicted: a/old-0 stays: a budget forbids it",
     ):
         assert words in said
 

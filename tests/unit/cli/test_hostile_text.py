@@ -69,7 +69,7 @@ def evil_url(journal: GangHistory) -> Iterator[str]:
         requested=Resources({"cpu": 6000}),
         share=0.625,
     )
-    said = [verdict("a/runs"), verdict("a/waits", Reason.NOT_ENOUGH_ROOM, message="needs 2")]
+    said = [verdict("a/runs"), verdict("a/waits", Reason.INSUFFICIENT_CAPACITY, message="needs 2")]
     gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
     journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
     app = Flask(__name__)

@@ -49,7 +49,7 @@ def pass_(journal: GangHistory) -> None:
     )
     said = [
         verdict("a/runs"),
-        verdict("a/waits", Reason.NOT_ENOUGH_ROOM, message=LONG, min_member=2, members=2),
+        verdict("a/waits", Reason.INSUFFICIENT_CAPACITY, message=LONG, min_member=2, members=2),
         verdict("b/other", Reason.QUEUE_NOT_FOUND, queue="gone"),
         verdict("b/[/]", Reason.QUEUE_NOT_FOUND, message="a\x1b[31mb"),
     ]
@@ -78,8 +78,8 @@ def names(result: Result) -> list[str]:
         (["-n", "a"], ["a/waits", "a/runs"]),
         (["-n", "a", "--verdict", "waiting"], ["a/waits"]),
         (["-A", "--queue", "gone"], ["b/other"]),
-        (["-A", "--reason", "notenoughroom"], ["a/waits"]),
-        (["-A", "--reason", "NotEnoughRoom", "--reason", "Running"], ["a/waits", "a/runs"]),
+        (["-A", "--reason", "insufficientcapacity"], ["a/waits"]),
+        (["-A", "--reason", "InsufficientCapacity", "--reason", "Running"], ["a/waits", "a/runs"]),
         ([], []),
     ],
 )
@@ -114,10 +114,13 @@ def test_no_gang_is_said_on_the_side_and_is_no_error(run) -> None:
 
 
 def test_a_reason_that_is_none_is_told_with_the_nearest(run) -> None:
-    result = run("gangs", "--reason", "NoEnoughRoom")
+    result = run("gangs", "--reason", "InsuficientCapacity")
 
     assert result.exit_code == 2
-    assert "--reason 'NoEnoughRoom' is not a reason; did you mean NotEnoughRoom" in result.output
+    assert (
+        "--reason 'InsuficientCapacity' is not a reason; did you mean InsufficientCapacity"
+        in result.output
+    )
 
 
 def test_queues_are_listed_with_how_many_wait_in_them(run) -> None:

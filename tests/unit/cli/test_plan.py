@@ -152,10 +152,10 @@ def test_queues_that_make_no_sense_are_named_and_planned_as_they_are_live(tmp_pa
 
     said = json.loads(result.stdout)["findings"]
     assert [(each["kind"], each["name"], each["reason"]) for each in said] == [
-        ("Queue", "a", "ParentCircle"),
-        ("Queue", "b", "ParentCircle"),
+        ("Queue", "a", "ParentCycle"),
+        ("Queue", "b", "ParentCycle"),
     ]
-    assert "ParentCircle: queue a is below itself (a below b below a)" in result.stderr
+    assert "ParentCycle: queue a is below itself (a below b below a)" in result.stderr
 
 
 @pytest.mark.parametrize(

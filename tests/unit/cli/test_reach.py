@@ -35,7 +35,7 @@ NOBODY = "http://127.0.0.1:1"
 def train(journal: GangHistory) -> None:
     journal.note(
         snapshot(gang("train", status=Status.PENDING)),
-        plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)),
+        plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)),
     )
 
 

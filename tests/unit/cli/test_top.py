@@ -38,7 +38,9 @@ def pass_(journal: GangHistory) -> None:
     )
     said = [
         verdict("a/runs"),
-        verdict("a/waits", Reason.NOT_ENOUGH_ROOM, message="needs 2", min_member=2, members=2),
+        verdict(
+            "a/waits", Reason.INSUFFICIENT_CAPACITY, message="needs 2", min_member=2, members=2
+        ),
     ]
     journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
 
@@ -69,7 +71,7 @@ def test_one_picture_shows_what_queues_deserve_use_and_want(ops_url: str) -> Non
 def test_those_that_wait_come_first_with_their_reason(ops_url: str) -> None:
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
 
-    assert "NotEnoughRoom: needs 2" in said
+    assert "InsufficientCapacity: needs 2" in said
     assert said.index("a/waits") < said.index("a/runs")
 
 

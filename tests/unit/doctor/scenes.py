@@ -178,46 +178,46 @@ LENT = AUTHORITY.for_client("somebody", 365, NOW).certificate
 
 #: Name -> the good one with that trap set, and no other.
 SET: dict[str, ClusterFacts] = {
-    "NotAsked": configured(_no_extenders),
+    "ExtenderNotConfigured": configured(_no_extenders),
     "IgnorableBind": entry(1, ignorable=True),
     "IgnorableFilter": entry(0, ignorable=True),
     "BindTimeoutMissing": entry(1, httpTimeout=None),
     "BindTimeoutShort": entry(1, httpTimeout="30s"),
     "NodeCacheOff": entry(0, nodeCacheCapable=False),
-    "NoAuthority": secured(caFile=None),
+    "CAMissing": secured(caFile=None),
     "NoClientCertificate": secured(certFile=None),
     "PlainHttp": configured(
         lambda told: [e.update(urlPrefix="http://10.0.0.7:8888") for e in told["extenders"]]
     ),
-    "OneEntry": configured(_split),
+    "SingleEntry": configured(_split),
     "TwoBinders": configured(_two_binders),
     "NoBind": configured(_no_bind),
     "NoFilter": entry(0, filterVerb=None),
     "NoPreempt": entry(0, preemptVerb=None),
-    "OnlySomePods": entry(0, managedResources=[{"name": "example.com/gpu"}]),
-    "PreferUnasked": configured(lambda told: None, prefer="pack"),
+    "ManagedResourcesSet": entry(0, managedResources=[{"name": "example.com/gpu"}]),
+    "PrioritizeNotCalled": configured(lambda told: None, prefer="pack"),
     "LeaseMismatch": configured(_another_lease),
-    "ProfileUnserved": configured(_one_profile_more),
-    "NameWithoutProfile": configured(_one_profile_less),
+    "ProfileNotServed": configured(_one_profile_more),
+    "ProfileMissing": configured(_one_profile_less),
     "NotInstalled": replace(GOOD, installed=(), said=None),
-    "BadSettings": deployed(settings=None, problem="--hold-s 'x' is not a number"),
-    "ScheduledByItself": deployed(scheduler_name="gang-scheduler"),
+    "InvalidSettings": deployed(settings=None, problem="--hold-s 'x' is not a number"),
+    "ExtenderSchedulesItself": deployed(scheduler_name="gang-scheduler"),
     "NoStandby": deployed(replicas=1, pods=INSTALLED.pods and INSTALLED.pods[:1]),
-    "StandbyNotWarm": deployed(pods=(Replica("a", True, LEADER), Replica("b", False, LABELS))),
-    "ExtenderSilent": deployed(pods=(Replica("a", False, LEADER),)),
+    "StandbyNotSynced": deployed(pods=(Replica("a", True, LEADER), Replica("b", False, LABELS))),
+    "ExtenderNotReady": deployed(pods=(Replica("a", False, LEADER),)),
     "TwoLeaders": with_settings(CONFIG, Settings()),
     "TwoExtenders": replace(GOOD, installed=(INSTALLED, OTHER_DEPLOYMENT)),
-    "ServiceLeadsNowhere": replace(
+    "ServiceWithoutEndpoints": replace(
         GOOD, services=(ServiceFacts("service/gang-extender", {"app": "another"}),)
     ),
-    "NobodyLeads": replace(GOOD, leases=(LEASE._replace(renewed=HERE - 60),)),
-    "OperationsClosed": replace(
+    "NoLeader": replace(GOOD, leases=(LEASE._replace(renewed=HERE - 60),)),
+    "TokenReviewForbidden": replace(
         GOOD,
         lacking=tuple(
             MissingPermission(INSTALLED.user, right.verb, right.what, "") for right in rbac.ASKS_WHO
         ),
     ),
-    "RightMissing": replace(
+    "PermissionMissing": replace(
         GOOD,
         lacking=(MissingPermission(INSTALLED.user, "create", "pods/eviction"),),
         findings=(
@@ -225,20 +225,20 @@ SET: dict[str, ClusterFacts] = {
             FindingFacts(
                 "ServiceAccount",
                 INSTALLED.user,
-                "RightMissing",
+                "PermissionMissing",
                 f"{INSTALLED.user} may not create pods/eviction; grant it as our manifests do",
             ),
         ),
     ),
-    "KindMissing": replace(GOOD, kinds=(kind("queues"),)),
-    "KindOfAnotherVersion": replace(
+    "CRDMissing": replace(GOOD, kinds=(kind("queues"),)),
+    "CRDVersionUnknown": replace(
         GOOD, kinds=(kind("podgroups", versions=("v1alpha1",), fields=None), kind("queues"))
     ),
-    "KindLacksFields": replace(
+    "CRDFieldsMissing": replace(
         GOOD,
         kinds=(kind("podgroups", fields=frozenset(FIELDS["podgroups"][1:])), kind("queues")),
     ),
-    "KindLacksNewerFields": replace(
+    "CRDOutdated": replace(
         GOOD,
         kinds=(kind("podgroups"), kind("queues", fields=frozenset(FIELDS["queues"][:-2]))),
     ),
@@ -259,7 +259,7 @@ SET: dict[str, ClusterFacts] = {
     ),
     "NativeGangs": replace(GOOD, server_gates=frozenset({"GenericWorkload"})),
     "NotReady": replace(GOOD, said=Readiness("ops", False, ("pods: first list not complete",))),
-    "Noted": replace(
+    "ConditionReported": replace(
         GOOD, said=Readiness("ops", True, ("binds: kube-scheduler gives up; set it",))
     ),
 }

@@ -279,7 +279,7 @@ def test_settings_that_would_not_start_are_a_trap_with_their_own_sentence() -> N
     caught = run_checks(cluster.seen())
 
     assert [(each.trap.name, each.seen) for each in caught] == [
-        ("BadSettings", "--hold-s 'long' is not a number")
+        ("InvalidSettings", "--hold-s 'long' is not a number")
     ]
 
 
@@ -288,7 +288,7 @@ def test_a_pod_that_is_on_its_way_out_does_not_count() -> None:
     leaving = cluster.held[f"{HOME}/pods"]["items"][1]
     leaving["metadata"]["deletionTimestamp"] = "2026-11-16T11:00:00Z"
 
-    assert names(cluster.seen()) == ["StandbyNotWarm"]
+    assert names(cluster.seen()) == ["StandbyNotSynced"]
 
 
 def test_a_missing_right_is_named_with_the_command_that_shows_it() -> None:
@@ -296,7 +296,7 @@ def test_a_missing_right_is_named_with_the_command_that_shows_it() -> None:
     cluster.denied.add("create pods/eviction")
     (caught,) = run_checks(cluster.seen())
 
-    assert caught.trap.name == "RightMissing"
+    assert caught.trap.name == "PermissionMissing"
     assert caught.seen == "it may not create pods/eviction"
     assert (
         "kubectl auth can-i create pods --subresource=eviction"
@@ -309,7 +309,7 @@ def test_rights_to_a_kind_that_is_not_installed_are_not_asked_for() -> None:
     cluster.denied |= {"get podgroups", "patch queues/status"}
     cluster.held[CRDS] = listed()
 
-    assert names(cluster.seen()) == ["KindMissing", "KindMissing"]
+    assert names(cluster.seen()) == ["CRDMissing", "CRDMissing"]
 
 
 def test_the_gates_of_kubeadms_scheduler_are_read_from_its_command() -> None:

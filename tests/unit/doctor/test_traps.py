@@ -45,7 +45,7 @@ from .scenes import (
 
 TRAPS = [trap for traps in KNOWN.values() for trap in traps]
 HINTS = {
-    "IgnorableFilter", "PreferUnasked", "KindLacksNewerFields", "NoAdmissionPolicies",
+    "IgnorableFilter", "PrioritizeNotCalled", "CRDOutdated", "NoAdmissionPolicies",
     "ClockSkewHere",
 }  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_who_is_caught_is_told_where_what_and_the_mend(name: str) -> None:
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_the_name_of_a_trap_is_one_word_and_its_texts_fit_into_a_table(trap: Check) -> None:
-    assert re.fullmatch(r"([A-Z][a-z]+)+", trap.name)
+    assert re.fullmatch(r"(CA|CRD)?([A-Z][a-z]+)+", trap.name)
     for text in (trap.meaning, trap.mend):
         assert text
         assert "\n" not in text
@@ -138,7 +138,7 @@ def test_an_address_with_a_secret_is_on_loopback_where_its_host_is() -> None:
 
 
 def test_a_ca_that_need_not_be_right_is_none() -> None:
-    assert set(names(secured(insecure=True))) == {"NoAuthority"}
+    assert set(names(secured(insecure=True))) == {"CAMissing"}
     assert names(secured()) == []
 
 
@@ -187,7 +187,7 @@ def test_behind_the_clusters_own_scheduler_a_critical_class_is_what_it_takes() -
     assert names(found) == []
     ordinary = replace(each, priority_class="")
     (caught,) = run_checks(replace(found, installed=(ordinary,)))
-    assert caught.trap.name == "ScheduledByItself"
+    assert caught.trap.name == "ExtenderSchedulesItself"
     assert "priorityClassName: system-cluster-critical" in caught.mend
 
 
@@ -197,14 +197,14 @@ def test_no_replicas_at_all_are_no_standby_either() -> None:
 
 def test_a_lease_that_is_not_there_or_was_given_back_leads_nobody() -> None:
     for lease in (LEASE._replace(exists=False), LEASE._replace(holder="")):
-        assert names(replace(GOOD, leases=(lease,))) == ["NobodyLeads"]
+        assert names(replace(GOOD, leases=(lease,))) == ["NoLeader"]
 
 
 def test_an_extender_in_a_namespace_that_it_exempts_does_not_wait_for_itself() -> None:
-    for exempt, expected in (((), ["ScheduledByItself"]), (("gang-system",), [])):
+    for exempt, expected in (((), ["ExtenderSchedulesItself"]), (("gang-system",), [])):
         served = replace(Settings(scheduler_name=("default-scheduler",)), exempt_namespace=exempt)
         alone = deployed(settings=served, priority_class="mine", replicas=1)
-        assert [each for each in names(alone) if each == "ScheduledByItself"] == expected
+        assert [each for each in names(alone) if each == "ExtenderSchedulesItself"] == expected
 
 
 def test_a_lease_renewed_in_the_future_tells_of_a_clock() -> None:

@@ -146,7 +146,7 @@ def test_a_budget_is_not_overdrawn_by_two_sets_before_it_shows_the_first() -> No
     bench.carry_out(*seen, wanted=evictions(two, beneficiary="a/third"), budgets=allowed)
 
     assert evictor.names() == ["one-0", "one-1"]
-    assert bench.stories("a/third", "VictimStays") == [
+    assert bench.stories("a/third", "VictimNotEvicted") == [
         "a/two-1 stays: PodDisruptionBudget a/db allows 1 disruptions, not 2"
     ]
 

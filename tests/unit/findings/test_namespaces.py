@@ -128,7 +128,7 @@ def test_a_policy_that_means_what_it_says_is_not_mentioned() -> None:
         ),
         (
             {"shares": (share("research", limit=cpu(1), guarantee=cpu(2)),)},
-            "AtLeastAboveAtMost",
+            "NamespaceGuaranteeAboveLimit",
             "namespace b has at least 2 cpu in queue research, and at most 1; lower its annotation"
             " gang-extender.io/at-least or raise gang-extender.io/at-most",
         ),
@@ -158,7 +158,7 @@ def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
         Finding(
             "Queue",
             "research",
-            "AtLeastsAboveQueue",
+            "NamespaceGuaranteesAboveQueue",
             "by gang-extender.io/at-least b, c have at least 10 cpu of queue research together,"
             " and it may have at most 8; lower that or raise spec.capability",
         )
@@ -168,7 +168,7 @@ def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
 def test_at_leasts_that_the_cluster_could_not_keep_are_said_of_the_queue() -> None:
     (one,) = found(Namespace(name="b", shares=(share("nightly", guarantee=cpu(17)),)))
 
-    assert (one.kind, one.reason) == ("Queue", "AtLeastsAboveCluster")
+    assert (one.kind, one.reason) == ("Queue", "NamespaceGuaranteesAboveCluster")
     assert one.message.endswith(
         "17 cpu of queue nightly together, and the cluster has 16; lower it"
     )

@@ -105,17 +105,17 @@ def test_every_queue_in_a_circle_of_parents_is_found_and_those_below_are_not() -
     assert sentences(*queues) == [
         (
             "a",
-            "ParentCircle",
+            "ParentCycle",
             "queue a is below itself (a below b below a); change spec.parent of one of them",
         ),
         (
             "b",
-            "ParentCircle",
+            "ParentCycle",
             "queue b is below itself (b below a below b); change spec.parent of one of them",
         ),
         (
             "own",
-            "ParentCircle",
+            "ParentCycle",
             "queue own is below itself (own below own); change spec.parent of one of them",
         ),
     ]
@@ -152,7 +152,7 @@ def test_a_large_circle_is_named_by_its_beginning() -> None:
 
     said = found(*around)
 
-    assert {each.reason for each in said} == {"ParentCircle"}
+    assert {each.reason for each in said} == {"ParentCycle"}
     assert len(said) == 800
     assert max(len(each.message) for each in said) < 300
     assert said[0].message.startswith("queue q000 is below itself (q000 below q799 below q798 ")
@@ -251,10 +251,10 @@ def test_what_a_queue_says_in_vain_is_found() -> None:
     )
 
     assert sentences(*queues) == [
-        ("a", "WithoutEffect", "spec.type of queue a has no effect here; remove it"),
+        ("a", "IgnoredField", "spec.type of queue a has no effect here; remove it"),
         (
             "b",
-            "WithoutEffect",
+            "IgnoredField",
             "spec.type and spec.affinity of queue b have no effect here; remove them",
         ),
     ]

@@ -83,7 +83,7 @@ def test_a_reservation_does_not_move_into_room_that_is_promised_to_others() -> N
     answer = world.ask("p0", offered=["n1"])
 
     assert not answer.nodes
-    assert answer.outcome == "NotEnoughRoom"
+    assert answer.outcome == "InsufficientCapacity"
     assert world.of("p0").node == "n2", "an offer that misses costs no ticket"
     assert [(order.name, order.node) for order in world.woken] == [("p0", "n2")]
 
@@ -180,7 +180,7 @@ def test_the_next_plan_is_hurried_for_whom_only_it_can_let_in() -> None:
     [
         World(pod_group(), seen("p0"), plan=Plan()),
         World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.BEHIND_IN_ORDER)),
-        World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.NOT_ENOUGH_ROOM)),
+        World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.INSUFFICIENT_CAPACITY)),
     ],
     ids=["not whole", "behind others", "without room"],
 )
@@ -206,7 +206,7 @@ def test_a_gang_that_may_not_start_is_refused_on_every_node_offered_lately_thoug
     None
 ):
     """So kube-scheduler's sentence about it stays, and is not written for every pod that comes."""
-    world = World(pod_group(), seen("p0"), plan=verdict(Reason.NOT_ENOUGH_ROOM))
+    world = World(pod_group(), seen("p0"), plan=verdict(Reason.INSUFFICIENT_CAPACITY))
     before = world.ask("p0")
 
     assert world.ask("p0", offered=["n2"]) == before
@@ -215,7 +215,7 @@ def test_a_gang_that_may_not_start_is_refused_on_every_node_offered_lately_thoug
 
 
 def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> None:
-    world = World(pod_group(), seen("p0"), plan=verdict(Reason.NOT_ENOUGH_ROOM))
+    world = World(pod_group(), seen("p0"), plan=verdict(Reason.INSUFFICIENT_CAPACITY))
     world.ask("p0")
     world.cluster.apply(Delete(Kind.NODE, "n1"))
     assert list(world.ask("p0", offered=["n2"]).refused) == ["n2"]
@@ -394,7 +394,7 @@ def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
     answers = [world.ask_single("single"), world.ask("p0", offered=["n2", "n1"])]
 
     assert [list(answer.nodes) for answer in answers] == [["n1"], ["n1"]]
-    sentence = "NodeNotOurs: nodes without a label of --node-selector are not ours"
+    sentence = "NodeNotManaged: nodes without a label of --node-selector are not ours"
     assert answers[0].refused == {"n2": sentence}
 
 
@@ -403,7 +403,7 @@ def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing
 
     answer = world.ask_single("single")
 
-    assert answer.outcome == "NodeNotOurs"
+    assert answer.outcome == "NodeNotManaged"
     assert set(answer.refused) == set(NODES)
     assert not len(world.table)
 
@@ -445,7 +445,7 @@ def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_
     world.see(node("n2", managed=False))
     world.clock.advance(5)
 
-    assert world.ask("p0", offered=["n2"], nominated="n2").outcome == "NodeNotOurs"
+    assert world.ask("p0", offered=["n2"], nominated="n2").outcome == "NodeNotManaged"
     assert not len(world.table)
 
 

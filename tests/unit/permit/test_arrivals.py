@@ -114,7 +114,7 @@ def test_a_member_without_a_ticket_is_refused():
     desk.world.flight.clear()
     desk.arrives("w-0")
 
-    assert desk.cause_of(1) is Cause.NO_TICKET
+    assert desk.cause_of(1) is Cause.NO_RESERVATION
 
 
 def test_a_full_table_refuses_instead_of_growing():

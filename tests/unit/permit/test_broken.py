@@ -166,7 +166,7 @@ def test_who_comes_before_it_is_known_that_a_gang_leaves_is_refused_then():
     desk = asked_whether_it_leaves()
     out = desk.tell(EvictionStarted(GANG))
 
-    assert desk.cause_of(3) is Cause.TAKEN_BACK
+    assert desk.cause_of(3) is Cause.EVICTED_PARTIAL
     assert out[-1] == BackOff(GANG, desk.limits.backoff_s)
     assert desk.world.reserved_node(PodUid("w-1")) is None
 

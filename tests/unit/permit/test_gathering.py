@@ -523,7 +523,7 @@ def test_a_surplus_member_whose_room_was_promised_away_meanwhile_does_not_follow
     desk.settled("w-0")
 
     assert bound_uids(desk.settled("w-1")) == []
-    assert desk.cause_of(3) is Cause.ROOM_PROMISED
+    assert desk.cause_of(3) is Cause.CAPACITY_RESERVED
 
 
 def test_a_surplus_member_follows_only_as_long_as_its_caller_waits():

@@ -46,7 +46,7 @@ def test_a_gang_does_not_start_with_a_held_member_that_was_granted_while_its_gro
     scene.reader.confirm()
 
     assert scene.binder.batches == []
-    assert calls[0].result(0) == Cause.POD_GRANTED.text(GANG)
+    assert calls[0].result(0) == Cause.POD_PREEMPTED.text(GANG)
     assert not calls[1].done(), "the other waits for whoever comes in its place"
 
 
@@ -57,13 +57,13 @@ def test_nor_if_it_is_granted_before_the_last_member_comes(scene: Scene) -> None
     scene.reader.confirm()
 
     assert scene.binder.batches == []
-    assert first.result(0) == Cause.POD_GRANTED.text(GANG)
+    assert first.result(0) == Cause.POD_PREEMPTED.text(GANG)
 
 
 def test_nor_with_one_that_was_granted_on_its_way_to_us(scene: Scene) -> None:
     asks(scene, n_1="w-0")
 
-    assert Call(scene.barrier, "w-0").result(0) == Cause.POD_GRANTED.text(GANG)
+    assert Call(scene.barrier, "w-0").result(0) == Cause.POD_PREEMPTED.text(GANG)
 
 
 def test_it_does_when_another_node_was_chosen(scene: Scene) -> None:
@@ -100,7 +100,7 @@ def test_a_surplus_member_that_was_granted_meanwhile_does_not_follow() -> None:
     desk.settled("w-0")
 
     assert bound_uids(desk.settled("w-1")) == []
-    assert desk.cause_of(3) is Cause.POD_GRANTED
+    assert desk.cause_of(3) is Cause.POD_PREEMPTED
 
 
 def test_nor_does_one_follow_those_who_were_all_granted_before_the_last_answer_came() -> None:
@@ -117,7 +117,7 @@ def test_nor_does_one_follow_those_who_were_all_granted_before_the_last_answer_c
         desk.world.granted.add(PodUid(uid))
 
     assert bound_uids(desk.settled("w-1")) == []
-    assert desk.cause_of(3) is Cause.GANG_GRANTED
+    assert desk.cause_of(3) is Cause.GANG_PREEMPTED
 
 
 def test_nor_is_one_bound_that_comes_to_a_gang_which_runs() -> None:
@@ -129,7 +129,7 @@ def test_nor_is_one_bound_that_comes_to_a_gang_which_runs() -> None:
     desk.world.granted.add(PodUid("w-2"))
 
     assert bound_uids(desk.arrives("w-2")) == []
-    assert desk.cause_of(3) is Cause.POD_GRANTED
+    assert desk.cause_of(3) is Cause.POD_PREEMPTED
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_nobody_joins_a_gang_that_was_granted_as_a_whole(runs: Scene) -> None:
     chosen = {"n-1": ["w-0", "w-1"]}
     assert runs.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
 
-    assert Call(runs.barrier, "w-2").result(0) == Cause.GANG_GRANTED.text(GANG)
+    assert Call(runs.barrier, "w-2").result(0) == Cause.GANG_PREEMPTED.text(GANG)
     assert runs.binder.batches == []
 
 
@@ -158,7 +158,7 @@ def test_nor_is_one_completed_whose_standing_members_were_granted_while_its_grou
     runs.gate.preempt(pod("boss", priority=10), BOSS, {"n-1": ["w-0", "w-1"]})
     runs.reader.confirm()
 
-    assert last.result(0) == Cause.GANG_GRANTED.text(GANG)
+    assert last.result(0) == Cause.GANG_PREEMPTED.text(GANG)
     assert runs.binder.batches == []
 
 
@@ -178,7 +178,7 @@ def test_nor_does_who_failed_complete_one_in_part_whose_standing_members_were_gr
     chosen = {"n-1": ["w-0", "w-1"]}
     assert scene.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
 
-    assert Call(scene.barrier, "w-2").result(0) == Cause.GANG_GRANTED.text(GANG)
+    assert Call(scene.barrier, "w-2").result(0) == Cause.GANG_PREEMPTED.text(GANG)
     assert scene.binder.batches == [["w-0", "w-1", "w-2"]]
 
 

@@ -387,5 +387,5 @@ def test_an_ordinary_pod_whose_room_was_promised_away_since_filter_is_refused() 
 
     answer = Call(scene.barrier, "web")
 
-    assert answer.result(0) == Cause.ROOM_PROMISED.text()
+    assert answer.result(0) == Cause.CAPACITY_RESERVED.text()
     assert scene.binder.batches == []

@@ -16,20 +16,20 @@ from .world import a_gang_of
 
 def test_a_ticket_of_the_plan_lets_no_member_in_that_never_passed() -> None:
     desk = a_gang_of(2)
-    desk.world.never_passed.add(PodUid("w-0"))
+    desk.world.not_filtered.add(PodUid("w-0"))
 
     instructions = desk.arrives("w-0")
 
-    assert desk.cause_of(1) is Cause.NEVER_PASSED
+    assert desk.cause_of(1) is Cause.NOT_FILTERED
     assert not any(isinstance(each, Bind | MarkWaiting) for each in instructions)
 
 
 def test_nobody_ends_the_ticket_of_a_gang_by_a_call() -> None:
     desk = a_gang_of(2)
-    desk.world.never_passed.add(PodUid("w-0"))
+    desk.world.not_filtered.add(PodUid("w-0"))
 
     assert not any(isinstance(each, Release) for each in desk.arrives("w-0"))
-    desk.world.never_passed.clear()
+    desk.world.not_filtered.clear()
     desk.arrives("w-0")
     assert desk.book.waiting_binds == 1
 
@@ -39,10 +39,10 @@ def test_a_surplus_member_of_a_running_gang_must_have_passed_too() -> None:
     for uid in ("w-0", "w-1"):
         desk.world.add_pod(uid, node="n-1")
     desk.world.add_pod("w-2")
-    desk.world.never_passed.add(PodUid("w-2"))
+    desk.world.not_filtered.add(PodUid("w-2"))
     desk.arrives("w-2")
 
-    assert desk.cause_of(1) is Cause.NEVER_PASSED
+    assert desk.cause_of(1) is Cause.NOT_FILTERED
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def scene() -> Scene:
 
 
 def test_beside_the_mirror_it_keeps_its_ticket(scene: Scene) -> None:
-    assert Call(scene.barrier, "w-0").result(0) == Cause.NEVER_PASSED.text(GANG)
+    assert Call(scene.barrier, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)
     assert scene.cluster.reservations.of(PodUid("w-0")) is not None
 
 
@@ -72,13 +72,13 @@ def test_one_that_filter_refused_afterwards_must_pass_again(scene: Scene) -> Non
     scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
     scene.ledger.refused(PodUid("w-0"))
 
-    assert Call(scene.barrier, "w-0").result(0) == Cause.NEVER_PASSED.text(GANG)
+    assert Call(scene.barrier, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)
 
 
 def test_an_ordinary_pod_must_have_passed_too(scene: Scene) -> None:
     scene.show(pod("other"), SINGLE)
 
-    assert Call(scene.barrier, "other").result(0).endswith(Cause.NEVER_PASSED.text())
+    assert Call(scene.barrier, "other").result(0).endswith(Cause.NOT_FILTERED.text())
     assert not scene.binder.batches
 
 

@@ -23,7 +23,7 @@ def test_those_who_are_held_must_pass_filter_again() -> None:
     desk.arrives("w-1")
     desk.tell(Withdrawn(GANG))
 
-    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.NO_TICKET] * 2
+    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.NO_RESERVATION] * 2
     assert desk.world.backoffs == []
 
 
@@ -56,7 +56,7 @@ def test_the_barrier_hears_of_it_from_the_ledger() -> None:
     scene.ledger.release_gang(GangKey("team/train"))
     scene.clock.advance()
 
-    assert call.result(0) == Cause.NO_TICKET.text(GangKey("team/train"))
+    assert call.result(0) == Cause.NO_RESERVATION.text(GangKey("team/train"))
     assert scene.stage("w-0") is None
 
 

@@ -59,7 +59,7 @@ class World:
         #: Pods with room in flight: uid -> (stage, node).
         self.flight: dict[PodUid, tuple[str, str]] = {}
         #: Pods that never passed filter.
-        self.never_passed: set[PodUid] = set()
+        self.not_filtered: set[PodUid] = set()
         #: Binds whose room was promised to others meanwhile.
         self.promised_away: set[tuple[PodUid, str]] = set()
         #: Pods that kube-scheduler was allowed to evict.
@@ -167,7 +167,7 @@ class World:
         return self.flight[uid][1] if uid in self.flight else None
 
     def has_passed(self, uid: PodUid) -> bool:
-        return uid not in self.never_passed
+        return uid not in self.not_filtered
 
     def may_bind(self, uid: PodUid, node: str) -> bool:
         return (uid, node) not in self.promised_away

@@ -151,7 +151,7 @@ SENTENCES = [
         ),
     ),
     Told(
-        Reason.NAMESPACE_AT_MOST,
+        Reason.NAMESPACE_OVER_LIMIT,
         "namespace a uses 1 of at most 2 cpu in queue gold; 2 more would exceed it",
         lambda: small(
             waiting(2, queue="gold"),
@@ -173,7 +173,7 @@ SENTENCES = [
         lambda: small(gang("a/first", 2, cpu=1, created=1.0), waiting(), cpu=3),
     ),
     Told(
-        Reason.NOT_ENOUGH_ROOM,
+        Reason.INSUFFICIENT_CAPACITY,
         "needs 2 x 1 cpu; 1 slot free: 1 node short of cpu",
         lambda: snapshot(
             nodes(2, cpu=2), [gang("a/old", 3, cpu=1, on=["n1", "n1", "n2"]), waiting()]
@@ -185,7 +185,7 @@ SENTENCES = [
         lambda: small(waiting(cpu=3)),
     ),
     Told(
-        Reason.NODE_NOT_OURS,
+        Reason.NODE_NOT_MANAGED,
         "needs 2 x 3 cpu; the empty cluster has 1 such slot: 1 node outside --node-selector",
         lambda: snapshot([node("n1", cpu=4), node("n2", cpu=4, managed=False)], [waiting(cpu=3)]),
     ),

@@ -26,7 +26,7 @@ from extender.planner.state import GangState, QueueUsage
 from tests.builders import NOW, pod
 from tests.scene import gang, node_table, plan, snapshot, verdict
 
-NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
+NO_ROOM = verdict("a/train", Reason.INSUFFICIENT_CAPACITY)
 MINE = gang("train", status=Status.PENDING).group
 
 
@@ -143,7 +143,7 @@ def behind(
     cut_short: frozenset[GangKey] = frozenset(),
     **rest: Any,
 ) -> tuple[GangAhead, ...]:
-    said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in (*others, mine)]
+    said = [verdict(each.key, Reason.INSUFFICIENT_CAPACITY) for each in (*others, mine)]
     seen = replace(snapshot(*others, mine, **rest), partial_gangs=cut_short)
     return told(seen, plan(*said), policy=policy).ahead
 
@@ -327,7 +327,7 @@ def test_gangs_that_do_not_wait_are_not_ahead() -> None:
 
 def test_only_so_many_are_named_but_all_are_counted() -> None:
     others = [waiting(f"old-{index}", 1, created=NOW - 60) for index in range(30)]
-    said = [verdict(each.key, Reason.NOT_ENOUGH_ROOM) for each in others]
+    said = [verdict(each.key, Reason.INSUFFICIENT_CAPACITY) for each in others]
     explanation = told(snapshot(*others, waiting("train")), plan(NO_ROOM, *said))
 
     assert (len(explanation.ahead), explanation.ahead_count) == (10, 30)

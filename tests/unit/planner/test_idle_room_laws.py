@@ -51,7 +51,7 @@ PLANS = 4
 VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
 
 #: Reasons that say that a ceiling or somebody's guarantee would be broken.
-PROMISES = {Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_AT_MOST}
+PROMISES = {Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_OVER_LIMIT}
 
 #: At most nothing.
 NO_CPU = Resources({CPU: 0})

@@ -101,7 +101,7 @@ def test_they_count_in_what_their_namespace_may_have() -> None:
     plan = make_plan(state)
 
     assert not plan.placements
-    assert plan.verdicts["a/new"].reason is Reason.NAMESPACE_AT_MOST
+    assert plan.verdicts["a/new"].reason is Reason.NAMESPACE_OVER_LIMIT
 
 
 def test_pods_whose_group_is_gone_count_too() -> None:

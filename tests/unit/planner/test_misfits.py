@@ -28,14 +28,14 @@ def test_without_another_node_it_waits_and_says_who_refused() -> None:
     plan = make_plan(refused(gang("a/train", 2, cpu=3), "n1"))
 
     verdict = plan.verdicts[KEY]
-    assert verdict.reason is Reason.NOT_ENOUGH_ROOM
+    assert verdict.reason is Reason.INSUFFICIENT_CAPACITY
     assert verdict.message == ("needs 2 x 3 cpu; 1 slot free: 1 node refused by kube-scheduler")
 
 
 def test_what_was_refused_for_a_moment_does_not_exceed_the_cluster() -> None:
     plan = make_plan(refused(gang("a/train", 2, cpu=3), "n1", "n2"))
 
-    assert plan.verdicts[KEY].reason is Reason.NOT_ENOUGH_ROOM
+    assert plan.verdicts[KEY].reason is Reason.INSUFFICIENT_CAPACITY
 
 
 def test_a_node_that_is_gone_is_no_misfit() -> None:

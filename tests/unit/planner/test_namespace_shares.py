@@ -81,7 +81,7 @@ def test_a_namespace_gets_no_more_of_a_queue_than_it_may_have_at_most(policy: Po
     state, plan = at_rest(before, policy)
 
     assert (cpus(state, "a"), cpus(state, "b")) == (3, 2)
-    assert {verdict.reason for verdict in waiting(plan, "a")} == {Reason.NAMESPACE_AT_MOST}
+    assert {verdict.reason for verdict in waiting(plan, "a")} == {Reason.NAMESPACE_OVER_LIMIT}
     assert waiting(plan, "a")[0].message == (
         "namespace a uses 3 of at most 3 cpu in queue q; 1 more would exceed it"
     )
@@ -298,7 +298,7 @@ def test_gangs_that_wait_for_their_namespace_are_not_let_into_the_queue_before_o
     state, plan = at_rest(before)
 
     assert (cpus(state, "a"), cpus(state, "b")) == (1, 2)
-    assert {verdict.reason for verdict in waiting(plan, "a")} == {Reason.NAMESPACE_AT_MOST}
+    assert {verdict.reason for verdict in waiting(plan, "a")} == {Reason.NAMESPACE_OVER_LIMIT}
 
 
 def test_a_share_of_a_queue_that_nobody_wrote_keeps_nothing() -> None:
@@ -330,7 +330,7 @@ def test_explain_tells_what_the_namespace_has_and_what_would_help() -> None:
     lines = shown(before, "a/train")
 
     assert lines[1] == (
-        "NamespaceAtMost: namespace a uses 3 of at most 4 cpu in queue q; 2 more would exceed it"
+        "NamespaceOverLimit: namespace a uses 3 of at most 4 cpu in queue q; 2 more would exceed it"
     )
     about = [" ".join(line.split()) for line in lines]
     assert about[about.index("namespace a, of that queue") + 1 :][:2] == [
@@ -413,7 +413,7 @@ def test_a_full_cluster_says_so_and_not_that_a_guarantee_would_be_eaten() -> Non
     )
 
     assert shown(before, "a/train")[1] == (
-        "NotEnoughRoom: needs 2 x 1 cpu; 0 slots free: 1 node short of cpu"
+        "InsufficientCapacity: needs 2 x 1 cpu; 0 slots free: 1 node short of cpu"
     )
 
 
@@ -426,7 +426,7 @@ def test_of_two_ceilings_the_nearest_is_named() -> None:
     )
 
     assert shown(before, "a/train")[1] == (
-        "NamespaceAtMost: namespace a uses 2 of at most 3 cpu in queue q; 2 more would exceed it"
+        "NamespaceOverLimit: namespace a uses 2 of at most 3 cpu in queue q; 2 more would exceed it"
     )
 
 

@@ -34,7 +34,7 @@ def test_a_gang_that_only_nodes_of_others_could_hold_is_told_how_many_there_are(
     plan = make_plan(snapshot([OURS, OTHER], [gang("a/train", 8, cpu=1)]))
 
     verdict = plan.verdicts["a/train"]
-    assert verdict.reason is Reason.NODE_NOT_OURS
+    assert verdict.reason is Reason.NODE_NOT_MANAGED
     assert verdict.message == (
         "needs 8 x 1 cpu; the empty cluster has 4 such slots: 1 node outside --node-selector"
     )

@@ -134,7 +134,7 @@ def test_a_gang_larger_than_what_is_left_does_not_start_at_all(story: Story) -> 
     decided = story.nodes(2, 2).gang("old", 2, on="01").gang("new", 3).plan()
 
     assert started(decided, "new") == 0
-    assert reason(decided, "new") == "NotEnoughRoom"
+    assert reason(decided, "new") == "InsufficientCapacity"
 
 
 def test_a_gang_may_take_the_whole_cluster_and_the_next_waits(story: Story) -> None:
@@ -154,7 +154,7 @@ def test_members_without_requests_start_beside_a_full_gang(story: Story) -> None
 def test_e2e_07_partial_preemption_is_rolled_back(story: Story) -> None:
     decided = story.nodes(2, 2).gang("one", 4, on="0011").gang("two", 4).plan()
 
-    assert reason(decided, "two") == "NotEnoughRoom"
+    assert reason(decided, "two") == "InsufficientCapacity"
     assert leaving(decided) == []
 
 

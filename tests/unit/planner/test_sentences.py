@@ -61,7 +61,8 @@ def test_an_empty_cluster_whose_nodes_are_not_ready_says_so() -> None:
     before = seen(waiting("train", *[1] * 4), cpus=[8, 8], unready=["n0", "n1"])
 
     assert said(before) == (
-        "NotEnoughRoom: needs 4 x 1 cpu; the empty cluster has 0 such slots: 2 nodes not ready"
+        "InsufficientCapacity: needs 4 x 1 cpu; the empty cluster has 0 such slots:"
+        " 2 nodes not ready"
     )
 
 
@@ -72,7 +73,8 @@ def test_a_gang_that_needs_a_node_that_is_shut_is_not_called_too_large(
     shut: dict[str, list[str]], words: str
 ) -> None:
     assert said(seen(waiting("train", *[1] * 12), cpus=[8, 8], **shut)) == (
-        f"NotEnoughRoom: needs 12 x 1 cpu; the empty cluster has 8 such slots: 1 node {words}"
+        "InsufficientCapacity: needs 12 x 1 cpu; the empty cluster has 8 such slots:"
+        f" 1 node {words}"
     )
     assert said(seen(waiting("train", *[1] * 20), cpus=[8, 8], **shut)) == (
         f"ExceedsCluster: needs 20 x 1 cpu; the empty cluster has 8 such slots: 1 node {words}"

@@ -33,7 +33,7 @@ def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
 
     assert plan.reservations == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
     verdict = plan.verdicts[GangKey("a/big")]
-    assert verdict.reason is Reason.NOT_ENOUGH_ROOM
+    assert verdict.reason is Reason.INSUFFICIENT_CAPACITY
     assert "room is kept for it on n1 and n2" in verdict.message
 
 
@@ -195,7 +195,7 @@ def test_nor_does_it_where_its_queue_has_priority() -> None:
 def test_one_that_no_node_could_hold_keeps_nobody_from_being_served(where: str) -> None:
     plan = make_plan(among(single("b/vain", queue=where, **IN_VAIN)))
 
-    assert plan.verdicts[GangKey("b/vain")].reason is Reason.NOT_ENOUGH_ROOM
+    assert plan.verdicts[GangKey("b/vain")].reason is Reason.INSUFFICIENT_CAPACITY
     assert plan.reservations == KEPT
 
 

@@ -58,7 +58,7 @@ def test_no_room_is_counted_by_what_is_in_the_way() -> None:
 
     barred = "1 node not ready, 1 cordoned, 1 tainted, 3 short of cpu"
     assert told(before) == (
-        Reason.NOT_ENOUGH_ROOM,
+        Reason.INSUFFICIENT_CAPACITY,
         f"needs 3 x 4 cpu, 16Gi memory; the empty cluster has 2 such slots: {barred}",
     )
     smaller = snapshot(
@@ -67,7 +67,7 @@ def test_no_room_is_counted_by_what_is_in_the_way() -> None:
         taken={"n2": amounts(memory=60)},
     )
     assert told(smaller) == (
-        Reason.NOT_ENOUGH_ROOM,
+        Reason.INSUFFICIENT_CAPACITY,
         "needs 2 x 4 cpu, 16Gi memory; 0 slots free: 1 node not ready, 1 cordoned, 1 tainted,"
         " 4 short of cpu, 1 short of memory",
     )
@@ -95,7 +95,7 @@ def test_a_taken_host_port_is_named_and_says_nothing_of_the_clusters_size() -> N
     before = replace(before, nodes=replace(before.nodes, ports={"n1": HostPorts([HostPort(80)])}))
 
     assert told(before) == (
-        Reason.NOT_ENOUGH_ROOM,
+        Reason.INSUFFICIENT_CAPACITY,
         "needs 1 x 1 cpu; 0 slots free: 1 node with a host port taken",
     )
 
@@ -206,7 +206,7 @@ def test_shapes_that_only_fit_apart_are_told_so() -> None:
     before = snapshot([node("n1", cpu=4)], [mixed])
 
     assert told(before) == (
-        Reason.NOT_ENOUGH_ROOM,
+        Reason.INSUFFICIENT_CAPACITY,
         "needs 1 x 4 cpu and 2 x 1 cpu; each finds slots, but not all of them at once",
     )
 

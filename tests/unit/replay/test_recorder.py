@@ -34,7 +34,7 @@ PLAN = make_plan(SNAPSHOT, policy_parser.DEFAULT)
 
 
 def counted(metrics: Metrics, outcome: str) -> float:
-    return metrics.recorded_passes.labels(outcome)._value.get()
+    return metrics.recorded_cycles.labels(outcome)._value.get()
 
 
 def passes(folder: Path) -> int:

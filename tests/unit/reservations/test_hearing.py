@@ -14,7 +14,7 @@ from extender.sim.clock import VirtualClock
 from tests.builders import pod, uid
 
 PATIENCE_S = 20.0
-OURS = f"0/3 nodes are available: 3 {Reason.NOT_ENOUGH_ROOM.sentence}."
+OURS = f"0/3 nodes are available: 3 {Reason.INSUFFICIENT_CAPACITY.sentence}."
 ITS_OWN = "0/3 nodes are available: 3 Insufficient cpu."
 
 

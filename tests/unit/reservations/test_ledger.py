@@ -140,7 +140,7 @@ def test_an_offer_without_any_room_keeps_the_ticket_and_nominates_the_pod() -> N
 
     answer = world.ask("p0", offered=["n3"], shape=BIG)
 
-    assert answer.outcome == "NotEnoughRoom"
+    assert answer.outcome == "InsufficientCapacity"
     assert world.of("p0").node == mine
     assert [(order.name, order.node) for order in world.woken] == [("p0", mine)]
     assert world.backs_off_for() == 0
@@ -515,7 +515,7 @@ def test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place() -> None:
     world.between = ask
     assert world.turn() == ["p0"]
 
-    assert answers == ["NotEnoughRoom", "NotEnoughRoom"]
+    assert answers == ["InsufficientCapacity", "InsufficientCapacity"]
     assert len(world.places()) == size
 
 

@@ -16,7 +16,7 @@ from tests.builders import pod_group, seen, shape, uid
 from tests.unit.reservations.world import World
 
 ITS_OWN = "0/2 nodes are available: 2 Insufficient cpu."
-OURS = f"0/2 nodes are available: 2 {Reason.NOT_ENOUGH_ROOM.sentence}."
+OURS = f"0/2 nodes are available: 2 {Reason.INSUFFICIENT_CAPACITY.sentence}."
 BIG = shape(cpu=4)
 
 

@@ -23,7 +23,7 @@ class Told:
     def refuse(self, namespace: str, times: int = 1) -> None:
         for _ in range(times):
             gang = GangKey(f"{namespace}/train")
-            self.burdens.refused(namespace, gang, "NotEnoughRoom", self.now)
+            self.burdens.refused(namespace, gang, "InsufficientCapacity", self.now)
 
     def value(self, namespace: str) -> float | None:
         name = "gang_extender_namespace_refusals_total"
@@ -82,7 +82,7 @@ def test_who_keeps_kube_scheduler_busy_is_named_once_a_minute(
         "namespace": "busy",
         "refused": LOUD,
         "gang": "busy/train",
-        "reason": "NotEnoughRoom",
+        "reason": "InsufficientCapacity",
     }
 
 

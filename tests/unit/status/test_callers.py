@@ -65,7 +65,7 @@ def test_the_last_question_is_dated_for_every_name_of_ours(desk: Desk) -> None:
 def test_names_of_others_make_no_series(desk: Desk) -> None:
     desk.hearing.hook_called(pod("p", scheduler="made-up-by-a-tenant"))
 
-    assert desk.value("gang_extender_unheard_pods", "made-up-by-a-tenant") is None
+    assert desk.value("gang_extender_pods_without_scheduler", "made-up-by-a-tenant") is None
 
 
 def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
@@ -76,7 +76,7 @@ def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCapt
         desk.wait(10)
     assert lines(caplog) == [("WARNING", "kube-scheduler does not ask")]
     assert caplog.records[0].facts["pods"] == 1  # type: ignore[attr-defined]
-    assert desk.value("gang_extender_unheard_pods") == 1
+    assert desk.value("gang_extender_pods_without_scheduler") == 1
     assert desk.news.notes() == [
         "scheduler mine: no kube-scheduler has asked for pods of scheduler name mine for 5 min: is"
         " it running, and does a profile serve that name?"
@@ -85,7 +85,7 @@ def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCapt
     desk.ask("p")
 
     assert lines(caplog)[1:] == [("INFO", "kube-scheduler is heard again")]
-    assert desk.value("gang_extender_unheard_pods") == 0
+    assert desk.value("gang_extender_pods_without_scheduler") == 0
     assert desk.news.notes() == []
 
 
@@ -108,7 +108,7 @@ def test_another_extender_is_named_once_in_the_log_and_counted(
         desk.hearing.pod_seen(member.uid, member)
 
     assert lines(caplog) == [("WARNING", "another extender acts beside us")]
-    assert desk.metrics.registry.get_sample_value("gang_extender_rivals") == 1
+    assert desk.metrics.registry.get_sample_value("gang_extender_other_extenders") == 1
     assert desk.news.notes() == [
         "scheduler mine: another extender (them) acts on pods of scheduler name mine beside us; end"
         " one of the two, or let one stand by (--lease)"
@@ -117,11 +117,11 @@ def test_another_extender_is_named_once_in_the_log_and_counted(
 
 def test_wake_ups_are_counted_and_waited_for(desk: Desk) -> None:
     desk.ask("before")
-    desk.see("p", refusal="0/2 nodes are available: 2 NotEnoughRoom: no room")
+    desk.see("p", refusal="0/2 nodes are available: 2 InsufficientCapacity: no room")
     order = WakeOrder(uid=uid("p"), namespace="a", name="p", node="n1")
     desk.news.counted(desk)([order])
     desk.wait(21)
 
     assert desk.woken == [order]
     assert desk.metrics.registry.get_sample_value("gang_extender_wakes_total") == 1
-    assert desk.value("gang_extender_unheard_pods") == 1
+    assert desk.value("gang_extender_pods_without_scheduler") == 1

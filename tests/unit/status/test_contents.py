@@ -21,7 +21,7 @@ from tests.scene import gang, plan, snapshot, verdict
 def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
     said = desired.of_gang(
         gang("train", 2, status=Status.PENDING),
-        verdict("a/train", Reason.NOT_ENOUGH_ROOM, message="needs 2 x 1 cpu"),
+        verdict("a/train", Reason.INSUFFICIENT_CAPACITY, message="needs 2 x 1 cpu"),
     )
 
     assert said is not None
@@ -34,13 +34,13 @@ def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
             {
                 "type": "Unschedulable",
                 "status": "True",
-                "reason": "NotEnoughRoom",
+                "reason": "InsufficientCapacity",
                 "message": "needs 2 x 1 cpu",
             },
             {
                 "type": "Scheduled",
                 "status": "False",
-                "reason": "NotEnoughRoom",
+                "reason": "InsufficientCapacity",
                 "message": "needs 2 x 1 cpu",
             },
         ],
@@ -143,7 +143,7 @@ def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
     gangs = gang("run"), gang("wait", status=Status.PENDING), gang("single", dialect="")
     decided = plan(
         verdict("a/run"),
-        verdict("a/wait", Reason.NOT_ENOUGH_ROOM),
+        verdict("a/wait", Reason.INSUFFICIENT_CAPACITY),
         verdict("a/single"),
         queues={"left": FIGURES},
     )
@@ -159,9 +159,7 @@ def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
         "allocated": {"cpu": "2500m", "pods": "3"},
         "deserved": {"cpu": "4", "memory": "1Gi"},
         "share": "0.6250",
-        "conditions": [
-            {"type": "AsWritten", "status": "True", "reason": "NothingFound", "message": ""}
-        ],
+        "conditions": [{"type": "Valid", "status": "True", "reason": "NoFindings", "message": ""}],
     }
 
 
@@ -187,7 +185,7 @@ def test_a_queue_says_what_makes_no_sense_in_it() -> None:
 
     assert said["left"].body["conditions"] == [
         {
-            "type": "AsWritten",
+            "type": "Valid",
             "status": "False",
             "reason": "ParentMissing",
             "message": "its parent is missing; its weight is 0",

@@ -8,7 +8,7 @@ from extender.metrics import Metrics
 from extender.model.gang import GangKey, PodGroup
 from extender.ports import EventRecord
 from extender.sim.clock import VirtualClock
-from extender.status.notes import BOUND_IN_PART, BindNotes
+from extender.status.notes import PARTIALLY_BOUND, BindNotes
 
 GROUP = PodGroup(namespace="team", name="train", min_member=2, uid="g-1", dialect="volcano")
 
@@ -37,7 +37,7 @@ def test_a_gang_bound_in_part_is_counted_and_told_on_its_podgroup():
 
     assert value(metrics, "gang_extender_partial_commits_total") == 1
     (notice,) = announced
-    assert (notice.subject.name, notice.reason, notice.warning) == ("train", BOUND_IN_PART, True)
+    assert (notice.subject.name, notice.reason, notice.warning) == ("train", PARTIALLY_BOUND, True)
 
 
 def test_a_gang_that_is_gone_is_only_counted():
@@ -51,11 +51,11 @@ def test_a_gang_that_is_gone_is_only_counted():
 def test_a_learnt_timeout_is_shown_until_it_is_forgotten():
     news, metrics, _ = told()
     news.learnt_timeout(5.0)
-    assert value(metrics, "gang_extender_hold_learnt_timeout_seconds") == 5.0
+    assert value(metrics, "gang_extender_learned_bind_timeout_seconds") == 5.0
     assert news.notes() == [
         "binds: kube-scheduler gives up after 5 s; set httpTimeout of its bind entry to 45s"
     ]
     news.learnt_timeout(None)
 
-    assert value(metrics, "gang_extender_hold_learnt_timeout_seconds") == 0.0
+    assert value(metrics, "gang_extender_learned_bind_timeout_seconds") == 0.0
     assert news.notes() == []

@@ -25,21 +25,23 @@ def words(journal: GangHistory) -> list[str]:
 def test_a_line_is_written_when_the_reason_changes_and_not_otherwise() -> None:
     journal = GangHistory()
     for second, reason in enumerate(
-        [Reason.NOT_ENOUGH_ROOM] * 3 + [Reason.BEHIND_IN_ORDER] + [Reason.NOT_ENOUGH_ROOM] * 2
+        [Reason.INSUFFICIENT_CAPACITY] * 3
+        + [Reason.BEHIND_IN_ORDER]
+        + [Reason.INSUFFICIENT_CAPACITY] * 2
     ):
         said = verdict("a/train", reason, message=f"after {second} s")
         journal.note(snapshot(WAITING, now=NOW + second), plan(said))
 
     assert [(line.at - NOW, line.word, line.text) for line in journal.story(TRAIN)] == [
-        (0, "NotEnoughRoom", "after 0 s"),
+        (0, "InsufficientCapacity", "after 0 s"),
         (3, "BehindInOrder", "after 3 s"),
-        (4, "NotEnoughRoom", "after 4 s"),
+        (4, "InsufficientCapacity", "after 4 s"),
     ]
 
 
 def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
     journal = GangHistory()
-    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
     journal.note(snapshot(WAITING, now=NOW + 5), plan(verdict("a/train", Reason.BEHIND_IN_ORDER)))
     admitted = journal.note(
         snapshot(WAITING, now=NOW + 20), plan(verdict("a/train", Reason.ADMITTED))
@@ -54,11 +56,11 @@ def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
 def test_whoever_does_not_run_waits_whatever_it_is_told_meanwhile() -> None:
     journal = GangHistory()
     for second, reason, standing in (
-        (0, Reason.NOT_ENOUGH_ROOM, None),
+        (0, Reason.INSUFFICIENT_CAPACITY, None),
         (5, Reason.BEHIND_IN_ORDER, None),
         (6, Reason.ADMITTED, None),
         (7, Reason.QUEUE_NOT_FOUND, GangStatus.INVALID),
-        (8, Reason.NOT_ENOUGH_ROOM, None),
+        (8, Reason.INSUFFICIENT_CAPACITY, None),
     ):
         said = verdict("a/train", reason, standing)
         journal.note(snapshot(WAITING, now=NOW + second), plan(said))
@@ -100,7 +102,7 @@ def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() 
 def test_only_a_gang_that_runs_has_run_since_some_time() -> None:
     journal = GangHistory()
     assert journal.running_since(TRAIN) is None
-    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
     assert journal.running_since(TRAIN) is None
 
     journal.note(snapshot(gang("train"), now=NOW + 3), plan(verdict("a/train")))
@@ -110,10 +112,10 @@ def test_only_a_gang_that_runs_has_run_since_some_time() -> None:
 
 def test_the_story_outlives_its_gang() -> None:
     journal = GangHistory()
-    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM)))
+    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
     journal.note(snapshot(), plan())
 
-    assert words(journal) == ["NotEnoughRoom", "Gone"]
+    assert words(journal) == ["InsufficientCapacity", "Gone"]
     assert journal.since(TRAIN) is None
 
 
@@ -146,7 +148,7 @@ def test_all_stories_together_are_bounded_and_the_newest_are_kept() -> None:
 def test_the_last_pass_is_there_to_be_read() -> None:
     journal = GangHistory()
     assert journal.last is None
-    seen, decided = snapshot(WAITING), plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM))
+    seen, decided = snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY))
     journal.note(seen, decided)
 
     assert journal.last is not None
@@ -177,7 +179,7 @@ def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> 
 def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
     journal = GangHistory()
     waits = plan(
-        verdict("a/train", Reason.NOT_ENOUGH_ROOM),
+        verdict("a/train", Reason.INSUFFICIENT_CAPACITY),
         queues={"left": QueueFigures(name="left", weight=1)},
         total=Resources({"cpu": 1000}),
     )
@@ -200,7 +202,7 @@ def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
 
 def test_a_gang_that_was_made_anew_between_two_passes_waits_since_then() -> None:
     journal = GangHistory()
-    said = plan(verdict("a/train", Reason.NOT_ENOUGH_ROOM))
+    said = plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY))
     journal.note(snapshot(WAITING), said)
     again = gang("train", 2, status=Status.PENDING, created=NOW + 290)
     again = replace(again, group=replace(again.group, uid="another"))

@@ -12,7 +12,7 @@ from extender.status.transitions import transition
 from tests.builders import NOW
 from tests.scene import gang, verdict
 
-WAITS = verdict("a/train", Reason.NOT_ENOUGH_ROOM, members=3, min_member=2)
+WAITS = verdict("a/train", Reason.INSUFFICIENT_CAPACITY, members=3, min_member=2)
 RUNS = verdict("a/train", members=3, min_member=2)
 OVER = verdict("a/train", Reason.COMPLETED, members=3, min_member=2)
 
@@ -63,7 +63,11 @@ def test_waiting_for_another_reason_is_no_line() -> None:
         (RUNS, {"outcome": "deleted", "ran_s": 5.0}),
         (
             WAITS,
-            {"outcome": "deleted while it waited", "reason": "NotEnoughRoom", "waited_s": 5.0},
+            {
+                "outcome": "deleted while it waited",
+                "reason": "InsufficientCapacity",
+                "waited_s": 5.0,
+            },
         ),
     ],
     ids=["running", "waiting"],

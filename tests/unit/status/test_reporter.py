@@ -31,7 +31,9 @@ from tests.scene import gang, plan, snapshot, verdict
 NEW = NOW + 1  # created after we started, so that nothing needs to be read
 WAITS = gang("train", 2, status=Status.PENDING, created=NEW)
 RUNS = gang("train", 2, created=NEW)
-NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM, message="needs 2 x 1 cpu; 1 slot is free")
+NO_ROOM = verdict(
+    "a/train", Reason.INSUFFICIENT_CAPACITY, message="needs 2 x 1 cpu; 1 slot is free"
+)
 BEHIND = verdict("a/train", Reason.BEHIND_IN_ORDER, message="a/other goes first")
 RUNNING = verdict("a/train")
 
@@ -80,7 +82,7 @@ def test_a_waiting_gang_says_why_in_status_and_event_within_a_second() -> None:
 
     assert [status["phase"] for status in desk.writer.of("train")] == ["Inqueue"]
     assert desk.writer.of("train")[0]["conditions"][0]["message"] == NO_ROOM.message
-    assert desk.announcer.said() == [("train", "NotEnoughRoom")]
+    assert desk.announcer.said() == [("train", "InsufficientCapacity")]
     assert desk.announcer.notices[0].message == NO_ROOM.message
 
 
@@ -122,7 +124,7 @@ def test_what_has_no_effect_in_a_new_group_is_told_even_if_it_starts_at_once() -
 
     (notice,) = desk.announcer.notices
     assert (notice.reason, notice.message, notice.warning) == (
-        "WithoutEffect",
+        "IgnoredField",
         "it does nothing here",
         True,
     )
@@ -141,7 +143,7 @@ def test_every_change_of_reason_is_told_once() -> None:
     for said in (NO_ROOM, BEHIND, BEHIND, NO_ROOM):
         desk.report((WAITS, said), wait_s=2)
 
-    assert desk.reasons() == ["NotEnoughRoom", "BehindInOrder", "NotEnoughRoom"]
+    assert desk.reasons() == ["InsufficientCapacity", "BehindInOrder", "InsufficientCapacity"]
     assert [word for _, word in desk.announcer.said()] == desk.reasons()
 
 
@@ -168,7 +170,7 @@ def test_the_end_of_a_long_wait_is_told() -> None:
     desk.report((WAITS, NO_ROOM), wait_s=42)
     desk.report((RUNS, RUNNING), wait_s=3)
 
-    assert desk.announcer.said() == [("train", "NotEnoughRoom"), ("train", "Running")]
+    assert desk.announcer.said() == [("train", "InsufficientCapacity"), ("train", "Running")]
     assert desk.announcer.notices[1].message.startswith("runs after waiting 4")
 
 
@@ -265,8 +267,8 @@ def test_the_end_of_a_short_wait_is_not() -> None:
     desk.report((WAITS, NO_ROOM), wait_s=2)
     desk.report((RUNS, RUNNING), wait_s=3)
 
-    assert desk.announcer.said() == [("train", "NotEnoughRoom")]
-    assert desk.reasons() == ["NotEnoughRoom", "Running"]
+    assert desk.announcer.said() == [("train", "InsufficientCapacity")]
+    assert desk.reasons() == ["InsufficientCapacity", "Running"]
 
 
 def test_what_is_there_after_a_restart_is_read_and_not_written_again() -> None:
@@ -336,7 +338,7 @@ def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_an
 def test_lone_pods_are_left_to_kube_schedulers_own_events() -> None:
     desk = Desk()
     single = gang("pod:web", 1, status=Status.PENDING, dialect="")
-    desk.report((single, verdict("a/pod:web", Reason.NOT_ENOUGH_ROOM)), wait_s=2)
+    desk.report((single, verdict("a/pod:web", Reason.INSUFFICIENT_CAPACITY)), wait_s=2)
 
     assert desk.announcer.notices == []
 
@@ -346,7 +348,7 @@ def test_a_write_that_fails_is_tried_again() -> None:
     desk.writer.failures = [ApiError("busy", status=503)]
     desk.report((WAITS, NO_ROOM), wait_s=5)
 
-    assert desk.reasons() == ["NotEnoughRoom"]
+    assert desk.reasons() == ["InsufficientCapacity"]
     assert desk.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
 
 
@@ -416,7 +418,7 @@ def test_a_queue_says_when_it_makes_no_sense_and_when_it_does_again() -> None:
     said = [status["conditions"][0] for status in desk.writer.of("left")]
     assert [(each["status"], each["reason"]) for each in said] == [
         ("False", "ParentMissing"),
-        ("True", "NothingFound"),
+        ("True", "NoFindings"),
     ]
     assert desk.announcer.said() == [("left", "ParentMissing")]
 

@@ -14,7 +14,7 @@ from tests.scene import gang, plan, snapshot, verdict
 QUEUES = {"left": QueueFigures(name="left", weight=1)}
 WAITS = gang("train", [pod("train-0", created=NOW)])
 RUNS = gang("train", [pod("train-0", on="n", created=NOW)])
-NO_ROOM = verdict("a/train", Reason.NOT_ENOUGH_ROOM)
+NO_ROOM = verdict("a/train", Reason.INSUFFICIENT_CAPACITY)
 ADMITTED = verdict("a/train", Reason.ADMITTED)
 RUNNING = verdict("a/train")
 

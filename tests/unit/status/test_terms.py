@@ -57,7 +57,7 @@ def test_a_gang_that_changes_its_mind_while_a_write_is_under_way_is_told_of_as_i
     writer.answer()
     desk.settle(5)
 
-    assert desk.reasons() == ["NotEnoughRoom", "BehindInOrder", "NotEnoughRoom"]
+    assert desk.reasons() == ["InsufficientCapacity", "BehindInOrder", "InsufficientCapacity"]
 
 
 def test_a_standby_that_takes_over_repeats_nothing_that_was_said_since_it_was_started() -> None:
@@ -96,8 +96,10 @@ def test_what_another_leader_wrote_is_not_taken_for_what_we_wrote_before_it() ->
     desk.clock.advance(120)
     desk.report((WAITS, NO_ROOM), wait_s=5)
 
-    assert desk.writer.statuses[WAITS.group.uid]["conditions"][0]["reason"] == "NotEnoughRoom"
-    assert desk.reasons() == ["NotEnoughRoom", "NotEnoughRoom"]
+    assert (
+        desk.writer.statuses[WAITS.group.uid]["conditions"][0]["reason"] == "InsufficientCapacity"
+    )
+    assert desk.reasons() == ["InsufficientCapacity", "InsufficientCapacity"]
 
 
 def test_nothing_of_a_term_is_written_after_it() -> None:
@@ -135,7 +137,7 @@ def test_the_series_of_a_queue_that_nobody_wrote_are_dropped_with_it() -> None:
         implicit = {name: QueueFigures(name=name, weight=1)}
         admitted = verdict("a/train", Reason.ADMITTED, queue=name)
         desk.report(
-            (waits, verdict("a/train", Reason.NOT_ENOUGH_ROOM, queue=name)),
+            (waits, verdict("a/train", Reason.INSUFFICIENT_CAPACITY, queue=name)),
             wait_s=1,
             queues=implicit,
         )
@@ -152,7 +154,9 @@ def test_an_answer_that_makes_no_sense_keeps_nobody_else_from_being_told_of() ->
     desk = Desk()
     desk.writer.failures = [ValueError("no JSON")] * 3
     other = gang("other", 1, status=Status.PENDING, created=NEW)
-    desk.report((WAITS, NO_ROOM), (other, verdict("a/other", Reason.NOT_ENOUGH_ROOM)), wait_s=30)
+    desk.report(
+        (WAITS, NO_ROOM), (other, verdict("a/other", Reason.INSUFFICIENT_CAPACITY)), wait_s=30
+    )
 
     assert {each.name for each, _ in desk.writer.writes} == {"train", "other"}
     failed = desk.metrics.status_writes.labels("PodGroup", "failed")
@@ -185,7 +189,10 @@ def test_news_does_not_wait_behind_the_details_of_thousands_who_wait() -> None:
     many = [gang(f"job-{each}", 1, status=Status.PENDING, created=NEW) for each in range(600)]
 
     def told(message: str) -> list[tuple[Gang, Verdict]]:
-        return [(each, verdict(each.key, Reason.NOT_ENOUGH_ROOM, message=message)) for each in many]
+        return [
+            (each, verdict(each.key, Reason.INSUFFICIENT_CAPACITY, message=message))
+            for each in many
+        ]
 
     desk.report(*told("1 slot is free"), wait_s=1)
     writer.serve(600)

@@ -30,7 +30,7 @@ DECIDED = plan(
     verdict("a/old"),
     verdict(
         "a/train",
-        Reason.NOT_ENOUGH_ROOM,
+        Reason.INSUFFICIENT_CAPACITY,
         message="needs 4 x 1 cpu; 1 slot free",
         min_member=4,
         members=4,
@@ -113,7 +113,7 @@ def test_queues_and_gangs_are_parts_of_the_plan(client: FlaskClient) -> None:
 def test_a_gang_says_why_it_waits_since_when_and_what_would_help(client: FlaskClient) -> None:
     told = got(client, "gangs/a/train")
 
-    assert (told["verdict"], told["reason"]) == ("waiting", "NotEnoughRoom")
+    assert (told["verdict"], told["reason"]) == ("waiting", "InsufficientCapacity")
     assert told["message"] == "needs 4 x 1 cpu; 1 slot free"
     assert (told["since"], told["lasted_s"]) == ("1970-01-12T13:47:50.000Z", 30.0)
     assert told["needs"] == [
@@ -132,7 +132,7 @@ def test_a_gang_says_why_it_waits_since_when_and_what_would_help(client: FlaskCl
         " and a/new gone, which went first"
     ]
     assert told["queue_figures"]["name"] == "left"
-    assert [line["word"] for line in told["story"]] == ["NotEnoughRoom"]
+    assert [line["word"] for line in told["story"]] == ["InsufficientCapacity"]
 
 
 def test_the_victims_of_a_gang_are_named(client: FlaskClient) -> None:
@@ -148,7 +148,7 @@ def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: G
 
     assert reply.status_code == 404
     assert "there is no gang a/train" in reply.json["error"]
-    assert [line["word"] for line in reply.json["story"]] == ["NotEnoughRoom", "Gone"]
+    assert [line["word"] for line in reply.json["story"]] == ["InsufficientCapacity", "Gone"]
 
 
 def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_there() -> None:

@@ -450,7 +450,7 @@ def refuse(wire: Wire, lost: bytes, times: int) -> None:
 
 def hasty(world: World) -> float | None:
     registry = world.runtime.pages.metrics.registry
-    return registry.get_sample_value("gang_extender_hasty_retries_total")
+    return registry.get_sample_value("gang_extender_delayed_refusals_total")
 
 
 def test_a_pod_that_kube_scheduler_tries_over_and_over_is_refused_after_a_breath(

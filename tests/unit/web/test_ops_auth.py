@@ -116,7 +116,7 @@ def test_probes_are_answered_while_a_crowd_waits_to_be_let_in(
 
 
 def test_whoever_is_known_and_allowed_reads(world: World) -> None:
-    assert b"gang_extender_holds" in ask(world, "/metrics", "good").body
+    assert b"gang_extender_waiting_binds" in ask(world, "/metrics", "good").body
     assert json.loads(ask(world, "/api/v1/plan", "good").body)["gangs"] == []
     assert ask(world, "/nothing", "good").status == 404
     assert ask(world, "/filter", "good", "POST").status == 404

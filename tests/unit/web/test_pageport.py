@@ -59,7 +59,7 @@ def test_pages_and_probes_are_what_the_app_says(world: World) -> None:
 
     assert ask(world, "/healthz") == Reply(200, b"ok\n")
     assert ask(world, "/readyz").body.startswith(b"ok\n")
-    assert b"gang_extender_holds" in ask(world, "/metrics").body
+    assert b"gang_extender_waiting_binds" in ask(world, "/metrics").body
     assert ask(world, "/api/v1/plan").json["gangs"] == []
     assert ask(world, "/api/v1/snapshot?again=1").json["kind"] == "List"
     assert b"<html" in ask(world, "/").body

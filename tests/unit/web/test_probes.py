@@ -28,7 +28,7 @@ def test_whether_we_answer_is_told_to_whoever_scrapes_though_nobody_probes() -> 
         world.node("node-0")
 
         eventually(lambda: metric(world, "gang_extender_ready") == 1)
-        assert metric(world, "gang_extender_warm") == 1
+        assert metric(world, "gang_extender_cache_synced") == 1
         eventually(lambda: metric(world, "gang_extender_last_cycle_timestamp_seconds") > 0)
 
 
@@ -36,8 +36,10 @@ def test_every_outcome_is_there_before_the_first_call() -> None:
     with World() as world:
         text = world.runtime.pages.test_client().get("/metrics").text
 
-    assert 'gang_extender_hook_answers_total{outcome="NotEnoughRoom",verb="filter"} 0.0' in text
-    assert 'gang_extender_hold_seconds_count{cause="peer_gone"} 0.0' in text
+    assert (
+        'gang_extender_hook_answers_total{outcome="InsufficientCapacity",verb="filter"} 0.0' in text
+    )
+    assert 'gang_extender_bind_wait_seconds_count{cause="peer_gone"} 0.0' in text
     assert 'gang_extender_status_writes_total{kind="Queue",outcome="failed"} 0.0' in text
     assert 'gang_extender_evictions_total{action="preempt",outcome="failed"} 0.0' in text
 

@@ -32,7 +32,7 @@ FIGURES = QueueFigures(
 RUNS, WAITS = gang("runs"), gang("waits", 4, status=Status.PENDING)
 DECIDED = plan(
     verdict("a/runs"),
-    verdict("a/waits", Reason.NOT_ENOUGH_ROOM, min_member=4),
+    verdict("a/waits", Reason.INSUFFICIENT_CAPACITY, min_member=4),
     queues={"left": FIGURES},
 )
 
@@ -97,13 +97,13 @@ def test_gangs_are_counted_by_verdict_and_reason_and_the_stuck_say_what_they_lac
     seen = scraped()
 
     assert seen["gang_extender_gangs", "Running", "running"] == 1
-    assert seen["gang_extender_gangs", "NotEnoughRoom", "waiting"] == 1
+    assert seen["gang_extender_gangs", "InsufficientCapacity", "waiting"] == 1
     assert seen["volcano_unschedule_job_count",] == 1
     assert seen["volcano_unschedule_task_count", "a/waits"] == 4
 
 
 def test_however_many_gangs_wait_the_series_stay_bounded() -> None:
-    crowd = [verdict(f"a/g{n}", Reason.NOT_ENOUGH_ROOM) for n in range(MOST_GANGS + 100)]
+    crowd = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
     seen = scraped(plan(*crowd))
 
     assert sum(name == "volcano_unschedule_task_count" for name, *_ in seen) == MOST_GANGS
@@ -134,7 +134,7 @@ def test_of_what_a_queue_names_itself_sixty_four_resources_have_series() -> None
 
 
 def test_what_has_no_series_is_counted() -> None:
-    crowd = [verdict(f"a/g{n}", Reason.NOT_ENOUGH_ROOM) for n in range(MOST_GANGS + 100)]
+    crowd = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
     queues = {f"q{n}": replace(FIGURES, name=f"q{n}") for n in range(MOST_QUEUES + 7)}
     seen = scraped(plan(*crowd, queues=queues))
 
@@ -164,8 +164,8 @@ def test_the_oldest_wait_of_a_queue_is_told_and_whether_room_is_owed() -> None:
     within = {"deserved": Resources({"cpu": 4000}), "allocated": Resources({"cpu": 3000})}
     full = {"deserved": Resources({"cpu": 4000}), "allocated": Resources({"cpu": 3500})}
 
-    assert waits(reason=Reason.NOT_ENOUGH_ROOM, figures=within) == (700, 700)
-    assert waits(reason=Reason.NOT_ENOUGH_ROOM, figures=full) == (700, 0)
+    assert waits(reason=Reason.INSUFFICIENT_CAPACITY, figures=within) == (700, 700)
+    assert waits(reason=Reason.INSUFFICIENT_CAPACITY, figures=full) == (700, 0)
     assert waits(reason=Reason.NOT_ENOUGH_MEMBERS, figures=within) == (700, 0)
     assert waits(reason=Reason.RUNNING, figures=within) == (0, 0)
 

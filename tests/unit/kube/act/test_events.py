@@ -19,7 +19,9 @@ from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble
 
 EVENTS = "/api/v1/namespaces/a/events"
 TRAIN = ObjectReference(kind="PodGroup", dialect=VOLCANO, namespace="a", name="train", uid="u1")
-NOTICE = EventRecord(subject=TRAIN, reason="NotEnoughRoom", message="needs 4 x 1 cpu", at=NOW)
+NOTICE = EventRecord(
+    subject=TRAIN, reason="InsufficientCapacity", message="needs 4 x 1 cpu", at=NOW
+)
 
 
 def announcer(api: ApiDouble, metrics: Metrics | None = None) -> ApiEventWriter:
@@ -39,7 +41,7 @@ def test_an_event_names_its_object_the_reason_and_the_sentence() -> None:
         "name": "train",
         "uid": "u1",
     }
-    assert (event["reason"], event["type"]) == ("NotEnoughRoom", "Warning")
+    assert (event["reason"], event["type"]) == ("InsufficientCapacity", "Warning")
     assert event["message"] == "needs 4 x 1 cpu"
     assert event["source"] == {"component": "gang-extender"}
     assert event["firstTimestamp"] == event["lastTimestamp"] == "1970-01-12T13:48:20Z"

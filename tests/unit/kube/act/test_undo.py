@@ -57,7 +57,7 @@ def nobody_hears(gang: str) -> None:
     """Nobody in this story makes the gang wait."""
 
 
-def taken_back(
+def evicted_partial(
     prepare,
     *names: str,
     stayed: list[str] | None = None,
@@ -90,7 +90,7 @@ def test_pods_of_a_controller_are_asked_to_leave_together():
 
     stayed: list[str] = []
     left: list[str] = []
-    assert taken_back(prepare, "w-0", "w-1", stayed=stayed, left=left) == ["w-0", "w-1"]
+    assert evicted_partial(prepare, "w-0", "w-1", stayed=stayed, left=left) == ["w-0", "w-1"]
     assert (left, stayed) == ([GANG], [])
 
 
@@ -99,7 +99,7 @@ def test_a_pod_that_was_not_bound_after_all_is_left_to_wait():
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", JOB, on="")
 
-    assert taken_back(prepare, "w-0", "w-1") == ["w-0"]
+    assert evicted_partial(prepare, "w-0", "w-1") == ["w-0"]
 
 
 @pytest.mark.parametrize("result", [EvictResult.BLOCKED, EvictResult.FAILED, None])
@@ -109,7 +109,7 @@ def test_one_pod_that_cannot_be_evicted_lets_the_others_come_back_at_once(result
         has_pod(server, "w-1", JOB)
 
     stayed, evictions = [], Evictions()
-    taken_back(prepare, "w-0", "w-1", stayed=stayed, evictions=evictions)
+    evicted_partial(prepare, "w-0", "w-1", stayed=stayed, evictions=evictions)
     gone, kept = evictions.outcomes
     gone.set_result(EvictOutcome(EvictResult.LEAVING))
     assert stayed == []
@@ -125,7 +125,7 @@ def test_one_pod_that_cannot_be_evicted_lets_the_others_come_back_at_once(result
 def test_an_eviction_that_is_called_back_says_nothing_of_who_stays():
     stayed, evictions = [], Evictions()
     names = ["w-0", "w-1"]
-    taken_back(
+    evicted_partial(
         lambda server: [has_pod(server, name, JOB) for name in names],
         *names,
         stayed=stayed,
@@ -147,7 +147,7 @@ def test_one_pod_that_would_never_come_again_keeps_them_all(owners, caplog):
 
     stayed: list[str] = []
     left: list[str] = []
-    assert taken_back(prepare, "w-0", "w-1", stayed=stayed, left=left) == []
+    assert evicted_partial(prepare, "w-0", "w-1", stayed=stayed, left=left) == []
     assert "not every pod has a controller" in caplog.text
     assert (left, stayed) == ([], [GANG]), "whoever makes it wait has to hear of it"
 
@@ -157,12 +157,12 @@ def test_a_pod_that_is_gone_or_another_by_now_keeps_nobody():
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", uid="another")
 
-    assert taken_back(prepare, "w-0", "w-1", "w-2") == ["w-0", "w-1", "w-2"]
+    assert evicted_partial(prepare, "w-0", "w-1", "w-2") == ["w-0", "w-1", "w-2"]
 
 
 def test_a_gang_of_which_nobody_is_on_a_node_any_more_leaves_at_once():
     left: list[str] = []
-    assert taken_back(lambda server: None, left=left) == []
+    assert evicted_partial(lambda server: None, left=left) == []
     assert left == [GANG]
 
 
@@ -171,7 +171,7 @@ def test_in_doubt_all_stay(caplog):
         has_pod(server, "w-0", JOB)
         server.script.append(500)
 
-    assert taken_back(prepare, "w-0") == []
+    assert evicted_partial(prepare, "w-0") == []
 
 
 @pytest.mark.parametrize("trouble", [500, 429, 409, 403, HANG_UP])

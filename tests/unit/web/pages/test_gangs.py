@@ -15,7 +15,7 @@ from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.web.pages.conftest import Looker
 
-NOT_YET = Reason.NOT_ENOUGH_ROOM
+NOT_YET = Reason.INSUFFICIENT_CAPACITY
 
 
 def shown(page: str) -> list[str]:

@@ -265,7 +265,7 @@ def test_what_the_overview_counts_is_what_there_is(looker: Looker) -> None:
     looker.sees(
         snapshot(gang("late"), gang("odd"), gang("wrong")),
         plan(
-            verdict("a/late", Reason.NOT_ENOUGH_ROOM),
+            verdict("a/late", Reason.INSUFFICIENT_CAPACITY),
             verdict("a/odd", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID),
             verdict("a/wrong", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID),
             queues={"left": QueueFigures(name="left", weight=1)},

@@ -102,7 +102,7 @@ def test_links_lead_back_from_below_any_path(looker: Looker) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_and_messages_of_strangers_are_text(looker: Looker, name: str) -> None:
     stranger = gang(name, 2, queue=name)
-    said = verdict(f"a/{name}", Reason.NOT_ENOUGH_ROOM, message=name, queue=name)
+    said = verdict(f"a/{name}", Reason.INSUFFICIENT_CAPACITY, message=name, queue=name)
     looker.sees(snapshot(stranger), plan(said))
     for path in ("/", "/gangs", "/gangs?find={}", "/gangs/a/{}"):
         text = looker.client.get(path.format(quote(name, safe=""))).text
@@ -128,7 +128,7 @@ def test_marks_that_turn_letters_round_are_shown_as_marks(looker: Looker) -> Non
 
 
 def test_however_long_a_message_is_a_page_is_not(looker: Looker) -> None:
-    told = verdict("a/long", Reason.NOT_ENOUGH_ROOM, message="x" * 60_000)
+    told = verdict("a/long", Reason.INSUFFICIENT_CAPACITY, message="x" * 60_000)
     looker.sees(snapshot(gang("long")), plan(told))
 
     assert len(looker.page("/gangs")) < 20_000
@@ -143,7 +143,7 @@ def test_a_gang_that_is_gone_keeps_its_story_and_one_that_never_was_is_none(
 
     page = looker.page("/gangs/a/train")
     assert "This gang is gone" in page
-    assert "NotEnoughRoom" in page
+    assert "InsufficientCapacity" in page
     assert "There is no <bdi>gang a/nobody" in looker.page("/gangs/a/nobody", 404)
 
 
@@ -163,7 +163,7 @@ def test_who_stands_by_says_who_leads_and_shows_no_old_plan(looker: Looker, path
 
     page = looker.page(path)
     assert "other-1 leads; nothing is planned here" in page
-    assert "NotEnoughRoom" not in page
+    assert "InsufficientCapacity" not in page
 
 
 def test_a_plan_that_gets_old_is_called_old(looker: Looker) -> None:
