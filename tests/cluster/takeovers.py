@@ -33,7 +33,6 @@ _PATIENCE_S = 90.0
 _FROZEN_S = 30.0
 
 _POOL = "gang-extender.test/takeovers"
-_chance = random.SystemRandom()
 
 
 @dataclass
@@ -64,8 +63,14 @@ class Round:
         ]
 
 
-def play(rivals: Rivals, kind: str, namespace: str, selector: dict[str, str]) -> Round:
-    """Play one round: gangs come all the time, and at some moment the leader falls."""
+def play(
+    rivals: Rivals,
+    kind: str,
+    namespace: str,
+    selector: dict[str, str],
+    chance: random.Random | None = None,
+) -> Round:
+    """Play one round: gangs come all the time, and at a moment of *chance* the leader falls."""
     rivals.restore()
     rivals.leader()
     played = Round(kind)
@@ -74,7 +79,7 @@ def play(rivals: Rivals, kind: str, namespace: str, selector: dict[str, str]) ->
     with arrivals:
         arrivals.observer.wait_for(2 * SIZE, _PATIENCE_S)
         # At any moment between two renewals, and in the life of a gang.
-        threading.Event().wait(_chance.uniform(0.0, 2.0))
+        threading.Event().wait((chance or random.Random()).uniform(0.0, 2.0))
         leader = rivals.leader()
         _FALLS[kind](rivals, leader, played, arrivals)
         arrivals.end(_PATIENCE_S)
@@ -169,8 +174,9 @@ def pool(rivals: Rivals, node_count: int = 2) -> Iterator[dict[str, str]]:
     api.delete_all("nodes", labels=f"{_POOL}={name}")
 
 
-def rounds(rivals: Rivals, kinds: tuple[str, ...], count: int) -> Iterator[Round]:
-    """Play *count* rounds of each kind, the kinds in turn."""
+def rounds(rivals: Rivals, kinds: tuple[str, ...], count: int, seed: int) -> Iterator[Round]:
+    """Play *count* rounds of each kind, the kinds in turn; *seed* draws when a leader falls."""
+    chance = random.Random(seed)
     api = rivals.plane.api
     with pool(rivals) as selector:
         for number in range(count):
@@ -178,7 +184,7 @@ def rounds(rivals: Rivals, kinds: tuple[str, ...], count: int) -> Iterator[Round
                 words = kind.lower().replace(" ", "-")
                 namespace = f"{rivals.scheduler_name}-{words}-{number}"
                 api.create(objects.namespace(namespace))
-                yield play(rivals, kind, namespace, selector)
+                yield play(rivals, kind, namespace, selector, chance)
                 for resource in (objects.POD_GROUPS, "pods"):
                     with suppress(ApiError):
                         api.delete_all(resource, namespace, grace_seconds=0)

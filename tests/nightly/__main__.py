@@ -4,8 +4,8 @@
 
 Every part runs even after one has failed. The last lines name each part with its result and its
 minutes; the exit code is 1 when one of them failed. Arguments after `--` go to the last command of
-the part. Each command is printed before it runs: with the seeds in it and below it, the same cases
-are drawn again.
+the part, and to others of the same program. Each command is printed before it runs: with the seeds
+in it and below it, the same cases are drawn again.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ PARTS: dict[str, Callable[[], list[list[str]]]] = {
     "alerts": lambda: _planes(*_files("alerts"), workers="1"),
     "install": lambda: _planes(*_files("install")),
     "takeovers": lambda: [
-        ["tests.nightly.cluster", "takeovers", "--lease", lease, "--rounds", "2"]
+        ["tests.nightly.cluster", "takeovers", "--lease", lease, "--rounds", "2", "--seed", _seed()]
         for lease in ("own", "scheduler")
     ],
     "chaos": lambda: [["tests.nightly.cluster", "chaos", "--seconds", "600"]],
@@ -121,7 +121,8 @@ def _run(name: str, more: list[str]) -> str:
     """Run the commands of a part one after the other, and return how it ended."""
     began, codes = time.monotonic(), []
     commands = PARTS[name]()
-    commands[-1] += more
+    for command in commands:
+        command += more if command[0] == commands[-1][0] else []
     environment = {**_PROFILE, **os.environ}
     for command in commands:
         print(f"\n== {name}: python -m {' '.join(command)}", flush=True)

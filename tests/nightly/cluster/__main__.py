@@ -41,6 +41,7 @@ def arguments() -> argparse.ArgumentParser:
     over.add_argument("--rounds", type=int, default=10, help="of each kind")
     over.add_argument("--lease", choices=("own", "scheduler"), default="own", help="whose")
     over.add_argument("--kinds", nargs="*", choices=takeovers.KINDS, default=takeovers.KINDS)
+    over.add_argument("--seed", type=int, default=None, help="of when leaders fall")
     over.add_argument("--retry-period", default=rivals.RETRY_PERIOD, help="of kube-scheduler")
     laid = commands.add_parser("siege", help="attack beside arriving gangs, and measure those")
     laid.add_argument("--seconds", type=float, default=60, help="of each attack")
@@ -78,7 +79,8 @@ def main() -> int:
                 if wanted.lease == "own"
                 else partial(rivals.in_pairs, retry_period=wanted.retry_period)
             )
-            return take_over(among, tuple(wanted.kinds), wanted.rounds)
+            seed = secrets.randbelow(10**6) if wanted.seed is None else wanted.seed
+            return take_over(among, tuple(wanted.kinds), wanted.rounds, seed)
         if wanted.command == "chaos":
             seed = secrets.randbelow(10**6) if wanted.seed is None else wanted.seed
             if wanted.planted:
@@ -113,8 +115,9 @@ def try_out(wanted: list[Minor], *, rights_alone: bool) -> int:
     return run(complete, RIGHTS) | ended if complete else ended
 
 
-def take_over(among: Among, kinds: tuple[str, ...], count: int) -> int:
+def take_over(among: Among, kinds: tuple[str, ...], count: int, seed: int) -> int:
     """Play rounds, tell each, and print the table; 1 when a promise was broken."""
+    print(f"leaders fall by --seed {seed}", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*NEEDED_BY_TESTS)
     played: list[takeovers.Round] = []
@@ -122,7 +125,7 @@ def take_over(among: Among, kinds: tuple[str, ...], count: int) -> int:
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
         plane = running.enter_context(ControlPlane(Path(folder) / "cluster"))
         plane.install()
-        for each in takeovers.rounds(running.enter_context(among(plane)), kinds, count):
+        for each in takeovers.rounds(running.enter_context(among(plane)), kinds, count, seed):
             played.append(each)
             broken = "; ".join(each.broken) or "all held"
             print(
