@@ -1,7 +1,7 @@
-"""One line of JSON per decision: a constant sentence, then facts under fixed names.
+"""Write one line of JSON per decision: a constant sentence, then facts with fixed names.
 
-`gang`, `pod`, `queue`, `node`, `reason` and `cycle` are always spelt the same, so that one
-search finds the whole story.
+`gang`, `pod`, `queue`, `node`, `reason` and `cycle` are always spelled the same, so that one
+search finds all lines about an object.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from extender.text import escaped
 
-#: How often a line is repeated of which many may come.
+#: The minimum interval of lines of one kind.
 REPEAT_S = 60.0
 
 
@@ -34,7 +34,7 @@ class _JsonLines(logging.Formatter):
 
 
 def set_up(level: str) -> None:
-    """Send every log line, also those of the libraries, to standard error as JSON."""
+    """Write every log line, including those of libraries, to standard error as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -42,9 +42,9 @@ def set_up(level: str) -> None:
 
 
 class RateLimitedLog:
-    """Lines of which many may come at once: one of a kind in *every_s*, and how many were not said.
+    """Logs at most one line of a kind in *every_s*, with the number of suppressed lines.
 
-    What was not said is counted by a series or told in a status; the log needs one example.
+    A metric or a status counts the suppressed ones; the log needs one example.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class RateLimitedLog:
         self._every_s = every_s
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        #: By kind, when it was said last and how often not since then. Kinds are few: constant
-        #: sentences, and statuses of HTTP.
-        self._said: dict[tuple[str, int], tuple[float, int]] = {}
+        #: By kind, the time of the last line and how many were suppressed since. Kinds are few:
+        #: constant sentences and HTTP status codes.
+        self._logged: dict[tuple[str, int], tuple[float, int]] = {}
 
     def event(self, level: int, sentence: str, status: int = 0, **facts: object) -> None:
-        """Log *sentence*, unless it was said of the same *status* a moment ago."""
+        """Log *sentence*, unless it was logged lately with the same *status*."""
         now, kind = self._monotonic(), (sentence, status)
         with self._lock:
-            at, unsaid = self._said.get(kind, (float("-inf"), 0))
+            at, suppressed = self._logged.get(kind, (float("-inf"), 0))
             if now - at < self._every_s:
-                self._said[kind] = at, unsaid + 1
+                self._logged[kind] = at, suppressed + 1
                 return
-            self._said[kind] = now, 0
-        numbers = {"status": status, "unsaid": unsaid}
+            self._logged[kind] = now, 0
+        numbers = {"status": status, "unsaid": suppressed}
         event(self._log, level, sentence, **facts, **{k: n for k, n in numbers.items() if n})
 
 

@@ -1,8 +1,9 @@
-"""gunicorn around one event loop: one process, because one process owns the truth.
+"""Run the hook port on one event loop under gunicorn, in one process that holds all state.
 
-The cache, the plan and the holds live in memory; a second worker would hold half of every gang.
-gunicorn brings signals, logging and a restart should the worker die; the worker brings the loop in
-which a held bind costs a callback instead of a thread. The operations port has another.
+The cache, the plan and the waiting binds live in memory; a second worker would get half of every
+gang. gunicorn adds signals, logging and a restart if the worker dies. The worker runs the event
+loop, on which a waiting bind costs a callback instead of a thread. The operations port has a loop
+of its own.
 """
 
 from __future__ import annotations
@@ -43,31 +44,31 @@ log = logging.getLogger(__name__)
 #: How long the interpreter lets one thread run. With the default of 5 ms a filter call beside a
 #: busy planning thread took 11 ms; with 0.2 ms it takes 1 ms.
 SWITCH_INTERVAL_S = 0.0002
-#: What an end takes at the most, besides bindings that were sent.
-_END_S = 5
+#: The maximum duration of a stop, without the binds in progress.
+_STOP_S = 5
 _NOTIFY_S = 1.0
 
 _PR_SET_PDEATHSIG = 1
 
-#: What makes gunicorn start another worker, or a whole second server, beside the one that acts.
-_UNHEEDED = (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2)
+#: Signals on which gunicorn starts another worker, or a second server, beside the active one.
+_IGNORED_SIGNALS = (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2)
 
 
 def serve(settings: Settings) -> None:
-    """Run until a signal ends us."""
+    """Run until a signal ends the process."""
     _Gunicorn(settings).run()
 
 
 def stops_within_s(settings: Settings) -> int:
-    """Say how long a stop may take: binds on their way finish, as long as anybody waits for them.
+    """Return how long a stop may take: binds in progress finish while their callers wait.
 
-    Whoever ends us sooner leaves a gang bound in part that we were about to finish.
+    A kill before that leaves a gang partly bound that was about to be complete.
     """
-    return ceil(settings.bind_timeout_s) + _END_S
+    return ceil(settings.bind_timeout_s) + _STOP_S
 
 
 class Application:
-    """What one worker runs; its parts are there once it has started."""
+    """What one worker runs; the parts exist once it has started."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -76,7 +77,7 @@ class Application:
         self._parts: tuple[Runtime, HookServer, OperationsServer] | None = None
 
     async def start(self, listening: Sequence[Any]) -> None:
-        """Put everything together and let both ports answer."""
+        """Build all parts and start both ports."""
         log_start(self._settings)
         loop = asyncio.get_running_loop()
         certificates = [each for each in (self._hook_tls, self._ops_tls) if each]
@@ -93,23 +94,23 @@ class Application:
             secret=hook_secret.read(self._settings.hook_secret_file),
         )
         await hooks.listen(self._socket(listening, self._settings.listen, "--listen"))
-        runtime.pages.probes.listen_for(lambda: hooks.silent_s)
+        runtime.pages.probes.watch_loop(lambda: hooks.stalled_s)
         pages = OperationsServer(runtime.pages, ops_tls, reviewer=runtime.ports.reviewer)
         pages.start(self._socket(listening, self._settings.ops_listen, "--ops-listen"))
         self._parts = runtime, hooks, pages
 
     async def stop(self) -> None:
-        """Refuse what waits; what is being bound may finish, and people may look meanwhile.
+        """Refuse waiting binds, finish binds in progress, and serve pages in the meantime.
 
-        No binding is under way longer than its call may take: nobody is cut off here. The
-        hook port ends last: a call that is on its way to it would be lost.
+        A bind in progress never takes longer than its API call may take, so none is cut off.
+        The hook port ends last: a call on its way to it would be lost.
         """
         if self._parts is None:
             return
         runtime, hooks, pages = self._parts
         runtime.drain()
         await hooks.drain(Timeouts.of(self._settings).answer_s)
-        # Side by side: a standby waits for our lease, and must not wait for those who read pages.
+        # Concurrently: a standby waits for our lease and must not wait for readers of pages.
         ended = await asyncio.gather(
             runtime.finish(), asyncio.to_thread(pages.stop), return_exceptions=True
         )
@@ -124,7 +125,7 @@ class Application:
 
 
 def log_start(settings: Settings) -> None:
-    """Write into the log which version starts, and with what: settings name files, no secrets."""
+    """Log the version and all settings; settings name files but contain no secrets."""
     facts = {"version": __version__, "python": platform.python_version()}
     event(log, logging.INFO, "extender starts", **facts, settings=asdict(settings))
 
@@ -133,55 +134,55 @@ def _build(
     settings: Settings, loop: asyncio.AbstractEventLoop, certificates: Sequence[PortCertificates]
 ) -> Runtime:
     clock = SystemClock()
-    reach = partial(live_cluster, settings, loop, clock)
-    return Runtime(settings, loop, clock, reach, certificates)
+    connect = partial(live_cluster, settings, loop, clock)
+    return Runtime(settings, loop, clock, connect, certificates)
 
 
 class Worker(base.Worker):  # type: ignore[misc]
-    """One event loop, and an orderly end for held binds."""
+    """Runs one event loop, and ends it in order with its waiting binds."""
 
     def init_process(self) -> None:
-        """Die with the arbiter: an orphan would keep the port and decide beside its successor."""
+        """End with the arbiter: an orphan would keep the port and decide beside its successor."""
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         super().init_process()
 
     def init_signals(self) -> None:
-        """Leave signals as they are before anybody heeds them; those that end us the loop does."""
+        """Reset signals; the loop handles those that end the process."""
         for each in self.SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        for each in _UNHEEDED:
+        for each in _IGNORED_SIGNALS:
             signal.signal(each, signal.SIG_IGN)
         signal.signal(signal.SIGUSR1, self.handle_usr1)
         signal.siginterrupt(signal.SIGUSR1, False)
 
     def run(self) -> None:
-        """Live until a signal comes."""
+        """Run until a signal comes."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._live())
+            runner.run(self._serve())
 
-    async def _live(self) -> None:
-        ending = asyncio.Event()
+    async def _serve(self) -> None:
+        stopping = asyncio.Event()
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-            asyncio.get_running_loop().add_signal_handler(each, ending.set)
+            asyncio.get_running_loop().add_signal_handler(each, stopping.set)
         try:
             await self.wsgi.start(self.sockets)
         except Exception:
             log.exception("start failed")
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
-        while not ending.is_set():
-            self.notify()  # else the arbiter takes us for dead
+        while not stopping.is_set():
+            self.notify()  # the arbiter kills a worker that does not notify
             with suppress(TimeoutError):
-                await asyncio.wait_for(ending.wait(), _NOTIFY_S)
+                await asyncio.wait_for(stopping.wait(), _NOTIFY_S)
         await self.wsgi.stop()
 
 
 class RootLogger(Logger):  # type: ignore[misc]
-    """gunicorn's messages, as the same JSON lines as ours."""
+    """Logs gunicorn's messages as JSON lines like all others."""
 
     def setup(self, cfg: Any) -> None:
-        """Leave formatting and output to the root logger."""
+        """Delegate format and output to the root logger."""
         super().setup(cfg)
         for each in (self.error_log, self.access_log):
             each.handlers.clear()
@@ -189,30 +190,30 @@ class RootLogger(Logger):  # type: ignore[misc]
 
 
 class OneWorker(Arbiter):  # type: ignore[misc]
-    """gunicorn's arbiter, whom no signal tells to have two workers at once.
+    """gunicorn's arbiter, without the signals that start a second worker.
 
-    Both would answer on the same ports, each with the half of every gang that came to it.
+    Two workers would answer on the same ports, each with half of every gang.
     """
 
     def handle_hup(self) -> None:
-        """Go on; others would start a worker and only then end the old one."""
-        self._go_on(signal.SIGHUP)
+        """Ignore the signal; gunicorn would start a new worker before it ends the old one."""
+        self._ignore(signal.SIGHUP)
 
     def handle_ttin(self) -> None:
-        """Go on; others would start one worker more."""
-        self._go_on(signal.SIGTTIN)
+        """Ignore the signal; gunicorn would start one more worker."""
+        self._ignore(signal.SIGTTIN)
 
     def handle_ttou(self) -> None:
-        """Go on; others would end a worker, and there is one."""
-        self._go_on(signal.SIGTTOU)
+        """Ignore the signal; gunicorn would end a worker, and there is only one."""
+        self._ignore(signal.SIGTTOU)
 
     def handle_usr2(self) -> None:
-        """Go on; others would start a second server on the same ports."""
-        self._go_on(signal.SIGUSR2)
+        """Ignore the signal; gunicorn would start a second server on the same ports."""
+        self._ignore(signal.SIGUSR2)
 
-    def _go_on(self, heard: signal.Signals) -> None:
-        why = "a signal changes nothing: files are read again by themselves, and settings by a"
-        event(log, logging.WARNING, f"{why} restart", signal=heard.name)
+    def _ignore(self, received: signal.Signals) -> None:
+        sentence = "signal ignored: files are reloaded automatically, settings need a restart"
+        event(log, logging.WARNING, sentence, signal=received.name)
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]

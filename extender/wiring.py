@@ -84,7 +84,7 @@ class Runtime:
 
         self.hooks = Hooks(
             gate=gate,
-            barrier=barrier,
+            permit=barrier,
             read_pod=pods.reader(ours, cluster.seen, cluster.membership, exempt=exempt),
             readiness=may_answer,
             clock=clock,
@@ -152,7 +152,7 @@ class Runtime:
                 timer, SchedulerProbe(cluster, wake, may_answer).probe, every_s=SUMMONS_LOOK_S
             ),
             PeriodicTask(timer, leadership.look, every_s=TERM_LOOK_S),
-            *(PeriodicTask(timer, each.reload, every_s=each.look_s) for each in certificates),
+            *(PeriodicTask(timer, each.reload, every_s=each.reload_s) for each in certificates),
         ]
         metrics.waiting_binds.set_function(lambda: barrier.waiting_binds)
         self.pages = create_app(
@@ -168,7 +168,7 @@ class Runtime:
                 *(each.problem for each in certificates if each.problem),
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
-            promises=lambda gang: (cluster.reservations.of_gang(gang), clock.monotonic()),
+            reservations=lambda gang: (cluster.reservations.of_gang(gang), clock.monotonic()),
             experience=(learnt := learn_from(cluster)),
             suppose=whatif_runner(settings, learnt),
         )

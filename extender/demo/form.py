@@ -104,7 +104,7 @@ class GangForm:
     def _page(
         self, site: Dashboard, given: Mapping[str, str], problem: str, status: int = 200
     ) -> Response:
-        page = site.beside(
+        page = site.page_with_gangs(
             "submit.html",
             self.PATH,
             self.TITLE,
@@ -178,18 +178,18 @@ class FormPort(OperationsServer):
 class FormConnection(OperationsConnection):
     """One connection of somebody who looks, and may submit."""
 
-    def _called(self) -> None:
+    def _handle_call(self) -> None:
         path = self._url.partition(b"?")[0]
         if self._parser.get_method() != b"POST" or path != f"/{GangForm.PATH}".encode():
-            super()._called()
+            super()._handle_call()
             return
         refusal = judge(self._headers) or (_LONG if self._size > MOST_BYTES else None)
         if refusal is not None:
-            self._turn_away(refusal)
+            self._refuse(refusal)
             return
         body, self._body = bytes(self._body), b""
-        self._wait()
-        self._port.desk.ask(
+        self._await_answer()
+        self._port.page_worker.ask(
             PageRequest(
                 method=b"POST",
                 path=path,

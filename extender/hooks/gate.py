@@ -1,10 +1,10 @@
-"""What do we answer? Filter, prioritize and preempt, from the published plan and the ledger.
+"""Decide the answers to filter, prioritize and preempt from the last plan and the ledger.
 
 Rule 1: nothing here plans, waits or does I/O; these calls sit in kube-scheduler's serial loop.
-Rule 2: the nodes of an answer are among those of the question; where none is left, every one has a
-reason.
-Rule 3: the only trace a call leaves is a promise, made by the ledger, what was offered and what was
-answered, and for whom only a plan can let in the wish for the next one.
+Rule 2: the nodes of an answer are a subset of the nodes of the request. If none is left, every
+node has a reason.
+Rule 3: a call leaves four traces: the reservation that the ledger makes, the offered nodes, the
+answer, and a request for the next cycle if only a plan can admit the pod.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from extender.ports import Whose
 from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
 
-#: What keeps a node from being offered for twice that, kube-scheduler says itself again.
+#: How long an offered node is remembered; kube-scheduler offers it again well before.
 LATELY_S = 60.0
-#: Shapes of pods that wait at a time; of others only the nodes just offered are known.
+#: Pod shapes that are remembered; for any other shape only the nodes of the request are known.
 MOST_SHAPES = 500
-#: A longer answer costs kube-scheduler more to read than a write into a pod's status.
+#: More nodes cost kube-scheduler more time to read than it needs to write the pod's status.
 MOST_NODES = 1_000
 _NONE: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class _Offered:
-    """Nodes of one shape: of this minute, and with those of the last one."""
+    """The nodes offered for one shape: in the current period, and in it and the last one."""
 
     since: float
     now: frozenset[str] = _NONE
@@ -45,33 +45,33 @@ class _Offered:
 
 
 class RecentOffers:
-    """Nodes by shape; belongs to the event loop."""
+    """The recently offered nodes by pod shape; everything happens on the event loop."""
 
     def __init__(self, monotonic: Callable[[], float], exists: Callable[[str], bool]) -> None:
         self._monotonic = monotonic
         self._exists = exists
         self._by_shape: LRUCache[Shape, _Offered] = LRUCache(MOST_SHAPES)
 
-    def lately(self, shape: Shape, offered: Sequence[str]) -> Collection[str]:
-        """Give the nodes that are offered for *shape*, and those that were and are still there."""
+    def recent(self, shape: Shape, offered: Sequence[str]) -> Collection[str]:
+        """Return *offered* and the nodes recently offered for *shape* that still exist."""
         now = self._monotonic()
-        known = self._by_shape.get(shape)
-        if known is None or now - known.since > 2 * LATELY_S:
-            known = self._by_shape[shape] = _Offered(now)
-        elif now - known.since > LATELY_S:
-            known.since, known.now, known.all = now, _NONE, known.now
-        if len(known.all) <= MOST_NODES and not known.now.issuperset(offered):
-            # Whoever asks may name anything; what is no node is not remembered.
+        recent = self._by_shape.get(shape)
+        if recent is None or now - recent.since > 2 * LATELY_S:
+            recent = self._by_shape[shape] = _Offered(now)
+        elif now - recent.since > LATELY_S:
+            recent.since, recent.now, recent.all = now, _NONE, recent.now
+        if len(recent.all) <= MOST_NODES and not recent.now.issuperset(offered):
+            # A caller can send any name; only existing nodes are remembered.
             real = set(filter(self._exists, offered))
-            known.now |= real
-            known.all |= real
-        if len(known.all) > MOST_NODES:
+            recent.now |= real
+            recent.all |= real
+        if len(recent.all) > MOST_NODES:
             return offered
-        return {*filter(self._exists, known.all), *offered}
+        return {*filter(self._exists, recent.all), *offered}
 
 
-#: Verdicts that another look at the gang may change at once: more of it is here than the plan saw,
-#: or others than those that have ended, or kube-scheduler asks of which nothing was heard.
+#: Reasons that may be out of date when a pod arrives: the gang has more members than in the plan,
+#: new members after all others ended, or a kube-scheduler that was silent calls again.
 _UNDECIDED = frozenset(
     {Reason.NOT_ENOUGH_MEMBERS, Reason.COMPLETED, Reason.SCHEDULER_SILENT},
 )
@@ -84,7 +84,7 @@ class Filtered(NamedTuple):
 
     nodes: Sequence[str]
     refused: Mapping[str, str] = {}
-    #: passed, steered, or the word of the refusal; for metrics.
+    #: passed, steered, or the word of the reason; a metric label.
     outcome: str = "passed"
 
 
@@ -92,17 +92,17 @@ _STARTED = (GangStatus.ADMITTED, GangStatus.RUNNING, GangStatus.FINISHED)
 
 
 class PlanRequests(Protocol):
-    """The last plan, and the wish for the next."""
+    """The last plan, and a way to request the next one."""
 
     def __call__(self) -> Plan:
-        """Give the last plan."""
+        """Return the last plan."""
 
     def hurry(self) -> None:
-        """Ask for the next one soon."""
+        """Request the next cycle soon."""
 
 
 class Gate:
-    """Stands between kube-scheduler and the nodes."""
+    """Decides which nodes of a request a pod may use."""
 
     def __init__(
         self,
@@ -120,14 +120,14 @@ class Gate:
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
         self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
-        self._preemption = judge = Preemption(cluster, plan, ledger.allowance.objection)
-        cluster.pending_evictions.granted = lambda gang, role, beside: judge.may_leave(
+        self._preemption = preemption = Preemption(cluster, plan, ledger.allowance.objection)
+        cluster.pending_evictions.granted = lambda gang, role, beside: preemption.may_leave(
             gang, role, beside, ledger.now()
         )
         self._offers = RecentOffers(ledger.now, lambda name: cluster.node(name) is not None)
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
-        """Say which of the *offered* nodes *pod* may use now."""
+        """Return the *offered* nodes that *pod* may use now, and record the result."""
         self._ledger.asked()
         answer = self._answer(pod, member, offered)
         if answer.nodes:
@@ -136,26 +136,27 @@ class Gate:
             self._ledger.refused(pod.uid)
         return answer
 
-    def heard(self, pod: Pod) -> None:
-        """Note that kube-scheduler asks about *pod*, whatever is answered."""
+    def record_call(self, pod: Pod) -> None:
+        """Record that kube-scheduler called a hook for *pod*, whatever the answer is."""
         self._cluster.hearing.hook_called(pod)
 
-    def heard_bind(self, uid: PodUid) -> None:
-        """Note that it wants a pod bound; of one that the watch has not shown, filter told us."""
+    def record_bind(self, uid: PodUid) -> None:
+        """Record a bind call; a pod that the watch has not shown yet is known from filter."""
         pod = self._cluster.pod(uid)
         if pod is not None:
             self._cluster.hearing.hook_called(pod)
 
     def whose(self, uid: PodUid) -> Whose:
-        """Say whose decision the bind of a pod carries out; we cannot tell of one unseen.
+        """Return which scheduler decides the bind of a pod; UNKNOWN if the pod was never seen.
 
-        kube-scheduler asks us about the pods of all its profiles, so those of another name come to
-        bind, too, but never unasked: whoever binds them so is not the scheduler that we serve.
+        kube-scheduler calls the hooks for the pods of all its profiles. A pod of another scheduler
+        name reaches bind only after filter, so a bind without filter comes from a scheduler that
+        we do not serve; raise `OtherSchedulersPod` then.
         """
         answers = self._ledger.filter_results
-        # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
-        passer = answers.filtered(uid)
-        pod = self._cluster.pod(uid) or (passer.pod if passer else None)
+        # Filter's answer first: it is dropped once the watch shows the pod, so one of both exists.
+        filtered = answers.filtered(uid)
+        pod = self._cluster.pod(uid) or (filtered.pod if filtered else None)
         if pod is None:
             return Whose.UNKNOWN
         if not pod.ours and not answers.has_passed(uid):
@@ -163,36 +164,38 @@ class Gate:
         return Whose.SCHEDULERS if pod.uses_no_resources else Whose.OURS
 
     def exempts(self, namespace: str) -> bool:
-        """Ask whether all pods of a namespace are exempt, as far as they are ours."""
+        """Return whether all of our pods in a namespace are exempt."""
         return namespace in self._exempt
 
     def _answer(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
-        """Answer for the nodes that are ours; pods of ours may have no other, but for exempt ones.
+        """Filter the managed nodes; only exempt pods and pods of the cluster may use others.
 
-        What the cluster itself needs runs on every node, those of others included.
+        Pods that the cluster itself needs run on every node.
         """
         foreign = self._cluster.foreign
         if not foreign or pod.uses_no_resources or foreign.isdisjoint(offered):
-            return self._judge(pod, member, offered)
+            return self._decide(pod, member, offered)
         ours = [name for name in offered if name not in foreign]
-        answer = self._judge(pod, member, ours)
-        others = _left_out(offered, ours, Reason.NODE_NOT_MANAGED)
+        answer = self._decide(pod, member, ours)
+        others = _refusals_of_others(offered, ours, Reason.NODE_NOT_MANAGED)
         outcome = answer.outcome if ours else Reason.NODE_NOT_MANAGED.value
         return Filtered(answer.nodes, {**answer.refused, **others}, outcome)
 
-    def _judge(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
-        if _passes_through(pod, member):
-            return self._let_through(pod, member, offered)
-        if barred := self._barred(pod, member):
-            return self._refuse_all(pod, offered, barred)
+    def _decide(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        if _is_unmanaged(pod, member):
+            return self._admit_unmanaged(pod, member, offered)
+        if reason := self._permanent_reason(pod, member):
+            return self._refuse_all(pod, offered, reason)
         group = None
         if member.named:
-            place = self._ledger.reserved_node(pod.uid) or self._arrivals.claim(pod, member.key)
-            if place is not None and place.node:
-                node = self._ledger.choose_node(pod, place, offered)
-                # Why the others are left out matters only where no node is left.
+            reservation = self._ledger.reserved_node(pod.uid) or self._arrivals.claim(
+                pod, member.key
+            )
+            if reservation is not None and reservation.node:
+                node = self._ledger.choose_node(pod, reservation, offered)
+                # Reasons for the other nodes matter only if no node is left.
                 return _steered(node) if node else _refused(offered, Reason.INSUFFICIENT_CAPACITY)
-            group = self._cluster.group(member.key) or _unwritten(pod, member)
+            group = self._cluster.group(member.key) or _implied_group(pod, member)
             if group is None or group.problem:
                 return self._refuse_all(pod, offered, Reason.POD_GROUP_MISSING)
         queue, problem = self._cluster.queue_of(
@@ -200,56 +203,60 @@ class Gate:
         )
         if problem is not None:
             return self._refuse_all(pod, offered, problem.reason)
-        if group is None or self._stands(member.key, group):
-            return self._pass_by(pod, member, queue, offered, group.min_member if group else 1)
+        if group is None or self._is_satisfied(member.key, group):
+            return self._admit_directly(
+                pod, member, queue, offered, group.min_member if group else 1
+            )
         if self._is_undecided(member.key):
-            place = self._arrivals.admit(pod, group, queue, offered)
-            if place is not None and (node := self._ledger.choose_node(pod, place, offered)):
+            reservation = self._arrivals.admit(pod, group, queue, offered)
+            if reservation is not None and (
+                node := self._ledger.choose_node(pod, reservation, offered)
+            ):
                 return _steered(node)
-        reason = self._turn_away(pod, member.key, group.min_member, queue)
+        reason = self._refusal_reason(pod, member.key, group.min_member, queue)
         return self._refuse_all(pod, offered, reason)
 
-    def _barred(self, pod: Pod, member: Membership) -> Reason | None:
-        """Say why a pod cannot start whatever else is so, None when it can."""
+    def _permanent_reason(self, pod: Pod, member: Membership) -> Reason | None:
+        """Return why a pod cannot start under any plan, None if it can."""
         if self._ledger.filter_results.is_gone(pod.uid):
-            # kube-scheduler will hear of it; room for it, or a place in its gang, would be in vain.
+            # kube-scheduler learns of the deletion soon; do not spend capacity or a reservation.
             return Reason.NOT_ENOUGH_MEMBERS
-        # Of a pod without a gang, too: what cannot be read, or is too large, does not start.
+        # Applies to a pod without a gang, too: an unreadable or too large object does not start.
         return Reason.POD_GROUP_MISSING if member.problem else None
 
-    def _stands(self, key: GangKey, group: PodGroup) -> bool:
-        """Ask whether a gang has all that it needs on nodes, each role too, as bind asks it."""
+    def _is_satisfied(self, key: GangKey, group: PodGroup) -> bool:
+        """Return whether a gang has minMember scheduled, and each role its minimum, as in bind."""
         if self._cluster.scheduled(key) < group.min_member:
             return False
         minima = group.role_minima
         return all(self._cluster.scheduled_in_role(key, role) >= minima[role] for role in minima)
 
-    def _let_through(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+    def _admit_unmanaged(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         if pod.ours and not pod.node and offered:
             self._ledger.admit(pod, member)
         return Filtered(offered)
 
-    def _pass_by(
+    def _admit_directly(
         self, pod: Pod, member: Membership, queue: str, offered: Sequence[str], min_member: int
     ) -> Filtered:
-        """Let a pod that waits for nobody pass as if we were not there, if its queue lets it."""
+        """Admit a pod directly if its queue allows it; no gang needs to wait for it."""
         nodes = self._ledger.admit_directly(pod, member.key, queue, offered)
         if nodes is None:
-            return _refused(offered, self._turn_away(pod, member.key, min_member, queue))
+            return _refused(offered, self._refusal_reason(pod, member.key, min_member, queue))
         if not nodes:
             return _refused(offered, Reason.BEHIND_IN_ORDER)
-        return Filtered(nodes, _left_out(offered, nodes, Reason.BEHIND_IN_ORDER))
+        return Filtered(nodes, _refusals_of_others(offered, nodes, Reason.BEHIND_IN_ORDER))
 
     def prioritize(self, pod: Pod, offered: Sequence[str]) -> dict[str, int]:
-        """Prefer the promised node, then what was configured, beside kube-scheduler's scores."""
-        place = self._ledger.reserved_node(pod.uid)
+        """Score the reserved node highest; add --prefer's order to kube-scheduler's scores."""
+        reservation = self._ledger.reserved_node(pod.uid)
         scores = self._scores(offered)
-        if place is not None and place.node in scores:
-            scores[place.node] = TOP_SCORE
+        if reservation is not None and reservation.node in scores:
+            scores[reservation.node] = TOP_SCORE
         return scores
 
     def _scores(self, offered: Sequence[str]) -> dict[str, int]:
-        """Score from the emptiest to the fullest, or the other way; small differences count."""
+        """Score by how full nodes are, in the direction of --prefer; small differences count."""
         if self._prefer == "nothing":
             return dict.fromkeys(offered, 0)
         full = {name: self._cluster.fullness(name) for name in offered}
@@ -264,56 +271,56 @@ class Gate:
     def preempt(
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
-        """Keep the candidate nodes whose victims may go; none at all is a veto."""
+        """Return the candidate nodes whose victims may be evicted; no node is a veto."""
         return self._preemption.allowed_nodes(pod, member, victims, self._ledger.now())
 
     def may_lose(self, uid: PodUid) -> bool:
-        """Ask whether kube-scheduler was allowed to evict a pod, and may be about to."""
+        """Return whether kube-scheduler was allowed to evict a pod and may still do so."""
         return self._preemption.may_take(uid, self._ledger.now())
 
     def may_lose_all(self, gang: GangKey) -> bool:
-        """Ask the same of all of a gang that are on nodes: whoever joins it is left alone."""
+        """Return the same for all members of a gang on nodes; later members are not included."""
         return self._preemption.may_end(gang, self._ledger.now())
 
     def _is_undecided(self, key: GangKey) -> bool:
-        """Ask whether no plan has looked at the gang as a whole yet."""
+        """Return whether no plan has decided about the gang as a whole yet."""
         verdict = self._plan().verdicts.get(key)
         return verdict is None or verdict.reason in _UNDECIDED
 
-    def _turn_away(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
-        """Say why a pod without a place is refused; who waits for a plan alone gets one soon."""
+    def _refusal_reason(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
+        """Return the reason of a refusal; hurry the next cycle if only a plan is missing."""
         reason = self._why(pod, key, min_member, queue)
         if reason is Reason.BEHIND_IN_ORDER and self._is_undecided(key):
             self._plan.hurry()
         return reason
 
     def _refuse_all(self, pod: Pod, offered: Sequence[str], reason: Reason) -> Filtered:
-        """Refuse a pod that no node can help, nor anybody who leaves one: preempt would veto it."""
-        return _refused(self._offers.lately(pod.shape, offered), reason)
+        """Refuse all recent nodes: no node and no eviction helps, and preempt would veto it."""
+        return _refused(self._offers.recent(pod.shape, offered), reason)
 
     def _why(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
-        """Name the reason of a member without a place; it may be newer than the plan."""
+        """Return the reason for a member without a placement; it may be newer than the plan."""
         is_unseen = self._cluster.pod(pod.uid) is None
         if self._cluster.members(key) + is_unseen < min_member:
             return Reason.NOT_ENOUGH_MEMBERS
         verdict = self._plan().verdicts.get(key)
-        is_of_others = verdict is None or verdict.standing in _STARTED
-        if verdict is not None and not is_of_others and verdict.reason not in _UNDECIDED:
+        concerns_others = verdict is None or verdict.standing in _STARTED
+        if verdict is not None and not concerns_others and verdict.reason not in _UNDECIDED:
             return verdict.reason
-        # What the plan says is not said of this pod; what keeps it out is known without.
+        # The plan's verdict is not about this pod; these reasons hold without a plan.
         if self._cluster.is_closed(queue):
             return Reason.QUEUE_CLOSED
         problem = self._ledger.allowance.objection(queue, pod.namespace, pod.requests)
         return problem.reason if problem is not None else Reason.BEHIND_IN_ORDER
 
 
-def _passes_through(pod: Pod, member: Membership) -> bool:
-    """Ask whether *pod* is none of our business, or too important to wait for us."""
+def _is_unmanaged(pod: Pod, member: Membership) -> bool:
+    """Return whether *pod* is not ours to decide, or too important to wait for us."""
     return pod.uses_no_resources or bool(pod.node) or member.native
 
 
-def _unwritten(pod: Pod, member: Membership) -> PodGroup | None:
-    """Give the group that *pod* declares by itself, before the watch has shown it to us."""
+def _implied_group(pod: Pod, member: Membership) -> PodGroup | None:
+    """Return the group that *pod* declares by itself, before the watch has shown it."""
     if member.min_member is None or member.problem:
         return None
     name = member.key.partition("/")[2]
@@ -330,7 +337,9 @@ def _refused(offered: Iterable[str], reason: Reason) -> Filtered:
     return Filtered((), dict.fromkeys(offered, reason.sentence), reason.value)
 
 
-def _left_out(offered: Sequence[str], kept: Sequence[str], reason: Reason) -> dict[str, str]:
+def _refusals_of_others(
+    offered: Sequence[str], kept: Sequence[str], reason: Reason
+) -> dict[str, str]:
     if len(offered) == len(kept):
         return {}
     keep = set(kept)

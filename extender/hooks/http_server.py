@@ -1,8 +1,8 @@
-"""A port with bounds: how many connections, how long each may take, how much they hold together.
+"""An HTTP server with bounds on connections, on the time of each call, and on total memory.
 
-A port that is full lets newcomers in, and puts out whoever has done nothing for the longest time:
-first of those who never had a good answer, so that a crowd of strangers costs kube-scheduler none
-of the connections it keeps.
+A server at its limit accepts new connections and evicts the one that has been idle for the longest
+time. Connections that never had a good answer are untrusted and evicted first, so that a crowd of
+untrusted clients costs kube-scheduler none of its connections.
 """
 
 from __future__ import annotations
@@ -24,193 +24,193 @@ from extender.clock import RateLimit
 from extender.hooks.limits import RefusalLog
 from extender.metrics import Metrics
 
-#: kube-scheduler's filter entry gives up a call after two seconds; so slow is no handshake.
+#: kube-scheduler's filter entry gives up after two seconds; a longer handshake is of no use.
 HANDSHAKE_S = 10.0
-#: So many at a time: more than kube-scheduler has binds in flight when a large gang begins.
-HANDSHAKES = 512
-#: Of those who come in a crowd, so many are let in before the loop does something else.
-_AT_ONCE = 8
-#: And so many where the door rests between one handful and the next.
-_AT_ONCE_WITH_REST = 32
-#: And so many are looked at, of whom most may have left.
-_LOOKED_AT = 64
-#: And so many with a rest, of whom most may be sent away: a full house is seen in a few turns.
-_LOOKED_AT_WITH_REST = 512
-#: Newcomers of one address: a kubelet, a Prometheus and a browser come by the handful. A dozen
-#: addresses at this pace are as many as come in where the door rests for 10 ms.
-NEWCOMERS = 400
-NEWCOMERS_PER_S = 200.0
-#: Of so many addresses we know what they have used, of those who came last.
-ADDRESSES = 1024
-#: There are no files left: nobody can be let in, and asking again at once would only burn time.
-_PAUSE_S = 0.1
-_GOODBYE_S = 1.0
-#: Who connected before the door is closed has asked by then.
-_LAST_CALLERS_S = 0.03
+#: Concurrent handshakes: more than kube-scheduler has binds in flight when a large gang starts.
+MAX_HANDSHAKES = 512
+#: Connections accepted in one callback before the loop does something else.
+_BATCH = 8
+#: The same if the acceptor pauses after each batch.
+_BATCH_WITH_PAUSE = 32
+#: Connections taken from the kernel in one callback; most may have disconnected.
+_MAX_TAKEN = 64
+#: The same with a pause. Most may be refused, so a full backlog is seen in a few batches.
+_MAX_TAKEN_WITH_PAUSE = 512
+#: New connections per client address: a kubelet, a Prometheus and a browser open a handful. A dozen
+#: addresses at this rate use all that the acceptor takes with a pause of 10 ms.
+ADDRESS_BURST = 400
+ADDRESS_RATE_PER_S = 200.0
+#: Client addresses with a rate limiter; the least recently used is dropped.
+MAX_ADDRESSES = 1024
+#: The pause when no file descriptors are left: a retry at once would only use CPU.
+_NO_FILES_PAUSE_S = 0.1
+_HANDSHAKE_END_S = 1.0
+#: A client that connected before the acceptor closes has sent its request by then.
+_LAST_REQUESTS_S = 0.03
 
 
 class AddressRateLimit:
-    """Of every address so many newcomers at once, and then so many each second.
+    """Limits new connections per client address: a burst, then a rate.
 
-    By the whole address also where it is one of IPv6: a node has the first of the /64 of its pods,
-    and its kubelet is not to pay for one of them.
+    An IPv6 address counts as a whole, not as a /64: a node has the first address of the /64 of its
+    pods, and a pod must not use up the limit of the kubelet.
     """
 
     def __init__(
         self,
         monotonic: Callable[[], float] = time.monotonic,
-        at_once: int = NEWCOMERS,
-        per_s: float = NEWCOMERS_PER_S,
+        burst: int = ADDRESS_BURST,
+        rate_per_s: float = ADDRESS_RATE_PER_S,
     ) -> None:
-        self._pace = lru_cache(maxsize=ADDRESSES)(
-            lambda address: RateLimit(per_s, at_once, monotonic)
+        self._limiter = lru_cache(maxsize=MAX_ADDRESSES)(
+            lambda address: RateLimit(rate_per_s, burst, monotonic)
         )
 
     def acquire(self, address: str) -> bool:
-        """Take one of the share of *address*, if there is one left."""
-        return self._pace(address).try_acquire()
+        """Return whether *address* may open a connection now, and count it."""
+        return self._limiter(address).try_acquire()
 
 
 class Acceptor:
-    """Takes connections from *listening* to *connection*; everything happens on the loop."""
+    """Accepts connections from *listening* for *connection*; everything happens on the loop."""
 
     def __init__(
         self,
         listening: socket.socket,
         connection: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext | None,
-        turned_away: Callable[[str, str, int], None],
-        left: Callable[[str, int], None] = lambda caller, count: None,
-        shares: AddressRateLimit | None = None,
+        refused: Callable[[str, str, int], None],
+        disconnected: Callable[[str, int], None] = lambda caller, count: None,
+        rate_limit: AddressRateLimit | None = None,
         *,
-        handshakes: int = HANDSHAKES,
+        handshakes: int = MAX_HANDSHAKES,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
-        """Tell why how many are *turned_away* and how many *left*, and where the last came from."""
+        """Report refusals to *refused* and disconnected clients to *disconnected*, with a count."""
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._connection = connection
         self._tls = tls
-        self._turned_away = turned_away
-        self._left = left
-        self._shares = shares
+        self._refused = refused
+        self._disconnected = disconnected
+        self._rate_limit = rate_limit
         self._handshakes = handshakes
         self._handshake_s = handshake_s
-        #: Handshakes that are under way, the longest first.
-        self._shaking: dict[asyncio.Task[None], socket.socket] = {}
-        self._pause: asyncio.TimerHandle | None = None
-        self._rest_s = 0.0
+        #: Handshakes in progress, the oldest first.
+        self._handshaking: dict[asyncio.Task[None], socket.socket] = {}
+        self._pause_timer: asyncio.TimerHandle | None = None
+        self._pause_s = 0.0
 
-    def open(self, backlog: int, silent_s: int, rest_s: float = 0.0) -> None:
-        """Let callers in from now on, who says nothing after *silent_s*; rest after a handful."""
-        self._rest_s = rest_s
+    def open(self, backlog: int, defer_s: int, pause_s: float = 0.0) -> None:
+        """Accept connections; silent ones after *defer_s*; pause for *pause_s* after a batch."""
+        self._pause_s = pause_s
         self._listening.setblocking(False)
-        if silent_s:
-            self._show(after_s=silent_s)
+        if defer_s:
+            self._defer_accept(after_s=defer_s)
         self._listening.listen(backlog)
-        self._loop.add_reader(self._listening, self._let_in)
+        self._loop.add_reader(self._listening, self._accept)
 
-    def show_everybody(self) -> None:
-        """Let in from now on who has connected and says nothing yet."""
-        self._show(after_s=0)
+    def accept_silent(self) -> None:
+        """Accept connections that have sent nothing yet, too."""
+        self._defer_accept(after_s=0)
 
     async def close(self) -> None:
-        """Let in whom the kernel let in, and nobody after; send away who still shakes hands.
+        """Accept what the kernel has accepted and no more; abort unfinished handshakes.
 
-        Without TLS he may have asked already: all he would hear is that the connection broke, and
-        kube-scheduler would not know what became of a bind. One who has connected and is about to
-        ask is kept by the kernel, and would be sent away with the door.
+        Without TLS such a client may have sent its request already. It would only see a broken
+        connection, and kube-scheduler would not know what became of a bind. The kernel keeps a
+        connection that has not sent its request yet, and drops it when the socket closes.
         """
-        self.show_everybody()
-        await asyncio.sleep(0 if self._tls else _LAST_CALLERS_S)
+        self.accept_silent()
+        await asyncio.sleep(0 if self._tls else _LAST_REQUESTS_S)
         for _ in range(0 if self._tls else self._handshakes):
             caller, _address = self._next()
             if caller is None:
                 break
-            self._begin(caller)
-        if self._pause is not None:
-            self._pause.cancel()
+            self._start_handshake(caller)
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         self._loop.remove_reader(self._listening)
         self._listening.close()
         if self._tls:
-            for caller in self._shaking.values():
-                _hang_up(caller)
-        if self._shaking:
-            await asyncio.wait(self._shaking, timeout=_GOODBYE_S)
+            for caller in self._handshaking.values():
+                _shut_down(caller)
+        if self._handshaking:
+            await asyncio.wait(self._handshaking, timeout=_HANDSHAKE_END_S)
 
-    def _show(self, *, after_s: int) -> None:
-        """Let the kernel keep whoever has connected and says nothing for so long."""
+    def _defer_accept(self, *, after_s: int) -> None:
+        """Make the kernel hold back connections that send nothing for this long."""
         if sys.platform == "linux":
             self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, after_s)
 
-    def _let_in(self) -> None:
-        at_once, looked_at = _AT_ONCE, _LOOKED_AT
-        if self._rest_s:
-            at_once, looked_at = _AT_ONCE_WITH_REST, _LOOKED_AT_WITH_REST
-        seen, whence = Counter[str](), dict[str, str]()
-        while seen[""] < at_once and seen.total() < looked_at:
+    def _accept(self) -> None:
+        batch, max_taken = _BATCH, _MAX_TAKEN
+        if self._pause_s:
+            batch, max_taken = _BATCH_WITH_PAUSE, _MAX_TAKEN_WITH_PAUSE
+        counts, addresses = Counter[str](), dict[str, str]()
+        while counts[""] < batch and counts.total() < max_taken:
             caller, address = self._next()
             if caller is None:
                 break
-            why_not = self._why_not(caller, address)
-            seen[why_not] += 1
-            whence[why_not] = address
-            if why_not:
+            reason = self._refusal_reason(caller, address)
+            counts[reason] += 1
+            addresses[reason] = address
+            if reason:
                 caller.close()
             else:
-                self._begin(caller)
-        if seen["left"]:
-            self._left(whence["left"], seen["left"])
-        if seen["crowd"]:
-            self._turned_away("crowd", whence["crowd"], seen["crowd"])
-        if self._rest_s and self._pause is None and (seen[""] or seen["crowd"]):
-            self._rest(self._rest_s)
+                self._start_handshake(caller)
+        if counts["left"]:
+            self._disconnected(addresses["left"], counts["left"])
+        if counts["crowd"]:
+            self._refused("crowd", addresses["crowd"], counts["crowd"])
+        if self._pause_s and self._pause_timer is None and (counts[""] or counts["crowd"]):
+            self._pause_for(self._pause_s)
 
-    def _why_not(self, caller: socket.socket, address: str) -> str:
-        """Say in a word why a newcomer does not come in; empty when he does."""
-        if _has_left(caller):
+    def _refusal_reason(self, caller: socket.socket, address: str) -> str:
+        """Return one word for why a new connection is refused; empty if it is accepted."""
+        if _has_disconnected(caller):
             return "left"
-        if self._shares is not None and not self._shares.acquire(address):
+        if self._rate_limit is not None and not self._rate_limit.acquire(address):
             return "crowd"
         return ""
 
     def _next(self) -> tuple[socket.socket | None, str]:
-        """Give who stands first at the door, and where from; None if there is nobody."""
+        """Return the next connection of the backlog and its address; None if there is none."""
         try:
             caller, address = self._listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None, ""
         except OSError:
-            self._rest(_PAUSE_S)
+            self._pause_for(_NO_FILES_PAUSE_S)
             return None, ""
         return caller, str(address[0])
 
-    def _rest(self, seconds: float) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
+    def _pause_for(self, seconds: float) -> None:
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         self._loop.remove_reader(self._listening)
-        self._pause = self._loop.call_later(seconds, self._go_on)
+        self._pause_timer = self._loop.call_later(seconds, self._resume)
 
-    def _begin(self, caller: socket.socket) -> None:
-        while len(self._shaking) >= self._handshakes:
-            longest = self._shaking.pop(next(iter(self._shaking)))
-            self._turned_away("full", _where_from(longest), 1)
-            _hang_up(longest)
-        shaking = self._loop.create_task(self._shake(caller))
-        self._shaking[shaking] = caller
-        shaking.add_done_callback(self._done)
+    def _start_handshake(self, caller: socket.socket) -> None:
+        while len(self._handshaking) >= self._handshakes:
+            oldest = self._handshaking.pop(next(iter(self._handshaking)))
+            self._refused("full", _address(oldest), 1)
+            _shut_down(oldest)
+        handshake = self._loop.create_task(self._shake_hands(caller))
+        self._handshaking[handshake] = caller
+        handshake.add_done_callback(self._done)
 
-    def _go_on(self) -> None:
-        self._pause = None
-        self._loop.add_reader(self._listening, self._let_in)
+    def _resume(self) -> None:
+        self._pause_timer = None
+        self._loop.add_reader(self._listening, self._accept)
 
-    def _done(self, shaking: asyncio.Task[None]) -> None:
-        self._shaking.pop(shaking, None)
+    def _done(self, handshake: asyncio.Task[None]) -> None:
+        self._handshaking.pop(handshake, None)
 
-    async def _shake(self, caller: socket.socket) -> None:
+    async def _shake_hands(self, caller: socket.socket) -> None:
         caller.setblocking(False)
         caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Why it failed is counted where TLS is spoken; here it has simply not come in.
+        # The TLS layer counts failures; here the connection simply does not open.
         patience_s = self._handshake_s if self._tls else None
         with suppress(OSError):
             await self._loop.connect_accepted_socket(
@@ -218,8 +218,8 @@ class Acceptor:
             )
 
 
-def _has_left(caller: socket.socket) -> bool:
-    """Ask whether somebody has hung up without a word: to let him in costs a task for nothing."""
+def _has_disconnected(caller: socket.socket) -> bool:
+    """Return whether the client disconnected without sending; accepting it would waste a task."""
     try:
         return not caller.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -228,99 +228,98 @@ def _has_left(caller: socket.socket) -> bool:
         return True
 
 
-def _hang_up(caller: socket.socket) -> None:
-    """End a handshake as if the caller had: its transport owns the socket and closes it."""
+def _shut_down(caller: socket.socket) -> None:
+    """End a handshake as if the client had: its transport owns the socket and closes it."""
     with suppress(OSError):
         caller.shutdown(socket.SHUT_RDWR)
 
 
-def _where_from(caller: socket.socket) -> str:
+def _address(caller: socket.socket) -> str:
     try:
         return str(caller.getpeername()[0])
     except OSError:
         return ""
 
 
-#: Who comes in a crowd waits here for the loop, or the kernel would let him try again after a
-#: second; asyncio's hundred is less than a gang.
+#: The backlog of the kernel. A client that does not fit retries only after a second; asyncio's 100
+#: is less than a gang.
 _BACKLOG = 4096
-#: So long the loop comes round for what was sent before the door was closed.
-_LAST_LOOK_S = 0.05
-#: And so long it waits for their answers: by then each is refused, at most after a breath.
+#: How long the loop runs on for requests sent before the acceptor closed.
+_LAST_READS_S = 0.05
+#: How long to wait for their answers: each is a refusal by then, after a delay at most.
 _LAST_ANSWERS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a port gives to those who come."""
+    """The bounds of one port."""
 
-    #: Connections at a time, those that wait for a gang not counted.
+    #: Open connections, without those whose bind waits for its gang.
     connections: int
-    #: One that asks nothing ends after this; kube-scheduler keeps idle connections for 90 s and
+    #: An idle connection is closed after this; kube-scheduler keeps idle connections for 90 s and
     #: does not resend a POST on one we closed.
     idle_s: float = 120.0
-    #: A call that has begun must have come in whole by then, however many bytes came last.
+    #: A call must arrive whole in this time from its first byte, however many bytes came last.
     call_s: float = 30.0
-    #: An answer must have been read by then.
+    #: An answer must be read in this time.
     answer_s: float = 10.0
-    #: Who has connected and said nothing is let in after so many seconds; kube-scheduler asks at
-    #: once, so that a silent crowd costs it nothing.
+    #: The kernel holds back a connection that sends nothing for this many seconds. kube-scheduler
+    #: sends at once, so a silent crowd costs it nothing.
     defer_accept_s: int = 8
-    #: So long a stranger waits until he hears that he is refused: those who come again at once
-    #: come twenty times in a second then, not thousands of times.
+    #: The delay of a refusal on an untrusted connection: a client that retries at once then does
+    #: so twenty times a second, not thousands of times.
     refusal_delay_s: float = 0.05
-    #: So long nothing is read after an answer, and nobody let in after a handful: who asks again
-    #: and again, or comes again, is answered so much less often, and nobody else notices. With a
-    #: pace an address has a share of newcomers, too.
+    #: The pause of reading after an answer and of accepting after a batch: a client that sends
+    #: requests or connects without pause gets fewer answers, and no other client notices. With a
+    #: pause, new connections are limited per address, too.
     response_pause_s: float = 0.0
-    #: The share of an address: so many newcomers at once, and then so many each second.
-    newcomers: int = NEWCOMERS
-    newcomers_per_s: float = NEWCOMERS_PER_S
-    #: Handshakes at a time, and how long each may take.
-    handshakes: int = HANDSHAKES
+    #: New connections per client address: a burst, then a rate.
+    address_burst: int = ADDRESS_BURST
+    address_rate_per_s: float = ADDRESS_RATE_PER_S
+    #: Concurrent handshakes, and how long each may take.
+    handshakes: int = MAX_HANDSHAKES
     handshake_s: float = HANDSHAKE_S
-    #: How long the next of those strangers waits whose calls are long: each turn is one read, at
-    #: most 256 KiB, so that all of them together send 128 MiB in a second, and the loop is free
-    #: between.
-    turn_s: float = 0.002
-    #: How often it is asked whose time is over.
+    #: The interval between reads of long calls on untrusted connections. A read is at most 256 KiB,
+    #: so all of them together send 128 MiB/s at most, and the loop is free in between.
+    read_interval_s: float = 0.002
+    #: How often deadlines are checked.
     sweep_s: float = 1.0
     #: Path and headers of a call.
     head: int = 16 * 1024
-    #: The body of one call that is answered; none where nobody reads it.
+    #: The body of one call; 0 if no handler reads one.
     body: int = 0
-    #: A call with everything that frames it.
+    #: A call with its framing.
     message: int = 64 * 1024
-    #: Bodies of all calls that are being read.
+    #: The bodies of all calls that are being read.
     bodies: int = 64 * 1024 * 1024
 
 
 class Connection(Protocol):
-    """A connection, as the port sees it."""
+    """A connection, as the server sees it."""
 
     is_trusted: bool
     deadline: float
-    kept: int
+    buffered: int
 
     @property
     def is_asked(self) -> bool:
-        """Ask whether a call is being read or waits for its answer."""
+        """Return whether a call is being read or waits for its answer."""
 
     def deadline_passed(self) -> None:
-        """End; the deadline has passed."""
+        """Abort, because the deadline has passed."""
 
     def abort(self, reason: str) -> None:
-        """End at once, whatever was not sent yet."""
+        """Close at once; drop what was not sent yet."""
 
     def close(self) -> None:
-        """End after what was written."""
+        """Close after everything written is sent."""
 
     def resume_reading(self) -> None:
-        """Read on; its turn has come."""
+        """Continue to read."""
 
 
 class HttpServer(ABC):
-    """Listens on one socket and owns its connections; everything happens on its loop."""
+    """Listens on one socket and owns its connections; everything happens on the loop."""
 
     def __init__(
         self,
@@ -337,73 +336,74 @@ class HttpServer(ABC):
         self.connections: set[Connection] = set()
         self._beat_at = time.monotonic()
         self._tls = tls
-        #: Who may be put out, longest first.
-        self._strangers: dict[Connection, None] = {}
-        self._known: dict[Connection, None] = {}
-        self._kept = 0
-        #: Who sends a long call and waits to be read on, first come first read.
-        self._turns: dict[Connection, None] = {}
-        self._turning: asyncio.TimerHandle | None = None
-        self._door: Acceptor | None = None
+        #: Connections that may be evicted, the longest idle first.
+        self._untrusted: dict[Connection, None] = {}
+        self._trusted: dict[Connection, None] = {}
+        self._buffered = 0
+        #: Connections with a long call that wait to be read, in order.
+        self._reads: dict[Connection, None] = {}
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._acceptor: Acceptor | None = None
         self.is_draining = False
         self._sweeper: asyncio.TimerHandle | None = None
         metrics.connections.labels(name).set_function(lambda: len(self.connections))
 
     @property
-    def silent_s(self) -> float:
-        """Say how long ago the loop last came round, to whoever asks from elsewhere."""
-        # Not by the clock of the loop, which stands still while the loop does.
+    def stalled_s(self) -> float:
+        """Return how long ago the loop last ran; called from any thread."""
+        # Not the clock of the loop, which stands still while the loop does.
         return time.monotonic() - self._beat_at
 
     @abstractmethod
     def connection(self) -> asyncio.Protocol:
-        """Make the protocol of a new connection."""
+        """Return the protocol of a new connection."""
 
     async def listen(self, listening: socket.socket) -> None:
-        """Begin to answer; called on the loop, which may not be left afterwards."""
+        """Start to accept; called on the loop, and `end` must be called on the same loop."""
         limits, refusals = self.limits, self.refusals
-        self._door = Acceptor(
+        self._acceptor = Acceptor(
             listening,
             self.connection,
             self._tls,
             refusals.record,
-            refusals.left,
-            AddressRateLimit(at_once=limits.newcomers, per_s=limits.newcomers_per_s)
+            refusals.disconnected,
+            AddressRateLimit(burst=limits.address_burst, rate_per_s=limits.address_rate_per_s)
             if limits.response_pause_s
             else None,
             handshakes=limits.handshakes,
             handshake_s=limits.handshake_s,
         )
-        self._door.open(_BACKLOG, limits.defer_accept_s, limits.response_pause_s)
+        self._acceptor.open(_BACKLOG, limits.defer_accept_s, limits.response_pause_s)
         self._sweep()
 
     async def close(self, grace_s: float) -> None:
-        """Answer who is in or comes in time, and end."""
+        """Answer open calls and those that still arrive in time, then end."""
         await self.drain(grace_s)
         await self.end()
 
     async def drain(self, grace_s: float) -> None:
-        """Wait for those who asked; whoever is in hears with his next answer that it was the last.
+        """Wait for calls in progress; the next answer on each connection closes it.
 
-        The door stays open: who is still led here is told to go elsewhere, and not cut off. He is
-        not waited for: somebody waits for our lease.
+        The port stays open: a client that is still routed here gets an answer that sends it
+        elsewhere, not a broken connection. Such clients are not waited for, because a standby
+        waits for our lease.
         """
         self.is_draining = True
-        if self._door is not None:
-            self._door.show_everybody()
+        if self._acceptor is not None:
+            self._acceptor.accept_silent()
         await self._answer_all(grace_s)
 
     async def end(self) -> None:
-        """Take no more connections, and end those there are when their call is answered."""
-        if self._door is not None:
-            door, self._door = self._door, None
-            await door.close()
-        await asyncio.sleep(_LAST_LOOK_S)
-        # A loop that stood still wakes who sleeps before it reads what was sent meanwhile.
+        """Accept no more connections, and close each open one when its call is answered."""
+        if self._acceptor is not None:
+            acceptor, self._acceptor = self._acceptor, None
+            await acceptor.close()
+        await asyncio.sleep(_LAST_READS_S)
+        # After a stall the loop runs timers before it reads what arrived in the meantime.
         for _ in range(2):
             await asyncio.sleep(0)
         await self._answer_all(_LAST_ANSWERS_S)
-        for timer in (self._sweeper, self._turning):
+        for timer in (self._sweeper, self._read_timer):
             if timer is not None:
                 timer.cancel()
         for each in tuple(self.connections):
@@ -412,78 +412,83 @@ class HttpServer(ABC):
     async def _answer_all(self, grace_s: float) -> None:
         end = self.loop.time() + grace_s
         asked = [each for each in self.connections if each.is_asked]
-        while self._are_waited_for(asked) and self.loop.time() < end:
+        while self._is_any_waiting(asked) and self.loop.time() < end:
             await asyncio.sleep(0.01)
 
-    def _are_waited_for(self, asked: list[Connection]) -> bool:
-        """Ask whether somebody of them waits still; who has left waits for nothing."""
+    def _is_any_waiting(self, asked: list[Connection]) -> bool:
+        """Return whether any of these still waits; a closed connection waits for nothing."""
         return any(each.is_asked for each in asked if each in self.connections)
 
-    # what connections tell
+    # called by connections
 
-    def entered(self, guest: Connection) -> None:
-        """Let somebody in, and somebody else go if there are too many."""
-        self.connections.add(guest)
-        self._strangers[guest] = None
-        while len(self._strangers) + len(self._known) > self.limits.connections:
-            longest = next(iter(self._strangers or self._known))
-            self.never_evict(longest)
-            longest.abort("full")
+    def add(self, connection: Connection) -> None:
+        """Add a connection, and evict others while there are too many."""
+        self.connections.add(connection)
+        self._untrusted[connection] = None
+        while len(self._untrusted) + len(self._trusted) > self.limits.connections:
+            oldest = next(iter(self._untrusted or self._trusted))
+            self.never_evict(oldest)
+            oldest.abort("full")
 
-    def left(self, guest: Connection) -> None:
-        """Forget somebody."""
-        self.connections.discard(guest)
-        self._turns.pop(guest, None)
-        self.never_evict(guest)
-        self.release_buffer(guest)
+    def remove(self, connection: Connection) -> None:
+        """Remove a closed connection."""
+        self.connections.discard(connection)
+        self._reads.pop(connection, None)
+        self.never_evict(connection)
+        self.release_buffer(connection)
 
-    def stirred(self, guest: Connection) -> None:
-        """Note that *guest* began or ended something: others have done nothing for longer."""
-        row = self._known if guest.is_trusted else self._strangers
-        row.pop(guest, None)
-        row[guest] = None
+    def touch(self, connection: Connection) -> None:
+        """Record activity on *connection*: all others have been idle for longer."""
+        group = self._trusted if connection.is_trusted else self._untrusted
+        group.pop(connection, None)
+        group[connection] = None
 
-    def trust(self, guest: Connection) -> None:
-        """Note that *guest* is no stranger any longer."""
-        if not guest.is_trusted:
-            guest.is_trusted = True
-            self._strangers.pop(guest, None)
-            self._known[guest] = None
+    def trust(self, connection: Connection) -> None:
+        """Mark *connection* as trusted."""
+        if not connection.is_trusted:
+            connection.is_trusted = True
+            self._untrusted.pop(connection, None)
+            self._trusted[connection] = None
 
-    def never_evict(self, guest: Connection) -> None:
-        """Never put *guest* out for others, until it stirs again."""
-        self._strangers.pop(guest, None)
-        self._known.pop(guest, None)
+    def never_evict(self, connection: Connection) -> None:
+        """Exempt *connection* from eviction until its next activity."""
+        self._untrusted.pop(connection, None)
+        self._trusted.pop(connection, None)
 
-    def buffer(self, guest: Connection, size: int) -> None:
-        """Note that *guest* sent so much more; who began longest ago makes room for it."""
-        guest.kept += size
-        self._kept += size
-        while self._kept > self.limits.bodies:
-            others = (each for row in (self._strangers, self._known) for each in row if each.kept)
-            longest = next(others, guest)
-            self.release_buffer(longest)
-            longest.abort("memory")
+    def buffer(self, connection: Connection, size: int) -> None:
+        """Count *size* more buffered bytes; abort the oldest calls while there are too many."""
+        connection.buffered += size
+        self._buffered += size
+        while self._buffered > self.limits.bodies:
+            others = (
+                each
+                for group in (self._untrusted, self._trusted)
+                for each in group
+                if each.buffered
+            )
+            oldest = next(others, connection)
+            self.release_buffer(oldest)
+            oldest.abort("memory")
 
-    def release_buffer(self, guest: Connection) -> None:
-        """Note that what *guest* sent is not kept any longer."""
-        self._kept -= guest.kept
-        guest.kept = 0
+    def release_buffer(self, connection: Connection) -> None:
+        """Record that the buffered bytes of *connection* were released."""
+        self._buffered -= connection.buffered
+        connection.buffered = 0
 
-    def queue_read(self, guest: Connection) -> None:
-        """Read on from *guest*, who pauses, when those before have been read on."""
-        self._turns[guest] = None
-        if self._turning is None:
-            self._turning = self.loop.call_later(self.limits.turn_s, self._give_turn)
+    def queue_read(self, connection: Connection) -> None:
+        """Continue to read from the paused *connection* after those before it."""
+        self._reads[connection] = None
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_later(self.limits.read_interval_s, self._read_next)
 
-    def _give_turn(self) -> None:
-        self._turning = None
-        if self._turns:
-            first = next(iter(self._turns))
-            del self._turns[first]
+    def _read_next(self) -> None:
+        self._read_timer = None
+        if self._reads:
+            first = next(iter(self._reads))
+            del self._reads[first]
             first.resume_reading()
-        if self._turns:
-            self._turning = self.loop.call_later(self.limits.turn_s, self._give_turn)
+        if self._reads:
+            self._read_timer = self.loop.call_later(self.limits.read_interval_s, self._read_next)
 
     def _sweep(self) -> None:
         self._beat_at, now = time.monotonic(), self.loop.time()

@@ -1,8 +1,8 @@
-"""The hook port: HTTP/1.1 read in C, answered in one write, nothing in between.
+"""The hook server: HTTP/1.1 parsed in C, each answer in one write.
 
-kube-scheduler asks in its serial loop, twice for every pod of the cluster, so what a request
-costs besides the answer is what we cost everybody. A server that knows nothing of us takes three
-times the CPU for a filter and four times for a held bind (0018).
+kube-scheduler calls in its serial loop, twice for every pod of the cluster, so the cost of a
+request is paid by every pod. A general-purpose server takes three times the CPU for a filter and
+four times for a waiting bind (0018).
 
 A connection carries one call at a time, as Go's client does it. Everything runs on the loop.
 """
@@ -35,57 +35,59 @@ _MEDIA_TYPE = Refusal(415, "media_type", "a hook is called with application/json
 _HOST = Refusal(
     200,
     "host",
-    "the extender is not known by the Host of this call; over plain HTTP write the address it"
-    " listens on, or localhost, into kube-scheduler's urlPrefix",
+    "the Host of this call is not an address of the extender; over plain HTTP set kube-scheduler's"
+    " urlPrefix to the address the extender listens on, or to localhost",
 )
 _SECRET = Refusal(
     200,
     "secret",
-    "the call does not bear the secret of the hooks; kube-scheduler gets it from its urlPrefix,"
+    "the call does not carry the hook secret; kube-scheduler takes it from its urlPrefix,"
     " http://hooks:SECRET@HOST:PORT",
 )
 
 
 class CallerCheck:
-    """Knows what the calls of kube-scheduler look like on one port."""
+    """Checks whether the headers of a call can come from kube-scheduler."""
 
     def __init__(self, *, is_plain: bool, secret: bytes = b"") -> None:
-        #: With TLS the handshake has said who calls, and the certificate by which name.
+        #: With TLS the handshake has verified the client and the name of the server.
         self._is_plain = is_plain
         self._secret = secret
-        # All that kube-scheduler says of its calls is the same each time, but for their length.
-        self._remember = lru_cache(maxsize=64)(self._judge)
+        # kube-scheduler's headers are the same each time, except for Content-Length.
+        self._remember = lru_cache(maxsize=64)(self._check_headers)
 
     def check(self, headers: Iterable[tuple[bytes, bytes]], reached: str) -> Refusal | None:
-        """Say what is wrong with a call to the address *reached*."""
+        """Return why a call to the address *reached* is refused, None if it is accepted."""
         return self._remember(tuple([e for e in headers if e[0] != b"Content-Length"]), reached)
 
-    def _judge(self, headers: tuple[tuple[bytes, bytes], ...], reached: str) -> Refusal | None:
-        hosts, types, keys = [], [], []
-        for spelt, value in headers:
-            name = spelt.lower()
+    def _check_headers(
+        self, headers: tuple[tuple[bytes, bytes], ...], reached: str
+    ) -> Refusal | None:
+        hosts, types, credentials = [], [], []
+        for key, value in headers:
+            name = key.lower()
             if name == b"host":
                 hosts.append(value)
             elif name == b"content-type":
                 types.append(value)
             elif name == b"authorization":
-                keys.append(value)
+                credentials.append(value)
             elif name == b"origin" or name.startswith(b"sec-fetch-"):
                 return _BROWSER
         if len(hosts) != 1:
             return _NO_HOST
         if len(types) != 1 or not _is_json(types[0]):
             return _MEDIA_TYPE
-        if self._is_plain and not _is_here(hosts[0], reached):
+        if self._is_plain and not _is_reached(hosts[0], reached):
             return _HOST
-        if self._secret and not (len(keys) == 1 and self._is_secret(keys[0])):
+        if self._secret and not (len(credentials) == 1 and self._is_secret(credentials[0])):
             return _SECRET
         return None
 
     def _is_secret(self, key: bytes) -> bool:
-        scheme, _, words = key.partition(b" ")
+        scheme, _, encoded = key.partition(b" ")
         try:
-            password = b64decode(words.strip(), validate=True).partition(b":")[2]
+            password = b64decode(encoded.strip(), validate=True).partition(b":")[2]
         except binascii.Error:
             return False
         return scheme.lower() == b"basic" and hmac.compare_digest(password, self._secret)
@@ -95,74 +97,78 @@ def _is_json(media_type: bytes) -> bool:
     return media_type.partition(b";")[0].strip().lower() == b"application/json"
 
 
-def _is_here(host: bytes, reached: str) -> bool:
-    """Ask whether *host*, with or without a port, is where the call has come to."""
+def _is_reached(host: bytes, reached: str) -> bool:
+    """Return whether *host*, with or without a port, is the address *reached* or loopback."""
     text = host.decode("latin-1").strip()
     name = text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
     return bool(name) and (name == reached or is_loopback(name.lower()))
 
 
-#: What Go's client keeps for one host.
-_IDLE = 2
-#: Longer than the members of a small gang are apart, shorter than anybody notices.
-_LONGEST_S = 0.25
+#: The idle connections that Go's client keeps for one host.
+_MAX_IDLE = 2
+#: Longer than the gaps between the binds of a small gang, too short to matter.
+_MAX_DELAY_S = 0.25
 
 
-class Answerer(Protocol):
-    """A connection with an answer to give."""
+class BindConnection(Protocol):
+    """A connection whose bind has an answer."""
 
     def answer_now(self) -> None:
-        """Give it."""
+        """Send the answer."""
 
 
 class BindResponses:
-    """Says when each answer leaves; everything happens on the loop."""
+    """Decides when the answer to each bind is sent; everything happens on the loop.
+
+    kube-scheduler closes connections beyond its idle limit and must open them anew, so an answer
+    waits while two connections are idle.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        #: With the moment at which each goes in any case.
-        self._waiting: deque[tuple[float, Answerer]] = deque()
+        #: With the time at which each answer is sent in any case.
+        self._waiting: deque[tuple[float, BindConnection]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        #: Open connections on which nothing is asked.
-        self.idle: set[Answerer] = set()
+        #: Open connections without a call.
+        self.idle: set[BindConnection] = set()
 
-    def settled(self, answerer: Answerer) -> None:
-        """Let *answerer* answer now or soon."""
-        if len(self.idle) < _IDLE:
-            answerer.answer_now()
+    def bound(self, connection: BindConnection) -> None:
+        """Send the answer now or soon."""
+        if len(self.idle) < _MAX_IDLE:
+            connection.answer_now()
             return
-        self._waiting.append((self._loop.time() + _LONGEST_S, answerer))
+        self._waiting.append((self._loop.time() + _MAX_DELAY_S, connection))
         if self._timer is None:
-            self._timer = self._loop.call_later(_LONGEST_S, self._overdue)
+            self._timer = self._loop.call_later(_MAX_DELAY_S, self._send_overdue)
 
     def bind_came(self) -> None:
-        """Hear that a bind has come in: one answer may leave for it."""
-        if self._waiting and len(self.idle) < _IDLE:
+        """Called when a bind arrives: one answer may be sent for it."""
+        if self._waiting and len(self.idle) < _MAX_IDLE:
             self._waiting.popleft()[1].answer_now()
 
     def close(self) -> None:
-        """Let every answer leave."""
+        """Send every answer."""
         while self._waiting:
             self._waiting.popleft()[1].answer_now()
 
-    def _overdue(self) -> None:
+    def _send_overdue(self) -> None:
         self._timer = None
         while self._waiting and self._waiting[0][0] <= self._loop.time():
             self._waiting.popleft()[1].answer_now()
         if self._waiting:
-            self._timer = self._loop.call_at(self._waiting[0][0], self._overdue)
+            self._timer = self._loop.call_at(self._waiting[0][0], self._send_overdue)
 
 
-#: Connections that wait for a gang come on top; --max-holds bounds those.
+#: Connections with a waiting bind come on top; --max-holds bounds those.
 LIMITS = Limits(connections=256, body=BODY_LIMIT, message=2 * BODY_LIMIT)
-#: How soon somebody is asked for again who came before we were ready.
-_EARLY_S = 0.05
+#: How soon a call that came before we were ready is tried again.
+_ASK_AGAIN_S = 0.05
 _JSON = b"content-type: application/json\r\n"
 _VERB_OF = {f"{prefix}/{verb}".encode(): verb for prefix in ("", "/v1") for verb in VERBS}
 
 
 class HookServer(HttpServer):
-    """Where kube-scheduler asks; with a *secret*, whoever does not bear it gets nothing."""
+    """The server that kube-scheduler calls; with a *secret*, calls without it are refused."""
 
     def __init__(
         self,
@@ -176,22 +182,22 @@ class HookServer(HttpServer):
     ) -> None:
         super().__init__("hooks", loop, metrics, limits, tls)
         self.hooks = hooks
-        self.callers = CallerCheck(is_plain=self.is_plain, secret=secret)
+        self.caller_check = CallerCheck(is_plain=self.is_plain, secret=secret)
         self.thread = threading.get_ident()
-        self.pacing = BindResponses(loop)
+        self.bind_responses = BindResponses(loop)
 
     def connection(self) -> asyncio.Protocol:
-        """Make the protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return HookConnection(self)
 
     async def listen(self, listening: socket.socket) -> None:
-        """Begin to answer; called on the loop, which may not be left afterwards."""
+        """Start to accept; called on the loop, and `end` must be called on the same loop."""
         self.thread = threading.get_ident()
         await super().listen(listening)
 
     async def drain(self, grace_s: float) -> None:
-        """Wait for those who asked; who is in hears with his next answer that it was the last."""
-        self.pacing.close()
+        """Wait for calls in progress; the next answer on each connection closes it."""
+        self.bind_responses.close()
         await super().drain(grace_s)
 
 
@@ -203,74 +209,74 @@ class HookConnection(HttpConnection):
     def __init__(self, port: HookServer) -> None:
         super().__init__(port)
         self._hooks = port.hooks
-        self._pacing = port.pacing
-        #: Of a bind that waits, once the barrier has taken it.
+        self._bind_responses = port.bind_responses
+        #: The waiting bind, once the permit runner has accepted it.
         self._call = NO_CALL
         self._reached = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Record the local address of the connection."""
         here = transport.get_extra_info("sockname")
         self._reached = str(here[0]) if here else ""
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the barrier if somebody was still waiting."""
+        """Tell the permit runner if a bind was still waiting."""
         super().connection_lost(exc)
-        self._pacing.idle.discard(self)
+        self._bind_responses.idle.discard(self)
         if self._is_waiting:
             self._is_waiting = False
             self._hooks.peer_gone(self._call)
 
     def on_message_begin(self) -> None:
-        """A call begins."""
+        """Begin a call; the connection is not idle any more."""
         super().on_message_begin()
-        self._pacing.idle.discard(self)
+        self._bind_responses.idle.discard(self)
 
-    def _judge(self) -> Refusal | None:
-        return self._port.callers.check(self._headers, self._reached)
+    def _check_headers(self) -> Refusal | None:
+        return self._port.caller_check.check(self._headers, self._reached)
 
-    def _called(self) -> None:
-        """Answer, or wait at the barrier."""
+    def _handle_call(self) -> None:
+        """Answer, or pass a bind to the permit runner."""
         path = self._url.partition(b"?")[0]
         verb = _VERB_OF.get(path)
         if verb is None:
-            self._turn_away(Refusal(404, "no_hook", f"no such hook: {path.decode('latin-1')}"))
+            self._refuse(Refusal(404, "no_hook", f"no such hook: {path.decode('latin-1')}"))
         elif self._parser.get_method() != b"POST":
-            self._turn_away(Refusal(405, "no_hook", f"{verb} is a POST"))
+            self._refuse(Refusal(405, "no_hook", f"{verb} is a POST"))
         elif self._refusal is not None:
-            self._turn_away(self._refusal)
+            self._refuse(self._refusal)
         elif self._size > BODY_LIMIT:
-            self._turn_away(Refusal(200, "body", f"the body is over {BODY_LIMIT} bytes"))
+            self._refuse(Refusal(200, "body", f"the body is over {BODY_LIMIT} bytes"))
         else:
             body, self._body = bytes(self._body), b""
             self._port.trust(self)
             if verb != "bind":
-                self._ask(verb, body)
+                self._call_hook(verb, body)
                 return
-            self._wait()
+            self._await_answer()
             self._port.never_evict(self)
-            self._pacing.bind_came()
-            self._call = self._hooks.bind(body, self._settled)
+            self._bind_responses.bind_came()
+            self._call = self._hooks.bind(body, self._take_bind_outcome)
 
-    def _ask(self, verb: str, body: bytes) -> None:
-        """Answer now or in a moment."""
+    def _call_hook(self, verb: str, body: bytes) -> None:
+        """Answer now or after a delay."""
         if self._is_over:
             return
-        said = self._hooks.answer(verb, body)
-        if said.ask_again and not self._port.is_draining:
-            self._wait()
-            self._port.loop.call_later(_EARLY_S, self._ask, verb, body)
-        elif said.delay_s:
-            self._wait()
-            self._port.loop.call_later(said.delay_s, self._answer, 200, said.body)
+        answer = self._hooks.answer(verb, body)
+        if answer.ask_again and not self._port.is_draining:
+            self._await_answer()
+            self._port.loop.call_later(_ASK_AGAIN_S, self._call_hook, verb, body)
+        elif answer.delay_s:
+            self._await_answer()
+            self._port.loop.call_later(answer.delay_s, self._answer, 200, answer.body)
         else:
-            self._answer(200, said.body)
+            self._answer(200, answer.body)
 
     # answers
 
-    def _settled(self, error: str) -> None:
-        """Hear from the barrier, nearly always on the loop itself."""
+    def _take_bind_outcome(self, error: str) -> None:
+        """Take the outcome of a bind, nearly always on the loop itself."""
         if threading.get_ident() == self._port.thread:
             self._answer_bind(error)
         else:
@@ -278,14 +284,14 @@ class HookConnection(HttpConnection):
 
     def _answer_bind(self, error: str) -> None:
         if not self._is_waiting:
-            return  # the caller has left
+            return  # the client has disconnected
         if error:
             self._end_bind(error)
         else:
-            self._pacing.settled(self)
+            self._bind_responses.bound(self)
 
     def answer_now(self) -> None:
-        """Answer a bind that succeeded, unless the caller has left."""
+        """Answer a successful bind, unless the client has disconnected."""
         if self._is_waiting:
             self._end_bind("")
 
@@ -293,16 +299,17 @@ class HookConnection(HttpConnection):
         self._is_waiting = False
         self._answer(200, self._hooks.bound(error))
 
-    def _say(self, status: int, sentence: str) -> None:
+    def _send_sentence(self, status: int, sentence: str) -> None:
         self._answer(status, wire.write_error(sentence))
 
     def _answer(self, status: int, body: bytes) -> None:
         if self._is_over:
             return
         if self.is_trusted:
-            self._pacing.idle.add(self)  # strangers' connections are none of kube-scheduler's two
-        # Whoever asks a standby was led here before: a new connection finds who leads now.
-        is_elsewhere = self._port.is_draining or bool(self._hooks.standby())
-        self._is_last = self._is_last or is_elsewhere
+            # Untrusted connections are not among kube-scheduler's idle ones.
+            self._bind_responses.idle.add(self)
+        # A client reached a standby by an old route: a new connection finds the leader.
+        must_reconnect = self._port.is_draining or bool(self._hooks.standby())
+        self._is_last = self._is_last or must_reconnect
         self._begin_answer(status, _JSON, len(body), body)
         self._end_answer()

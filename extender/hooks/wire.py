@@ -1,6 +1,6 @@
-"""kube-scheduler's calls and our answers, in Go's spelling.
+"""Decode kube-scheduler's calls and encode the answers, with the keys of Go's structs.
 
-No Go struct behind the wire has JSON tags, so keys are Go's own names. Three traps live here:
+The Go structs of the extender API have no JSON tags, so keys are Go's field names. Three traps:
 a score must be a JSON integer (10.0 voids the whole answer), an answer that is not 200 loses
 its text, and a reason with a percent sign is mangled by the event recorder.
 """
@@ -31,24 +31,24 @@ class _NodeList(msgspec.Struct):
 
 
 class FilterCall(msgspec.Struct, rename="pascal"):
-    """Filter and prioritize: may this pod go to these nodes, and which is best?"""
+    """A filter or prioritize call: a pod and the candidate nodes."""
 
     pod: msgspec.Raw
     nodes: _NodeList | None = None
     node_names: list[str] | None = None
 
     def offered(self) -> list[str]:
-        """Name the nodes on offer, whichever way they were sent."""
+        """Return the names of the candidate nodes, however they were sent."""
         return self.node_names if self.node_names is not None else list(self.whole_nodes())
 
     def whole_nodes(self) -> dict[str, msgspec.Raw]:
-        """Give the nodes that were sent as whole objects, as they were sent, by name."""
+        """Return the nodes that were sent as whole objects, unparsed, by name."""
         items = self.nodes.items if self.nodes else []
         return {_read(_node_decoder, item, "a node").metadata.name: item for item in items}
 
     @property
     def sent_whole_nodes(self) -> bool:
-        """Tell a scheduler without nodeCacheCapable, which scores every node as idle (1.33+)."""
+        """Return whether nodeCacheCapable is off, which makes 1.33+ score every node as idle."""
         return self.nodes is not None and self.node_names is None
 
 
@@ -75,14 +75,14 @@ class _FullVictims(msgspec.Struct, rename="pascal"):
 
 
 class PreemptCall(msgspec.Struct, rename="pascal"):
-    """May this pod evict these victims on these nodes?"""
+    """A preempt call: a pod and the victims on each candidate node."""
 
     pod: msgspec.Raw
     node_name_to_meta_victims: dict[str, _MetaVictims] | None = None
     node_name_to_victims: dict[str, _FullVictims] | None = None
 
     def victims(self) -> dict[str, list[str]]:
-        """Give the uids of the victims on each candidate node."""
+        """Return the uids of the victims on each candidate node."""
         if self.node_name_to_meta_victims is not None:
             return {
                 node: [pod.uid for pod in victims.pods or ()]
@@ -94,13 +94,13 @@ class PreemptCall(msgspec.Struct, rename="pascal"):
         }
 
     def violations(self, node: str) -> int:
-        """Give the number of disruption budgets kube-scheduler would violate on *node*."""
+        """Return the number of disruption budgets kube-scheduler would violate on *node*."""
         victims = (self.node_name_to_meta_victims or self.node_name_to_victims or {}).get(node)
         return victims.violations if victims else 0
 
 
 class BindCall(msgspec.Struct):
-    """Bind this pod to this node."""
+    """A bind call: a pod and its node."""
 
     name: str = msgspec.field(name="PodName")
     namespace: str = msgspec.field(name="PodNamespace")
@@ -129,17 +129,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_filter(body: bytes) -> FilterCall:
-    """Read a filter or prioritize call."""
+    """Decode a filter or prioritize call."""
     return _read(_filter_decoder, body, "a filter call")
 
 
 def read_preempt(body: bytes) -> PreemptCall:
-    """Read a preempt call."""
+    """Decode a preempt call."""
     return _read(_preempt_decoder, body, "a preempt call")
 
 
 def read_bind(body: bytes) -> BindCall:
-    """Read a bind call; a pod without uid cannot be bound safely."""
+    """Decode a bind call; a pod without uid cannot be bound safely."""
     call = _read(_bind_decoder, body, "a bind call")
     if not (call.uid and call.name and call.namespace and call.node):
         raise InvalidHookCall("not a bind call: PodUID, PodName, PodNamespace and Node must be set")
@@ -154,9 +154,9 @@ def _read(decoder: msgspec.json.Decoder[_Call], body: bytes | msgspec.Raw, what:
 
 
 def write_filter(call: FilterCall, nodes: Sequence[str], refused: Mapping[str, str]) -> bytes:
-    """Answer with the nodes that remain and the reason for every other one.
+    """Encode the remaining nodes and the reason for every other one.
 
-    Whoever sent whole nodes reads nothing but whole nodes.
+    A kube-scheduler that sent whole nodes reads only whole nodes.
     """
     if not call.sent_whole_nodes:
         return _encode(_FilterAnswer(nodes, refused))
@@ -165,12 +165,12 @@ def write_filter(call: FilterCall, nodes: Sequence[str], refused: Mapping[str, s
 
 
 def write_scores(scores: Mapping[str, int]) -> bytes:
-    """Answer prioritize: a bare array of integers."""
+    """Encode the answer to prioritize: a bare array of integers."""
     return _encode([_HostPriority(host, int(score)) for host, score in scores.items()])
 
 
 def write_victims(call: PreemptCall, victims: Mapping[str, Sequence[str]]) -> bytes:
-    """Answer preempt; no node at all is a veto."""
+    """Encode the answer to preempt; no node at all is a veto."""
     return _encode(
         {
             "NodeNameToMetaVictims": {
@@ -185,8 +185,8 @@ def write_victims(call: PreemptCall, victims: Mapping[str, Sequence[str]]) -> by
 
 
 def write_error(message: str) -> bytes:
-    """Answer any verb but prioritize with an error (kube-scheduler ignores other fields)."""
-    # A name in it may be anybody's word, and people read it in the events of a pod.
+    """Encode an error for any verb but prioritize; kube-scheduler ignores other fields then."""
+    # It may contain a name sent by an untrusted caller, and people read it in a pod's events.
     return _encode({"Error": clean(message.replace("%", ""))})
 
 

@@ -136,7 +136,7 @@ class DirectExtender:
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Answer as the filter hook does."""
-        self._gate.heard(pod)
+        self._gate.record_call(pod)
         answer = self._gate.filter(pod, member, offered)
         self._look_after_promises()
         return answer
@@ -145,12 +145,12 @@ class DirectExtender:
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> Mapping[str, Sequence[str]]:
         """Answer as the preempt hook does."""
-        self._gate.heard(pod)
+        self._gate.record_call(pod)
         return self._gate.preempt(pod, member, victims)
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         """Answer as the bind hook does."""
-        self._gate.heard_bind(order.uid)
+        self._gate.record_bind(order.uid)
         return self._barrier.bind(order, answer)
 
     def hang_up(self, call: int) -> None:

@@ -1,1 +1,1 @@
-"""Who may ask: certificates of ours and of those who call."""
+"""Certificates of the two ports and of their clients, and the hook secret."""

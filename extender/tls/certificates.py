@@ -1,6 +1,6 @@
-"""What certificate files hold, and in one sentence each what is wrong with them.
+"""Read and check certificate files; each problem is one sentence that names the file and the fix.
 
-OpenSSL would find most of it too, at the first handshake, in words that name neither file nor mend.
+OpenSSL would find most problems at the first handshake, but its messages name neither.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BEGIN = b"-----BEGIN "
 
 
 class NamedFile(NamedTuple):
-    """A file, and the flag that named it."""
+    """A file and the flag that names it."""
 
     flag: str
     path: str
@@ -37,7 +37,7 @@ class NamedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where the certificates of one port are; without *client_ca* nobody is asked for one."""
+    """The certificate files of one port; without *client_ca* clients need no certificate."""
 
     certificate: NamedFile
     key: NamedFile
@@ -52,7 +52,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Files that can be used: when they cease to be, and what callers are verified against."""
+    """What was read from usable files: when they expire, and the CA that verifies clients."""
 
     not_after: float
     client_ca: bytes = b""
@@ -60,7 +60,7 @@ class Checked:
 
 
 def hook_files(settings: Settings) -> Files | None:
-    """Give the files of the hook port; none while it speaks plain HTTP on loopback."""
+    """Return the files of the hook port; None if it uses plain HTTP on loopback."""
     if not settings.tls_cert_file:
         return None
     return Files(
@@ -71,7 +71,7 @@ def hook_files(settings: Settings) -> Files | None:
 
 
 def operations_files(settings: Settings) -> Files | None:
-    """Give the files of the operations port; none while it speaks plain HTTP."""
+    """Return the files of the operations port; None if it uses plain HTTP."""
     if not settings.ops_tls_cert_file:
         return None
     return Files(
@@ -81,24 +81,24 @@ def operations_files(settings: Settings) -> Files | None:
 
 
 def check_files(files: Files, now: float | None = None) -> Checked:
-    """Read everything once; `BadConfiguration` names the file and the mend."""
+    """Read and check all files; `InvalidConfiguration` names the file and the fix."""
     now = time.time() if now is None else now
-    with _understood(files.certificate):
+    with _translated(files.certificate):
         ours = _certificates(files.certificate)[0]
         _check_times(files.certificate, [ours], now)
         _check_purpose(files.certificate, ours)
         public = ours.public_key()
-    with _understood(files.key):
+    with _translated(files.key):
         is_pair = _key(files.key).public_key() == public
     if not is_pair:
         raise InvalidConfiguration(
             f"{files.key}: does not belong to the certificate in {files.certificate.path};"
-            " give the pair that was made together"
+            " use a certificate and its own key"
         )
     not_after = ours.not_valid_after_utc.timestamp()
     if files.client_ca is None:
         return Checked(not_after)
-    with _understood(files.client_ca):
+    with _translated(files.client_ca):
         authorities = _certificates(files.client_ca)
         _check_authorities(files.client_ca, authorities)
         _check_times(files.client_ca, authorities, now)
@@ -110,8 +110,8 @@ def check_files(files: Files, now: float | None = None) -> Checked:
 
 
 @contextmanager
-def _understood(file: NamedFile) -> Iterator[None]:
-    """Say of *file* what the library says of whatever it cannot read: a kind of key, a field."""
+def _translated(file: NamedFile) -> Iterator[None]:
+    """Translate errors of the library, such as an unsupported kind of key or field."""
     try:
         yield
     except InvalidConfiguration:
@@ -119,7 +119,7 @@ def _understood(file: NamedFile) -> Iterator[None]:
     except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise InvalidConfiguration(
-            f"{file}: cannot be understood ({why}); make it anew, without what is unusual"
+            f"{file}: cannot be parsed ({why}); issue it again without unusual features"
         ) from error
 
 
@@ -134,23 +134,27 @@ def _certificates(file: NamedFile) -> list[x509.Certificate]:
     content = _read(file)
     if b"CERTIFICATE-----" not in content:
         if b"PRIVATE KEY-----" in content:
-            raise InvalidConfiguration(f"{file}: is a private key; give the certificate here")
-        kind = "is not PEM" if _BEGIN not in content else "holds no certificate"
+            raise InvalidConfiguration(f"{file}: is a private key; a certificate is expected here")
+        kind = "is not PEM" if _BEGIN not in content else "contains no certificate"
         raise InvalidConfiguration(
             f"{file}: {kind}; a line -----BEGIN CERTIFICATE----- is expected"
         )
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
-        raise InvalidConfiguration(f"{file}: holds a certificate that is damaged or cut") from error
+        raise InvalidConfiguration(
+            f"{file}: contains a certificate that is damaged or truncated"
+        ) from error
 
 
 def _key(file: NamedFile) -> PrivateKeyTypes:
     content = _read(file)
     if b"PRIVATE KEY-----" not in content:
         if b"CERTIFICATE-----" in content:
-            raise InvalidConfiguration(f"{file}: is a certificate; give its private key here")
-        kind = "is not PEM" if _BEGIN not in content else "holds no private key"
+            raise InvalidConfiguration(
+                f"{file}: is a certificate; its private key is expected here"
+            )
+        kind = "is not PEM" if _BEGIN not in content else "contains no private key"
         raise InvalidConfiguration(
             f"{file}: {kind}; a line -----BEGIN PRIVATE KEY----- is expected"
         )
@@ -158,22 +162,24 @@ def _key(file: NamedFile) -> PrivateKeyTypes:
         return serialization.load_pem_private_key(content, password=None)
     except TypeError as error:
         raise InvalidConfiguration(
-            f"{file}: is encrypted, and there is nobody to ask for a passphrase; store it"
-            " unencrypted where only we can read it"
+            f"{file}: is encrypted, and a server cannot ask for a passphrase; store it"
+            " unencrypted where only the extender can read it"
         ) from error
     except ValueError as error:
-        raise InvalidConfiguration(f"{file}: holds a private key that is damaged or cut") from error
+        raise InvalidConfiguration(
+            f"{file}: contains a private key that is damaged or truncated"
+        ) from error
 
 
-def _check_times(file: NamedFile, held: Sequence[x509.Certificate], now: float) -> None:
-    """Refuse a file of which nothing is valid now; a bundle may keep an authority too long."""
-    begins = min(each.not_valid_before_utc for each in held)
-    ends = max(each.not_valid_after_utc for each in held)
+def _check_times(file: NamedFile, certificates: Sequence[x509.Certificate], now: float) -> None:
+    """Refuse a file without a valid certificate; a CA bundle may still contain an expired one."""
+    begins = min(each.not_valid_before_utc for each in certificates)
+    ends = max(each.not_valid_after_utc for each in certificates)
     if ends.timestamp() <= now:
         raise InvalidConfiguration(f"{file}: expired at {_at(ends)}; renew it")
     if begins.timestamp() > now:
         raise InvalidConfiguration(
-            f"{file}: is valid only from {_at(begins)} on; is the clock of this machine right?"
+            f"{file}: is valid only from {_at(begins)} on; check the clock of this machine"
         )
 
 
@@ -192,20 +198,20 @@ def _check_purpose(file: NamedFile, ours: x509.Certificate) -> None:
         extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound as error:
         raise InvalidConfiguration(
-            f"{file}: has no subjectAltName, and kube-scheduler believes no other name"
+            f"{file}: has no subjectAltName, and kube-scheduler accepts no other name"
         ) from error
 
 
-def _check_authorities(file: NamedFile, held: Sequence[x509.Certificate]) -> None:
-    for each in held:
+def _check_authorities(file: NamedFile, certificates: Sequence[x509.Certificate]) -> None:
+    for each in certificates:
         try:
             signs = each.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         except x509.ExtensionNotFound:
             signs = False
         if not signs:
             raise InvalidConfiguration(
-                f"{file}: holds a certificate that may sign no others"
-                f" ({each.subject.rfc4514_string()}); give the CA that signs for kube-scheduler"
+                f"{file}: contains a certificate that may not sign others"
+                f" ({each.subject.rfc4514_string()}); use the CA that signs for kube-scheduler"
             )
 
 

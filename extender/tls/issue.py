@@ -1,6 +1,6 @@
-"""Certificates for those who have nobody to sign them: a CA, one for us, one for kube-scheduler.
+"""Issue certificates for clusters without a CA: a CA, a server and a client certificate.
 
-Keys are P-256: the handshake is the dearest part of a call on a new connection, and an RSA
+Keys are P-256: the handshake is the most expensive part of a call on a new connection, and an RSA
 signature would cost many times as much.
 """
 
@@ -18,9 +18,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.errors import InvalidInput
 
-#: Clocks differ a little, also between the machine that signs and those that verify.
+#: Clocks differ a little between the machine that signs and those that verify.
 _BACKDATED = timedelta(minutes=5)
-#: What X.509 lets a common name hold.
+#: The maximum length of a common name in X.509.
 _LONGEST_NAME = 64
 
 
@@ -33,7 +33,7 @@ class Pair:
 
 
 class Authority:
-    """Signs certificates; its own key is needed for nothing else."""
+    """Signs certificates; its key is used for nothing else."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
@@ -41,41 +41,41 @@ class Authority:
 
     @classmethod
     def new(cls, name: str, days: float, now: datetime | None = None) -> Authority:
-        """Make an authority that nobody signed but itself."""
+        """Return a new self-signed authority."""
         key = ec.generate_private_key(ec.SECP256R1())
-        told = (
+        builder = (
             _certificate(name, name, key, days, now)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
         )
-        return cls(told.sign(key, hashes.SHA256()), key)
+        return cls(builder.sign(key, hashes.SHA256()), key)
 
     @classmethod
     def read(cls, pair: Pair) -> Authority:
-        """Take up the work of an authority that was written to files."""
+        """Return an authority that was written to files."""
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate)
             key = serialization.load_pem_private_key(pair.key, password=None)
         except (ValueError, TypeError) as error:
             raise InvalidInput("the CA's certificate and key cannot be read as PEM") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise InvalidInput("the CA's key is not one of ours: it is not on an elliptic curve")
+            raise InvalidInput("the CA's key was not issued here: it is not on an elliptic curve")
         if key.public_key() != certificate.public_key():
             raise InvalidInput("the CA's key does not belong to its certificate")
         return cls(certificate, key)
 
     @property
     def pair(self) -> Pair:
-        """Give certificate and key."""
+        """Return the certificate and its key."""
         return _pair(self._certificate, self._key)
 
     def for_server(self, hosts: Sequence[str], days: float, now: datetime | None = None) -> Pair:
-        """Sign a server's certificate; *hosts* are names and addresses, the first also its CN."""
+        """Issue a server certificate; *hosts* are names and addresses, the first also its CN."""
         names = x509.SubjectAlternativeName([_host(each) for each in hosts])
         return self._sign(hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, days, now, names)
 
     def for_client(self, name: str, days: float, now: datetime | None = None) -> Pair:
-        """Sign a client's certificate; *name* is its CN."""
+        """Issue a client certificate; *name* is its CN."""
         return self._sign(name, ExtendedKeyUsageOID.CLIENT_AUTH, days, now)
 
     def _sign(
@@ -89,7 +89,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self._certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0]
         authority = self._key.public_key()
-        told = (
+        builder = (
             _certificate(name, str(issuer.value), key, days, now)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
@@ -99,8 +99,8 @@ class Authority:
             )
         )
         if names is not None:
-            told = told.add_extension(names, critical=False)
-        return _pair(told.sign(self._key, hashes.SHA256()), key)
+            builder = builder.add_extension(names, critical=False)
+        return _pair(builder.sign(self._key, hashes.SHA256()), key)
 
 
 def _certificate(
@@ -122,7 +122,7 @@ def _certificate(
 def _common_name(name: str) -> x509.Name:
     if not 0 < len(name) <= _LONGEST_NAME:
         raise InvalidInput(
-            f"{name!r} is no name for a certificate; 1 to {_LONGEST_NAME} characters"
+            f"{name!r} cannot be the name of a certificate; use 1 to {_LONGEST_NAME} characters"
         )
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
@@ -134,7 +134,7 @@ def _host(text: str) -> x509.GeneralName:
         pass
     if not text.isascii() or not text.strip() or set(text) & set(" /:@"):
         raise InvalidInput(
-            f"--host {text!r} is neither a DNS name nor an address; leave the port out"
+            f"--host {text!r} is neither a DNS name nor an IP address; leave the port out"
         )
     return x509.DNSName(text)
 

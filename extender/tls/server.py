@@ -1,7 +1,7 @@
-"""How TLS is spoken: versions, verification, and the word of the guard at the end of a handshake.
+"""TLS of both ports: versions, verification, allowed client names, and reloaded files.
 
-Python lets a context name the class of its connections. Ours learns there what no server tells:
-why a handshake failed; and refuses a wrong name there, before any byte of HTTP is read.
+An `SSLContext` can name the class of its connections. Ours learns why a handshake failed, which no
+server reports, and refuses a wrong client name before any byte of HTTP is read.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from extender.tls.certificates import (
 )
 
 log = logging.getLogger(__name__)
-#: A caller that is refused comes again at once, and every one of its pods does.
-_SILENT_S = 60.0
+#: A refused caller retries at once, and again for each of its pods.
+_REPEAT_S = 60.0
 _BY_VERIFY_CODE = {9: "not_yet_valid", 10: "expired"}
 _BY_VERIFY_CODE |= dict.fromkeys((2, 18, 19, 20, 21), "unknown_ca")
 _BY_REASON = {
@@ -38,7 +38,7 @@ _BY_REASON = {
     "WRONG_VERSION_NUMBER": "not_tls",
     "UNSUPPORTED_PROTOCOL": "old_tls",
 }
-#: Every word of `reason_of`.
+#: Every result of `reason_of`.
 REASONS = frozenset(
     {
         *_BY_VERIFY_CODE.values(),
@@ -49,55 +49,55 @@ REASONS = frozenset(
 
 
 class NameNotAllowed(ssl.SSLError):
-    """A caller has a good certificate and a name that nobody allowed."""
+    """A client has a valid certificate with a name that is not allowed."""
 
 
 class ClientNames:
-    """Knows the names, and tells of those who were refused."""
+    """Checks the names of client certificates; counts and logs failed handshakes."""
 
     def __init__(
         self, names: Iterable[str], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._allowed = frozenset(names)
         self._monotonic = monotonic
-        self._told_at: dict[str, float] = {}
-        self._unsaid: dict[str, int] = {}
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
         self._listeners: list[Callable[[str], None]] = []
 
     def on_refused(self, listener: Callable[[str], None]) -> None:
-        """Tell *listener* the reason of every refusal."""
+        """Call *listener* with the reason of every refusal."""
         self._listeners.append(listener)
 
     def check(self, certificate: Mapping[str, Any] | None) -> None:
-        """Raise `NameNotAllowed` unless *certificate*, which was verified, has an allowed name."""
+        """Raise `NameNotAllowed` unless the verified *certificate* has an allowed name."""
         names = names_of(certificate or {})
         if not self._allowed & names:
-            told = ", ".join(sorted(names)) or "nobody"
-            raise NameNotAllowed(f"the certificate is of {told}, which no --client-name allows")
+            found = ", ".join(sorted(names)) or "none"
+            raise NameNotAllowed(f"no --client-name allows the names of the certificate: {found}")
 
     def refused(self, error: ssl.SSLError) -> None:
-        """Count a handshake that failed, and say so if nothing was said about its like lately."""
+        """Count a failed handshake; log it unless its reason was logged lately."""
         reason = reason_of(error)
         for listener in self._listeners:
             listener(reason)
         now = self._monotonic()
-        if now - self._told_at.get(reason, -_SILENT_S) < _SILENT_S:
-            self._unsaid[reason] = self._unsaid.get(reason, 0) + 1
+        if now - self._logged_at.get(reason, -_REPEAT_S) < _REPEAT_S:
+            self._unlogged[reason] = self._unlogged.get(reason, 0) + 1
             return
-        self._told_at[reason] = now
-        unsaid = self._unsaid.pop(reason, 0)
+        self._logged_at[reason] = now
+        unlogged = self._unlogged.pop(reason, 0)
         event(
             log,
             logging.WARNING,
-            "a caller was refused before it could ask",
+            "a TLS handshake failed",
             reason=reason,
             why=error.strerror or str(error),
-            unsaid_before=unsaid,
+            unsaid_before=unlogged,
         )
 
 
 def names_of(certificate: Mapping[str, Any]) -> set[str]:
-    """Give common names and alternative names, as the ssl module tells them."""
+    """Return the common and alternative names of a certificate as the ssl module decodes it."""
     common = {
         value
         for group in certificate.get("subject", ())
@@ -109,7 +109,7 @@ def names_of(certificate: Mapping[str, Any]) -> set[str]:
 
 
 def reason_of(error: ssl.SSLError) -> str:
-    """Say in one word why a handshake failed; there are few, because they label a series."""
+    """Return one word for why a handshake failed; there are few, because they label a series."""
     if isinstance(error, NameNotAllowed):
         return "name"
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -121,67 +121,67 @@ def reason_of(error: ssl.SSLError) -> str:
 
 
 class CheckedContext(ssl.SSLContext):
-    """One set of certificates and whom it lets in."""
+    """A context with the client names it allows."""
 
-    guard: ClientNames | None = None
+    client_names: ClientNames | None = None
 
 
 class CheckedConnection(ssl.SSLObject):
-    """One connection before its first byte of HTTP."""
+    """One connection during its handshake."""
 
     def do_handshake(self) -> None:
-        """Shake hands, then look at the name."""
+        """Perform the handshake, then check the client's name."""
         context = self.context
-        guard = context.guard if isinstance(context, CheckedContext) else None
+        client_names = context.client_names if isinstance(context, CheckedContext) else None
         try:
             super().do_handshake()
-            if guard is not None and context.verify_mode is ssl.CERT_REQUIRED:
-                guard.check(self.getpeercert())
+            if client_names is not None and context.verify_mode is ssl.CERT_REQUIRED:
+                client_names.check(self.getpeercert())
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
-            if guard is not None:
-                guard.refused(error)
+            if client_names is not None:
+                client_names.refused(error)
             raise
 
 
 class ReloadingContext(ssl.SSLContext):
-    """Stands for whatever context is in force when a connection comes.
+    """Delegates each new connection to the context in force.
 
-    A live context can be given more authorities but none can be taken from it; so a new one takes
-    its place, and connections that are open keep theirs.
+    CAs can be added to a live context but not removed, so a new context replaces it. Open
+    connections keep theirs.
     """
 
     current: Callable[[], ssl.SSLContext]
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
-        """Begin a connection with the context in force."""
+        """Start a connection with the context in force."""
         return self.current().wrap_bio(*arguments, **options)
 
 
 def reloading_context(current: Callable[[], ssl.SSLContext]) -> ReloadingContext:
-    """Make a context for an event loop's server; *current* gives the one in force."""
+    """Return a context for an event loop's server; *current* returns the one in force."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     context.current = current
     return context
 
 
-def build(files: Files, checked: Checked, guard: ClientNames | None) -> ssl.SSLContext:
-    """Make a context from files that were checked; a complaint of OpenSSL is our error."""
+def build(files: Files, checked: Checked, client_names: ClientNames | None) -> ssl.SSLContext:
+    """Return a context from checked files; an error of OpenSSL is a configuration error."""
     context = CheckedContext(ssl.PROTOCOL_TLS_SERVER)
-    context.guard = guard
+    context.client_names = client_names
     context.sslobject_class = CheckedConnection
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of 1.2; those of 1.3 are all good
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # for 1.2; all of 1.3 are strong
     context.set_alpn_protocols(["http/1.1"])
-    # A resumed session shows no certificate again; whoever is taken off the list would stay.
+    # A resumed session shows no certificate, so a name removed from the list would still pass.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     try:
         context.load_cert_chain(files.certificate.path, files.key.path, password=_no_passphrase)
         if checked.client_ca:
             context.verify_mode = ssl.CERT_REQUIRED
-            # The file may name an intermediate CA alone, as Go's servers allow it too.
+            # The file may contain only an intermediate CA; Go's servers accept that, too.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.load_verify_locations(cadata=checked.client_ca.decode("ascii"))
     except (ssl.SSLError, OSError) as error:
@@ -192,54 +192,54 @@ def build(files: Files, checked: Checked, guard: ClientNames | None) -> ssl.SSLC
 
 
 def _no_passphrase() -> str:
-    """Keep OpenSSL from asking the terminal."""
+    """Return an empty passphrase, so that OpenSSL does not ask on the terminal."""
     return ""
 
 
-#: How often the files are looked at.
+#: How often the files are checked for changes.
 RELOAD_S = 5.0
-#: Enough to see that a file is another: where it really is, and which content that was.
+#: Identifies the content of a file: its real path, inode, time and size.
 Stamp: TypeAlias = tuple[str, int, int, int] | None
 
 
 def hook_certificates(settings: Settings) -> PortCertificates | None:
-    """Load what the hook port shows and demands; none while it speaks plain HTTP."""
+    """Load the certificates of the hook port; None if it uses plain HTTP."""
     found = hook_files(settings)
     return PortCertificates("hooks", found, ClientNames(settings.client_name)) if found else None
 
 
 def operations_certificates(settings: Settings) -> PortCertificates | None:
-    """Load what the operations port shows; none while it speaks plain HTTP."""
+    """Load the certificates of the operations port; None if it uses plain HTTP."""
     found = operations_files(settings)
     return PortCertificates("operations", found) if found else None
 
 
 class PortCertificates:
-    """What one port shows and demands, as the files had it when they were last good."""
+    """The certificates of one port, from the last files that were valid."""
 
     def __init__(
         self,
         port: str,
-        shown: Files,
-        guard: ClientNames | None = None,
+        files: Files,
+        client_names: ClientNames | None = None,
         now: Callable[[], float] = time.time,
-        look_s: float = RELOAD_S,
+        reload_s: float = RELOAD_S,
     ) -> None:
         self.port = port
-        #: How often they want to be looked at.
-        self.look_s = look_s
-        self.guard = guard
-        #: Why the files as they are now are not in force, in one sentence; empty when they are.
+        #: How often to call `reload`.
+        self.reload_s = reload_s
+        self.client_names = client_names
+        #: Why the current files are not in force, in one sentence; empty if they are.
         self.refusal = ""
-        self._files = shown
+        self._files = files
         self._now = now
-        self._stamps = self._look_at_files()
-        self._checked = check_files(shown, now())
-        self._context = build(shown, self._checked, guard)
+        self._stamps = self._read_stamps()
+        self._checked = check_files(files, now())
+        self._context = build(files, self._checked, client_names)
 
     @property
     def problem(self) -> str:
-        """Say what somebody should mend; empty when nothing."""
+        """Return what must be fixed; empty if nothing."""
         if self.refusal:
             return self.refusal
         for file, at in self.expiries().items():
@@ -255,40 +255,40 @@ class PortCertificates:
         return ends
 
     def show_in(self, metrics: Metrics) -> None:
-        """Let *metrics* tell what becomes of them, and of those they refuse."""
+        """Register the state of the certificates and the refusals in *metrics*."""
         metrics.certificate_refused.labels(self.port).set_function(lambda: bool(self.refusal))
         for file in self.expiries():
             expiry = metrics.certificate_expiry.labels(file.flag.removeprefix("--"))
             expiry.set_function(lambda file=file: self.expiries()[file])  # type: ignore[misc]
-        if self.guard is not None:
+        if self.client_names is not None:
             init_labels(metrics.tls_refused, *((reason,) for reason in REASONS))
-            self.guard.on_refused(lambda reason: metrics.tls_refused.labels(reason).inc())
+            self.client_names.on_refused(lambda reason: metrics.tls_refused.labels(reason).inc())
 
     def in_force(self) -> ssl.SSLContext:
-        """Give the context of connections that begin now."""
+        """Return the context for new connections."""
         return self._context
 
     def context(self) -> ReloadingContext:
-        """Give a context for a server, that is always the one in force."""
+        """Return a context for a server that always delegates to the one in force."""
         return reloading_context(self.in_force)
 
     def reload(self) -> bool:
-        """Take the files if they have changed and can be used; true if they should settle first."""
-        stamps = self._look_at_files()
+        """Load changed files if they are valid; return whether to wait until they stop changing."""
+        stamps = self._read_stamps()
         if stamps == self._stamps and not self.refusal:
             return False
         try:
             checked = check_files(self._files, self._now())
-            context = build(self._files, checked, self.guard)
+            context = build(self._files, checked, self.client_names)
         except InvalidConfiguration as error:
-            self._keep(str(error))
+            self._reject(str(error))
             return False
-        if self._look_at_files() != stamps:
-            return True  # they changed under our hands
-        self._take(stamps, checked, context)
+        if self._read_stamps() != stamps:
+            return True  # they changed while they were read
+        self._use(stamps, checked, context)
         return False
 
-    def _take(self, stamps: list[Stamp], checked: Checked, context: ssl.SSLContext) -> None:
+    def _use(self, stamps: list[Stamp], checked: Checked, context: ssl.SSLContext) -> None:
         self._stamps, self._checked, self._context = stamps, checked, context
         self.refusal = ""
         event(
@@ -299,7 +299,7 @@ class PortCertificates:
             expires=timestamp(checked.not_after),
         )
 
-    def _keep(self, problem: str) -> None:
+    def _reject(self, problem: str) -> None:
         if problem != self.refusal:
             event(
                 log,
@@ -310,14 +310,14 @@ class PortCertificates:
             )
         self.refusal = problem
 
-    def _look_at_files(self) -> list[Stamp]:
+    def _read_stamps(self) -> list[Stamp]:
         return [_stamp(each) for each in self._files]
 
 
 def _stamp(file: NamedFile) -> Stamp:
     try:
-        place = os.path.realpath(file.path)
-        about = os.stat(place)
+        path = os.path.realpath(file.path)
+        stat = os.stat(path)
     except OSError:
         return None
-    return place, about.st_ino, about.st_mtime_ns, about.st_size
+    return path, stat.st_ino, stat.st_mtime_ns, stat.st_size

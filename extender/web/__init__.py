@@ -1,1 +1,1 @@
-"""How are we asked? The hooks of kube-scheduler, the probes and the pages."""
+"""The operations port: probes, metrics, the API and the dashboard."""

@@ -22,39 +22,39 @@ from extender.status.history import CycleResult, GangHistory
 from extender.text import escaped
 from extender.web import documents
 
-#: Pieces are of this size or a little more.
-PIECE = 64 * 1024
+#: The minimum size of a chunk, except the last.
+CHUNK = 64 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
 def json_chunks(document: object) -> Iterator[bytes]:
-    """Write *document*; of an object its fields, and of lists their items, one by one."""
-    piece = bytearray()
+    """Encode *document* in chunks: the fields of an object and the items of lists one by one."""
+    chunk = bytearray()
     for part in _parts(document):
-        piece += part
-        if len(piece) >= PIECE:
-            yield _plain(bytes(piece))
-            piece.clear()
-    if piece:
-        yield _plain(bytes(piece))
+        chunk += part
+        if len(chunk) >= CHUNK:
+            yield _plain(bytes(chunk))
+            chunk.clear()
+    if chunk:
+        yield _plain(bytes(chunk))
 
 
-def _plain(piece: bytes) -> bytes:
-    """Give *piece* with what would steer a terminal in JSON's own notation: people use curl."""
-    if piece.isascii() and b"\x7f" not in piece:
-        return piece
-    return escaped(piece.decode()).encode()
+def _plain(chunk: bytes) -> bytes:
+    """Return *chunk* with control characters escaped as JSON: people read it in a terminal."""
+    if chunk.isascii() and b"\x7f" not in chunk:
+        return chunk
+    return escaped(chunk.decode()).encode()
 
 
-def _parts(document: Any, deep: int = 2) -> Iterator[bytes]:
-    if deep and isinstance(document, Mapping):
+def _parts(document: Any, depth: int = 2) -> Iterator[bytes]:
+    if depth and isinstance(document, Mapping):
         comma = b"{"
         for key, value in document.items():
             yield comma + _encode(str(key)) + b":"
-            yield from _parts(value, deep - 1)
+            yield from _parts(value, depth - 1)
             comma = b","
         yield b"}" if comma == b"," else b"{}"
-    elif deep and isinstance(document, list | tuple | Iterator):
+    elif depth and isinstance(document, list | tuple | Iterator):
         comma = b"["
         for each in document:
             yield comma + _encode(each)
@@ -65,7 +65,7 @@ def _parts(document: Any, deep: int = 2) -> Iterator[bytes]:
 
 
 class Api:
-    """Answers from the journal, which holds the last pass and every story."""
+    """Answers from the history, which holds the last cycle and the story of every gang."""
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class Api:
         self._remedied = remedied
 
     def blueprint(self) -> Blueprint:
-        """Give the routes."""
+        """Return the routes."""
         routes = Blueprint("ops", __name__, url_prefix="/api/v1")
-        routes.before_request(self.not_here)
+        routes.before_request(self.refuse_on_standby)
         routes.add_url_rule("/plan", view_func=self.plan)
         routes.add_url_rule("/queues", view_func=self.queues)
         routes.add_url_rule("/gangs", view_func=self.gangs)
@@ -98,14 +98,14 @@ class Api:
         routes.add_url_rule("/snapshot", view_func=self.snapshot)
         return routes
 
-    def not_here(self) -> ResponseReturnValue | None:
-        """Say who leads, while it is not us: what we know of plans is old or nothing."""
+    def refuse_on_standby(self) -> ResponseReturnValue | None:
+        """Answer 503 with the name of the leader on a standby: its plan is old or missing."""
         for sentence in self._standby():
             return _json({"error": f"{sentence}; ask there"}, 503)
         return None
 
     def plan(self) -> ResponseReturnValue:
-        """Give the last plan."""
+        """Return the last plan."""
         last = self._journal.last
         if last is None:
             return _json(documents.plan(NO_PLAN))
@@ -113,12 +113,12 @@ class Api:
         return _json(documents.plan(last.plan, last.snapshot, self._journal.since, estimates))
 
     def queues(self) -> ResponseReturnValue:
-        """Give every queue's figures."""
+        """Return the figures of every queue."""
         last = self._journal.last
         return _json(documents.queues(last.plan) if last else [])
 
     def gangs(self) -> ResponseReturnValue:
-        """Give every gang's verdict."""
+        """Return the verdict on every gang."""
         last = self._journal.last
         if last is None:
             return _json([])
@@ -126,18 +126,18 @@ class Api:
         return _json(documents.gangs(last.plan, last.snapshot, self._journal.since, estimates))
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
-        """Give all there is to say about one gang."""
+        """Return the explanation of one gang."""
         key, last = GangKey(f"{namespace}/{name}"), self._journal.last
         if last is None:
             return _not_planned()
         story = self._journal.story(key)
-        told = explain(last.snapshot, last.plan, self._policy(), key, self._remedied)
-        if told is None:
+        explanation = explain(last.snapshot, last.plan, self._policy(), key, self._remedied)
+        if explanation is None:
             message = f"there is no gang {key}; /api/v1/gangs lists those there are"
             return _json({"error": message, "story": documents.lines(story)}, 404)
         return _json(
             documents.explanation(
-                told,
+                explanation,
                 last.plan,
                 last.snapshot,
                 now=self._now(),
@@ -152,31 +152,31 @@ class Api:
         return partial(self._forecaster.estimate, last.snapshot, last.plan)
 
     def pod(self, namespace: str, name: str) -> ResponseReturnValue:
-        """Give all there is to say about the gang of one pod."""
+        """Return the explanation of the gang of one pod."""
         last = self._journal.last
         if last is None:
             return _not_planned()
         for gang in last.snapshot.gangs.values():
             if gang.group.namespace == namespace and any(pod.name == name for pod in gang.pods):
                 return self.gang(namespace, gang.group.name)
-        return _json({"error": f"{namespace}/{name} is not a pod of ours"}, 404)
+        return _json({"error": f"{namespace}/{name} is not a pod of this extender"}, 404)
 
     def findings(self) -> ResponseReturnValue:
-        """Give what makes no sense as it is written; 503 while nobody has looked."""
+        """Return the inconsistencies found in objects; 503 before the first check."""
         found = self._findings()
         if found is None:
             return _not_planned()
         return _json(documents.findings(found))
 
     def snapshot(self) -> ResponseReturnValue:
-        """Give the cluster as the last plan saw it, as a List that `plan -f` reads."""
+        """Return the cluster as the last plan saw it, as a List that `plan -f` reads."""
         last = self._journal.last
         return _json(listing(last.snapshot) if last else {"kind": "List", "items": []})
 
 
 def _not_planned() -> Response:
-    """Say that nobody knows yet: who asks must not take it for an answer."""
-    return _json({"error": "the first plan is being made; ask again in a moment"}, 503)
+    """Answer 503: an empty answer would be mistaken for the result."""
+    return _json({"error": "the first plan is being made; try again in a moment"}, 503)
 
 
 def _json(document: object, status: int = 200) -> Response:

@@ -22,20 +22,20 @@ from extender.text import lines
 from extender.web.api import Api
 from extender.web.background import CachedRemedies
 from extender.web.dashboard.context import AppContext
-from extender.web.dashboard.gangs import Promises
+from extender.web.dashboard.gangs import Reservations
 from extender.web.dashboard.routes import Dashboard
 from extender.web.plan_metrics import FindingCollector, PlanCollector, WatchCollector
 from extender.whatif.page import TOO_LONG, RunWhatIf, no_whatif
 
-#: Nothing we do on the loop of the hooks takes a tenth of this.
-_SILENT_S = 20.0
+#: Nothing on the loop of the hooks takes a tenth of this.
+_MAX_STALL_S = 20.0
 
 
 class Probes:
-    """Answers from memory, in whatever thread asks.
+    """Answers the probes from memory, in the calling thread.
 
-    *readiness* says what must be mended before we decide anything; *warmth* the same of the mirror
-    alone; *standby* who leads while it is not us; *notes* what should be mended although we go on.
+    *readiness* returns what prevents decisions; *warmth* the same for the cache alone; *standby*
+    the leader if it is another instance; *notes* what should be fixed although the extender works.
     """
 
     PATHS = ("/healthz", "/readyz", "/warmz")
@@ -52,76 +52,76 @@ class Probes:
         self._warmth = warmth
         self._standby = standby
         self._notes = notes
-        self._silent_s: Callable[[], float] = lambda: 0.0
+        self._stalled_s: Callable[[], float] = lambda: 0.0
 
-    def listen_for(self, silent_s: Callable[[], float]) -> None:
-        """Call us dead when the loop of the hooks, *silent_s* ago last heard of, comes no more."""
-        self._silent_s = silent_s
+    def watch_loop(self, stalled_s: Callable[[], float]) -> None:
+        """Fail /healthz when the loop of the hooks has stalled for too long."""
+        self._stalled_s = stalled_s
 
     def ask(self, path: str) -> tuple[int, str]:
-        """Give the status of a probe, and what it has to say in lines."""
+        """Return the status of a probe and its text, one sentence a line."""
         if path == "/healthz":
-            wrong, besides = self._health(), []
+            problems, notes = self._health(), []
         elif path == "/readyz":
-            # Whether the mirror can be trusted, and if not, what is missing.
-            wrong, besides = self._readiness(), self._notes()
+            # With what is missing, or the notes.
+            problems, notes = self._readiness(), self._notes()
         else:
-            # Whether we could lead: of a standby nothing more can be asked.
-            wrong, besides = self._warmth(), self._standby()
-        return 503 if wrong else 200, lines(*(wrong or ["ok"]), *besides)
+            # Whether this instance could lead; a standby cannot be more than that.
+            problems, notes = self._warmth(), self._standby()
+        return 503 if problems else 200, lines(*(problems or ["ok"]), *notes)
 
     def _health(self) -> list[str]:
-        silent_s = self._silent_s()
-        if silent_s <= _SILENT_S:
+        stalled_s = self._stalled_s()
+        if stalled_s <= _MAX_STALL_S:
             return []
-        return [f"the hooks have not answered for {silent_s:.0f} s"]
+        return [f"the hooks have not answered for {stalled_s:.0f} s"]
 
 
-#: Prometheus has a right to it already, in many a cluster.
+#: In many clusters Prometheus has the right to read it already.
 _METRICS = "/metrics"
-#: What the names of all other pages begin with where rights name them.
-_RIGHTS = "/gang-extender"
-_LONGEST_QUERY = 2048
+#: The prefix of all other pages in nonResourceURLs of RBAC.
+_RBAC_PREFIX = "/gang-extender"
+_MAX_QUERY = 2048
 
 
 class OperationsApp(Flask):
-    """The app, with what its port needs besides: the probes it answers by itself, the series."""
+    """The Flask app, with the probes, the metrics and the RBAC names of pages."""
 
-    def __init__(self, probes: Probes, metrics: Metrics, sights: AppContext) -> None:
+    def __init__(self, probes: Probes, metrics: Metrics, context: AppContext) -> None:
         super().__init__(__name__, static_folder=None)
         self.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
         self.probes = probes
         self.metrics = metrics
-        #: What is told to those who listen for news.
-        self.pulse = sights.heartbeat
-        #: Where we stand; what was told before holds no longer when it changes.
-        self.stands = lambda: (bool(sights.standby()), sights.journal.last is None)
-        self.site = Dashboard(sights)
+        #: The content of /events.
+        self.heartbeat = context.heartbeat
+        #: Leadership and whether a plan exists; cached pages expire when it changes.
+        self.state = lambda: (bool(context.standby()), context.journal.last is None)
+        self.site = Dashboard(context)
 
     def rbac_path(self, path: bytes) -> str:
-        """Name the page that is at *path* as rights do: one name for all gangs, one for all pods.
+        """Return the name of the page at *path* in RBAC: one name for all gangs, one for all pods.
 
-        Not by its path: every account of a cluster may `get` the nonResourceURLs `/api/*`, by the
-        role system:discovery. What is nowhere is asked for like `/`: few names, so that nobody
-        makes us ask for many.
+        It is not the path: the role system:discovery lets every account of a cluster `get` the
+        nonResourceURLs `/api/*`. An unknown path has the name of `/`, so that a client cannot
+        cause reviews of many names.
         """
         rule = self._rule(path)
         if rule is None or rule.endpoint == "site.asset":
-            return _RIGHTS
+            return _RBAC_PREFIX
         name = rule.rule.partition("/<")[0]
-        return name if name == _METRICS else _RIGHTS + name.removeprefix("/api/v1").rstrip("/")
+        return name if name == _METRICS else _RBAC_PREFIX + name.removeprefix("/api/v1").rstrip("/")
 
     def used_query(self, path: bytes, query: bytes) -> bytes:
-        """Give what of *query* the page at *path* looks at: only those for people look at any.
+        """Return the part of *query* that the page at *path* uses; only the dashboard uses any.
 
-        So nobody can ask for what costs much, the same each time, in ever new ways.
+        So a client cannot request the same costly page under many addresses.
         """
         rule = self._rule(path) if query else None
         if rule is None or not rule.endpoint.startswith("site."):
             return b""
-        if len(query) <= _LONGEST_QUERY:
+        if len(query) <= _MAX_QUERY:
             return query
-        # Filters are never so long; what is supposed may be, and then it is said.
+        # Filters are never so long. A what-if may be, and its page then shows an error.
         return f"{TOO_LONG}=1".encode() if rule.endpoint == "site.whatif" else b""
 
     def _rule(self, path: bytes) -> Rule | None:
@@ -144,21 +144,20 @@ def create_app(
     standby: Callable[[], list[str]],
     notes: Callable[[], list[str]],
     silence: Callable[[], Mapping[str, float]],
-    promises: Promises = lambda _: ((), 0.0),
+    reservations: Reservations = lambda _: ((), 0.0),
     experience: DurationHistory | None = None,
     suppose: RunWhatIf = no_whatif,
 ) -> OperationsApp:
-    """Mount the pages, and let *metrics* show what is read when somebody scrapes.
+    """Create the app, and register the metrics that are computed at each scrape.
 
-    *findings* says what makes no sense, None before anybody looked; *readiness* says what must
-    be mended before we decide anything; *warmth* the same of the mirror alone; *standby* who leads
-    while it is not us; *notes* says what should be mended although we go on; *promises* what a gang
-    was promised and has not taken; *experience* how long gangs ran before; *suppose* works out what
-    would be.
+    *findings* returns inconsistent objects, None before the first check; *readiness* what prevents
+    decisions; *warmth* the same for the cache alone; *standby* the leader if it is another
+    instance; *notes* what should be fixed although the extender works; *reservations* the unused
+    reservations of a gang; *experience* how long gangs ran before; *suppose* answers what-ifs.
     """
     forecaster = Forecaster(policies.current, experience)
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
-    # Asked at every scrape: probes may ask for /warmz alone.
+    # Evaluated at every scrape: probes may be configured for /warmz alone.
     metrics.ready.set_function(lambda: not readiness())
     metrics.cache_synced.set_function(lambda: not warmth())
     metrics.registry.register(PlanCollector(lambda: None if standby() else journal.last))
@@ -170,7 +169,7 @@ def create_app(
         standby=standby,
         notes=lambda: [*policies.notes(), *notes()],
     )
-    sights = AppContext(
+    context = AppContext(
         journal=journal,
         policies=policies,
         metrics=metrics,
@@ -179,20 +178,20 @@ def create_app(
         standby=standby,
         notes=lambda: [*policies.notes(), *notes()],
         silence=silence,
-        promises=promises,
+        reservations=reservations,
         forecaster=forecaster,
         suppose=suppose,
     )
-    app = OperationsApp(probes, metrics, sights)
-    ops = Api(
+    app = OperationsApp(probes, metrics, context)
+    api = Api(
         journal,
         policies.current,
         findings=findings,
         standby=standby,
         forecaster=forecaster,
-        remedied=CachedRemedies(sights.bench),
+        remedied=CachedRemedies(context.background),
     )
-    app.register_blueprint(ops.blueprint())
+    app.register_blueprint(api.blueprint())
     app.register_blueprint(app.site.blueprint())
 
     for path in probes.PATHS:
@@ -200,7 +199,7 @@ def create_app(
 
     @app.get(_METRICS)
     def series() -> ResponseReturnValue:
-        """Expose the series."""
+        """Return the metrics."""
         return Response(generate_latest(metrics.registry), mimetype=CONTENT_TYPE_LATEST)
 
     return app

@@ -1,8 +1,8 @@
-"""Where what-ifs are worked out, and what would help a gang: questions that cost whole plans.
+"""Compute what-ifs and remedies in the background: each costs whole plans.
 
-One at a time, in a thread of its own, and then it rests as long. Not where pages are written,
-because everybody else's would wait; and never in the loop of the hooks. Who asks while another
-question is worked out is told so: there is no line to stand in.
+One computation runs at a time, in a thread of its own that then rests as long. It does not run in
+the page worker, where all other pages would wait, and never on the loop of the hooks. While one
+question is computed, others get a 503; there is no queue.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from extender.planner.plan import Plan
 from extender.planner.policy import Policy
 
 log = logging.getLogger(__name__)
-#: Who asks waits so long for the answer; on a small cluster that is enough.
-_MOMENT_S = 0.3
-#: An answer is good for so long, and for so many times as long as it took: an open page asks again.
+#: How long a request waits for the result; on a small cluster that is enough.
+_WAIT_S = 0.3
+#: How long a result is reused, at least and by its computation time: an open page asks again.
 GOOD_S = 30.0
-_GOOD_FOR = 20.0
-#: A name that was not there may be there soon.
-_REFUSED_S = 2.0
-#: One that is no longer good is shown for so long, until there is a newer one.
-_SHOWN_S = 120.0
-_MOST_KEPT = 32
+_REUSE_FACTOR = 20.0
+#: How long an invalid request is cached: a missing object may soon exist.
+_INVALID_S = 2.0
+#: How long an expired result is shown until there is a newer one.
+_STALE_S = 120.0
+_MAX_CACHED = 32
 Answer = TypeVar("Answer")
 
 
 class BackgroundReply(NamedTuple, Generic[Answer]):
-    """What is to be said now: the answer, or in a sentence why there is none; or neither yet."""
+    """The reply for now: the answer, a sentence why there is none, or neither yet."""
 
     status: int
     answer: Answer | None = None
@@ -46,7 +46,7 @@ class BackgroundReply(NamedTuple, Generic[Answer]):
 
 PENDING: BackgroundReply[Any] = BackgroundReply(202)
 BUSY: BackgroundReply[Any] = BackgroundReply(
-    503, problem="busy with the question of somebody else; ask again in a moment"
+    503, problem="busy with another question; try again in a moment"
 )
 _FAILED: BackgroundReply[Any] = BackgroundReply(
     500, problem="the extender failed to answer; its log has the details"
@@ -54,20 +54,20 @@ _FAILED: BackgroundReply[Any] = BackgroundReply(
 
 
 @dataclass(slots=True)
-class _Underway:
+class _Computation:
     question: Hashable
     work: Callable[[], Any]
     good_s: float
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class _Kept(NamedTuple):
+class _Cached(NamedTuple):
     reply: BackgroundReply[Any]
     good_until: float
 
 
 class BackgroundWorker:
-    """May be asked from any thread."""
+    """Runs one computation at a time and caches results; called from any thread."""
 
     def __init__(
         self,
@@ -77,63 +77,65 @@ class BackgroundWorker:
         self._monotonic = monotonic
         self._pause = pause
         self._lock = threading.Lock()
-        self._current: _Underway | None = None
-        self._kept: dict[Hashable, _Kept] = {}
-        self._rested_at = 0.0
+        self._current: _Computation | None = None
+        self._cache: dict[Hashable, _Cached] = {}
+        self._resume_at = 0.0
 
     def ask(
         self,
         question: Hashable,
         work: Callable[[], Answer],
-        moment_s: float = _MOMENT_S,
+        wait_s: float = _WAIT_S,
         *,
         good_s: float = GOOD_S,
     ) -> BackgroundReply[Answer]:
-        """Give the answer if it is there within a moment; *work* is done only if need be.
+        """Return the answer if it is there within a moment; start *work* if necessary.
 
-        An answer is good for *good_s* at least.
+        The answer is reused for *good_s* at least.
         """
         with self._lock:
-            kept = self._known(question)
-            if kept is not None and self._monotonic() < kept.good_until:
-                return kept.reply
+            cached = self._cached(question)
+            if cached is not None and self._monotonic() < cached.good_until:
+                return cached.reply
             if self._current is None:
-                begun = _Underway(question, work, good_s)
-                # There may be no thread to be had; then nothing is under way.
+                current = _Computation(question, work, good_s)
+                # If no thread can start, nothing is in progress.
                 threading.Thread(
-                    target=self._run, args=(begun,), name="what-if", daemon=True
+                    target=self._run, args=(current,), name="what-if", daemon=True
                 ).start()
-                self._current = begun
+                self._current = current
             current = self._current
         if current.question == question:
-            current.done.wait(moment_s)
+            current.done.wait(wait_s)
             with self._lock:
-                kept = self._known(question)
-        if kept is not None:
-            return kept.reply
+                cached = self._cached(question)
+        if cached is not None:
+            return cached.reply
         return PENDING if current.question == question else BUSY
 
-    def _known(self, question: Hashable) -> _Kept | None:
+    def _cached(self, question: Hashable) -> _Cached | None:
         now = self._monotonic()
-        self._kept = {
-            key: each for key, each in self._kept.items() if now < each.good_until + _SHOWN_S
+        self._cache = {
+            key: each for key, each in self._cache.items() if now < each.good_until + _STALE_S
         }
-        return self._kept.get(question)
+        return self._cache.get(question)
 
-    def _run(self, current: _Underway) -> None:
-        # Others need the processor too: half of the time at most is spent here.
-        self._pause(max(0.0, self._rested_at - self._monotonic()))
+    def _run(self, current: _Computation) -> None:
+        # At most half of one thread's time is spent here; the hooks need the CPU.
+        self._pause(max(0.0, self._resume_at - self._monotonic()))
         began = self._monotonic()
         reply = _reply(current.work)
         now = self._monotonic()
-        took = now - began
+        duration_s = now - began
         with self._lock:
-            least_s = current.good_s if reply.answer is not None else _REFUSED_S
-            self._kept.pop(current.question, None)
-            self._kept[current.question] = _Kept(reply, now + max(least_s, _GOOD_FOR * took))
-            while len(self._kept) > _MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._rested_at = now + took
+            least_s = current.good_s if reply.answer is not None else _INVALID_S
+            self._cache.pop(current.question, None)
+            self._cache[current.question] = _Cached(
+                reply, now + max(least_s, _REUSE_FACTOR * duration_s)
+            )
+            while len(self._cache) > _MAX_CACHED:
+                del self._cache[next(iter(self._cache))]
+            self._resume_at = now + duration_s
             self._current = None
         current.done.set()
 
@@ -144,30 +146,30 @@ def _reply(work: Callable[[], Any]) -> BackgroundReply[Any]:
     except InvalidInput as error:
         return BackgroundReply(422, problem=str(error))
     except Exception:
-        log.exception("a question about what would be failed")
+        log.exception("what-if failed")
         return _FAILED
 
 
-#: Said while it is not known yet.
-TRYING = ("being worked out, which takes long here; ask again in a moment",)
-#: Up to here whoever asks waits for it, and those behind him.
+#: The text while the result is not known yet.
+TRYING = ("still being computed, which takes long on this cluster; try again in a moment",)
+#: How long a request waits for remedies, and the requests behind it.
 _REMEDIES_S = 1.0
 
 
 class CachedRemedies:
-    """Says what `remedies` says, or that it is being worked out."""
+    """Returns the result of `remedies`, or that it is still being computed."""
 
-    def __init__(self, bench: BackgroundWorker) -> None:
-        self._bench = bench
+    def __init__(self, worker: BackgroundWorker) -> None:
+        self._worker = worker
 
     def __call__(
         self, snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey
     ) -> tuple[str, ...]:
-        """Say what would let the gang start."""
-        # Against another reason something else helps; and what is quickly known is asked anew.
+        """Return what would let the gang start."""
+        # Another reason has other remedies. A fast result is not reused but computed again.
         question = key, plan.verdicts[key].reason
         work = partial(remedies, snapshot, plan, policy, key)
-        reply = self._bench.ask(question, work, _REMEDIES_S, good_s=0.0)
+        reply = self._worker.ask(question, work, _REMEDIES_S, good_s=0.0)
         if reply in (PENDING, BUSY):
             return TRYING
         return reply.answer if reply.answer is not None else (reply.problem,)

@@ -1,4 +1,4 @@
-"""The plan as JSON: one shape for the operations port, the command line and saved files."""
+"""Encode the plan as JSON: one format for the operations port, the CLI and saved files."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from extender.status.history import JournalLine
 from extender.web.background import TRYING
 
 Document = dict[str, Any]
-#: A gang may wait for thousands: of those that end last so many are listed, all are counted.
-_ENDINGS = 10
+#: A gang may wait for thousands of others; the last to end are listed, all are counted.
+_MAX_ENDINGS = 10
 Since = Callable[[GangKey], float | None]
 Estimates = Callable[[GangKey], Estimate | None]
 
 
-def _never(key: GangKey) -> float | None:
+def _unknown(key: GangKey) -> float | None:
     return None
 
 
-def _nobody_asks(key: GangKey) -> Estimate | None:
+def _no_estimate(key: GangKey) -> Estimate | None:
     return None
 
 
 def plan(
     current: Plan,
     snapshot: Snapshot | None = None,
-    since: Since = _never,
-    estimates: Estimates = _nobody_asks,
+    since: Since = _unknown,
+    estimates: Estimates = _no_estimate,
 ) -> Document:
-    """Give the whole plan; with its *snapshot*, pods are named where they go.
+    """Return the whole plan; with its *snapshot*, placements name pods.
 
-    *since* tells when a gang began to wait, to run, or to be over, *estimates* when it will start.
+    *since* returns when a gang began to wait, run or end, *estimates* when it will start.
     """
     return {
         "generation": current.generation,
@@ -62,8 +62,8 @@ def plan(
     }
 
 
-def schedulers(callers: Iterable[SchedulerStatus], now: float) -> list[Document]:
-    """Give what we hear of the kube-scheduler behind each scheduler name."""
+def schedulers(statuses: Iterable[SchedulerStatus], now: float) -> list[Document]:
+    """Return the activity of the kube-scheduler behind each scheduler name."""
     return [
         {
             "name": each.name,
@@ -72,17 +72,17 @@ def schedulers(callers: Iterable[SchedulerStatus], now: float) -> list[Document]
             "words": each.words(now),
             "complaint": each.complaint(now),
         }
-        for each in callers
+        for each in statuses
     ]
 
 
 def queues(current: Plan) -> list[Document]:
-    """Give every queue's figures."""
+    """Return the figures of every queue."""
     return [queue(figures) for figures in current.queues.values()]
 
 
 def queue(figures: QueueFigures) -> Document:
-    """Give what one queue deserves, uses and wants."""
+    """Return what one queue deserves, uses and requests."""
     return {
         "name": figures.name,
         "weight": figures.weight,
@@ -97,7 +97,7 @@ def queue(figures: QueueFigures) -> Document:
 
 
 def share(figures: ShareFigures) -> Document:
-    """Give what one namespace may have of a queue, has at least, uses and wants."""
+    """Return the limit, guarantee, usage and requests of a namespace in a queue."""
     return {
         "queue": figures.queue,
         "namespace": figures.namespace,
@@ -111,10 +111,10 @@ def share(figures: ShareFigures) -> Document:
 def gangs(
     current: Plan,
     snapshot: Snapshot | None = None,
-    since: Since = _never,
-    estimates: Estimates = _nobody_asks,
+    since: Since = _unknown,
+    estimates: Estimates = _no_estimate,
 ) -> list[Document]:
-    """Give every gang's verdict."""
+    """Return the verdict on every gang."""
     return [
         gang(verdict, current, snapshot, since, estimates) for verdict in current.verdicts.values()
     ]
@@ -124,14 +124,14 @@ def gang(
     verdict: Verdict,
     current: Plan,
     snapshot: Snapshot | None = None,
-    since: Since = _never,
-    estimates: Estimates = _nobody_asks,
+    since: Since = _unknown,
+    estimates: Estimates = _no_estimate,
 ) -> Document:
-    """Give the verdict on one gang, since when it waits or runs, and where its members go."""
-    told = estimates(verdict.gang)
+    """Return the verdict on one gang, since when it holds, and the placements of its members."""
+    estimated = estimates(verdict.gang)
     namespace, _, name = verdict.gang.partition("/")
     began = since(verdict.gang)
-    ticket = current.placements.get(verdict.gang)
+    placement = current.placements.get(verdict.gang)
     return {
         "namespace": namespace,
         "name": name,
@@ -144,19 +144,21 @@ def gang(
         "message": verdict.message,
         "since": timestamp_ms(began) if began is not None else None,
         "share": round(verdict.share, 6),
-        "estimate": estimate(told) if told is not None else None,
-        "placements": _named(verdict.gang, ticket.placements, snapshot) if ticket else {},
-        "pipelined": _named(verdict.gang, ticket.pipelined, snapshot) if ticket else {},
+        "estimate": estimate(estimated) if estimated is not None else None,
+        "placements": _named(verdict.gang, placement.placements, snapshot) if placement else {},
+        "pipelined": _named(verdict.gang, placement.pipelined, snapshot) if placement else {},
     }
 
 
-def estimate(told: Estimate) -> Document:
-    """Give when a gang will start: `at`, `not_before`, or neither where nobody can tell."""
+def estimate(estimated: Estimate) -> Document:
+    """Return when a gang will start: `at`, `not_before`, or neither if that is unknown."""
     return {
-        "at": timestamp_ms(told.at) if told.at is not None else None,
-        "not_before": timestamp_ms(told.not_before) if told.not_before is not None else None,
-        "brief": told.brief,
-        "words": told.words,
+        "at": timestamp_ms(estimated.at) if estimated.at is not None else None,
+        "not_before": timestamp_ms(estimated.not_before)
+        if estimated.not_before is not None
+        else None,
+        "brief": estimated.brief,
+        "words": estimated.words,
         "after": [
             {
                 "gang": each.gang,
@@ -165,30 +167,30 @@ def estimate(told: Estimate) -> Document:
                 "ground": each.lasting.ground.value,
                 "samples": each.lasting.samples,
             }
-            for each in told.after[-_ENDINGS:]
+            for each in estimated.after[-_MAX_ENDINGS:]
         ],
-        "after_count": len(told.after),
+        "after_count": len(estimated.after),
         "not_counted": NOT_COUNTED,
     }
 
 
-def eviction(order: Eviction) -> Document:
-    """Give one pod that is asked to leave."""
+def eviction(victim: Eviction) -> Document:
+    """Return one pod to evict."""
     return {
-        "pod": f"{order.namespace}/{order.name}",
-        "node": order.node,
-        "action": order.action,
-        "for": order.beneficiary,
+        "pod": f"{victim.namespace}/{victim.name}",
+        "node": victim.node,
+        "action": victim.action,
+        "for": victim.beneficiary,
     }
 
 
-def kept(room: HeldCapacity) -> Document:
-    """Give idle room that is kept for somebody, or from everybody."""
-    return {"amounts": amounts(room.amounts), "for": room.whom, "why": room.words}
+def kept(capacity: HeldCapacity) -> Document:
+    """Return unused capacity that is held for some pods, or from all."""
+    return {"amounts": amounts(capacity.amounts), "for": capacity.whom, "why": capacity.words}
 
 
 def explanation(
-    told: Explanation,
+    explained: Explanation,
     current: Plan,
     snapshot: Snapshot,
     *,
@@ -196,35 +198,37 @@ def explanation(
     since: float | None,
     reason_since: float | None,
     story: Sequence[JournalLine],
-    estimates: Estimates = _nobody_asks,
+    estimates: Estimates = _no_estimate,
 ) -> Document:
-    """Give all there is to say about one gang."""
+    """Return the explanation of one gang."""
     return {
-        **gang(told.verdict, current, snapshot, lambda _: since, estimates),
-        "priority": told.priority,
+        **gang(explained.verdict, current, snapshot, lambda _: since, estimates),
+        "priority": explained.priority,
         "lasted_s": _lasted(since, now),
         "reason_since": timestamp_ms(reason_since) if reason_since is not None else None,
         "reason_lasted_s": _lasted(reason_since, now),
-        "members_by_status": dict(told.members),
-        "missing": told.missing,
-        "queue_figures": queue(told.queue) if told.queue else None,
-        "share_figures": share(told.share) if told.share else None,
-        "needs": [_need(each) for each in told.needs],
-        "needs_count": told.needs_count,
-        "ahead": [{"gang": each.gang, "queue": each.queue, "why": each.why} for each in told.ahead],
-        "ahead_count": told.ahead_count,
-        "victims": [eviction(each) for each in told.victims],
-        "protected": dict(told.protected),
-        "kept": [kept(each) for each in told.held],
-        "schedulers": schedulers(told.schedulers, snapshot.now),
-        "would_start_with": list(told.remedies),
-        "is_trying": told.remedies == TRYING,
+        "members_by_status": dict(explained.members),
+        "missing": explained.missing,
+        "queue_figures": queue(explained.queue) if explained.queue else None,
+        "share_figures": share(explained.share) if explained.share else None,
+        "needs": [_need(each) for each in explained.needs],
+        "needs_count": explained.needs_count,
+        "ahead": [
+            {"gang": each.gang, "queue": each.queue, "why": each.why} for each in explained.ahead
+        ],
+        "ahead_count": explained.ahead_count,
+        "victims": [eviction(each) for each in explained.victims],
+        "protected": dict(explained.protected),
+        "kept": [kept(each) for each in explained.held],
+        "schedulers": schedulers(explained.schedulers, snapshot.now),
+        "would_start_with": list(explained.remedies),
+        "is_trying": explained.remedies == TRYING,
         "story": lines(story),
     }
 
 
 def findings(found: Sequence[Finding]) -> list[Document]:
-    """Give what makes no sense as it is written."""
+    """Return the inconsistencies found in objects."""
     return [
         {"kind": each.kind, "name": each.name, "reason": each.reason, "message": each.message}
         for each in found
@@ -232,7 +236,7 @@ def findings(found: Sequence[Finding]) -> list[Document]:
 
 
 def lines(story: Sequence[JournalLine]) -> list[Document]:
-    """Give a story, oldest line first."""
+    """Return the history of a gang, oldest line first."""
     return [
         {"at": timestamp_ms(line.at), "cycle": line.cycle, "word": line.word, "text": line.text}
         for line in story
@@ -240,7 +244,7 @@ def lines(story: Sequence[JournalLine]) -> list[Document]:
 
 
 def amounts(resources: Resources) -> dict[str, str]:
-    """Write amounts as Kubernetes does, sorted by name."""
+    """Return amounts in the notation of Kubernetes, sorted by name."""
     return {name: write_amount(name, amount) for name, amount in sorted(resources.items())}
 
 
@@ -263,13 +267,13 @@ def _need(need: Shortfall) -> Document:
 def _binds(current: Plan, snapshot: Snapshot) -> dict[str, str]:
     return {
         f"{key.partition('/')[0]}/{name}": node
-        for key, ticket in current.placements.items()
-        for name, node in _named(key, ticket.placements, snapshot).items()
+        for key, placement in current.placements.items()
+        for name, node in _named(key, placement.placements, snapshot).items()
     }
 
 
 def _named(key: GangKey, nodes: Mapping[Any, str], snapshot: Snapshot | None) -> dict[str, str]:
-    """Name pods instead of their uids, which mean nothing to people."""
+    """Return nodes by the name of the pod instead of its uid."""
     members = snapshot.gangs.get(key) if snapshot else None
     if members is None:
         return {str(uid): node for uid, node in nodes.items()}

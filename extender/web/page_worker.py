@@ -1,8 +1,8 @@
-"""One thread writes the pages, one after the other, and rests as long as it worked.
+"""Render pages in one thread, one after the other; the thread rests as long as it worked.
 
-Whatever runs beside the hooks takes from them: two threads share an interpreter. So pages never
-take more than half of one thread, however many ask; a page that took long is given again for ten
-times as long; and who cannot be served soon is told to come back.
+Whatever runs beside the hooks slows them down, because threads share an interpreter. So pages take
+at most half of one thread, however many are requested. A page is reused for ten times as long as
+it took. A request that cannot be served soon gets a 503 with retry-after.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 log = logging.getLogger(__name__)
-#: What answers a request by PEP 3333.
+#: A WSGI application (PEP 3333).
 Wsgi: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-_MOST_WAITING = 64
-#: Nobody who looks at a page waits longer.
-_PATIENCE_S = 15.0
-#: So many times as long as it took to write is a page good.
-_GOOD_FOR = 10.0
-_MOST_KEPT = 16
-#: Bytes of all pages that are kept; one alone may be larger.
-_MOST_BYTES = 32 * 1024 * 1024
-#: So often pages that are not good any longer are thrown away though nobody asks.
-_LOOK_S = 10.0
+_MAX_WAITING = 64
+#: The maximum wait for a page.
+_MAX_WAIT_S = 15.0
+#: A page is reused for this many times as long as it took to render.
+_REUSE_FACTOR = 10.0
+_MAX_CACHED = 16
+#: Bytes of all cached pages; the newest alone may be larger.
+_MAX_CACHED_BYTES = 32 * 1024 * 1024
+#: How often expired pages are dropped while no request comes.
+_EXPIRE_S = 10.0
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 
 
 class Page(NamedTuple):
-    """An answer in writing; its pieces are shared by all who read it."""
+    """A rendered response; its pieces are shared by all readers."""
 
     status: int
     headers: bytes
@@ -42,39 +42,39 @@ class Page(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Count the bytes of the body."""
+        """Return the number of bytes of the body."""
         return sum(map(len, self.pieces))
 
 
 class PageRequest(NamedTuple):
-    """A page somebody waits for."""
+    """A request that waits for a page."""
 
     method: bytes
     path: bytes
     since: float
     is_wanted: Callable[[], bool]
     take: Callable[[Page], None]
-    #: Only what the page looks at.
+    #: Only the part that the page uses.
     query: bytes = b""
-    #: What was filled in; only a port that has a form takes any.
+    #: The body of a form; only the port of the demo accepts one.
     form: bytes = b""
 
     @property
     def key(self) -> tuple[bytes, ...]:
-        """Tell apart what is answered differently, and not what is only spelt differently.
+        """Return the cache key: different for different answers, equal for other spellings.
 
-        The links of a page hang on how many slashes its address was written with.
+        The relative links of a page depend on the number of slashes in its address.
         """
         slashes = b"/" * self.path.count(b"/")
         return self.method, unquote_to_bytes(self.path), slashes, self.query, self.form
 
 
 def note(status: int, sentence: str) -> Page:
-    """Write a page of one line."""
+    """Return a page of one line of text."""
     return Page(status, _TEXT, (f"{sentence}\n".encode(),))
 
 
-#: As the API says what went wrong.
+#: In the API's format of errors.
 _BUSY = Page(
     503,
     b"content-type: application/json\r\nretry-after: 5\r\n",
@@ -83,123 +83,123 @@ _BUSY = Page(
 
 
 class PageWorker:
-    """Takes inquiries from any thread; `take` is called in the desk's."""
+    """Takes requests from any thread; calls `take` in its own."""
 
     def __init__(
         self,
         app: Wsgi,
         monotonic: Callable[[], float] = time.monotonic,
-        stands: Callable[[], object] = lambda: None,
+        state: Callable[[], object] = lambda: None,
         rest: Callable[[float], object] | None = None,
     ) -> None:
-        """What was written while *stands* said otherwise is not given any more."""
+        """Drop cached pages whenever the result of *state* changes."""
         self._app = app
         self._monotonic = monotonic
-        self._stands = stands
-        self._stood = stands()
-        self._inquiries: queue.Queue[PageRequest | None] = queue.Queue()
-        self._kept: dict[tuple[bytes, ...], tuple[float, Page]] = {}
-        self._ending = threading.Event()
-        self._rest = rest or self._ending.wait
+        self._read_state = state
+        self._state = state()
+        self._requests: queue.Queue[PageRequest | None] = queue.Queue()
+        self._cache: dict[tuple[bytes, ...], tuple[float, Page]] = {}
+        self._stopping = threading.Event()
+        self._rest = rest or self._stopping.wait
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the page in hand."""
-        self._ending.set()
-        self._inquiries.put(None)
+        """Stop after the current page."""
+        self._stopping.set()
+        self._requests.put(None)
         self._thread.join()
 
-    def ask(self, inquiry: PageRequest) -> None:
-        """Have a page written."""
-        if self._inquiries.qsize() >= _MOST_WAITING:
-            inquiry.take(_BUSY)
+    def ask(self, request: PageRequest) -> None:
+        """Queue a request, or answer that the worker is busy."""
+        if self._requests.qsize() >= _MAX_WAITING:
+            request.take(_BUSY)
         else:
-            self._inquiries.put(inquiry)
+            self._requests.put(request)
 
     def _run(self) -> None:
-        while not self._ending.is_set():
+        while not self._stopping.is_set():
             try:
-                inquiry = self._inquiries.get(timeout=_LOOK_S)
+                request = self._requests.get(timeout=_EXPIRE_S)
             except queue.Empty:
-                inquiry = None
+                request = None
             now = self._monotonic()
-            self._forget(now)
-            if inquiry is None or not inquiry.is_wanted():
+            self._expire(now)
+            if request is None or not request.is_wanted():
                 continue
-            kept = self._kept.get(inquiry.key)
-            if kept is not None:
-                inquiry.take(kept[1])
-            elif now - inquiry.since > _PATIENCE_S:
-                inquiry.take(_BUSY)
+            cached = self._cache.get(request.key)
+            if cached is not None:
+                request.take(cached[1])
+            elif now - request.since > _MAX_WAIT_S:
+                request.take(_BUSY)
             else:
-                inquiry.take(self._write(inquiry, now))
+                request.take(self._render(request, now))
                 self._rest(self._monotonic() - now)
 
-    def _forget(self, now: float) -> None:
-        """Throw away what is not good any longer: all of it, if we lead no more or again."""
-        stands = self._stands()
-        if stands != self._stood:
-            self._stood, self._kept = stands, {}
-        self._kept = {key: kept for key, kept in self._kept.items() if now < kept[0]}
+    def _expire(self, now: float) -> None:
+        """Drop expired pages, and all pages when the state has changed."""
+        state = self._read_state()
+        if state != self._state:
+            self._state, self._cache = state, {}
+        self._cache = {key: cached for key, cached in self._cache.items() if now < cached[0]}
 
-    def _write(self, inquiry: PageRequest, began: float) -> Page:
+    def _render(self, request: PageRequest, began: float) -> Page:
         try:
-            page = self._ask_app(inquiry)
+            page = self._call_app(request)
         except Exception:
-            log.exception("page failed", extra={"facts": {"path": inquiry.path.decode("latin-1")}})
+            log.exception("page failed", extra={"facts": {"path": request.path.decode("latin-1")}})
             return note(500, "the extender failed to answer; its log has the details")
         now = self._monotonic()
-        if page.status == 200 and len(self._kept) < _MOST_KEPT:
-            self._kept[inquiry.key] = (now + _GOOD_FOR * (now - began), page)
-            self._make_room()
+        if page.status == 200 and len(self._cache) < _MAX_CACHED:
+            self._cache[request.key] = (now + _REUSE_FACTOR * (now - began), page)
+            self._bound_cache()
         return page
 
-    def _make_room(self) -> None:
-        """Throw away the oldest pages while all together are too large; the newest stays."""
-        size = sum(page.size for _, page in self._kept.values())
-        for key in list(self._kept)[:-1]:
-            if size <= _MOST_BYTES:
+    def _bound_cache(self) -> None:
+        """Drop the oldest pages while all together are too large; keep the newest."""
+        size = sum(page.size for _, page in self._cache.values())
+        for key in list(self._cache)[:-1]:
+            if size <= _MAX_CACHED_BYTES:
                 return
-            size -= self._kept.pop(key)[1].size
+            size -= self._cache.pop(key)[1].size
 
-    def _ask_app(self, inquiry: PageRequest) -> Page:
-        told: list[Any] = []
+    def _call_app(self, request: PageRequest) -> Page:
+        started: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
-            told[:] = status, headers
+            started[:] = status, headers
 
-        body = self._app(_environment(inquiry), start_response)
+        body = self._app(_environment(request), start_response)
         try:
             pieces = tuple(body)
         finally:
             if hasattr(body, "close"):
                 body.close()
-        status, headers = told
+        status, headers = started
         lines = (f"{k}: {v}\r\n" for k, v in headers if k.lower() != "content-length")
         return Page(int(status[:3]), "".join(lines).encode("latin-1"), pieces)
 
 
-def _environment(inquiry: PageRequest) -> dict[str, Any]:
-    # No page looks at headers, and few at queries: nobody asks for the same in many ways.
+def _environment(request: PageRequest) -> dict[str, Any]:
+    # Pages use no headers and few query fields, so equal pages have equal requests.
     return {
-        "REQUEST_METHOD": inquiry.method.decode("latin-1"),
+        "REQUEST_METHOD": request.method.decode("latin-1"),
         "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes(inquiry.path).decode("latin-1"),
-        "QUERY_STRING": inquiry.query.decode("latin-1"),
-        # As it was written: by it a browser reads the links of a page.
-        "REQUEST_URI": inquiry.path.decode("latin-1"),
+        "PATH_INFO": unquote_to_bytes(request.path).decode("latin-1"),
+        "QUERY_STRING": request.query.decode("latin-1"),
+        # Unnormalized: a browser resolves the links of the page against it.
+        "REQUEST_URI": request.path.decode("latin-1"),
         "SERVER_NAME": "localhost",
         "SERVER_PORT": "0",
         "SERVER_PROTOCOL": "HTTP/1.1",
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",
-        "wsgi.input": io.BytesIO(inquiry.form),
-        "CONTENT_TYPE": "application/x-www-form-urlencoded" if inquiry.form else "",
-        "CONTENT_LENGTH": str(len(inquiry.form)),
+        "wsgi.input": io.BytesIO(request.form),
+        "CONTENT_TYPE": "application/x-www-form-urlencoded" if request.form else "",
+        "CONTENT_LENGTH": str(len(request.form)),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,

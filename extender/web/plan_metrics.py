@@ -1,10 +1,10 @@
-"""The last plan as Prometheus series, read when somebody scrapes.
+"""Export the last plan as Prometheus metrics, computed at each scrape.
 
-Nothing is kept between scrapes, so a queue or gang that is gone leaves no series behind, and the
-number of series is bounded by what exists, by a cap for what tenants create.
+Nothing is stored between scrapes, so a deleted queue or gang leaves no series. The number of
+series is bounded by what exists, and by a cap for what tenants create.
 
-What kube-batch and Volcano call by a name, and mean the same by, has that name here too, so that
-dashboards and alerts written for them go on working.
+Metrics with the same meaning as in kube-batch and Volcano have their names, too, so that
+dashboards and alerts written for them still work.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources, tota
 from extender.planner.plan import GangStatus, Plan, QueueFigures, Verdict
 from extender.status.history import CycleResult
 
-#: Series per name that carry a gang's or a queue's name.
+#: The maximum number of series per metric with the name of a gang or a queue.
 MOST_GANGS = 500
 MOST_QUEUES = 500
-#: Resources of one queue. Pods may ask for any name, so only those count that somebody else knows.
+#: The maximum per queue. Pods may request any name, so only resources of nodes or queues count.
 MOST_RESOURCES = 64
 _STUCK = (GangStatus.WAITING, GangStatus.INVALID)
-#: Reasons of gangs that could start if there were room, or if it were their turn.
-_FOR_ROOM = (
+#: Reasons of gangs that could start with more free capacity, or if they were next.
+_FOR_CAPACITY = (
     Reason.INSUFFICIENT_CAPACITY,
     Reason.BEHIND_IN_ORDER,
     Reason.WAITING_FOR_VICTIMS,
@@ -41,29 +41,29 @@ _FOR_ROOM = (
 _AMOUNTS = (
     ("deserved", "deserved", "What the queue deserves"),
     ("allocated", "allocated", "What the gangs of the queue use"),
-    ("requested", "request", "What the gangs of the queue use and wait for"),
+    ("requested", "request", "What the gangs of the queue use or wait for"),
 )
 
 
 class _Scraped(Collector):
     def describe(self) -> list[GaugeMetricFamily]:
-        """Name nothing in advance: the registry would have to ask for a plan to know."""
+        """Return nothing: the registry would otherwise collect a plan to learn the names."""
         return []
 
 
 class PlanCollector(_Scraped):
-    """Gauges that are always those of the last plan."""
+    """Exports the gauges of the last plan."""
 
     def __init__(self, last: Callable[[], CycleResult | None]) -> None:
         self._last = last
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give the series of the last plan; none before the first."""
+        """Yield the metrics of the last plan; none before the first."""
         last = self._last()
         if last is None:
             return
         every = list(last.plan.queues.values())
-        queues, left_out = _bounded(every[:MOST_QUEUES], last)
+        queues, omitted = _bounded(every[:MOST_QUEUES], last)
         yield from _queue_amounts(queues)
         yield from _queue_figures(queues)
         yield from _volcano_amounts(queues)
@@ -71,20 +71,20 @@ class PlanCollector(_Scraped):
         yield _gangs(last.plan)
         yield from _waits(last, {figures.name: figures for figures in queues})
         yield from _unscheduled(last)
-        yield _left_out(last.plan, left_out, len(every) - len(queues))
+        yield _omitted(last.plan, omitted, len(every) - len(queues))
 
 
 class FindingCollector(_Scraped):
-    """What makes no sense as it is written, by kind of object and reason."""
+    """Exports the number of findings by kind of object and reason."""
 
     def __init__(self, findings: Callable[[], Sequence[Finding] | None]) -> None:
         self._findings = findings
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give one series per kind and reason; none when all is well."""
+        """Yield one series per kind and reason; none without findings."""
         family = GaugeMetricFamily(
             "gang_extender_findings",
-            "Objects that make no sense as they are written.",
+            "Inconsistent objects.",
             labels=["kind", "reason"],
         )
         counts = Counter((each.kind, each.reason) for each in self._findings() or ())
@@ -94,17 +94,17 @@ class FindingCollector(_Scraped):
 
 
 class WatchCollector(_Scraped):
-    """How long each watch has been silent, as of the scrape."""
+    """Exports how long each watch has been silent."""
 
     def __init__(self, silence: Callable[[], Mapping[str, float]]) -> None:
         self._silence = silence
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give one series per resource we follow."""
+        """Yield one series per watched resource."""
         family = GaugeMetricFamily(
             "gang_extender_watch_silence_seconds",
-            "Seconds since the API server last said anything about a resource; of the resource"
-            " `API server`, since it last answered at all.",
+            "Seconds since the API server last sent anything about a resource; for the resource"
+            " `API server`, since its last answer of any kind.",
             labels=["resource"],
         )
         for resource, seconds in sorted(self._silence().items()):
@@ -113,20 +113,20 @@ class WatchCollector(_Scraped):
 
 
 def _bounded(queues: Iterable[QueueFigures], last: CycleResult) -> tuple[list[QueueFigures], int]:
-    """Give *queues* with the amounts that have series, and how many amounts have none.
+    """Return *queues* with the amounts that are exported, and how many amounts are not.
 
-    Names that nothing but pods know would be as many as tenants like.
+    Tenants could create any number of names that only pods use.
     """
     offered = frozenset(last.snapshot.nodes.dimensions)
-    shown, left_out = [], 0
+    shown, omitted = [], 0
     for figures in queues:
         known = offered | _named(last.snapshot.queues.get(figures.name)) | figures.deserved.keys()
-        kept = [_foremost(getattr(figures, field), known) for field, *_ in _AMOUNTS]
-        left_out += sum(len(getattr(figures, field)) for field, *_ in _AMOUNTS)
-        left_out -= sum(map(len, kept))
-        deserved, allocated, requested = kept
+        amounts = [_select(getattr(figures, field), known) for field, *_ in _AMOUNTS]
+        omitted += sum(len(getattr(figures, field)) for field, *_ in _AMOUNTS)
+        omitted -= sum(map(len, amounts))
+        deserved, allocated, requested = amounts
         shown.append(replace(figures, deserved=deserved, allocated=allocated, requested=requested))
-    return shown, left_out
+    return shown, omitted
 
 
 def _named(queue: Queue | None) -> frozenset[str]:
@@ -135,7 +135,7 @@ def _named(queue: Queue | None) -> frozenset[str]:
     return frozenset((*queue.capability, *queue.deserved, *queue.guarantee))
 
 
-def _foremost(amounts: Resources, known: Set[str]) -> Resources:
+def _select(amounts: Resources, known: Set[str]) -> Resources:
     names = [name for name in amounts if name in known]
     if len(names) == len(amounts) <= MOST_RESOURCES:
         return amounts
@@ -143,11 +143,11 @@ def _foremost(amounts: Resources, known: Set[str]) -> Resources:
     return Resources({name: amounts[name] for name in names[:MOST_RESOURCES]})
 
 
-def _left_out(plan: Plan, resources: int, queues: int) -> GaugeMetricFamily:
+def _omitted(plan: Plan, resources: int, queues: int) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "gang_extender_series_left_out",
-        "What has no series: queues and waiting gangs beyond the first of them, and amounts of"
-        " resources that no node offers and no queue names, or of more than a queue shows.",
+        "What is not exported: queues and waiting gangs beyond the cap, and amounts of resources"
+        " that no node has and no queue names, or beyond the cap of a queue.",
         labels=["what"],
     )
     stuck = sum(each.standing in _STUCK for each in plan.verdicts.values())
@@ -164,8 +164,8 @@ def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily
     for field, _, meaning in _AMOUNTS:
         family = GaugeMetricFamily(
             f"gang_extender_queue_{field}",
-            f"{meaning}: cpu in cores, the rest in whole units; of a queue above others, theirs"
-            " too, so do not add up both.",
+            f"{meaning}: cpu in cores, the rest in whole units; a parent queue includes its"
+            " children, so do not add up both.",
             labels=["queue", "resource"],
         )
         for figures in queues:
@@ -179,11 +179,11 @@ def _queue_figures(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily
         for field, meaning in (
             (
                 "share",
-                "The largest part it uses of any resource it deserves; of a parent by its own"
-                " gangs, with hierarchical capacity by its family.",
+                "The largest used fraction of any resource it deserves; for a parent, of its own"
+                " gangs, with hierarchical capacity of its subtree.",
             ),
-            ("weight", "Its weight."),
-            ("overused", "1 when it uses all it deserves."),
+            ("weight", "The weight of the queue."),
+            ("overused", "1 if the queue uses all it deserves."),
         ):
             family = GaugeMetricFamily(f"{prefix}_queue_{field}", meaning, labels=[label])
             for figures in queues:
@@ -249,28 +249,28 @@ def _gangs(plan: Plan) -> GaugeMetricFamily:
 def _waits(last: CycleResult, queues: Mapping[str, QueueFigures]) -> Iterator[GaugeMetricFamily]:
     oldest = GaugeMetricFamily(
         "gang_extender_oldest_waiting_seconds",
-        "How long the gang of the queue that has waited longest waits, since its first pod that"
-        " waits was made; 0 when none does.",
+        "Waiting time of the gang of the queue that has waited longest, since its first waiting pod"
+        " was created; 0 without waiting gangs.",
         labels=["queue"],
     )
     starved = GaugeMetricFamily(
         "gang_extender_starved_seconds",
-        "The same of gangs that wait for room, are complete and would keep their queue within what"
-        " it deserves: room is owed to them.",
+        "The same for complete gangs that wait for capacity and would keep their queue within what"
+        " it deserves.",
         labels=["queue"],
     )
-    longest, longest_owed = dict.fromkeys(queues, 0.0), dict.fromkeys(queues, 0.0)
+    longest, longest_starved = dict.fromkeys(queues, 0.0), dict.fromkeys(queues, 0.0)
     for verdict in last.plan.verdicts.values():
         figures, gang = queues.get(verdict.queue), last.snapshot.gangs.get(verdict.gang)
         if verdict.standing is not GangStatus.WAITING or figures is None or gang is None:
             continue
         age_s = max(0.0, last.snapshot.now - _waits_since(gang))
         longest[figures.name] = max(longest[figures.name], age_s)
-        if verdict.reason in _FOR_ROOM and _is_owed_room(gang, figures):
-            longest_owed[figures.name] = max(longest_owed[figures.name], age_s)
+        if verdict.reason in _FOR_CAPACITY and _is_within_deserved(gang, figures):
+            longest_starved[figures.name] = max(longest_starved[figures.name], age_s)
     for queue in queues:
         oldest.add_metric([queue], longest[queue])
-        starved.add_metric([queue], longest_owed[queue])
+        starved.add_metric([queue], longest_starved[queue])
     yield from (oldest, starved)
 
 
@@ -279,23 +279,23 @@ def _waits_since(gang: Gang) -> float:
     return max(gang.group.created, min(waiting, default=0.0))
 
 
-def _is_owed_room(gang: Gang, figures: QueueFigures) -> bool:
+def _is_within_deserved(gang: Gang, figures: QueueFigures) -> bool:
     lacking = gang.group.min_member - gang.ready
     waiting = [pod.requests for pod in gang.pods if pod.status is Status.PENDING]
-    wanted = total(waiting[:lacking]) if lacking > 0 else NOTHING
-    after = figures.allocated + wanted
-    within = all(after.amount(name) <= due for name, due in figures.deserved.items())
-    return bool(wanted) and bool(figures.deserved) and within
+    requested = total(waiting[:lacking]) if lacking > 0 else NOTHING
+    after = figures.allocated + requested
+    within = all(after.amount(name) <= deserved for name, deserved in figures.deserved.items())
+    return bool(requested) and bool(figures.deserved) and within
 
 
 def _unscheduled(last: CycleResult) -> Iterator[GaugeMetricFamily]:
     stuck = [each for each in last.plan.verdicts.values() if each.standing in _STUCK]
-    jobs = GaugeMetricFamily("volcano_unschedule_job_count", "Gangs that could not start.")
+    jobs = GaugeMetricFamily("volcano_unschedule_job_count", "Gangs that cannot start.")
     jobs.add_metric([], len(stuck))
     yield jobs
     tasks = GaugeMetricFamily(
         "volcano_unschedule_task_count",
-        f"Members that a gang lacks to start; of at most {MOST_GANGS} gangs.",
+        f"Missing members that a gang needs to start; of at most {MOST_GANGS} gangs.",
         labels=["job_id"],
     )
     for verdict in stuck[:MOST_GANGS]:

@@ -1,6 +1,7 @@
-"""The operations port: a thread and an event loop of its own, so that nobody who looks delays
-anybody who schedules. Probes are answered on the loop, pages written by one other thread, and those
-who listen for news stay.
+"""The operations server: it has a thread and an event loop of its own.
+
+So readers of pages never delay scheduling. Probes are answered on the loop, pages are rendered in
+one other thread, and listeners of events keep their connections.
 """
 
 from __future__ import annotations
@@ -28,71 +29,71 @@ from extender.web.page_worker import Page, PageRequest, PageWorker, note
 from extender.web.token_review import GOOD_S, TokenReviews
 
 log = logging.getLogger(__name__)
-#: The newest are kept: the others come again, or ask for the page from time to time.
-MOST = 32
-#: A connection ends after this, whoever it is; browsers come back by themselves.
-LIFE_S = 50.0
-_LOOK_S = 1.0
-#: While nothing is new they hear this often that we live.
-_BEAT_S = 5.0
-#: How a browser is told when to come back.
+#: Event streams at a time. The oldest ends first: its client reconnects, or polls the page.
+MAX_STREAMS = 32
+#: The maximum life of an event stream; browsers reconnect by themselves.
+STREAM_LIFE_S = 50.0
+_CHECK_S = 1.0
+#: The interval of events while nothing changes.
+_KEEPALIVE_S = 5.0
+#: Tells a browser when to reconnect.
 RETRY = b"retry: 1000\n\n"
 
 
 class EventListener(Protocol):
-    """A connection that stays."""
+    """A connection that receives events."""
 
     def send(self, event: bytes) -> None:
-        """Send an event, unless it still has some to read."""
+        """Send an event, unless earlier ones are unread."""
 
     def close(self) -> None:
         """End after what was written."""
 
 
 class EventStreams:
-    """Those of one port; everything happens on its loop."""
+    """The event streams of one port; everything happens on its loop."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        pulse: Callable[[], bytes],
+        heartbeat: Callable[[], bytes],
         *,
-        life_s: float = LIFE_S,
-        most: int = MOST,
+        life_s: float = STREAM_LIFE_S,
+        max_streams: int = MAX_STREAMS,
     ) -> None:
         self._loop = loop
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self.life_s = life_s
-        self._most = most
-        #: With the moment at which each ends, the first to end first.
+        self._max_streams = max_streams
+        #: When each stream ends, the first to end first.
         self._open: dict[EventListener, float] = {}
         self._last = b""
-        self._told_at = float("-inf")
-        self._looking: asyncio.TimerHandle | None = None
+        self._sent_at = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, listener: EventListener) -> None:
-        """Tell *listener* where we are, and from now on what is new."""
+        """Send *listener* the current state, and every change from now on."""
         self._open[listener] = self._loop.time() + self.life_s
         listener.send(RETRY + self._event())
-        while len(self._open) > self._most:
+        while len(self._open) > self._max_streams:
             self._end(next(iter(self._open)))
-        if self._looking is None:
-            self._looking = self._loop.call_later(_LOOK_S, self._look)
+        if self._timer is None:
+            self._timer = self._loop.call_later(_CHECK_S, self._check)
 
     def discard(self, listener: EventListener) -> None:
-        """Forget one that has left."""
+        """Remove a listener that has disconnected."""
         self._open.pop(listener, None)
 
     def close(self) -> None:
-        """End them all."""
+        """End all streams."""
         for each in tuple(self._open):
             self._end(each)
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _end(self, listener: EventListener) -> None:
         del self._open[listener]
@@ -100,79 +101,79 @@ class EventStreams:
 
     def _event(self) -> bytes:
         try:
-            return self._pulse()
+            return self._heartbeat()
         except Exception:
-            # Who hears nothing new asks for the page, and that says what is wrong.
-            log.exception("pulse failed")
+            # A client without events polls the page, which shows what is wrong.
+            log.exception("heartbeat failed")
             return b": \n\n"
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._loop.time()
         for each, until in tuple(self._open.items()):
             if until <= now:
                 self._end(each)
         event = self._event() if self._open else self._last
-        if event != self._last or now - self._told_at >= _BEAT_S:
-            self._last, self._told_at = event, now
+        if event != self._last or now - self._sent_at >= _KEEPALIVE_S:
+            self._last, self._sent_at = event, now
             for each in tuple(self._open):
                 each.send(event)
-        self._looking = self._loop.call_later(_LOOK_S, self._look) if self._open else None
+        self._timer = self._loop.call_later(_CHECK_S, self._check) if self._open else None
 
 
 class Reader(Protocol):
-    """Somebody who reads a page."""
+    """A connection that reads a page."""
 
     def abort(self, reason: str) -> None:
-        """End at once; he may be told as having left before this returns."""
+        """Close at once; this may call `UnreadResponses.end` before it returns."""
 
 
 class UnreadResponses:
-    """Who reads which page; everything happens on one loop."""
+    """The pages that are being read, and by which connections; everything happens on one loop."""
 
-    def __init__(self, most: int) -> None:
-        """Bound the bytes of all pages together; the newest is read however large it is."""
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        """Bound the bytes of all pages together; the newest page may be larger alone."""
+        self._max_bytes = max_bytes
         self._size = 0
-        #: Longest first.
+        #: The oldest first.
         self._pages: dict[Reader, Page] = {}
         self._readers: dict[int, int] = {}
 
     def begin(self, reader: Reader, page: Page) -> None:
-        """Let somebody read *page*; who has read something else for the longest ends for it."""
+        """Record that *reader* reads *page*; abort the oldest readers of others over the bound."""
         self.end(reader)
         self._pages[reader] = page
         before = self._readers.get(id(page), 0)
         self._readers[id(page)] = before + 1
         if not before:
             self._size += page.size
-        while self._size > self._most:
+        while self._size > self._max_bytes:
             others = (each for each, read in self._pages.items() if read is not page)
-            longest = next(others, None)
-            if longest is None:
+            oldest = next(others, None)
+            if oldest is None:
                 return
-            self.end(longest)
-            longest.abort("unread")
+            self.end(oldest)
+            oldest.abort("unread")
 
     def end(self, reader: Reader) -> None:
-        """Hear that somebody has read his page, or left."""
+        """Called when the client has read the page or disconnected."""
         page = self._pages.pop(reader, None)
         if page is None:
             return
-        left = self._readers.pop(id(page)) - 1
-        if left:
-            self._readers[id(page)] = left
+        others = self._readers.pop(id(page)) - 1
+        if others:
+            self._readers[id(page)] = others
         else:
             self._size -= page.size
 
 
-#: A page is larger than an answer to kube-scheduler, and its reader may be far away.
+#: A page is larger than an answer to kube-scheduler, and its reader may have a slow network.
 LIMITS = Limits(connections=128, answer_s=60.0, response_pause_s=0.01)
-#: Bytes of all pages that are being read, of which each counts once.
-_MOST_READ = 64 * 1024 * 1024
-_STARTS_S = 30.0
+#: Bytes of all pages that are being read; each page counts once.
+_MAX_BYTES = 64 * 1024 * 1024
+_START_S = 30.0
 _PIECE = 64 * 1024
-_NEWS = b"/events"
-#: Its end is the end of the connection, so nobody has to know its length.
+_EVENTS = b"/events"
+#: The stream ends with the connection, so it needs no content-length.
 _STREAM = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-store\r\n"
     b"x-accel-buffering: no\r\nx-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
@@ -180,7 +181,7 @@ _STREAM = (
 
 
 class OperationsServer(HttpServer):
-    """Where people and their tools look; lives from `start` to `stop`."""
+    """Serves people and their tools, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -189,52 +190,52 @@ class OperationsServer(HttpServer):
         *,
         limits: Limits = LIMITS,
         reviewer: Reviewer | None = None,
-        most_read: int = _MOST_READ,
+        max_bytes: int = _MAX_BYTES,
     ) -> None:
         super().__init__("operations", uvloop.new_event_loop(), pages.metrics, limits, tls)
         self.probes = pages.probes
-        self.named = pages.rbac_path
-        self.heeded = pages.used_query
-        #: None where whoever comes may read.
-        self.readers = TokenReviews(reviewer, self.loop) if reviewer is not None else None
-        # Who has to say who they are says so again as soon as the answer is good no longer.
-        life_s = LIFE_S if reviewer is None else GOOD_S
-        self.streams = EventStreams(self.loop, pages.pulse, life_s=life_s)
-        self.desk = PageWorker(pages.wsgi_app, stands=pages.stands)
-        self.unread = UnreadResponses(most_read)
+        self.rbac_path = pages.rbac_path
+        self.used_query = pages.used_query
+        #: None if pages need no token.
+        self.token_reviews = TokenReviews(reviewer, self.loop) if reviewer is not None else None
+        # With tokens a stream ends when its token review expires, and the client is reviewed again.
+        life_s = STREAM_LIFE_S if reviewer is None else GOOD_S
+        self.streams = EventStreams(self.loop, pages.heartbeat, life_s=life_s)
+        self.page_worker = PageWorker(pages.wsgi_app, state=pages.state)
+        self.unread = UnreadResponses(max_bytes)
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="operations", daemon=True
         )
 
     def start(self, listening: socket.socket) -> None:
-        """Begin to answer, in threads of our own."""
-        self.desk.start()
+        """Start to answer, in threads of its own."""
+        self.page_worker.start()
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.listen(listening), self.loop).result(_STARTS_S)
+        asyncio.run_coroutine_threadsafe(self.listen(listening), self.loop).result(_START_S)
 
     def stop(self, grace_s: float = 1.0) -> None:
-        """End; called from any other thread."""
+        """Stop; called from any other thread."""
         closing = asyncio.run_coroutine_threadsafe(self.close(grace_s), self.loop)
-        closing.result(grace_s + _STARTS_S)
-        if self.readers is not None:
-            self.loop.call_soon_threadsafe(self.readers.stop)
-        self.desk.stop()
+        closing.result(grace_s + _START_S)
+        if self.token_reviews is not None:
+            self.loop.call_soon_threadsafe(self.token_reviews.stop)
+        self.page_worker.stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
 
     async def close(self, grace_s: float) -> None:
-        """End; nobody waits for those who only listen."""
+        """Stop; event streams are not waited for."""
         self.streams.close()
         await super().close(grace_s)
 
     def connection(self) -> asyncio.Protocol:
-        """Make the protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return OperationsConnection(self)
 
 
 class OperationsConnection(HttpConnection):
-    """One connection of somebody who looks."""
+    """One connection of a browser or a tool."""
 
     _port: OperationsServer
 
@@ -244,107 +245,107 @@ class OperationsConnection(HttpConnection):
         self._is_listening = False
 
     def send(self, event: bytes) -> None:
-        """Send an event to one who listens and has read those before."""
+        """Send an event, unless earlier ones are unread."""
         if not self._is_over and not self._is_unread:
             self._transport.write(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """Release the stream and the page."""
         self._port.streams.discard(self)
         self._port.unread.end(self)
         self._pieces = iter(())
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:
-        """Answer those too who have said all they will say, where the transport allows it."""
+        """Answer a half-closed connection, too, where the transport allows it."""
         if self._is_waiting and self._port.is_plain and not self._is_listening:
             self._is_last = True
             return True
         return super().eof_received()
 
     def resume_writing(self) -> None:
-        """Go on with the page."""
+        """Continue to write the page."""
         if self._is_waiting:
             self._is_unread = False
             if not self._is_listening:
-                self._write_on()
+                self._write_more()
         else:
             super().resume_writing()
 
-    def _called(self) -> None:
+    def _handle_call(self) -> None:
         path, _, query = self._url.partition(b"?")
         method = self._parser.get_method()
-        asked, is_read = path.decode("latin-1"), method in (b"GET", b"HEAD")
-        if is_read and asked in self._port.probes.PATHS:
-            status, text = self._port.probes.ask(asked)
-            self._say(status, text.removesuffix("\n"))
+        text_path, is_read = path.decode("latin-1"), method in (b"GET", b"HEAD")
+        if is_read and text_path in self._port.probes.PATHS:
+            status, text = self._port.probes.ask(text_path)
+            self._send_sentence(status, text.removesuffix("\n"))
             return
-        self._wait()
-        go_on = self._listen
-        if path != _NEWS or method != b"GET":
-            inquiry = PageRequest(
+        self._await_answer()
+        proceed = self._listen
+        if path != _EVENTS or method != b"GET":
+            request = PageRequest(
                 method=b"GET" if is_read else method,
                 path=path,
                 since=time.monotonic(),
                 is_wanted=lambda: not self._is_over,
                 take=self._take,
-                query=self._port.heeded(path, query),
+                query=self._port.used_query(path, query),
             )
-            go_on = partial(self._ask, inquiry)
-        if self._port.readers is None:
-            go_on()
+            proceed = partial(self._request_page, request)
+        if self._port.token_reviews is None:
+            proceed()
             return
-        self._port.readers.ask(
+        self._port.token_reviews.ask(
             self._headers,
-            self._port.named(path),
+            self._port.rbac_path(path),
             self.caller,
             lambda: not self._is_over,
-            partial(self._judged, go_on),
+            partial(self._reviewed, proceed),
         )
-        self._headers.clear()  # there is a token among them
+        self._headers.clear()  # they contain the token
 
-    def _judged(self, go_on: Callable[[], None], refusal: Refusal | None) -> None:
+    def _reviewed(self, proceed: Callable[[], None], refusal: Refusal | None) -> None:
         if self._is_over:
             return
         if refusal is None:
             self._port.trust(self)
-            go_on()
+            proceed()
         else:
             self._port.refusals.record(refusal.reason, self.caller)
-            self._give(_refused(refusal))
+            self._send_page(_refused(refusal))
 
-    def _ask(self, inquiry: PageRequest) -> None:
-        self._port.desk.ask(inquiry._replace(since=time.monotonic()))
+    def _request_page(self, request: PageRequest) -> None:
+        self._port.page_worker.ask(request._replace(since=time.monotonic()))
 
     def _listen(self) -> None:
-        """Stay, and be told what is new."""
+        """Keep the connection open for events."""
         self._is_listening = self._is_last = True
-        self._allow(self._port.streams.life_s + self._limits.answer_s, "unread")
+        self._set_deadline(self._port.streams.life_s + self._limits.answer_s, "unread")
         self._transport.write(_STREAM)
         self._port.streams.add(self)
 
     def _take(self, page: Page) -> None:
-        """Take a page from the desk, in its thread."""
-        self._port.loop.call_soon_threadsafe(self._give, page)
+        """Take a page from the page worker, in its thread."""
+        self._port.loop.call_soon_threadsafe(self._send_page, page)
 
-    def _say(self, status: int, sentence: str) -> None:
-        self._give(note(status, sentence))
+    def _send_sentence(self, status: int, sentence: str) -> None:
+        self._send_page(note(status, sentence))
 
-    def _give(self, page: Page) -> None:
+    def _send_page(self, page: Page) -> None:
         if self._is_over:
             return
-        # Doctors compare clocks by it.
+        # `doctor` compares clocks by it.
         date = f"date: {formatdate(usegmt=True)}\r\n".encode()
         self._begin_answer(page.status, page.headers + date, page.size)
-        is_bare = self._parser.get_method() == b"HEAD"
-        if not is_bare:
+        is_head = self._parser.get_method() == b"HEAD"
+        if not is_head:
             self._pieces = _cut(page.pieces)
             self._port.unread.begin(self, page)
-        # All of it has its time from now, however much of it is read meanwhile.
-        self._allow(self._limits.answer_s, "unread")
-        self._write_on()
+        # One deadline for the whole answer, however much of it is read in between.
+        self._set_deadline(self._limits.answer_s, "unread")
+        self._write_more()
 
-    def _write_on(self) -> None:
+    def _write_more(self) -> None:
         for piece in self._pieces:
             self._transport.write(piece)
             if self._is_unread:
@@ -355,12 +356,12 @@ class OperationsConnection(HttpConnection):
 
 
 def _refused(refusal: Refusal) -> Page:
-    """Write why somebody is not let in, as the API says what went wrong."""
-    besides = b"www-authenticate: Bearer\r\n" if refusal.status == 401 else b""
+    """Return a refusal as a page, in the API's format of errors."""
+    extra = b"www-authenticate: Bearer\r\n" if refusal.status == 401 else b""
     if refusal.status in (429, 503):
-        besides = b"retry-after: 2\r\n"
+        extra = b"retry-after: 2\r\n"
     body = msgspec.json.encode({"error": refusal.why}) + b"\n"
-    return Page(refusal.status, b"content-type: application/json\r\n" + besides, (body,))
+    return Page(refusal.status, b"content-type: application/json\r\n" + extra, (body,))
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[memoryview]:

@@ -1,4 +1,4 @@
-"""The page that asks: a form whose fields live in the address, and what would be."""
+"""The what-if page: a form whose fields live in the address, and the result."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from extender.web.background import BackgroundReply, BackgroundWorker
 from extender.whatif import page
 from extender.whatif.page import RunWhatIf, WhatIfResult
 
-#: Queues that are offered; any other may be typed.
-_OFFERED = 200
-_LONGEST = 2048
+#: Queues in the list of suggestions; any other name may be typed.
+_MAX_SUGGESTED = 200
+_MAX_LENGTH = 2048
 
 
 class WhatIf:
-    """Reads what is asked, and has it worked out."""
+    """Reads the form and has the result computed."""
 
     def __init__(
-        self, suppose: RunWhatIf, policy: Callable[[], Policy], bench: BackgroundWorker
+        self, suppose: RunWhatIf, policy: Callable[[], Policy], worker: BackgroundWorker
     ) -> None:
         self._suppose = suppose
         self._policy = policy
-        self._bench = bench
+        self._worker = worker
 
     def page(
         self, given: Mapping[str, Sequence[str]], last: CycleResult | None
     ) -> tuple[dict[str, Any], int]:
-        """Give what is to be shown, and its status."""
-        shown = {
+        """Return the variables of the template, and the HTTP status."""
+        variables = {
             "typed": {name: _typed(given.get(name, ())) for name in page.FIELDS},
-            "offered": sorted(last.plan.queues)[:_OFFERED] if last is not None else [],
+            "offered": sorted(last.plan.queues)[:_MAX_SUGGESTED] if last is not None else [],
             "most_members": page.MOST_MEMBERS,
             "usual_priority": last.snapshot.usual_priority if last is not None else 0,
         }
         reply = self._reply(given, last)
-        return {**shown, "reply": reply}, reply.status if reply is not None else 200
+        return {**variables, "reply": reply}, reply.status if reply is not None else 200
 
     def _reply(
         self, given: Mapping[str, Sequence[str]], last: CycleResult | None
     ) -> BackgroundReply[WhatIfResult] | None:
         try:
-            asked = page.read(given)
+            query = page.read(given)
         except InvalidInput as error:
             return BackgroundReply(422, problem=str(error))
-        if asked is None or last is None:
+        if query is None or last is None:
             return None
-        return self._bench.ask(asked, partial(self._suppose, last, self._policy(), asked))
+        return self._worker.ask(query, partial(self._suppose, last, self._policy(), query))
 
 
-def _typed(said: Sequence[str]) -> str:
-    """Give what was typed, for the form to hold: its words, and nothing in them that steers."""
-    return clean(" ".join(" ".join(said)[:_LONGEST].split()))
+def _typed(values: Sequence[str]) -> str:
+    """Return what was typed, to show in the form: one line without control characters."""
+    return clean(" ".join(" ".join(values)[:_MAX_LENGTH].split()))

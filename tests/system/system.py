@@ -157,7 +157,7 @@ class System:
         """
         if meanwhile is not None:
             meanwhile()
-        self._gate.heard(pod)
+        self._gate.record_call(pod)
         answer = self._gate.filter(pod, member, offered)
         return Filtered(tuple(answer.nodes), answer.refused)
 
@@ -167,7 +167,7 @@ class System:
         return self._gate.preempt(pod, member, victims)
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
-        self._gate.heard_bind(order.uid)
+        self._gate.record_bind(order.uid)
         return self._barrier.bind(order, answer)
 
     def hang_up(self, call: int) -> None:

@@ -134,7 +134,7 @@ def test_no_signal_brings_a_second_worker_beside_the_first(idle: subprocess.Pope
     for name in UNHEEDED:
         idle.send_signal(signal.Signals[name])
         line = json.loads(listen_for(f'"signal": "{name}"'))
-        assert line["event"].startswith("a signal changes nothing: files are read again")
+        assert line["event"].startswith("signal ignored: files are reloaded automatically")
         os.kill(worker, signal.Signals[name])  # as a terminal does that is closed
     idle.send_signal(signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""The nodes as a map: what of each is used, promised, kept or free, by resource."""
+"""The pages about nodes, health and policy."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from extender.web.dashboard.format import QueryFields, paged
 NODES_FIELDS = ("find", "resource", "sort")
 #: Nodes on a page.
 NODES_SIZE = 180
-ORDERS = ("name", "free", "used", "promised")
-_PROMISED = (Status.ALLOCATED, Status.BINDING)
+ORDERS = ("name", "free", "used", "reserved")
+_RESERVED = (Status.ALLOCATED, Status.BINDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class NodeRow:
     total: int
     used: int
     reserved: int
-    #: Kept free for a gang that has waited long.
+    #: Held for a gang that has waited long.
     held: int
-    #: What somebody new may have.
+    #: Available to any pod.
     free: int
     parts: tuple[Part, ...]
 
     @property
     def trouble(self) -> str:
-        """Say in a word or two why nobody new goes there, if so."""
+        """Return in a word or two why new pods cannot use the node; empty if they can."""
         return _trouble(self.node)
 
 
@@ -53,107 +53,107 @@ def _trouble(node: Node) -> str:
     return "" if node.managed else "not ours"
 
 
-def nodes_page(last: CycleResult, asked: QueryFields) -> dict[str, Any]:
-    """Give the part of the map that was asked for."""
+def nodes_page(last: CycleResult, fields: QueryFields) -> dict[str, Any]:
+    """Return the variables of the page of nodes."""
     resources = main_resources(last.plan.total)
-    resource = asked["resource"] if asked["resource"] in resources else "".join(resources[:1])
-    rooms = _rooms(last, resource)
-    if find := asked["find"].lower():
-        rooms = [each for each in rooms if find in each.node.name.lower()]
-    order = asked["sort"] if asked["sort"] in ORDERS else ORDERS[0]
+    resource = fields["resource"] if fields["resource"] in resources else "".join(resources[:1])
+    rows = _node_rows(last, resource)
+    if find := fields["find"].lower():
+        rows = [each for each in rows if find in each.node.name.lower()]
+    order = fields["sort"] if fields["sort"] in ORDERS else ORDERS[0]
     if order != "name":
-        rooms.sort(key=lambda each: -getattr(each, order))
-    sums = [sum(getattr(each, name) for each in rooms) for name in ("used", "reserved", "held")]
-    total = sum(each.total for each in rooms)
+        rows.sort(key=lambda each: -getattr(each, order))
+    sums = [sum(getattr(each, name) for each in rows) for name in ("used", "reserved", "held")]
+    total = sum(each.total for each in rows)
     return {
         "resource": resource,
         "resources": resources,
-        "shown": paged(rooms, asked.page, NODES_SIZE),
+        "shown": paged(rows, fields.page, NODES_SIZE),
         "orders": ORDERS,
         "order": order,
         "all_nodes": len(last.snapshot.nodes.nodes),
         "total": total,
         "sums": sums,
-        "free": sum(max(0, each.free) for each in rooms),
-        "shut": sum(1 for each in rooms if each.trouble),
+        "free": sum(max(0, each.free) for each in rows),
+        "unavailable": sum(1 for each in rows if each.trouble),
         "parts": stack(total, ("used", sums[0]), ("held", sums[1]), ("promised", sums[2])),
     }
 
 
-def _rooms(last: CycleResult, resource: str) -> list[NodeRow]:
+def _node_rows(last: CycleResult, resource: str) -> list[NodeRow]:
     table = last.snapshot.nodes
     if resource not in table.dimensions:
         return [NodeRow(node, 0, 0, 0, 0, 0, ()) for node in table.nodes]
     column = table.dimensions.index(resource)
     totals = table.allocatable[:, column].tolist()
-    taken = table.used[:, column].tolist()
-    seen, new = _promised(last, resource)
-    rooms = []
-    for node, total, used in zip(table.nodes, totals, taken, strict=True):
-        own, fresh = seen.get(node.name, 0), new.get(node.name, 0)
-        fence = last.plan.reservations.get(node.name)
-        free = max(0, total - used - fresh)
-        kept = min(free, fence.amount(resource)) if fence is not None else 0
-        here, promised = max(0, used - own), own + fresh
-        parts = stack(total, ("used", here), ("held", promised), ("promised", kept))
-        open_to_all = 0 if _trouble(node) else free - kept
-        rooms.append(NodeRow(node, total, here, promised, kept, open_to_all, parts))
-    return rooms
+    used_amounts = table.used[:, column].tolist()
+    counted, planned = _reserved(last, resource)
+    rows = []
+    for node, total, used in zip(table.nodes, totals, used_amounts, strict=True):
+        counted_here, planned_here = counted.get(node.name, 0), planned.get(node.name, 0)
+        reservation = last.plan.reservations.get(node.name)
+        free = max(0, total - used - planned_here)
+        held = min(free, reservation.amount(resource)) if reservation is not None else 0
+        used_here, reserved = max(0, used - counted_here), counted_here + planned_here
+        parts = stack(total, ("used", used_here), ("held", reserved), ("promised", held))
+        available = 0 if _trouble(node) else free - held
+        rows.append(NodeRow(node, total, used_here, reserved, held, available, parts))
+    return rows
 
 
-def _promised(last: CycleResult, resource: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Add up by node what the snapshot counts already, and what this plan promised besides."""
-    seen: dict[str, int] = {}
-    new: dict[str, int] = {}
+def _reserved(last: CycleResult, resource: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Return the reserved amounts by node: those counted in the snapshot, and new in the plan."""
+    counted: dict[str, int] = {}
+    planned: dict[str, int] = {}
     for gang in last.snapshot.gangs.values():
-        for status in _PROMISED:
+        for status in _RESERVED:
             for pod in gang.by_status.get(status, ()):
-                seen[pod.node] = seen.get(pod.node, 0) + pod.requests.amount(resource)
-    for key, ticket in last.plan.placements.items():
+                counted[pod.node] = counted.get(pod.node, 0) + pod.requests.amount(resource)
+    for key, placement in last.plan.placements.items():
         known = last.snapshot.gangs.get(key)
-        asks = {pod.uid: pod.requests for pod in known.pods} if known is not None else {}
-        for uid, node in ticket.placements.items():
-            if uid in asks:
-                new[node] = new.get(node, 0) + asks[uid].amount(resource)
-    return seen, new
+        requests = {pod.uid: pod.requests for pod in known.pods} if known is not None else {}
+        for uid, node in placement.placements.items():
+            if uid in requests:
+                planned[node] = planned.get(node, 0) + requests[uid].amount(resource)
+    return counted, planned
 
 
-_MOST_FINDINGS = 100
+_MAX_FINDINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long one thing took since we began: half of the times, and nearly all."""
+    """How long one operation took since the process started: the median and the 99 % quantile."""
 
     name: str
     count: int
     mean_s: float
-    #: Not more than this; None when it was longer than anybody measures.
+    #: Upper bounds; None if longer than all buckets.
     half_s: float | None
     nearly_all_s: float | None
 
 
-def health_page(sights: AppContext) -> dict[str, Any]:
-    """Give all that speaks of ourselves; it is there before any plan, too."""
-    last, leader = sights.last, sights.standby()
-    # What a standby has found it found when it led.
-    found = None if leader else sights.findings()
+def health_page(context: AppContext) -> dict[str, Any]:
+    """Return the variables of the health page; it works before the first plan, too."""
+    last, leader = context.last, context.standby()
+    # The findings of a standby date from the time when it led.
+    findings = None if leader else context.findings()
     return {
-        "missing": sights.readiness(),
-        "notes": sights.notes(),
+        "missing": context.readiness(),
+        "notes": context.notes(),
         "leader": leader,
-        "silence": sorted(sights.silence().items()),
-        "hooks": latencies(sights.metrics.hook_seconds, "verb"),
-        "cycles": latencies(sights.metrics.cycle_seconds),
+        "silence": sorted(context.silence().items()),
+        "hooks": latencies(context.metrics.hook_seconds, "verb"),
+        "cycles": latencies(context.metrics.cycle_seconds),
         "schedulers": _schedulers(last),
-        "findings": found[:_MOST_FINDINGS] if found else [],
-        "finding_count": len(found) if found else 0,
-        "age_s": sights.age_s() if last is not None else None,
+        "findings": findings[:_MAX_FINDINGS] if findings else [],
+        "finding_count": len(findings) if findings else 0,
+        "age_s": context.age_s() if last is not None else None,
     }
 
 
 def latencies(histogram: Histogram, label: str = "") -> list[Latency]:
-    """Read a histogram as a table has it."""
+    """Return the series of a histogram as rows of a table."""
     buckets: dict[str, list[tuple[float, float]]] = defaultdict(list)
     sums: dict[str, float] = {}
     for family in histogram.collect():
@@ -179,9 +179,9 @@ def latencies(histogram: Histogram, label: str = "") -> list[Latency]:
 
 
 def _below(steps: list[tuple[float, float]], part: float) -> float | None:
-    """Give the smallest bound that so large a part of all stays within."""
-    wanted = part * steps[-1][1]
-    bound = next((bound for bound, count in steps if count >= wanted), float("inf"))
+    """Return the smallest bucket bound that covers *part* of all samples."""
+    needed = part * steps[-1][1]
+    bound = next((bound for bound, count in steps if count >= needed), float("inf"))
     return bound if bound != float("inf") else None
 
 
@@ -196,7 +196,7 @@ def _schedulers(last: CycleResult | None) -> list[dict[str, str]]:
 
 
 def policy_page(policies: PolicyFile) -> dict[str, Any]:
-    """Give what the policy file says, and what of it is not in force."""
+    """Return the variables of the policy page."""
     policy = policies.current()
     return {
         "policy": policy,
@@ -208,9 +208,9 @@ def policy_page(policies: PolicyFile) -> dict[str, Any]:
 
 
 def _plugin(option: PluginOption) -> dict[str, Any]:
-    notes = [f"silent about {each}" for each in sorted(option.silenced)]
+    notes = [f"disabled for {each}" for each in sorted(option.silenced)]
     if option.hierarchy:
-        notes.append("over the tree of queues")
+        notes.append("over the queue hierarchy")
     if option.orders_namespaces:
         notes.append("namespaces before queues")
     notes += [f"{name} = {value}" for name, value in sorted(option.arguments.items())]
@@ -219,7 +219,7 @@ def _plugin(option: PluginOption) -> dict[str, Any]:
 
 def _manner(policy: Policy) -> str:
     if policy.rules == OURS:
-        return "our own"
+        return "gang-extender"
     return "Volcano's" if policy.rules == VOLCANO else "mixed"
 
 

@@ -1,4 +1,4 @@
-"""What pages are made of: everything they may look at, and nothing they could change."""
+"""The data that pages read; nothing here can be changed by them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from extender.metrics import Metrics
 from extender.policy_file import PolicyFile
 from extender.status.history import CycleResult, GangHistory
 from extender.web.background import BackgroundWorker
-from extender.web.dashboard.gangs import Promises
+from extender.web.dashboard.gangs import Reservations
 from extender.whatif.page import RunWhatIf, no_whatif
 
-#: A plan is made every five seconds at least, whatever happens; an older one is worth a word.
+#: A plan is made every five seconds at least; an older one is reported.
 STALE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppContext:
-    """Asked in the thread that writes pages, but for `pulse`, which any thread may ask."""
+    """Read in the thread of the page worker; `heartbeat` is called from any thread."""
 
     journal: GangHistory
     policies: PolicyFile
@@ -34,39 +34,39 @@ class AppContext:
     notes: Callable[[], list[str]]
     silence: Callable[[], Mapping[str, float]]
     forecaster: Forecaster
-    promises: Promises = lambda _: ((), 0.0)
+    reservations: Reservations = lambda _: ((), 0.0)
     suppose: RunWhatIf = no_whatif
-    #: Where all work out what costs whole plans: together they take half of a thread.
-    bench: BackgroundWorker = field(default_factory=BackgroundWorker)
+    #: Computes what costs whole plans; all users together take half of one thread.
+    background: BackgroundWorker = field(default_factory=BackgroundWorker)
     now: Callable[[], float] = time.time
 
     @property
     def last(self) -> CycleResult | None:
-        """Give the last pass; None before the first, and while another one leads."""
+        """Return the last cycle; None before the first, and on a standby."""
         return None if self.standby() else self.journal.last
 
     def age_s(self) -> float:
-        """Say how old the last plan is."""
+        """Return the age of the last plan."""
         last = self.journal.last
         return max(0.0, self.now() - last.snapshot.now) if last is not None else 0.0
 
     def troubles(self) -> list[str]:
-        """Say why what is shown may not be what is, in sentences; mostly nothing."""
-        standing_by = self.standby()
-        if standing_by:
-            return [f"{each}; nothing is planned here" for each in standing_by]
-        found = self.readiness()
+        """Return why the pages may not show the current state, in sentences; mostly none."""
+        leader = self.standby()
+        if leader:
+            return [f"{each}; nothing is planned here" for each in leader]
+        problems = self.readiness()
         age_s = self.age_s()
         if age_s > STALE_S:
-            found = [f"the last plan is {age_s:.0f} s old", *found]
-        return found
+            problems = [f"the last plan is {age_s:.0f} s old", *problems]
+        return problems
 
     def heartbeat(self) -> bytes:
-        """Say in an event how far we are: whoever sees another cycle than before looks anew."""
+        """Return an event with the current cycle: a page reloads when it changes."""
         last = self.journal.last
-        told = {
+        state = {
             "cycle": last.plan.generation if last is not None else 0,
             "at": last.snapshot.now if last is not None else 0,
             "troubled": bool(self.troubles()),
         }
-        return b"data: " + msgspec.json.encode(told) + b"\n\n"
+        return b"data: " + msgspec.json.encode(state) + b"\n\n"

@@ -1,4 +1,4 @@
-"""How pages put things: amounts, spans of time, names of strangers as text and nothing else."""
+"""Format amounts, durations and untrusted text for pages, and read query fields."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from urllib.parse import quote, urlencode
 from extender.model.resources import PODS, Resources, write_amount
 from extender.text import clean
 
-#: What one line of a table has room for.
+#: The maximum length of text in a line of a table.
 LINE = 400
 _NONE = "\N{EN DASH}"
 
 
 def shorten(text: object, most: int = LINE) -> str:
-    """Give *text* of a stranger: nothing in it steers the eye, and it has an end."""
-    told = str(text)
-    return clean(told if len(told) <= most else f"{told[:most]}…")
+    """Return untrusted *text* without control characters and cut to *most*."""
+    whole = str(text)
+    return clean(whole if len(whole) <= most else f"{whole[:most]}…")
 
 
 def span(seconds: float | None) -> str:
-    """Write a span of time as people say it."""
+    """Format a duration for people."""
     if seconds is None:
         return _NONE
     whole = max(0, int(seconds))
@@ -37,7 +37,7 @@ def span(seconds: float | None) -> str:
 
 
 def brief(seconds: float | None) -> str:
-    """Write a short time; nothing when it is longer than anybody measured."""
+    """Format a short duration; None is longer than all buckets of the histogram."""
     if seconds is None:
         return "longer"
     if seconds < 0.001:
@@ -48,22 +48,22 @@ def brief(seconds: float | None) -> str:
 
 
 def clock(epoch: float) -> str:
-    """Write the time of day."""
+    """Format the time of day."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%H:%M:%S")
 
 
 def moment(epoch: float) -> str:
-    """Write date and time."""
+    """Format date and time."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def iso(epoch: float) -> str:
-    """Write a time for machines."""
+    """Format a time for machines."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def amount(value: float, resource: str) -> str:
-    """Write one amount; large ones in the unit that leaves few digits."""
+    """Format one amount; large ones in the unit that leaves few digits."""
     whole = int(value)
     if resource == "cpu":
         return f"{whole / 1000:.0f}" if abs(whole) >= 10_000 else f"{whole / 1000:.3g}"
@@ -73,7 +73,7 @@ def amount(value: float, resource: str) -> str:
 
 
 def amounts(given: Resources | Mapping[str, str]) -> str:
-    """Write a list of amounts in a line."""
+    """Format amounts in one line."""
     written = (
         {name: write_amount(name, each) for name, each in sorted(given.items())}
         if isinstance(given, Resources)
@@ -83,12 +83,12 @@ def amounts(given: Resources | Mapping[str, str]) -> str:
 
 
 def many(count: int, noun: str) -> str:
-    """Count something."""
+    """Format a number with its noun."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def segment(text: object) -> str:
-    """Write *text* as one part of an address, whatever is in it."""
+    """Encode *text* as one segment of a URL path."""
     return quote(str(text), safe="")
 
 
@@ -115,38 +115,40 @@ FILTERS: dict[str, Any] = {
 }
 
 
-#: The name of a queue may be so long.
-_LONGEST = 253
-_MOST_PAGES = 1_000_000
+#: The maximum length of a field, such as the name of a queue.
+_MAX_LENGTH = 253
+_MAX_PAGES = 1_000_000
 Item = TypeVar("Item")
 
 
 class QueryFields:
-    """The fields of an address that a page knows; others are nobody's."""
+    """The query fields that a page knows; others are ignored."""
 
     def __init__(self, given: Mapping[str, str], *fields: str) -> None:
         self._fields = {
-            name: given[name].strip()[:_LONGEST] for name in fields if given.get(name, "").strip()
+            name: given[name].strip()[:_MAX_LENGTH]
+            for name in fields
+            if given.get(name, "").strip()
         }
         number = given.get("page", "")
         is_number = number.isascii() and number.isdigit() and len(number) <= 7
-        self.page = min(_MOST_PAGES, max(1, int(number))) if is_number else 1
+        self.page = min(_MAX_PAGES, max(1, int(number))) if is_number else 1
 
     def __getitem__(self, name: str) -> str:
         return self._fields.get(name, "")
 
     @property
     def is_narrowed(self) -> bool:
-        """Ask whether something is left out."""
+        """Return whether a filter is set."""
         return any(name != "sort" for name in self._fields)
 
     def address(self, **changes: object) -> str:
-        """Write the address with *changes*; another choice begins at its first page."""
+        """Return the query with *changes*, on the first page unless they name one."""
         fields = {**self._fields, **{name: str(value) for name, value in changes.items()}}
         return "?" + urlencode({name: value for name, value in fields.items() if value})
 
-    def turned(self, column: str) -> str:
-        """Write the address that sorts by *column*, or the other way round if it does already."""
+    def sorted_by(self, column: str) -> str:
+        """Return the query that sorts by *column*, or reverses its order."""
         return self.address(sort=f"-{column}" if self["sort"] == column else column)
 
 
@@ -161,7 +163,7 @@ class Paged(NamedTuple, Generic[Item]):
 
 
 def paged(items: Sequence[Item], page: int, size: int) -> Paged[Item]:
-    """Cut one page out; behind the last one there is the last one."""
+    """Return one page of *items*; the last one if *page* is beyond it."""
     pages = max(1, -(-len(items) // size))
     page = min(page, pages)
     first = (page - 1) * size

@@ -1,4 +1,4 @@
-"""All gangs: who stands where and why, filtered, sorted and cut into pages."""
+"""The gang pages: the list of gangs, one gang, and gangs with reservations or waiting binds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from extender.web.dashboard.format import QueryFields, paged
 LIST_SIZE = 50
 LIST_FIELDS = ("find", "stands", "queue", "namespace", "reason", "sort")
 COLUMNS = ("gang", "queue", "stands", "age", "members")
-#: Who needs somebody first comes first.
+#: Gangs that need attention come first.
 _RANK = {
     GangStatus.INVALID: 0,
     GangStatus.WAITING: 1,
@@ -37,7 +37,7 @@ STANDINGS = tuple(each.value for each in _RANK)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many members are how far, against how many it needs."""
+    """How many members are bound, waiting and reserved, and the minimum."""
 
     bound: int
     waiting: int
@@ -45,7 +45,7 @@ class Progress:
     least: int
     members: int
     parts: tuple[Part, ...]
-    #: Where the minimum is.
+    #: The position of the minimum.
     mark: float
 
 
@@ -63,46 +63,46 @@ class Row:
 
 
 def progress(gang: Gang | None, verdict: Verdict) -> Progress:
-    """Count members by how far they are."""
+    """Count the members by stage."""
     by_status = gang.by_status if gang is not None else {}
     count = {status: len(pods) for status, pods in by_status.items()}
     bound = gang.bound_or_done if gang is not None else 0
-    held = count.get(Status.BINDING, 0)
-    promised = count.get(Status.ALLOCATED, 0) + count.get(Status.PIPELINED, 0)
+    waiting = count.get(Status.BINDING, 0)
+    reserved = count.get(Status.ALLOCATED, 0) + count.get(Status.PIPELINED, 0)
     least = verdict.min_member
-    whole = max(least, verdict.members, bound + held + promised, 1)
-    parts = stack(whole, ("bound", bound), ("held", held), ("promised", promised))
+    whole = max(least, verdict.members, bound + waiting + reserved, 1)
+    parts = stack(whole, ("bound", bound), ("held", waiting), ("promised", reserved))
     mark = round(100.0 * least / whole, 2)
-    return Progress(bound, held, promised, least, verdict.members, parts, mark)
+    return Progress(bound, waiting, reserved, least, verdict.members, parts, mark)
 
 
 def row(
     verdict: Verdict, last: CycleResult, journal: GangHistory, forecaster: Forecaster | None = None
 ) -> Row:
-    """Give one gang as a table shows it; with a *forecaster* it says when it starts."""
+    """Return one gang as a row of a table; with a *forecaster* it has a start estimate."""
     namespace, _, name = verdict.gang.partition("/")
     done = progress(last.snapshot.gangs.get(verdict.gang), verdict)
-    told = forecaster.estimate(last.snapshot, last.plan, verdict.gang) if forecaster else None
-    return Row(verdict, namespace, name, journal.since(verdict.gang), done, told)
+    estimate = forecaster.estimate(last.snapshot, last.plan, verdict.gang) if forecaster else None
+    return Row(verdict, namespace, name, journal.since(verdict.gang), done, estimate)
 
 
 def counts(verdicts: Iterable[Verdict]) -> Counter[str]:
-    """Count gangs by where they stand."""
+    """Count gangs by status."""
     return Counter(each.standing.value for each in verdicts)
 
 
 def gang_list(
-    last: CycleResult, journal: GangHistory, forecaster: Forecaster, asked: QueryFields
+    last: CycleResult, journal: GangHistory, forecaster: Forecaster, fields: QueryFields
 ) -> dict[str, Any]:
-    """Give the page of gangs that was asked for; only what is on it is worked out."""
+    """Return the variables of the gang list; only rows on the page are computed."""
     verdicts = last.plan.verdicts
-    matches = _matches(asked)
+    matches = _matches(fields)
     found = [each for each in verdicts.values() if matches(each)]
     stands = counts(found)
-    if asked["stands"] in STANDINGS:
-        found = [each for each in found if each.standing.value == asked["stands"]]
-    found = _sorted(found, asked["sort"], journal.since)
-    shown = paged(found, asked.page, LIST_SIZE)
+    if fields["stands"] in STANDINGS:
+        found = [each for each in found if each.standing.value == fields["stands"]]
+    found = _sorted(found, fields["sort"], journal.since)
+    shown = paged(found, fields.page, LIST_SIZE)
     return {
         "shown": shown,
         "rows": [row(each, last, journal, forecaster) for each in shown.items],
@@ -111,14 +111,14 @@ def gang_list(
         "queues": sorted(last.plan.queues),
         "standings": STANDINGS,
         "columns": COLUMNS,
-        "order": asked["sort"].lstrip("-") if asked["sort"].lstrip("-") in COLUMNS else "",
-        "is_down": asked["sort"].startswith("-"),
+        "order": fields["sort"].lstrip("-") if fields["sort"].lstrip("-") in COLUMNS else "",
+        "is_down": fields["sort"].startswith("-"),
     }
 
 
-def _matches(asked: QueryFields) -> Callable[[Verdict], bool]:
-    find, queue, reason = asked["find"].lower(), asked["queue"], asked["reason"]
-    prefix = f"{asked['namespace']}/" if asked["namespace"] else ""
+def _matches(fields: QueryFields) -> Callable[[Verdict], bool]:
+    find, queue, reason = fields["find"].lower(), fields["queue"], fields["reason"]
+    prefix = f"{fields['namespace']}/" if fields["namespace"] else ""
 
     def matches(verdict: Verdict) -> bool:
         if queue and verdict.queue != queue:
@@ -140,7 +140,7 @@ def _sorted(
         "gang": lambda each: each.gang,
         "queue": lambda each: (each.queue, each.gang),
         "stands": lambda each: (_RANK[each.standing], each.reason.value, each.gang),
-        # The oldest first, as those want that look for who waits too long.
+        # The oldest first: people look for gangs that wait too long.
         "age": lambda each: (since(each.gang) or 0.0, each.gang),
         "members": lambda each: (-each.min_member, -each.members, each.gang),
     }
@@ -159,14 +159,14 @@ GANG_FIELDS = ()
 #: Members on a page.
 GANG_SIZE = 100
 _DONE = {Status.SUCCEEDED: 0, Status.FAILED: 0, Status.RUNNING: 1, Status.BOUND: 2}
-#: Words of a story by what they mean for the gang.
+#: Words of a history by their meaning for the gang.
 _GOOD, _LATE = ("Running", "Completed"), ("Admitted", "Held")
 _BAD = ("Evict", "PartiallyBound", "Gone")
 
 
 @dataclass(frozen=True, slots=True)
 class StoryStep:
-    """One line of a story, and how long after the one before it came."""
+    """One line of a gang's history, and the time since the line before."""
 
     at: float
     word: str
@@ -183,54 +183,60 @@ def gang_page(
     forecaster: Forecaster,
     remedied: Remedying,
     key: GangKey,
-    asked: QueryFields,
+    fields: QueryFields,
 ) -> dict[str, Any] | None:
-    """Give all there is to show of a gang; None when nobody knows it, not even its story."""
+    """Return the variables of the page of a gang; None if neither the gang nor a history exists."""
     story = journal.story(key)
-    told = explain(last.snapshot, last.plan, policy, key, remedied)
+    explanation = explain(last.snapshot, last.plan, policy, key, remedied)
     gang = last.snapshot.gangs.get(key)
     namespace, _, name = key.partition("/")
     about = {"key": key, "namespace": namespace, "name": name, "is_shadow": IMPLICIT in name}
-    if told is None or gang is None:
-        return {**about, "told": None, "steps": steps(None, story)} if story else None
+    if explanation is None or gang is None:
+        return {**about, "explanation": None, "steps": steps(None, story)} if story else None
     resources = main_resources(last.plan.total)
-    ticket = last.plan.placements.get(key)
-    placed = {**ticket.pipelined, **ticket.placements} if ticket else {}
+    placement = last.plan.placements.get(key)
+    placed = {**placement.pipelined, **placement.placements} if placement else {}
     return {
         **about,
-        "told": told,
-        "is_trying": told.remedies == TRYING,
+        "explanation": explanation,
+        "is_trying": explanation.remedies == TRYING,
         "gang": gang,
-        "verdict": told.verdict,
+        "verdict": explanation.verdict,
         "since": journal.since(key),
         "reason_since": journal.reason_since(key),
         "estimate": forecaster.estimate(last.snapshot, last.plan, key),
         "not_counted": NOT_COUNTED,
-        "progress": progress(gang, told.verdict),
+        "progress": progress(gang, explanation.verdict),
         "steps": steps(gang, story),
-        "shown": paged(sorted(gang.pods, key=_order), asked.page, GANG_SIZE),
+        "shown": paged(sorted(gang.pods, key=_order), fields.page, GANG_SIZE),
         "placed": placed,
-        "fits": [charts.stack(max(1, each.members), ("bound", each.slots)) for each in told.needs],
+        "fits": [
+            charts.stack(max(1, each.members), ("bound", each.slots)) for each in explanation.needs
+        ],
         "bars": [
-            charts.queue_bar(told.queue, each, charts.scale([told.queue], each, float("inf")))
+            charts.queue_bar(
+                explanation.queue, each, charts.scale([explanation.queue], each, float("inf"))
+            )
             for each in resources
         ]
-        if told.queue
+        if explanation.queue
         else [],
     }
 
 
 def steps(gang: Gang | None, story: tuple[JournalLine, ...]) -> list[StoryStep]:
-    """Tell a story oldest first; it begins with the making of the gang where that is known."""
-    told: list[StoryStep] = []
+    """Return a history oldest first; it begins with the creation of the PodGroup, if known."""
+    entries: list[StoryStep] = []
     if gang is not None and gang.group.created and gang.group.dialect:
-        told.append(
-            StoryStep(gang.group.created, "Created", "the PodGroup was made", None, "plain")
+        entries.append(
+            StoryStep(gang.group.created, "Created", "the PodGroup was created", None, "plain")
         )
     for line in sorted(story, key=lambda each: each.at):
-        after_s = line.at - told[-1].at if told else None
-        told.append(StoryStep(line.at, line.word, line.text, after_s, _look(line.word), line.cycle))
-    return told
+        after_s = line.at - entries[-1].at if entries else None
+        entries.append(
+            StoryStep(line.at, line.word, line.text, after_s, _look(line.word), line.cycle)
+        )
+    return entries
 
 
 def _look(word: str) -> str:
@@ -246,55 +252,57 @@ def _order(pod: Pod) -> tuple[int, str]:
 
 
 BINDING_SIZE = 50
-_ON_THEIR_WAY = (Status.ALLOCATED, Status.BINDING)
-#: In the order in which they are passed through.
+_BINDING_STATUSES = (Status.ALLOCATED, Status.BINDING)
+#: In the order of a pod's way to its node.
 STAGES = {
-    Stage.RESERVED: "promised",
-    Stage.FILTERED: "passed filter",
-    Stage.WAITING: "held",
+    Stage.RESERVED: "reserved",
+    Stage.FILTERED: "admitted by filter",
+    Stage.WAITING: "waiting",
     Stage.BINDING: "binding",
-    Stage.UNKNOWN: "in doubt",
+    Stage.UNKNOWN: "unknown",
     Stage.BOUND: "bound, not yet seen",
 }
-#: Gives the promises to a gang, and the monotonic time of now.
-Promises = Callable[[GangKey], tuple[Sequence[Reservation], float]]
+#: Returns the reservations of a gang and the current monotonic time.
+Reservations = Callable[[GangKey], tuple[Sequence[Reservation], float]]
 
 
 @dataclass(frozen=True, slots=True)
 class BindingRow:
-    """One gang that is on its way."""
+    """One gang with reservations."""
 
     row: Row
     stages: tuple[tuple[str, int], ...]
-    #: How long the first of its promises has been at its stage.
+    #: How long the oldest of its reservations has been at its stage.
     longest_s: float
     places: tuple[tuple[str, str, str, float], ...]
 
 
 def binding_page(
-    last: CycleResult, journal: GangHistory, promises: Promises, asked: QueryFields
+    last: CycleResult, journal: GangHistory, reservations: Reservations, fields: QueryFields
 ) -> dict[str, Any]:
-    """Give all gangs with promises that are not kept yet, the longest first."""
+    """Return the variables of the binding page: all gangs with reservations, the oldest first."""
     keys = [
         key
         for key, gang in last.snapshot.gangs.items()
-        if any(status in gang.by_status for status in _ON_THEIR_WAY)
+        if any(status in gang.by_status for status in _BINDING_STATUSES)
     ]
     keys += sorted(last.plan.placements.keys() - set(keys))
-    ways = []
+    rows = []
     for key in keys:
         verdict = last.plan.verdicts.get(key)
-        made, monotonic = promises(key)
+        made, monotonic = reservations(key)
         if verdict is not None and made:
-            ways.append(_way(row(verdict, last, journal), made, monotonic))
-    ways.sort(key=lambda each: -each.longest_s)
-    held = sum(count for each in ways for stage, count in each.stages if stage == "held")
-    return {"shown": paged(ways, asked.page, BINDING_SIZE), "held": held}
+            rows.append(_binding_row(row(verdict, last, journal), made, monotonic))
+    rows.sort(key=lambda each: -each.longest_s)
+    waiting = sum(
+        count for each in rows for stage, count in each.stages if stage == STAGES[Stage.WAITING]
+    )
+    return {"shown": paged(rows, fields.page, BINDING_SIZE), "waiting": waiting}
 
 
-def _way(row: Row, promises: Sequence[Reservation], monotonic: float) -> BindingRow:
-    counted = Counter(each.stage for each in promises)
-    oldest = sorted(promises, key=lambda each: each.since_monotonic)
+def _binding_row(row: Row, reservations: Sequence[Reservation], monotonic: float) -> BindingRow:
+    counted = Counter(each.stage for each in reservations)
+    oldest = sorted(reservations, key=lambda each: each.since_monotonic)
     return BindingRow(
         row,
         tuple((STAGES[stage], counted[stage]) for stage in STAGES if counted[stage]),

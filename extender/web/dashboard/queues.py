@@ -1,4 +1,4 @@
-"""The overview: what the cluster has, what each queue is due, uses and wants, and who waits."""
+"""The overview: the cluster's capacity, the queues' figures, and the gangs that wait longest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from extender.web.dashboard.charts import Curves, Part, QueueBar, stack
 from extender.web.dashboard.format import QueryFields, paged
 
 FIELDS = ("resource",)
-#: Queues on a page, gangs among those who wait longest.
+#: Queues on a page, and gangs in the list of those that wait longest.
 SIZE, LONGEST = 40, 8
-#: Shares of a queue, and pieces of kept room, that are named.
-_NAMED = 20
+#: Namespaces of a queue, and entries of held capacity, that are listed.
+_MAX_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One queue, how deep it is below others, and who is in it."""
+    """One queue, its depth in the tree, and its gangs."""
 
     figures: QueueFigures
     depth: int
@@ -47,17 +47,17 @@ class QueueRow:
     bars: tuple[QueueBar, ...]
     line: Curves | None
     shares: tuple[ShareFigures, ...]
-    #: With those that are not named.
+    #: Including those that are not listed.
     share_count: int
 
 
-def page(last: CycleResult, journal: GangHistory, asked: QueryFields) -> dict[str, Any]:
-    """Give all that the overview shows."""
+def page(last: CycleResult, journal: GangHistory, fields: QueryFields) -> dict[str, Any]:
+    """Return the variables of the overview."""
     plan, snapshot = last.plan, last.snapshot
     resources = main_resources(plan.total)
-    drawn = asked["resource"] if asked["resource"] in resources else "".join(resources[:1])
-    inside = Counter((each.queue, each.standing) for each in plan.verdicts.values())
-    order = paged([*_tree(snapshot.queues, plan.queues)], asked.page, SIZE)
+    charted = fields["resource"] if fields["resource"] in resources else "".join(resources[:1])
+    counted = Counter((each.queue, each.standing) for each in plan.verdicts.values())
+    order = paged([*_tree(snapshot.queues, plan.queues)], fields.page, SIZE)
     scales = {
         name: charts.scale(plan.queues.values(), name, plan.total.amount(name))
         for name in resources
@@ -76,13 +76,13 @@ def page(last: CycleResult, journal: GangHistory, asked: QueryFields) -> dict[st
         "counts": gangs.counts(plan.verdicts.values()),
         "standings": gangs.STANDINGS,
         "nodes": len(snapshot.nodes.nodes),
-        "shut": sum(node.is_closed for node in snapshot.nodes.nodes),
-        "rooms": [*_rooms(last, resources)],
-        "kept": plan.held[:_NAMED],
-        "kept_count": len(plan.held),
+        "unavailable": sum(node.is_closed for node in snapshot.nodes.nodes),
+        "resource_rows": [*_resource_rows(last, resources)],
+        "held": plan.held[:_MAX_LISTED],
+        "held_count": len(plan.held),
         "shown": order,
         "resources": resources,
-        "drawn_resource": drawn,
+        "charted_resource": charted,
         "queues": [
             QueueRow(
                 figures=figures,
@@ -90,12 +90,12 @@ def page(last: CycleResult, journal: GangHistory, asked: QueryFields) -> dict[st
                 state=snapshot.queues[figures.name].state.value
                 if figures.name in snapshot.queues
                 else "",
-                waiting=inside[figures.name, GangStatus.WAITING],
-                invalid=inside[figures.name, GangStatus.INVALID],
-                running=inside[figures.name, GangStatus.RUNNING],
+                waiting=counted[figures.name, GangStatus.WAITING],
+                invalid=counted[figures.name, GangStatus.INVALID],
+                running=counted[figures.name, GangStatus.RUNNING],
                 bars=tuple(charts.queue_bar(figures, name, scales[name]) for name in resources),
-                line=_line(journal.history, figures, drawn, snapshot.now, scales),
-                shares=tuple(shares.get(figures.name, ())[:_NAMED]),
+                line=_line(journal.history, figures, charted, snapshot.now, scales),
+                shares=tuple(shares.get(figures.name, ())[:_MAX_LISTED]),
                 share_count=len(shares.get(figures.name, ())),
             )
             for figures, depth in order.items
@@ -115,34 +115,34 @@ def _line(
     return charts.curves(history.of(figures.name, resource), now, scales.get(resource, 0.0) / 4)
 
 
-def _rooms(last: CycleResult, resources: tuple[str, ...]) -> Iterator[ResourceRow]:
+def _resource_rows(last: CycleResult, resources: tuple[str, ...]) -> Iterator[ResourceRow]:
     plan = last.plan
-    kept: Resources = sum((each.amounts for each in plan.held), Resources())
+    held: Resources = sum((each.amounts for each in plan.held), Resources())
     for name in resources:
-        total, idle = plan.total.amount(name), max(0, plan.unused.amount(name))
-        withheld = min(idle, kept.amount(name))
-        used = max(0, total - idle)
-        parts = stack(total, ("used", used), ("promised", withheld))
-        yield ResourceRow(name, total, used, withheld, idle - withheld, parts)
+        total, unused = plan.total.amount(name), max(0, plan.unused.amount(name))
+        held_amount = min(unused, held.amount(name))
+        used = max(0, total - unused)
+        parts = stack(total, ("used", used), ("promised", held_amount))
+        yield ResourceRow(name, total, used, held_amount, unused - held_amount, parts)
 
 
 def _tree(
     queues: Mapping[str, Queue], figures: Mapping[str, QueueFigures]
 ) -> Iterator[tuple[QueueFigures, int]]:
-    """Give each queue below its parent; who names none that is there stands by itself."""
+    """Yield each queue below its parent; a queue without an existing parent is a root."""
     below: dict[str, list[str]] = {}
     for name in sorted(figures):
         parent = queues[name].parent if name in queues else ""
         below.setdefault(parent if parent in figures and parent != name else "", []).append(name)
-    open_ones = [(name, 0) for name in reversed(below.get("", ()))]
+    pending = [(name, 0) for name in reversed(below.get("", ()))]
     seen: set[str] = set()
-    while open_ones:
-        name, depth = open_ones.pop()
+    while pending:
+        name, depth = pending.pop()
         if name in seen:
             continue
         seen.add(name)
         yield figures[name], depth
-        open_ones += [(each, depth + 1) for each in reversed(below.get(name, ()))]
-    # A circle of parents has no first one, and is shown all the same.
+        pending += [(each, depth + 1) for each in reversed(below.get(name, ()))]
+    # Queues in a circle of parents have no root, and are listed last.
     for name in sorted(figures.keys() - seen):
         yield figures[name], 0

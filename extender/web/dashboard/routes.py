@@ -1,4 +1,4 @@
-"""The routes of the pages: Flask fills the templates, and nothing of a stranger is markup."""
+"""The routes of the dashboard. Flask fills the templates and escapes all untrusted text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from extender.web.dashboard.context import AppContext
 from extender.web.dashboard.format import FILTERS, QueryFields, paged
 from extender.web.whatif import WhatIf
 
-#: Script and style come from us as files, nobody frames us, and no text becomes script.
+#: Only our own script and style files are loaded, no site may frame a page, no text runs as code.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none';"
@@ -41,28 +41,28 @@ _SECTIONS = (
     ("", "Overview"),
     ("gangs", "Gangs"),
     ("nodes", "Nodes"),
-    ("holds", "Holds"),
+    ("holds", "Binding"),
     ("evictions", "Evictions"),
     ("whatif", "What if"),
     ("policy", "Policy"),
     ("health", "Health"),
 )
 #: Evictions on a page.
-_SIZE = 50
+_PAGE_SIZE = 50
 
 
 class Dashboard:
-    """Everything a browser may ask for."""
+    """All pages and files for browsers."""
 
-    def __init__(self, sights: AppContext) -> None:
-        self._sights = sights
-        self._whatif = WhatIf(sights.suppose, sights.policies.current, sights.bench)
-        self._remedied = CachedRemedies(sights.bench)
-        #: Pages that are linked on every page; where the whole is a demo, there is one more.
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+        self._whatif = WhatIf(context.suppose, context.policies.current, context.background)
+        self._remedied = CachedRemedies(context.background)
+        #: The pages linked on every page; the demo appends one.
         self.sections = list(_SECTIONS)
 
     def blueprint(self) -> Blueprint:
-        """Give the routes."""
+        """Return the routes."""
         routes = Blueprint("site", __name__, template_folder="templates")
         for name, each in FILTERS.items():
             routes.add_app_template_filter(each, name)
@@ -80,64 +80,74 @@ class Dashboard:
         return routes
 
     def overview(self) -> ResponseReturnValue:
-        """Show queues, and who waits longest."""
-        asked, last = QueryFields(request.args, *queues.FIELDS), self._sights.last
-        shown = queues.page(last, self._sights.journal, asked) if last else {}
-        return self._page("overview.html", last, "", "Overview", asked, shown, every_s=2)
+        """Show the queues, and the gangs that wait longest."""
+        fields, last = QueryFields(request.args, *queues.FIELDS), self._context.last
+        variables = queues.page(last, self._context.journal, fields) if last else {}
+        return self._page("overview.html", last, "", "Overview", fields, variables, every_s=2)
 
     def gangs(self) -> ResponseReturnValue:
         """Show all gangs."""
-        asked, last, sights = (
+        fields, last, context = (
             QueryFields(request.args, *gangs.LIST_FIELDS),
-            self._sights.last,
-            self._sights,
+            self._context.last,
+            self._context,
         )
-        shown = gangs.gang_list(last, sights.journal, sights.forecaster, asked) if last else {}
-        return self._page("gangs.html", last, "gangs", "Gangs", asked, shown, every_s=2)
+        variables = (
+            gangs.gang_list(last, context.journal, context.forecaster, fields) if last else {}
+        )
+        return self._page("gangs.html", last, "gangs", "Gangs", fields, variables, every_s=2)
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Show one gang."""
-        key, last = GangKey(f"{namespace}/{name}"), self._sights.last
-        asked, sights = QueryFields(request.args, *gangs.GANG_FIELDS), self._sights
-        policy, forecaster = sights.policies.current(), sights.forecaster
-        shown = (
-            gangs.gang_page(last, sights.journal, policy, forecaster, self._remedied, key, asked)
+        key, last = GangKey(f"{namespace}/{name}"), self._context.last
+        fields, context = QueryFields(request.args, *gangs.GANG_FIELDS), self._context
+        policy, forecaster = context.policies.current(), context.forecaster
+        variables = (
+            gangs.gang_page(last, context.journal, policy, forecaster, self._remedied, key, fields)
             if last
             else {}
         )
-        if shown is None:
+        if variables is None:
             missing = {"what": f"gang {key}", "where": "gangs"}
             return self._page(
-                "missing.html", last, "gangs", str(key), asked, missing, 404, every_s=5
+                "missing.html", last, "gangs", str(key), fields, missing, 404, every_s=5
             )
-        # A page of which something is still worked out is not kept for others.
-        status = 202 if shown.get("is_trying") else 200
-        return self._page("gang.html", last, "gangs", str(key), asked, shown, status, every_s=5)
+        # Only a page with status 200 is cached: this one is incomplete.
+        status = 202 if variables.get("is_trying") else 200
+        return self._page(
+            "gang.html", last, "gangs", str(key), fields, variables, status, every_s=5
+        )
 
     def nodes(self) -> ResponseReturnValue:
-        """Show the room of every node."""
-        asked, last = QueryFields(request.args, *cluster.NODES_FIELDS), self._sights.last
-        shown = cluster.nodes_page(last, asked) if last else {}
-        return self._page("nodes.html", last, "nodes", "Nodes", asked, shown, every_s=5)
+        """Show the free capacity of every node."""
+        fields, last = QueryFields(request.args, *cluster.NODES_FIELDS), self._context.last
+        variables = cluster.nodes_page(last, fields) if last else {}
+        return self._page("nodes.html", last, "nodes", "Nodes", fields, variables, every_s=5)
 
     def holds(self) -> ResponseReturnValue:
-        """Show who is on the way."""
-        asked, last, sights = QueryFields(request.args), self._sights.last, self._sights
-        shown = gangs.binding_page(last, sights.journal, sights.promises, asked) if last else {}
-        return self._page("holds.html", last, "holds", "Holds", asked, shown, every_s=2)
+        """Show the gangs with reservations and waiting binds."""
+        fields, last, context = QueryFields(request.args), self._context.last, self._context
+        variables = (
+            gangs.binding_page(last, context.journal, context.reservations, fields) if last else {}
+        )
+        return self._page("binding.html", last, "holds", "Binding", fields, variables, every_s=2)
 
     def evictions(self) -> ResponseReturnValue:
-        """Show who was asked to leave."""
-        asked, last = QueryFields(request.args), self._sights.last
-        shown = {"shown": paged(self._sights.journal.departures.all(), asked.page, _SIZE)}
-        return self._page("evictions.html", last, "evictions", "Evictions", asked, shown, every_s=2)
+        """Show the evictions."""
+        fields, last = QueryFields(request.args), self._context.last
+        variables = {
+            "shown": paged(self._context.journal.departures.all(), fields.page, _PAGE_SIZE)
+        }
+        return self._page(
+            "evictions.html", last, "evictions", "Evictions", fields, variables, every_s=2
+        )
 
     def whatif(self) -> ResponseReturnValue:
-        """Show what would be, were it as the address supposes."""
-        last = self._sights.last
-        shown, status = self._whatif.page(request.args.to_dict(flat=False), last)
+        """Show the result of the what-if in the address."""
+        last = self._context.last
+        variables, status = self._whatif.page(request.args.to_dict(flat=False), last)
         page = self._page(
-            "whatif.html", last, "whatif", "What if", QueryFields({}), shown, status, every_s=2
+            "whatif.html", last, "whatif", "What if", QueryFields({}), variables, status, every_s=2
         )
         if status == 503:
             page.headers["retry-after"] = "5"
@@ -145,38 +155,50 @@ class Dashboard:
 
     def policy(self) -> ResponseReturnValue:
         """Show the policy in force."""
-        shown = cluster.policy_page(self._sights.policies)
+        variables = cluster.policy_page(self._context.policies)
         return self._page(
-            "policy.html", self._sights.last, "policy", "Policy", QueryFields({}), shown, every_s=5
+            "policy.html",
+            self._context.last,
+            "policy",
+            "Policy",
+            QueryFields({}),
+            variables,
+            every_s=5,
         )
 
     def health(self) -> ResponseReturnValue:
-        """Show how we are."""
-        shown = cluster.health_page(self._sights)
+        """Show the health of the extender."""
+        variables = cluster.health_page(self._context)
         return self._page(
-            "health.html", self._sights.last, "health", "Health", QueryFields({}), shown, every_s=2
+            "health.html",
+            self._context.last,
+            "health",
+            "Health",
+            QueryFields({}),
+            variables,
+            every_s=2,
         )
 
-    def beside(
+    def page_with_gangs(
         self, template: str, section: str, title: str, more: Mapping[str, Any], status: int = 200
     ) -> Response:
-        """Fill a template of somebody else that shows gangs too, as one of our pages."""
-        asked, last = QueryFields({}, *gangs.LIST_FIELDS), self._sights.last
-        shown = (
-            gangs.gang_list(last, self._sights.journal, self._sights.forecaster, asked)
+        """Render a template from outside this package that shows gangs, too."""
+        fields, last = QueryFields({}, *gangs.LIST_FIELDS), self._context.last
+        variables = (
+            gangs.gang_list(last, self._context.journal, self._context.forecaster, fields)
             if last
             else {}
         )
         return self._page(
-            template, last, section, title, asked, {**shown, **more}, status, every_s=2
+            template, last, section, title, fields, {**variables, **more}, status, every_s=2
         )
 
     def events(self) -> ResponseReturnValue:
-        """Give one event; the port itself goes on where this ends."""
-        return Response(self._sights.heartbeat(), mimetype="text/event-stream", headers=_HEADERS)
+        """Return one event; the server continues the stream."""
+        return Response(self._context.heartbeat(), mimetype="text/event-stream", headers=_HEADERS)
 
     def asset(self, version: str, name: str) -> ResponseReturnValue:
-        """Give a file that pages use; what is named by its content is good for ever."""
+        """Return a file of the pages; with the current version in its path it never expires."""
         if name not in _ASSETS:
             return Response("there is no such file\n", 404, mimetype="text/plain")
         age = "public, max-age=31536000, immutable" if version == _version() else "no-cache"
@@ -189,17 +211,17 @@ class Dashboard:
         last: CycleResult | None,
         section: str,
         title: str,
-        asked: QueryFields,
-        shown: Mapping[str, Any],
+        fields: QueryFields,
+        variables: Mapping[str, Any],
         status: int = 200,
         *,
         every_s: int,
     ) -> Response:
-        """Fill a template; *last* is the pass of which *shown* speaks: another may come."""
+        """Render a template; *last* is the cycle of *variables*, because a new one may end now."""
         text = render_template(
             template,
-            **shown,
-            asked=asked,
+            **variables,
+            query=fields,
             title=title,
             section=section,
             sections=self.sections,
@@ -209,15 +231,15 @@ class Dashboard:
             is_planned=last is not None,
             cycle=last.plan.generation if last is not None else 0,
             planned_at=last.snapshot.now if last is not None else 0.0,
-            now=self._sights.now(),
-            troubles=self._sights.troubles(),
+            now=self._context.now(),
+            troubles=self._context.troubles(),
         )
         headers = {**_HEADERS, "cache-control": "no-store"}
         return Response(text, status, mimetype="text/html", headers=headers)
 
 
 def _root() -> str:
-    """Give the way back to `/` as a browser reads it, so that we may live below any path."""
+    """Return the relative path to `/` as a browser resolves it, to work below any path."""
     address = str(request.environ.get("REQUEST_URI") or request.path)
     depth = address.partition("?")[0].count("/") - 1
     return "../" * depth or "./"

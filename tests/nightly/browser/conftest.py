@@ -23,8 +23,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     # On a busy machine a page takes long to write, and would be given again for ten times as long.
-    monkeypatch.setattr(page_worker, "_GOOD_FOR", 0.0)
-    monkeypatch.setattr(page_worker, "_PATIENCE_S", 600.0)
+    monkeypatch.setattr(page_worker, "_REUSE_FACTOR", 0.0)
+    monkeypatch.setattr(page_worker, "_MAX_WAIT_S", 600.0)
     made = Stage()
     made.add("train")
     made.add("report", Reason.RUNNING, message="2 of at least 2 members run")

@@ -91,7 +91,7 @@ def test_filters_live_in_the_address(look: Open) -> None:
 
 def test_a_choice_narrows_at_once_and_a_head_sorts(look: Open) -> None:
     page = look("/gangs")
-    page.get_by_label("stands").select_option("waiting")
+    page.get_by_label("status").select_option("waiting")
     expect(page.locator(".gangs tbody tr")).to_have_count(2)
     assert "stands=waiting" in page.url
 

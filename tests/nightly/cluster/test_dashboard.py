@@ -113,9 +113,9 @@ def test_every_page_tells_of_the_cluster(look: Open, filled: Pool, namespace: st
     for section, words in {
         "Gangs": f"{namespace}/train",
         "Nodes": filled.names[1],
-        "Holds": "Nobody is on the way",
+        "Binding": "There are no reservations",
         "Evictions": "Evictions",
-        "What if": "Suppose a gang, a change, or both",
+        "What if": "Enter a gang, a change, or both",
         "Policy": "Actions, in this order",
         "Health": SCHEDULER,
     }.items():
@@ -152,7 +152,7 @@ def test_a_gang_that_is_created_appears_waits_and_starts_without_a_reload(
     pool = nodes(2, cpu="2")
     page = look(f"/gangs?namespace={namespace}")
     stays(page)
-    expect(page.locator("main")).to_contain_text(re.compile("is like that|no gangs yet"))
+    expect(page.locator("main")).to_contain_text(re.compile("matches|no gangs yet"))
     submit("night", 4, pool, labels={"app": "night"})
     expect(row(page, "night")).to_contain_text("running")
     submit("train", 3, pool)
@@ -194,7 +194,7 @@ def test_filters_live_in_the_address_and_the_keyboard_finds_its_way(
 
     page.goto(page.url.partition("?")[0] + f"?namespace={namespace}&sort=gang")
     assert gang_names(page) == [f"{namespace}/night", f"{namespace}/train"]
-    page.get_by_label("stands").select_option("waiting")
+    page.get_by_label("status").select_option("waiting")
     expect(page.locator(".gangs tbody tr")).to_have_count(1)
     assert "stands=waiting" in page.url
     page.keyboard.press("Escape")
@@ -220,9 +220,9 @@ def test_binds_that_are_held_are_shown_until_the_rest_has_come(
     stays(page)
     stage.hold(2, minimum=3)
 
-    expect(row(page, "train")).to_contain_text("2 held")
+    expect(row(page, "train")).to_contain_text("2 waiting")
     stage.add(2)
-    expect(page.locator("main")).to_contain_text("Nobody is on the way")
+    expect(page.locator("main")).to_contain_text("There are no reservations")
     page.goto(page.url.replace("/holds", f"/gangs/{namespace}/train"))
     expect(page.locator(".page-head .chip")).to_have_text("running")
 

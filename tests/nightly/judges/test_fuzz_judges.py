@@ -129,7 +129,7 @@ def a_caller_whose_end_nobody_hears(patch: Patch) -> bytes:
 
 
 def a_connection_that_is_never_forgotten(patch: Patch) -> bytes:
-    patch.setattr(HttpServer, "left", lambda self, guest: None)
+    patch.setattr(HttpServer, "remove", lambda self, connection: None)
     return watch_out(b"/filter")
 
 

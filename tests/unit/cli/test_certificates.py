@@ -141,10 +141,13 @@ def test_an_authority_that_cannot_sign_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("--host=https://x", "neither a DNS name nor an address"),
-        ("--host=", "neither a DNS name nor an address"),
-        ("--client-name=", "is no name for a certificate"),
-        (f"--client-name={'x' * 65}", "is no name for a certificate; 1 to 64 characters"),
+        ("--host=https://x", "neither a DNS name nor an IP address"),
+        ("--host=", "neither a DNS name nor an IP address"),
+        ("--client-name=", "cannot be the name of a certificate"),
+        (
+            f"--client-name={'x' * 65}",
+            "cannot be the name of a certificate; use 1 to 64 characters",
+        ),
     ],
 )
 def test_names_that_no_certificate_can_have_are_refused(

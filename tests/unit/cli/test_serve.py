@@ -68,7 +68,7 @@ def test_a_secret_that_cannot_be_used_is_refused_unquoted(tmp_path: Path) -> Non
 
     told = refusal(f"--kubeconfig={write_kubeconfig(tmp_path, 9)}", f"--hook-secret-file={file}")
 
-    assert f"--hook-secret-file {file} holds no secret that can be used" in told
+    assert f"--hook-secret-file {file} contains no usable secret" in told
     assert "hush" not in told
 
 

@@ -117,7 +117,7 @@ def test_a_token_that_is_nobodys_or_may_not_read_is_told_with_the_mend(
 
     assert "does not let us in: the API server does not know this token" in bad.output
     assert "does not let us in: tenant may not get /gang-extender/plan" in poor.output
-    assert "cannot tell: the API server does not say who asks" in unanswered.output
+    assert "cannot tell: the API server does not answer token reviews" in unanswered.output
     for ran in (bad, poor, unanswered):
         assert (ran.exit_code, ran.output.count("\n")) == (2, 1)
 

@@ -13,43 +13,43 @@ def exists(name: str) -> bool:
 def test_what_is_no_node_is_told_once_and_not_remembered() -> None:
     offers, shape = RecentOffers(lambda: 0.0, exists), Shape()
 
-    assert set(offers.lately(shape, ["no node", "n1"])) == {"no node", "n1"}
-    assert set(offers.lately(shape, ["n1"])) == {"n1"}
+    assert set(offers.recent(shape, ["no node", "n1"])) == {"no node", "n1"}
+    assert set(offers.recent(shape, ["n1"])) == {"n1"}
 
 
 def test_pods_of_another_shape_are_told_nothing() -> None:
     offers = RecentOffers(lambda: 0.0, exists)
-    offers.lately(Shape(), ["n1"])
+    offers.recent(Shape(), ["n1"])
 
-    assert set(offers.lately(Shape(), ["n2"])) == {"n2"}
+    assert set(offers.recent(Shape(), ["n2"])) == {"n2"}
 
 
 def test_where_there_are_more_nodes_than_are_told_only_those_offered_are() -> None:
     offers, shape = RecentOffers(lambda: 0.0, exists), Shape()
     first = [f"n{number}" for number in range(MOST_NODES)]
-    assert set(offers.lately(shape, first)) == set(first)
+    assert set(offers.recent(shape, first)) == set(first)
 
-    assert list(offers.lately(shape, ["more"])) == ["more"]
-    assert list(offers.lately(shape, ["n7"])) == ["n7"]
+    assert list(offers.recent(shape, ["more"])) == ["more"]
+    assert list(offers.recent(shape, ["n7"])) == ["n7"]
 
 
 def test_a_tenant_with_ever_new_shapes_has_no_more_than_so_many_remembered() -> None:
     offers, first = RecentOffers(lambda: 0.0, exists), Shape()
-    offers.lately(first, ["n1"])
+    offers.recent(first, ["n1"])
     for _ in range(MOST_SHAPES):
-        offers.lately(Shape(), ["n1"])
+        offers.recent(Shape(), ["n1"])
 
-    assert set(offers.lately(first, ["n2"])) == {"n2"}
+    assert set(offers.recent(first, ["n2"])) == {"n2"}
 
 
 def test_a_node_is_remembered_for_a_minute_or_two_after_it_was_offered_last() -> None:
     now = 0.0
     offers, shape = RecentOffers(lambda: now, exists), Shape()
-    offers.lately(shape, ["n1", "n2"])
+    offers.recent(shape, ["n1", "n2"])
     now += LATELY_S + 1
-    assert set(offers.lately(shape, ["n2"])) == {"n1", "n2"}
+    assert set(offers.recent(shape, ["n2"])) == {"n1", "n2"}
 
     now += LATELY_S + 1
-    assert set(offers.lately(shape, ["n2"])) == {"n2"}
+    assert set(offers.recent(shape, ["n2"])) == {"n2"}
     now += 10 * LATELY_S
-    assert set(offers.lately(shape, ["n1"])) == {"n1"}
+    assert set(offers.recent(shape, ["n1"])) == {"n1"}

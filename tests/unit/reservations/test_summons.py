@@ -102,7 +102,7 @@ def test_the_first_question_lets_the_gang_start_at_once() -> None:
     world.listen(60)
     assert world.voice is Liveness.SILENT
 
-    world.gate.heard(seen("train-0", scheduler="mine").pod)
+    world.gate.record_call(seen("train-0", scheduler="mine").pod)
     answer = world.ask("train-0", scheduler="mine")
 
     assert answer.nodes
@@ -112,7 +112,7 @@ def test_the_first_question_lets_the_gang_start_at_once() -> None:
 
 def test_who_has_a_place_is_left_to_the_ledger() -> None:
     world = Listening(*gang(refusal=OURS))
-    world.gate.heard(seen("train-0", scheduler="mine").pod)
+    world.gate.record_call(seen("train-0", scheduler="mine").pod)
     world.turn()
     assert world.cluster.reservations.of(uid("train-0"))
     world.clock.advance(30)

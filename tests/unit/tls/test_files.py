@@ -83,15 +83,15 @@ Spoiling = Callable[[Wallet], object]
         ),
         (
             lambda w: w.write("tls.crt", b"-----BEGIN X509 CRL-----\n"),
-            r"--tls-cert-file \S+: holds no certificate; ",
+            r"--tls-cert-file \S+: contains no certificate; ",
         ),
         (
             lambda w: w.write("tls.crt", (w.folder / "tls.key").read_bytes()),
-            r"--tls-cert-file \S+: is a private key; give the certificate here",
+            r"--tls-cert-file \S+: is a private key; a certificate is expected here",
         ),
         (
             lambda w: w.write("tls.crt", (w.folder / "tls.crt").read_bytes()[:300]),
-            r"--tls-cert-file \S+: holds a certificate that is damaged or cut",
+            r"--tls-cert-file \S+: contains a certificate that is damaged or truncated",
         ),
         (
             lambda w: w.write("tls.key", b"\x30\x82"),
@@ -99,23 +99,23 @@ Spoiling = Callable[[Wallet], object]
         ),
         (
             lambda w: w.write("tls.key", b"-----BEGIN PUBLIC KEY-----\n"),
-            r"--tls-private-key-file \S+: holds no private key; ",
+            r"--tls-private-key-file \S+: contains no private key; ",
         ),
         (
             lambda w: w.write("tls.key", (w.folder / "tls.crt").read_bytes()),
-            r"--tls-private-key-file \S+: is a certificate; give its private key here",
+            r"--tls-private-key-file \S+: is a certificate; its private key is expected here",
         ),
         (
             lambda w: w.write("tls.key", (w.folder / "tls.key").read_bytes()[:90]),
-            r"--tls-private-key-file \S+: holds a private key that is damaged or cut",
+            r"--tls-private-key-file \S+: contains a private key that is damaged or truncated",
         ),
         (
             lambda w: w.write("tls.key", encrypted((w.folder / "tls.key").read_bytes())),
-            r"--tls-private-key-file \S+: is encrypted, and there is nobody to ask",
+            r"--tls-private-key-file \S+: is encrypted, and a server cannot ask",
         ),
         (
             lambda w: w.write("tls.key", w.authority.for_server(HOSTS, 1).key),
-            r"--tls-private-key-file \S+: does not belong to the certificate in \S+/tls.crt; give",
+            r"--tls-private-key-file \S+: does not belong to the certificate in \S+/tls.crt; use",
         ),
         (
             lambda w: w.show(w.authority.for_server(HOSTS, 1, days_ago(3))),
@@ -123,7 +123,7 @@ Spoiling = Callable[[Wallet], object]
         ),
         (
             lambda w: w.show(w.authority.for_server(HOSTS, 9, days_ago(-3))),
-            r"--tls-cert-file \S+: is valid only from 20\S+Z on; is the clock .* right\?",
+            r"--tls-cert-file \S+: is valid only from 20\S+Z on; check the clock",
         ),
         (
             lambda w: w.show(w.authority.for_client(NAME, 1)),
@@ -131,15 +131,15 @@ Spoiling = Callable[[Wallet], object]
         ),
         (
             lambda w: w.show(nameless()),
-            r"--tls-cert-file \S+: has no subjectAltName, and kube-scheduler believes no other",
+            r"--tls-cert-file \S+: has no subjectAltName, and kube-scheduler accepts no other",
         ),
         (
             lambda w: w.write("ca.crt", w.authority.for_client(NAME, 1).certificate),
-            r"--client-ca-file \S+: holds a certificate that may sign no others \(CN=system:kube-s",
+            r"--client-ca-file \S+: contains a certificate that may not sign others \(CN=system:ku",
         ),
         (
             lambda w: w.write("ca.crt", nameless().certificate),
-            r"--client-ca-file \S+: holds a certificate that may sign no others \(CN=old-fashioned",
+            r"--client-ca-file \S+: contains a certificate that may not sign others \(CN=old-fash",
         ),
         (
             lambda w: w.write("ca.crt", Authority.new("was", 1, days_ago(3)).pair.certificate),
@@ -147,15 +147,15 @@ Spoiling = Callable[[Wallet], object]
         ),
         (
             lambda w: w.write("ca.crt", odd_authority()),
-            r"--client-ca-file \S+: cannot be understood \(.+\); make it anew, without what is",
+            r"--client-ca-file \S+: cannot be parsed \(.+\); issue it again without",
         ),
         (
             lambda w: w.write("tls.crt", on_a_strange_curve((w.folder / "tls.crt").read_bytes())),
-            r"--tls-cert-file \S+: cannot be understood \(.*not supported\); make it anew",
+            r"--tls-cert-file \S+: cannot be parsed \(.*not supported\); issue it again",
         ),
         (
             lambda w: w.write("tls.key", on_a_strange_curve((w.folder / "tls.key").read_bytes())),
-            r"--tls-private-key-file \S+: cannot be understood \(.*not supported\); make it anew",
+            r"--tls-private-key-file \S+: cannot be parsed \(.*not supported\); issue it again",
         ),
     ],
 )

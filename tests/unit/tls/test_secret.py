@@ -47,7 +47,7 @@ def test_what_is_short_or_would_be_read_differently_in_a_url_is_refused_unquoted
     file = tmp_path / "secret"
     file.write_bytes(text)
 
-    with pytest.raises(InvalidConfiguration, match="holds no secret that can be used") as refusal:
+    with pytest.raises(InvalidConfiguration, match="contains no usable secret") as refusal:
         hook_secret.read(str(file))
     assert "0123456789" not in str(refusal.value)
 

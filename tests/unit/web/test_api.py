@@ -171,7 +171,7 @@ def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_ther
     for path in ("gangs/a/train", "pods/a/train-0"):
         reply = client.get(f"/api/v1/{path}")
         assert reply.status_code == 503
-        assert reply.json == {"error": "the first plan is being made; ask again in a moment"}
+        assert reply.json == {"error": "the first plan is being made; try again in a moment"}
 
 
 def test_without_its_snapshot_a_plan_names_uids() -> None:

@@ -159,11 +159,11 @@ def test_idle_strangers_do_not_delay_the_answers_to_binds(world: World) -> None:
         strangers[0].read(b"}")
         assert strangers[0].is_closed()
         eventually(lambda: len(world.port.connections) == 2)
-        assert world.port.pacing.idle == set()
+        assert world.port.bind_responses.idle == set()
 
         strangers[1].send(request(question(world)))
         strangers[1].read(b"}")
-        assert len(world.port.pacing.idle) == 1, "who was answered may be kube-scheduler"
+        assert len(world.port.bind_responses.idle) == 1, "who was answered may be kube-scheduler"
 
 
 def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_room(
@@ -175,9 +175,9 @@ def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_r
             stack.enter_context(closing(Wire(world.hook_port))) for _ in range(3)
         )
         first.send(head, b" " * MIB)
-        eventually(lambda: sum(each.kept for each in world.port.connections) == MIB)
+        eventually(lambda: sum(each.buffered for each in world.port.connections) == MIB)
         second.send(head, b" " * MIB)
-        eventually(lambda: sum(each.kept for each in world.port.connections) == 2 * MIB)
+        eventually(lambda: sum(each.buffered for each in world.port.connections) == 2 * MIB)
         third.send(request(question(world)))
 
         assert b"200 OK" in third.read(b"}")
@@ -185,7 +185,7 @@ def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_r
     assert refused(world, "memory") == 1
 
 
-@pytest.mark.parametrize("limits", [replace(HOOKS, turn_s=60.0)], ids=["slow turns"])
+@pytest.mark.parametrize("limits", [replace(HOOKS, read_interval_s=60.0)], ids=["slow turns"])
 def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
     world: World,
 ) -> None:
@@ -202,7 +202,7 @@ def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
             caller.send(request(question(world)))
             assert b"200 OK" in caller.read(b"}")
 
-        read = [each.kept for each in world.port.connections]
+        read = [each.buffered for each in world.port.connections]
         assert 0 < sum(read) < MIB
         for each in world.port.connections:  # whose turn never comes
             world.loop.call_soon_threadsafe(each.abort, "over")
@@ -217,7 +217,7 @@ def test_a_stranger_whose_turns_have_come_is_answered(world: World, extra: str) 
         assert (b"403" if extra else b"200 OK") in wire.read(b"}")
 
 
-@pytest.mark.parametrize("limits", [replace(HOOKS, turn_s=60.0)], ids=["slow turns"])
+@pytest.mark.parametrize("limits", [replace(HOOKS, read_interval_s=60.0)], ids=["slow turns"])
 def test_a_caller_we_know_waits_for_no_turn(world: World) -> None:
     with closing(Wire(world.hook_port)) as wire:
         wire.send(request(question(world)))
@@ -234,7 +234,7 @@ def test_a_body_in_pieces_is_kept_as_one_unless_there_are_too_many(world: World)
     assert len(body) < 1000
     with closing(Wire(world.hook_port)) as wire:
         wire.send(head, pieces)
-        eventually(lambda: any(each.kept == len(body) for each in world.port.connections))
+        eventually(lambda: any(each.buffered == len(body) for each in world.port.connections))
         (kept,) = world.port.connections
         assert isinstance(kept._body, bytearray)  # type: ignore[attr-defined]
         wire.send(b"0\r\n\r\n")

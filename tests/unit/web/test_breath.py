@@ -88,7 +88,7 @@ def test_refused_ones_make_room_for_others_while_they_wait(patient: World) -> No
 def test_a_crowd_that_asks_and_leaves_is_sent_away_from_the_operations_port_and_a_probe_is_not(
     patient: World,
 ) -> None:
-    limits = replace(pageport.LIMITS, newcomers=20, newcomers_per_s=1e-3)
+    limits = replace(pageport.LIMITS, address_burst=20, address_rate_per_s=1e-3)
     pages = OperationsServer(patient.runtime.pages, limits=limits)
     pages.start(patient.ops_socket)
     try:

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from extender.hooks.http_server import (
-    ADDRESSES,
-    NEWCOMERS,
-    NEWCOMERS_PER_S,
+    ADDRESS_BURST,
+    ADDRESS_RATE_PER_S,
+    MAX_ADDRESSES,
     Acceptor,
     AddressRateLimit,
 )
@@ -161,9 +161,9 @@ def test_behind_a_crowd_of_one_address_somebody_of_another_waits_for_no_rest() -
         Echo.came = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            shares = AddressRateLimit(lambda: 0.0, at_once=SHARE)
+            shares = AddressRateLimit(lambda: 0.0, burst=SHARE)
             door = Acceptor(
-                listening, Echo, None, lambda *away: sent_away.append(away), shares=shares
+                listening, Echo, None, lambda *away: sent_away.append(away), rate_limit=shares
             )
             door.open(4096, 0, 3600.0)
             for _ in range(CROWD):  # comes, asks and leaves
@@ -178,8 +178,8 @@ def test_behind_a_crowd_of_one_address_somebody_of_another_waits_for_no_rest() -
 
 def test_what_addresses_have_used_is_known_of_those_who_came_last() -> None:
     shares = AddressRateLimit(lambda: 0.0)
-    others = [f"10.1.{each // 256}.{each % 256}" for each in range(ADDRESSES)]
-    used = [shares.acquire("10.0.0.1") for _ in range(NEWCOMERS)]
+    others = [f"10.1.{each // 256}.{each % 256}" for each in range(MAX_ADDRESSES)]
+    used = [shares.acquire("10.0.0.1") for _ in range(ADDRESS_BURST)]
 
     assert all(used)
     assert all(shares.acquire(each) for each in others[:-1])
@@ -189,18 +189,18 @@ def test_what_addresses_have_used_is_known_of_those_who_came_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("later_s", "again"), [(0.0, 0), (1.0, NEWCOMERS_PER_S), (60.0, NEWCOMERS)]
+    ("later_s", "again"), [(0.0, 0), (1.0, ADDRESS_RATE_PER_S), (60.0, ADDRESS_BURST)]
 )
 def test_the_share_of_an_address_grows_at_its_pace_and_only_so_far(
     later_s: float, again: float
 ) -> None:
     now = 0.0
     shares = AddressRateLimit(lambda: now)
-    assert sum(shares.acquire("10.0.0.1") for _ in range(NEWCOMERS + 1)) == NEWCOMERS
+    assert sum(shares.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == ADDRESS_BURST
 
     now = later_s
 
-    assert sum(shares.acquire("10.0.0.1") for _ in range(NEWCOMERS + 1)) == again
+    assert sum(shares.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == again
 
 
 def test_of_ipv6_the_whole_address_has_its_share() -> None:

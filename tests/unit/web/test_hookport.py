@@ -383,7 +383,7 @@ def test_who_is_still_led_here_while_we_end_is_answered_and_led_elsewhere(world:
 def test_who_begins_to_ask_while_we_wait_for_others_keeps_nobody_from_taking_over(
     world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "_BREATH_S", 0.3)
+    monkeypatch.setattr(handlers, "_DELAY_S", 0.3)
     ask_hastily(world, wire, lost)
 
     async def drain_and_ask() -> Wire:
@@ -474,7 +474,7 @@ def ask_hastily(world: World, wire: Wire, lost: bytes) -> None:
 def test_others_are_answered_while_a_refusal_takes_its_breath(
     world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "_BREATH_S", 20.0)
+    monkeypatch.setattr(handlers, "_DELAY_S", 20.0)
     ask_hastily(world, wire, lost)
 
     with closing(Wire(world.hook_port)) as other:
@@ -485,7 +485,7 @@ def test_others_are_answered_while_a_refusal_takes_its_breath(
 def test_who_waits_for_a_refusal_when_we_end_is_answered(
     world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "_BREATH_S", 0.3)
+    monkeypatch.setattr(handlers, "_DELAY_S", 0.3)
     ask_hastily(world, wire, lost)
 
     world.wait_for(world.port.drain(grace_s=5))
@@ -500,7 +500,7 @@ def test_who_leaves_before_a_refusal_has_left_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(handlers, "_BREATH_S", 0.1)
+    monkeypatch.setattr(handlers, "_DELAY_S", 0.1)
     with closing(Wire(world.hook_port)) as wire:
         refuse(wire, lost, 2)
         wire.send(lost)

@@ -143,7 +143,7 @@ def test_one_connection_is_no_right_to_go_on(world: World) -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (NoResponse("gone"), "the API server does not say who asks"),
+        (NoResponse("gone"), "the API server does not answer token reviews"),
         (Forbidden("no right", status=403), "apply manifests/ops-auth"),
     ],
     ids=["unreachable", "forbidden"],
@@ -178,7 +178,7 @@ def test_no_token_is_in_any_log_page_or_series(
     series = generate_latest(world.runtime.pages.metrics.registry)
 
     assert [each.status for each in told] == [200, 401, 503]
-    assert "a caller was turned away" in caplog.text
+    assert "a caller was refused" in caplog.text
     for text in (*(each.body for each in told), series, caplog.text.encode()):
         assert b"tell-nobody" not in text
 

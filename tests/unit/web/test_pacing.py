@@ -68,7 +68,7 @@ def pacing(loop: Any) -> BindResponses:
 def settle(pacing: BindResponses, count: int) -> list[Caller]:
     callers = [Caller(pacing) for _ in range(count)]
     for caller in callers:
-        pacing.settled(caller)
+        pacing.bound(caller)
     return callers
 
 

@@ -171,7 +171,7 @@ def test_pages_that_nobody_reads_have_a_bound_together_and_the_newest_is_read(
     world: World,
 ) -> None:
     """Each is larger than a socket takes, so it stays for as long as its reader."""
-    pages = OperationsServer(world.runtime.pages, most_read=40_000_000)
+    pages = OperationsServer(world.runtime.pages, max_bytes=40_000_000)
     pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large/<name>", view_func=lambda name: "x" * 16_000_000)
     with ExitStack() as unread:
@@ -186,7 +186,7 @@ def test_pages_that_nobody_reads_have_a_bound_together_and_the_newest_is_read(
 
 
 def test_a_page_counts_once_however_many_read_it(world: World) -> None:
-    pages = OperationsServer(world.runtime.pages, most_read=40_000_000)
+    pages = OperationsServer(world.runtime.pages, max_bytes=40_000_000)
     pages.start(world.ops_socket)
     written = ["x" * 16_000_000]
     world.runtime.pages.add_url_rule("/large", view_func=lambda: written.pop())
@@ -208,7 +208,7 @@ def test_a_loop_of_the_hooks_that_comes_round_no_more_is_told_by_the_probe() -> 
         pages = OperationsServer(world.runtime.pages)
         pages.start(world.ops_socket)
         # A tenth of a second is ten: twenty are too many.
-        world.runtime.pages.probes.listen_for(lambda: 100 * world.port.silent_s)
+        world.runtime.pages.probes.watch_loop(lambda: 100 * world.port.stalled_s)
         eventually(lambda: ask(world, "/healthz").status == 200)
 
         free = threading.Event()

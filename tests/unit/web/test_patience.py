@@ -34,7 +34,7 @@ ANSWERED = 'gang_extender_hook_seconds_count{verb="filter"}'
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    return lambda seconds: monkeypatch.setattr(handlers, "_PATIENCE_S", seconds)
+    return lambda seconds: monkeypatch.setattr(handlers, "_MAX_WAIT_S", seconds)
 
 
 class Beginning(World):
@@ -80,7 +80,7 @@ def waiting(
     """A call that came too early, and has been looked at."""
     patience(3600)
     asked = asking()
-    eventually(lambda: beginning.runtime.hooks._patient_until is not None)
+    eventually(lambda: beginning.runtime.hooks._wait_until is not None)
     assert not asked.done()
     return asked
 
@@ -108,7 +108,7 @@ def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
 
 
 def test_nobody_waits_for_longer_than_kube_scheduler_does() -> None:
-    assert Settings().filter_timeout_s > handlers._PATIENCE_S
+    assert Settings().filter_timeout_s > handlers._MAX_WAIT_S
 
 
 def test_a_standby_sends_its_callers_elsewhere_at_once(

@@ -15,10 +15,10 @@ from extender.ports import Reviewed
 from extender.web.token_review import (
     BAD_TOKEN,
     GOOD_S,
+    MAX_WAIT_S,
     NO_RIGHT,
     NO_TOKEN,
-    PATIENCE_S,
-    SILENT_S,
+    SILENCE_S,
     TOO_MANY,
     UNANSWERED,
     TokenReviews,
@@ -252,7 +252,7 @@ def test_nobody_waits_for_ever_for_an_api_server_that_does_not_answer(hall: Hall
     hall.registrar.may_answer.clear()
     told = hall.send("good")
     eventually(lambda: len(hall.registrar.asked) == 1)
-    hall.now += PATIENCE_S + 0.1
+    hall.now += MAX_WAIT_S + 0.1
 
     assert told.result(20) is UNANSWERED
 
@@ -285,7 +285,7 @@ def test_an_api_server_that_does_not_answer_is_not_asked_all_the_time(hall: Hall
     assert len(hall.registrar.asked) == 1
 
     hall.registrar.error = None
-    hall.now += SILENT_S + 0.1
+    hall.now += SILENCE_S + 0.1
     assert hall.ask("good") is None
 
 
@@ -316,7 +316,7 @@ def test_whoever_has_left_is_not_asked_about(hall: Hall) -> None:
 
 
 def test_what_is_remembered_has_a_bound_and_no_token_in_it() -> None:
-    hall = Hall(most_kept=8, most_friends=4)
+    hall = Hall(max_cached=8, max_known=4)
     for number in range(10):
         hall.registrar.users[f"good-{number}"] = "monitoring"
         hall.ask(f"good-{number}")

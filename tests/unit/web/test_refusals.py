@@ -56,7 +56,7 @@ def test_a_probe_that_only_knocks_is_counted_and_never_named(
 ) -> None:
     for _ in range(2_000):
         clock.advance(1.0)
-        refusals.left("10.0.0.9", 1)
+        refusals.disconnected("10.0.0.9", 1)
 
     assert counted(metrics, "left") == 2_000
     assert not said(caplog)
@@ -67,7 +67,7 @@ def test_a_crowd_that_only_knocks_is_named_once_a_minute(
 ) -> None:
     for _ in range(12_000):
         clock.advance(0.01)
-        refusals.left("10.0.0.9", 10)
+        refusals.disconnected("10.0.0.9", 10)
 
     assert counted(metrics, "left") == 120_000
     assert len(said(caplog)) == 2

@@ -88,7 +88,7 @@ def test_a_bind_with_names_that_no_object_has_is_no_call(call: Door, part: str) 
     names = {"PodName": "p", "PodNamespace": "a", "PodUID": "u", "Node": "n"}
 
     error = call("bind", {**names, part: "x" * 254}).json["Error"]
-    assert error == "a name or uid of more than 253 letters"
+    assert error == "a name or uid is longer than 253 characters"
 
 
 @pytest.mark.parametrize("part", ["name", "namespace", "uid"])
@@ -100,5 +100,5 @@ def test_nobody_is_remembered_by_a_name_or_uid_without_end(
     theirs["spec"]["schedulerName"] = "default-scheduler"
 
     answer = call("filter", {"Pod": theirs, "NodeNames": ["node-0"]}).json
-    assert answer["Error"] == "a name or uid of more than 253 letters"
+    assert answer["Error"] == "a name or uid is longer than 253 characters"
     assert not world.runtime.hooks._gate._ledger.filter_results._may_come

@@ -132,7 +132,7 @@ def test_the_secret_opens_the_door_whatever_the_name_before_it(locked: World) ->
     with closing(Wire(locked.hook_port)) as wire:
         wire.send(request_with(locked, b""))
         answer = wire.read(b"}")
-        assert b"does not bear the secret" in answer
+        assert b"does not carry the hook secret" in answer
         assert SECRET not in answer
     assert refused(locked, "secret") == 1
 

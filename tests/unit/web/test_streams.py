@@ -67,7 +67,7 @@ class Office:
     def __init__(self) -> None:
         self.loop = Loop()
         self.news = b"data: 1\n\n"
-        self.streams = EventStreams(self.loop, self._pulse, life_s=50, most=3)  # type: ignore[arg-type]
+        self.streams = EventStreams(self.loop, self._pulse, life_s=50, max_streams=3)  # type: ignore[arg-type]
 
     def _pulse(self) -> bytes:
         if not self.news:
@@ -132,7 +132,7 @@ def test_a_pulse_that_fails_is_said_and_the_next_one_is_told(
 ) -> None:
     ear, office.news = office.ear(), b""
     office.loop.advance(1)
-    assert "pulse failed" in caplog.text
+    assert "heartbeat failed" in caplog.text
 
     office.news = b"data: 3\n\n"
     office.loop.advance(1)
@@ -174,11 +174,11 @@ def test_a_crowd_of_listeners_keeps_nobody_from_pages(
     world: World, pages: OperationsServer
 ) -> None:
     with ExitStack() as stack:
-        for _ in range(server.MOST + 20):
+        for _ in range(server.MAX_STREAMS + 20):
             wire = stack.enter_context(closing(Wire(world.ops_port)))
             wire.send(LISTEN)
             wire.read(b"}\n\n")
-        assert len(pages.streams) == server.MOST
+        assert len(pages.streams) == server.MAX_STREAMS
 
         other = stack.enter_context(closing(Wire(world.ops_port)))
         other.send(b"GET /gangs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

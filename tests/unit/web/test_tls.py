@@ -354,7 +354,7 @@ def test_a_half_written_pair_keeps_the_old_one_serving_and_says_so(
 def test_the_loop_looks_at_the_files_by_itself(
     wallet: Wallet,
 ) -> None:
-    certificates = PortCertificates("hooks", wallet.files, ClientNames([NAME]), look_s=0.05)
+    certificates = PortCertificates("hooks", wallet.files, ClientNames([NAME]), reload_s=0.05)
     with World(certificates=certificates, new_loop=uvloop.new_event_loop):
         before = certificates.in_force()
         wallet.show(wallet.authority.for_server(HOSTS, days=25))

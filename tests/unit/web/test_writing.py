@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from extender.web.api import PIECE, json_chunks
+from extender.web.api import CHUNK, json_chunks
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -44,5 +44,5 @@ def test_items_are_made_only_when_their_turn_comes_and_no_piece_is_large() -> No
 
     assert len(made) < 100
     rest = list(written)
-    assert all(len(piece) < 2 * PIECE for piece in (first, *rest))
+    assert all(len(piece) < 2 * CHUNK for piece in (first, *rest))
     assert len(json.loads(b"".join((first, *rest)))["items"]) == 1000

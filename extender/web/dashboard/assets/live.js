@@ -1,6 +1,6 @@
-// Keeps the page fresh: events say that there is news, the page itself is asked for again, and only
-// what differs is changed. Whatever comes is parsed as a document without scripts, never as a string
-// put into this one: names and messages are a stranger's.
+// Keeps the page current: events announce a new cycle, the page is fetched again, and only what
+// differs is changed. A response is parsed as a document without scripts, never inserted as a
+// string, because names and messages are untrusted.
 "use strict";
 (() => {
   const { root, every } = document.body.dataset;
@@ -9,32 +9,32 @@
   const state = document.getElementById("state"), stale = document.getElementById("stale");
   const sheet = () => document.querySelector("link[rel=stylesheet]").getAttribute("href");
 
-  let stream = null, heardAt = performance.now(), askedAt = performance.now(), seen = "";
-  let asking = false, wanted = false, timer = 0;
-  // Since when this page is asked for in vain, whatever else the server says meanwhile.
-  let vainSince = Infinity;
+  let stream = null, receivedAt = performance.now(), requestedAt = performance.now(), seen = "";
+  let requesting = false, wanted = false, timer = 0;
+  // Since when requests for this page fail, even if events arrive in the meantime.
+  let failingSince = Infinity;
 
-  function heard() {
-    heardAt = performance.now();
-    if (vainSince < Infinity) return;
+  function received() {
+    receivedAt = performance.now();
+    if (failingSince < Infinity) return;
     if (state.dataset.is === "stale") stale.hidden = true;
     state.dataset.is = "live";
   }
 
-  const quiet = () => performance.now() - Math.min(heardAt, vainSince);
+  const silence = () => performance.now() - Math.min(receivedAt, failingSince);
 
-  function silent(why) {
-    vainSince = Math.min(vainSince, askedAt);
-    if (quiet() < SILENT_MS) return;
+  function failed(why) {
+    failingSince = Math.min(failingSince, requestedAt);
+    if (silence() < SILENT_MS) return;
     state.dataset.is = "stale";
     const at = live.dataset.at;
-    const told = `${why}. ${at ? `What you see is from ${at} UTC` : "Nothing is known yet"}; trying again.`;
-    if (stale.textContent !== told) stale.textContent = told;
+    const text = `${why}. ${at ? `What you see is from ${at} UTC` : "Nothing was loaded yet"}; trying again.`;
+    if (stale.textContent !== text) stale.textContent = text;
     stale.hidden = false;
   }
 
-  // The attributes and children of one element become those of the other; what stays the same is not
-  // touched, so focus, selection and scrolling stay where they are.
+  // Copies the attributes and children of one element to the other. Equal parts are not touched, so
+  // focus, selection and scroll position stay.
   function morph(old, fresh) {
     for (const name of fresh.getAttributeNames()) {
       const value = fresh.getAttribute(name);
@@ -59,7 +59,7 @@
     const href = live.contains(focused) ? focused.getAttribute("href") : null;
     morph(live, fresh.getElementById("live"));
     said.textContent = fresh.getElementById("said").textContent;
-    // Rows move: who was about to open one gang must not open another.
+    // Rows move: the focus must stay on the link of the same gang.
     if (href !== null && document.activeElement.getAttribute("href") !== href) {
       const same = [...live.querySelectorAll("a")].find((link) => link.getAttribute("href") === href);
       if (same) same.focus({ preventScroll: true });
@@ -70,69 +70,69 @@
   function refresh() {
     clearTimeout(timer);
     timer = 0;
-    if (asking) { wanted = true; return; }
-    asking = true;
+    if (requesting) { wanted = true; return; }
+    requesting = true;
     wanted = false;
-    askedAt = performance.now();
+    requestedAt = performance.now();
     const address = location.href, call = new XMLHttpRequest();
     call.open("GET", address);
     call.responseType = "document";
     call.timeout = PATIENCE_MS;
     call.onload = () => {
       const fresh = call.response;
-      if (!fresh || !fresh.getElementById("live")) return silent(`The extender answers ${call.status}`);
-      // Another version serves us: its pages want its own script and style.
+      if (!fresh || !fresh.getElementById("live")) return failed(`The extender answers ${call.status}`);
+      // Another version of the extender answers: its pages need its own script and style.
       if (fresh.querySelector("link[rel=stylesheet]").getAttribute("href") !== sheet()) return location.reload();
-      vainSince = Infinity;
-      heard();
+      failingSince = Infinity;
+      received();
       if (address === location.href) show(fresh);
-      // Another address was chosen meanwhile, or the server is still at it.
+      // The address changed during the request, or the server is still computing.
       if (address !== location.href || live.querySelector("[data-unfinished]")) wanted = true;
     };
-    call.onerror = call.ontimeout = () => silent("The extender does not answer");
-    call.onloadend = () => { asking = false; if (wanted) soon(); };
+    call.onerror = call.ontimeout = () => failed("The extender does not answer");
+    call.onloadend = () => { requesting = false; if (wanted) soon(); };
     call.send();
   }
 
   function soon() {
     if (timer || document.hidden) return;
-    timer = setTimeout(refresh, Math.max(0, askedAt + EVERY_MS - performance.now()));
+    timer = setTimeout(refresh, Math.max(0, requestedAt + EVERY_MS - performance.now()));
   }
 
   function listen() {
     if (stream && stream.readyState !== EventSource.CLOSED) return;
     stream = new EventSource(`${root}events`);
     stream.onmessage = (event) => {
-      heard();
+      received();
       if (event.data !== seen) soon();
       seen = event.data;
     };
   }
 
-  function hush() {
+  function unlisten() {
     if (stream) stream.close();
     stream = null;
   }
 
-  // A browser has six connections for one address: who is not looked at gives its own back.
-  function turn() {
-    if (document.hidden) return hush();
-    heardAt = performance.now();
-    vainSince = Infinity;
+  // A browser has six connections per address: a hidden page closes its own.
+  function visibilityChanged() {
+    if (document.hidden) return unlisten();
+    receivedAt = performance.now();
+    failingSince = Infinity;
     listen();
     soon();
   }
 
   setInterval(() => {
     if (document.hidden) return;
-    if (quiet() > SILENT_MS && performance.now() - askedAt > POLL_MS) { listen(); refresh(); }
+    if (silence() > SILENT_MS && performance.now() - requestedAt > POLL_MS) { listen(); refresh(); }
   }, 1000);
 
-  document.addEventListener("visibilitychange", turn);
-  addEventListener("pagehide", hush);
-  addEventListener("pageshow", turn);
+  document.addEventListener("visibilitychange", visibilityChanged);
+  addEventListener("pagehide", unlisten);
+  addEventListener("pageshow", visibilityChanged);
 
-  // Filters live in the address.
+  // Filters are stored in the address.
   const filters = document.getElementById("filters");
   if (filters) {
     filters.classList.add("lively");

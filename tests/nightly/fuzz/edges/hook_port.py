@@ -130,7 +130,7 @@ class HookStreams(Edge):
     def judge(self, data: bytes) -> None:
         port, verdict = self._verdict(data)
         must(not port.connections, "a connection that is lost is still counted")
-        must(port._kept == 0, "what was kept of a body is never given back")
+        must(port._buffered == 0, "what was kept of a body is never given back")
         for pieces in cuts(data):
             must(self._verdict(*pieces)[1] == verdict, "the verdict is another when it is cut")
         _compare(verdict, another_reader.calls(data))
@@ -160,11 +160,11 @@ class _Recording(HookConnection):
         super().__init__(port)
         self.calls: list[tuple[bytes, bytes, bytes]] = []
 
-    def _called(self) -> None:
+    def _handle_call(self) -> None:
         is_kept = self._refusal is None and self._size <= self._limits.body
         body = bytes(self._body) if is_kept else b"?" * self._size
         self.calls.append((self._parser.get_method(), self._url, body))
-        super()._called()
+        super()._handle_call()
 
 
 def _compare(verdict: Verdict, theirs: list[another_reader.Call]) -> None:

@@ -52,7 +52,7 @@ class PageStreams(Edge):
         self._port = OperationsServer(self._world.runtime.pages, limits=AT_ONCE)
         self._own_loop = self._port.loop
         self._waiting = _Waiting(PageWorker(self._world.runtime.pages.wsgi_app))
-        self._port.loop = self._port.desk = self._waiting  # type: ignore[assignment]
+        self._port.loop = self._port.page_worker = self._waiting  # type: ignore[assignment]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -83,7 +83,7 @@ class PageStreams(Edge):
                 must(other == verdict, "the verdict is another when it is cut")
         must(self._verdict(GOOD).statuses == (200,), "the next good question is not answered")
         must(not self._port.connections, "a connection that is lost is still counted")
-        must(self._port._kept == 0, "what was kept of a body is never given back")
+        must(self._port._buffered == 0, "what was kept of a body is never given back")
 
     def _verdict(self, *pieces: bytes, is_slow: bool = False) -> Verdict:
         """Send, to a desk that writes at once or one that is *slow*."""
@@ -134,5 +134,5 @@ class _Waiting:
         if key not in self._seen:
             if len(self._seen) > 64:
                 self._seen.clear()
-            self._seen[key] = self._desk._write(inquiry, 0.0)
+            self._seen[key] = self._desk._render(inquiry, 0.0)
         inquiry.take(self._seen[key])

@@ -63,7 +63,7 @@ class Looker:
             standby=lambda: self.leader,
             notes=lambda: self.said,
             silence=lambda: {"pods": 1.5},
-            promises=lambda key: (self.promised.get(key, ()), 1000.0),
+            reservations=lambda key: (self.promised.get(key, ()), 1000.0),
             forecaster=Forecaster(self.policies.current),
             suppose=whatif_runner(Settings(), DurationHistory()),
             now=lambda: self.now,

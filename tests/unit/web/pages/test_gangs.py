@@ -74,7 +74,7 @@ def test_what_the_address_asks_for_is_shown(busy: Looker, query: str, names: lis
 def test_nobody_found_is_said_with_the_way_back(busy: Looker) -> None:
     page = busy.page("/gangs?find=nobody")
 
-    assert "None of 4 gangs is like that" in page
+    assert "None of 4 gangs matches" in page
     assert 'href="?"' in page
     assert "There are no gangs yet" not in page
 
@@ -83,7 +83,7 @@ def test_a_cluster_without_gangs_says_so(looker: Looker) -> None:
     looker.sees(snapshot(), plan())
 
     assert "There are no gangs yet" in looker.page("/gangs")
-    assert "Nobody waits" in looker.page("/")
+    assert "No gang waits" in looker.page("/")
 
 
 def test_links_keep_the_filters_and_a_second_click_turns_the_order_round(busy: Looker) -> None:

@@ -76,6 +76,7 @@ def test_room_of_a_node_is_used_promised_kept_or_free(mapped: Looker) -> None:
         ("", ["n0", "n1"]),
         ("?find=N1", ["n1"]),
         ("?sort=used&resource=cpu", ["n0", "n1"]),
+        ("?sort=reserved&resource=cpu", ["n0", "n1"]),
         ("?sort=free&resource=memory", ["n0", "n1"]),
         ("?resource=nonsense&sort=nonsense", ["n0", "n1"]),
     ],
@@ -108,13 +109,13 @@ def test_room_that_nobody_gets_is_not_free(looker: Looker) -> None:
     looker.sees(snapshot(nodes=table), plan(total=TOTAL))
     page = looker.page("/nodes?sort=free")
 
-    assert "2 nodes, 1 takes nobody" in page
+    assert "2 nodes, 1 unavailable" in page
     assert "of 24 · 8 free" in page
     assert names(page) == ["n0", "n1"]
 
 
 def test_no_node_and_none_that_is_found_are_said(looker: Looker, mapped: Looker) -> None:
-    assert "None of 2 nodes is like that" in mapped.page("/nodes?find=zz")
+    assert "None of 2 nodes matches" in mapped.page("/nodes?find=zz")
     looker.sees(snapshot(nodes=node_table([])), plan())
     assert "There are no nodes yet" in looker.page("/nodes")
 
@@ -144,20 +145,20 @@ def test_holds_show_how_far_members_are_and_the_longest_first(looker: Looker) ->
     page = looker.page("/holds")
 
     assert re.findall(r'href="\./gangs/a/(\w+)"', page) == ["slow", "fresh"]
-    assert "2 gangs on the way, <b>2 binds</b> held" in page
-    assert "1 passed filter, 1 held" in page
-    assert "s-0</bdi> on <bdi>n0</bdi>: held for 1 min" in page
+    assert "2 gangs with reservations, <b>2 waiting binds</b>" in page
+    assert "1 admitted by filter, 1 waiting" in page
+    assert "s-0</bdi> on <bdi>n0</bdi>: waiting for 1 min" in page
 
 
 def test_nobody_on_the_way_is_said(looker: Looker) -> None:
     looker.sees(snapshot(gang("seated")), plan(verdict("a/seated")))
 
-    assert "Nobody is on the way" in looker.page("/holds")
+    assert "There are no reservations" in looker.page("/holds")
 
 
 def test_evictions_say_who_for_whom_why_and_what_became_of_it(looker: Looker) -> None:
     looker.sees(snapshot(), plan())
-    assert "Nobody was asked to leave" in looker.page("/evictions")
+    assert "There were no evictions" in looker.page("/evictions")
 
     kept = looker.journal.departures
     for number in range(60):
@@ -200,7 +201,7 @@ def test_departures_are_remembered_within_bounds(looker: Looker) -> None:
 def test_the_policy_in_force_is_told_as_it_was_understood(looker: Looker) -> None:
     page = looker.page("/policy")
 
-    for word in ("allocate", "backfill", "drf", "proportion", "after 10 min", "our own"):
+    for word in ("allocate", "backfill", "drf", "proportion", "after 10 min", "<dd>gang-extender<"):
         assert word in page
 
 
@@ -215,13 +216,13 @@ def test_a_policy_file_that_is_not_in_force_is_said(
     assert "tier 1" in page
 
     path.write_text("actions: [")
-    assert "The file as it is now is not in force" in looker.page("/policy")
+    assert "The current file is not in force" in looker.page("/policy")
 
 
 def test_health_tells_of_watches_latencies_and_what_to_mend(looker: Looker) -> None:
     page = looker.page("/health")
-    assert "kube-scheduler has not asked yet" in page
-    assert "This one decides" in page
+    assert "kube-scheduler has not called yet" in page
+    assert "This instance leads" in page
 
     for _ in range(99):
         looker.metrics.hook_seconds.labels("filter").observe(0.0004)
@@ -277,8 +278,8 @@ def test_what_the_overview_counts_is_what_there_is(looker: Looker) -> None:
     )
     page = looker.page("/")
 
-    assert "25 namespaces with a share of its own" in page
-    assert "25 pieces of idle room are not for everybody" in page
+    assert "25 namespaces with limits" in page
+    assert "25 amounts of unused capacity are held" in page
     assert page.count("<li>and 5 more</li>") == 2
     for path, count in re.findall(r'href="\./(gangs\?queue=[^"]+stands=\w+)"><b>(\d+)</b>', page):
         listed = looker.page(f"/{html.unescape(path)}")

@@ -142,7 +142,7 @@ def test_a_gang_that_is_gone_keeps_its_story_and_one_that_never_was_is_none(
     looker.sees(snapshot(now=NOW + 5), plan())
 
     page = looker.page("/gangs/a/train")
-    assert "This gang is gone" in page
+    assert "This gang was deleted" in page
     assert "InsufficientCapacity" in page
     assert "There is no <bdi>gang a/nobody" in looker.page("/gangs/a/nobody", 404)
 

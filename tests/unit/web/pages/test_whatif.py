@@ -80,7 +80,7 @@ def test_a_gang_that_fits_would_start_now_and_it_is_said_where(asker: Looker) ->
 
     assert "a/new would start now Admitted" in said(page)
     assert re.search(r"on n[01]", said(page))
-    assert "Supposed of the cluster of plan 1" in said(page)
+    assert "Computed from plan 1" in said(page)
 
 
 def test_a_gang_that_takes_back_its_due_says_who_would_be_asked_to_leave(asker: Looker) -> None:
@@ -268,7 +268,7 @@ def test_who_asks_while_another_question_is_worked_out_is_told_so(
 
     assert reply.status_code == 503
     assert reply.headers["retry-after"] == "5"
-    assert "busy with the question of somebody else; ask again in a moment" in said(reply.text)
+    assert "busy with another question; try again in a moment" in said(reply.text)
 
 
 def test_the_manual_has_every_field_and_every_bound() -> None:
@@ -277,6 +277,6 @@ def test_the_manual_has_every_field_and_every_bound() -> None:
     assert page.MOST_CHANGES == 10
     assert "up to ten changes" in CHAPTER
     assert f"good for {background.GOOD_S:.0f} seconds" in CHAPTER
-    assert background._GOOD_FOR == 20
+    assert background._REUSE_FACTOR == 20
     assert "twenty times as long as it took" in CHAPTER
     assert f"more than {page.MOST_PODS:,} pods" in CHAPTER

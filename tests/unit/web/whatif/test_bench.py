@@ -125,7 +125,7 @@ def test_few_answers_are_kept(bench: BackgroundWorker) -> None:
         asked = WhatIfQuery(None, (f"queue/q{number}.weight=5",), ())
         assert bench.ask(asked, lambda: foreseen(1), PATIENCE_S).status == 200
 
-    assert len(bench._kept) == 32
+    assert len(bench._cache) == 32
 
 
 def test_what_is_refused_is_a_sentence_and_soon_asked_again(
@@ -149,5 +149,5 @@ def test_a_failure_is_said_and_the_next_question_is_answered(
         raise KeyError("x")
 
     assert bench.ask(FIRST, fail, PATIENCE_S).status == 500
-    assert "what would be failed" in caplog.text
+    assert "what-if failed" in caplog.text
     assert bench.ask(SECOND, lambda: foreseen(1), PATIENCE_S).status == 200

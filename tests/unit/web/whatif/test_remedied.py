@@ -64,7 +64,7 @@ def known(ask: Callable[[], Said]) -> Said:
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     stand_in = Slow()
     monkeypatch.setattr(background, "remedies", stand_in)
-    monkeypatch.setattr(background, "_MOMENT_S", 0.05)
+    monkeypatch.setattr(background, "_WAIT_S", 0.05)
     yield stand_in
     stand_in.may.set()
 
@@ -72,7 +72,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
 def test_what_is_quickly_known_is_said_at_once_and_asked_anew(
     now: Snapshot, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "_MOMENT_S", PATIENCE_S)
+    monkeypatch.setattr(background, "_WAIT_S", PATIENCE_S)
     ask, case = (
         CachedRemedies(BackgroundWorker(lambda: 100.0)),
         (now, plan, policy_parser.DEFAULT, TRAIN),
@@ -104,7 +104,7 @@ def test_what_fails_is_a_sentence(
         raise KeyError("x")
 
     monkeypatch.setattr(background, "remedies", fails)
-    monkeypatch.setattr(background, "_MOMENT_S", PATIENCE_S)
+    monkeypatch.setattr(background, "_WAIT_S", PATIENCE_S)
 
     said = CachedRemedies(BackgroundWorker())(now, plan, policy_parser.DEFAULT, TRAIN)
 
