@@ -19,7 +19,6 @@ from base64 import b64decode
 from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Protocol
 
 from extender.hooks import wire
 from extender.hooks.handlers import BODY_LIMIT, NO_CALL, VERBS, Hooks
@@ -110,13 +109,6 @@ _MAX_IDLE = 2
 _MAX_DELAY_S = 0.25
 
 
-class BindConnection(Protocol):
-    """A connection whose bind has an answer."""
-
-    def answer_now(self) -> None:
-        """Send the answer."""
-
-
 class BindResponses:
     """Decides when the answer to each bind is sent; everything happens on the loop.
 
@@ -127,12 +119,12 @@ class BindResponses:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         #: With the time at which each answer is sent in any case.
-        self._waiting: deque[tuple[float, BindConnection]] = deque()
+        self._waiting: deque[tuple[float, HookConnection]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         #: Open connections without a call.
-        self.idle: set[BindConnection] = set()
+        self.idle: set[HookConnection] = set()
 
-    def bound(self, connection: BindConnection) -> None:
+    def bound(self, connection: HookConnection) -> None:
         """Send the answer now or soon."""
         if len(self.idle) < _MAX_IDLE:
             connection.answer_now()

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from email.utils import formatdate
 from functools import partial
-from typing import Protocol
 
 import msgspec
 import uvloop
@@ -40,16 +39,6 @@ _KEEPALIVE_S = 5.0
 RETRY = b"retry: 1000\n\n"
 
 
-class EventListener(Protocol):
-    """A connection that receives events."""
-
-    def send(self, event: bytes) -> None:
-        """Send an event, unless earlier ones are unread."""
-
-    def close(self) -> None:
-        """End after what was written."""
-
-
 class EventStreams:
     """The event streams of one port; everything happens on its loop."""
 
@@ -66,7 +55,7 @@ class EventStreams:
         self.life_s = life_s
         self._max_streams = max_streams
         #: When each stream ends, the first to end first.
-        self._open: dict[EventListener, float] = {}
+        self._open: dict[OperationsConnection, float] = {}
         self._last = b""
         self._sent_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +63,7 @@ class EventStreams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, listener: EventListener) -> None:
+    def add(self, listener: OperationsConnection) -> None:
         """Send *listener* the current state, and every change from now on."""
         self._open[listener] = self._loop.time() + self.life_s
         listener.send(RETRY + self._event())
@@ -83,7 +72,7 @@ class EventStreams:
         if self._timer is None:
             self._timer = self._loop.call_later(_CHECK_S, self._check)
 
-    def discard(self, listener: EventListener) -> None:
+    def discard(self, listener: OperationsConnection) -> None:
         """Remove a listener that has disconnected."""
         self._open.pop(listener, None)
 
@@ -95,7 +84,7 @@ class EventStreams:
             self._timer.cancel()
             self._timer = None
 
-    def _end(self, listener: EventListener) -> None:
+    def _end(self, listener: OperationsConnection) -> None:
         del self._open[listener]
         listener.close()
 
@@ -120,13 +109,6 @@ class EventStreams:
         self._timer = self._loop.call_later(_CHECK_S, self._check) if self._open else None
 
 
-class Reader(Protocol):
-    """A connection that reads a page."""
-
-    def abort(self, reason: str) -> None:
-        """Close at once; this may call `UnreadResponses.end` before it returns."""
-
-
 class UnreadResponses:
     """The pages that are being read, and by which connections; everything happens on one loop."""
 
@@ -135,10 +117,10 @@ class UnreadResponses:
         self._max_bytes = max_bytes
         self._size = 0
         #: The oldest first.
-        self._pages: dict[Reader, Page] = {}
+        self._pages: dict[OperationsConnection, Page] = {}
         self._readers: dict[int, int] = {}
 
-    def begin(self, reader: Reader, page: Page) -> None:
+    def begin(self, reader: OperationsConnection, page: Page) -> None:
         """Record that *reader* reads *page*; abort the oldest readers of others over the bound."""
         self.end(reader)
         self._pages[reader] = page
@@ -151,10 +133,11 @@ class UnreadResponses:
             oldest = next(others, None)
             if oldest is None:
                 return
+            # Before `abort`, which may call `end` itself before it returns.
             self.end(oldest)
             oldest.abort("unread")
 
-    def end(self, reader: Reader) -> None:
+    def end(self, reader: OperationsConnection) -> None:
         """Called when the client has read the page or disconnected."""
         page = self._pages.pop(reader, None)
         if page is None:
