@@ -27,7 +27,7 @@ from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
 
 #: How long an offered node is remembered; kube-scheduler offers it again well before.
-LATELY_S = 60.0
+RECENT_S = 60.0
 #: Pod shapes that are remembered; for any other shape only the nodes of the request are known.
 MOST_SHAPES = 500
 #: More nodes cost kube-scheduler more time to read than it needs to write the pod's status.
@@ -56,9 +56,9 @@ class RecentOffers:
         """Return *offered* and the nodes recently offered for *shape* that still exist."""
         now = self._monotonic()
         recent = self._by_shape.get(shape)
-        if recent is None or now - recent.since > 2 * LATELY_S:
+        if recent is None or now - recent.since > 2 * RECENT_S:
             recent = self._by_shape[shape] = _Offered(now)
-        elif now - recent.since > LATELY_S:
+        elif now - recent.since > RECENT_S:
             recent.since, recent.now, recent.all = now, _NONE, recent.now
         if len(recent.all) <= MOST_NODES and not recent.now.issuperset(offered):
             # A caller can send any name; only existing nodes are remembered.

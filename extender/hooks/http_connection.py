@@ -82,7 +82,7 @@ class HttpConnection(asyncio.Protocol, ABC):
         self._refusal: Refusal | None = None
 
     @property
-    def is_asked(self) -> bool:
+    def has_call(self) -> bool:
         """Return whether a call is being read or waits for its answer."""
         return self._is_reading or self._is_waiting
 

@@ -302,7 +302,7 @@ class Connection(Protocol):
     buffered: int
 
     @property
-    def is_asked(self) -> bool:
+    def has_call(self) -> bool:
         """Return whether a call is being read or waits for its answer."""
 
     def deadline_passed(self) -> None:
@@ -411,13 +411,13 @@ class HttpServer(ABC):
 
     async def _answer_all(self, grace_s: float) -> None:
         end = self.loop.time() + grace_s
-        asked = [each for each in self.connections if each.is_asked]
-        while self._is_any_waiting(asked) and self.loop.time() < end:
+        busy = [each for each in self.connections if each.has_call]
+        while self._is_any_waiting(busy) and self.loop.time() < end:
             await asyncio.sleep(0.01)
 
-    def _is_any_waiting(self, asked: list[Connection]) -> bool:
+    def _is_any_waiting(self, busy: list[Connection]) -> bool:
         """Return whether any of these still waits; a closed connection waits for nothing."""
-        return any(each.is_asked for each in asked if each in self.connections)
+        return any(each.has_call for each in busy if each in self.connections)
 
     # called by connections
 

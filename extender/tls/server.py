@@ -248,7 +248,7 @@ class PortCertificates:
         return ""
 
     def expiries(self) -> dict[NamedFile, float]:
-        """Give for each file in force the time at which it expires."""
+        """Return the expiry of each file in force."""
         ends = {self._files.certificate: self._checked.not_after}
         if self._files.client_ca is not None:
             ends[self._files.client_ca] = self._checked.client_ca_not_after

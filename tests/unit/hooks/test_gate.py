@@ -9,7 +9,7 @@ import pytest
 
 from extender.cache.changes import Delete, Kind
 from extender.cache.reservation_table import ANY_NODE, Stage
-from extender.hooks.gate import LATELY_S
+from extender.hooks.gate import RECENT_S
 from extender.model.gang import GangKey, Membership
 from extender.model.pod import Status
 from extender.model.queue import Namespace, Queue, QueueState
@@ -223,7 +223,7 @@ def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> Non
     world.see(node("n1"))
     assert set(world.ask("p0", offered=["n2"]).refused) == {"n1", "n2"}
     for _ in range(2):
-        world.clock.advance(LATELY_S + 1)
+        world.clock.advance(RECENT_S + 1)
         last = world.ask("p0", offered=["n2"])
     assert list(last.refused) == ["n2"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.hooks.gate import LATELY_S, MOST_NODES, MOST_SHAPES, RecentOffers
+from extender.hooks.gate import MOST_NODES, MOST_SHAPES, RECENT_S, RecentOffers
 from extender.model.pod import Shape
 
 
@@ -46,10 +46,10 @@ def test_a_node_is_remembered_for_a_minute_or_two_after_it_was_offered_last() ->
     now = 0.0
     offers, shape = RecentOffers(lambda: now, exists), Shape()
     offers.recent(shape, ["n1", "n2"])
-    now += LATELY_S + 1
+    now += RECENT_S + 1
     assert set(offers.recent(shape, ["n2"])) == {"n1", "n2"}
 
-    now += LATELY_S + 1
+    now += RECENT_S + 1
     assert set(offers.recent(shape, ["n2"])) == {"n2"}
-    now += 10 * LATELY_S
+    now += 10 * RECENT_S
     assert set(offers.recent(shape, ["n1"])) == {"n1"}

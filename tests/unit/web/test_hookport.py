@@ -250,7 +250,7 @@ def test_idle_and_unfinished_connections_have_their_time_and_held_ones_all(
     idle.send(b"\r\n")  # who says nothing at all is not let in yet
     slow.send(request(b"{}")[:-1])
     port = world.port
-    eventually(lambda: sum(each.is_asked for each in port.connections) == 2)
+    eventually(lambda: sum(each.has_call for each in port.connections) == 2)
     assert len(port.connections) == 3
     now = world.loop.time()
 
