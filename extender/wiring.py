@@ -18,7 +18,7 @@ from extender.hooks.gate import Gate
 from extender.hooks.handlers import Hooks
 from extender.kube.decode import pods
 from extender.leader.election import LeaderElection
-from extender.leader.lease import LOOK_S as TERM_LOOK_S
+from extender.leader.lease import CHECK_S as TERM_CHECK_S
 from extender.leader.term_lifecycle import TermLifecycle
 from extender.metrics import Metrics
 from extender.permit.facts import permit_runner
@@ -60,7 +60,7 @@ class Runtime:
         timer = LoopTimer(loop)
         cluster = Cluster.of(settings, clock)
         self._leadership = leadership = LeaderElection(settings, clock, timer, metrics)
-        self.ports = ports = reach(cluster, metrics, leadership.mandate)
+        self.ports = ports = reach(cluster, metrics, leadership.fencing)
         leadership.run(ports.leases, ports.labels, is_warm=lambda: not cluster.readiness())
 
         # What is promised and answered.
@@ -131,7 +131,7 @@ class Runtime:
         self._office = TermLifecycle(
             leadership,
             barrier,
-            forgetting=(
+            resetting=(
                 arrivals,
                 ledger,
                 published,
@@ -140,7 +140,7 @@ class Runtime:
                 cluster.partial_gangs,
             ),
             plan_soon=self._cycle.request_cycle,
-            answer_s=limits.answer_s,
+            timeout_s=limits.answer_s,
         )
 
         # What is told to those who look.
@@ -151,7 +151,7 @@ class Runtime:
             PeriodicTask(
                 timer, SchedulerProbe(cluster, wake, may_answer).probe, every_s=SUMMONS_LOOK_S
             ),
-            PeriodicTask(timer, leadership.look, every_s=TERM_LOOK_S),
+            PeriodicTask(timer, leadership.check_term, every_s=TERM_CHECK_S),
             *(PeriodicTask(timer, each.reload, every_s=each.reload_s) for each in certificates),
         ]
         metrics.waiting_binds.set_function(lambda: barrier.waiting_binds)

@@ -1,4 +1,7 @@
-"""Leadership as the rest of the house knows it: a mandate, a readiness, a start and an end."""
+"""Leader election for the rest of the extender: fencing, readiness, start and shutdown.
+
+`--lease` selects the lease: our own Lease, that of the kube-scheduler beside us, or none.
+"""
 
 from __future__ import annotations
 
@@ -18,143 +21,144 @@ from extender.ports import AlwaysLeader, Clock, Fencing, LeaderLabels, Leases
 from extender.settings import Settings
 
 log = logging.getLogger(__name__)
-#: After a step that stumbled.
-AGAIN_S = 1.0
-#: How long the end waits for a step under way.
-_LAST_S = 5.0
+#: The delay after a step that failed.
+RETRY_S = 1.0
+#: How long the shutdown waits for a step that is in progress.
+_JOIN_S = 5.0
 
 
-class KeepsLease(Protocol):
-    """Our own lease, or one that we follow."""
+class ElectionLease(Protocol):
+    """Our own lease, or one that we only read."""
 
     def step(self) -> float:
-        """Do what is due and give the seconds until the next step."""
+        """Run one step and return the seconds until the next."""
 
     def release(self) -> None:
-        """Give it back if it is ours."""
+        """Release the lease if we hold it."""
 
 
 class LeaseThread:
-    """Steps until told to stop."""
+    """Runs the steps of a lease in a thread until `release`."""
 
     def __init__(
-        self, lease: KeepsLease, succession: LeaseTracker, *, again_s: float = AGAIN_S
+        self, lease: ElectionLease, tracker: LeaseTracker, *, retry_s: float = RETRY_S
     ) -> None:
         self._lease = lease
-        self._succession = succession
-        self._again_s = again_s
+        self._tracker = tracker
+        self._retry_s = retry_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def release(self) -> None:
-        """End the term, then give the lease back; waits for the API server, but not for ever."""
-        self._succession.resign()
+        """End the term, then release the lease; waits a bounded time for the API server."""
+        self._tracker.resign()
         if self._stopping.is_set():
             return
         self._stopping.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout=_LAST_S)
-        # While a renewal is under way nobody could tell whose word is the last.
+            self._thread.join(timeout=_JOIN_S)
+        # While a renewal is in flight, it is not known which write the API server applies last.
         if not self._thread.is_alive():
             self._lease.release()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                pause_s = self._lease.step()
+                delay_s = self._lease.step()
             except Exception:
-                # Without a next step the term ends by itself, and would never begin again.
+                # Without further steps the term expires, and no new one would ever begin.
                 log.exception("lease step failed")
-                pause_s = self._again_s
-            self._stopping.wait(pause_s)
+                delay_s = self._retry_s
+            self._stopping.wait(delay_s)
 
 
 class LeaderElection:
-    """Chooses by the settings whose lease counts; without any, we always lead."""
+    """Elects the leader by the lease of the settings; without a lease we always lead."""
 
     def __init__(self, settings: Settings, clock: Clock, loop: CallsSoon, metrics: Metrics) -> None:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
         self._term = Term(clock.monotonic)
-        self._campaign: LeaseThread | None = None
-        self._signpost: LeaderLabel | None = None
+        self._lease_thread: LeaseThread | None = None
+        self._leader_label: LeaderLabel | None = None
         self._is_ending = False
         self.is_shared = settings.lease != "none"
-        self.mandate: Fencing = self._term if self.is_shared else AlwaysLeader()
-        self._succession = LeaseTracker(self._term, loop, metrics) if self.is_shared else None
+        self.fencing: Fencing = self._term if self.is_shared else AlwaysLeader()
+        self._tracker = LeaseTracker(self._term, loop, metrics) if self.is_shared else None
 
     def on_change(self, *, begun: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Call *begun* when a term of ours has begun, and *ended* when it is over."""
-        if self._succession is not None:
-            self._succession.on_change(begun=begun, ended=ended)
+        """Call *begun* when a term of ours begins, and *ended* when it ends."""
+        if self._tracker is not None:
+            self._tracker.on_change(begun=begun, ended=ended)
 
     def run(
-        self, leases: Leases | None, signs: LeaderLabels | None, *, is_warm: Callable[[], bool]
+        self, leases: Leases | None, labels: LeaderLabels | None, *, is_warm: Callable[[], bool]
     ) -> None:
-        """Say where the lease is, and what shows who leads; *is_warm*: whether we could."""
-        if self._succession is None:
+        """Set up the threads of the lease and of the label; *is_warm*: whether we can lead."""
+        if self._tracker is None:
             return
         if leases is None:
             raise InvalidConfiguration("--lease needs a cluster that has leases")
         settings = self._settings
-        spans = LeaseTiming(
+        timing = LeaseTiming(
             duration_s=settings.lease_duration_s,
             renew_s=settings.lease_renew_s,
             retry_s=settings.lease_retry_s,
         )
         name = settings.lease_identity or os.uname().nodename
         keeper = (
-            # A name that no former life of ours had: that one may only be frozen.
+            # Unique for this process: an earlier process of this name may be frozen, not dead.
             OwnLease(
                 leases,
                 f"{name}_{uuid4()}",
-                spans,
+                timing,
                 self._clock,
-                self._succession,
+                self._tracker,
                 is_warm=lambda: is_warm() and not self._is_ending,
             )
             if settings.lease == "own"
-            else FollowedLease(leases, name, spans, self._clock, self._succession)
+            else FollowedLease(leases, name, timing, self._clock, self._tracker)
         )
-        self._campaign = LeaseThread(keeper, self._succession)
-        if signs is not None:
-            self._signpost = LeaderLabel(signs, self.mandate, self._metrics)
-            self.on_change(begun=self._signpost.begun, ended=lambda: None)
+        self._lease_thread = LeaseThread(keeper, self._tracker)
+        if labels is not None:
+            self._leader_label = LeaderLabel(labels, self.fencing, self._metrics)
+            self.on_change(begun=self._leader_label.begun, ended=lambda: None)
 
     def readiness(self) -> list[str]:
-        """Say who leads while it is not us."""
-        return self._succession.readiness() if self._succession is not None else []
+        """Return why we are not ready: the name of the leader, unless we lead."""
+        return self._tracker.readiness() if self._tracker is not None else []
 
-    def look(self) -> bool:
-        """Notice the end of a term; in the event loop, again and again."""
-        return self._succession.look() if self._succession is not None else False
+    def check_term(self) -> bool:
+        """Report a term that has ended; the event loop calls this periodically."""
+        return self._tracker.check_term() if self._tracker is not None else False
 
     def start(self) -> None:
-        """Begin to keep the lease."""
-        for each in (self._campaign, self._signpost):
+        """Start the threads."""
+        for each in (self._lease_thread, self._leader_label):
             if each is not None:
                 each.start()
 
     def drain(self) -> None:
-        """Hear that we are about to end.
+        """Prepare the shutdown.
 
-        Our own lease we keep for what was sent, but take it no more: we would answer nobody. The
-        scheduler beside us gives its back now.
+        Our own lease is kept for the requests that are in flight, but not acquired again: we
+        would answer no call. With `--lease=scheduler` the term ends now, as the kube-scheduler
+        beside us releases its lease now.
         """
         self._is_ending = True
-        if self._signpost is not None:
-            self._signpost.retire()
-        if self._succession is not None and self._settings.lease == "scheduler":
-            self._succession.resign()
+        if self._leader_label is not None:
+            self._leader_label.retire()
+        if self._tracker is not None and self._settings.lease == "scheduler":
+            self._tracker.resign()
 
     def resign(self) -> None:
-        """End the term and give the lease back; waits for the API server, but not for ever."""
-        if self._signpost is not None:
-            self._signpost.wait_until_retired()
-        if self._campaign is not None:
-            self._campaign.release()
+        """End the term and release the lease; waits a bounded time for the API server."""
+        if self._leader_label is not None:
+            self._leader_label.wait_until_retired()
+        if self._lease_thread is not None:
+            self._lease_thread.release()

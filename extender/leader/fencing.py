@@ -1,7 +1,7 @@
-"""A term: the time in which we may act. It ends by itself, whether or not anybody looks.
+"""A term: the time in which this replica may write to the cluster. It expires by itself.
 
-It is judged by a clock that never steps and that runs on while we are stopped, each time anew. So
-a process that was frozen finds its term over before it sends anything.
+Each check compares the term with a monotonic clock, which also runs while the process is stopped.
+So a process that was frozen finds its term expired before it sends anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _OVER = float("-inf")
 
 
 class Term:
-    """The `Mandate` of those who share a cluster; asked from any thread, begun by the loop."""
+    """The `Fencing` of replicas with a lease; any thread may read it, the event loop begins it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -22,43 +22,43 @@ class Term:
         self._until = _OVER
 
     def current(self) -> int:
-        """Number the term that is ours now; 0 while none is."""
-        # In this order: should the next one begin in between, the number of the old one is void.
+        """Return the number of our current term; 0 while we have none."""
+        # The number is read first: if the next term begins in between, the old number is void.
         number = self._number
         return number if self._monotonic() < self._until else 0
 
     def holds(self, number: int) -> bool:
-        """Ask whether the term *number* is still ours."""
-        # In this order: should the next one begin in between, it is that one's time, not ours.
+        """Return whether the term *number* is still ours."""
+        # The time is read first: if the next term begins in between, the numbers differ.
         return self._monotonic() < self._until and number == self._number
 
     def begin(self, until: float) -> None:
-        """Begin the next one."""
+        """Begin the next term; it expires at *until*."""
         self._until = _OVER
         self._number += 1
         self._until = until
 
     def extend(self, until: float) -> None:
-        """Let it last until *until*, if it lasts still."""
+        """Extend the term to *until*, unless it has expired."""
         if self.current():
             self._until = until
 
     def end(self) -> None:
-        """End it now."""
+        """End the term now."""
         self._until = _OVER
 
 
 class FencingToken:
-    """The `Mandate` of what belongs to one term: in the next it may not go on."""
+    """The `Fencing` of work that belongs to one term: the next term does not allow it."""
 
-    def __init__(self, mandate: Fencing, number: int) -> None:
-        self._mandate = mandate
+    def __init__(self, fencing: Fencing, number: int) -> None:
+        self._fencing = fencing
         self._number = number
 
     def current(self) -> int:
-        """Number that term while it is ours; then 0, whichever is ours by then."""
-        return self._number if self._mandate.holds(self._number) else 0
+        """Return the number of that term while it is ours; then 0, also in a later term."""
+        return self._number if self._fencing.holds(self._number) else 0
 
     def holds(self, number: int) -> bool:
-        """Ask whether *number* is that term, and still ours."""
-        return number == self._number and self._mandate.holds(number)
+        """Return whether *number* is that term, and still ours."""
+        return number == self._number and self._fencing.holds(number)

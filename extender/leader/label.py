@@ -1,7 +1,7 @@
-"""The label that leads a Service to the leader: on our pod while we lead, and on no other.
+"""The label by which a Service selects the leader: on our pod while we lead, and on no other.
 
-A dead leader cannot take it off itself, and anybody may put it on by hand, so whoever leads looks
-again and again who carries it. Nothing is written but in the term in which we looked.
+A dead leader cannot remove the label, and a person may set it by hand. So the leader lists the
+labelled pods periodically. It writes only in the term in which it listed them.
 """
 
 from __future__ import annotations
@@ -16,105 +16,110 @@ from extender.metrics import Metrics
 from extender.ports import Fencing, LabelledPod, LeaderLabels
 
 log = logging.getLogger(__name__)
-#: How often the leader looks who carries it.
-LOOK_S = 5.0
-#: After a failure; after a conflict, somebody just wrote to that pod.
-_AGAIN = Backoff(0.2, LOOK_S)
-#: How long an orderly end waits until it is off. Whoever leads next takes it off as well.
-LAST_S = 1.0
+#: How often the leader lists the labelled pods.
+CHECK_S = 5.0
+#: After a failure; a conflict means that the pod has just been written.
+_RETRY = Backoff(0.2, CHECK_S)
+#: How long a shutdown waits until the label is removed. The next leader removes it as well.
+RETIRE_S = 1.0
 
 
 class LeaderLabel:
-    """Keeps the label where it belongs, in a thread of its own."""
+    """Keeps the label on the leader's pod alone, in a thread of its own."""
 
     def __init__(
-        self, signs: LeaderLabels, mandate: Fencing, metrics: Metrics, *, last_s: float = LAST_S
+        self,
+        labels: LeaderLabels,
+        fencing: Fencing,
+        metrics: Metrics,
+        *,
+        retire_s: float = RETIRE_S,
     ) -> None:
-        self._signs = signs
-        self._last_s = last_s
-        self._mandate = mandate
+        self._labels = labels
+        self._retire_s = retire_s
+        self._fencing = fencing
         self._metrics = metrics
         self._failures = 0
         self._awake = threading.Event()
         self._is_retiring = False
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="signpost", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="leader-label", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def begun(self) -> None:
-        """Hear that we lead; from any thread."""
+        """Set the label soon: our term has begun; from any thread."""
         self._awake.set()
 
     def retire(self) -> None:
-        """Take it off our pod as soon as possible, and never put it on again."""
+        """Remove the label from our pod as soon as possible, and never set it again."""
         self._is_retiring = True
         self._awake.set()
 
     def wait_until_retired(self) -> None:
-        """Wait until it is off, but not for long."""
+        """Wait a short time until the label is removed."""
         self.retire()
         if self._thread.ident is not None:
-            self._is_over.wait(self._last_s)
+            self._is_over.wait(self._retire_s)
 
     def step(self) -> float:
-        """Do what is due and give the seconds until the next step."""
-        number = self._mandate.current()
+        """Correct the label once and return the seconds until the next step."""
+        number = self._fencing.current()
         if not number:
-            # Whoever leads looks after it; while nobody does, it leads nobody astray.
+            # The leader corrects the label; without a leader a wrong label does no harm.
             self._failures = 0
             if self._is_retiring:
                 self._is_over.set()
-            return LOOK_S
+            return CHECK_S
         try:
             if self._is_retiring:
-                self._signs.withdraw(number)
+                self._labels.withdraw(number)
                 self._is_over.set()
             else:
-                self._look(number)
+                self._correct(number)
         except NotLeader:
             return 0.0
         except ApiError as error:
-            return self._stumble(error)
+            return self._failed(error)
         self._failures = 0
-        return LOOK_S
+        return CHECK_S
 
-    def _look(self, number: int) -> None:
-        marks = self._signs.read()
-        # Ours first: a Service with one that answers and one that does not is better than none.
-        if not marks.is_ours:
-            self._signs.put_on(number)
-            event(log, logging.INFO, "leader label put on")
-        for mark in marks.others:
-            self._take_off(mark, number)
+    def _correct(self, number: int) -> None:
+        found = self._labels.read()
+        # Ours first: a Service with two endpoints of which one answers is better than an empty one.
+        if not found.is_ours:
+            self._labels.put_on(number)
+            event(log, logging.INFO, "leader label set")
+        for other in found.others:
+            self._remove(other, number)
 
-    def _take_off(self, mark: LabelledPod, number: int) -> None:
+    def _remove(self, other: LabelledPod, number: int) -> None:
         try:
-            self._signs.take_off(mark, number)
+            self._labels.take_off(other, number)
         except NotFound:
             return
-        event(log, logging.INFO, "leader label taken off", pod=mark.pod)
+        event(log, logging.INFO, "leader label removed", pod=other.pod)
 
-    def _stumble(self, error: ApiError) -> float:
+    def _failed(self, error: ApiError) -> float:
         self._failures += 1
         if error.status != 409:
             self._metrics.leader_label_failures.inc()
             if self._failures == 1:
                 why = "a Service may not find the leader, because its label could not be written"
                 event(log, logging.WARNING, why, why=str(error))
-        return _AGAIN.delay_s(self._failures)
+        return _RETRY.delay_s(self._failures)
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            # Before we look: what we hear of while we do may have come too late for it.
+            # Cleared before the step: an event that is set during the step may need another step.
             self._awake.clear()
             try:
-                pause_s = self.step()
+                delay_s = self.step()
             except Exception:
-                # One bad look must not be the last.
+                # An unexpected error must not end the thread.
                 log.exception("leader label: step failed")
-                pause_s = LOOK_S
+                delay_s = CHECK_S
             if not self._is_over.is_set():
-                self._awake.wait(pause_s)
+                self._awake.wait(delay_s)

@@ -1,8 +1,8 @@
-"""Our own Lease: taken when it is free or was not renewed in time, renewed, given back at the end.
+"""Leases: our own, which we acquire, renew and release; or that of the kube-scheduler beside us.
 
-Whether another's lease has run out is judged by when we saw it change last, never by the times
-written in it: clocks differ and step. Our own term is counted from before the renewal was sent,
-and ends well before anybody who saw that renewal may think that it has run out.
+Whether another holder's lease has expired depends on when we last observed a change of it, never
+on the times written in it: clocks differ and step. Our own term counts from before the renewal was
+sent. It ends well before any replica that observed that renewal may consider the lease expired.
 """
 
 from __future__ import annotations
@@ -25,304 +25,309 @@ from extender.ports import Clock, Lease, Leases
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """The three times of a Lease, as client-go has them; others wait longer than we act."""
+    """The three times of a Lease, as in client-go; others wait longer than our term lasts."""
 
-    #: Others may take it so long after they saw it change.
+    #: How long after its last observed change another replica may acquire the lease.
     duration_s: float = 15.0
-    #: Our term ends so long after we sent the last renewal that was taken.
+    #: How long our term lasts after we sent the last successful renewal.
     renew_s: float = 10.0
-    #: How often it is renewed.
+    #: The interval of renewals.
     retry_s: float = 2.0
 
     @property
-    def look_s(self) -> float:
-        """How often somebody else's is looked at: what was given back should not lie around."""
+    def poll_s(self) -> float:
+        """The interval at which another holder's lease is read: it may be released soon."""
         return self.retry_s / 2
 
     @property
     def fresh_s(self) -> float:
-        """How long a look at a lease that may be given back at any time is believed."""
+        """How long a read of a lease that may be released at any time counts as current."""
         return self.renew_s / 2
 
     @property
     def share(self) -> float:
-        """What part of a lease's duration its holder's side may act."""
+        """The fraction of a lease's duration for which the holder's side may act."""
         return self.renew_s / self.duration_s
 
 
 log = logging.getLogger(__name__)
-#: How often the loop looks whether the term is over though nobody said so.
-LOOK_S = 0.1
+#: How often the event loop checks whether the term has expired.
+CHECK_S = 0.1
 
 
 class CallsSoon(Protocol):
-    """The event loop, for those who live in other threads."""
+    """The event loop, as other threads use it."""
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call back once, as soon as the loop has time."""
+        """Call *callback* once in the event loop, soon."""
 
 
 class LeaseTracker:
-    """Takes what the keeper of the lease saw, and tells of beginnings and ends in turn."""
+    """Turns observations of the lease into terms, and notifies listeners of begin and end.
+
+    The thread of the lease calls `renewed` and `lost`; listeners are called in the event loop.
+    """
 
     def __init__(self, term: Term, loop: CallsSoon, metrics: Metrics) -> None:
         self._term = term
         self._loop = loop
         self._metrics = metrics
         self._listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []
-        #: The term of which everybody was told that it began; 0 once they know of its end.
-        self._told = 0
-        #: Raised when the keeper says that the lease is lost: what it said before is void.
-        self._era = 0
-        self._is_over = False
-        #: Who held the lease when it was seen last, and by what name it was ours.
+        #: The term whose begin the listeners were notified of; 0 after they know of its end.
+        self._announced = 0
+        #: Incremented when the lease is lost: renewals reported before are void then.
+        self._generation = 0
+        self._is_resigned = False
+        #: The last observed holder of the lease, and the holder name under which it was ours.
         self.leader = self._ours = ""
-        #: Why the lease could not be read or written, since it last could.
-        self.trouble = ""
+        #: Why the last read or write of the lease failed; empty after a success.
+        self.error = ""
         metrics.leader.set_function(lambda: float(bool(term.current())))
 
     def on_change(self, *, begun: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Call *begun* when a term of ours has begun, and *ended* when it is over."""
+        """Call *begun* when a term of ours begins, and *ended* when it ends."""
         self._listeners.append((begun, ended))
 
-    # Told by the keeper of the lease, in its thread
+    # Called in the thread of the lease
 
     def renewed(self, until: float, leader: str) -> None:
-        """Hear that the lease is ours; we may act until *until*."""
+        """Begin or extend our term: the lease is ours, and we may act until *until*."""
         self.leader = self._ours = leader
-        self._loop.call_soon(partial(self._renew, self._era, until))
+        self._loop.call_soon(partial(self._renew, self._generation, until))
 
     def lost(self, leader: str = "") -> None:
-        """Hear that the lease is not ours."""
+        """End the term: the lease is not ours."""
         self.leader = leader
-        self._era += 1
+        self._generation += 1
         self._term.end()
-        self._loop.call_soon(self.look)
+        self._loop.call_soon(self.check_term)
 
     def resign(self) -> None:
-        """End the term, and begin none any more; from any thread."""
-        self._is_over = True
+        """End the term and begin no further one; from any thread."""
+        self._is_resigned = True
         self.lost()
 
     # In the event loop
 
-    def look(self) -> bool:
-        """Tell everybody if the term is over; there is never more to do at once."""
-        if self._told and not self._term.holds(self._told):
-            self._told = 0
+    def check_term(self) -> bool:
+        """Notify the listeners if the term has ended; never asks to be called again at once."""
+        if self._announced and not self._term.holds(self._announced):
+            self._announced = 0
             if self.leader == self._ours:
-                self.leader = ""  # it ran out, and who leads now nobody has told us
+                self.leader = ""  # it expired, and the next holder is not known yet
             self._metrics.leader_changes.labels("lost").inc()
             event(log, logging.WARNING, "leadership lost", leader=self.leader)
             for _, ended in self._listeners:
                 ended()
         return False
 
-    def _renew(self, era: int, until: float) -> None:
-        if era != self._era or self._is_over:
+    def _renew(self, generation: int, until: float) -> None:
+        if generation != self._generation or self._is_resigned:
             return
-        self.look()
-        is_next = not self._told
+        self.check_term()
+        is_next = not self._announced
         (self._term.begin if is_next else self._term.extend)(until)
-        if era != self._era:
-            self._term.end()  # it was lost while we were at it, and that is the last word
+        if generation != self._generation:
+            self._term.end()  # the lease was lost in the meantime, and that is newer
         if not is_next:
             return
-        self._told = self._term.current()
-        if not self._told:
-            return  # it took too long to hear of it
+        self._announced = self._term.current()
+        if not self._announced:
+            return  # the term expired before this call
         self._metrics.leader_changes.labels("got").inc()
-        event(log, logging.INFO, "leadership got", leader=self.leader)
+        event(log, logging.INFO, "leadership acquired", leader=self.leader)
         for begun, _ in self._listeners:
             begun()
 
-    # Asked by anybody
+    # Called in any thread
 
     def readiness(self) -> list[str]:
-        """Say who leads while it is not us."""
-        if self._told and self._term.holds(self._told):
+        """Return why we are not ready: the name of the leader, unless we lead."""
+        if self._announced and self._term.holds(self._announced):
             return []
-        why = f" ({self.trouble})" if self.trouble else ""
-        return [f"standby: {self.leader or 'nobody we know of'} leads{why}"]
+        why = f" ({self.error})" if self.error else ""
+        return [f"standby: {self.leader or 'no known replica'} leads{why}"]
 
 
-#: What is written on a lease that was given back: it lasts for nobody.
-_GIVEN_BACK_S = 1.0
+#: The duration written on release; client-go writes the same.
+_RELEASED_S = 1.0
 
 
 class OwnLease:
-    """Stands for the lease of one name, in a thread of its own."""
+    """Acquires, renews and releases one Lease, in a thread of its own."""
 
     def __init__(
         self,
         leases: Leases,
         identity: str,
-        spans: LeaseTiming,
+        timing: LeaseTiming,
         clock: Clock,
-        succession: LeaseTracker,
+        tracker: LeaseTracker,
         *,
         is_warm: Callable[[], bool],
     ) -> None:
-        """*is_warm* says whether we could lead: who knows nothing yet must not stand."""
+        """*is_warm* returns whether we can lead: with empty caches we must not be a candidate."""
         self._leases = leases
         self._identity = identity
-        self._spans = spans
+        self._timing = timing
         self._clock = clock
-        self._succession = succession
+        self._tracker = tracker
         self._is_warm = is_warm
-        #: As we wrote it last; None when it is somebody else's, or nobody knows.
-        self._mine: Lease | None = None
-        #: Somebody else's as we saw it last, and when we saw it change.
-        self._seen: Lease | None = None
+        #: The lease as we last wrote it; None when another replica holds it, or in doubt.
+        self._held: Lease | None = None
+        #: The lease as last observed, and when a change of it was observed.
+        self._observed: Lease | None = None
         self._changed_at = float("-inf")
         self._failed = False
 
     def step(self) -> float:
-        """Look, take or renew, and give the seconds until the next step."""
+        """Read, acquire or renew the lease, and return the seconds until the next step."""
         try:
-            if self._mine is None:
-                self._look()
+            if self._held is None:
+                self._acquire_if_free()
             else:
-                self._write(self._mine)
+                self._write(self._held)
         except ApiError as error:
-            # It may have been written all the same: only a look can tell.
-            is_renewal, self._mine = self._mine is not None, None
-            self._complain(error)
-            # Somebody wrote to ours, or deleted it, by hand: another may lead by it already.
+            # The write may have taken effect all the same: only a read shows it.
+            is_renewal, self._held = self._held is not None, None
+            self._report(error)
+            # Our lease was written or deleted by another client: another replica may lead already.
             is_overtaken = is_renewal and error.status in (404, 409)
-            return 0.0 if is_overtaken else self._spans.look_s
-        self._failed, self._succession.trouble = False, ""
-        return self._spans.retry_s if self._mine is not None else self._rest_s()
+            return 0.0 if is_overtaken else self._timing.poll_s
+        self._failed, self._tracker.error = False, ""
+        return self._timing.retry_s if self._held is not None else self._delay_s()
 
     def release(self) -> None:
-        """Give it back, so that the next one need not wait; after the term was ended."""
+        """Release the lease, so that the next leader need not wait; called after the term ended."""
         try:
-            lease = self._mine or self._leases.read()
+            lease = self._held or self._leases.read()
             if lease is not None and lease.holder == self._identity:
                 self._leases.write(
                     msgspec.structs.replace(
-                        lease, holder="", duration_s=_GIVEN_BACK_S, renewed=self._moment()
+                        lease, holder="", duration_s=_RELEASED_S, renewed=self._timestamp()
                     )
                 )
-                event(log, logging.INFO, "lease given back")
+                event(log, logging.INFO, "lease released")
         except ApiError as error:
-            event(log, logging.WARNING, "lease not given back", why=str(error))
-        self._mine = None
+            event(log, logging.WARNING, "lease not released", why=str(error))
+        self._held = None
 
-    def _look(self) -> None:
+    def _acquire_if_free(self) -> None:
         lease = self._leases.read()
-        # Counted from after the answer, however long it took: it may be newer than we think.
-        self._note(lease, self._clock.monotonic())
+        # The time after the response counts: the change may be newer than the request.
+        self._observe(lease, self._clock.monotonic())
         if lease is not None and lease.holder == self._identity:
             self._write(lease)
             return
-        self._succession.lost(lease.holder if lease is not None else "")
-        if self._left_s() <= 0 and self._is_warm():
+        self._tracker.lost(lease.holder if lease is not None else "")
+        if self._remaining_s() <= 0 and self._is_warm():
             self._write(lease or Lease())
 
-    def _note(self, lease: Lease | None, now: float) -> None:
-        # One that was deleted runs on: its holder does not know yet.
-        if lease is not None and (self._seen is None or lease.version != self._seen.version):
-            self._seen, self._changed_at = lease, now
+    def _observe(self, lease: Lease | None, now: float) -> None:
+        # A deleted lease still counts until it expires: its holder does not know yet.
+        if lease is not None and (
+            self._observed is None or lease.version != self._observed.version
+        ):
+            self._observed, self._changed_at = lease, now
 
-    def _left_s(self) -> float:
-        """Tell how long the lease is somebody else's at most; nothing when it is free."""
-        if self._seen is None or self._seen.holder in ("", self._identity):
+    def _remaining_s(self) -> float:
+        """Return how long another replica may still hold the lease; 0 when it is free."""
+        if self._observed is None or self._observed.holder in ("", self._identity):
             return 0.0
-        return self._changed_at + self._seen.duration_s - self._clock.monotonic()
+        return self._changed_at + self._observed.duration_s - self._clock.monotonic()
 
-    def _rest_s(self) -> float:
-        """Look again soon, and not much later than it runs out."""
-        left_s = self._left_s()
-        return min(self._spans.look_s, left_s) if left_s > 0 else self._spans.look_s
+    def _delay_s(self) -> float:
+        """Return the seconds until the next read: soon, and not much later than it expires."""
+        left_s = self._remaining_s()
+        return min(self._timing.poll_s, left_s) if left_s > 0 else self._timing.poll_s
 
     def _write(self, lease: Lease) -> None:
-        moment, is_new = self._moment(), lease.holder != self._identity
+        timestamp, is_new = self._timestamp(), lease.holder != self._identity
         sent = self._clock.monotonic()
-        self._mine = self._leases.write(
+        self._held = self._leases.write(
             Lease(
                 holder=self._identity,
-                duration_s=self._spans.duration_s,
-                acquired=moment if is_new else lease.acquired,
-                renewed=moment,
+                duration_s=self._timing.duration_s,
+                acquired=timestamp if is_new else lease.acquired,
+                renewed=timestamp,
                 transitions=lease.transitions + (is_new and lease.version != ""),
                 version=lease.version,
             )
         )
-        self._succession.renewed(sent + self._spans.renew_s, self._identity)
+        self._tracker.renewed(sent + self._timing.renew_s, self._identity)
 
-    def _moment(self) -> str:
-        moment = datetime.fromtimestamp(self._clock.now(), UTC)
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    def _timestamp(self) -> str:
+        timestamp = datetime.fromtimestamp(self._clock.now(), UTC)
+        return timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    def _complain(self, error: ApiError) -> None:
-        # A conflict is news of somebody else, not trouble; and trouble is told once.
+    def _report(self, error: ApiError) -> None:
+        # A conflict is a write of another client, not a failure; and a failure is logged once.
         if error.status == 409:
             return
-        self._succession.trouble = str(error)
+        self._tracker.error = str(error)
         if not self._failed:
             self._failed = True
-            event(log, logging.WARNING, "lease not reached", why=str(error))
+            event(log, logging.WARNING, "lease request failed", why=str(error))
 
 
 class FollowedLease:
-    """Reads the lease of somebody whose identity begins with *hostname*."""
+    """Reads the Lease of a kube-scheduler whose identity begins with *hostname*."""
 
     def __init__(
         self,
         leases: Leases,
         hostname: str,
-        spans: LeaseTiming,
+        timing: LeaseTiming,
         clock: Clock,
-        succession: LeaseTracker,
+        tracker: LeaseTracker,
     ) -> None:
         self._leases = leases
         self._hostname = hostname
-        self._spans = spans
+        self._timing = timing
         self._clock = clock
-        self._succession = succession
-        self._seen: Lease | None = None
-        #: When the look was begun that showed what we saw last.
-        self._looked_at: float | None = None
-        #: It was renewed after this, for all we know.
+        self._tracker = tracker
+        self._observed: Lease | None = None
+        #: When the read that returned the last observed state was begun.
+        self._read_at: float | None = None
+        #: The last renewal was not earlier than this.
         self._renewed_after = float("-inf")
         self._failed = False
 
     def step(self) -> float:
-        """Look, and give the seconds until the next look."""
+        """Read the lease once and return the seconds until the next read."""
         began = self._clock.monotonic()
         try:
             lease = self._leases.read()
         except ApiError as error:
-            self._succession.trouble = str(error)
+            self._tracker.error = str(error)
             if not self._failed:
                 self._failed = True
-                event(log, logging.WARNING, "lease not reached", why=str(error))
+                event(log, logging.WARNING, "lease request failed", why=str(error))
         else:
-            self._failed, self._succession.trouble = False, ""
-            self._note(lease, began)
-        # Counted from when we asked: the term is, too, and an API server may take its time.
-        return max(0.0, began + self._spans.look_s - self._clock.monotonic())
+            self._failed, self._tracker.error = False, ""
+            self._observe(lease, began)
+        # Counts from when the request was sent, as the term does: the response may be slow.
+        return max(0.0, began + self._timing.poll_s - self._clock.monotonic())
 
     def release(self) -> None:
-        """Leave it to whom it belongs."""
+        """Do nothing: the lease belongs to the kube-scheduler."""
 
-    def _note(self, lease: Lease | None, began: float) -> None:
-        if lease is None or not self._is_beside_us(lease.holder):
+    def _observe(self, lease: Lease | None, began: float) -> None:
+        if lease is None or not self._is_our_scheduler(lease.holder):
             self._renewed_after = float("-inf")
-            self._succession.lost(lease.holder if lease is not None else "")
+            self._tracker.lost(lease.holder if lease is not None else "")
         else:
-            if self._looked_at is not None and _renewal(lease) != _renewal(self._seen):
-                self._renewed_after = self._looked_at
+            if self._read_at is not None and _renewal(lease) != _renewal(self._observed):
+                self._renewed_after = self._read_at
             until = min(
-                self._renewed_after + lease.duration_s * self._spans.share,
-                began + self._spans.fresh_s,
+                self._renewed_after + lease.duration_s * self._timing.share,
+                began + self._timing.fresh_s,
             )
             if until > self._clock.monotonic():
-                self._succession.renewed(until, lease.holder)
-        self._seen, self._looked_at = lease, began
+                self._tracker.renewed(until, lease.holder)
+        self._observed, self._read_at = lease, began
 
-    def _is_beside_us(self, holder: str) -> bool:
+    def _is_our_scheduler(self, holder: str) -> bool:
         return holder.rpartition("_")[0] == self._hostname
 
 

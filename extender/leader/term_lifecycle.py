@@ -1,6 +1,7 @@
-"""What a term brings and takes with it: binds are let in, and promises are forgotten.
+"""Begin and end of a term: accept or refuse binds, and drop the state of the previous term.
 
-Promises, holds and the plan belong to one term. Whoever leads next, we or another, plans anew.
+Reservations, waiting binds and the plan belong to one term. The next leader plans anew, also when
+it is this replica.
 """
 
 from __future__ import annotations
@@ -13,64 +14,65 @@ from typing import Protocol
 from extender.leader.election import LeaderElection
 
 
-class LetsBindsIn(Protocol):
-    """Where binds wait."""
+class AcceptsBinds(Protocol):
+    """The runner of the waiting binds."""
 
     def open(self) -> None:
-        """Let binds in: we lead."""
+        """Accept binds: we lead."""
 
     def lose_lease(self) -> None:
-        """Refuse what waits and whatever comes; what was sent finishes."""
+        """Refuse waiting and new binds; bindings in flight finish."""
 
     def shut_down(self) -> Future[None]:
-        """Refuse what waits and whatever comes; done when what was sent has finished."""
+        """Refuse waiting and new binds; the future is done when no binding is in flight."""
 
 
-class Forgets(Protocol):
-    """Knows something that holds for one term only."""
+class TermState(Protocol):
+    """Has state that belongs to one term."""
 
     def forget(self) -> None:
-        """Forget it."""
+        """Drop that state."""
 
 
 class TermLifecycle:
-    """Opens and clears up with every term; closes for good at the end."""
+    """Accepts binds while a term lasts and resets the state of each; refuses all after `drain`."""
 
     def __init__(
         self,
-        leadership: LeaderElection,
-        binds: LetsBindsIn,
+        election: LeaderElection,
+        binds: AcceptsBinds,
         *,
-        forgetting: Sequence[Forgets],
+        resetting: Sequence[TermState],
         plan_soon: Callable[[], None],
-        answer_s: float,
+        timeout_s: float,
     ) -> None:
-        """What was sent is waited for: by *answer_s* every binding has its outcome."""
-        self._leadership = leadership
+        """`close` waits for bindings in flight: within *timeout_s* each has its outcome."""
+        self._election = election
         self._binds = binds
-        self._forgetting = forgetting
+        self._resetting = resetting
         self._plan_soon = plan_soon
-        self._answer_s = answer_s
+        self._timeout_s = timeout_s
         self._is_draining = False
-        leadership.on_change(begun=self._begun, ended=self._ended)
+        election.on_change(begun=self._begun, ended=self._ended)
 
     def drain(self) -> None:
-        """Refuse what waits, and whatever comes."""
+        """Refuse waiting and new binds."""
         self._is_draining = True
         self._binds.shut_down()
-        self._leadership.drain()
+        self._election.drain()
 
     async def close(self) -> None:
-        """Wait for what was sent to the API server, then give the lease back.
+        """Wait for the bindings in flight, then release the lease.
 
-        That goes before anything else ends: nothing is sent by now, and somebody waits.
+        This comes before all other parts stop: no further binding is sent, and another replica
+        waits for the lease.
         """
         sent = asyncio.wrap_future(self._binds.shut_down())
-        await asyncio.wait({sent}, timeout=self._answer_s)
-        await asyncio.to_thread(self._leadership.resign)
+        await asyncio.wait({sent}, timeout=self._timeout_s)
+        await asyncio.to_thread(self._election.resign)
 
     def _begun(self) -> None:
-        self._forget()  # what a pass that was under way has promised since
+        self._forget()  # a cycle that was running may have made reservations since
         if not self._is_draining:
             self._binds.open()
         self._plan_soon()
@@ -81,5 +83,5 @@ class TermLifecycle:
         self._forget()
 
     def _forget(self) -> None:
-        for each in self._forgetting:
+        for each in self._resetting:
             each.forget()

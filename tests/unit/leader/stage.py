@@ -137,7 +137,7 @@ class Contender:
         soon, self._soon = self._soon, []
         for callback in soon:
             callback()
-        self.succession.look()
+        self.succession.check_term()
 
     def act(self) -> None:
         """Send something, if allowed: nothing can come between the look and the sending."""

@@ -31,7 +31,7 @@ class Office:
         self.term = Term(SystemClock.monotonic)
         succession = LeaseTracker(self.term, AtOnce(), Metrics())
         keeper = OwnLease(leases, "here_1", SPANS, SystemClock(), succession, is_warm=lambda: True)
-        self.campaign = LeaseThread(keeper, succession, again_s=0.01)
+        self.campaign = LeaseThread(keeper, succession, retry_s=0.01)
 
 
 def test_the_lease_is_given_back_after_the_term_has_ended() -> None:

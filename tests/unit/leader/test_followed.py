@@ -124,10 +124,10 @@ def test_a_lease_handed_over_in_order_is_followed_within_two_looks(
     stage: Stage, schedulers: Schedulers, a: Contender, b: Contender
 ) -> None:
     schedulers.run(10, a, b)
-    stage.run(SPANS.look_s, a, b)
+    stage.run(SPANS.poll_s, a, b)
     schedulers.hand_over(BESIDE_B)
-    stage.run(SPANS.look_s, a)  # it is told by its scheduler's going away, or by its next look
-    schedulers.run(2 * SPANS.look_s, a, b)
+    stage.run(SPANS.poll_s, a)  # it is told by its scheduler's going away, or by its next look
+    schedulers.run(2 * SPANS.poll_s, a, b)
 
     assert a.told == ["begun", "ended"]
     assert b.told == ["begun"]
@@ -160,7 +160,7 @@ def test_who_cannot_look_says_why(stage: Stage, schedulers: Schedulers, a: Conte
     schedulers.run(0.5, a)
 
     assert a.succession.readiness() == [
-        "standby: nobody we know of leads (lost on the way)",
+        "standby: no known replica leads (lost on the way)",
     ]
 
     schedulers.run(10, a)

@@ -26,17 +26,17 @@ class CountsFromTheAnswer(OwnLease):
     """Counts its term from when it heard that the renewal was taken."""
 
     def _write(self, lease: Lease) -> None:
-        renewed = self._succession.renewed
-        spans, clock = self._spans, self._clock
+        renewed = self._tracker.renewed
+        spans, clock = self._timing, self._clock
 
         def later(_: float, leader: str) -> None:
             renewed(clock.monotonic() + spans.renew_s, leader)
 
-        self._succession.renewed = later  # type: ignore[method-assign]
+        self._tracker.renewed = later  # type: ignore[method-assign]
         try:
             super()._write(lease)
         finally:
-            self._succession.renewed = renewed  # type: ignore[method-assign]
+            self._tracker.renewed = renewed  # type: ignore[method-assign]
 
 
 class LeavesNoMargin(OwnLease):
@@ -44,23 +44,23 @@ class LeavesNoMargin(OwnLease):
 
     def __init__(self, *rest: Any, **facts: Any) -> None:
         super().__init__(*rest, **facts)
-        renewed, spans = self._succession.renewed, self._spans
+        renewed, spans = self._tracker.renewed, self._timing
 
         def longer(until: float, leader: str) -> None:
             renewed(until - spans.renew_s + 1.1 * spans.duration_s, leader)
 
-        self._succession.renewed = longer  # type: ignore[method-assign]
+        self._tracker.renewed = longer  # type: ignore[method-assign]
 
 
 class BelievesWhatIsWritten(OwnLease):
     """Judges another's lease by the time written in it."""
 
-    def _left_s(self) -> float:
-        if self._seen is None or self._seen.holder in ("", self._identity):
+    def _remaining_s(self) -> float:
+        if self._observed is None or self._observed.holder in ("", self._identity):
             return 0.0
-        return float(self._seen.renewed) + self._seen.duration_s - self._clock.now()
+        return float(self._observed.renewed) + self._observed.duration_s - self._clock.now()
 
-    def _moment(self) -> str:
+    def _timestamp(self) -> str:
         return str(self._clock.now())
 
 

@@ -19,9 +19,9 @@ class Witness:
         self.office = TermLifecycle(
             cast(LeaderElection, self),
             self,
-            forgetting=(self,),
+            resetting=(self,),
             plan_soon=lambda: self.told.append("plan"),
-            answer_s=0.05,
+            timeout_s=0.05,
         )
 
     def on_change(self, *, begun: Any, ended: Any) -> None:

@@ -73,7 +73,7 @@ def test_after_a_crash_the_other_takes_over_once_the_lease_has_run_out(
     while not b.leads:
         stage.run(0.1, b)
 
-    assert SPANS.renew_s < stage.seconds - died_at <= SPANS.duration_s + SPANS.look_s + 0.2
+    assert SPANS.renew_s < stage.seconds - died_at <= SPANS.duration_s + SPANS.poll_s + 0.2
     lease = stage.server.lease
     assert lease is not None
     assert (lease.holder, lease.transitions) == ("b", 1)
@@ -87,7 +87,7 @@ def test_what_was_given_back_is_taken_at_once(stage: Stage, a: Contender, b: Con
     assert stage.server.lease is not None
     assert (stage.server.lease.holder, stage.server.lease.duration_s) == ("", 1)
 
-    stage.run(SPANS.look_s + 0.2, b)
+    stage.run(SPANS.poll_s + 0.2, b)
     assert b.leads
     assert a.told == ["begun", "ended"]
 
@@ -122,7 +122,7 @@ def test_a_server_that_does_not_answer_ends_the_term_before_others_may_take_it(
 
     assert stage.seconds - renewed_at <= SPANS.renew_s + 0.2
     assert a.told == ["begun", "ended"]
-    assert a.succession.readiness() == ["standby: nobody we know of leads (lost on the way)"]
+    assert a.succession.readiness() == ["standby: no known replica leads (lost on the way)"]
 
 
 def test_a_lost_answer_costs_nothing_if_the_next_look_shows_the_lease_ours(

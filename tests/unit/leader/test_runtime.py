@@ -211,7 +211,7 @@ def test_a_term_that_runs_out_is_noticed_while_the_api_server_is_silent(
     leases.is_cut_off = True
     clock.ahead_s += FAST["lease_renew_s"]
 
-    eventually(lambda: page(world, "/readyz").text.startswith("standby: nobody we know of leads "))
+    eventually(lambda: page(world, "/readyz").text.startswith("standby: no known replica leads "))
 
 
 def test_who_gets_the_lease_again_plans_anew_and_is_ready(

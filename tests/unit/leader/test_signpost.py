@@ -18,7 +18,7 @@ from extender.clock import SystemClock
 from extender.errors import ApiError, NoResponse, NotFound, NotLeader
 from extender.leader.election import LeaderElection
 from extender.leader.fencing import Term
-from extender.leader.label import LOOK_S, LeaderLabel
+from extender.leader.label import CHECK_S, LeaderLabel
 from extender.metrics import Metrics
 from extender.ports import Fencing, LabelledPod, LabelledPods, LeaderLabels, Lease
 from extender.settings import Settings
@@ -131,7 +131,7 @@ def test_whoever_leads_carries_it_and_a_standby_writes_nothing(
 ) -> None:
     a.lead()
     for each in (a, b, a, b):
-        assert each.post.step() == LOOK_S
+        assert each.post.step() == CHECK_S
 
     assert server.writes == ["+a"]
 
@@ -236,7 +236,7 @@ def test_a_pod_that_is_gone_needs_no_label_taken_off(server: Server, a: Replica)
         return seen
 
     a.read = and_delete  # type: ignore[method-assign]
-    assert a.post.step() == LOOK_S
+    assert a.post.step() == CHECK_S
     assert a.failures == 0
 
 
@@ -249,7 +249,7 @@ def test_a_failure_is_told_once_counted_always_and_tried_again_ever_less_often(
 
     assert pauses == sorted(pauses)
     assert pauses[0] < 0.5
-    assert pauses[-1] == LOOK_S
+    assert pauses[-1] == CHECK_S
     assert a.failures == 8
     assert [each.getMessage() for each in caplog.records] == [
         "a Service may not find the leader, because its label could not be written"
@@ -273,7 +273,7 @@ def test_who_ends_in_order_takes_it_off_and_never_puts_it_on_again(
 
 
 def test_an_orderly_end_waits_for_a_stumbling_server_but_not_for_ever(server: Server) -> None:
-    a = Replica(server, "a", partial(LeaderLabel, last_s=0.1))
+    a = Replica(server, "a", partial(LeaderLabel, retire_s=0.1))
     a.lead()
     a.post.start()
     eventually(lambda: server.labelled == {"a"})
@@ -318,7 +318,7 @@ def test_it_is_off_before_the_lease_is_given_back(server: Server, a: Replica) ->
     leases = LeaseDouble()
     settings = Settings(lease="own", lease_identity="a", lease_retry_s=0.02)
     leadership = LeaderElection(settings, SystemClock(), AtOnce(), Metrics())
-    a.term = leadership.mandate  # type: ignore[assignment]
+    a.term = leadership.fencing  # type: ignore[assignment]
     leadership.run(leases, a, is_warm=lambda: True)
     leadership.start()
     eventually(lambda: server.labelled == {"a"})
@@ -340,34 +340,34 @@ def test_it_is_off_before_the_lease_is_given_back(server: Server, a: Replica) ->
 class Careless(LeaderLabel):
     """Writes in whatever term it is by then."""
 
-    def __init__(self, signs: LeaderLabels, mandate: Fencing, metrics: Metrics) -> None:
-        super().__init__(signs, mandate, metrics)
-        assert isinstance(signs, Replica)
-        write = signs.server.write
+    def __init__(self, labels: LeaderLabels, fencing: Fencing, metrics: Metrics) -> None:
+        super().__init__(labels, fencing, metrics)
+        assert isinstance(labels, Replica)
+        write = labels.server.write
 
         def anyhow(pod: str, number: int, *, labelled: bool, version: str | None = None) -> None:
-            signs.meanwhile()
-            if not signs.term.current():
+            labels.meanwhile()
+            if not labels.term.current():
                 raise WroteOutOfTerm
             write(pod, labelled=labelled, version=version)
-            signs.meanwhile()
+            labels.meanwhile()
 
-        signs._write = anyhow  # type: ignore[method-assign]
+        labels._write = anyhow  # type: ignore[method-assign]
 
 
 class LooksOnce(LeaderLabel):
     """Believes that what it wrote stays."""
 
-    def _look(self, number: int) -> None:
+    def _correct(self, number: int) -> None:
         if getattr(self, "_number", 0) != number:
-            super()._look(number)
+            super()._correct(number)
             self._number = number
 
 
 class KeepsQuiet(LeaderLabel):
     """Puts its own label on, and leaves the others theirs."""
 
-    def _take_off(self, mark: LabelledPod, number: int) -> None:
+    def _remove(self, other: LabelledPod, number: int) -> None:
         pass
 
 
