@@ -246,12 +246,14 @@ async def loopback_server() -> AsyncIterator[LoopbackServer]:
 
 @asynccontextmanager
 async def connected(
-    server: LoopbackServer, size: int = 4, silence_s: float = 5.0, hush_s: float = 2.0
+    server: LoopbackServer, size: int = 4, silence_s: float = 5.0, check_after_s: float = 2.0
 ) -> AsyncIterator[Pipeline]:
     endpoint = ApiServer(host="127.0.0.1", port=server.port, token=lambda: "Bearer secret")
     server.access = ApiClient(endpoint)
     loop = asyncio.get_running_loop()
-    pipeline = Pipeline(server.access, loop, size=size, silence_s=silence_s, hush_s=hush_s)
+    pipeline = Pipeline(
+        server.access, loop, size=size, silence_s=silence_s, check_after_s=check_after_s
+    )
     try:
         yield pipeline
     finally:

@@ -1,4 +1,7 @@
-"""The way to the API server: where it is, who we are, and a blocking request for rare calls."""
+"""Blocking requests to the API server, each with a deadline and a bound on its response.
+
+For rare calls, lists and watches; bindings and wake-ups use `pipeline`.
+"""
 
 from __future__ import annotations
 
@@ -33,33 +36,33 @@ from extender.leader.fencing import FencingToken
 from extender.logs import event
 from extender.ports import AlwaysLeader, Fencing
 
-#: No answer about one object, or a few, is longer; one object has at most a few MB.
+#: The bound of a response about one object, or a few; one object has at most a few MB.
 LONGEST = 1 << 24
-_PIECE = 1 << 16
+_CHUNK = 1 << 16
 
 
 class DeadlineStream(io.RawIOBase):
-    """What comes over a socket, for as long in all as its timeout is in the beginning."""
+    """Reads from a socket; the socket's initial timeout bounds the whole of it."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase) -> None:
-        """*raw* reads from *sock*, and is closed with us."""
+        """*raw* reads from *sock*; `close` closes it too."""
         super().__init__()
         self._sock = sock
         self._raw = raw
-        within_s = sock.gettimeout()
-        self._until = None if within_s is None else time.monotonic() + within_s
+        timeout_s = sock.gettimeout()
+        self._until = None if timeout_s is None else time.monotonic() + timeout_s
 
     def set_read_timeout(self, seconds: float) -> None:
-        """Let every piece take so long from now on, however many there are."""
+        """Replace the deadline by a timeout of *seconds* for each read."""
         self._until = None
         self._sock.settimeout(seconds)
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read a piece while there is time."""
+        """Read once, before the deadline."""
         if self._until is not None:
             left_s = self._until - time.monotonic()
             if left_s <= 0:
@@ -68,64 +71,64 @@ class DeadlineStream(io.RawIOBase):
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the stream."""
         self._raw.close()
         super().close()
 
 
-class _Wired:
-    """What both kinds of connections have in common."""
+class _HasDeadline:
+    """Reads the responses of a connection through a `DeadlineStream`."""
 
-    #: Over which the last answer comes.
-    wire: DeadlineStream
+    #: The stream of the last response.
+    stream: DeadlineStream
 
     def response_class(self, sock: socket.socket, *args: Any, **rest: Any) -> HTTPResponse:
-        """Begin to read an answer, as `http.client` would, over a wire."""
-        answer = HTTPResponse(sock, *args, **rest)
-        self.wire = DeadlineStream(sock, answer.fp.detach())
-        answer.fp = io.BufferedReader(self.wire)
-        return answer
+        """Create a response as `http.client` does, on a stream with a deadline."""
+        response = HTTPResponse(sock, *args, **rest)
+        self.stream = DeadlineStream(sock, response.fp.detach())
+        response.fp = io.BufferedReader(self.stream)
+        return response
 
 
-class PlainConnection(_Wired, urllib3.connection.HTTPConnection):  # type: ignore[misc]
-    """One without TLS."""
+class PlainConnection(_HasDeadline, urllib3.connection.HTTPConnection):  # type: ignore[misc]
+    """A connection without TLS."""
 
 
-class TlsConnection(_Wired, urllib3.connection.HTTPSConnection):  # type: ignore[misc]
-    """One with TLS."""
+class TlsConnection(_HasDeadline, urllib3.connection.HTTPSConnection):  # type: ignore[misc]
+    """A connection with TLS."""
 
 
 def set_read_timeout(response: urllib3.BaseHTTPResponse, seconds: float) -> None:
-    """Let what is still to come take as long as it takes, each piece so many *seconds*."""
+    """Remove the deadline from the rest of *response*; each read may take *seconds*."""
     if isinstance(response.connection, PlainConnection | TlsConnection):
-        response.connection.wire.set_read_timeout(seconds)
+        response.connection.stream.set_read_timeout(seconds)
 
 
 def read_all(response: urllib3.BaseHTTPResponse, what: str, most: int = LONGEST) -> bytes:
-    """Read the body to its end; *what* was asked is named when it breaks off, or has no end."""
-    pieces: list[bytes] = []
+    """Read the whole body; an error names *what* was requested."""
+    chunks: list[bytes] = []
     size = 0
     try:
-        while piece := response.read(_PIECE):
-            pieces.append(piece)
-            size += len(piece)
+        while chunk := response.read(_CHUNK):
+            chunks.append(chunk)
+            size += len(chunk)
             if size > most:
                 response.close()
-                raise NoResponse(f"{what}: the answer is longer than {most} bytes")
+                raise NoResponse(f"{what}: the response is longer than {most} bytes")
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise NoResponse(f"{what}: the answer broke off: {error}") from error
-    return b"".join(pieces)
+        raise NoResponse(f"{what}: the response broke off: {error}") from error
+    return b"".join(chunks)
 
 
 log = logging.getLogger(__name__)
 #: How old a token may be before it is read again; kubelet rotates them long before they expire.
 TOKEN_AGE_S = 60.0
-#: How often the whole configuration may be read again because we were not let in.
+#: The shortest interval at which a 401 makes us read the whole configuration again.
 RENEWAL_PAUSE_S = 5.0
 MERGE = "application/merge-patch+json"
 _CONNECT_S = 5.0
 _REQUEST_S = 15.0
-#: Every watch has a connection of its own.
+#: Each watch needs a connection of its own.
 _CONNECTIONS = 32
 _AGENT = "gang-extender"
 PER_S = 50.0
@@ -134,67 +137,67 @@ _WORKERS = 4
 
 
 class ApiClient:
-    """One API server; certificates are loaded once, tokens are kept fresh in the background.
+    """A client of one API server; it loads certificates once and refreshes tokens in a thread.
 
-    Everything here may be called from any thread. *tls* and *server_name* are what a socket
-    needs; they change only in `renew`, so read them when connecting, not before.
+    All methods may be called from any thread. *tls* and *server_name* are for opening sockets. They
+    change only in `renew`, so read them when connecting, not before.
     """
 
-    def __init__(
-        self, endpoint: ApiServer, *, reload: Callable[[], ApiServer] | None = None
-    ) -> None:
-        #: Filled by everybody who asks here, over whichever connection.
-        self.missing_rights = MissingPermissions()
+    def __init__(self, server: ApiServer, *, reload: Callable[[], ApiServer] | None = None) -> None:
+        #: Filled by all requests, also by those of the pipeline.
+        self.missing_permissions = MissingPermissions()
         self.metrics: ApiMetrics = NoMetrics()
         self._reload = reload
         self._lock = threading.Lock()
-        self._reading = threading.Lock()
+        self._refreshing = threading.Lock()
         self._renewed_at = float("-inf")
-        self._use(endpoint)
+        self._use(server)
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str = "") -> ApiClient:
         """Read the configuration of *kubeconfig*, $KUBECONFIG, the pod or ~/.kube/config."""
         return cls(read(kubeconfig, context), reload=lambda: read(kubeconfig, context))
 
-    def _use(self, endpoint: ApiServer) -> None:
-        # First, because it may fail, and then nothing is to change.
-        authorization = endpoint.token()
-        self.host = endpoint.host
-        self.port = endpoint.port
-        self.prefix = endpoint.prefix
-        self.tls = endpoint.tls
-        self.server_name = endpoint.server_name or endpoint.host
-        self.warnings = endpoint.warnings
-        self._token = endpoint.token
+    def _use(self, server: ApiServer) -> None:
+        # First, because it may fail, and then no attribute may change.
+        authorization = server.token()
+        self.host = server.host
+        self.port = server.port
+        self.prefix = server.prefix
+        self.tls = server.tls
+        self.server_name = server.server_name or server.host
+        self.warnings = server.warnings
+        self._read_token = server.token
         self._authorization = authorization
         self._read_at = time.monotonic()
-        self._pool = _pool(endpoint)
+        self._pool = _pool(server)
 
     def authorization(self) -> str | None:
-        """Give the Authorization header as of now, without ever waiting for a fresh one.
+        """Return the current Authorization header, without waiting for a fresh token.
 
-        A token is read again long before it expires, so the old one serves meanwhile.
+        A token is read again long before it expires, so the old one remains valid meanwhile.
         """
-        if time.monotonic() - self._read_at > TOKEN_AGE_S and self._reading.acquire(blocking=False):
-            threading.Thread(target=self._read_token, name="token", daemon=True).start()
+        if time.monotonic() - self._read_at > TOKEN_AGE_S and self._refreshing.acquire(
+            blocking=False
+        ):
+            threading.Thread(target=self._refresh_token, name="token", daemon=True).start()
         return self._authorization
 
-    def _read_token(self) -> None:
+    def _refresh_token(self) -> None:
         try:
-            self._authorization = self._token()
+            self._authorization = self._read_token()
         except ExtenderError:
-            # The old token may still be good; if not, a 401 leads to `renew`, which reports.
+            # The old token may still be valid; if not, a 401 leads to `renew`, which logs.
             pass
         finally:
             self._read_at = time.monotonic()
-            self._reading.release()
+            self._refreshing.release()
 
     def renew(self) -> None:
-        """Read everything anew after a 401; certificates may have been rotated, too.
+        """Read the whole configuration again after a 401; certificates may have been rotated, too.
 
-        What cannot be read is logged, and tried again after the next 401: the files may be about
-        to be written, and whoever asked was refused in any case.
+        A failure is logged, and the next 401 leads to another attempt: the files may be about to be
+        written, and the caller has its refusal in any case.
         """
         with self._lock:
             if self._reload is None or time.monotonic() - self._renewed_at < RENEWAL_PAUSE_S:
@@ -213,16 +216,15 @@ class ApiClient:
         *,
         content_type: str = "application/json",
         wait_s: float = _REQUEST_S,
-        mandate: Fencing | None = None,
+        fencing: Fencing | None = None,
     ) -> bytes:
-        """Ask once and give the body; anything but 2xx raises from the `ApiError` family.
+        """Send one request and return the body; a status other than 2xx raises an `ApiError`.
 
-        All of it takes *wait_s* at most. A 401 makes us read our credentials anew, for whoever asks
-        again. With a *mandate* the body leaves only under a term; without its body a request has no
-        effect.
+        The whole exchange takes at most *wait_s*. A 401 renews the credentials for later requests.
+        With *fencing*, the body is sent only in a term; without its body a request has no effect.
         """
         status, data = self.response(
-            method, path, body, content_type=content_type, wait_s=wait_s, mandate=mandate
+            method, path, body, content_type=content_type, wait_s=wait_s, fencing=fencing
         )
         if status == 401:
             self.renew()
@@ -238,26 +240,26 @@ class ApiClient:
         *,
         content_type: str = "application/json",
         wait_s: float = _REQUEST_S,
-        mandate: Fencing | None = None,
+        fencing: Fencing | None = None,
     ) -> tuple[int, bytes]:
-        """Ask once and give status and body, whatever they are; `Unreachable` after *wait_s*."""
+        """Send one request and return status and body; `NoResponse` after *wait_s*."""
         timeout = urllib3.Timeout(total=wait_s, connect=_CONNECT_S, read=wait_s)
         response = self._send(
-            method, path, body, content_type=content_type, timeout=timeout, mandate=mandate
+            method, path, body, content_type=content_type, timeout=timeout, fencing=fencing
         )
         with response:
             return response.status, read_all(response, f"{method} {path}")
 
     def refused(self, method: str, path: str, status: int, body: bytes) -> ApiError:
-        """Translate an answer that is not 2xx; if we lack a right, that is remembered."""
+        """Return the error for a status other than 2xx; records a missing permission."""
         if status == 403:
-            self.forbidden(body)
+            self.note_forbidden(body)
         return refusal(method, path, status, body)
 
-    def forbidden(self, body: bytes) -> None:
-        """Take the body of a 403."""
-        if right := missing_permission(message(body)):
-            self.missing_rights.note(right)
+    def note_forbidden(self, body: bytes) -> None:
+        """Record the permission that the body of a 403 names as missing."""
+        if permission := missing_permission(message(body)):
+            self.missing_permissions.note(permission)
 
     def open(
         self,
@@ -268,11 +270,11 @@ class ApiClient:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         read_s: float,
-        mandate: Fencing | None = None,
+        fencing: Fencing | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request and give the answer unread, whatever its status; the caller closes it.
+        """Send a request and return the response unread, with any status; the caller closes it.
 
-        Its head is there after *read_s*; then every piece of it may take so long.
+        The head arrives within *read_s*; after that, each read may take *read_s*.
         """
         response = self._send(
             method,
@@ -281,7 +283,7 @@ class ApiClient:
             query=query,
             content_type=content_type,
             timeout=urllib3.Timeout(connect=min(_CONNECT_S, read_s), read=read_s),
-            mandate=mandate,
+            fencing=fencing,
         )
         set_read_timeout(response, read_s)
         return response
@@ -295,7 +297,7 @@ class ApiClient:
         query: Mapping[str, str] | None = None,
         content_type: str,
         timeout: urllib3.Timeout,
-        mandate: Fencing | None,
+        fencing: Fencing | None,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"accept": "application/json", "user-agent": _AGENT}
         data = None if body is None else msgspec.json.encode(body)
@@ -311,33 +313,35 @@ class ApiClient:
             response = self._pool.urlopen(
                 method,
                 target,
-                body=data if data is None or mandate is None else _last_look(data, mandate),
+                body=data if data is None or fencing is None else _fenced(data, fencing),
                 headers=headers,
                 retries=False,
                 redirect=False,
                 preload_content=False,
-                # We ask for nothing packed; a little of it can hold any amount.
+                # We request no compression; a small compressed body can expand to any size.
                 decode_content=False,
                 timeout=timeout,
             )
         except urllib3.exceptions.HTTPError as error:
-            self.metrics.asked(*call, 0, time.monotonic() - began)
-            raise NoResponse(f"{method} {path}: no answer from the API server: {error}") from error
+            self.metrics.request_done(*call, 0, time.monotonic() - began)
+            raise NoResponse(
+                f"{method} {path}: no response from the API server: {error}"
+            ) from error
         except ValueError as error:
-            # Such as a header that no line can hold. The error quotes it, and it may be our token:
-            # whoever logs what we raise, with all that led to it, must not come across that.
-            self.metrics.asked(*call, 0, time.monotonic() - began)
-            why = "it cannot be sent as it is; has the token a line break in it?"
+            # For example, a header with a line break. The error quotes the header, which may be
+            # our token. So neither our message nor the cause of our error may contain it.
+            self.metrics.request_done(*call, 0, time.monotonic() - began)
+            why = "the request cannot be sent; check the token for a line break"
             raise NoResponse(f"{method} {path}: {why} ({type(error).__name__})") from None
-        self.metrics.asked(*call, response.status, time.monotonic() - began)
+        self.metrics.request_done(*call, response.status, time.monotonic() - began)
         if response.status < 200:
-            response.close()  # the answer is still to come, and would be taken for another's
-            raise NoResponse(f"{method} {path}: no answer, but {response.status}")
+            response.close()  # the final response would be read as that of the next request
+            raise NoResponse(f"{method} {path}: no final response, only {response.status}")
         return response
 
 
 class SendsRequests(Protocol):
-    """What a rare call needs of the way to the API server."""
+    """The part of `ApiClient` that rare calls use."""
 
     def request(
         self,
@@ -348,15 +352,15 @@ class SendsRequests(Protocol):
         content_type: str = ...,
         wait_s: float = ...,
     ) -> bytes:
-        """Ask once and give the body; anything but 2xx raises from the `ApiError` family."""
+        """Send one request and return the body; a status other than 2xx raises an `ApiError`."""
 
 
 class FencedClient:
-    """The way of those who act: whatever has a body leaves only in the term it was asked in."""
+    """A client for writes: it sends a body only in the term in which `request` was called."""
 
-    def __init__(self, access: ApiClient, mandate: Fencing) -> None:
-        self._access = access
-        self._mandate = mandate
+    def __init__(self, client: ApiClient, fencing: Fencing) -> None:
+        self._client = client
+        self._fencing = fencing
 
     def request(
         self,
@@ -367,58 +371,58 @@ class FencedClient:
         content_type: str = "application/json",
         wait_s: float = _REQUEST_S,
     ) -> bytes:
-        """Ask once; `OutOfTerm` when nothing was sent that has an effect."""
-        within = FencingToken(self._mandate, self._mandate.current())
+        """Send one request; raises `NotLeader` when the write was not sent."""
+        fencing = FencingToken(self._fencing, self._fencing.current())
         if body is not None:
-            _must_lead(within)
-        return self._access.request(
-            method, path, body, content_type=content_type, wait_s=wait_s, mandate=within
+            _require_leadership(fencing)
+        return self._client.request(
+            method, path, body, content_type=content_type, wait_s=wait_s, fencing=fencing
         )
 
 
-def _last_look(data: bytes, mandate: Fencing) -> Iterator[bytes]:
-    """Give the body, after the connection was waited for and the head was written."""
-    _must_lead(mandate)
+def _fenced(data: bytes, fencing: Fencing) -> Iterator[bytes]:
+    """Yield the body; the check runs after the connection is open and the head is written."""
+    _require_leadership(fencing)
     yield data
 
 
-def _must_lead(mandate: Fencing) -> None:
-    if not mandate.current():
+def _require_leadership(fencing: Fencing) -> None:
+    if not fencing.current():
         raise NotLeader("not sent, because this extender does not lead")
 
 
 class RateLimitedWorkers:
-    """A few threads that ask at a pace, for rare calls that wait for their answer."""
+    """A few threads with a common rate limit, for rare calls that wait for their response."""
 
     def __init__(
         self,
-        access: SendsRequests,
+        client: SendsRequests,
         *,
         wait: Callable[[float], object] | None = None,
-        mandate: Fencing | None = None,
+        fencing: Fencing | None = None,
     ) -> None:
-        self._access = access
-        self._mandate = mandate or AlwaysLeader()
-        self._pace = RateLimit(PER_S, BURST)
+        self._client = client
+        self._fencing = fencing or AlwaysLeader()
+        self._rate = RateLimit(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=type(self).__name__)
 
-    def _must_hold(self, term: int) -> None:
-        if not self._mandate.holds(term):
-            raise NotLeader("the term in which it was ordered is over")
+    def _require_term(self, term: int) -> None:
+        if not self._fencing.holds(term):
+            raise NotLeader("not sent, because the term of the order has ended")
 
     def stop(self) -> None:
-        """Give up what has not been sent; what is on its way is not waited for."""
+        """Drop what has not been sent; does not wait for requests in flight."""
         self._stopping.set()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
 
 def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
-    """Translate an answer that is not 2xx; its message is the API server's own, or the mend."""
-    said = message(body)
-    if status == 403 and (right := missing_permission(said)):
-        return Forbidden(f"{method} {path}: {status}: {right}", status=status)
+    """Return the error for a status other than 2xx; names a missing permission with the remedy."""
+    reason = message(body)
+    if status == 403 and (permission := missing_permission(reason)):
+        return Forbidden(f"{method} {path}: {status}: {permission}", status=status)
     kind = (
         NotFound
         if status == 404
@@ -426,43 +430,43 @@ def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
         if is_terminating(status, body)
         else ApiError
     )
-    return kind(f"{method} {path}: {status}: {said}", status=status)
+    return kind(f"{method} {path}: {status}: {reason}", status=status)
 
 
 def is_terminating(status: int, body: bytes) -> bool:
-    """Ask whether something was refused because its namespace is being deleted."""
+    """Return whether a request was refused because its namespace is being deleted."""
     return status == 403 and b'"NamespaceTerminating"' in body
 
 
 def is_conflict(error: ApiError) -> bool:
-    """Ask whether *error* means that the name belongs to another object by now.
+    """Return whether *error* means that the name now belongs to another object.
 
-    Custom resources answer 409 to a uid that does not match; pods call it an immutable field.
+    For a uid that does not match, custom resources answer 409; pods answer 422, immutable field.
     """
     return error.status == 409 or (error.status == 422 and "metadata.uid" in str(error))
 
 
 def message(body: bytes) -> str:
-    """Give what the API server says in an answer that is not 2xx."""
+    """Return the message of the API server in a response other than 2xx."""
     try:
-        said: Any = msgspec.json.decode(body)
-        return str(said["message"])
+        reason: Any = msgspec.json.decode(body)
+        return str(reason["message"])
     except (msgspec.DecodeError, KeyError, TypeError):
         return body[:200].decode(errors="replace").strip() or "no reason given"
 
 
-def _pool(endpoint: ApiServer) -> urllib3.HTTPConnectionPool:
-    if endpoint.tls is None:
-        plain = urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=_CONNECTIONS)
+def _pool(server: ApiServer) -> urllib3.HTTPConnectionPool:
+    if server.tls is None:
+        plain = urllib3.HTTPConnectionPool(server.host, server.port, maxsize=_CONNECTIONS)
         plain.ConnectionCls = PlainConnection
         return plain
     secure = urllib3.HTTPSConnectionPool(
-        endpoint.host,
-        endpoint.port,
+        server.host,
+        server.port,
         maxsize=_CONNECTIONS,
-        ssl_context=endpoint.tls,
-        server_hostname=endpoint.server_name,
-        assert_hostname=endpoint.server_name if endpoint.tls.check_hostname else False,
+        ssl_context=server.tls,
+        server_hostname=server.server_name,
+        assert_hostname=server.server_name if server.tls.check_hostname else False,
     )
     secure.ConnectionCls = TlsConnection
     return secure

@@ -1,6 +1,7 @@
-"""Where the API server is, read by the official client so that every kubeconfig form works.
+"""Address and credentials of the API server.
 
-The order is: an explicit file, `$KUBECONFIG`, the service account of the pod, `~/.kube/config`.
+The official client reads them, so that every form of kubeconfig works. The order is: an explicit
+file, `$KUBECONFIG`, the service account of the pod, `~/.kube/config`.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ import yaml
 
 from extender.errors import InvalidInput
 
-_NAME = "_create_temp_file_with_content"
-#: The function of the client is one for all threads.
-_ONE_AT_A_TIME = threading.RLock()
+_PATCHED = "_create_temp_file_with_content"
+#: The patched function of the client is global, so all threads share it.
+_PATCH_LOCK = threading.RLock()
 
 
 @contextmanager
 def in_memory() -> Iterator[None]:
-    """While the block lasts, let the client put keys into memory; afterwards they are gone."""
+    """Make the client keep private keys in memory within the block, and drop them after it."""
     from kubernetes.config import kube_config
 
     client: Any = kube_config
-    with _ONE_AT_A_TIME, ExitStack() as files:
+    with _PATCH_LOCK, ExitStack() as files:
 
         def keep(content: str | bytes, *_: object, **__: object) -> str:
             return _keep(content.encode() if isinstance(content, str) else content, files)
 
-        theirs = getattr(client, _NAME)
-        setattr(client, _NAME, keep)
+        original = getattr(client, _PATCHED)
+        setattr(client, _PATCHED, keep)
         try:
             yield
         finally:
-            setattr(client, _NAME, theirs)
+            setattr(client, _PATCHED, original)
 
 
 def _keep(content: bytes, files: ExitStack) -> str:
@@ -53,42 +54,42 @@ def _keep(content: bytes, files: ExitStack) -> str:
         path = f"/proc/self/fd/{number}"
         if os.path.exists(path):
             return path
-    # Where there is no such thing, a file that is deleted as soon as it was read.
-    file = files.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115 - so it is
+    # Without memfd, a temporary file that is deleted at the end of the block.
+    file = files.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115 - entered here
     file.write(content)
     file.flush()
     return file.name
 
 
 _HOME = "~/.kube/config"
-#: What a header may hold: a scheme, and characters that neither end it nor are lost on the way.
+#: A scheme, and characters that a header can transport unchanged.
 _SENDABLE = re.compile(r"[A-Za-z]+ [\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServer:
-    """One API server and the credentials that were good when this was read."""
+    """One API server, and the credentials that were valid when this was read."""
 
     host: str
     port: int
     prefix: str = ""
     tls: ssl.SSLContext | None = None
-    #: The name its certificate must carry; the host unless `tls-server-name` says otherwise.
+    #: The name its certificate must carry; the host unless `tls-server-name` is set.
     server_name: str = ""
-    #: Reads the Authorization header anew where that is cheap or due; may run a program.
+    #: Returns the Authorization header; reads a fresh token where needed, and may run a program.
     token: Callable[[], str | None] = lambda: None
-    #: What leaves us open to whoever is on the way, each a sentence with the mend.
+    #: Weaknesses of the configuration, each a sentence with the remedy.
     warnings: tuple[str, ...] = ()
 
 
 def read(kubeconfig: str | None = None, context: str = "") -> ApiServer:
-    """Find and read the configuration, or its *context*; `BadInput` says what is wrong with it."""
+    """Find and read the configuration, or its *context*; raises `InvalidInput` with the reason."""
     with in_memory():
         return _read(kubeconfig, context)
 
 
 def _read(kubeconfig: str | None, context: str) -> ApiServer:
-    from kubernetes.client import Configuration  # 36 MB and 0.4 s: only for those who connect
+    from kubernetes.client import Configuration  # 36 MB and 0.4 s: only where we connect
 
     configuration = Configuration()
     # Proxies of the environment are for the internet; one in the kubeconfig is refused below.
@@ -97,18 +98,18 @@ def _read(kubeconfig: str | None, context: str) -> ApiServer:
     path = kubeconfig or os.environ.get("KUBECONFIG") or ""
     if not path and not context and os.environ.get("KUBERNETES_SERVICE_HOST"):
         _load_service_account(configuration)
-        return _endpoint(configuration, "the service account of this pod", token)
+        return _api_server(configuration, "the service account of this pod", token)
     path = path or _HOME
     _load_file(configuration, path, context)
     user = _current_user(path, context)
     if "exec" in user and not (configuration.api_key or configuration.cert_file):
-        # The client logs the program's failure and goes on without any credentials.
+        # The client logs the failure of the program and continues without credentials.
         raise InvalidInput(
             f"kubeconfig {path}: its exec plugin gave no credentials; run it by hand"
         )
     if "tokenFile" in user:
         token = partial(_reread_token, path, context)
-    return _endpoint(configuration, f"kubeconfig {path}", token)
+    return _api_server(configuration, f"kubeconfig {path}", token)
 
 
 def _load_service_account(configuration: Any) -> None:
@@ -139,7 +140,7 @@ def _load_file(configuration: Any, path: str, context: str = "") -> None:
     except (ConfigException, OSError, yaml.YAMLError) as error:
         raise InvalidInput(f"kubeconfig {path} cannot be read: {_one_line(error)}") from error
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        # The client walks the file without looking; these are its ways of saying "no kubeconfig".
+        # The client does not check the structure of the file; these errors mean "no kubeconfig".
         raise InvalidInput(f"kubeconfig {path} is not a kubeconfig: {_one_line(error)}") from error
 
 
@@ -148,12 +149,12 @@ def _one_line(error: Exception) -> str:
 
 
 def _current_user(path: str, context: str = "") -> Mapping[str, Any]:
-    """Give the entry of the user whose credentials were loaded, as it is written."""
+    """Return the kubeconfig entry of the user whose credentials were loaded."""
     from kubernetes.config import kube_config
 
-    contexts: Any = kube_config.list_kube_config_contexts
-    all_of_them, current = contexts(path)
-    chosen = next((each for each in all_of_them if each["name"] == context), current)
+    list_contexts: Any = kube_config.list_kube_config_contexts
+    contexts, current = list_contexts(path)
+    chosen = next((each for each in contexts if each["name"] == context), current)
     name = chosen["context"].get("user")
     for part in map(os.path.expanduser, path.split(os.pathsep)):
         if os.path.exists(part):
@@ -165,9 +166,9 @@ def _current_user(path: str, context: str = "") -> Mapping[str, Any]:
     return {}
 
 
-def _endpoint(configuration: Any, source: str, token: Callable[[], str | None]) -> ApiServer:
+def _api_server(configuration: Any, source: str, token: Callable[[], str | None]) -> ApiServer:
     if configuration.proxy:
-        raise InvalidInput(f"{source} asks for a proxy, which is not supported; remove proxy-url")
+        raise InvalidInput(f"{source} sets a proxy, which is not supported; remove proxy-url")
     url = urlsplit(configuration.host)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise InvalidInput(f"{source} has no usable server URL: {configuration.host!r}")
@@ -186,13 +187,13 @@ def _endpoint(configuration: Any, source: str, token: Callable[[], str | None]) 
 def _warnings(configuration: Any, source: str, *, secure: bool) -> Iterator[str]:
     if not secure and configuration.api_key:
         yield (
-            f"{source} sends its token over http, and whoever is on the way can read it and act as"
-            " we do; write https and the CA of the API server"
+            f"{source} sends its token over http, so others on the network can read and use it;"
+            " set an https URL and the CA of the API server"
         )
     if secure and not configuration.verify_ssl:
         yield (
-            f"{source} checks no certificate (insecure-skip-tls-verify), so whoever answers in the"
-            " name of the API server is believed and given our token; name its CA in"
+            f"{source} checks no certificate (insecure-skip-tls-verify), so any server that answers"
+            " in place of the API server is trusted and gets our token; set its CA in"
             " certificate-authority-data instead"
         )
 
@@ -212,20 +213,20 @@ def _token(configuration: Any) -> str | None:
 
 
 def _sendable(header: str) -> str:
-    """Refuse credentials that no header can carry, without a word of them.
+    """Return *header*, unless it cannot be sent; the error does not quote it.
 
-    Whoever tries to send them names them in its error, and errors are logged.
+    A library that fails to send a header quotes it in its error, and errors are logged.
     """
     if not _SENDABLE.fullmatch(header):
         raise InvalidInput(
-            "the token is empty, or has a line break, a blank or another character in it that"
-            " cannot be sent; write it anew, as one line of printable ASCII"
+            "the token is empty, or contains a line break, a blank or another character that"
+            " cannot be sent; write it again, as one line of printable ASCII"
         )
     return header
 
 
 def _reread_token(path: str, context: str = "") -> str | None:
-    """Read the whole kubeconfig again: the client itself never looks at a tokenFile twice."""
+    """Read the whole kubeconfig again: the client itself reads a tokenFile only once."""
     from kubernetes.client import Configuration
 
     configuration = Configuration()
@@ -241,7 +242,7 @@ def _tls(configuration: Any, source: str) -> ssl.SSLContext:
             context.load_cert_chain(configuration.cert_file, configuration.key_file or None)
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(f"the certificates of {source} cannot be loaded: {error}") from error
-    # Python 3.13 checks RFC 5280 to the letter; many a cluster's own authority predates that.
+    # Python 3.13 checks RFC 5280 strictly; the CA of many a cluster does not comply.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
         context.check_hostname = False

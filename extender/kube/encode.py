@@ -1,8 +1,7 @@
-"""The snapshot as Kubernetes objects: any moment of a live cluster can be planned again.
+"""The snapshot as Kubernetes objects, so that any moment of a live cluster can be planned again.
 
-`gang-extender plan -f` reads what this writes. Room that was promised but not yet taken is shown
-as taken, and pods of other schedulers, which the plan does not know one by one, are added up to
-one pod per node.
+`gang-extender plan -f` reads these objects. Reserved capacity is written as used. The plan does not
+know pods of other schedulers one by one, so each node has one pod that requests their sum.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 
 Object = dict[str, Any]
 _VOLCANO = "scheduling.volcano.sh/v1beta1"
-#: Stands for every scheduler that is not ours.
+#: The name written for every scheduler that is not ours.
 _OTHERS = "default-scheduler"
 _PHASES = {
     Status.RUNNING: "Running",
@@ -44,12 +43,12 @@ _PHASES = {
 
 
 def dump(snapshot: Snapshot) -> Object:
-    """Give everything the plan saw as one List."""
+    """Return the whole snapshot as one List."""
     return {**listing(snapshot), "items": list(_objects(snapshot))}
 
 
 def listing(snapshot: Snapshot) -> Object:
-    """Give the same with items that are made one by one, while they are written."""
+    """Return the same List with an iterator of items, which are created while they are written."""
     return {"apiVersion": "v1", "kind": "List", "items": _objects(snapshot)}
 
 
@@ -70,7 +69,7 @@ def _objects(snapshot: Snapshot) -> Iterator[Object]:
 
 
 def _namespaces(snapshot: Snapshot) -> Iterator[Object]:
-    """Give the priorities there are as classes, and each namespace with what counts there."""
+    """Yield a PriorityClass for each priority in use, and each namespace with its policy."""
     used: dict[str, set[int]] = {name: set() for name in snapshot.namespaces}
     for gang in snapshot.gangs.values():
         used.setdefault(gang.group.namespace, set()).add(gang.priority)
@@ -78,14 +77,14 @@ def _namespaces(snapshot: Snapshot) -> Iterator[Object]:
         used.setdefault(share.namespace, set())
     usual = snapshot.usual_priority
     for value in sorted({usual}.union(*used.values())):
-        if value or usual:  # who names no class has none, where none is for all
+        if value or usual:  # without a global default, a pod without a class has priority 0
             yield _priority_class(value, is_default=value == usual)
     for name in sorted(used):
         yield _namespace(name, snapshot, used[name])
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[Object]:
-    """Give each node, and after it the pods of other schedulers on it as one."""
+    """Yield each node, followed by one pod with the sum of other schedulers' pods on it."""
     table = snapshot.nodes
     ours: dict[str, Resources] = {}
     for gang in snapshot.gangs.values():
@@ -149,13 +148,13 @@ def _queue(queue: Queue) -> Object:
 
 
 def _priority_class(value: int, *, is_default: bool) -> Object:
-    said: Object = {
+    made: Object = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": {"name": f"priority-{value}"},
         "value": value,
     }
-    return {**said, "globalDefault": True} if is_default else said
+    return {**made, "globalDefault": True} if is_default else made
 
 
 def _group(gang: Gang, usual_priority: int) -> Object:
@@ -167,18 +166,18 @@ def _group(gang: Gang, usual_priority: int) -> Object:
         spec["minResources"] = (group.min_resources + group.min_limits).write()
     if gang.priority != usual_priority:
         spec["priorityClassName"] = f"priority-{gang.priority}"
-    about = _metadata(group.name, group.namespace, group.uid, group.created, group.annotations)
+    metadata = _metadata(group.name, group.namespace, group.uid, group.created, group.annotations)
     return {
         "apiVersion": f"{group.dialect}/{VERSIONS.get(group.dialect, 'v1beta1')}",
         "kind": "PodGroup",
-        "metadata": about,
+        "metadata": metadata,
         "spec": spec,
         "status": {} if group.is_phaseless else {"phase": group.phase.value},
     }
 
 
 def _leaves_by(pod: Pod, snapshot: Snapshot) -> float:
-    """Say when a deleted pod is to be gone, so that who is stuck here is stuck there."""
+    """Return the deletion time of a pod, such that a stuck pod is also stuck when planned again."""
     if pod.uid in snapshot.stuck:
         return min(pod.leaves_by, snapshot.now - 2 * STUCK_S)
     return max(pod.leaves_by, snapshot.now)
@@ -186,13 +185,13 @@ def _leaves_by(pod: Pod, snapshot: Snapshot) -> float:
 
 def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
     shape = pod.shape
-    about = _metadata(pod.name, pod.namespace, pod.uid, pod.created, _marks(pod, gang))
-    about["labels"] = dict(pod.labels)
+    metadata = _metadata(pod.name, pod.namespace, pod.uid, pod.created, _annotations(pod, gang))
+    metadata["labels"] = dict(pod.labels)
     if pod.status is Status.RELEASING:
-        about["deletionTimestamp"] = timestamp_ms(leaves_by)
+        metadata["deletionTimestamp"] = timestamp_ms(leaves_by)
     owner, colon, name = gang.group.name.partition(IMPLICIT)
     if colon and owner not in ("pod", "native"):
-        about["ownerReferences"] = [{"kind": owner, "name": name, "controller": True}]
+        metadata["ownerReferences"] = [{"kind": owner, "name": name, "controller": True}]
     spec: Object = {
         "schedulerName": pod.scheduler or ("gang-scheduler" if pod.ours else _OTHERS),
         "priority": pod.priority,
@@ -216,30 +215,30 @@ def _pod(pod: Pod, gang: Gang, leaves_by: float) -> Object:
     status = {"phase": _PHASES.get(pod.status, "Pending")}
     if pod.began:
         status["startTime"] = timestamp_ms(pod.began)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": status}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
 
 
-def _marks(pod: Pod, gang: Gang) -> dict[str, str]:
-    """Give the annotations by which a pod is read as a member of its gang again."""
-    marks = {}
+def _annotations(pod: Pod, gang: Gang) -> dict[str, str]:
+    """Return the annotations that make a pod a member of its gang when it is read again."""
+    annotations = {}
     if IMPLICIT not in gang.group.name:
-        marks["scheduling.k8s.io/group-name"] = gang.group.name
+        annotations["scheduling.k8s.io/group-name"] = gang.group.name
     if not gang.group.dialect:
-        marks["scheduling.volcano.sh/queue-name"] = gang.queue
+        annotations["scheduling.volcano.sh/queue-name"] = gang.queue
         is_sized = IMPLICIT not in gang.group.name or gang.group.min_member > 1
         if is_sized and gang.problem is None:
-            marks["gang-extender.io/min-member"] = str(gang.group.min_member)
+            annotations["gang-extender.io/min-member"] = str(gang.group.min_member)
     if pod.role:
-        marks["volcano.sh/task-spec"] = pod.role
+        annotations["volcano.sh/task-spec"] = pod.role
     if not pod.preemptable:
-        marks["volcano.sh/preemptable"] = "false"
+        annotations["volcano.sh/preemptable"] = "false"
     if pod.task_priority is not None:
-        marks["volcano.sh/task-priority"] = str(pod.task_priority)
+        annotations["volcano.sh/task-priority"] = str(pod.task_priority)
     if pod.started_in:
-        marks["gang-extender.io/started-in"] = pod.started_in
+        annotations["gang-extender.io/started-in"] = pod.started_in
     if pod.lasts_s:
-        marks["gang-extender.io/duration"] = f"{pod.lasts_s:.3f}s"
-    return marks
+        annotations["gang-extender.io/duration"] = f"{pod.lasts_s:.3f}s"
+    return annotations
 
 
 def _container(amounts: Resources) -> Object:
@@ -275,29 +274,29 @@ def _term(term: NodeTerm) -> Object:
 
 
 def _namespace(name: str, snapshot: Snapshot, priorities: Set[int]) -> Object:
-    """Write a namespace with its queues, for gangs to come; those there are name their own.
+    """Return a namespace with its queues, for later gangs; present gangs name their own queue.
 
-    Where it lists priority classes, the list has those of its gangs too, by the names that we gave
-    them: what counted for them counts again, whatever their pods have.
+    If it restricts priority classes, the list also has those of its gangs, under the names that we
+    gave them. So each gang keeps its priority, regardless of the classes of its pods.
     """
     shares = [share for share in snapshot.shares.values() if share.namespace == name]
-    said = {
+    by_annotation = {
         LIMIT: {share.queue: share.limit.write() for share in shares if share.limit},
         GUARANTEE: {share.queue: share.guarantee.write() for share in shares if share.guarantee},
     }
-    about: Object = {"name": name}
-    marks = {key: json.dumps(each) for key, each in said.items() if each}
-    if (known := snapshot.namespaces.get(name)) is not None:
-        if known.queue:
-            marks[HOME_QUEUE] = known.queue
-        if known.allowed is not None:
-            marks[ALLOWED_QUEUES] = ",".join(sorted(known.allowed))
-        if known.classes is not None:
-            ours = {f"priority-{value}" for value in priorities}
-            marks[ALLOWED_CLASSES] = ",".join(sorted(known.classes | ours))
-    if marks:
-        about["annotations"] = marks
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": about}
+    metadata: Object = {"name": name}
+    annotations = {key: json.dumps(each) for key, each in by_annotation.items() if each}
+    if (policy := snapshot.namespaces.get(name)) is not None:
+        if policy.queue:
+            annotations[HOME_QUEUE] = policy.queue
+        if policy.allowed is not None:
+            annotations[ALLOWED_QUEUES] = ",".join(sorted(policy.allowed))
+        if policy.classes is not None:
+            of_gangs = {f"priority-{value}" for value in priorities}
+            annotations[ALLOWED_CLASSES] = ",".join(sorted(policy.classes | of_gangs))
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def _budget(budget: DisruptionBudget) -> Object:
@@ -315,7 +314,7 @@ def _budget(budget: DisruptionBudget) -> Object:
 
 
 def _quota(quota: ResourceQuota) -> Object:
-    # What a scope selects was not looked at; that there is one says enough.
+    # The snapshot does not have the scope itself; any scope has the same effect.
     spec: Object = {"hard": {"volcano.sh/namespace.weight": str(quota.weight)}}
     if quota.is_scoped:
         spec["scopes"] = ["NotTerminating"]
@@ -331,11 +330,11 @@ def _quota(quota: ResourceQuota) -> Object:
 def _metadata(
     name: str, namespace: str, uid: str, created: float, annotations: Mapping[str, str]
 ) -> Object:
-    about: Object = {"name": name, "creationTimestamp": timestamp_ms(created)}
+    metadata: Object = {"name": name, "creationTimestamp": timestamp_ms(created)}
     if namespace:
-        about["namespace"] = namespace
+        metadata["namespace"] = namespace
     if uid:
-        about["uid"] = uid
+        metadata["uid"] = uid
     if annotations:
-        about["annotations"] = dict(annotations)
-    return about
+        metadata["annotations"] = dict(annotations)
+    return metadata

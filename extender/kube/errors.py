@@ -1,7 +1,7 @@
-"""Rights that we lack: what the API server refused for want of one, told with the mend.
+"""Missing permissions: reads them from refusals of the API server and reports each with a remedy.
 
-It refuses with 403 for other reasons too (a quota, a namespace that goes away, a webhook); only its
-own authorizer names user, verb and resource, and always in the same words.
+The API server answers 403 for other reasons too (a quota, a terminating namespace, a webhook). Only
+its own authorizer names user, verb and resource, and always in the same words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from extender.logs import event
 from extender.ports import Refused
 
 log = logging.getLogger(__name__)
-#: A right of which we heard nothing for so long may have been granted, or is not needed any more.
+#: A permission not refused again for this long may have been granted, or is no longer needed.
 REMEMBERED_S = 600.0
 _REFUSAL = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"/]+)(?P<part>/[^"]+)?"'
@@ -26,7 +26,7 @@ _REFUSAL = re.compile(
 
 
 class Permission(NamedTuple):
-    """To do something with a resource, which *user* may not."""
+    """A verb on a resource that *user* is not permitted."""
 
     verb: str
     #: As `pods`, `pods/status`, `podgroups.scheduling.volcano.sh/status`.
@@ -34,15 +34,15 @@ class Permission(NamedTuple):
     user: str
 
     def __str__(self) -> str:
-        """Say in a sentence what is missing, and the mend."""
+        """Return a sentence with the missing permission and the remedy."""
         return (
             f"{self.user} may not {self.verb} {self.resource};"
-            " grant it as our manifests do: docs/rights.md says where, and what for"
+            " grant it as our manifests do: docs/rights.md lists each permission and its use"
         )
 
 
 def missing_permission(message: str) -> Permission | None:
-    """Read from what the API server said which right we lack; None when that is not the reason."""
+    """Return the permission that the API server's *message* names; None for other refusals."""
     found = _REFUSAL.search(message)
     if found is None:
         return None
@@ -52,37 +52,37 @@ def missing_permission(message: str) -> Permission | None:
 
 
 class MissingPermissions:
-    """What we were refused lately; any thread may write and read."""
+    """The permissions refused recently; any thread may write and read."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._refused_at: dict[Permission, float] = {}
 
-    def note(self, right: Permission) -> None:
-        """Remember a refusal; the first one of its kind is logged."""
+    def note(self, permission: Permission) -> None:
+        """Record a refusal, and log the first of each permission."""
         with self._lock:
-            is_new = right not in self._lately()
-            self._refused_at[right] = self._monotonic()
+            is_new = permission not in self._recent()
+            self._refused_at[permission] = self._monotonic()
         if is_new:
             event(
                 log,
                 logging.ERROR,
-                "right missing",
-                verb=right.verb,
-                resource=right.resource,
-                why=str(right),
+                "permission missing",
+                verb=permission.verb,
+                resource=permission.resource,
+                why=str(permission),
             )
 
     def recent(self) -> list[Refused]:
-        """Give one for each right, in the order of their resources."""
+        """Return one entry for each permission, ordered by resource."""
         with self._lock:
-            lately, now = self._lately(), self._monotonic()
+            recent, now = self._recent(), self._monotonic()
         return [
-            Refused(account=right.user, why=f"{right} (refused {now - at:.0f} s ago)")
-            for right, at in sorted(lately.items(), key=lambda each: each[0][1::-1])
+            Refused(account=permission.user, why=f"{permission} (refused {now - at:.0f} s ago)")
+            for permission, at in sorted(recent.items(), key=lambda each: each[0][1::-1])
         ]
 
-    def _lately(self) -> dict[Permission, float]:
+    def _recent(self) -> dict[Permission, float]:
         oldest = self._monotonic() - REMEMBERED_S
-        return {right: at for right, at in self._refused_at.items() if at >= oldest}
+        return {permission: at for permission, at in self._refused_at.items() if at >= oldest}

@@ -1,4 +1,4 @@
-"""The real cluster behind our ports: watched, and acted upon through the API server."""
+"""The implementation of the ports for a real cluster: watches and writes of the API server."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ def live_cluster(
     clock: Clock,
     cluster: Cluster,
     metrics: Metrics,
-    mandate: Fencing,
+    fencing: Fencing,
 ) -> ClusterPorts:
-    """Reach the cluster of the kubeconfig or the pod; *cluster* hears what changes there.
+    """Connect to the cluster of the kubeconfig or the pod; its changes are applied to *cluster*.
 
-    Reading is free; nothing is written but behind the *mandate*, and the lease that it stands on.
+    Reads are always allowed. Writes need *fencing*, except those of the lease behind it.
     """
     schedulers, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
-    access = ApiClient.load(settings.kubeconfig or None)
-    access.metrics = PrometheusApiMetrics(metrics)
-    for each in access.warnings:
+    client = ApiClient.load(settings.kubeconfig or None)
+    client.metrics = PrometheusApiMetrics(metrics)
+    for each in client.warnings:
         event(log, logging.WARNING, "credentials unprotected", why=each)
-    pipeline = Pipeline(access, loop)
-    # Connections of its own: a thousand wake-ups must not stand in front of a bind.
-    wake_ups = Pipeline(access, loop, size=4)
-    watches = Watch(
-        access,
+    pipeline = Pipeline(client, loop)
+    # Separate connections: a thousand wake-ups must not delay a bind.
+    wake_pipeline = Pipeline(client, loop, size=4)
+    watch = Watch(
+        client,
         cluster,
         clock,
         schedulers=schedulers,
         node_labels=label_pairs(settings.node_selector),
         exempt=exempt,
     )
-    acting = FencedClient(access, mandate)
-    evictor = ApiEvictor(acting, mandate=mandate)
-    status = ApiStatusWriter(acting, mandate=mandate)
-    announcer = ApiEventWriter(acting, metrics, mandate=mandate)
+    fenced = FencedClient(client, fencing)
+    evictor = ApiEvictor(fenced, fencing=fencing)
+    status = ApiStatusWriter(fenced, fencing=fencing)
+    events = ApiEventWriter(fenced, metrics, fencing=fencing)
 
     def start() -> None:
-        watches.start()
-        announcer.start()
+        watch.start()
+        events.start()
 
     def stop() -> None:
-        for each in (watches, announcer, evictor, status):
+        for each in (watch, events, evictor, status):
             each.stop()
 
     return ClusterPorts(
@@ -72,24 +72,26 @@ def live_cluster(
             pipeline,
             now=clock.monotonic,
             started_in=cluster.reserved_in_queue,
-            mandate=mandate,
+            fencing=fencing,
             is_exempt=lambda raw: _is_exempt(to_pod(raw, schedulers=schedulers, exempt=exempt)[0]),
             knows_node=lambda name: cluster.node(name) is not None,
         ),
         groups=GroupReads(pipeline),
-        waker=ApiWaker(wake_ups, per_s=500, burst=1000, mandate=mandate, me=cluster.hearing.me),
+        waker=ApiWaker(
+            wake_pipeline, per_s=500, burst=1000, fencing=fencing, identity=cluster.hearing.me
+        ),
         evictor=evictor,
-        undo=ApiPartialBindRollback(pipeline, evictor, mandate=mandate),
+        undo=ApiPartialBindRollback(pipeline, evictor, fencing=fencing),
         status=status,
-        events=announcer,
-        leases=ApiLeases(access, settings),
-        labels=ApiLeaderLabels(access, settings, mandate) if settings.pod_name else None,
-        reviewer=TokenReviewer(access, settings.ops_audience) if settings.asks_readers else None,
-        refused=access.missing_rights.recent,
-        unprotected=lambda: access.warnings,
+        events=events,
+        leases=ApiLeases(client, settings),
+        labels=ApiLeaderLabels(client, settings, fencing) if settings.pod_name else None,
+        reviewer=TokenReviewer(client, settings.ops_audience) if settings.asks_readers else None,
+        refused=client.missing_permissions.recent,
+        unprotected=lambda: client.warnings,
         start=start,
         stop=stop,
-        aclose=lambda: asyncio.gather(pipeline.aclose(), wake_ups.aclose()),
+        aclose=lambda: asyncio.gather(pipeline.aclose(), wake_pipeline.aclose()),
     )
 
 

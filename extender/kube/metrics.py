@@ -1,6 +1,6 @@
-"""Counts what we ask of the API server, how it answers and how long that takes.
+"""Metrics of the requests to the API server: count, status and duration.
 
-Labels come from closed lists, whatever the paths are: what is on none of them is `other`.
+Label values come from closed lists, so that paths cannot add series: all else is `other`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from extender.logs import RateLimitedLog
 from extender.metrics import Metrics, init_labels
 
 log = logging.getLogger(__name__)
-#: What every account may ask: the API server, whether it is there.
-PULSE = ("get", "readyz")
-#: Who asks for what; each pair is there as 0 from the start.
+#: The probe of the API server; every account may call it.
+PROBE = ("get", "readyz")
+#: All calls that we make; the series of each exist from the start, with 0.
 CALLS = (
     *((verb, each) for each in ("nodes", "pods", "namespaces") for verb in ("list", "watch")),
     *((verb, "priorityclasses") for verb in ("list", "watch")),
@@ -33,75 +33,75 @@ CALLS = (
     ("patch", "queues/status"),
     *((verb, "leases") for verb in ("get", "create", "patch")),
     *(("create", each) for each in ("tokenreviews", "subjectaccessreviews")),
-    PULSE,
+    PROBE,
 )
 CODES = ("2xx", "4xx", "5xx", "none")
-ENDS = ("ended", "expired", "broken", "failed")
+END_CAUSES = ("ended", "expired", "broken", "failed")
 _KNOWN = frozenset(resource for _, resource in CALLS)
 _VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 OTHER = "other"
-#: An answer that takes so long is told, once in a while: gangs start no quicker than that.
+#: A response that takes this long is logged, at a limited rate: it delays the start of gangs.
 SLOW_S = 1.0
-#: These may take long to begin where there is much to tell.
-_LONG = ("list", "watch")
+#: Verbs whose response may be slow to begin, because it is large.
+_SLOW_VERBS = ("list", "watch")
 
 
 class ApiMetrics(Protocol):
-    """Hears of every request and of every watch."""
+    """Is notified of every request and of every watch."""
 
-    def asked(self, verb: str, resource: str, status: int, took_s: float) -> None:
-        """Hear of an answer, or with status 0 that none came."""
+    def request_done(self, verb: str, resource: str, status: int, took_s: float) -> None:
+        """Count a request; status 0 means that no response came."""
 
-    def listed(self, resource: str) -> None:
-        """Hear that a list was begun from the beginning."""
+    def list_started(self, resource: str) -> None:
+        """Count the begin of a list."""
 
     def watch_ended(self, resource: str, cause: str) -> None:
-        """Hear that a watch is over."""
+        """Count the end of a watch."""
 
 
 class NoMetrics:
     """Counts nothing: for calls outside a running extender."""
 
-    def asked(self, verb: str, resource: str, status: int, took_s: float) -> None:
-        """Leave it."""
+    def request_done(self, verb: str, resource: str, status: int, took_s: float) -> None:
+        """Do nothing."""
 
-    def listed(self, resource: str) -> None:
-        """Leave it."""
+    def list_started(self, resource: str) -> None:
+        """Do nothing."""
 
     def watch_ended(self, resource: str, cause: str) -> None:
-        """Leave it."""
+        """Do nothing."""
 
 
 class PrometheusApiMetrics:
-    """Keeps the series of *metrics* about the API server."""
+    """Updates the series of *metrics* about the API server."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._seldom = RateLimitedLog(log)
-        # Looking a series up costs more than counting, and there are few.
+        self._limited_log = RateLimitedLog(log)
+        # The lookup of a series costs more than its increment, and there are few.
         self._requests = cache(metrics.api_requests.labels)
         self._seconds = cache(metrics.api_seconds.labels)
         init_labels(metrics.api_requests, *((*call, code) for call in CALLS for code in CODES))
 
-    def asked(self, verb: str, resource: str, status: int, took_s: float) -> None:
+    def request_done(self, verb: str, resource: str, status: int, took_s: float) -> None:
         """Count a request."""
         code = f"{status // 100}xx" if status else "none"
         self._requests(verb, resource, code).inc()
         if status:
             self._seconds(verb, resource).observe(took_s)
-        if took_s >= SLOW_S and verb not in _LONG:
-            self._seldom.event(
+        if took_s >= SLOW_S and verb not in _SLOW_VERBS:
+            self._limited_log.event(
                 logging.WARNING,
-                "the API server takes its time",
+                "the API server is slow",
                 verb=verb,
                 resource=resource,
                 took_s=round(took_s, 1),
             )
 
-    def listed(self, resource: str) -> None:
-        """Count a list, and let the ends of the watch that follows be there from the start."""
+    def list_started(self, resource: str) -> None:
+        """Count a list, and create the series for the ends of the watch that follows."""
         self._metrics.relists.labels(resource).inc()
-        init_labels(self._metrics.watch_ends, *((resource, cause) for cause in ENDS))
+        init_labels(self._metrics.watch_ends, *((resource, cause) for cause in END_CAUSES))
 
     def watch_ended(self, resource: str, cause: str) -> None:
         """Count the end of a watch."""
@@ -109,10 +109,10 @@ class PrometheusApiMetrics:
 
 
 def call_of(method: str, path: str, query: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """Say what a request asks for, as Kubernetes names it: (`create`, `pods/binding`)."""
+    """Return verb and resource of a request, such as (`create`, `pods/binding`)."""
     parts = path.partition("?")[0].strip("/").split("/")
     if parts == ["readyz"]:
-        return PULSE
+        return PROBE
     # /api/v1/… and /apis/group/version/…
     about = parts[3:] if parts[0] == "apis" else parts[2:]
     if about[:1] == ["namespaces"] and len(about) > 2:

@@ -1,6 +1,6 @@
 """Requests to the API server from the event loop: a few connections, many requests on each.
 
-Lean on purpose: a bind costs one small write and one small read of our CPU, no more. Not a
+It is kept small because of its cost: a bind needs one small write and one small read. It is not a
 general client: no redirects, no streaming, bodies of a few kilobytes.
 """
 
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from extender.kube.client import MERGE, ApiClient
 from extender.kube.connection import (
-    SILENCE_S,
+    CHECK_AFTER_S,
     Connection,
     ConnectionHealth,
     PipelinedRequest,
@@ -34,38 +34,38 @@ _load = attrgetter("load")
 
 
 class Pipeline:
-    """*size* connections; a batch is spread over them in runs, each written at once.
+    """*size* connections; a batch is divided among them in runs, and each run is one write.
 
-    The API server works on the requests of one connection one after the other, so the number of
-    connections is the parallelism of a batch (and what etcd can commit together).
+    The API server handles the requests of one connection one after the other. So the number of
+    connections is the parallelism of a batch, and of the commits in etcd.
     """
 
     def __init__(
         self,
-        access: ApiClient,
+        client: ApiClient,
         loop: asyncio.AbstractEventLoop,
         *,
         size: int = 16,
         silence_s: float = _SILENCE_S,
-        hush_s: float = SILENCE_S,
+        check_after_s: float = CHECK_AFTER_S,
     ) -> None:
         self.loop = loop
-        self._access = access
-        self._watchman = ConnectionHealth(
+        self._client = client
+        self._health = ConnectionHealth(
             loop,
             self._connect,
             lambda: self.frame(b"GET", "/version"),
             silence_s=silence_s,
-            hush_s=hush_s,
+            check_after_s=check_after_s,
         )
         self._connections = [
             Connection(
                 loop,
                 self._connect,
                 silence_s=silence_s,
-                watchman=self._watchman,
-                forbidden=access.forbidden,
-                asked=self._asked,
+                health=self._health,
+                forbidden=client.note_forbidden,
+                request_done=self._request_done,
             )
             for _ in range(size)
         ]
@@ -75,35 +75,35 @@ class Pipeline:
         self._renewal: asyncio.Future[None] | None = None
 
     def run(self, job: Callable[[], None]) -> None:
-        """Run *job* on the loop: at once when we are there already."""
+        """Run *job* in the event loop: immediately if this is its thread."""
         if _running_loop() is self.loop:
             job()
         else:
             self.loop.call_soon_threadsafe(job)
 
-    def send(self, exchanges: Sequence[PipelinedRequest]) -> None:
-        """Send a batch; only on the loop."""
-        if len(exchanges) == 1:
-            min(self._connections, key=_load).send(exchanges)
+    def send(self, requests: Sequence[PipelinedRequest]) -> None:
+        """Send a batch; only in the event loop."""
+        if len(requests) == 1:
+            min(self._connections, key=_load).send(requests)
             return
-        run = -(-len(exchanges) // len(self._connections))
+        run = -(-len(requests) // len(self._connections))
         for index, connection in enumerate(sorted(self._connections, key=_load)):
-            part = exchanges[index * run : (index + 1) * run]
+            part = requests[index * run : (index + 1) * run]
             if not part:
                 return
             connection.send(part)
 
     def request(self, request: bytes, done: Callable[[Reply], None]) -> None:
-        """Send one request; only on the loop."""
+        """Send one request; only in the event loop."""
         self.send((PipelinedRequest(request, done),))
 
     def frame(
         self, method: bytes, path: str, body: bytes = b"", content_type: bytes = JSON
     ) -> bytes:
-        """Write a request with the token as of now."""
-        if self._access.authorization() != self._authorization:
+        """Return the bytes of a request, with the current token."""
+        if self._client.authorization() != self._authorization:
             self._headers = self._write_headers()
-        target = f"{self._access.prefix}{path}".encode("ascii")
+        target = f"{self._client.prefix}{path}".encode("ascii")
         if not body:
             return b"%b %b%b\r\n" % (method, target, self._headers)
         return b"%b %b%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (
@@ -116,33 +116,33 @@ class Pipeline:
         )
 
     def renew(self) -> None:
-        """Read our credentials anew after a 401; off the loop, as it may run a plugin."""
+        """Read the credentials again after a 401; in a thread, because it may run a plugin."""
         if self._renewal is None or self._renewal.done():
-            self._renewal = self.loop.run_in_executor(None, self._access.renew)
+            self._renewal = self.loop.run_in_executor(None, self._client.renew)
 
     async def aclose(self) -> None:
-        """Break all connections."""
-        ways = (connection.aclose() for connection in self._connections)
-        await asyncio.gather(self._watchman.aclose(), *ways)
+        """Close all connections."""
+        closing = (connection.aclose() for connection in self._connections)
+        await asyncio.gather(self._health.aclose(), *closing)
 
     async def _connect(self, protocol: asyncio.Protocol) -> None:
-        access = self._access
-        name: dict[str, Any] = {"server_hostname": access.server_name} if access.tls else {}
+        client = self._client
+        name: dict[str, Any] = {"server_hostname": client.server_name} if client.tls else {}
         try:
             await self.loop.create_connection(
-                lambda: protocol, access.host, access.port, ssl=access.tls, **name
+                lambda: protocol, client.host, client.port, ssl=client.tls, **name
             )
         except OSError as error:
-            self._reached(False, str(error))
+            self._set_reachable(False, str(error))
             raise
-        self._reached(True)
+        self._set_reachable(True)
 
-    def _asked(self, request: bytes, status: int, took_s: float) -> None:
+    def _request_done(self, request: bytes, status: int, took_s: float) -> None:
         method, target, _ = request.split(b" ", 2)
-        path = target.decode("ascii").removeprefix(self._access.prefix)
-        self._access.metrics.asked(*call_of(method.decode("ascii"), path), status, took_s)
+        path = target.decode("ascii").removeprefix(self._client.prefix)
+        self._client.metrics.request_done(*call_of(method.decode("ascii"), path), status, took_s)
 
-    def _reached(self, reachable: bool, why: str = "") -> None:
+    def _set_reachable(self, reachable: bool, why: str = "") -> None:
         if reachable is self._reachable:
             return
         self._reachable = reachable
@@ -150,8 +150,8 @@ class Pipeline:
         event(log, logging.INFO if reachable else logging.WARNING, sentence, why=why)
 
     def _write_headers(self) -> bytes:
-        self._authorization = self._access.authorization()
-        host = self._access.server_name
+        self._authorization = self._client.authorization()
+        host = self._client.server_name
         host = f"[{host}]" if ":" in host else host
         lines = [" HTTP/1.1", f"host: {host}", "user-agent: gang-extender"]
         lines.append("accept: application/json")
@@ -161,12 +161,12 @@ class Pipeline:
 
 
 def pod_path(namespace: str, name: str, part: str = "") -> str:
-    """Name a pod's place in the API; whatever the names are, they stay in their segments."""
+    """Return the path of a pod; names are quoted, so that each stays within its segment."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}{part}"
 
 
 def object_path(dialect: str, plural: str, namespace: str, name: str) -> str:
-    """Name the place of a PodGroup or Queue in the API; a Queue belongs to no namespace."""
+    """Return the path of a PodGroup or Queue; a Queue has no namespace."""
     within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"/apis/{dialect}/{VERSIONS[dialect]}{within}/{plural}/{quote(name, safe='')}"
 

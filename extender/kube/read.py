@@ -1,4 +1,4 @@
-"""PodGroups read from the API server itself, past every cache: the last look before a commit."""
+"""Reads past the cache: the live PodGroup before a gang is bound, and reviews of tokens."""
 
 from __future__ import annotations
 
@@ -20,57 +20,57 @@ from extender.ports import Reviewed
 
 
 class GroupReads:
-    """The `GroupReader` of the real cluster; whoever asks decides whether to ask again."""
+    """The `GroupReader` of a real cluster; the caller decides about retries."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._codecs = {dialect: resources.groups(dialect) for dialect in VERSIONS}
+        self._decoders = {dialect: resources.groups(dialect) for dialect in VERSIONS}
 
     def read(self, group: PodGroup) -> Future[PodGroup | None]:
-        """Give the live object; a gang that its pods make by themselves has none to read."""
-        live: Future[PodGroup | None] = Future()
-        live.set_running_or_notify_cancel()
-        codec = self._codecs.get(group.dialect)
-        if codec is None:
-            live.set_result(group)
+        """Return the live object; an implicit PodGroup has none, and is returned as it is."""
+        future: Future[PodGroup | None] = Future()
+        future.set_running_or_notify_cancel()
+        decoder = self._decoders.get(group.dialect)
+        if decoder is None:
+            future.set_result(group)
         else:
             path = object_path(group.dialect, "podgroups", group.namespace, group.name)
-            self._pipeline.run(lambda: self._ask(path, partial(_settle, live, codec, path)))
-        return live
+            self._pipeline.run(lambda: self._request(path, partial(_settle, future, decoder, path)))
+        return future
 
-    def _ask(self, path: str, settle: Callable[[Reply], None], is_last: bool = False) -> None:
-        def answered(reply: Reply) -> None:
+    def _request(self, path: str, on_reply: Callable[[Reply], None], is_last: bool = False) -> None:
+        def handle(reply: Reply) -> None:
             if reply.status == 0 and not is_last:
-                # The server may have closed an idle connection; a read can be repeated.
-                self._ask(path, settle, is_last=True)
+                # The server may have closed an idle connection, and a read is safe to repeat.
+                self._request(path, on_reply, is_last=True)
                 return
             if reply.status == 401:
                 self._pipeline.renew()
-            settle(reply)
+            on_reply(reply)
 
-        self._pipeline.request(self._pipeline.frame(b"GET", path), answered)
+        self._pipeline.request(self._pipeline.frame(b"GET", path), handle)
 
 
 def _settle(
-    live: Future[PodGroup | None], codec: ObjectDecoder[Any], path: str, reply: Reply
+    future: Future[PodGroup | None], decoder: ObjectDecoder[Any], path: str, reply: Reply
 ) -> None:
-    """Tell what the reply says."""
-    group = codec.item(reply.body) if reply.status == 200 else None
+    """Complete the future with the content of the reply."""
+    group = decoder.item(reply.body) if reply.status == 200 else None
     if reply.status == 404 or isinstance(group, PodGroup):
-        live.set_result(group if isinstance(group, PodGroup) else None)
+        future.set_result(group if isinstance(group, PodGroup) else None)
     elif reply.status == 0:
-        live.set_exception(NoResponse(f"GET {path}: no answer from the API server"))
+        future.set_exception(NoResponse(f"GET {path}: no response from the API server"))
     elif reply.status == 200:
-        live.set_exception(ApiError(f"GET {path}: the answer is no PodGroup", status=200))
+        future.set_exception(ApiError(f"GET {path}: the response is not a PodGroup", status=200))
     else:
-        live.set_exception(refusal("GET", path, reply.status, reply.body))
+        future.set_exception(refusal("GET", path, reply.status, reply.body))
 
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-#: Of each of the two; somebody waits.
+#: The timeout of each of the two reviews; a reader waits for both.
 _WAIT_S = 4.0
-#: Nobody is called longer; what is longer is an error, or somebody's wish to fill our memory.
+#: A longer user name is an error, or an attempt to fill our memory.
 _LONGEST_NAME = 512
 
 
@@ -104,36 +104,36 @@ _Review = TypeVar("_Review", _TokenReview, _AccessReview)
 
 
 class AsksSoon(Protocol):
-    """What a review needs of the way to the API server."""
+    """The part of `ApiClient` that reviews use."""
 
     def request(self, method: str, path: str, body: object = ..., *, wait_s: float = ...) -> bytes:
-        """Ask once and give the body; anything but 2xx raises from the `ApiError` family."""
+        """Send one request and return the body; a status other than 2xx raises an `ApiError`."""
 
 
 class TokenReviewer:
-    """The `Reviewer` of a real cluster; with *audiences*, tokens must be made for one of them."""
+    """The `Reviewer` of a real cluster; with *audiences*, a token must be issued for one."""
 
-    def __init__(self, access: AsksSoon, audiences: Sequence[str] = ()) -> None:
-        self._access = access
+    def __init__(self, client: AsksSoon, audiences: Sequence[str] = ()) -> None:
+        self._client = client
         self._audiences = [*audiences]
 
     def review(self, token: str, page: str) -> Reviewed:
-        """Ask who bears *token*, and whether that one may read *page*."""
-        user = self._bearer(token)
+        """Return the user of *token*, and whether that user may read *page*."""
+        user = self._user_of(token)
         if user is None:
             return Reviewed()
         return Reviewed(user=user.username, may_read=self._may_read(user, page))
 
-    def _bearer(self, token: str) -> _User | None:
+    def _user_of(self, token: str) -> _User | None:
         spec: dict[str, Any] = {"token": token}
         if self._audiences:
             spec["audiences"] = self._audiences
         kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
-        status = self._ask(TOKENS, {**kind, "spec": spec}, _TokenReview).status
+        status = self._request(TOKENS, {**kind, "spec": spec}, _TokenReview).status
         user = status.user
         if not status.authenticated or user is None:
             return None
-        # One that knows nothing of audiences names none, and has not checked any.
+        # An authenticator without audience support returns none, and has not checked them.
         if self._audiences and not {*self._audiences} & {*(status.audiences or ())}:
             return None
         return user if 0 < len(user.username) <= _LONGEST_NAME else None
@@ -147,18 +147,18 @@ class TokenReviewer:
             "nonResourceAttributes": {"path": page, "verb": "get"},
         }
         kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
-        status = self._ask(ACCESS, {**kind, "spec": spec}, _AccessReview).status
+        status = self._request(ACCESS, {**kind, "spec": spec}, _AccessReview).status
         return status.allowed and not status.denied
 
-    def _ask(self, path: str, review: object, shape: type[_Review]) -> _Review:
+    def _request(self, path: str, review: object, shape: type[_Review]) -> _Review:
         resource = path.rpartition("/")[2]
         try:
-            told = self._access.request("POST", path, review, wait_s=_WAIT_S)
-            return msgspec.json.decode(told, type=shape)
+            body = self._client.request("POST", path, review, wait_s=_WAIT_S)
+            return msgspec.json.decode(body, type=shape)
         except Forbidden as error:
             raise Forbidden(f"we may not create {resource}", status=error.status) from None
         except ApiError as error:
-            words = f"{resource}: the API server answered {error.status or 'nothing'}"
-            raise ApiError(words, status=error.status) from None
+            why = f"{resource}: the API server answered {error.status or 'nothing'}"
+            raise ApiError(why, status=error.status) from None
         except (msgspec.DecodeError, RecursionError):
-            raise NoResponse(f"{resource}: what answered is no API server") from None
+            raise NoResponse(f"{resource}: the response is not from an API server") from None

@@ -1,8 +1,8 @@
-"""Asks the API server every few seconds whether it is there, because watches do not tell in time.
+"""Probes the API server every few seconds, because watches do not show in time that it is silent.
 
-A watch on which nothing happens speaks once a minute. A stalled API server, or a line that swallows
-everything, looks just like that; meanwhile we would answer from a mirror that grows old. So one
-question goes out over a connection of the pool, and any answer will do, also "no" or "not ready".
+A watch without changes sends a bookmark once a minute. A stalled API server, or a network that
+drops all packets, looks the same; meanwhile we would answer from an old cache. So one request goes
+out on a connection of the pool. Any response counts, also a refusal or "not ready".
 """
 
 from __future__ import annotations
@@ -18,80 +18,79 @@ from extender.logs import event
 from extender.ports import Clock
 
 log = logging.getLogger(__name__)
-#: How often we ask while there are answers.
-EVERY_S = 3.0
-#: How soon we ask again when there was none.
-AGAIN_S = 1.0
-#: How long we wait for an answer.
-PATIENCE_S = 4.0
-#: Open to everybody who is let in, never queued behind other requests, and no object is read.
+#: The interval of probes while the API server answers.
+INTERVAL_S = 3.0
+#: The delay after a probe without a response.
+RETRY_S = 1.0
+#: The timeout of a probe.
+TIMEOUT_S = 4.0
+#: Open to every account, exempt from priority and fairness, and it reads no object.
 PATH = "/readyz"
 
 
 class HealthProbe:
-    """Tells *freshness* of every answer; calls *on_return* after the API server had been mute."""
+    """Reports each probe to *freshness*; calls *on_return* when a silent API server answers."""
 
     def __init__(
         self,
-        access: ApiClient,
+        client: ApiClient,
         freshness: Freshness,
         clock: Clock,
         on_return: Callable[[], None],
         *,
-        every_s: float = EVERY_S,
-        again_s: float = AGAIN_S,
-        patience_s: float = PATIENCE_S,
+        interval_s: float = INTERVAL_S,
+        retry_s: float = RETRY_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._access = access
+        self._client = client
         self._freshness = freshness
         self._clock = clock
         self._on_return = on_return
-        self._every_s = every_s
-        self._again_s = again_s
-        self._patience_s = patience_s
-        self._was_told = False
+        self._interval_s = interval_s
+        self._retry_s = retry_s
+        self._timeout_s = timeout_s
+        self._is_logged = False
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread."""
         self._freshness.expect_probe(self._clock.monotonic())
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a question that is under way is not waited for."""
+        """Stop the thread; does not wait for a probe in flight."""
         self._stopping.set()
 
     def _run(self) -> None:
-        pause_s = 0.0
-        while not self._stopping.wait(pause_s):
+        delay_s = 0.0
+        while not self._stopping.wait(delay_s):
             try:
-                self._ask()
-                self._felt()
-                pause_s = self._every_s
+                self._request()
+                self._answered()
+                delay_s = self._interval_s
             except ApiError as error:
-                self._missed(str(error))
-                pause_s = self._again_s
+                self._failed(str(error))
+                delay_s = self._retry_s
             except Exception as error:
-                # Our own mistake; without a pulse nothing is answered, so somebody will look.
-                log.exception("pulse failed")
-                self._missed(f"{type(error).__name__}: {error}")
-                pause_s = self._every_s
+                # A bug of ours; without probes no call is answered, so the error is noticed.
+                log.exception("probe failed")
+                self._failed(f"{type(error).__name__}: {error}")
+                delay_s = self._interval_s
 
-    def _ask(self) -> None:
-        self._access.response("GET", PATH, wait_s=self._patience_s)
+    def _request(self) -> None:
+        self._client.response("GET", PATH, wait_s=self._timeout_s)
 
-    def _felt(self) -> None:
-        mute_s = self._freshness.probe_answered(self._clock.monotonic())
-        if mute_s:
-            sentence = "API server answers again"
-            event(log, logging.WARNING, sentence, silent_s=round(mute_s, 1))
-            self._was_told = False
+    def _answered(self) -> None:
+        silent_s = self._freshness.probe_answered(self._clock.monotonic())
+        if silent_s:
+            event(log, logging.WARNING, "API server answers again", silent_s=round(silent_s, 1))
+            self._is_logged = False
             self._on_return()
 
-    def _missed(self, why: str) -> None:
+    def _failed(self, why: str) -> None:
         self._freshness.probe_failed(why)
-        if self._was_told or not self._freshness.is_silent(self._clock.monotonic()):
+        if self._is_logged or not self._freshness.is_silent(self._clock.monotonic()):
             return
-        self._was_told = True
+        self._is_logged = True
         event(log, logging.ERROR, "API server does not answer; nothing is decided", why=why)

@@ -111,7 +111,7 @@ def _codecs(followed: Iterable[Resource]) -> _Codecs:
     codecs = {}
     for resource in followed:
         group = resource.path.split("/")[2] if resource.path.startswith("/apis/") else ""
-        codecs[group, _KINDS[resource.codec.kind.value]] = resource.codec
+        codecs[group, _KINDS[resource.decoder.kind.value]] = resource.decoder
     return codecs
 
 

@@ -51,7 +51,7 @@ async def bind_gangs(mandates: dict[str, Fencing], turns: int) -> dict[str, list
     async with loopback_server() as server, connected(server) as pipeline:
         for turn in range(turns):
             for which, (name, mandate) in enumerate(mandates.items()):
-                binder = ApiBinder(pipeline, mandate=mandate)
+                binder = ApiBinder(pipeline, fencing=mandate)
                 orders = [order(f"gang-{which}-{turn}-{index}") for index in range(GANG)]
                 for each in orders:
                     server.add_pod(each.name)

@@ -137,7 +137,7 @@ class Watched:
             path = resource.path.split("/")
             group = "/".join(path[2:-1])
             name = path[-1] if path[1] == "api" else f"{path[-1]}.{group}"
-            codec = resource.codec
+            codec = resource.decoder
             items = [codec.item(msgspec.json.encode(each)) for each in self._listing(name)]
             made.replace(codec.kind, filter(None, items), codec.dialect)
         return made

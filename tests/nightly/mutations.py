@@ -108,12 +108,12 @@ gang-evicted-in-part  planner/victims/units.py  planner/test_victims.py
 
 unknown-bind-called-failed  kube/write/bind.py  kube/act/test_bind.py
     A bind that was sent and not answered is reported as failed.
--   UNKNOWN if errand.unsure or is_open else TIMED_OUT
+-   UNKNOWN if bind.is_uncertain or is_open else TIMED_OUT
 +   TIMED_OUT
 
 bind-out-of-term  kube/write/bind.py  kube/act/test_terms.py
     A bind is sent though the term in which it was ordered is over.
--   return errand.order.whose is not Whose.OURS or self._mandate.holds(errand.term)
+-   return bind.order.whose is not Whose.OURS or self._fencing.holds(bind.term)
 +   return True
 
 older-event-wins  kube/list_watch.py  kube/watch/test_order.py

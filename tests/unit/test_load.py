@@ -123,7 +123,7 @@ def test_of_a_podgroup_with_many_annotations_and_a_long_queue_hardly_anything_is
 def test_of_annotations_that_nobody_reads_not_even_strings_are_made(resource: str) -> None:
     """While a decoder makes 17,000 of them no other thread has a turn, hooks included."""
     codec = next(
-        each.codec
+        each.decoder
         for each in resources.resources(frozenset({"gang-scheduler"}))
         if each.path.endswith(f"/{resource}")
     )

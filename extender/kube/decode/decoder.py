@@ -1,9 +1,9 @@
-"""One kind of objects on the wire: watch lines and list items in, changes out.
+"""Decodes the objects of one kind: watch lines and list items in, changes out.
 
-A line is decoded in one go into the few fields we use. What does not decode is looked at again
-with open hands: its name is enough to keep it as a spoilt object, whose problem its owner can
-read. What is nested too deeply is read without its depths. Nothing an object contains can raise
-from here.
+A line is decoded in one call into the few fields that we use. An object that cannot be decoded is
+read again for its metadata alone: its name is enough for a placeholder with a problem that its
+owner can read. An object that is nested too deeply is read without its deep parts. No content of an
+object raises an exception from here.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ Raw = TypeVar("Raw")
 _OBJECT_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 #: Marks the bookmark after which a streamed list is complete.
 _INITIAL_END = "k8s.io/initial-events-end"
-_TOO_DEEP = "an object is nested too deeply; what is deep in it is not read"
+_TOO_DEEP = "an object is nested too deeply; its deep parts are not read"
 
 
 class WatchLine(NamedTuple):
-    """What one line of a watch says."""
+    """The content of one line of a watch."""
 
-    #: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or empty for what is no event at all.
+    #: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, or empty for a line that is not an event.
     type: str
-    #: The resourceVersion it brings us to.
+    #: The resourceVersion from which a watch can continue.
     version: str = ""
     change: Upsert | Delete | None = None
-    #: A streamed list is complete here.
+    #: The streamed list is complete.
     is_end_of_list: bool = False
     #: The HTTP status of an ERROR.
     code: int = 0
 
 
 class MinimalMeta(msgspec.Struct, rename="camel", gc=False):
-    """The little one must know of an object to complain about it."""
+    """The metadata that a placeholder or a log message of an object needs."""
 
     name: str = ""
     namespace: str = ""
@@ -51,8 +51,8 @@ class MinimalMeta(msgspec.Struct, rename="camel", gc=False):
     annotations: Any = None
 
 
-class _OddObject(msgspec.Struct, gc=False):
-    # Nothing else: what is beside it may be whatever its owner writes.
+class _MinimalObject(msgspec.Struct, gc=False):
+    # No other field: the rest may be of any type.
     metadata: MinimalMeta
 
 
@@ -65,17 +65,17 @@ class _Event(msgspec.Struct, Generic[Raw], gc=False):
     object: Raw
 
 
-_odd_event = msgspec.json.Decoder(_Event[msgspec.Raw])
-_odd_object = msgspec.json.Decoder(_OddObject)
+_minimal_event = msgspec.json.Decoder(_Event[msgspec.Raw])
+_minimal_object = msgspec.json.Decoder(_MinimalObject)
 _status = msgspec.json.Decoder(_Status)
 
 
 class ObjectDecoder(Generic[Raw]):
-    """Reads objects of one kind and dialect.
+    """Decodes objects of one kind and dialect.
 
-    *read* turns the decoded fields into the model's object; *stand_in* makes one of an object
-    that cannot be decoded, or gives None when such a one is better left out. *thin* may cut out of
-    the JSON what nobody reads.
+    *read* converts the decoded fields into an object of the model. *placeholder* creates one for an
+    object that cannot be decoded, or returns None to leave it out. *trim* may remove unused parts
+    of the JSON before it is decoded.
     """
 
     def __init__(
@@ -84,130 +84,130 @@ class ObjectDecoder(Generic[Raw]):
         raw: type[Raw],
         read: Callable[[Raw], Item],
         *,
-        stand_in: Callable[[MinimalMeta, str], Item | None] = lambda meta, why: None,
+        placeholder: Callable[[MinimalMeta, str], Item | None] = lambda meta, why: None,
         dialect: str = "",
-        thin: Callable[[bytes | msgspec.Raw], bytes | msgspec.Raw] = lambda data: data,
+        trim: Callable[[bytes | msgspec.Raw], bytes | msgspec.Raw] = lambda data: data,
     ) -> None:
         self.kind = kind
-        self._thin = thin
+        self._trim = trim
         self.dialect = dialect
         self._read = read
-        self._stand_in = stand_in
-        #: Whoever may write objects may write many, and each as often as he likes.
-        self._seldom = RateLimitedLog(log)
+        self._placeholder = placeholder
+        #: Rate-limited, because tenants may write any number of objects, at any rate.
+        self._limited_log = RateLimitedLog(log)
         self._object = msgspec.json.Decoder(raw)
         generic: Any = _Event  # mypy does not subscript a class by a variable; msgspec does
         self._event: msgspec.json.Decoder[_Event[Any]] = msgspec.json.Decoder(generic[raw])
 
     def read(self, data: bytes | msgspec.Raw) -> Item:
-        """Read one object, or raise whatever is wrong with it; `plain` says that in words."""
-        return self._made(self._object.decode(self._thin(data)))
+        """Decode one object; raises any error of it, and `plain_error` translates that."""
+        return self._convert(self._object.decode(self._trim(data)))
 
     def item(self, data: bytes | msgspec.Raw) -> Item | None:
-        """Read one object of a list; None when it is left out."""
+        """Decode one object of a list; returns None when it is left out."""
         try:
             return self.read(data)
         except Exception as error:
-            complaint = error
-        meta = None if isinstance(complaint, RecursionError) else _odd_meta(data)
+            problem = error
+        meta = None if isinstance(problem, RecursionError) else _meta_unless_deep(data)
         cut = cut_nesting(bytes(data)) if meta is None else None
         if cut is None:
-            return self._make_do(meta or _odd_meta(data) or MinimalMeta(), complaint)
+            return self._replacement(meta or _meta_unless_deep(data) or MinimalMeta(), problem)
         item = self.item(cut)
-        self._tell(_TOO_DEEP, _named(item))
+        self._warn(_TOO_DEEP, _name_of(item))
         return item
 
     def line(self, line: bytes) -> WatchLine:
-        """Read one line of a watch."""
+        """Decode one line of a watch."""
         try:
-            return self._usual_line(line) or self._odd_line(line)
+            return self._regular_line(line) or self._fallback_line(line)
         except RecursionError:
             cut = cut_nesting(line)
         if cut is None:
             return WatchLine("")
         read = self.line(cut)
         if isinstance(read.change, Upsert):
-            self._tell(_TOO_DEEP, _named(read.change.item))
+            self._warn(_TOO_DEEP, _name_of(read.change.item))
         return read
 
-    def _usual_line(self, line: bytes) -> WatchLine | None:
+    def _regular_line(self, line: bytes) -> WatchLine | None:
         try:
-            heard = self._event.decode(self._thin(line))
-            meta = heard.object.metadata
-            if heard.type == "DELETED":
-                return WatchLine(heard.type, meta.resource_version, self._gone(meta))
-            if heard.type in _OBJECT_EVENTS:
-                change = Upsert(self._made(heard.object), self.dialect)
-                return WatchLine(heard.type, meta.resource_version, change)
+            event = self._event.decode(self._trim(line))
+            meta = event.object.metadata
+            if event.type == "DELETED":
+                return WatchLine(event.type, meta.resource_version, self._deletion(meta))
+            if event.type in _OBJECT_EVENTS:
+                change = Upsert(self._convert(event.object), self.dialect)
+                return WatchLine(event.type, meta.resource_version, change)
         except Exception:
             return None
         return None
 
-    def _odd_line(self, line: bytes) -> WatchLine:
-        """Read a bookmark, an error, or an object that is not what it should be."""
+    def _fallback_line(self, line: bytes) -> WatchLine:
+        """Decode a bookmark, an error, or an object that is not valid."""
         try:
-            heard = _odd_event.decode(line)
-            if heard.type == "ERROR":
-                return WatchLine(heard.type, code=_code(heard.object))
-            meta = _meta(heard.object)
+            event = _minimal_event.decode(line)
+            if event.type == "ERROR":
+                return WatchLine(event.type, code=_code(event.object))
+            meta = _meta(event.object)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return WatchLine("")
         if meta is None:
-            return self._nobody(heard)
-        if heard.type == "BOOKMARK":
-            marks = meta.annotations
-            is_end = isinstance(marks, dict) and _INITIAL_END in marks
-            return WatchLine(heard.type, meta.resource_version, is_end_of_list=is_end)
-        if heard.type == "DELETED":
-            return WatchLine(heard.type, meta.resource_version, self._gone(meta))
-        item = self.item(heard.object)
+            return self._unnamed(event)
+        if event.type == "BOOKMARK":
+            annotations = meta.annotations
+            is_end = isinstance(annotations, dict) and _INITIAL_END in annotations
+            return WatchLine(event.type, meta.resource_version, is_end_of_list=is_end)
+        if event.type == "DELETED":
+            return WatchLine(event.type, meta.resource_version, self._deletion(meta))
+        item = self.item(event.object)
         change = Upsert(item, self.dialect) if item is not None else None
-        return WatchLine(heard.type, meta.resource_version, change)
+        return WatchLine(event.type, meta.resource_version, change)
 
-    def _nobody(self, heard: _Event[msgspec.Raw]) -> WatchLine:
-        """Pass over an event of an object that cannot even be named.
+    def _unnamed(self, event: _Event[msgspec.Raw]) -> WatchLine:
+        """Skip the event of an object whose name cannot be read.
 
-        It is still an event: the others of its stream must not be lost because of one object.
+        It is still an event: one object must not break the stream of the others.
         """
-        if heard.type not in _OBJECT_EVENTS:
+        if event.type not in _OBJECT_EVENTS:
             return WatchLine("")
-        self._tell("an object cannot be named", "", event=heard.type)
-        return WatchLine(heard.type)
+        self._warn("the name of an object cannot be read", "", event=event.type)
+        return WatchLine(event.type)
 
-    def _made(self, raw: Any) -> Item:
-        # Without one it would be taken for what has none by nature, such as the top of all queues.
+    def _convert(self, raw: Any) -> Item:
+        # An empty name has a meaning of its own elsewhere, such as the root of all queues.
         if not raw.metadata.name:
             raise InvalidInput("metadata.name is empty")
         return self._read(raw)
 
-    def _gone(self, meta: Any) -> Delete:
+    def _deletion(self, meta: Any) -> Delete:
         if self.kind is Kind.POD:
             return Delete(self.kind, meta.uid, self.dialect)
         if self.kind in (Kind.GROUP, Kind.BUDGET, Kind.QUOTA):
             return Delete(self.kind, f"{meta.namespace or 'default'}/{meta.name}", self.dialect)
         return Delete(self.kind, meta.name, self.dialect)
 
-    def _tell(self, sentence: str, thing: str, **facts: Any) -> None:
+    def _warn(self, sentence: str, name: str, **facts: Any) -> None:
         kind = self.kind.value
-        self._seldom.event(logging.WARNING, sentence, kind=kind, object=thing, **facts)
+        self._limited_log.event(logging.WARNING, sentence, kind=kind, object=name, **facts)
 
-    def _make_do(self, meta: MinimalMeta, error: Exception) -> Item | None:
-        self._tell(
+    def _replacement(self, meta: MinimalMeta, error: Exception) -> Item | None:
+        self._warn(
             "an object cannot be read", f"{meta.namespace}/{meta.name}", error=shorten(error)
         )
-        return self._stand_in(meta, plain_error(error)) if meta.name else None
+        return self._placeholder(meta, plain_error(error)) if meta.name else None
 
 
 def _meta(data: bytes | msgspec.Raw) -> MinimalMeta | None:
-    """Read who an object is; None when that cannot be told. What is no JSON raises."""
+    """Return the metadata of an object; None if it is not valid. Invalid JSON raises."""
     try:
-        return _odd_object.decode(data).metadata
+        return _minimal_object.decode(data).metadata
     except msgspec.ValidationError:
         return None
 
 
-def _odd_meta(data: bytes | msgspec.Raw) -> MinimalMeta | None:
-    """Read who an object is; None when it is nested too deeply even for that."""
+def _meta_unless_deep(data: bytes | msgspec.Raw) -> MinimalMeta | None:
+    """Return the metadata of an object; None if it is nested too deeply even for that."""
     try:
         return _meta(data) or MinimalMeta()
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -217,7 +217,7 @@ def _odd_meta(data: bytes | msgspec.Raw) -> MinimalMeta | None:
 
 
 def _code(data: msgspec.Raw) -> int:
-    """Read the HTTP status of an ERROR; 0 when there is none."""
+    """Return the HTTP status of an ERROR; 0 without one."""
     try:
         code = _status.decode(data).code
     except msgspec.ValidationError:
@@ -225,14 +225,14 @@ def _code(data: msgspec.Raw) -> int:
     return code if type(code) is int else 0
 
 
-def _named(item: Item | None) -> str:
+def _name_of(item: Item | None) -> str:
     if item is None:
         return ""
     return item.pod.key if isinstance(item, SeenPod) else key_of(item)
 
 
 def plain_error(error: Exception) -> str:
-    """Say a decoder's complaint in Kubernetes' words: where, then what."""
+    """Return an error of the decoder in the form of Kubernetes: the path, then the problem."""
     what, _, where = shorten(error).partition(" - at ")
     what = what.replace("`", "").replace("Expected", "expected")
     return f"{where.strip('`').removeprefix('$.')} {what}" if where else what

@@ -1,10 +1,10 @@
-"""How large what tenants write may be; what is beyond is cut, and named.
+"""Size limits on tenant input: what exceeds a limit is cut, and reported as *excess*.
 
-The API server bounds an object as a whole, at about a megabyte and a half, and hardly anything in
-it. Every bound here is far above what anybody needs and far below what would cost us.
+The API server limits the size of an object, to about 1.5 MB, but hardly any of its parts. Every
+limit here is far above what a workload needs, and far below what would slow us down.
 
-What takes up room is never cut from a pod that has some: whoever is too large must not count for
-less. Such a pod is read without what else it says; one that waits does not start.
+Resource requests of a pod on a node are never cut: a pod that is too large must not count as
+smaller. Such a pod is read without the rest of its spec; a pending one is not scheduled.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from extender.kube.decode.raw import (
 )
 
 Amount = TypeVar("Amount")
-#: The longest name of anything in Kubernetes.
+#: The longest name of a Kubernetes object.
 LONGEST_NAME = 253
-#: Of a longer one so much is kept, for people.
+#: The part of a longer name that is kept, for display.
 _KEPT = 60
 _LONGEST_SENTENCE = 300
-#: Of a pod.
+#: Limits of a pod.
 MOST_CONTAINERS = 1000
 MOST_PORTS = 256
 MOST_TOLERATIONS = 256
 MOST_LABELS = 256
-#: Characters of all of them.
+#: Characters of all labels.
 MOST_LABEL_TEXT = 16_384
 MOST_SELECTED = 128
-#: Expressions of its node affinity, and their values, all together.
+#: Expressions of its node affinity plus their values.
 MOST_AFFINITY = 1000
-#: Kinds of resources, of whatever asks for some or has some.
+#: Kinds of resources of any object.
 MOST_RESOURCES = 64
 #: A prefix, a slash and a name.
 _LONGEST_RESOURCE = 317
-#: Of a PodGroup.
+#: Limits of a PodGroup.
 MOST_ROLES = 256
-#: All pods of the largest cluster that Kubernetes supports. More may be asked for, and is named.
+#: All pods of the largest cluster that Kubernetes supports. A larger minimum is kept, and reported.
 MOST_MEMBERS = 150_000
-#: So much of a text counts as one value.
+#: A text of this length weighs as much as one value.
 _WORD = 64
-#: Longer than `MOST_LABELS` can be: each has a prefix of at most 253 signs, a name and a value of
-#: 63, and seven more.
+#: More than the JSON of `MOST_LABELS` labels can have: each has a prefix of at most 253 characters,
+#: a name and a value of 63, and seven more.
 _LONGEST_LABELS = 100_000
-#: So much is kept of longer ones, at least: more labels than are read, for them to be known as too
-#: many. Short ones are enough in the first of these.
+#: The part of longer labels that is kept. It must contain more labels than the limit, so that the
+#: excess is noticed. For short labels the first of these sizes is enough.
 _KEPT_LABELS = (8_000, 32_000, _LONGEST_LABELS)
-#: Before the first label and between two, as Go writes them.
+#: The JSON before the first label and between two, as Go writes it.
 _LABELS = b'"labels":'
 _BETWEEN_LABELS = b'","'
-#: Enough of them to find where they stand.
+#: The length of a prefix that suffices to find the labels in the JSON.
 _BEGINNING = 64
 _NO_LABELS = msgspec.Raw(b"")
 
@@ -83,15 +83,17 @@ class _LabelledLine(_Labelled, gc=False):
 
 
 _line = msgspec.json.Decoder(_LabelledLine)
-_marks = msgspec.json.Decoder(RawPodAnnotations)
+_known = msgspec.json.Decoder(RawPodAnnotations)
 _encode = msgspec.json.Encoder().encode
-_MARKS = {field.name: field.encode_name for field in msgspec.structs.fields(RawPodAnnotations)}
+_KNOWN_NAMES = {
+    field.name: field.encode_name for field in msgspec.structs.fields(RawPodAnnotations)
+}
 
 
-def short(name: str) -> str:
-    """Give *name*, or if it is longer than any can be one that is as good as unique.
+def shorten_name(name: str) -> str:
+    """Return *name*; if it is longer than a name can be, a practically unique abbreviation.
 
-    With a sign in it that no name of Kubernetes has, so that it is never taken for another.
+    The abbreviation contains a character that no name in Kubernetes has, so it equals no other.
     """
     if len(name) <= LONGEST_NAME:
         return name
@@ -100,28 +102,28 @@ def short(name: str) -> str:
 
 
 def shorten(sentence: object) -> str:
-    """Give a complaint, or the beginning of one that quotes at length what was written."""
+    """Return the text of an error; only its beginning if it quotes a long input."""
     text = str(sentence)
     return text if len(text) <= _LONGEST_SENTENCE else f"{text[:_LONGEST_SENTENCE]}…"
 
 
 def excess_of_members(least: int | None) -> str:
-    """Say that a gang asks for more members than there can be pods (a phrase)."""
+    """Return a phrase if a gang requires more members than a cluster can have pods."""
     return f"a minimum of {least:,} members" if least and least > MOST_MEMBERS else ""
 
 
 def excess_of_text(what: str, text: str) -> str:
-    """Say that a name is longer than any can be (a phrase)."""
+    """Return a phrase if a name is longer than a name can be."""
     return f"{what} of {len(text):,} characters" if len(text) > LONGEST_NAME else ""
 
 
-def words(text: str | None) -> int:
-    """Weigh a text: long ones are as dear as many."""
+def text_weight(text: str | None) -> int:
+    """Return the weight of a text: a long one costs as much as many short ones."""
     return 1 + len(text or "") // _WORD
 
 
 def excess_of_pod(pod: RawPod) -> str:
-    """Say what of the spec of *pod* is more than anybody needs (a phrase), mostly nothing."""
+    """Return a phrase with the part of the spec of *pod* that exceeds its limit, usually empty."""
     spec = pod.spec
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     if len(containers) > MOST_CONTAINERS:
@@ -146,7 +148,7 @@ def excess_of_pod(pod: RawPod) -> str:
 
 
 def excess_of_labels(labels: Labels) -> str:
-    """Say that a pod has more labels than are kept (a phrase), mostly nothing."""
+    """Return a phrase if a pod has more labels than are kept, usually empty."""
     if len(labels) > MOST_LABELS:
         return f"more than {MOST_LABELS} labels"
     if sum(map(len, chain(labels, labels.values()))) > MOST_LABEL_TEXT:
@@ -154,8 +156,8 @@ def excess_of_labels(labels: Labels) -> str:
     return ""
 
 
-def first_of(labels: Labels) -> Labels:
-    """Keep as many labels as there may be, the first."""
+def first_labels(labels: Labels) -> Labels:
+    """Return the first labels, up to the limit."""
     longest = accumulate(len(key) + len(value) for key, value in labels.items())
     number = sum(1 for text in islice(longest, MOST_LABELS) if text <= MOST_LABEL_TEXT)
     return dict(islice(labels.items(), number))
@@ -166,7 +168,7 @@ def _amounts_of(resources: RawResources | None) -> tuple[Quantities | None, ...]
 
 
 def excess_of_names(names: Collection[str], where: str = "") -> str:
-    """Say that there are too many kinds of resources, or too long names of them, mostly nothing."""
+    """Return a phrase if there are too many resource names, or too long ones, usually empty."""
     if len(names) > MOST_RESOURCES:
         return f"more than {MOST_RESOURCES} kinds of resources{where}"
     if any(len(name) > _LONGEST_RESOURCE for name in names):
@@ -174,8 +176,8 @@ def excess_of_names(names: Collection[str], where: str = "") -> str:
     return ""
 
 
-def some(amounts: Mapping[str, Amount]) -> Mapping[str, Amount]:
-    """Keep as many kinds of resources as are read, Kubernetes' own first."""
+def limit_kinds(amounts: Mapping[str, Amount]) -> Mapping[str, Amount]:
+    """Return as many kinds of resources as the limit allows, those of Kubernetes first."""
     if not excess_of_names(amounts):
         return amounts
     fit = (name for name in amounts if len(name) <= _LONGEST_RESOURCE)
@@ -184,12 +186,12 @@ def some(amounts: Mapping[str, Amount]) -> Mapping[str, Amount]:
 
 
 def weight_of(requirements: Iterable[RawRequirement]) -> int:
-    """Count expressions and their values."""
-    return sum(1 + sum(map(words, each.values or ())) for each in requirements)
+    """Return the weight of expressions and their values."""
+    return sum(1 + sum(map(text_weight, each.values or ())) for each in requirements)
 
 
 def _weight(tolerations: Iterable[RawToleration]) -> int:
-    return sum(words(each.key) + words(each.value) - 1 for each in tolerations)
+    return sum(text_weight(each.key) + text_weight(each.value) - 1 for each in tolerations)
 
 
 def _weight_of_affinity(affinity: RawAffinity) -> int:
@@ -208,11 +210,11 @@ def _weight_of_term(term: RawNodeTerm | None) -> int:
 
 
 def drop_labels(data: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
-    """Cut most labels out of the JSON of a pod, or of a watch's line, where they are too long.
+    """Remove most labels from the JSON of a pod, or of a line of a watch, if they are too long.
 
-    A decoder would make two strings and an entry of each, for tens of milliseconds in which no
-    other thread has a turn, hooks included. The first are left, and those that tell us something.
-    What is no JSON stays as it is, for others to complain about.
+    A decoder would create two strings and an entry for each. That takes tens of milliseconds in
+    which no other thread runs, those of hooks included. The first labels are kept, and those that
+    we read. Invalid JSON is returned as it is; the decoder reports it.
     """
     if len(memoryview(data)) <= _LONGEST_LABELS:
         return data
@@ -220,12 +222,12 @@ def drop_labels(data: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
     try:
         read = _line.decode(whole)
         labels = bytes((read.object or read).metadata.labels)
-        few = _few(labels) if len(labels) > _LONGEST_LABELS else b""
+        reduced = _reduced(labels) if len(labels) > _LONGEST_LABELS else b""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return whole
-    if not few:
+    if not reduced:
         return whole
-    # With their key: whoever writes the pod may well have its annotations say the same.
+    # Searched with the key: an annotation of the pod may contain the same text.
     begins = _LABELS + labels[:_BEGINNING]
     at = whole.find(begins)
     while at >= 0 and not whole.startswith(labels, at + len(_LABELS)):
@@ -233,34 +235,34 @@ def drop_labels(data: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
     if at < 0:
         return whole
     at += len(_LABELS)
-    return b"".join((whole[:at], few, whole[at + len(labels) :]))
+    return b"".join((whole[:at], reduced, whole[at + len(labels) :]))
 
 
-def _few(labels: bytes) -> bytes:
-    """Write the first of *labels*, and those that tell us something; nothing if they are few."""
-    marks = _marks.decode(labels)
-    telling = {name: said for key, name in _MARKS.items() if (said := getattr(marks, key))}
+def _reduced(labels: bytes) -> bytes:
+    """Return the JSON of the first *labels* and of those that we read; empty if they are few."""
+    read = _known.decode(labels)
+    used = {name: value for key, name in _KNOWN_NAMES.items() if (value := getattr(read, key))}
     for kept in _KEPT_LABELS:
         if labels.count(_BETWEEN_LABELS, 0, kept) > MOST_LABELS:
             first = labels[: labels.rfind(_BETWEEN_LABELS, 0, kept) + 1]
-            return b"".join((first, b"," if telling else b"", _encode(telling)[1:]))
+            return b"".join((first, b"," if used else b"", _encode(used)[1:]))
     return b""
 
 
-#: Kubernetes' own kinds end far above this.
+#: No kind of Kubernetes is nested nearly as deeply.
 DEEPEST = 64
 _BLOCK = 1 << 20
 _QUOTE = ord('"')
-#: What each sign does to the depth, outside of strings.
+#: The change of depth by each character, outside of strings.
 _STEPS = np.zeros(256, dtype=np.int8)
 _STEPS[[*b"[{"]] = 1
 _STEPS[[*b"]}"]] = -1
 
 
 def cut_nesting(data: bytes, deepest: int = DEEPEST) -> bytes | None:
-    """Write `null` for whatever is deeper than *deepest*; None when nothing is.
+    """Return JSON with `null` in place of parts deeper than *deepest*; None if there are none.
 
-    What is no JSON stays none.
+    Invalid JSON remains invalid.
     """
     kept: list[bytes] = []
     done, is_deep = 0, False
@@ -276,12 +278,12 @@ def cut_nesting(data: bytes, deepest: int = DEEPEST) -> bytes | None:
 
 
 def _crossings(data: bytes, deepest: int) -> Iterator[int]:
-    """Give where brackets lead below *deepest* and back again, in turns."""
-    # Only strings have backslashes. Without escaped ones every quote begins or ends a string.
-    signs = np.frombuffer(data.replace(rb"\\", b"  ").replace(rb"\"", b"  "), dtype=np.uint8)
+    """Yield the positions where brackets lead below *deepest* and, in turn, back again."""
+    # Only strings contain backslashes. Without escaped quotes every quote begins or ends a string.
+    characters = np.frombuffer(data.replace(rb"\\", b"  ").replace(rb"\"", b"  "), dtype=np.uint8)
     depth, is_quoted = 0, False
-    for begin in range(0, len(signs), _BLOCK):
-        block = signs[begin : begin + _BLOCK]
+    for begin in range(0, len(characters), _BLOCK):
+        block = characters[begin : begin + _BLOCK]
         quoted = np.logical_xor.accumulate(block == _QUOTE) ^ is_quoted
         steps = np.where(quoted, 0, _STEPS[block])
         depths = np.cumsum(steps, dtype=np.int64) + depth

@@ -10,7 +10,7 @@ import msgspec
 from extender import yaml_loader as documents
 from extender.errors import InvalidInput, InvalidQuantity
 from extender.kube.decode.decoder import MinimalMeta
-from extender.kube.decode.limits import MOST_AFFINITY, MOST_SELECTED, some, weight_of
+from extender.kube.decode.limits import MOST_AFFINITY, MOST_SELECTED, limit_kinds, weight_of
 from extender.kube.decode.raw import (
     Labels,
     Quantities,
@@ -38,40 +38,40 @@ from extender.model.snapshot import DisruptionBudget, ResourceQuota
 from extender.text import as_text, shown
 
 _EXAMPLE = "'{research: {cpu: 8}}'"
-#: Of what is wrong; an annotation has a quarter of a megabyte, and every verdict would repeat it.
+#: The bound of a quoted error: an annotation may have 256 KiB, and every verdict repeats the error.
 _LONGEST = 300
 
 
 def read_shares(
     namespace: str, annotations: Mapping[str, str]
 ) -> tuple[tuple[NamespaceShare, ...], str]:
-    """Read the shares of a namespace and, where an annotation cannot be read, why not.
+    """Return the shares of a namespace and, if an annotation cannot be read, the problem.
 
-    Nobody gets in by a typo: with such a sentence no gang of the namespace starts.
+    A typo must not bypass a limit: with a problem no gang of the namespace starts.
     """
     if LIMIT not in annotations and GUARANTEE not in annotations:
         return (), ""
     problems: list[str] = []
-    said: dict[str, Mapping[str, Resources]] = {}
+    by_annotation: dict[str, Mapping[str, Resources]] = {}
     for annotation in (LIMIT, GUARANTEE):
         try:
-            said[annotation] = _by_queue(annotations.get(annotation, ""))
+            by_annotation[annotation] = _by_queue(annotations.get(annotation, ""))
         except InvalidInput as error:
-            said[annotation] = {}
+            by_annotation[annotation] = {}
             problems.append(
                 f"the annotation {annotation} of namespace {namespace} cannot be read:"
                 f" {str(error)[:_LONGEST]};"
                 f" write it like {_EXAMPLE}"
             )
-    most, least = said[LIMIT], said[GUARANTEE]
+    limits, guarantees = by_annotation[LIMIT], by_annotation[GUARANTEE]
     shares = tuple(
         NamespaceShare(
             queue=queue,
             namespace=namespace,
-            limit=most.get(queue, NOTHING),
-            guarantee=least.get(queue, NOTHING).positive(),
+            limit=limits.get(queue, NOTHING),
+            guarantee=guarantees.get(queue, NOTHING).positive(),
         )
-        for queue in sorted({*most, *least})
+        for queue in sorted({*limits, *guarantees})
     )
     return shares, "; ".join(problems)
 
@@ -83,16 +83,16 @@ def _by_queue(text: str) -> Mapping[str, Resources]:
         raise InvalidInput(f"it is neither YAML nor JSON ({error})") from error
     found = {}
     for queue, amounts in _mapping(document, "it", "queues to amounts").items():
-        found[queue] = _amounts(_mapping(amounts, f"what it says of {queue}", "names to amounts"))
+        found[queue] = _amounts(_mapping(amounts, f"the value of {queue}", "names to amounts"))
     return found
 
 
 def _mapping(thing: Any, what: str, of: str) -> dict[str, Any]:
-    """Take *thing* for a mapping; nothing at all is an empty one."""
+    """Return *thing* as a mapping; None is an empty one."""
     if thing is None:
         return {}
     if not isinstance(thing, dict) or not all(isinstance(name, str) for name in thing):
-        raise InvalidInput(f"{what} is no mapping of {of}")
+        raise InvalidInput(f"{what} is not a mapping of {of}")
     return thing
 
 
@@ -104,12 +104,12 @@ def _amounts(written: Mapping[str, Any]) -> Resources:
     for name, amount in amounts.items():
         if amount < 0:
             raise InvalidInput(
-                f"{name} is {as_text(written[name])}, and nothing can be less than 0"
+                f"{name} is {as_text(written[name])}, and amounts must not be negative"
             )
     return amounts
 
 
-#: Among the hard limits of a ResourceQuota: what its namespace weighs.
+#: The weight of a namespace, among the hard limits of a ResourceQuota.
 WEIGHT = "volcano.sh/namespace.weight"
 
 
@@ -211,15 +211,15 @@ class RawQuota(msgspec.Struct, gc=False):
 
 
 def to_node(raw: RawNode, ours: Set[tuple[str, str]] = frozenset()) -> Node:
-    """Read a node; an amount nobody can read counts as none.
+    """Return a node; an amount that cannot be read counts as 0.
 
-    With labels that make a node *ours*, any one of them will do, as in Volcano.
+    A node is *ours* if it has one of the given labels, as in Volcano, or if none are given.
     """
     conditions = raw.status.conditions or ()
     labels = raw.metadata.labels or NO_LABELS
     return Node(
         name=raw.metadata.name,
-        allocatable=_readable(some(raw.status.allocatable or {})),
+        allocatable=_readable(limit_kinds(raw.status.allocatable or {})),
         labels=labels,
         taints=tuple(
             Taint(each.key, each.value or "", each.effect) for each in raw.spec.taints or ()
@@ -242,9 +242,9 @@ def _readable(quantities: Mapping[str, str | int | float]) -> Resources:
 
 
 def to_namespace(raw: RawNamespace) -> Namespace:
-    """Read a namespace and the policy written on it."""
-    marks = raw.metadata.annotations
-    annotations = marks.by_name() if marks else {}
+    """Return a namespace with the policy of its annotations."""
+    written = raw.metadata.annotations
+    annotations = written.by_name() if written else {}
     shares, problem = read_shares(raw.metadata.name, annotations)
     return Namespace(
         name=raw.metadata.name,
@@ -258,20 +258,20 @@ def to_namespace(raw: RawNamespace) -> Namespace:
 
 
 def unreadable_namespace(meta: MinimalMeta, why: str) -> Namespace:
-    """Stand in for a namespace that cannot be read: what its policy was before must not go on."""
-    problem = f"namespace {meta.name} cannot be read: {why}; an administrator has to mend it"
+    """Return a placeholder for a namespace that cannot be read: its old policy must not apply."""
+    problem = f"namespace {meta.name} cannot be read: {why}; an administrator must correct it"
     return Namespace(name=meta.name, uid=meta.uid, problem=problem)
 
 
 def _names(written: str | None) -> frozenset[str] | None:
-    """Read a list with commas; an empty one names nothing, none at all is None."""
+    """Return the names of a comma-separated list; None without a list."""
     if written is None:
         return None
     return frozenset(name.strip() for name in written.split(",") if name.strip())
 
 
 def to_priority_class(raw: RawPriorityClass) -> PriorityClass:
-    """Read a priority class."""
+    """Return a priority class."""
     return PriorityClass(
         name=raw.metadata.name,
         value=raw.value,
@@ -281,23 +281,23 @@ def to_priority_class(raw: RawPriorityClass) -> PriorityClass:
 
 
 def to_budget(raw: RawBudget) -> DisruptionBudget:
-    """Read a disruption budget."""
-    least = raw.spec.min_available
+    """Return a disruption budget."""
+    minimum = raw.spec.min_available
     selector, excess = _selector(raw.spec.selector)
     return DisruptionBudget(
         namespace=raw.metadata.namespace,
         name=raw.metadata.name,
         selector=selector,
         allowed=raw.status.disruptions_allowed,
-        least=least if isinstance(least, int) and 0 < least < 2**31 else None,
-        part=least if isinstance(least, str) else "",
+        least=minimum if isinstance(minimum, int) and 0 < minimum < 2**31 else None,
+        part=minimum if isinstance(minimum, str) else "",
         disrupted=frozenset(raw.status.disrupted_pods or ()),
         excess=excess,
     )
 
 
 def to_quota(raw: RawQuota) -> ResourceQuota:
-    """Read a quota as its status has it, which is what the API server goes by."""
+    """Return a quota with the limits of its status, which the API server enforces."""
     return ResourceQuota(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name,
@@ -309,10 +309,10 @@ def to_quota(raw: RawQuota) -> ResourceQuota:
 
 
 def _selector(raw: RawSelector | None) -> tuple[tuple[Requirement, ...], str]:
-    """Read what a budget selects, and what of it is too much.
+    """Return the selector of a budget, and a phrase if it is too large.
 
-    One that says too much is held to the beginning of it, so that it rather selects other pods of
-    its own namespace too than lets some go that it protects.
+    Of a selector that is too large, only the beginning is used. So it may select other pods of its
+    namespace too, but no protected pod is left out.
     """
     if raw is None:
         # No selector selects nothing; an empty one selects everything.
@@ -320,11 +320,11 @@ def _selector(raw: RawSelector | None) -> tuple[tuple[Requirement, ...], str]:
     labels = sorted((raw.match_labels or {}).items())
     read = [Requirement(key, "In", (value,)) for key, value in labels[:MOST_SELECTED]]
     expressions = raw.match_expressions or ()
-    said, room = len(labels), MOST_AFFINITY
+    count, weight_left = len(labels), MOST_AFFINITY
     for each in expressions:
-        said, room = said + 1, room - weight_of((each,))
-        if said <= MOST_SELECTED and room >= 0:
+        count, weight_left = count + 1, weight_left - weight_of((each,))
+        if count <= MOST_SELECTED and weight_left >= 0:
             read.append(requirement(each))
-    if len(read) == said:
+    if len(read) == count:
         return tuple(read), ""
     return tuple(read), "more labels, expressions and values in its selector than are read"

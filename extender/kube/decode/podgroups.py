@@ -1,7 +1,7 @@
-"""PodGroups and Queues of every family of CRDs we read.
+"""PodGroups and Queues of all families of CRDs that we read.
 
-Volcano's fields are the superset; the others leave some out. An object that cannot be used is
-kept with a sentence that says why, so that its owner can find out.
+Volcano's fields are a superset of the others. An object that cannot be used is kept, with a problem
+that says why, so that its owner can see it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from extender.kube.decode.limits import (
     excess_of_members,
     excess_of_names,
     excess_of_text,
-    short,
+    limit_kinds,
     shorten,
-    some,
+    shorten_name,
 )
-from extender.kube.decode.pods import DURATION, NO_GANG, unreadable
+from extender.kube.decode.pods import DURATION, NO_GANG, invalid_duration
 from extender.kube.decode.raw import Quantities, RawGroupMeta, RawQueueMeta
 from extender.model.gang import Phase, PodGroup
 from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import NOTHING, Resources
 
-#: An annotation that says more is left behind.
+#: A longer annotation is dropped.
 _LONGEST = 256
 _LEND = "gang-extender.io/lend-guarantee"
-#: What plugins of Volcano read that have no counterpart here: tdm, cdp; nodegroup.
-_IDLE_MARKS = (
+#: Annotations of plugins of Volcano without a counterpart here: tdm, cdp; nodegroup.
+_UNUSED_ANNOTATIONS = (
     "volcano.sh/revocable-zone", "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable",
     "volcano.sh/cooldown-time",
 )  # fmt: skip
-_IDLE_QUEUE_MARKS = ("volcano.sh/nodegroup-resource-limits",)
-#: A quota counts what is requested under this prefix too, and these have no room on a node.
+_UNUSED_QUEUE_ANNOTATIONS = ("volcano.sh/nodegroup-resource-limits",)
+#: A quota counts requests under this prefix too; a node has no capacity for the other two.
 _REQUESTED = "requests."
-_NO_ROOM = (_REQUESTED, "limits.", "count/")
+_NOT_ON_NODES = (_REQUESTED, "limits.", "count/")
 _PHASES = {phase.value: phase for phase in Phase} | {
-    # Coscheduling's words.
+    # Coscheduling's phases.
     "Finished": Phase.COMPLETED,
     "Scheduled": Phase.RUNNING,
 }
@@ -78,7 +78,7 @@ class RawGroup(msgspec.Struct, gc=False):
 
 
 class RawGuarantee(msgspec.Struct, gc=False):
-    """spec.guarantee of a Queue; *lend* is ours."""
+    """spec.guarantee of a Queue; *lend* is our extension."""
 
     resource: Quantities | None = None
     lend: bool | None = None
@@ -115,15 +115,15 @@ class RawQueue(msgspec.Struct, gc=False):
 
 
 def to_group(raw: RawGroup, dialect: str, exempt: frozenset[str] = frozenset()) -> PodGroup:
-    """Read a PodGroup of *dialect*; in an *exempt* namespace it promises nothing."""
+    """Return a PodGroup of *dialect*; in an *exempt* namespace it has no minimum."""
     group = _as_written(raw, dialect)
     if group.namespace in exempt or group.namespace == SYSTEM_NAMESPACE:
-        return _without_promise(group)
+        return _without_minimum(group)
     return group
 
 
-def _without_promise(group: PodGroup) -> PodGroup:
-    """Keep no more of a group than who it is and where its pods count: they wait for nobody."""
+def _without_minimum(group: PodGroup) -> PodGroup:
+    """Return a group with its identity and queue alone, so that its pods do not wait."""
     return replace(
         group,
         min_member=min(1, group.min_member),
@@ -138,28 +138,28 @@ def _without_promise(group: PodGroup) -> PodGroup:
 
 def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
     meta, spec = raw.metadata, raw.spec
-    least, limits = _of_nodes(spec.min_resources or {}), _of_quotas(spec.min_resources or {})
-    excess = _excess(spec, least, limits)
-    min_resources, problem = _amounts(some(least), "minResources")
-    min_limits, _ = _amounts(some(limits), "minResources")
+    minimum, limits = _of_nodes(spec.min_resources or {}), _of_quotas(spec.min_resources or {})
+    excess = _excess(spec, minimum, limits)
+    min_resources, problem = _amounts(limit_kinds(minimum), "minResources")
+    min_limits, _ = _amounts(limit_kinds(limits), "minResources")
     roles = islice((spec.min_task_member or {}).items(), MOST_ROLES)
-    by_role = {short(role): least for role, least in roles if least}
+    by_role = {shorten_name(role): least for role, least in roles if least}
     problem = f"it has {excess}; write fewer" if excess else problem
     if spec.min_member is not None and not 0 <= spec.min_member < 2**31:
         problem = f"minMember is {spec.min_member}; write a number from 0 to 2147483647"
     if any(least < 0 for least in by_role.values()):
         problem = "a number in minTaskMember is negative"
-    problem = problem or _refusal(spec)
+    problem = problem or _unsupported(spec)
     return PodGroup(
         namespace=meta.namespace or "default",
         name=meta.name,
         min_member=1 if spec.min_member is None else max(0, min(spec.min_member, 2**31)),
         uid=meta.uid,
         min_by_role=by_role,
-        min_resources=min_resources if least else None,
+        min_resources=min_resources if minimum else None,
         min_limits=min_limits,
-        queue=short(spec.queue or ""),
-        priority_class=short(spec.priority_class_name or ""),
+        queue=shorten_name(spec.queue or ""),
+        priority_class=shorten_name(spec.priority_class_name or ""),
         created=meta.created,
         phase=_PHASES.get(raw.status.phase or "", Phase.PENDING),
         is_phaseless=not raw.status.phase,
@@ -168,12 +168,12 @@ def _as_written(raw: RawGroup, dialect: str) -> PodGroup:
         dialect=dialect,
         problem=problem and f"PodGroup {meta.namespace or 'default'}/{meta.name}: {problem}",
         remark=_remark(spec, meta),
-        excess=excess or _senseless(spec),
+        excess=excess or _implausible(spec),
     )
 
 
-def _senseless(spec: RawGroupSpec) -> str:
-    """Say what is read as it is, and yet more than makes sense."""
+def _implausible(spec: RawGroupSpec) -> str:
+    """Return a phrase with a value that is kept but exceeds what makes sense."""
     return (
         excess_of_members(spec.min_member)
         or excess_of_text("a queue name", spec.queue or "")
@@ -181,44 +181,44 @@ def _senseless(spec: RawGroupSpec) -> str:
     )
 
 
-def _excess(spec: RawGroupSpec, least: Quantities, limits: Quantities) -> str:
+def _excess(spec: RawGroupSpec, minimum: Quantities, limits: Quantities) -> str:
     if len(spec.min_task_member or ()) > MOST_ROLES:
         return f"more than {MOST_ROLES} roles in minTaskMember"
     where = " in minResources"
-    return excess_of_names(least, where) or excess_of_names(limits, where)
+    return excess_of_names(minimum, where) or excess_of_names(limits, where)
 
 
-def _refusal(spec: RawGroupSpec) -> str:
-    """Complain about promises that we could not keep; to start without them would break them."""
+def _unsupported(spec: RawGroupSpec) -> str:
+    """Return the field that we do not support, if the gang must not start without its effect."""
     topology = spec.network_topology
     if topology is not None and topology.get("mode") != "soft":  # hard is what Volcano fills in
-        return "networkTopology of mode hard cannot be kept here; leave it out or make it soft"
-    return "subGroupPolicy cannot be kept here; leave it out" if spec.sub_group_policy else ""
+        return "networkTopology of mode hard is not supported here; remove it, or set mode soft"
+    return "subGroupPolicy is not supported here; remove it" if spec.sub_group_policy else ""
 
 
 def _remark(spec: RawGroupSpec, meta: RawGroupMeta) -> str:
-    """Say which wishes have no effect; to start without them breaks no promise."""
+    """Return a remark with the fields and annotations that have no effect here."""
     topology = spec.network_topology
-    idle = ["networkTopology of mode soft"] if topology and topology.get("mode") == "soft" else []
-    idle += [f"annotation {name}" for name in _marks(meta, _IDLE_MARKS)]
-    verb = "has" if len(idle) == 1 else "have"
-    written = _duration(meta)
-    said = [unreadable(written)] if written and parse_duration(written) is None else []
-    said += [f"{' and '.join(idle)} {verb} no effect here"] if idle else []
-    return "; ".join(said)
+    unused = ["networkTopology of mode soft"] if topology and topology.get("mode") == "soft" else []
+    unused += [f"annotation {name}" for name in _set_names(meta, _UNUSED_ANNOTATIONS)]
+    verb = "has" if len(unused) == 1 else "have"
+    duration = _duration(meta)
+    remarks = [invalid_duration(duration)] if duration and parse_duration(duration) is None else []
+    remarks += [f"{' and '.join(unused)} {verb} no effect here"] if unused else []
+    return "; ".join(remarks)
 
 
 def _duration(meta: RawGroupMeta) -> str:
-    return _said(meta).get(DURATION, "")
+    return _all_annotations(meta).get(DURATION, "")
 
 
-def _marks(meta: RawGroupMeta | RawQueueMeta, names: Sequence[str]) -> list[str]:
-    said = _said(meta)
-    return [name for name in names if name in said]
+def _set_names(meta: RawGroupMeta | RawQueueMeta, names: Sequence[str]) -> list[str]:
+    values = _all_annotations(meta)
+    return [name for name in names if name in values]
 
 
 def unreadable_group(meta: MinimalMeta, why: str, dialect: str) -> PodGroup:
-    """Stand in for a PodGroup that cannot be read at all."""
+    """Return a placeholder for a PodGroup that cannot be read."""
     namespace = meta.namespace or "default"
     return PodGroup(
         namespace=namespace,
@@ -230,7 +230,7 @@ def unreadable_group(meta: MinimalMeta, why: str, dialect: str) -> PodGroup:
 
 
 def to_queue(raw: RawQueue) -> Queue:
-    """Read a Queue; one without a state is open, because only Volcano's controller writes it."""
+    """Return a Queue; without a state it is open, because only Volcano's controller writes one."""
     meta, spec = raw.metadata, raw.spec
     guaranteed = spec.guarantee.resource if spec.guarantee else None
     capability, no_capability = _amounts(spec.capability, "capability")
@@ -249,41 +249,44 @@ def to_queue(raw: RawQueue) -> Queue:
         deserved=deserved,
         priority=spec.priority or 0,
         reclaimable=spec.reclaimable is not False,
-        parent=short(spec.parent or ""),
+        parent=shorten_name(spec.parent or ""),
         state=_state(raw.status.state),
         created=meta.created,
         uid=meta.uid,
         annotations=_annotations(meta),
         problem=problem,
-        ignored_fields=_idle_fields(raw),
+        ignored_fields=_unused_fields(raw),
     )
 
 
-def _idle_fields(raw: RawQueue) -> tuple[str, ...]:
-    """Name what a Queue says and nobody here reads; the CRD fills some of it in."""
+def _unused_fields(raw: RawQueue) -> tuple[str, ...]:
+    """Return the fields and annotations of a Queue without effect; some are defaults of the CRD."""
     spec = raw.spec
-    idle = {
+    unused = {
         "spec.dequeueStrategy": spec.dequeue_strategy not in (None, "", "traverse"),
-        # Our CRD keeps of it what it knows, which may be nothing.
+        # Our CRD prunes unknown parts of it, so it may be empty.
         "spec.affinity": spec.affinity is not None,
         "spec.extendClusters": spec.extend_clusters,
         "spec.type": spec.type,
     }
-    fields = [name for name, is_set in idle.items() if is_set]
-    return (*fields, *(f"annotation {name}" for name in _marks(raw.metadata, _IDLE_QUEUE_MARKS)))
+    fields = [name for name, is_set in unused.items() if is_set]
+    return (
+        *fields,
+        *(f"annotation {name}" for name in _set_names(raw.metadata, _UNUSED_QUEUE_ANNOTATIONS)),
+    )
 
 
 def _lends(raw: RawQueue) -> bool:
-    """Ask whether others may use what a Queue leaves of its guarantee.
+    """Return whether other queues may borrow the unused part of a Queue's guarantee.
 
-    Volcano's own CRD drops the field, so there it is an annotation; the field decides.
+    Volcano's own CRD drops the field, so there it is an annotation. The field takes precedence.
     """
-    said = raw.spec.guarantee.lend if raw.spec.guarantee else None
-    return said if said is not None else _said(raw.metadata).get(_LEND) == "true"
+    lends = raw.spec.guarantee.lend if raw.spec.guarantee else None
+    return lends if lends is not None else _all_annotations(raw.metadata).get(_LEND) == "true"
 
 
 def unreadable_queue(meta: MinimalMeta, why: str) -> Queue:
-    """Stand in for a Queue that cannot be read at all."""
+    """Return a placeholder for a Queue that cannot be read."""
     return Queue(name=meta.name, uid=meta.uid, problem=f"it cannot be read: {why}")
 
 
@@ -295,22 +298,22 @@ def _state(word: str | None) -> QueueState:
 
 
 def _of_nodes(quantities: Quantities) -> Quantities:
-    """Say in the words of nodes what Volcano's controllers write in those of a ResourceQuota.
+    """Return the node resources of quantities that may use the names of a ResourceQuota.
 
-    They write the same amount under every name that a quota could limit. A queue has none of
-    `count/pods` or `limits.cpu`, so whoever asked for it would never be let in.
+    Volcano's controllers write the same amount under every name that a quota could limit. A queue
+    has no capacity of `count/pods` or `limits.cpu`, so a gang that requires it would never start.
     """
     requested = {
         name.removeprefix(_REQUESTED): amount
         for name, amount in quantities.items()
         if name.startswith(_REQUESTED)
     }
-    plain = {n: amount for n, amount in quantities.items() if not n.startswith(_NO_ROOM)}
+    plain = {n: amount for n, amount in quantities.items() if not n.startswith(_NOT_ON_NODES)}
     return {**requested, **plain}
 
 
 def _of_quotas(quantities: Quantities) -> Quantities:
-    """Give what takes no room, which only a ResourceQuota limits."""
+    """Return the quantities that use no node capacity, and that only a ResourceQuota limits."""
     return {name: a for name, a in quantities.items() if name.startswith(("limits.", "count/"))}
 
 
@@ -329,9 +332,9 @@ def _amounts(
 
 
 def _annotations(meta: RawGroupMeta | RawQueueMeta) -> Mapping[str, str]:
-    said = {key: value for key, value in _said(meta).items() if len(value) <= _LONGEST}
-    return said or NO_LABELS
+    short = {key: value for key, value in _all_annotations(meta).items() if len(value) <= _LONGEST}
+    return short or NO_LABELS
 
 
-def _said(meta: RawGroupMeta | RawQueueMeta) -> Mapping[str, str]:
+def _all_annotations(meta: RawGroupMeta | RawQueueMeta) -> Mapping[str, str]:
     return meta.annotations.by_name() if meta.annotations else NO_LABELS

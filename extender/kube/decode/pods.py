@@ -1,7 +1,7 @@
-"""Pods: from Kubernetes' JSON to what the plan sees.
+"""Pods: from the JSON of Kubernetes to the model, with the membership in a gang.
 
-This runs once per watch event and once per filter call, which sits in kube-scheduler's serial
-loop, so it shares whatever pods have in common: shapes, labels, names of nodes and namespaces.
+This runs once per watch event, and once per filter call in the serial loop of kube-scheduler. So it
+shares what pods have in common: shapes, labels, names of nodes and namespaces.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from extender.kube.decode.limits import (
     excess_of_labels,
     excess_of_members,
     excess_of_text,
-    first_of,
-    short,
+    first_labels,
     shorten,
+    shorten_name,
 )
 from extender.kube.decode.raw import (
     Labels,
@@ -52,8 +52,10 @@ MIN_MEMBER = "gang-extender.io/min-member"
 QUEUE = "scheduling.volcano.sh/queue-name"
 #: Written with the binding: the queue in which the pod was started.
 STARTED_IN = "gang-extender.io/started-in"
-#: Of whatever looks like a gang in an exempt namespace.
-NO_GANG = "its namespace is exempt: its pods wait for nobody and start one by one, as no gang"
+#: The remark on a gang in an exempt namespace.
+NO_GANG = (
+    "its namespace is exempt: its pods do not wait and are scheduled one by one, not as a gang"
+)
 _GROUP_KEYS = (
     GANG,
     "scheduling.k8s.io/group-name",
@@ -67,33 +69,46 @@ _SIZE_KEYS = (
     "scheduling.k8s.io/group-min-member",
     "pod-group.scheduling.sigs.k8s.io/min-available",
 )
-#: So much of a size that is none is said.
+#: The part of an invalid size that a message quotes.
 _LONGEST_SIZE = 40
-_NO_MARKS = RawPodAnnotations()
+_NO_ANNOTATIONS = RawPodAnnotations()
 
 
 def membership_of(pod: RawPod) -> Membership:
-    """Say to which gang *pod* belongs."""
+    """Return the gang of *pod*."""
     meta, spec = pod.metadata, pod.spec
     native = (spec.scheduling_group and spec.scheduling_group.pod_group_name) or (
         spec.workload_ref and f"{spec.workload_ref.name}.{spec.workload_ref.pod_group}"
     )
     if native:
-        return _membership(meta.namespace, f"native{IMPLICIT}{short(native)}", True, "", "", True)
-    marks, labels = meta.annotations or _NO_MARKS, meta.labels
-    named = marks.gang or marks.group or marks.volcano_group or marks.pod_group or marks.sigs_group
+        return _membership(
+            meta.namespace, f"native{IMPLICIT}{shorten_name(native)}", True, "", "", True
+        )
+    annotations, labels = meta.annotations or _NO_ANNOTATIONS, meta.labels
+    named = (
+        annotations.gang
+        or annotations.group
+        or annotations.volcano_group
+        or annotations.pod_group
+        or annotations.sigs_group
+    )
     group = named or _labelled(labels, _GROUP_KEYS)
-    sized = marks.min_member or marks.volcano_min or marks.group_min or marks.sigs_min
+    sized = (
+        annotations.min_member
+        or annotations.volcano_min
+        or annotations.group_min
+        or annotations.sigs_min
+    )
     size = sized or _labelled(labels, _SIZE_KEYS)
-    name = group or _shadow(meta.owner_references, meta.name)
-    queue = marks.queue or (labels and labels.get(QUEUE)) or ""
-    # Annotations may be long, and what is made of them is remembered.
+    name = group or _implicit_name(meta.owner_references, meta.name)
+    queue = annotations.queue or (labels and labels.get(QUEUE)) or ""
+    # Shortened, because annotations may be long, and memberships are cached.
     return _membership(
         meta.namespace,
-        short(name),
+        shorten_name(name),
         bool(group or size),
         size[: _LONGEST_SIZE + 1] if size else "",
-        short(queue),
+        shorten_name(queue),
         False,
         (group or "") and excess_of_text("a gang name", name),
         excess_of_text("a queue name", queue),
@@ -101,19 +116,19 @@ def membership_of(pod: RawPod) -> Membership:
 
 
 @lru_cache(maxsize=16_384)
-def no_gang(said: Membership) -> Membership:
-    """Give what a pod of an exempt namespace is a member of that *said* it was one of a gang.
+def without_gang(membership: Membership) -> Membership:
+    """Return the *membership* as it counts in an exempt namespace.
 
-    It still counts, and is shown, with its group; but it waits for nobody there.
+    The pod is still accounted and shown with its group, but it does not wait for the gang.
     """
-    return Membership(key=said.key, queue=said.queue, remark=NO_GANG)
+    return Membership(key=membership.key, queue=membership.queue, remark=NO_GANG)
 
 
 def _labelled(labels: Labels | None, keys: Sequence[str]) -> str | None:
     return next((labels[key] for key in keys if labels.get(key)), None) if labels else None
 
 
-def _shadow(owners: tuple[RawOwner, ...] | None, pod_name: str) -> str:
+def _implicit_name(owners: tuple[RawOwner, ...] | None, pod_name: str) -> str:
     for owner in owners or ():
         if owner.controller:
             return f"{owner.kind.lower()}{IMPLICIT}{owner.name}"
@@ -131,7 +146,7 @@ def _membership(
     cut_name: str = "",
     cut_queue: str = "",
 ) -> Membership:
-    """Make the membership that all pods of one gang share."""
+    """Create the membership that all pods of one gang share."""
     min_member, problem = _read_size(size)
     if cut_name:
         problem = f"the name of its gang has over {LONGEST_NAME} characters; write a shorter one"
@@ -155,15 +170,15 @@ def _read_size(size: str) -> tuple[int | None, str]:
 
 
 DURATION = "gang-extender.io/duration"
-#: So much of one that cannot be read is said.
-_SAID = 40
-#: What the API server writes where a pod does not say.
+#: The part of an invalid duration that a message quotes.
+_QUOTED = 40
+#: The default of the API server.
 _GRACE_S = 30.0
 _ROLE = "volcano.sh/task-spec"
 _PREEMPTABLE = "volcano.sh/preemptable"
-#: Longer texts add nothing to "why was it refused?".
+#: The part of the message of kube-scheduler that is kept.
 _REFUSAL_LENGTH = 300
-#: Sets of labels that are remembered, each of at most so many and so long.
+#: The size of the cache of label sets, and the bounds of each set in it.
 _REMEMBERED_LABELS = 10_000
 _SHARED_LABELS = 16
 _SHARED_LENGTH = 2048
@@ -192,7 +207,7 @@ _BY_PHASE = {
 
 
 def pod(data: bytes | msgspec.Raw | Mapping[str, object]) -> RawPod:
-    """Decode one Pod object: JSON as it came, or what a YAML file was parsed into."""
+    """Decode one Pod: JSON, or the mapping that a YAML file was parsed into."""
     try:
         if isinstance(data, Mapping):
             return msgspec.convert(data, RawPod)
@@ -202,7 +217,7 @@ def pod(data: bytes | msgspec.Raw | Mapping[str, object]) -> RawPod:
 
 
 def uid(data: bytes | msgspec.Raw) -> PodUid:
-    """Read no more of a Pod object than who it is; empty when it does not say."""
+    """Return the uid of a Pod, without decoding the rest; empty if it has none."""
     try:
         return PodUid(_identity.decode(data).metadata.uid)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -216,18 +231,19 @@ def reader(
     *,
     exempt: frozenset[str] = frozenset(),
 ) -> Callable[[bytes], tuple[Pod, Membership]]:
-    """Read the pod of a hook call just as the watch reads it, unless the watch has *seen* it.
+    """Return a reader of the pod in a hook call.
 
-    What it is a member of by itself may not be the last word: that has *membership*.
+    It returns the pod of the watch if *seen* has it, else it reads the pod just as the watch does.
+    *membership* returns the final membership, which other objects can change.
     """
 
     def read(raw: bytes) -> tuple[Pod, Membership]:
-        # What decides about a pod that waits does not change; reading it again is dear.
+        # The fields that matter do not change while a pod is pending, and reading is expensive.
         known = seen(uid(raw))
         if known is not None and known[0].status is Status.PENDING and not known[0].gated:
             return known
-        new, said = to_pod(pod(raw), schedulers=schedulers, exempt=exempt)
-        return new, membership(new, said)
+        new, declared = to_pod(pod(raw), schedulers=schedulers, exempt=exempt)
+        return new, membership(new, declared)
 
     return read
 
@@ -235,70 +251,70 @@ def reader(
 def to_pod(
     raw: RawPod, *, schedulers: frozenset[str], exempt: frozenset[str] = frozenset()
 ) -> tuple[Pod, Membership]:
-    """Read a pod and its membership; never fails, what cannot be read becomes a problem.
+    """Return a pod and its membership; never raises: what cannot be read becomes a problem.
 
-    In *exempt* namespaces nothing is a gang.
+    In *exempt* namespaces no pod belongs to a gang.
     """
     meta, spec, status = raw.metadata, raw.spec, raw.status
-    marks = meta.annotations or _NO_MARKS
+    annotations = meta.annotations or _NO_ANNOTATIONS
     labels = meta.labels
     scheduler = spec.scheduler_name or "default-scheduler"
     ours = scheduler in schedulers
-    membership, stage = membership_of(raw), _status(raw)
-    waits = ours and stage is Status.PENDING
+    membership, pod_status = membership_of(raw), _status(raw)
+    waits = ours and pod_status is Status.PENDING
     try:
         shape, excess = _shapes.of(raw, ours=ours, waits=waits)
         if excess:
             membership = _too_large(membership, excess, waits)
         elif labels and (excess := excess_of_labels(labels)):
-            # It is placed without them. Refused, kube-scheduler would write that into its status,
-            # for as long as an API server needs for such an object, and place nobody meanwhile.
+            # The pod is placed without them. After a refusal, kube-scheduler would write the status
+            # of this large object, which is slow, and schedule no other pod meanwhile.
             membership = _too_large(membership, excess, waits=False)
     except InvalidQuantity as error:
         shape = _UNREADABLE
         membership = replace(
             membership, problem=f"pod {meta.name} cannot be read: {shorten(error)}"
         )
-    lasts_s = parse_duration(marks.duration) if marks.duration else None
-    if marks.duration and lasts_s is None:
-        membership = _misspelt(membership, marks.duration[: _SAID + 1])
+    lasts_s = parse_duration(annotations.duration) if annotations.duration else None
+    if annotations.duration and lasts_s is None:
+        membership = _with_remark(membership, annotations.duration[: _QUOTED + 1])
     namespace = intern(meta.namespace or "default")
     is_exempt = namespace in exempt or namespace == SYSTEM_NAMESPACE
     if is_exempt and membership.named and not membership.native:
-        membership = no_gang(membership)
+        membership = without_gang(membership)
     return (
         Pod(
             uid=PodUid(meta.uid or f"{namespace}/{meta.name}"),
             namespace=namespace,
             name=meta.name,
             shape=shape,
-            status=stage,
-            node=intern(short(spec.node_name or "")),
-            role=_mark(marks.role, labels, _ROLE),
+            status=pod_status,
+            node=intern(shorten_name(spec.node_name or "")),
+            role=_value(annotations.role, labels, _ROLE),
             priority=spec.priority or 0,
-            task_priority=_task_priority(marks),
-            priority_class=intern(short(spec.priority_class_name or "")),
+            task_priority=_task_priority(annotations),
+            priority_class=intern(shorten_name(spec.priority_class_name or "")),
             created=meta.created,
             leaves_by=meta.leaves_by,
             gated=bool(spec.scheduling_gates),
-            preemptable=_is_true(_mark(marks.preemptable, labels, _PREEMPTABLE)),
+            preemptable=_is_true(_value(annotations.preemptable, labels, _PREEMPTABLE)),
             may_preempt=spec.preemption_policy != "Never",
             ours=ours,
             scheduler=intern(scheduler) if ours else "",
             exempt=is_exempt,
-            nominated=intern(short(status.nominated_node_name or "")),
-            started_in=intern(short(marks.started_in))
-            if marks.started_in and spec.node_name
+            nominated=intern(shorten_name(status.nominated_node_name or "")),
+            started_in=intern(shorten_name(annotations.started_in))
+            if annotations.started_in and spec.node_name
             else "",
-            terminating=ours and bool(spec.node_name) and _is_doomed(status),
+            terminating=ours and bool(spec.node_name) and _is_disruption_target(status),
             labels=_labels(labels) if labels and ours else NO_LABELS,
             lasts_s=lasts_s or 0.0,
             deadline_s=_deadline(spec.active_deadline_seconds),
             grace_s=_grace(spec),
             began=status.began if spec.node_name else 0.0,
-            ended=status.ended if stage in FINISHED_SET else 0.0,
+            ended=status.ended if pod_status in FINISHED_SET else 0.0,
             refusal=_refusal(status) if ours and not spec.node_name else "",
-            woken_by=_waker(marks.woken) if ours and marks.woken else "",
+            woken_by=_waker(annotations.woken) if ours and annotations.woken else "",
         ),
         membership,
     )
@@ -320,7 +336,7 @@ def _deadline(seconds: int | None) -> float:
 
 
 def _grace(spec: RawPodSpec) -> float:
-    """Give how long after its deadline a pod may go on; nobody asks where it has none."""
+    """Return how long a pod may run after its deadline; 0 without a deadline."""
     if not _deadline(spec.active_deadline_seconds):
         return 0.0
     grace = spec.termination_grace_period_seconds
@@ -328,34 +344,34 @@ def _grace(spec: RawPodSpec) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _misspelt(said: Membership, written: str) -> Membership:
-    """Let people know that nobody can read for how long their pod runs; nothing else changes."""
-    remark = unreadable(written)
-    return replace(said, remark="; ".join(filter(None, (said.remark, remark))))
+def _with_remark(membership: Membership, written: str) -> Membership:
+    """Return the membership with a remark that the duration cannot be read."""
+    remark = invalid_duration(written)
+    return replace(membership, remark="; ".join(filter(None, (membership.remark, remark))))
 
 
-def unreadable(written: str) -> str:
-    """Say how a duration is to be written."""
-    shown = written[:_SAID] + "…" if len(written) > _SAID else written
-    return f"annotation {DURATION} is {shown!r}, which is no span of time; write 90s, 45m or 1h30m"
+def invalid_duration(written: str) -> str:
+    """Return a remark with the format of a duration."""
+    shown = written[:_QUOTED] + "…" if len(written) > _QUOTED else written
+    return f"annotation {DURATION} is {shown!r}, which is not a duration; write 90s, 45m or 1h30m"
 
 
-def _task_priority(marks: RawPodAnnotations) -> int | None:
-    if marks.task_priority:
+def _task_priority(annotations: RawPodAnnotations) -> int | None:
+    if annotations.task_priority:
         try:
-            return int(marks.task_priority[:11])
+            return int(annotations.task_priority[:11])
         except ValueError:
             pass
     return None
 
 
-def _mark(annotation: str | None, labels: Labels | None, key: str) -> str:
+def _value(annotation: str | None, labels: Labels | None, key: str) -> str:
     value = annotation or (labels.get(key) if labels else None)
-    return intern(short(value)) if value else ""
+    return intern(shorten_name(value)) if value else ""
 
 
 def _is_true(text: str) -> bool:
-    """Read Volcano's flag: true when absent, false when nobody can tell."""
+    """Return a flag of Volcano: true when absent, false when invalid."""
     return text in ("", "true", "True", "TRUE", "t", "T", "1")
 
 
@@ -367,7 +383,7 @@ def _refusal(status: RawPodStatus) -> str:
     return ""
 
 
-def _is_doomed(status: RawPodStatus) -> bool:
+def _is_disruption_target(status: RawPodStatus) -> bool:
     return any(
         condition.type == "DisruptionTarget"
         and condition.status == "True"
@@ -377,27 +393,27 @@ def _is_doomed(status: RawPodStatus) -> bool:
 
 
 def _waker(woken: str) -> str:
-    """Read who woke a pod: after the moment, where it says so (`kube/act/wake`)."""
+    """Return the extender that woke a pod: the annotation has it after the time (`write/wake`)."""
     return intern(woken.partition(" by ")[2][:_WAKER_LENGTH])
 
 
 @lru_cache(maxsize=16_384)
-def _too_large(said: Membership, excess: str, waits: bool) -> Membership:
-    """Give the membership of all pods of one gang that are too large in the same way.
+def _too_large(membership: Membership, excess: str, waits: bool) -> Membership:
+    """Return the membership of a gang's pods that are too large in the same way.
 
-    Those that wait do not start; those that have a node, or are not ours, are only named.
+    Pending pods are not scheduled; for pods on a node, or not ours, the excess is only reported.
     """
-    problem = f"a pod of it has {excess}; write fewer" if waits else said.problem
-    return replace(said, problem=said.problem or problem, excess=excess)
+    problem = f"a pod of it has {excess}; write fewer" if waits else membership.problem
+    return replace(membership, problem=membership.problem or problem, excess=excess)
 
 
 def _labels(labels: Labels) -> Mapping[str, str]:
-    """Share the labels of pods alike, where they are as few as those of ordinary pods."""
+    """Return the labels, shared between equal pods if they are as few as usual."""
     if len(labels) <= _SHARED_LABELS:
         pairs = tuple(labels.items())
         if sum(map(len, chain(*pairs))) <= _SHARED_LENGTH:
             return _shared(pairs)
-    return first_of(labels)
+    return first_labels(labels)
 
 
 @lru_cache(_REMEMBERED_LABELS)
@@ -406,7 +422,7 @@ def _shared(labels: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 
 
 def placeholder_pod(meta: MinimalMeta, why: str) -> tuple[Pod, Membership]:
-    """Stand in for a pod that cannot be read at all: a gang of its own, with a problem."""
+    """Return a placeholder for a pod that cannot be read: a gang of its own, with a problem."""
     namespace, name = meta.namespace or "default", meta.name
     uid = PodUid(meta.uid or f"{namespace}/{name}")
     pod = Pod(uid=uid, namespace=namespace, name=name, shape=_UNREADABLE)

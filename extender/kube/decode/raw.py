@@ -1,8 +1,7 @@
-"""Kubernetes objects as they come over the wire, with only the fields we use.
+"""Kubernetes objects in JSON, with only the fields that we use.
 
-Everything not named here is skipped by the decoder without being built: a pod of 4 KB costs a
-few microseconds and a 1 MB annotation costs no memory. Fields may be null wherever Go or a
-person can write null.
+The decoder skips all other fields without building them: a pod of 4 KB costs a few microseconds,
+and a 1 MB annotation costs no memory. A field may be null wherever Go or a person can write null.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from extender.model.queue import ALLOWED_CLASSES, ALLOWED_QUEUES, GUARANTEE, HOM
 
 Quantities: TypeAlias = dict[str, str | int | float]
 Labels: TypeAlias = dict[str, str]
-#: An annotation that may be left out. Null is not the same: nobody escapes a rule by it.
-Written: TypeAlias = str | UnsetType
+#: An annotation that may be absent. Null is an error instead: it must not bypass a policy.
+Annotation: TypeAlias = str | UnsetType
 
 
-#: A moment of another year is none: what is counted from it would be in no year at all, and could
-#: not be written.
+#: A timestamp outside of these years is ignored: times computed from it could not be formatted.
 _YEARS = range(1000, 9000)
 
 
-def _seconds(moment: datetime | None) -> float:
-    return moment.timestamp() if moment and moment.year in _YEARS else 0.0
+def _seconds(timestamp: datetime | None) -> float:
+    return timestamp.timestamp() if timestamp and timestamp.year in _YEARS else 0.0
 
 
 class RawOwner(msgspec.Struct, frozen=True, gc=False):
@@ -40,7 +38,7 @@ class RawOwner(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawPodAnnotations(msgspec.Struct, frozen=True, gc=False):
-    """The annotations of a pod that somebody reads."""
+    """The annotations of a pod that we read."""
 
     gang: str | None = msgspec.field(name="gang-extender.io/gang", default=None)
     min_member: str | None = msgspec.field(name="gang-extender.io/min-member", default=None)
@@ -67,43 +65,47 @@ class RawPodAnnotations(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Annotations(msgspec.Struct, frozen=True, gc=False):
-    """Annotations that somebody reads; of the others, thousands perhaps, no string is made."""
+    """The annotations that we read; no string is created for the others, perhaps thousands."""
 
     def by_name(self) -> dict[str, str]:
-        """Give those that are written, under their whole names."""
-        written = zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
-        return {name: said for name, said in written if said is not UNSET}
+        """Return the annotations that are set, under their full names."""
+        fields = zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
+        return {name: value for name, value in fields if value is not UNSET}
 
 
 class RawGroupAnnotations(_Annotations, frozen=True, gc=False):
-    """Those of a PodGroup."""
+    """Annotations of a PodGroup."""
 
-    duration: Written = msgspec.field(name="gang-extender.io/duration", default=UNSET)
-    patience: Written = msgspec.field(name="volcano.sh/sla-waiting-time", default=UNSET)
-    plain_patience: Written = msgspec.field(name="sla-waiting-time", default=UNSET)
-    revocable_zone: Written = msgspec.field(name="volcano.sh/revocable-zone", default=UNSET)
-    min_available: Written = msgspec.field(name="volcano.sh/jdb-min-available", default=UNSET)
-    max_unavailable: Written = msgspec.field(name="volcano.sh/jdb-max-unavailable", default=UNSET)
-    cooldown: Written = msgspec.field(name="volcano.sh/cooldown-time", default=UNSET)
+    duration: Annotation = msgspec.field(name="gang-extender.io/duration", default=UNSET)
+    sla_waiting_time: Annotation = msgspec.field(name="volcano.sh/sla-waiting-time", default=UNSET)
+    short_sla_waiting_time: Annotation = msgspec.field(name="sla-waiting-time", default=UNSET)
+    revocable_zone: Annotation = msgspec.field(name="volcano.sh/revocable-zone", default=UNSET)
+    min_available: Annotation = msgspec.field(name="volcano.sh/jdb-min-available", default=UNSET)
+    max_unavailable: Annotation = msgspec.field(
+        name="volcano.sh/jdb-max-unavailable", default=UNSET
+    )
+    cooldown: Annotation = msgspec.field(name="volcano.sh/cooldown-time", default=UNSET)
 
 
 class RawQueueAnnotations(_Annotations, frozen=True, gc=False):
-    """Those of a Queue."""
+    """Annotations of a Queue."""
 
-    lend: Written = msgspec.field(name="gang-extender.io/lend-guarantee", default=UNSET)
-    path: Written = msgspec.field(name="volcano.sh/hierarchy", default=UNSET)
-    weights: Written = msgspec.field(name="volcano.sh/hierarchy-weights", default=UNSET)
-    node_groups: Written = msgspec.field(name="volcano.sh/nodegroup-resource-limits", default=UNSET)
+    lend: Annotation = msgspec.field(name="gang-extender.io/lend-guarantee", default=UNSET)
+    path: Annotation = msgspec.field(name="volcano.sh/hierarchy", default=UNSET)
+    weights: Annotation = msgspec.field(name="volcano.sh/hierarchy-weights", default=UNSET)
+    node_groups: Annotation = msgspec.field(
+        name="volcano.sh/nodegroup-resource-limits", default=UNSET
+    )
 
 
 class RawNamespaceAnnotations(_Annotations, frozen=True, gc=False):
-    """Those of a Namespace."""
+    """Annotations of a Namespace."""
 
-    queue: Written = msgspec.field(name=HOME_QUEUE, default=UNSET)
-    queues: Written = msgspec.field(name=ALLOWED_QUEUES, default=UNSET)
-    classes: Written = msgspec.field(name=ALLOWED_CLASSES, default=UNSET)
-    limit: Written = msgspec.field(name=LIMIT, default=UNSET)
-    guarantee: Written = msgspec.field(name=GUARANTEE, default=UNSET)
+    queue: Annotation = msgspec.field(name=HOME_QUEUE, default=UNSET)
+    queues: Annotation = msgspec.field(name=ALLOWED_QUEUES, default=UNSET)
+    classes: Annotation = msgspec.field(name=ALLOWED_CLASSES, default=UNSET)
+    limit: Annotation = msgspec.field(name=LIMIT, default=UNSET)
+    guarantee: Annotation = msgspec.field(name=GUARANTEE, default=UNSET)
 
 
 class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
@@ -115,12 +117,12 @@ class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def created(self) -> float:
-        """Give the creation time in seconds since the epoch."""
+        """The creation time in seconds since the epoch."""
         return _seconds(self.creation_timestamp)
 
 
 class RawMeta(_AnyMeta, rename="camel", gc=False):
-    """metadata of what is asked neither for its annotations nor for its labels."""
+    """metadata of objects whose annotations and labels are not read."""
 
 
 class RawGroupMeta(_AnyMeta, rename="camel", gc=False):
@@ -157,7 +159,7 @@ class RawPodMeta(_AnyMeta, rename="camel", gc=False):
 
     @property
     def leaves_by(self) -> float:
-        """Give when a deleted pod is to be gone; Kubernetes adds its grace to the deletion."""
+        """The time by which a deleted pod is to be gone, its grace period included."""
         return _seconds(self.deletion_timestamp)
 
 
@@ -169,7 +171,7 @@ class RawResources(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawPort(msgspec.Struct, frozen=True, gc=False):
-    """A port of a container, as far as it is one of the node."""
+    """A port of a container; only the host port is read."""
 
     port: int | None = msgspec.field(name="hostPort", default=None)
     protocol: str | None = None
@@ -177,7 +179,7 @@ class RawPort(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawContainer(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A container, plain or init."""
+    """A container or an init container."""
 
     name: str = ""
     resources: RawResources | None = None
@@ -234,7 +236,7 @@ class RawNodeAffinity(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawAffinity(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """affinity; pods' affinity to pods is kube-scheduler's business."""
+    """affinity; only that to nodes, as kube-scheduler evaluates affinity between pods."""
 
     node_affinity: RawNodeAffinity | None = None
 
@@ -294,13 +296,13 @@ class RawTerminated(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class RawContainerState(msgspec.Struct, frozen=True, gc=False):
-    """How far a container is; only its end is read."""
+    """The state of a container; only its end is read."""
 
     terminated: RawTerminated | None = None
 
 
 class RawContainerStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What the kubelet has given a container; a resize in place makes it differ from the spec."""
+    """The resources that the kubelet has allocated; an in-place resize can differ from the spec."""
 
     name: str = ""
     allocated_resources: Quantities | None = None
@@ -317,20 +319,20 @@ class RawPodStatus(msgspec.Struct, rename="camel", gc=False):
     conditions: tuple[RawPodCondition, ...] | None = None
     container_statuses: tuple[RawContainerStatus, ...] | None = None
     init_container_statuses: tuple[RawContainerStatus, ...] | None = None
-    #: Of the pod as a whole, from 1.36 on.
+    #: For the whole pod, from 1.36 on.
     allocated_resources: Quantities | None = None
     resources: RawResources | None = None
-    #: Before 1.33, how far a resize is; later a condition says it.
+    #: Before 1.33, the state of a resize; later it is a condition.
     resize: str | None = None
 
     @property
     def began(self) -> float:
-        """Give when the kubelet took it, in seconds since the epoch."""
+        """When the kubelet accepted the pod, in seconds since the epoch."""
         return _seconds(self.start_time)
 
     @property
     def ended(self) -> float:
-        """Give when the last of its containers ended; 0 where none did."""
+        """When the last of its containers ended; 0 if none did."""
         ends = [
             _seconds(each.state.terminated.finished_at)
             for each in self.container_statuses or ()

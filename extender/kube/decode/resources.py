@@ -1,4 +1,4 @@
-"""What we list and watch: one row per resource."""
+"""The resources that we list and watch, each with its decoder."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Resource:
     """One collection of the API server."""
 
     path: str
-    codec: ObjectDecoder[Any]
-    #: It may not be installed (yet), or not any more.
+    decoder: ObjectDecoder[Any]
+    #: It may not be installed.
     is_optional: bool = False
-    #: We decide without it where we may not read it.
+    #: The plan does without it if we have no permission to list it.
     is_dispensable: bool = False
 
     @property
     def name(self) -> str:
-        """Name it as Kubernetes does: `pods`, `podgroups.scheduling.volcano.sh`."""
-        kind, dialect = self.codec.kind.value, self.codec.dialect
+        """Return its name in Kubernetes: `pods`, `podgroups.scheduling.volcano.sh`."""
+        kind, dialect = self.decoder.kind.value, self.decoder.dialect
         return f"{kind}.{dialect}" if dialect else kind
 
 
@@ -38,9 +38,10 @@ def resources(
     node_labels: frozenset[tuple[str, str]] = frozenset(),
     exempt: frozenset[str] = frozenset(),
 ) -> tuple[Resource, ...]:
-    """Give everything we follow; ours are pods of *schedulers*, and nodes with a label given.
+    """Return all watched resources.
 
-    In *exempt* namespaces nothing is a gang.
+    Ours are pods of *schedulers* and nodes with one of *node_labels*, or all nodes without any. In
+    *exempt* namespaces no pod belongs to a gang.
     """
     return (
         Resource("/api/v1/nodes", nodes(node_labels)),
@@ -51,7 +52,7 @@ def resources(
                 Kind.NAMESPACE,
                 objects.RawNamespace,
                 objects.to_namespace,
-                stand_in=objects.unreadable_namespace,
+                placeholder=objects.unreadable_namespace,
             ),
         ),
         Resource(
@@ -62,7 +63,7 @@ def resources(
             "/apis/policy/v1/poddisruptionbudgets",
             ObjectDecoder(Kind.BUDGET, objects.RawBudget, objects.to_budget),
         ),
-        # Who may not read them decides without: the API server enforces them anyway.
+        # Without the permission the plan ignores them: the API server enforces them anyway.
         Resource(
             "/api/v1/resourcequotas",
             ObjectDecoder(Kind.QUOTA, objects.RawQuota, objects.to_quota),
@@ -76,43 +77,43 @@ def resources(
 
 
 def nodes(labels: frozenset[tuple[str, str]] = frozenset()) -> ObjectDecoder[objects.RawNode]:
-    """Read nodes; those with one of *labels* are ours, or all when there is none."""
+    """Return the decoder of nodes; ours are those with one of *labels*, or all without any."""
     return ObjectDecoder(Kind.NODE, objects.RawNode, partial(objects.to_node, ours=labels))
 
 
 def pods(schedulers: frozenset[str], exempt: frozenset[str] = frozenset()) -> ObjectDecoder[RawPod]:
-    """Read pods; those of *schedulers* are ours, and those of *exempt* namespaces never wait."""
+    """Return the decoder of pods; ours are those of *schedulers*, except *exempt* namespaces."""
     return ObjectDecoder(
         Kind.POD,
         RawPod,
         lambda raw: SeenPod(*to_pod(raw, schedulers=schedulers, exempt=exempt)),
-        stand_in=lambda meta, why: SeenPod(*placeholder_pod(meta, why)),
-        thin=drop_labels,
+        placeholder=lambda meta, why: SeenPod(*placeholder_pod(meta, why)),
+        trim=drop_labels,
     )
 
 
 def groups(dialect: str, exempt: frozenset[str] = frozenset()) -> ObjectDecoder[podgroups.RawGroup]:
-    """Read the PodGroups of *dialect*; those of *exempt* namespaces promise nothing."""
+    """Return the decoder of PodGroups of *dialect*; in *exempt* namespaces they have no minimum."""
     return ObjectDecoder(
         Kind.GROUP,
         podgroups.RawGroup,
         partial(podgroups.to_group, dialect=dialect, exempt=exempt),
-        stand_in=partial(podgroups.unreadable_group, dialect=dialect),
+        placeholder=partial(podgroups.unreadable_group, dialect=dialect),
         dialect=dialect,
     )
 
 
 def queues(dialect: str) -> ObjectDecoder[podgroups.RawQueue]:
-    """Read the Queues of *dialect*."""
+    """Return the decoder of Queues of *dialect*."""
     return ObjectDecoder(
         Kind.QUEUE,
         podgroups.RawQueue,
         podgroups.to_queue,
-        stand_in=podgroups.unreadable_queue,
+        placeholder=podgroups.unreadable_queue,
         dialect=dialect,
     )
 
 
-def _optional(plural: str, codec: ObjectDecoder[Any]) -> Resource:
-    version = VERSIONS[codec.dialect]
-    return Resource(f"/apis/{codec.dialect}/{version}/{plural}", codec, is_optional=True)
+def _optional(plural: str, decoder: ObjectDecoder[Any]) -> Resource:
+    version = VERSIONS[decoder.dialect]
+    return Resource(f"/apis/{decoder.dialect}/{version}/{plural}", decoder, is_optional=True)

@@ -1,7 +1,7 @@
-"""Identical pods share one shape: everything that decides which nodes a pod fits.
+"""Shapes: all fields that decide which nodes a pod fits. Identical pods share one shape.
 
-Reading a shape means parsing quantities and building selectors; recognising one means hashing
-what was decoded. So each spec is first looked up as it was written, and only a new one is read.
+To create a shape, quantities are parsed and selectors built; to recognise one, the decoded fields
+are hashed. So each spec is first looked up as it is written, and only a new one is converted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 
 from extender.errors import InvalidQuantity
-from extender.kube.decode.limits import MOST_PORTS, excess_of_pod, some, words
+from extender.kube.decode.limits import MOST_PORTS, excess_of_pod, limit_kinds, text_weight
 from extender.kube.decode.raw import (
     Quantities,
     RawContainer,
@@ -29,31 +29,33 @@ from extender.model.resources import LARGEST, NOTHING, PODS, Resources
 
 ONE_POD = Resources({PODS: 1})
 _RESIZE_PENDING = "PodResizePending"
-_NEVER = "Infeasible"
+_INFEASIBLE = "Infeasible"
 
 
 def requests_of(pod: RawPod) -> Resources:
-    """Add up what *pod* takes up; raises `BadQuantity` for an amount nobody can read."""
+    """Return the resources that *pod* uses; raises `InvalidQuantity` for an invalid amount."""
     spec, status = pod.spec, pod.status
-    never = _is_never_possible(status)
+    is_infeasible = _is_infeasible(status)
     statuses = {each.name: each for each in _statuses(status)}
 
     def effective(container: RawContainer) -> Resources:
-        given = statuses.get(container.name)
-        asked = parse(container.resources)
+        current = statuses.get(container.name)
+        requested = parse(container.resources)
         return (
-            _effective(asked, given.resources, given.allocated_resources, never) if given else asked
+            _effective(requested, current.resources, current.allocated_resources, is_infeasible)
+            if current
+            else requested
         )
 
     total = pod_requests(
         [effective(each) for each in spec.containers or ()],
         [
-            # A plain init container is over soon and is not resized.
+            # A plain init container ends soon and is not resized.
             (effective(each) if is_sidecar(each) else parse(each.resources), is_sidecar(each))
             for each in spec.init_containers or ()
         ],
         quantities(spec.overhead),
-        _of_the_whole(pod, never),
+        _pod_level(pod, is_infeasible),
     )
     return Resources({name: min(amount, LARGEST) for name, amount in total.items() if amount})
 
@@ -64,12 +66,12 @@ def pod_requests(
     overhead: Resources = NOTHING,
     pod_level: Resources = NOTHING,
 ) -> Resources:
-    """Add up a pod as kube-scheduler does, `pods: 1` included.
+    """Return the request of a pod as kube-scheduler computes it, with `pods: 1`.
 
-    *init* is in the order of the pod's spec; the flag says that the container is a sidecar
-    (`restartPolicy: Always`), which keeps running beside everything that starts after it. Plain
-    init containers run alone, so only the most demanding moment counts. A resource named at
-    *pod_level* replaces what the containers add up to.
+    *init* is in the order of the pod's spec; the flag marks a sidecar (`restartPolicy: Always`),
+    which keeps running beside all containers that start after it. Plain init containers run alone,
+    so only the highest of their requests counts. A resource in *pod_level* replaces the sum of the
+    containers.
     """
     running, peak = NOTHING, NOTHING
     for amounts, stays in init:
@@ -81,38 +83,41 @@ def pod_requests(
 
 
 def resize_of(pod: RawPod) -> Hashable:
-    """Tell what the kubelet really gives, where a resize makes it differ from the spec."""
+    """Return the resources that the kubelet allocates, if a resize makes them differ from the spec.
+
+    The value is only for comparison, as a part of the key of a shape.
+    """
     status = pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return None
     spec = pod.spec
-    given = {each.name: each for each in _statuses(status)}
-    # By place: the rest of a pod's shape is told without the names of its containers.
+    statuses = {each.name: each for each in _statuses(status)}
+    # By position: the key of a shape does not contain the names of containers.
     differing = [
-        (place, _given(found.resources, found.allocated_resources))
-        for place, each in enumerate(chain(spec.containers or (), spec.init_containers or ()))
-        if (found := given.get(each.name))
+        (position, _allocation(found.resources, found.allocated_resources))
+        for position, each in enumerate(chain(spec.containers or (), spec.init_containers or ()))
+        if (found := statuses.get(each.name))
         and _differs(each.resources, found.resources, found.allocated_resources)
     ]
     if _differs(spec.resources, status.resources, status.allocated_resources):
-        differing.append((-1, _given(status.resources, status.allocated_resources)))
-    return (tuple(differing), _is_never_possible(status)) if differing else None
+        differing.append((-1, _allocation(status.resources, status.allocated_resources)))
+    return (tuple(differing), _is_infeasible(status)) if differing else None
 
 
 def is_sidecar(container: RawContainer) -> bool:
-    """Ask whether an init container keeps running beside what starts after it."""
+    """Return whether an init container keeps running beside those that start after it."""
     return container.restart_policy == "Always"
 
 
 def parse(resources: RawResources | None) -> Resources:
-    """Read requests; a limit without a request is one, as the API server's defaults make it."""
+    """Return the requests; a limit without a request counts as one, as in the API server."""
     if resources is None:
         return NOTHING
     return quantities({**(resources.limits or {}), **(resources.requests or {})})
 
 
 def quantities(written: Quantities | None) -> Resources:
-    """Read amounts, none of them below zero."""
+    """Parse quantities; raises `InvalidQuantity` for a negative one."""
     if not written:
         return NOTHING
     amounts = Resources.parse(written)
@@ -122,108 +127,111 @@ def quantities(written: Quantities | None) -> Resources:
     return amounts
 
 
-def _of_the_whole(pod: RawPod, never: bool) -> Resources:
-    """Read what is said of the pod as a whole; what the kubelet gives counts for these names."""
-    status, asked = pod.status, parse(pod.spec.resources)
-    effective = _effective(asked, status.resources, status.allocated_resources, never)
-    return Resources({name: effective.amount(name) for name in asked})
+def _pod_level(pod: RawPod, is_infeasible: bool) -> Resources:
+    """Return the requests at pod level, with the kubelet's allocation of the same resources."""
+    status, requested = pod.status, parse(pod.spec.resources)
+    effective = _effective(requested, status.resources, status.allocated_resources, is_infeasible)
+    return Resources({name: effective.amount(name) for name in requested})
 
 
 def _effective(
-    asked: Resources, actual: RawResources | None, allocated: Quantities | None, never: bool
+    requested: Resources,
+    actual: RawResources | None,
+    allocated: Quantities | None,
+    is_infeasible: bool,
 ) -> Resources:
     if actual is None:
-        return asked
-    given = quantities(actual.requests).at_least(quantities(allocated))
-    return given if never else asked.at_least(given)
+        return requested
+    current = quantities(actual.requests).at_least(quantities(allocated))
+    return current if is_infeasible else requested.at_least(current)
 
 
 def _differs(
-    asked: RawResources | None, actual: RawResources | None, allocated: Quantities | None
+    requested: RawResources | None, actual: RawResources | None, allocated: Quantities | None
 ) -> bool:
     if actual is None:
         return False
-    wanted = (asked and asked.requests) or {}
+    wanted = (requested and requested.requests) or {}
     return (actual.requests or {}) != wanted or (allocated or {}) != wanted
 
 
-def _is_never_possible(status: RawPodStatus) -> bool:
+def _is_infeasible(status: RawPodStatus) -> bool:
     for condition in status.conditions or ():
         if condition.type == _RESIZE_PENDING:
-            return condition.reason == _NEVER
-    return status.resize == _NEVER
+            return condition.reason == _INFEASIBLE
+    return status.resize == _INFEASIBLE
 
 
 def _statuses(status: RawPodStatus) -> Iterator[RawContainerStatus]:
     return chain(status.container_statuses or (), status.init_container_statuses or ())
 
 
-def _given(actual: RawResources | None, allocated: Quantities | None) -> Hashable:
+def _allocation(actual: RawResources | None, allocated: Quantities | None) -> Hashable:
     requests = actual.requests if actual else None
     return tuple((requests or {}).items()), tuple((allocated or {}).items())
 
 
-#: More than the different shapes of any cluster say together, in words; when they are reached, the
-#: memory starts afresh. An ordinary shape has ten.
-_REMEMBERED = 500_000
-#: Of pods that are too large, each of which may have some megabytes to say.
-_REMEMBERED_CUT = 16
-_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 (Kubernetes' word for any address; nothing listens here)
+#: The total weight of remembered shapes at which all are dropped: more than the different shapes of
+#: any cluster weigh together. An ordinary shape weighs ten.
+_MAX_WEIGHT = 500_000
+#: The number of remembered shapes of pods that are too large, each of which may have megabytes.
+_MAX_CUT = 16
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 (in Kubernetes any address; nothing listens here)
 
 
 class Shapes:
-    """Remembers the shapes it has seen; safe to share between threads."""
+    """A cache of shapes; safe to share between threads."""
 
-    def __init__(self, remembered: int = _REMEMBERED) -> None:
-        self._remembered = remembered
-        self._as_written: dict[Hashable, Shape] = {}
-        self._canonical: dict[Hashable, Shape] = {}
-        self._words = 0
+    def __init__(self, max_weight: int = _MAX_WEIGHT) -> None:
+        self._max_weight = max_weight
+        self._by_key: dict[Hashable, Shape] = {}
+        self._by_content: dict[Hashable, Shape] = {}
+        self._weight = 0
         self._cut: dict[Hashable, Shape] = {}
 
     def of(self, pod: RawPod, *, ours: bool, waits: bool = False) -> tuple[Shape, str]:
-        """Give the one shape of pods like *pod*; a foreign pod is only what it takes up.
+        """Return the shape of *pod*, and a phrase with what of it is not read, usually empty.
 
-        And what of it is more than we read (a phrase), mostly nothing. Raises `BadQuantity` for an
-        amount nobody can read.
+        For a pod that is not ours, the shape has only its requests and host ports. Raises
+        `InvalidQuantity` for an invalid amount.
         """
-        written = _as_written(pod, ours)
-        shape = self._as_written.get(written)
+        key = _key_of(pod, ours)
+        shape = self._by_key.get(key)
         if shape is not None:
-            return shape, ""  # what is too large is not remembered here
+            return shape, ""  # shapes that are too large are not in this cache
         if excess := excess_of_pod(pod):
             return self._of_large(pod, waits=waits), excess
-        return self._learn(pod, written, _read(pod, ours)), ""
+        return self._add(pod, key, _read(pod, ours)), ""
 
     def _of_large(self, pod: RawPod, *, waits: bool) -> Shape:
-        """Give the shape of a pod that is too large: what it takes up, and some of its ports.
+        """Return the shape of a pod that is too large: its requests, and some of its host ports.
 
-        All of what it takes up, unless it *waits*: it will not start. Few of these are
-        remembered, and apart, so that they make us forget none of the others.
+        All of its requests, unless it *waits*: such a pod is not scheduled. Few of these shapes are
+        remembered, in a separate cache, so that they displace no other shape.
         """
-        written = (_as_written(pod, ours=False), waits)
-        shape = self._cut.get(written)
+        key = (_key_of(pod, ours=False), waits)
+        shape = self._cut.get(key)
         if shape is None:
             requests, ports = requests_of(pod), _host_ports(pod)[:MOST_PORTS]
-            shape = Shape(Resources(some(requests)) if waits else requests, host_ports=ports)
-            if len(self._cut) >= _REMEMBERED_CUT:
+            shape = Shape(Resources(limit_kinds(requests)) if waits else requests, host_ports=ports)
+            if len(self._cut) >= _MAX_CUT:
                 self._cut.clear()
-            self._cut[written] = shape
+            self._cut[key] = shape
         return shape
 
-    def _learn(self, pod: RawPod, written: Hashable, shape: Shape) -> Shape:
-        self._words += (said := _written_words(pod) + _words(shape))
-        if self._words >= self._remembered:
-            self._as_written.clear()
-            self._canonical.clear()
-            self._words = said
-        shape = self._canonical.setdefault(_content(shape), shape)
-        self._as_written[written] = shape
+    def _add(self, pod: RawPod, key: Hashable, shape: Shape) -> Shape:
+        self._weight += (weight := _written_weight(pod) + _weight(shape))
+        if self._weight >= self._max_weight:
+            self._by_key.clear()
+            self._by_content.clear()
+            self._weight = weight
+        shape = self._by_content.setdefault(_content(shape), shape)
+        self._by_key[key] = shape
         return shape
 
 
-def _written_words(pod: RawPod) -> int:
-    """Count what was written to say what a pod takes up."""
+def _written_weight(pod: RawPod) -> int:
+    """Return the weight of the requests of a pod as they are written."""
     spec = pod.spec
     return sum(
         2
@@ -234,21 +242,21 @@ def _written_words(pod: RawPod) -> int:
     )
 
 
-def _words(shape: Shape) -> int:
-    """Count what a shape says."""
+def _weight(shape: Shape) -> int:
+    """Return the weight of a shape."""
     terms = [*(shape.affinity or ()), *(term for _, term in shape.preferred)]
     expressions = [each for term in terms for each in (*term.labels, *term.fields)]
     return (
         4
         + len(shape.requests)
         + len(shape.selector)
-        + sum(2 + sum(map(words, each.values)) for each in expressions)
-        + sum(words(each.key) + words(each.value) for each in shape.tolerations)
+        + sum(2 + sum(map(text_weight, each.values)) for each in expressions)
+        + sum(text_weight(each.key) + text_weight(each.value) for each in shape.tolerations)
         + len(shape.host_ports)
     )
 
 
-def _as_written(pod: RawPod, ours: bool) -> Hashable:
+def _key_of(pod: RawPod, ours: bool) -> Hashable:
     spec = pod.spec
     needs = (
         tuple([_needs(container) for container in spec.containers or ()]),
@@ -342,5 +350,5 @@ def _term(term: RawNodeTerm | None) -> NodeTerm:
 
 
 def requirement(raw: RawRequirement) -> Requirement:
-    """Read one expression of a selector."""
+    """Return one expression of a selector."""
     return Requirement(raw.key, raw.operator, raw.values or ())

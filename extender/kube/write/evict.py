@@ -1,11 +1,13 @@
-"""Evictions: pods are told why, all of them, and then asked to leave through the Eviction API.
+"""Evictions: all pods of a gang get the condition DisruptionTarget, then each is evicted.
 
-All are told before the first one leaves: should we fall in the middle, whoever leads next sees on
-those who are still there that they were to go (`evictions/remnants.py`).
+All are marked before the first eviction: if this process dies in between, the next leader sees on
+the remaining pods that they were to be evicted (`PartialEvictions` in `evictions/pending.py`).
 
-The API server checks the uid and the PodDisruptionBudgets. A budget that says no is asked again
-a few times, because budgets recover as pods come back; then the pod is reported as blocked and
-the plan chooses another.
+The API server checks the uid and the PodDisruptionBudgets. An eviction that a budget refuses is
+retried a few times, because budgets recover as pods come back. Then the pod is reported as blocked,
+and the plan chooses another.
+
+`ApiPartialBindRollback` evicts the bound pods of a gang that could not be bound completely.
 """
 
 from __future__ import annotations
@@ -39,142 +41,144 @@ from extender.ports import (
 )
 
 log = logging.getLogger(__name__)
-#: Between attempts while a budget, or the API server itself, asks for patience.
+#: Between attempts after a refusal that may be temporary.
 PAUSE = Backoff(0.25, 1.0)
 ATTEMPTS = 5
-#: How long the first answer is waited for. Those who leave together are a gang in part until the
-#: last one has left, and asking twice does no harm; a slow API server has all its time after that.
+#: The timeout of the first attempt. A gang is incomplete until its last pod is evicted, and a
+#: second request does no harm; the later timeout is long enough for a slow API server.
 FIRST_S = 3.0
 LATER_S = 15.0
 _LEAVING = EvictOutcome(EvictResult.LEAVING)
-_GONE = EvictOutcome(EvictResult.GONE, "the pod is gone, or another one by now")
+_GONE = EvictOutcome(EvictResult.GONE, "the pod is gone, or was replaced by another one")
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
 @dataclass(slots=True, eq=False)
-class _Departure:
-    """One order on its way, with the term in which it was given."""
+class _PendingEviction:
+    """One order without an outcome yet, and the term of the order."""
 
     order: EvictOrder
     term: int
     outcome: Future[EvictOutcome] = field(default_factory=Future)
-    is_there: bool = False
-    trouble: Exception | None = None
+    exists: bool = False
+    error: Exception | None = None
 
 
 class ApiEvictor(RateLimitedWorkers):
-    """The `Evictor` of the real cluster."""
+    """The `Evictor` of a real cluster."""
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        """Send *orders* and give one future for each, in order.
+        """Send *orders* and return one future for each, in order.
 
-        What is not sent because its term is over was called back, like what we stop with.
+        An order that is not sent, because its term is over or we stop, has a cancelled future.
         """
-        term = self._mandate.current()
+        term = self._fencing.current()
         if self._stopping.is_set() or not term:
-            return [_called_back() for _ in orders]
-        departures = [_Departure(order, term) for order in orders]
-        others = Semaphore(max(0, len(departures) - 1))
-        call_back = _once_for(departures)
-        for each in departures:
-            self._have_done(partial(self._tell, each, departures, others), call_back)
-        return [each.outcome for each in departures]
+            return [_cancelled() for _ in orders]
+        evictions = [_PendingEviction(order, term) for order in orders]
+        unmarked = Semaphore(max(0, len(evictions) - 1))
+        cancel = _cancel_once(evictions)
+        for each in evictions:
+            self._submit(partial(self._mark_and_submit, each, evictions, unmarked), cancel)
+        return [each.outcome for each in evictions]
 
-    def _have_done(self, step: Callable[[], None], call_back: Callable[[], None]) -> None:
-        """Let a worker do *step*; if we stop before it has begun, its orders are called back."""
+    def _submit(self, step: Callable[[], None], cancel: Callable[[], None]) -> None:
+        """Run *step* in a worker; if we stop before it begins, its orders are cancelled."""
 
-        def look(done: Future[None]) -> None:
+        def on_done(done: Future[None]) -> None:
             if done.cancelled():
-                call_back()
+                cancel()
 
         try:
-            self._workers.submit(step).add_done_callback(look)
+            self._workers.submit(step).add_done_callback(on_done)
         except RuntimeError:  # we have stopped
-            call_back()
+            cancel()
 
-    def _tell(self, one: _Departure, together: Sequence[_Departure], others: Semaphore) -> None:
-        """Mark one of those who leave together; whoever is the last to do so lets them all go."""
+    def _mark_and_submit(
+        self, eviction: _PendingEviction, evictions: Sequence[_PendingEviction], unmarked: Semaphore
+    ) -> None:
+        """Mark one pod of a set; the step that marks the last one submits all evictions."""
         try:
-            self._wait(self._pace.acquire())
-            self._must_hold(one.term)
-            one.is_there = self._mark(one.order, leaving=True)
-        except Exception as why:
-            one.trouble = why
-        if not others.acquire(blocking=False):
-            for each in together:
-                self._have_done(partial(self._settle, each), _once_for([each]))
+            self._wait(self._rate.acquire())
+            self._require_term(eviction.term)
+            eviction.exists = self._set_condition(eviction.order, is_target=True)
+        except Exception as error:
+            eviction.error = error
+        if not unmarked.acquire(blocking=False):
+            for each in evictions:
+                self._submit(partial(self._finish, each), _cancel_once([each]))
 
-    def _settle(self, one: _Departure) -> None:
-        if not one.outcome.set_running_or_notify_cancel():
-            if one.is_there:
-                self._mark(one.order, leaving=False)
+    def _finish(self, eviction: _PendingEviction) -> None:
+        if not eviction.outcome.set_running_or_notify_cancel():
+            if eviction.exists:
+                self._set_condition(eviction.order, is_target=False)
             return
         try:
-            one.outcome.set_result(self._carry_out(one))
+            eviction.outcome.set_result(self._evict(eviction))
         except Exception as error:
             if isinstance(error, NotLeader):
-                facts = _facts(one.order, str(error))
-                event(log, logging.WARNING, "eviction called back", **facts)
-                one.outcome.set_exception(CancelledError())
+                facts = _facts(eviction.order, str(error))
+                event(log, logging.WARNING, "eviction cancelled", **facts)
+                eviction.outcome.set_exception(CancelledError())
             else:
-                one.outcome.set_exception(error)
+                eviction.outcome.set_exception(error)
 
-    def _carry_out(self, one: _Departure) -> EvictOutcome:
-        if one.trouble is not None:
-            raise one.trouble
-        if not one.is_there:
+    def _evict(self, eviction: _PendingEviction) -> EvictOutcome:
+        if eviction.error is not None:
+            raise eviction.error
+        if not eviction.exists:
             return _GONE
-        self._must_hold(one.term)
-        outcome = self._ask_until_answered(one.order, one.term)
+        self._require_term(eviction.term)
+        outcome = self._request_with_retries(eviction.order, eviction.term)
         if outcome.result in (EvictResult.BLOCKED, EvictResult.FAILED):
-            facts = _facts(one.order, outcome.message)
-            event(log, logging.WARNING, "eviction did not happen", **facts)
-            self._mark(one.order, leaving=False)
+            facts = _facts(eviction.order, outcome.message)
+            event(log, logging.WARNING, "eviction failed", **facts)
+            self._set_condition(eviction.order, is_target=False)
         return outcome
 
-    def _mark(self, order: EvictOrder, *, leaving: bool) -> bool:
-        """Write on the pod that it is to be disrupted, or not after all; False when it is gone.
+    def _set_condition(self, order: EvictOrder, *, is_target: bool) -> bool:
+        """Set the condition DisruptionTarget, or withdraw it; returns False when the pod is gone.
 
-        Job controllers read this: a pod that was pushed out does not count as a failure.
+        Job controllers read this condition: an evicted pod need not count as a failure.
         """
         condition = {
             "type": "DisruptionTarget",
-            "status": "True" if leaving else "False",
+            "status": "True" if is_target else "False",
             "reason": "PreemptionByScheduler",
-            "message": order.why if leaving else "it could not be evicted and stays",
+            "message": order.why if is_target else "the pod could not be evicted",
             "lastTransitionTime": timestamp(time.time()),
         }
         patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
         try:
-            self._access.request(
+            self._client.request(
                 "PATCH",
                 pod_path(order.namespace, order.name, "/status"),
                 patch,
                 content_type=_STRATEGIC,
             )
         except NotFound:
-            return self._is_there(order)
+            return self._exists(order)
         except NotLeader:
             raise
         except ApiError as error:
-            # Evicting by a uid that does not match would keep the API server busy for 10 s.
+            # An eviction with a uid that does not match occupies the API server for 10 s.
             if is_conflict(error):
-                return error.status == 409 and self._is_there(order)
-            # The mark is a courtesy; the eviction itself decides.
+                return error.status == 409 and self._exists(order)
+            # The condition is only informative, and the eviction itself decides.
             event(log, logging.WARNING, "pod not marked", **_facts(order, str(error)))
         return True
 
-    def _ask_until_answered(self, order: EvictOrder, term: int) -> EvictOutcome:
+    def _request_with_retries(self, order: EvictOrder, term: int) -> EvictOutcome:
         for attempt in range(1, ATTEMPTS):
-            outcome, final = self._ask(order, FIRST_S if attempt == 1 else LATER_S)
+            outcome, final = self._request_once(order, FIRST_S if attempt == 1 else LATER_S)
             if final:
                 return outcome
             self._wait(PAUSE.delay_s(attempt))
-            self._must_hold(term)
-        return self._ask(order, LATER_S)[0]
+            self._require_term(term)
+        return self._request_once(order, LATER_S)[0]
 
-    def _ask(self, order: EvictOrder, wait_s: float) -> tuple[EvictOutcome, bool]:
-        """Ask once; the flag says that asking again changes nothing."""
+    def _request_once(self, order: EvictOrder, wait_s: float) -> tuple[EvictOutcome, bool]:
+        """Send one eviction; the flag says that a retry would change nothing."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -182,38 +186,38 @@ class ApiEvictor(RateLimitedWorkers):
             "deleteOptions": {"preconditions": {"uid": order.uid}},
         }
         try:
-            self._access.request(
+            self._client.request(
                 "POST",
                 pod_path(order.namespace, order.name, "/eviction"),
                 eviction,
                 wait_s=wait_s,
             )
         except NotFound as error:
-            if not self._is_there(order):
+            if not self._exists(order):
                 return _GONE, True
-            # Nobody would ask again, and its room would be awaited for ever.
-            return EvictOutcome(EvictResult.FAILED, _said(error)), False
+            # The pod exists. As GONE it would not be evicted again, and its capacity never freed.
+            return EvictOutcome(EvictResult.FAILED, _message(error)), False
         except NamespaceTerminating:
-            return _LEAVING, True  # like everybody in a namespace that is being deleted
+            return _LEAVING, True  # all pods of a terminating namespace are deleted
         except NotLeader:
             raise
         except ApiError as error:
-            return self._refused(order, error)
+            return self._outcome_of(order, error)
         return _LEAVING, True
 
-    def _refused(self, order: EvictOrder, error: ApiError) -> tuple[EvictOutcome, bool]:
-        # 409 is another uid, or a budget that changed under the API server's hands: the pod tells.
-        if error.status == 409 and not self._is_there(order):
+    def _outcome_of(self, order: EvictOrder, error: ApiError) -> tuple[EvictOutcome, bool]:
+        # 409 is another uid, or a budget that changed concurrently: the pod shows which.
+        if error.status == 409 and not self._exists(order):
             return _GONE, True
-        unheard = error.status in (0, 401)
-        result = EvictResult.FAILED if unheard else EvictResult.BLOCKED
-        # 403 is a webhook's, or that of an API server that has not read the roles yet.
-        patient = unheard or error.status in (403, 409, 429) or error.status >= 500
-        return EvictOutcome(result, _said(error)), not patient
+        is_unanswered = error.status in (0, 401)
+        result = EvictResult.FAILED if is_unanswered else EvictResult.BLOCKED
+        # 403 comes from a webhook, or from an API server that has not read the roles yet.
+        may_retry = is_unanswered or error.status in (403, 409, 429) or error.status >= 500
+        return EvictOutcome(result, _message(error)), not may_retry
 
-    def _is_there(self, order: EvictOrder) -> bool:
+    def _exists(self, order: EvictOrder) -> bool:
         try:
-            body = self._access.request("GET", pod_path(order.namespace, order.name))
+            body = self._client.request("GET", pod_path(order.namespace, order.name))
         except NotFound:
             return False
         except ApiError:
@@ -221,26 +225,26 @@ class ApiEvictor(RateLimitedWorkers):
         return pods.uid(body) == order.uid
 
 
-def _once_for(departures: Sequence[_Departure]) -> Callable[[], None]:
-    """Give what calls *departures* back: each of their steps may ask for it when we stop."""
+def _cancel_once(evictions: Sequence[_PendingEviction]) -> Callable[[], None]:
+    """Return a function that cancels *evictions* once: each of their steps may call it."""
     first = Semaphore()
 
-    def call_back() -> None:
+    def cancel() -> None:
         if first.acquire(blocking=False):
-            for each in departures:
+            for each in evictions:
                 each.outcome.cancel()
 
-    return call_back
+    return cancel
 
 
-def _called_back() -> Future[EvictOutcome]:
+def _cancelled() -> Future[EvictOutcome]:
     future: Future[EvictOutcome] = Future()
     future.cancel()
     return future
 
 
-def _said(error: ApiError) -> str:
-    """Give the API server's own words, without the request they answer."""
+def _message(error: ApiError) -> str:
+    """Return the message of the API server, without the request."""
     return str(error).partition(f": {error.status}: ")[2] or str(error)
 
 
@@ -248,13 +252,13 @@ def _facts(order: EvictOrder, why: str) -> dict[str, object]:
     return {"pod": f"{order.namespace}/{order.name}", "why": why}
 
 
-#: How often a pod is asked for before it counts as one that stays; some three seconds in all.
+#: Attempts to read a pod before it counts as one to keep; about three seconds in all.
 ROLLBACK_ATTEMPTS = 5
 _PAUSE = Backoff(0.2, 1.0)
 
 
 class ApiPartialBindRollback:
-    """The barrier's `TakesBack` of the real cluster: asks the API server who owns the pods."""
+    """The `PartialBindRollback` of a real cluster: reads from the API server who owns the pods."""
 
     def __init__(
         self,
@@ -262,9 +266,9 @@ class ApiPartialBindRollback:
         evictor: Evictor,
         *,
         chance: Callable[[], float] = random.random,
-        mandate: Fencing | None = None,
+        fencing: Fencing | None = None,
     ) -> None:
-        self._mandate = mandate or AlwaysLeader()
+        self._fencing = fencing or AlwaysLeader()
         self._pipeline = pipeline
         self._evictor = evictor
         self._chance = chance
@@ -277,99 +281,104 @@ class ApiPartialBindRollback:
         leaves: Callable[[GangKey], None],
         stays: Callable[[GangKey], None],
     ) -> None:
-        """Ask all of them to leave, or none when one would never come again; then it *stays*.
+        """Evict all pods, or none if one has no controller that recreates it; then call *stays*.
 
-        So it does where a budget keeps one: the others have left, and what helps is that they come.
+        *stays* is also called if a budget keeps one: the others are evicted, and the gang is
+        complete only when they are recreated.
         """
-        term = self._mandate.current()
+        term = self._fencing.current()
 
-        def decide(heard: Sequence[tuple[EvictOrder, Reply]]) -> None:
-            if self._may_leave(gang, heard, term):
+        def decide(replies: Sequence[tuple[EvictOrder, Reply]]) -> None:
+            if self._may_evict_all(gang, replies, term):
                 leaves(gang)
-                standing = [order for order, reply in heard if not _is_on_no_node(order, reply)]
-                for each in self._evictor.evict(standing):
-                    each.add_done_callback(left)
+                bound = [order for order, reply in replies if not _is_unbound(order, reply)]
+                for each in self._evictor.evict(bound):
+                    each.add_done_callback(on_evicted)
             else:
                 stays(gang)
 
-        def left(asked: Future[EvictOutcome]) -> None:
-            if _has_stayed(asked):
-                sentence = "gang bound in part stays in part: a pod could not be evicted"
+        def on_evicted(future: Future[EvictOutcome]) -> None:
+            if _has_failed(future):
+                sentence = "partly bound gang stays incomplete: a pod could not be evicted"
                 event(log, logging.ERROR, sentence, gang=gang)
                 stays(gang)
 
-        self._pipeline.run(lambda: self._ask(orders, decide))
+        self._pipeline.run(lambda: self._read_all(orders, decide))
 
-    def _ask(
+    def _read_all(
         self,
         orders: Sequence[EvictOrder],
         decide: Callable[[Sequence[tuple[EvictOrder, Reply]]], None],
     ) -> None:
-        heard: list[tuple[EvictOrder, Reply]] = []
+        replies: list[tuple[EvictOrder, Reply]] = []
         if not orders:
-            decide(heard)  # all of them are done, or have left
+            decide(replies)  # all of them have terminated, or are deleted
 
-        def hear(order: EvictOrder, reply: Reply) -> None:
-            heard.append((order, reply))
-            if len(heard) == len(orders):
-                decide(heard)
+        def collect(order: EvictOrder, reply: Reply) -> None:
+            replies.append((order, reply))
+            if len(replies) == len(orders):
+                decide(replies)
 
         for order in orders:
-            self._look(order, partial(hear, order))
+            self._read(order, partial(collect, order))
 
-    def _look(self, order: EvictOrder, hear: Callable[[Reply], None], attempt: int = 1) -> None:
-        """Ask for a pod; again while nothing is said of it: nobody takes the gang back later."""
+    def _read(self, order: EvictOrder, collect: Callable[[Reply], None], attempt: int = 1) -> None:
+        """Read a pod, with retries: there is no later attempt to roll back this gang."""
 
-        def answered(reply: Reply) -> None:
-            is_told = reply.status == 404 or pod_in(reply) is not None
-            if is_told or attempt == ROLLBACK_ATTEMPTS:
-                hear(reply)
+        def handle(reply: Reply) -> None:
+            is_known = reply.status == 404 or pod_in(reply) is not None
+            if is_known or attempt == ROLLBACK_ATTEMPTS:
+                collect(reply)
                 return
-            again = partial(self._look, order, hear, attempt + 1)
+            again = partial(self._read, order, collect, attempt + 1)
             self._pipeline.loop.call_later(_PAUSE.delay_s(attempt, self._chance()), again)
 
         request = self._pipeline.frame(b"GET", pod_path(order.namespace, order.name))
-        self._pipeline.request(request, answered)
+        self._pipeline.request(request, handle)
 
-    def _may_leave(
-        self, gang: GangKey, heard: Sequence[tuple[EvictOrder, Reply]], term: int
+    def _may_evict_all(
+        self, gang: GangKey, replies: Sequence[tuple[EvictOrder, Reply]], term: int
     ) -> bool:
-        """Say whether nobody of them has to stay."""
-        if not self._mandate.holds(term):
-            # Somebody else may have completed it meanwhile; its time begins anew with each term.
-            event(log, logging.WARNING, "gang bound in part is not taken back", gang=gang)
+        """Return whether all pods may be evicted."""
+        if not self._fencing.holds(term):
+            # Another leader may have completed the gang; its timeout starts again with each term.
+            event(log, logging.WARNING, "partly bound gang is not evicted", gang=gang)
             return False
-        stays = [f"{each.namespace}/{each.name}" for each, said in heard if not _may_go(each, said)]
+        stays = [
+            f"{each.namespace}/{each.name}"
+            for each, reply in replies
+            if not _may_evict(each, reply)
+        ]
         if stays:
-            sentence = "gang bound in part stays: not every pod has a controller"
+            sentence = "partly bound gang is not evicted: not every pod has a controller"
             event(log, logging.ERROR, sentence, gang=gang, pods=sorted(stays)[:50])
             return False
-        event(log, logging.WARNING, "gang bound in part is taken back", gang=gang)
+        event(log, logging.WARNING, "partly bound gang is evicted", gang=gang)
         return True
 
 
-def _has_stayed(asked: Future[EvictOutcome]) -> bool:
-    """Ask whether a pod was asked to leave in vain; what was called back was not asked."""
-    if asked.cancelled() or isinstance(asked.exception(), CancelledError):
+def _has_failed(future: Future[EvictOutcome]) -> bool:
+    """Return whether an eviction failed; a cancelled one was not sent, and does not count."""
+    if future.cancelled() or isinstance(future.exception(), CancelledError):
         return False
-    if asked.exception() is not None:
+    if future.exception() is not None:
         return True
-    return asked.result().result in (EvictResult.BLOCKED, EvictResult.FAILED)
+    return future.result().result in (EvictResult.BLOCKED, EvictResult.FAILED)
 
 
-def _is_on_no_node(order: EvictOrder, reply: Reply) -> bool:
-    """Ask whether a binding of which nobody knew did not happen: then it waits, and may."""
+def _is_unbound(order: EvictOrder, reply: Reply) -> bool:
+    """Return whether a binding in doubt had no effect: then the pod is pending, and may stay."""
     pod = pod_in(reply)
     return pod is not None and pod.metadata.uid == order.uid and not pod.spec.node_name
 
 
-def _may_go(order: EvictOrder, reply: Reply) -> bool:
-    """Ask whether a pod is gone already, or will be made anew; in doubt it stays."""
+def _may_evict(order: EvictOrder, reply: Reply) -> bool:
+    """Return whether a pod is deleted, or has a controller that recreates it; False in doubt."""
     if reply.status == 404:
         return True
     pod = pod_in(reply)
     if pod is None:
         return False
-    about = pod.metadata
-    owners = about.owner_references or ()
-    return about.uid != order.uid or any(owner.controller for owner in owners)
+    metadata = pod.metadata
+    owners = metadata.owner_references or ()
+    return metadata.uid != order.uid or any(owner.controller for owner in owners)

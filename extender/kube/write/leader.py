@@ -1,4 +1,4 @@
-"""The Lease of the leader, read and written: the only thing that is written without a term."""
+"""The Lease of the leader and its label. The Lease is the only object written without a term."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.leader.fencing import FencingToken
 from extender.ports import Fencing, LabelledPod, LabelledPods, Lease
 from extender.settings import Settings
 
-#: Where a pod finds the name of its namespace.
+#: The file with the namespace of the pod.
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -40,38 +40,38 @@ _decode_lease = msgspec.json.Decoder(_RawLease).decode
 
 
 class ApiLeases:
-    """The `Leases` of the real cluster: one Lease, each call answered soon or not at all."""
+    """The `Leases` of a real cluster: one Lease, and each call has a short timeout."""
 
-    def __init__(self, access: ApiClient, settings: Settings) -> None:
-        self._access = access
+    def __init__(self, client: ApiClient, settings: Settings) -> None:
+        self._client = client
         self._namespace, _, self._name = lease_name(settings).partition("/")
         within = quote(self._namespace, safe="")
-        self._all = f"/apis/coordination.k8s.io/v1/namespaces/{within}/leases"
-        self._path = f"{self._all}/{quote(self._name, safe='')}"
-        # There must be time for another try.
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{within}/leases"
+        self._path = f"{self._collection}/{quote(self._name, safe='')}"
+        # Half of the term, so that there is time for a second attempt.
         self._wait_s = settings.lease_renew_s / 2
 
     def read(self) -> Lease | None:
-        """Give it as it is now, None when it does not exist."""
+        """Return the current Lease; None when it does not exist."""
         try:
-            return _lease(self._access.request("GET", self._path, wait_s=self._wait_s))
+            return _lease(self._client.request("GET", self._path, wait_s=self._wait_s))
         except NotFound:
             return None
 
     def write(self, lease: Lease) -> Lease:
-        """Write it and give it as written; what others added to it stays."""
+        """Write the Lease and return it as written; fields that others added are kept."""
         spec = {
             "holderIdentity": lease.holder,
-            # Whole seconds, and never fewer than we act upon: others may take it then.
+            # Whole seconds, rounded up: after this time others may acquire the lease.
             "leaseDurationSeconds": max(1, ceil(lease.duration_s)),
             "acquireTime": lease.acquired or None,
             "renewTime": lease.renewed,
             "leaseTransitions": lease.transitions,
         }
         if lease.version:
-            # The API server refuses it with 409 if anybody has written since.
+            # The API server refuses the patch with 409 if the Lease has changed since.
             patch = {"metadata": {"resourceVersion": lease.version}, "spec": spec}
-            body = self._access.request(
+            body = self._client.request(
                 "PATCH", self._path, patch, content_type=MERGE, wait_s=self._wait_s
             )
         else:
@@ -81,7 +81,7 @@ class ApiLeases:
                 "metadata": {"name": self._name, "namespace": self._namespace},
                 "spec": spec,
             }
-            body = self._access.request("POST", self._all, new, wait_s=self._wait_s)
+            body = self._client.request("POST", self._collection, new, wait_s=self._wait_s)
         return _lease(body)
 
 
@@ -89,7 +89,7 @@ def _lease(body: bytes) -> Lease:
     try:
         raw = _decode_lease(body)
     except msgspec.DecodeError as error:
-        raise ApiError(f"the answer is no Lease: {error}") from error
+        raise ApiError(f"the response is not a Lease: {error}") from error
     spec = raw.spec
     return Lease(
         holder=spec.holder_identity or "",
@@ -102,13 +102,13 @@ def _lease(body: bytes) -> Lease:
 
 
 def lease_name(settings: Settings) -> str:
-    """Name the Lease that counts, as namespace/name."""
+    """Return the Lease of the settings, as namespace/name."""
     namespace = settings.lease_namespace or settings.pod_namespace or namespace_of_this_pod()
     return f"{namespace}/{settings.lease_name or 'gang-extender'}"
 
 
 def namespace_of_this_pod() -> str:
-    """Give the namespace in which we run, as far as anybody told us."""
+    """Return the namespace of our service account; `default` outside of a pod."""
     try:
         return _NAMESPACE.read_text("utf-8").strip()
     except OSError:
@@ -138,23 +138,23 @@ _decode_pod = msgspec.json.Decoder(_Pods).decode
 
 
 class ApiLeaderLabels:
-    """The `Signs` of the real cluster."""
+    """The `LeaderLabels` of a real cluster."""
 
-    def __init__(self, access: ApiClient, settings: Settings, mandate: Fencing) -> None:
-        self._access = access
-        self._mandate = mandate
+    def __init__(self, client: ApiClient, settings: Settings, fencing: Fencing) -> None:
+        self._client = client
+        self._fencing = fencing
         self._pod = settings.pod_name
         self._namespace = settings.pod_namespace or namespace_of_this_pod()
         self._lease = lease_name(settings)
         self._wait_s = settings.lease_renew_s / 2
 
     def read(self) -> LabelledPods:
-        """Give the pods that carry it and follow no other lease than ours."""
+        """Return the pods with the label, except those that belong to another lease."""
         path = f"/api/v1/namespaces/{quote(self._namespace, safe='')}/pods{_SELECTED}"
         try:
-            pods = _decode_pod(self._access.request("GET", path, wait_s=self._wait_s)).items
+            pods = _decode_pod(self._client.request("GET", path, wait_s=self._wait_s)).items
         except msgspec.DecodeError as error:
-            raise ApiError(f"the answer is no list of pods: {error}") from error
+            raise ApiError(f"the response is not a list of pods: {error}") from error
         found = [(each.metadata, (each.metadata.annotations or {}).get(LEADS)) for each in pods]
         return LabelledPods(
             is_ours=any(meta.name == self._pod and by == self._lease for meta, by in found),
@@ -166,15 +166,15 @@ class ApiLeaderLabels:
         )
 
     def put_on(self, number: int) -> None:
-        """Put it on our own pod."""
+        """Set the label on our own pod."""
         self._write(self._pod, {LABEL: "true"}, {LEADS: self._lease}, number)
 
-    def take_off(self, mark: LabelledPod, number: int) -> None:
-        """Take it off another; 409 when somebody has written to that pod since."""
-        self._write(mark.pod, {LABEL: None}, {LEADS: None}, number, version=mark.version)
+    def take_off(self, other: LabelledPod, number: int) -> None:
+        """Remove the label from another pod; 409 when that pod has changed since."""
+        self._write(other.pod, {LABEL: None}, {LEADS: None}, number, version=other.version)
 
     def withdraw(self, number: int) -> None:
-        """Take it off our own pod."""
+        """Remove the label from our own pod."""
         self._write(self._pod, {LABEL: None}, {LEADS: None}, number)
 
     def _write(
@@ -189,11 +189,11 @@ class ApiLeaderLabels:
         metadata: dict[str, object] = {"labels": labels, "annotations": annotations}
         if version:
             metadata["resourceVersion"] = version
-        self._access.request(
+        self._client.request(
             "PATCH",
             pod_path(self._namespace, pod, "/status"),
             {"metadata": metadata},
             content_type=MERGE,
             wait_s=self._wait_s,
-            mandate=FencingToken(self._mandate, number),
+            fencing=FencingToken(self._fencing, number),
         )

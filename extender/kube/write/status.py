@@ -1,7 +1,7 @@
-"""Status of PodGroups and Queues, read and merged into what the API server has.
+"""Writes the status of PodGroups and Queues, and Events.
 
-Some CRDs have a status subresource and some, Volcano's own PodGroup among them, do not. A kind
-tells by its answers which it is, and that is remembered until it answers otherwise: CRDs are
+Some CRDs have a status subresource and some, such as Volcano's own PodGroup, do not. The responses
+for a kind show which. That is remembered until a response shows otherwise, because CRDs can be
 replaced while we run.
 """
 
@@ -29,54 +29,54 @@ from extender.metrics import Metrics, init_labels
 from extender.model.gang import VERSIONS
 from extender.ports import AlwaysLeader, EventRecord, Fencing, ObjectReference
 
-#: Queues whose version is remembered, those last written the longest: more than there are.
+#: Queues whose version is remembered, least recently written first out; more than there are.
 _REMEMBERED = 10_000
 _PLURALS = {"PodGroup": "podgroups", "Queue": "queues"}
 Status = Mapping[str, Any]
 
 
 class ApiStatusWriter(RateLimitedWorkers):
-    """The `StatusWriter` of the real cluster."""
+    """The `StatusWriter` of a real cluster."""
 
     def __init__(
         self,
-        access: SendsRequests,
+        client: SendsRequests,
         *,
         wait: Callable[[float], object] | None = None,
-        mandate: Fencing | None = None,
+        fencing: Fencing | None = None,
     ) -> None:
-        super().__init__(access, wait=wait, mandate=mandate)
+        super().__init__(client, wait=wait, fencing=fencing)
         #: (dialect, kind) -> whether it has a status subresource, once known.
         self._has_status: dict[tuple[str, str], bool] = {}
-        #: uid of a queue -> the version of it that was read or written last.
+        #: uid of a queue -> the version of it that was last read or written.
         self._versions: dict[str, str] = {}
 
     def read(self, subject: ObjectReference) -> Future[Status | None]:
-        """Give the status as the API server has it."""
+        """Return the status that the API server has."""
         return self._workers.submit(self._read, subject)
 
     def write(self, subject: ObjectReference, status: Status) -> Future[Status | None]:
-        """Merge *status* into what is there and give the whole."""
-        return self._workers.submit(self._write, subject, status, self._mandate.current())
+        """Merge *status* into the object and return its whole status."""
+        return self._workers.submit(self._write, subject, status, self._fencing.current())
 
     def _read(self, subject: ObjectReference) -> Status | None:
-        self._wait(self._pace.acquire())
+        self._wait(self._rate.acquire())
         try:
-            body = self._access.request("GET", _status_path(subject))
+            body = self._client.request("GET", _status_path(subject))
         except NotFound:
             return None
         return self._status(body, subject)
 
     def _write(self, subject: ObjectReference, status: Status, term: int) -> Status | None:
-        self._wait(self._pace.acquire())
-        # It may have waited behind thousands, and another may have led and written meanwhile.
-        self._must_hold(term)
+        self._wait(self._rate.acquire())
+        # The write may have waited behind thousands, and another leader may have written meanwhile.
+        self._require_term(term)
         kind = (subject.dialect, subject.kind)
-        # The uid makes the API server refuse if the object is another one by now.
+        # The uid makes the API server refuse if the object was replaced by another one.
         metadata = {"uid": subject.uid}
         version = self._versions.get(subject.uid)
         if "state" in status and version is not None:
-            # Administrators write it too, and theirs counts.
+            # Administrators write the state too, and theirs takes precedence.
             metadata["resourceVersion"] = version
         patch = {"metadata": metadata, "status": status}
         for _ in range(2):
@@ -86,8 +86,9 @@ class ApiStatusWriter(RateLimitedWorkers):
                     self._has_status[kind] = True
                     return written
                 except NotFound:
-                    # The object, or the subresource? A right to patch whole objects is not asked
-                    # for where it may be the former: a refusal would be named as a missing right.
+                    # Either the object or the subresource does not exist. Only an existing object
+                    # is patched as a whole: otherwise a refusal would be reported as a missing
+                    # permission, which we do not need.
                     if self._read(subject) is None:
                         return None
             try:
@@ -95,16 +96,15 @@ class ApiStatusWriter(RateLimitedWorkers):
             except NotFound:
                 return None
             self._has_status[kind] = False
-            if written is None or _has_arrived(status, written):
+            if written is None or _is_stored(status, written):
                 break
-            # A kind that has the subresource drops a status that comes with the object, and
-            # says nothing.
+            # A kind with the subresource silently drops a status that comes with the object.
             del self._has_status[kind]
         return written
 
     def _merge(self, path: str, patch: object, subject: ObjectReference) -> Status | None:
         try:
-            body = self._access.request("PATCH", path, patch, content_type=MERGE)
+            body = self._client.request("PATCH", path, patch, content_type=MERGE)
         except ApiError as error:
             if is_conflict(error):
                 return None
@@ -112,17 +112,17 @@ class ApiStatusWriter(RateLimitedWorkers):
         return self._status(body, subject)
 
     def _status(self, body: bytes, subject: ObjectReference) -> Status | None:
-        thing: Any = msgspec.json.decode(body)
-        about = thing["metadata"]
-        if about.get("uid") != subject.uid:
+        document: Any = msgspec.json.decode(body)
+        metadata = document["metadata"]
+        if metadata.get("uid") != subject.uid:
             return None
-        if subject.kind == "Queue" and "resourceVersion" in about:
-            self._versions.pop(subject.uid, None)  # so that it is the last to be forgotten
-            self._versions[subject.uid] = about["resourceVersion"]
-            if len(self._versions) > _REMEMBERED:  # of queues that are long gone
+        if subject.kind == "Queue" and "resourceVersion" in metadata:
+            self._versions.pop(subject.uid, None)  # so that it is the last to be dropped
+            self._versions[subject.uid] = metadata["resourceVersion"]
+            if len(self._versions) > _REMEMBERED:  # of queues that were deleted long ago
                 for uid in list(self._versions)[: _REMEMBERED // 2]:
                     self._versions.pop(uid, None)
-        return _sensible(thing.get("status"))
+        return _valid(document.get("status"))
 
 
 def _status_path(subject: ObjectReference) -> str:
@@ -130,163 +130,165 @@ def _status_path(subject: ObjectReference) -> str:
     return object_path(subject.dialect, plural, subject.namespace, subject.name)
 
 
-def _sensible(status: object) -> Status:
-    """Leave out what no status has: where a CRD has no schema, tenants may write anything."""
+def _valid(status: object) -> Status:
+    """Return *status* without invalid parts: where a CRD has no schema, tenants may write any."""
     if not isinstance(status, dict):
         return {}
     if "conditions" not in status:
         return status
-    said = status["conditions"]
+    conditions = status["conditions"]
     kept = [
         each
-        for each in (said if isinstance(said, list) else ())
+        for each in (conditions if isinstance(conditions, list) else ())
         if isinstance(each, dict) and isinstance(each.get("type"), str)
     ]
     return {**status, "conditions": kept}
 
 
-def _has_arrived(wanted: Status, there: Status) -> bool:
-    """Ask whether *there* says what we wrote, as far as its CRD has a place for it."""
-    said, reasons = there.get("conditions"), _reasons(wanted)
-    return there.get("phase") == wanted.get("phase") and (not said or reasons <= _reasons(there))
+def _is_stored(status: Status, stored: Status) -> bool:
+    """Return whether *stored* has what we wrote, as far as its CRD has fields for it."""
+    conditions, reasons = stored.get("conditions"), _reasons(status)
+    return stored.get("phase") == status.get("phase") and (
+        not conditions or reasons <= _reasons(stored)
+    )
 
 
 def _reasons(status: Status) -> set[tuple[str, str]]:
-    said = status.get("conditions") or ()
-    return {(each["type"], str(each.get("reason", ""))) for each in said}
+    conditions = status.get("conditions") or ()
+    return {(each["type"], str(each.get("reason", ""))) for each in conditions}
 
 
 log = logging.getLogger(__name__)
 PER_S = 25.0
 BURST = 100
-#: Notices about one object: so many at once, then one in so many seconds.
-BUSY_OBJECTS = 12
-QUIET_S = 60.0
-_WAITING = 2_000
+#: The limit of Events about one object: a burst, then one in each interval.
+EVENT_BURST = 12
+EVENT_INTERVAL_S = 60.0
+_QUEUE_SIZE = 2_000
 _REMEMBERED_EVENTS = 4_096
 _LONGEST_MESSAGE = 1_024
 _COMPONENT = "gang-extender"
 
 
 @dataclass(slots=True)
-class _Told:
-    """An Event that exists, as far as we know."""
+class _WrittenEvent:
+    """An Event that we have written."""
 
     name: str
     count: int
 
 
 class ApiEventWriter:
-    """The `Announcer` of the real cluster: a queue and a thread."""
+    """The `EventWriter` of a real cluster: a queue and a thread."""
 
     def __init__(
         self,
-        access: SendsRequests,
+        client: SendsRequests,
         metrics: Metrics,
         *,
         wait: Callable[[float], object] | None = None,
-        mandate: Fencing | None = None,
+        fencing: Fencing | None = None,
     ) -> None:
-        self._access = access
-        self._mandate = mandate or AlwaysLeader()
+        self._client = client
+        self._fencing = fencing or AlwaysLeader()
         self._metrics = metrics
-        self._seldom = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog(log)
         init_labels(
             metrics.status_writes,
             *(("Event", it) for it in ("written", "failed", "gone", "dropped")),
         )
-        self._pace = RateLimit(PER_S, BURST)
+        self._rate = RateLimit(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
-        #: Each with the term in which it was ordered.
-        self._notices: queue.Queue[tuple[EventRecord, int] | None] = queue.Queue(_WAITING)
-        # Both belong to the thread.
-        self._told: LRUCache[tuple[str, str], _Told] = LRUCache(_REMEMBERED_EVENTS)
-        self._talk: LRUCache[str, RateLimit] = LRUCache(_REMEMBERED_EVENTS)
+        #: Each with the term in which `write` was called.
+        self._queue: queue.Queue[tuple[EventRecord, int] | None] = queue.Queue(_QUEUE_SIZE)
+        # Both are used in the thread alone.
+        self._written: LRUCache[tuple[str, str], _WrittenEvent] = LRUCache(_REMEMBERED_EVENTS)
+        self._rates: LRUCache[str, RateLimit] = LRUCache(_REMEMBERED_EVENTS)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End at once; what waits is not said any more."""
+        """End the thread at once; queued records are dropped."""
         self._stopping.set()
         self.finish()
 
     def finish(self) -> None:
-        """End when everything that waits has been said."""
+        """End the thread when the queue is empty."""
         with suppress(queue.Full):
-            self._notices.put_nowait(None)
+            self._queue.put_nowait(None)
         self._thread.join(timeout=5)
 
-    def write(self, notice: EventRecord) -> None:
-        """Queue *notice*; rate-limited, fire and forget."""
+    def write(self, record: EventRecord) -> None:
+        """Queue *record*; rate-limited, fire and forget."""
         try:
-            self._notices.put_nowait((notice, self._mandate.current()))
+            self._queue.put_nowait((record, self._fencing.current()))
         except queue.Full:
             self._count("dropped")
 
     def _run(self) -> None:
-        while (ordered := self._notices.get()) is not None and not self._stopping.is_set():
+        while (queued := self._queue.get()) is not None and not self._stopping.is_set():
             try:
-                self.send(*ordered)
+                self.send(*queued)
             except NotLeader:
                 self._count("dropped")
             except (NotFound, NamespaceTerminating) as error:
-                # Its namespace is going or gone, and whoever deleted that knows.
+                # Its namespace is terminating or deleted, so the Event is not missed.
                 self._count("gone")
                 event(log, logging.DEBUG, "event not written", why=str(error))
             except ApiError as error:
                 self._count("failed")
                 why, status = str(error), error.status
-                self._seldom.event(logging.WARNING, "event not written", status, why=why)
+                self._limited_log.event(logging.WARNING, "event not written", status, why=why)
             except Exception:
                 self._count("failed")
                 log.exception("event not written")
 
-    def send(self, notice: EventRecord, term: int | None = None) -> None:
-        """Write *notice* now, unless its object has been talked about too much.
+    def send(self, record: EventRecord, term: int | None = None) -> None:
+        """Write *record* now, unless its object has had too many Events.
 
-        `OutOfTerm` when the *term* in which it was ordered is over: by now it may be untrue.
+        Raises `NotLeader` when the *term* of the record has ended: it may no longer be true.
         """
-        self._must_hold(term)
-        if self._is_too_much(notice.subject):
+        self._require_term(term)
+        if self._is_over_limit(record.subject):
             self._count("dropped")
             return
-        self._wait(self._pace.acquire())
-        self._must_hold(term)
-        key = (notice.subject.uid, notice.reason)
-        told = self._told.get(key)
-        if told is None or not self._again(notice, told):
-            told = self._create(notice)
-        self._told[key] = told
+        self._wait(self._rate.acquire())
+        self._require_term(term)
+        key = (record.subject.uid, record.reason)
+        known = self._written.get(key)
+        if known is None or not self._increment(record, known):
+            known = self._create(record)
+        self._written[key] = known
         self._count("written")
 
-    def _must_hold(self, term: int | None) -> None:
-        if term is not None and not self._mandate.holds(term):
-            raise NotLeader("the term in which it was ordered is over")
+    def _require_term(self, term: int | None) -> None:
+        if term is not None and not self._fencing.holds(term):
+            raise NotLeader("not sent, because the term of the order has ended")
 
-    def _is_too_much(self, subject: ObjectReference) -> bool:
-        if subject.uid not in self._talk:
-            self._talk[subject.uid] = RateLimit(1 / QUIET_S, BUSY_OBJECTS)
-        return not self._talk[subject.uid].try_acquire()
+    def _is_over_limit(self, subject: ObjectReference) -> bool:
+        if subject.uid not in self._rates:
+            self._rates[subject.uid] = RateLimit(1 / EVENT_INTERVAL_S, EVENT_BURST)
+        return not self._rates[subject.uid].try_acquire()
 
-    def _create(self, notice: EventRecord) -> _Told:
-        about = notice.subject
-        # Events about what belongs to no namespace live in the default one.
-        namespace = about.namespace or "default"
-        about_whom = about.name[:200].rstrip("-.")  # no part of a name ends so
-        name = f"{about_whom}.{uuid4().hex[:16]}"
-        at = timestamp(notice.at)
+    def _create(self, record: EventRecord) -> _WrittenEvent:
+        subject = record.subject
+        # Events about objects without a namespace belong to the default namespace.
+        namespace = subject.namespace or "default"
+        prefix = subject.name[:200].rstrip("-.")  # no part of a name may end so
+        name = f"{prefix}.{uuid4().hex[:16]}"
+        at = timestamp(record.at)
         body = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": _reference(about),
-            "reason": notice.reason,
-            "message": notice.message[:_LONGEST_MESSAGE],
-            "type": "Warning" if notice.warning else "Normal",
+            "involvedObject": _reference(subject),
+            "reason": record.reason,
+            "message": record.message[:_LONGEST_MESSAGE],
+            "type": "Warning" if record.warning else "Normal",
             "source": {"component": _COMPONENT},
             "reportingComponent": _COMPONENT,
             "reportingInstance": _COMPONENT,
@@ -294,22 +296,22 @@ class ApiEventWriter:
             "lastTimestamp": at,
             "count": 1,
         }
-        self._access.request("POST", _events_path(namespace), body)
-        return _Told(name, 1)
+        self._client.request("POST", _events_path(namespace), body)
+        return _WrittenEvent(name, 1)
 
-    def _again(self, notice: EventRecord, told: _Told) -> bool:
-        """Raise the count of an Event; False when the API server has forgotten it."""
+    def _increment(self, record: EventRecord, known: _WrittenEvent) -> bool:
+        """Increment the count of an Event; returns False when the API server has dropped it."""
         change = {
-            "count": told.count + 1,
-            "message": notice.message[:_LONGEST_MESSAGE],
-            "lastTimestamp": timestamp(notice.at),
+            "count": known.count + 1,
+            "message": record.message[:_LONGEST_MESSAGE],
+            "lastTimestamp": timestamp(record.at),
         }
-        path = f"{_events_path(notice.subject.namespace or 'default')}/{told.name}"
+        path = f"{_events_path(record.subject.namespace or 'default')}/{known.name}"
         try:
-            self._access.request("PATCH", path, change, content_type=MERGE)
+            self._client.request("PATCH", path, change, content_type=MERGE)
         except NotFound:
             return False
-        told.count += 1
+        known.count += 1
         return True
 
     def _count(self, outcome: str) -> None:

@@ -1,13 +1,13 @@
-"""Wake-ups for pods kube-scheduler has put aside, steered to their reserved node.
+"""Wake-ups: requeue pods of kube-scheduler's unschedulable queue and nominate their reserved node.
 
-One patch does two things. `status.nominatedNodeName` makes kube-scheduler look at that node
-first. The annotation makes it look at all: up to 1.31 it does not notice a change of status alone,
-and in no version a patch that changes nothing, such as a second nomination of the same node.
+One patch does both. `status.nominatedNodeName` makes kube-scheduler try that node first. The
+annotation causes the requeue: up to 1.31 kube-scheduler ignores a change of status alone, and every
+version ignores a patch that changes nothing, such as a second nomination of the same node.
 
-Where we only want to know whether it lives, its own last word is changed too: it writes no
-condition that is there already, so a pod that still fits nowhere would give no sign. From 1.33 on
-it does not even look at a pod that it found no room for, whatever changes there; but it does
-when a nomination is taken back, which counts as room that became free.
+To check whether kube-scheduler is alive, the patch also changes the condition that it last wrote:
+it does not write a condition that exists already, so a pod that fits no node would show no sign.
+From 1.33 on it does not requeue a pod without a feasible node for any change of that pod. But it
+does when a nomination is removed, which counts as capacity that became free.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _PAUSE = Backoff(0.2, 1.6)
 _encode = msgspec.json.Encoder().encode
 
 
-def _this_moment() -> str:
+def _now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class ApiWaker:
-    """The `Waker` of the real cluster: *burst* at once, then *per_s*; the latest order wins."""
+    """The `Waker` of a real cluster: *burst* at once, then *per_s*; the latest order counts."""
 
     def __init__(
         self,
@@ -51,41 +51,41 @@ class ApiWaker:
         per_s: float = 200.0,
         burst: int = 400,
         chance: Callable[[], float] = random.random,
-        moment: Callable[[], str] = _this_moment,
-        mandate: Fencing | None = None,
-        me: str = "",
+        now: Callable[[], str] = _now_text,
+        fencing: Fencing | None = None,
+        identity: str = "",
     ) -> None:
-        """Others read in the annotation that it was *me*: two that wake the same pods should."""
-        self._signature = f" by {me}" if me else ""
-        self._mandate = mandate or AlwaysLeader()
+        """The annotation contains *identity*: two extenders that wake the same pods notice it."""
+        self._signature = f" by {identity}" if identity else ""
+        self._fencing = fencing or AlwaysLeader()
         self._pipeline = pipeline
-        self._pace = RateLimit(per_s, burst, pipeline.loop.time)
+        self._rate = RateLimit(per_s, burst, pipeline.loop.time)
         self._chance = chance
-        self._moment = moment
-        self._seldom = RateLimitedLog(log)
-        #: Orders that wait for their turn, or for the answer to an older one.
+        self._now = now
+        self._limited_log = RateLimitedLog(log)
+        #: Orders that wait for the rate limit, or for the response to an older one.
         self._queued: dict[PodUid, tuple[WakeOrder, int]] = {}
-        self._under_way: set[PodUid] = set()
-        #: Had their turn while an older order was under way.
+        self._in_flight: set[PodUid] = set()
+        #: Admitted by the rate limit while an older order was in flight.
         self._overdue: set[PodUid] = set()
-        #: Failed and will be tried again, unless a newer order comes: that one's word stands.
-        self._put_off: dict[PodUid, WakeOrder] = {}
+        #: Failed orders that are retried, unless a newer order replaces them.
+        self._retried: dict[PodUid, WakeOrder] = {}
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         """Queue *orders*; a later order for the same pod replaces one not yet sent."""
-        term = self._mandate.current()
+        term = self._fencing.current()
         self._pipeline.run(
             lambda: self._send([each.uid for each in orders if self._queue(each, term)])
         )
 
     def _queue(self, order: WakeOrder, term: int) -> bool:
-        """Give an order its turn; True when that is now."""
-        self._put_off.pop(order.uid, None)
-        has_a_turn = order.uid in self._queued
+        """Queue an order; returns True when the rate limit admits it now."""
+        self._retried.pop(order.uid, None)
+        is_queued = order.uid in self._queued
         self._queued[order.uid] = order, term
-        if has_a_turn:
+        if is_queued:
             return False
-        wait_s = self._pace.acquire()
+        wait_s = self._rate.acquire()
         if wait_s <= 0:
             return True
         self._pipeline.loop.call_later(wait_s, lambda: self._send([order.uid]))
@@ -93,63 +93,63 @@ class ApiWaker:
 
     def _send(self, uids: Sequence[PodUid]) -> None:
         # Two patches of one pod on two connections could overtake each other.
-        self._overdue.update(uid for uid in uids if uid in self._under_way)
-        free = [self._queued.pop(uid) for uid in uids if uid not in self._under_way]
-        if free:
-            self._pipeline.send([self._patch(order, term) for order, term in free])
+        self._overdue.update(uid for uid in uids if uid in self._in_flight)
+        ready = [self._queued.pop(uid) for uid in uids if uid not in self._in_flight]
+        if ready:
+            self._pipeline.send([self._patch(order, term) for order, term in ready])
 
     def _patch(self, order: WakeOrder, term: int, attempt: int = 1) -> PipelinedRequest:
-        self._under_way.add(order.uid)
+        self._in_flight.add(order.uid)
         body: dict[str, Any] = {
-            # Another pod of the same name is refused.
+            # The API server refuses the patch for another pod of the same name.
             "metadata": {
                 "uid": order.uid,
-                "annotations": {WOKEN: self._moment() + self._signature},
+                "annotations": {WOKEN: self._now() + self._signature},
             },
             "status": {"nominatedNodeName": order.node or None},
         }
         if order.refusal:
-            said = {"type": "PodScheduled", "message": order.refusal}
-            body["status"]["conditions"] = [said]
+            condition = {"type": "PodScheduled", "message": order.refusal}
+            body["status"]["conditions"] = [condition]
         path = pod_path(order.namespace, order.name, "/status")
-        # Conditions are a list by type: only this way of patching leaves the others alone.
+        # Conditions are a list by type: only a strategic merge patch keeps the others.
         kind = STRATEGIC_PATCH if order.refusal else MERGE_PATCH
         request = self._pipeline.frame(b"PATCH", path, _encode(body), kind)
         done = partial(self._answered, order, term, attempt)
-        return PipelinedRequest(request, done, partial(self._mandate.holds, term))
+        return PipelinedRequest(request, done, partial(self._fencing.holds, term))
 
     def _answered(self, order: WakeOrder, term: int, attempt: int, reply: Reply) -> None:
-        self._under_way.discard(order.uid)
+        self._in_flight.discard(order.uid)
         if order.uid in self._overdue:
             self._overdue.discard(order.uid)
             self._send([order.uid])
         elif reply.status == 200 and order.briefly:
-            self._pipeline.send((self._patch(_taken_back(order), term),))
+            self._pipeline.send((self._patch(_without_nomination(order), term),))
         elif reply.status in (200, 404, 409, 422):
-            return  # awake, or gone, or another pod by now (whose uid cannot be changed)
-        elif not self._mandate.holds(term):
-            return  # whoever leads now wakes it
-        elif attempt < _ATTEMPTS and reply.may_pass:
+            return  # woken, or gone, or replaced by another pod (a uid cannot be changed)
+        elif not self._fencing.holds(term):
+            return  # the next leader wakes it
+        elif attempt < _ATTEMPTS and reply.may_retry:
             self._retry_later(order, term, attempt, reply)
         else:
             pod = f"{order.namespace}/{order.name}"
             facts = {"pod": pod, "answer": reply.answer}
-            self._seldom.event(logging.WARNING, "pod not woken", reply.status, **facts)
+            self._limited_log.event(logging.WARNING, "pod not woken", reply.status, **facts)
 
     def _retry_later(self, order: WakeOrder, term: int, attempt: int, reply: Reply) -> None:
         if reply.status == 401:
             self._pipeline.renew()
         if order.uid in self._queued:
-            return  # a newer one has its turn in a moment
-        self._put_off[order.uid] = order
+            return  # a newer order follows
+        self._retried[order.uid] = order
         pause_s = _PAUSE.delay_s(attempt, self._chance())
         self._pipeline.loop.call_later(pause_s, lambda: self._retry(order, term, attempt + 1))
 
     def _retry(self, order: WakeOrder, term: int, attempt: int) -> None:
-        if self._put_off.get(order.uid) is order:
-            del self._put_off[order.uid]
+        if self._retried.get(order.uid) is order:
+            del self._retried[order.uid]
             self._pipeline.send((self._patch(order, term, attempt),))
 
 
-def _taken_back(order: WakeOrder) -> WakeOrder:
+def _without_nomination(order: WakeOrder) -> WakeOrder:
     return replace(order, node="", refusal="", briefly=False)

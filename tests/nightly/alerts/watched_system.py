@@ -105,7 +105,7 @@ class WatchedSystem(System):
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         def count(error: str) -> None:
-            self._tally.asked("create", "pods/binding", 409 if error else 201, 0.02)
+            self._tally.request_done("create", "pods/binding", 409 if error else 201, 0.02)
             self.metrics.hook_answers.labels("bind", "refused" if error else "bound").inc()
             answer(error)
 

@@ -271,7 +271,7 @@ class IsWritten(Story):
 
     def told(self, world: World) -> str:
         assert isinstance(self._writing.exception() or Refusal(""), Refusal)
-        return "".join(f"{each.why}\n" for each in self._access.missing_rights.recent())
+        return "".join(f"{each.why}\n" for each in self._access.missing_permissions.recent())
 
     def end(self, world: World, name: str) -> None:
         self._writer.stop()

@@ -157,7 +157,7 @@ def test_what_we_may_not_follow_is_named(
 
         def complaints() -> list[str]:
             # Quotas are the API server's own: one decides without, and should know.
-            notes = [each.why for each in access.missing_rights.recent()]
+            notes = [each.why for each in access.missing_permissions.recent()]
             return cluster.readiness() or notes
 
         wait_for(

@@ -21,7 +21,7 @@ def unknown_is_failed() -> None:
         else:
             errand.finish(bind.TIMED_OUT)
 
-    _replace(bind.ApiBinder, "_look", told_as_failed)
+    _replace(bind.ApiBinder, "_read_pod", told_as_failed)
 
 
 def one_short() -> None:

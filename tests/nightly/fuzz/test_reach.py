@@ -52,7 +52,7 @@ def said(thing: Any, place: str = "") -> Iterator[str]:
 
 def missing(resource: Resource, objects: Iterable[Object]) -> set[str]:
     """Give the fields that are read of a resource and are in none of *objects*."""
-    looked_for = {*read(inspect.type_info(resource.codec._object.type))}
+    looked_for = {*read(inspect.type_info(resource.decoder._object.type))}
     return looked_for - {place for each in objects for place in said(each)}
 
 
@@ -64,7 +64,7 @@ def test_every_field_that_is_read_is_in_one_of_our_objects(resource: Resource) -
 @EACH
 def test_our_objects_can_be_read_before_they_are_changed(resource: Resource) -> None:
     for each in OBJECTS[plural(resource)]:
-        resource.codec.read(msgspec.json.encode(each))
+        resource.decoder.read(msgspec.json.encode(each))
 
 
 def test_a_field_that_is_in_none_of_them_is_noticed() -> None:

@@ -48,9 +48,9 @@ class ApiDouble:
         *,
         content_type: str = "application/json",
         wait_s: float = 15.0,
-        mandate: Fencing | None = None,
+        fencing: Fencing | None = None,
     ) -> bytes:
-        if body is not None and mandate is not None and not mandate.current():
+        if body is not None and fencing is not None and not fencing.current():
             raise NotLeader("not sent")
         self.asked.append(Asked(method, path, body, content_type, wait_s))
         script = self.answers.get(f"{method} {path}", [(200, {})])

@@ -102,11 +102,11 @@ class WatchEvents(Edge):
         _must_go_on(cluster, resource, progress)
 
     def _judge_page(self, resource: Resource, body: bytes) -> None:
-        progress = ListWatch(resource.codec, streaming=False)
+        progress = ListWatch(resource.decoder, streaming=False)
         progress.next_request(9)
         cluster = _cluster(self._by_name)
         try:
-            codec = resource.codec
+            codec = resource.decoder
             cluster.replace(codec.kind, progress.page(body), codec.dialect)
         except ExtenderError:
             pass
@@ -132,7 +132,7 @@ def _error() -> bytes:
 
 
 def _followed(resource: Resource, pieces: list[bytes]) -> tuple[ListWatch, list[ReceivedItem]]:
-    progress = ListWatch(resource.codec)
+    progress = ListWatch(resource.decoder)
     progress.next_request(9)
     return progress, [progress.line(line) for line in lines(pieces)]
 
@@ -149,7 +149,7 @@ def _cluster(known: dict[str, Resource]) -> Cluster:
     for name in ("nodes", "namespaces", "queues.scheduling.volcano.sh", "pods",
                  "podgroups.scheduling.volcano.sh"):  # fmt: skip
         for thing in _of(name):
-            line = known[name].codec.line(_event("ADDED", thing))
+            line = known[name].decoder.line(_event("ADDED", thing))
             if line.change is not None:
                 cluster.apply(line.change)
     return cluster

@@ -220,7 +220,7 @@ def test_a_right_that_we_lack_is_named_to_whoever_waits_and_remembered():
 
         assert outcome.result is BindResult.FAILED
         assert outcome.message.startswith("us may not create pods/binding; grant it")
-        (refused,) = server.access.missing_rights.recent()
+        (refused,) = server.access.missing_permissions.recent()
         assert refused.account == "us"
 
     run(story)
@@ -401,10 +401,10 @@ def test_places_come_back_when_time_is_up_or_nobody_waits_any_more():
             server.add_pod(each.name)
         results = await outcomes(binder, *stuck, within_s=0.6)
         assert set(results) == {bind.UNKNOWN, bind.TIMED_OUT}
-        assert binder._line.in_flight == 0
+        assert binder._limiter.in_flight == 0
 
         assert await outcomes(binder, order("next-0"), order("next-1")) == [bind.BOUND] * 2
-        assert binder._line.in_flight == 0
+        assert binder._limiter.in_flight == 0
 
     run(story, silence_s=1.0, new_loop=VirtualLoop)
 
@@ -473,7 +473,7 @@ def test_gangs_outlast_a_server_that_stands_still_longer_than_a_connection_may_b
 
         assert await asyncio.gather(*waiting) == [[bind.BOUND] * 20] * 10
         assert all(server.node_of(each.name) for gang in gangs for each in gang)
-        assert binder._line.in_flight == 0
+        assert binder._limiter.in_flight == 0
 
     run(story, silence_s=0.3, new_loop=VirtualLoop)
 
@@ -562,7 +562,7 @@ def test_what_is_no_answer_to_a_binding_is_no_refusal_either(status, took_effect
 
     run(story)
     (told,) = caplog.records
-    assert told.getMessage() == "strange answer to a binding"
+    assert told.getMessage() == "unexpected response to a binding"
 
 
 def test_strange_answers_until_the_end_of_its_time_are_unknown():

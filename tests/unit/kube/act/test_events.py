@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from extender.kube.client import ApiClient, FencedClient
-from extender.kube.write.status import BUSY_OBJECTS, ApiEventWriter
+from extender.kube.write.status import EVENT_BURST, ApiEventWriter
 from extender.leader.fencing import Term
 from extender.metrics import Metrics
 from extender.model.gang import VOLCANO
@@ -83,11 +83,11 @@ def test_an_event_the_api_server_has_forgotten_is_written_anew() -> None:
 def test_an_object_that_is_talked_about_too_much_falls_silent() -> None:
     api, metrics = ApiDouble(), Metrics()
     speaker = announcer(api, metrics)
-    for number in range(BUSY_OBJECTS * 3):
+    for number in range(EVENT_BURST * 3):
         speaker.send(replace(NOTICE, reason=f"Reason{number}"))
 
-    assert len(api.asked) == BUSY_OBJECTS
-    assert metrics.status_writes.labels("Event", "dropped")._value.get() == BUSY_OBJECTS * 2
+    assert len(api.asked) == EVENT_BURST
+    assert metrics.status_writes.labels("Event", "dropped")._value.get() == EVENT_BURST * 2
 
 
 def test_an_event_about_what_has_no_namespace_lives_in_the_default_one() -> None:
@@ -158,7 +158,7 @@ def test_the_name_of_an_event_about_a_long_name_is_one_that_the_api_server_takes
 def test_what_was_to_be_said_in_a_term_that_is_over_is_not_said_in_the_next() -> None:
     api, metrics, term = ApiDouble(), Metrics(), Term(lambda: 0.0)
     acting = FencedClient(cast(ApiClient, api), term)
-    speaker = ApiEventWriter(acting, metrics, wait=lambda seconds: None, mandate=term)
+    speaker = ApiEventWriter(acting, metrics, wait=lambda seconds: None, fencing=term)
     term.begin(until=1)
     speaker.write(NOTICE)
     term.end()

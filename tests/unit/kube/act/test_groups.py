@@ -112,7 +112,7 @@ def test_a_server_that_keeps_hanging_up_is_unreachable():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.script.extend([HANG_UP, HANG_UP])
 
-        with pytest.raises(NoResponse, match="no answer"):
+        with pytest.raises(NoResponse, match="no response"):
             await asyncio.wrap_future(groups.read(GROUP))
 
     run(story)
@@ -134,7 +134,7 @@ def test_an_answer_that_is_no_object_is_an_error():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = ["not", "an", "object"]
 
-        with pytest.raises(ApiError, match="no PodGroup"):
+        with pytest.raises(ApiError, match="not a PodGroup"):
             await asyncio.wrap_future(groups.read(GROUP))
 
     run(story)

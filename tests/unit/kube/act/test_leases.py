@@ -106,6 +106,6 @@ def test_somebody_who_wrote_since_is_a_conflict() -> None:
 def test_a_lease_of_another_name_and_place() -> None:
     made, api = leases({}, lease="scheduler", lease_name="sched", lease_namespace="kube-system")
 
-    with pytest.raises(ApiError, match="no Lease"):
+    with pytest.raises(ApiError, match="not a Lease"):
         made.read()
     assert api.asked[0].path.endswith("/namespaces/kube-system/leases/sched")

@@ -29,7 +29,7 @@ class Counter:
     def join(self, gang: str, size: int, within_s: float = 42.0) -> None:
         names = deque(f"{gang}-{index}" for index in range(size))
         until = self.time + within_s
-        self.line.join(BindBatch(names, until, lambda: self.late.append(gang)))
+        self.line.add(BindBatch(names, until, lambda: self.late.append(gang)))
 
     def answer(self, count: int = 1) -> list[str]:
         answered = []
@@ -91,7 +91,7 @@ def test_whoever_is_sent_again_goes_before_all_who_have_not_begun():
     counter = Counter()
     counter.join("a", MAX_LIMIT)
     counter.join("b", 5)
-    counter.line.first("again")
+    counter.line.add_first("again")
     counter.answer()
 
     assert counter.sent[-1][0] == "again"

@@ -28,7 +28,7 @@ def run(story: Story, exempt: str = "uid-w-0") -> None:
             binder = ApiBinder(
                 pipeline,
                 chance=lambda: 0.0,
-                mandate=Term(lambda: 0.0),
+                fencing=Term(lambda: 0.0),
                 is_exempt=lambda pod: pod.metadata.uid == exempt,
                 started_in=lambda uid: "",
             )

@@ -97,5 +97,5 @@ def test_nothing_is_written_in_a_term_that_is_over_though_the_next_is_ours(write
 
 
 def test_an_answer_that_is_no_list_is_an_error() -> None:
-    with pytest.raises(ApiError, match="no list of pods"):
+    with pytest.raises(ApiError, match="not a list of pods"):
         Scene(answers={LIST: [(200, {"kind": "Status"})]}).signs.read()

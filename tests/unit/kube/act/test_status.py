@@ -213,7 +213,7 @@ def test_what_waited_for_its_turn_is_not_written_in_another_term_than_it_was_ord
         term.begin(until=1)
 
     acting = FencedClient(cast(ApiClient, api), term)
-    writer = ApiStatusWriter(acting, wait=another_led_meanwhile, mandate=term)
+    writer = ApiStatusWriter(acting, wait=another_led_meanwhile, fencing=term)
     with pytest.raises(NotLeader):
         writer.write(TRAIN, {"phase": "Running"}).result(timeout=10)
     writer.stop()

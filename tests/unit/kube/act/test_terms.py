@@ -50,7 +50,7 @@ def run(story: Story) -> None:
     async def scene() -> None:
         time = Time()
         async with loopback_server() as server, connected(server, size=1) as pipeline:
-            binder = ApiBinder(pipeline, chance=lambda: 0.0, mandate=time.term)
+            binder = ApiBinder(pipeline, chance=lambda: 0.0, fencing=time.term)
             await story(server, binder, time)
 
     play(scene())
@@ -141,7 +141,7 @@ def test_a_wake_up_waits_for_its_turn_but_not_into_the_next_term():
     async def scene() -> None:
         time = Time()
         async with loopback_server() as server, connected(server) as pipeline:
-            waker = ApiWaker(pipeline, per_s=50, burst=1, mandate=time.term)
+            waker = ApiWaker(pipeline, per_s=50, burst=1, fencing=time.term)
             for name in ("w-0", "w-1"):
                 server.add_pod(name)
             orders = [
@@ -165,7 +165,7 @@ EVICT = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/
 def test_nobody_is_evicted_without_a_term():
     time, api = Time(), ApiDouble()
     time.run_out()
-    evictor = ApiEvictor(cast(ApiClient, api), mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 
     assert evictor.evict([EVICT])[0].cancelled()
     assert api.asked == []
@@ -174,7 +174,7 @@ def test_nobody_is_evicted_without_a_term():
 
 def test_an_eviction_that_waits_for_its_turn_is_called_back_with_its_term():
     time, api, may_go = Time(), ApiDouble(), threading.Event()
-    evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: may_go.wait(5), mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: may_go.wait(5), fencing=time.term)
     outcome = evictor.evict([EVICT])[0]
     time.begin_again()
     may_go.set()
@@ -192,7 +192,7 @@ def test_an_eviction_that_is_asked_to_come_again_does_not_in_another_term():
         if len(api.asked) == 2:
             time.begin_again()
 
-    evictor = ApiEvictor(cast(ApiClient, api), wait=wait, mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), wait=wait, fencing=time.term)
 
     assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
     assert len(api.asked) == 2
@@ -209,7 +209,7 @@ def test_an_eviction_that_was_marked_in_one_term_is_not_sent_in_the_next():
             return said
 
     api = SlowMark()
-    evictor = ApiEvictor(cast(ApiClient, api), mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 
     assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
     assert [asked.method for asked in api.asked] == ["PATCH"]
@@ -218,7 +218,7 @@ def test_an_eviction_that_was_marked_in_one_term_is_not_sent_in_the_next():
 
 def test_under_a_term_pods_are_evicted_as_ever():
     time, api = Time(), ApiDouble()
-    evictor = ApiEvictor(cast(ApiClient, api), mandate=time.term)
+    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 
     assert evictor.evict([EVICT])[0].result(5).result is EvictResult.LEAVING
     evictor.stop()

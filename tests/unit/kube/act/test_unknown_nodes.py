@@ -122,17 +122,17 @@ def test_the_others_of_a_gang_do_not_wait_for_the_question() -> None:
 def test_one_whose_node_was_asked_for_does_not_overtake_those_who_stand_in_line() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
-        binder._line._under_way = MAX_LIMIT  # the line stands still
+        binder._limiter._in_flight = MAX_LIMIT  # the line stands still
         gang = [replace(order(f"g-{index}"), node="n-0") for index in range(2)]
         for each in gang:
             server.add_pod(each.name)
         waiting = asyncio.ensure_future(outcomes(binder, *gang))
         late = asyncio.ensure_future(outcomes(binder, bound_for(Whose.OURS)))
         await server.has_heard(1)
-        while len(binder._line._parties) < 2:
+        while len(binder._limiter._batches) < 2:
             await asyncio.sleep(0)
-        binder._line._under_way = 0
-        binder._line.start_next()
+        binder._limiter._in_flight = 0
+        binder._limiter.start_next()
 
         assert await late + await waiting == [bind.BOUND] * 3
         posts = [each.path.split("/")[6] for each in server.asked("POST")]

@@ -45,7 +45,7 @@ def run(
                 per_s=per_s,
                 burst=burst,
                 chance=lambda: 0.0,
-                moment=lambda: f"moment {next(moments)}",
+                now=lambda: f"moment {next(moments)}",
             )
             await story(server, waker)
 
@@ -112,7 +112,7 @@ def test_two_that_wake_the_same_pods_can_tell_each_other_apart():
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             server.add_pod("w-0")
-            waker = ApiWaker(pipeline, moment=lambda: "12:00", me="host_1a2b")
+            waker = ApiWaker(pipeline, now=lambda: "12:00", identity="host_1a2b")
             waker.wake([order("w-0")])
             await server.has_heard(1)
 
@@ -224,7 +224,7 @@ def test_a_refusal_for_good_is_not_tried_again(status):
         await server.has_heard(2)
 
         assert server.requests[1].path.endswith("/w-1/status")
-        assert not waker._under_way - {PodUid("uid-w-1")}
+        assert not waker._in_flight - {PodUid("uid-w-1")}
 
     run(story)
 

@@ -111,7 +111,7 @@ def test_a_request_says_who_we_are(echo: Echo) -> None:
 
 @pytest.mark.parametrize("token", ["Bearer se\ncret", "Bearer se\r\ncret", "Bearer \u20accret"])
 def test_a_token_that_cannot_be_sent_is_in_no_error_of_ours(echo: Echo, token: str) -> None:
-    with pytest.raises(NoResponse, match="GET /x: it cannot be sent as it is") as caught:
+    with pytest.raises(NoResponse, match="GET /x: the request cannot be sent") as caught:
         access(echo, token=lambda: token).request("GET", "/x")
 
     told = "".join(traceback.format_exception(caught.value))
@@ -144,7 +144,7 @@ def test_nobody_there_is_unreachable() -> None:
     with Echo() as closed:
         port = closed.server_port
 
-    with pytest.raises(NoResponse, match="GET /x: no answer from the API server"):
+    with pytest.raises(NoResponse, match="GET /x: no response from the API server"):
         ApiClient(ApiServer(host="127.0.0.1", port=port)).request("GET", "/x")
 
 
@@ -164,7 +164,7 @@ def test_an_old_token_serves_until_the_fresh_one_is_there(
     assert made.authorization() == "first"
 
     may_read.release()
-    with made._reading:  # until the reader has put it down
+    with made._refreshing:  # until the reader has put it down
         monkeypatch.setattr(client, "TOKEN_AGE_S", 60.0)
 
     assert made.authorization() == "second"

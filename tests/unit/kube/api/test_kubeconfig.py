@@ -196,7 +196,7 @@ def test_a_token_that_cannot_be_sent_is_refused_and_never_quoted(
 ) -> None:
     endpoint = config.read(write(tmp_path / "k", {"token": token}))
 
-    with pytest.raises(InvalidInput, match="cannot be sent; write it anew") as caught:
+    with pytest.raises(InvalidInput, match="cannot be sent; write it again") as caught:
         endpoint.token()
 
     assert "cret" not in "".join(traceback.format_exception(caught.value))
@@ -263,7 +263,7 @@ def test_a_file_that_is_no_kubeconfig_is_one_clear_sentence(tmp_path: Path, text
 def test_a_proxy_is_refused_instead_of_passed_over(tmp_path: Path) -> None:
     path = write(tmp_path / "k", **{"proxy-url": "http://proxy:3128"})
 
-    with pytest.raises(InvalidInput, match="asks for a proxy, which is not supported"):
+    with pytest.raises(InvalidInput, match="sets a proxy, which is not supported"):
         config.read(path)
 
 

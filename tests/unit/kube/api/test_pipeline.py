@@ -79,10 +79,10 @@ def test_an_unreachable_server_is_told_once_and_again_when_it_is_back(caplog):
 
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
-            port, pipeline._access.port = server.port, 1
+            port, pipeline._client.port = server.port, 1
             for _ in range(2):
                 assert await reply_of(pipeline) == NOT_SENT
-            pipeline._access.port = port
+            pipeline._client.port = port
             await reply_of(pipeline)
 
     play(scene())

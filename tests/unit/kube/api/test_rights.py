@@ -76,7 +76,7 @@ def test_it_is_told_for_as_long_as_it_may_still_be_missing(
         now[0] = 5.0
         missing.note(Permission("create", "pods/binding", US))
 
-    assert [each.message for each in caplog.records] == ["right missing"] * 2
+    assert [each.message for each in caplog.records] == ["permission missing"] * 2
     first, second = missing.recent()
     assert first.account == US
     assert "may not create pods/binding" in first.why
@@ -95,9 +95,9 @@ def test_whoever_is_refused_the_way_to_the_api_server_remembers_it() -> None:
     access = ApiClient(ApiServer(host="127.0.0.1", port=1))
     access.refused("GET", "/x", 403, json.dumps({"message": LIST}).encode())
     access.refused("GET", "/x", 403, b'{"message": "exceeded quota"}')
-    access.forbidden(json.dumps({"message": BIND}).encode())
+    access.note_forbidden(json.dumps({"message": BIND}).encode())
 
-    assert ["create pods/binding" in each.why for each in access.missing_rights.recent()] == [
+    assert ["create pods/binding" in each.why for each in access.missing_permissions.recent()] == [
         True,
         False,
     ]

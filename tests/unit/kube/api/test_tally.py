@@ -10,7 +10,7 @@ import yaml
 from extender.errors import NoResponse
 from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
-from extender.kube.metrics import CALLS, CODES, PULSE, PrometheusApiMetrics, call_of
+from extender.kube.metrics import CALLS, CODES, PROBE, PrometheusApiMetrics, call_of
 from extender.kube.pipeline import Pipeline
 from extender.metrics import Metrics
 
@@ -68,7 +68,7 @@ def test_the_calls_that_are_expected_are_those_that_our_roles_grant() -> None:
         for verb in rule["verbs"]
     }
 
-    assert set(CALLS) - {PULSE} == granted
+    assert set(CALLS) - {PROBE} == granted
 
 
 def test_every_call_we_make_is_there_as_zero() -> None:
@@ -101,8 +101,8 @@ def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
     access.metrics = PrometheusApiMetrics(metrics)
     pipeline = Pipeline(access, Loop(), size=1)  # type: ignore[arg-type]
 
-    pipeline._asked(pipeline.frame(b"POST", f"{POD}/binding", b"{}"), 201, 0.03)
-    pipeline._asked(pipeline.frame(b"GET", POD), 503, 0.5)
+    pipeline._request_done(pipeline.frame(b"POST", f"{POD}/binding", b"{}"), 201, 0.03)
+    pipeline._request_done(pipeline.frame(b"GET", POD), 503, 0.5)
 
     assert counted(metrics, "create", "pods/binding", "2xx") == 1
     assert counted(metrics, "get", "pods", "5xx") == 1
@@ -115,10 +115,10 @@ def test_a_slow_answer_is_told_once_in_a_while_with_what_was_asked(
 ) -> None:
     tally = PrometheusApiMetrics(Metrics())
     for took_s in (0.9, 2.04, 2.1):
-        tally.asked("create", "pods/binding", 201, took_s)
-    tally.asked("list", "pods", 200, 9.0)  # there may be much to list
+        tally.request_done("create", "pods/binding", 201, took_s)
+    tally.request_done("list", "pods", 200, 9.0)  # there may be much to list
 
     (record,) = caplog.records
-    assert record.getMessage() == "the API server takes its time"
+    assert record.getMessage() == "the API server is slow"
     facts = {"verb": "create", "resource": "pods/binding", "took_s": 2.0}
     assert vars(record)["facts"] == facts

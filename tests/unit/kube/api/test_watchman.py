@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 from extender.kube.connection import (
-    LONGEST_S,
+    MAX_CHECK_AFTER_S,
     NO_RESPONSE,
     NOT_SENT,
     Connection,
@@ -29,7 +29,7 @@ def test_a_binding_that_was_lost_on_its_way_is_found_out_and_sent_again_within_m
     async def scene() -> None:
         async with (
             loopback_server() as server,
-            connected(server, silence_s=FOR_EVER_S, hush_s=0.1) as pipeline,
+            connected(server, silence_s=FOR_EVER_S, check_after_s=0.1) as pipeline,
         ):
             binder = ApiBinder(pipeline, chance=lambda: 0.0)
             for index in range(4):
@@ -49,7 +49,7 @@ def test_while_the_api_server_itself_is_silent_nothing_is_broken_off():
     async def scene() -> None:
         async with (
             loopback_server() as server,
-            connected(server, silence_s=FOR_EVER_S, hush_s=0.05) as pipeline,
+            connected(server, silence_s=FOR_EVER_S, check_after_s=0.05) as pipeline,
         ):
             server.script.extend([NEVER] * 100)
             replies: list[Reply] = []
@@ -87,7 +87,7 @@ class Answered:
 def a_watchman(clock: VirtualClock, reply: Reply = WELL) -> ConnectionHealth:
     loop = SimpleNamespace(time=clock.monotonic)
     watchman = ConnectionHealth(loop, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
-    watchman._way = Answered(reply)  # type: ignore[assignment]
+    watchman._connection = Answered(reply)  # type: ignore[assignment]
     return watchman
 
 
@@ -109,17 +109,17 @@ def test_a_connection_is_broken_off_where_only_it_is_silent():
 def test_a_suspicion_comes_later_than_the_one_before_but_in_time_for_a_gang_in_part():
     clock = VirtualClock()
     watchman = a_watchman(clock)
-    assert watchman.patience_s == 2.0
+    assert watchman.check_after_s == 2.0
     suspect(watchman, Silent())
     suspect(watchman, Silent())  # fell silent together with it
-    assert watchman.patience_s == 4.0
+    assert watchman.check_after_s == 4.0
     for _ in range(3):
         clock.advance(10)
         suspect(watchman, Silent())
-        assert watchman.patience_s == LONGEST_S < 5.0
+        assert watchman.check_after_s == MAX_CHECK_AFTER_S < 5.0
     clock.advance(61)
 
-    assert watchman.patience_s == 2.0
+    assert watchman.check_after_s == 2.0
 
 
 def test_a_connection_that_does_not_come_about_is_given_up_where_others_do():
@@ -131,12 +131,12 @@ def test_a_connection_that_does_not_come_about_is_given_up_where_others_do():
             await asyncio.Event().wait()
 
         class AtOnce:
-            patience_s = 0.01
+            check_after_s = 0.01
 
             def check(self, silent: Connection) -> None:
                 silent.abort()
 
-        connection = Connection(loop, never, silence_s=FOR_EVER_S, watchman=AtOnce())
+        connection = Connection(loop, never, silence_s=FOR_EVER_S, health=AtOnce())
         connection.send([PipelinedRequest(b"a", told.set_result)])
 
         assert await told == NOT_SENT

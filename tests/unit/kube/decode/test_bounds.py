@@ -290,7 +290,7 @@ def test_the_watch_reads_a_large_pod_like_any_other() -> None:
 
 
 def words_kept(shapes: Shapes) -> int:
-    kept = {id(shape): shape for shape in shapes._as_written.values()}
+    kept = {id(shape): shape for shape in shapes._by_key.values()}
     return sum(map(words_of, kept.values()))
 
 
@@ -300,7 +300,7 @@ def words_of(shape: Shape) -> int:
 
 
 def test_shapes_are_remembered_by_their_size_not_by_their_number() -> None:
-    shapes = Shapes(remembered=20_000)
+    shapes = Shapes(max_weight=20_000)
     for number in range(200):
         values = [f"{number}-{each}" for each in range(900)]
         thing = spec(make.stored_pod("p"), **required(term(values)))
@@ -310,7 +310,7 @@ def test_shapes_are_remembered_by_their_size_not_by_their_number() -> None:
 
 
 def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -> None:
-    shapes = Shapes(remembered=2_000)
+    shapes = Shapes(max_weight=2_000)
     small = pods.pod(json.dumps(make.stored_pod("p")).encode())
     large = pods.pod(json.dumps(spec(make.stored_pod("p"), **ports(300))).encode())
     first, _ = shapes.of(small, ours=True)
@@ -321,18 +321,18 @@ def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -
 
 
 def test_what_was_written_to_say_little_counts_too() -> None:
-    shapes = Shapes(remembered=2_000)
+    shapes = Shapes(max_weight=2_000)
     for number in range(100):
         thing = make.stored_pod("p")
         main = {"name": "m", "resources": {"requests": {"cpu": f"{number + 1}m"}}}
         thing["spec"]["containers"] = [main] * 90
         shapes.of(pods.pod(json.dumps(thing).encode()), ours=True)
 
-        assert len(shapes._as_written) <= 2_000 / 90
+        assert len(shapes._by_key) <= 2_000 / 90
 
 
 def test_pods_that_are_too_large_are_remembered_apart_and_few_of_them() -> None:
-    shapes = Shapes(remembered=2_000)
+    shapes = Shapes(max_weight=2_000)
     small = pods.pod(json.dumps(make.stored_pod("p")).encode())
     first, _ = shapes.of(small, ours=True)
     for number in range(100):

@@ -16,7 +16,7 @@ from tests import objects
 PODS = resources.pods(frozenset({"gang-scheduler"}))
 GROUPS = resources.groups(VOLCANO)
 QUEUES = resources.queues(VOLCANO)
-BY_NAME = {each.name: each.codec for each in resources.resources(frozenset())}
+BY_NAME = {each.name: each.decoder for each in resources.resources(frozenset())}
 
 
 def line(codec: Any, verb: str, thing: dict[str, Any]) -> WatchLine:
@@ -279,7 +279,7 @@ def test_a_group_that_is_nested_too_deeply_keeps_its_promise_and_is_named_in_the
     assert isinstance(read.change, Upsert)
     assert isinstance(read.change.item, PodGroup)
     assert read.change.item.min_member == 3
-    assert "networkTopology of mode hard cannot be kept here" in read.change.item.problem
+    assert "networkTopology of mode hard is not supported here" in read.change.item.problem
     assert caplog.records[-1].facts["object"] == "a/x"  # type: ignore[attr-defined]
 
 

@@ -129,15 +129,15 @@ def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: P
         ({"minResources": {"cpu": "-1"}}, "an amount in minResources is negative"),
         (
             {"networkTopology": {}},
-            "networkTopology of mode hard cannot be kept here; leave it out or make it soft",
+            "networkTopology of mode hard is not supported here; remove it, or set mode soft",
         ),
         (
             {"networkTopology": {"highestTierAllowed": 1}},
-            "networkTopology of mode hard cannot be kept here; leave it out or make it soft",
+            "networkTopology of mode hard is not supported here; remove it, or set mode soft",
         ),
         (
             {"subGroupPolicy": [{"name": "pair", "subGroupSize": 2}]},
-            "subGroupPolicy cannot be kept here; leave it out",
+            "subGroupPolicy is not supported here; remove it",
         ),
     ],
 )

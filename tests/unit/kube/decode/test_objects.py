@@ -98,7 +98,7 @@ def test_an_empty_list_of_queues_allows_none_and_no_list_allows_all() -> None:
 def test_a_policy_of_null_is_not_the_same_as_none(name: str) -> None:
     thing = {"metadata": {"name": "a", "annotations": {name: None}}}
     codec = next(
-        each.codec for each in resources.resources(frozenset()) if each.name == "namespaces"
+        each.decoder for each in resources.resources(frozenset()) if each.name == "namespaces"
     )
     read = codec.item(msgspec.json.encode(thing))
 

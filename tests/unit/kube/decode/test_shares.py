@@ -13,7 +13,9 @@ from extender.model.queue import GUARANTEE, LIMIT, Namespace, NamespaceShare
 from extender.model.resources import Resources
 from tests.unit.text.bombs import BOMBS
 
-(NAMESPACES,) = (each.codec for each in resources(frozenset()) if each.codec.kind is Kind.NAMESPACE)
+(NAMESPACES,) = (
+    each.decoder for each in resources(frozenset()) if each.decoder.kind is Kind.NAMESPACE
+)
 
 
 def changed(name: str, annotations: dict[str, str]) -> bytes:
@@ -74,13 +76,13 @@ def test_an_empty_annotation_limits_nothing(text: str) -> None:
     ("text", "why"),
     [
         ("{research: {cpu: 8", "it is neither YAML nor JSON"),
-        ("research", "it is no mapping of queues to amounts"),
-        ("[research]", "it is no mapping of queues to amounts"),
-        ("{research: 8}", "what it says of research is no mapping of names to amounts"),
+        ("research", "it is not a mapping of queues to amounts"),
+        ("[research]", "it is not a mapping of queues to amounts"),
+        ("{research: 8}", "the value of research is not a mapping of names to amounts"),
         ("{research: {cpu: eight}}", "'eight' is not a quantity; write it like 500m, 2"),
         ("{research: {cpu: true}}", "True is not a quantity"),
         ("{research: {cpu: [8]}}", "cpu: [8] is not a quantity"),
-        ("{research: {cpu: -1}}", "cpu is -1, and nothing can be less than 0"),
+        ("{research: {cpu: -1}}", "cpu is -1, and amounts must not be negative"),
     ],
 )  # fmt: skip
 def test_an_annotation_that_cannot_be_read_is_named_with_the_mend(text: str, why: str) -> None:
@@ -127,6 +129,6 @@ def test_a_namespace_that_cannot_be_read_may_start_nothing_under_what_was_writte
         Namespace(
             name="b",
             uid="u-b",
-            problem="namespace b cannot be read: by nobody; an administrator has to mend it",
+            problem="namespace b cannot be read: by nobody; an administrator must correct it",
         )
     )

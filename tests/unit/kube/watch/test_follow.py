@@ -322,8 +322,8 @@ def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not
         watched.ready()
 
         assert watched.has_pod("p")
-        assert [each for name, each in silences if name == "follow-pods"][:3] == [0.05, 0.1, 0.2]
-        watched.until(lambda: ("follow-pods", 1000.0) in silences)
+        assert [each for name, each in silences if name == "reflector-pods"][:3] == [0.05, 0.1, 0.2]
+        watched.until(lambda: ("reflector-pods", 1000.0) in silences)
         assert [query for query in api.asked(PODS) if "resourceVersion" in query] == []
 
 
@@ -668,8 +668,8 @@ def test_watches_that_fall_silent_without_closing_are_begun_anew(api: WatchedApi
             meanwhile = {"name": "meanwhile", "namespace": "a", "uid": "uid-meanwhile"}
             api.put(resource.path, {"metadata": meanwhile})
         for resource in EVERYTHING:
-            told = watched.cluster._stores[resource.codec.kind].told
-            watched.until(partial(told, resource.codec.dialect))
+            told = watched.cluster._stores[resource.decoder.kind].told
+            watched.until(partial(told, resource.decoder.dialect))
 
         assert watched.cluster.readiness() == []
 
@@ -720,7 +720,7 @@ def test_our_own_mistake_is_mended_by_a_new_list(
         api.put(PODS, objects.stored_pod("p"))
         watched.until(lambda: watched.has_pod("p"))
 
-    assert "following failed" in caplog.text
+    assert "reflector failed" in caplog.text
 
 
 def test_stopping_ends_every_thread_at_once(api: WatchedApi) -> None:
@@ -729,7 +729,7 @@ def test_stopping_ends_every_thread_at_once(api: WatchedApi) -> None:
         began = time.monotonic()
 
     assert time.monotonic() - began < LIMITS.silence_s / 2
-    assert not [each for each in threading.enumerate() if each.name.startswith("follow-")]
+    assert not [each for each in threading.enumerate() if each.name.startswith("reflector-")]
 
 
 def test_a_server_that_is_not_there_is_named_until_it_is() -> None:
@@ -738,7 +738,7 @@ def test_a_server_that_is_not_there_is_named_until_it_is() -> None:
     with watching(api, access=access) as watched:
         watched.until(
             lambda: any(
-                "no answer from the API server" in each for each in watched.cluster.readiness()
+                "no response from the API server" in each for each in watched.cluster.readiness()
             )
         )
 

@@ -250,7 +250,7 @@ def test_a_line_cut_short_moves_nothing() -> None:
 
 
 def test_an_object_left_out_still_moves_the_point() -> None:
-    made = ListWatch(resources.resources(frozenset())[0].codec)
+    made = ListWatch(resources.resources(frozenset())[0].decoder)
     made.next_request(60)
     made.line(end_of_list(5))
 

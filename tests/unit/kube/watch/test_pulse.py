@@ -37,9 +37,9 @@ def felt(
         freshness,
         SystemClock(),
         returned.set,
-        every_s=0.01,
-        again_s=0.01,
-        patience_s=patience_s,
+        interval_s=0.01,
+        retry_s=0.01,
+        timeout_s=patience_s,
     )
     pulse.start()
     try:
@@ -120,7 +120,7 @@ def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixtu
 
 
 def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi) -> None:
-    with watching(api, pulse_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
+    with watching(api, probe_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
         before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
         long_ago = SystemClock.monotonic() - 100
@@ -144,7 +144,7 @@ def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_
     api.streams_lists, api.expires_in_stream = streams, in_stream
     for number in range(300):
         api.put(PODS, objects.stored_pod(f"p{number}"))
-    with watching(api, pulse_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
+    with watching(api, probe_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
         api.put(PODS, objects.stored_pod("last"))
         watched.until(lambda: watched.has_pod("last"))  # it is watched by now
@@ -174,7 +174,7 @@ def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_
 
 
 def test_a_watch_that_spoke_just_now_is_left_alone(api: WatchedApi) -> None:
-    with watching(api, pulse_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
+    with watching(api, probe_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
         before, freshness = len(api.asked(PODS)), watched.cluster.freshness
         for name in freshness.silence(0.0).keys() - {"API server"}:
