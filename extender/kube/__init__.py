@@ -1,1 +1,1 @@
-"""How do we listen and act? The only package that talks to the API server."""
+"""The real cluster: watches, reads and writes. The only package that talks to the API server."""

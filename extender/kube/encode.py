@@ -102,7 +102,7 @@ def _nodes(snapshot: Snapshot) -> Iterator[Object]:
 def _node(node: Node, others: int) -> Object:
     amounts = dict(node.allocatable)
     if PODS in amounts:
-        amounts[PODS] -= max(0, others - 1)  # the others are one pod here
+        amounts[PODS] -= max(0, others - 1)  # the pods of other schedulers are written as one
     ready = {"type": "Ready", "status": "True" if node.ready else "False"}
     return {
         "apiVersion": "v1",

@@ -23,7 +23,7 @@ from extender.kube.decode.limits import cut_nesting
 
 #: The number of deleted objects whose last version is remembered.
 MOST_GONE = 4096
-#: Digits; etcd counts to 2**63.
+#: The digits of a version; etcd counts to 2**63.
 _LONGEST = 20
 
 

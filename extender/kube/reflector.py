@@ -225,7 +225,7 @@ class Reflector:
             self._client.metrics.list_started(self._resource.name)
         response = self._client.open("GET", path, query=request.query, read_s=self._opening_s(mode))
         self._response = response
-        if self._stopping.is_set():  # `stop` came before it could know of this response
+        if self._stopping.is_set():  # `stop` was called before this response existed
             response.close()
             raise NoResponse("stopped")
         if response.status == 200:
@@ -458,7 +458,7 @@ def _wait_longer(response: urllib3.BaseHTTPResponse, seconds: float) -> None:
 def _is_timeout(error: ApiError) -> bool:
     """Return whether *error* is a timeout: the server may only be slower than that."""
     why = error.__cause__
-    if isinstance(why, urllib3.exceptions.NewConnectionError):  # a timeout by name only
+    if isinstance(why, urllib3.exceptions.NewConnectionError):  # a subclass, but a refusal
         return False
     return isinstance(why, urllib3.exceptions.TimeoutError)
 

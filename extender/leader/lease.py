@@ -110,7 +110,7 @@ class LeaseTracker:
     # In the event loop
 
     def check_term(self) -> bool:
-        """Notify the listeners if the term has ended; never asks to be called again at once."""
+        """Notify the listeners if the term has ended; returns False: no second call is needed."""
         if self._announced and not self._term.holds(self._announced):
             self._announced = 0
             if self.leader == self._ours:

@@ -1,1 +1,1 @@
-"""Raw objects to ours, in every dialect."""
+"""Decoders: from the JSON of Kubernetes objects, in every dialect, to the model."""

@@ -191,7 +191,7 @@ def _excess(spec: RawGroupSpec, minimum: Quantities, limits: Quantities) -> str:
 def _unsupported(spec: RawGroupSpec) -> str:
     """Return the field that we do not support, if the gang must not start without its effect."""
     topology = spec.network_topology
-    if topology is not None and topology.get("mode") != "soft":  # hard is what Volcano fills in
+    if topology is not None and topology.get("mode") != "soft":  # Volcano defaults to hard
         return "networkTopology of mode hard is not supported here; remove it, or set mode soft"
     return "subGroupPolicy is not supported here; remove it" if spec.sub_group_policy else ""
 

@@ -1,1 +1,1 @@
-"""Requests that change objects: bindings, evictions, status, leases."""
+"""Requests that change objects: bindings, evictions, status, events, wake-ups, leases."""
