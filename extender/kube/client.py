@@ -31,7 +31,7 @@ from extender.errors import (
 )
 from extender.kube.config import ApiServer, read
 from extender.kube.errors import MissingPermissions, missing_permission
-from extender.kube.metrics import ApiMetrics, NoMetrics, call_of
+from extender.kube.metrics import ApiMetrics, call_of
 from extender.leader.fencing import FencingToken
 from extender.logs import event
 from extender.ports import AlwaysLeader, Fencing
@@ -104,7 +104,7 @@ def set_read_timeout(response: urllib3.BaseHTTPResponse, seconds: float) -> None
         response.connection.stream.set_read_timeout(seconds)
 
 
-def read_all(response: urllib3.BaseHTTPResponse, what: str, most: int = LONGEST) -> bytes:
+def read_all(response: urllib3.BaseHTTPResponse, what: str) -> bytes:
     """Read the whole body; an error names *what* was requested."""
     chunks: list[bytes] = []
     size = 0
@@ -112,9 +112,9 @@ def read_all(response: urllib3.BaseHTTPResponse, what: str, most: int = LONGEST)
         while chunk := response.read(_CHUNK):
             chunks.append(chunk)
             size += len(chunk)
-            if size > most:
+            if size > LONGEST:
                 response.close()
-                raise NoResponse(f"{what}: the response is longer than {most} bytes")
+                raise NoResponse(f"{what}: the response is longer than {LONGEST} bytes")
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise NoResponse(f"{what}: the response broke off: {error}") from error
     return b"".join(chunks)
@@ -146,7 +146,7 @@ class ApiClient:
     def __init__(self, server: ApiServer, *, reload: Callable[[], ApiServer] | None = None) -> None:
         #: Filled by all requests, also by those of the pipeline.
         self.missing_permissions = MissingPermissions()
-        self.metrics: ApiMetrics = NoMetrics()
+        self.metrics = ApiMetrics()
         self._reload = reload
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
@@ -268,9 +268,7 @@ class ApiClient:
         body: object = None,
         *,
         query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
         read_s: float,
-        fencing: Fencing | None = None,
     ) -> urllib3.BaseHTTPResponse:
         """Send a request and return the response unread, with any status; the caller closes it.
 
@@ -281,9 +279,7 @@ class ApiClient:
             path,
             body,
             query=query,
-            content_type=content_type,
             timeout=urllib3.Timeout(connect=min(_CONNECT_S, read_s), read=read_s),
-            fencing=fencing,
         )
         set_read_timeout(response, read_s)
         return response
@@ -295,9 +291,9 @@ class ApiClient:
         body: object,
         *,
         query: Mapping[str, str] | None = None,
-        content_type: str,
+        content_type: str = "application/json",
         timeout: urllib3.Timeout,
-        fencing: Fencing | None,
+        fencing: Fencing | None = None,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"accept": "application/json", "user-agent": _AGENT}
         data = None if body is None else msgspec.json.encode(body)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import httptools
 
@@ -74,26 +74,6 @@ class PipelinedRequest:
 Connector: TypeAlias = Callable[[asyncio.Protocol], Coroutine[Any, Any, object]]
 
 
-class ChecksHealth(Protocol):
-    """Checks connections that are silent."""
-
-    @property
-    def check_after_s(self) -> float:
-        """The silence after which a connection is checked."""
-
-    def check(self, silent: Connection) -> None:
-        """Check a silent connection; may abort it."""
-
-
-class _NoChecks:
-    """Checks no connection."""
-
-    check_after_s = float("inf")
-
-    def check(self, silent: Connection) -> None:
-        """Do nothing; never called."""
-
-
 class Connection(asyncio.Protocol):
     """Connects when there is a request to send, and again after every loss."""
 
@@ -103,7 +83,7 @@ class Connection(asyncio.Protocol):
         connect: Connector,
         *,
         silence_s: float,
-        health: ChecksHealth | None = None,
+        health: ConnectionHealth | None = None,
         forbidden: Callable[[bytes], object] = lambda body: None,
         request_done: Callable[[bytes, int, float], object] = lambda data, status, took_s: None,
     ) -> None:
@@ -114,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._connect = connect
         self._silence_s = silence_s
-        self._health = health or _NoChecks()
+        self._health = health
         self._is_checked = False
         self._is_aborted = False
         self._forbidden = forbidden
@@ -216,7 +196,7 @@ class Connection(asyncio.Protocol):
         """Schedule the next check of the silence."""
         if self._check_timer is None and (self._unanswered or self._unsent):
             check_after_s = self._silence_s
-            if not self._is_checked:
+            if self._health is not None and not self._is_checked:
                 check_after_s = min(check_after_s, self._health.check_after_s)
             left_s = self.progress_at + check_after_s - self._loop.time()
             self._check_timer = self._loop.call_later(max(_LEAST_S, left_s), self._check_silence)
@@ -229,7 +209,11 @@ class Connection(asyncio.Protocol):
         if silent_s >= self._silence_s and self._transport is not None:
             self._transport.abort()  # an attempt to connect has a timeout of its own
             return
-        if silent_s >= self._health.check_after_s and not self._is_checked:
+        if (
+            self._health is not None
+            and not self._is_checked
+            and silent_s >= self._health.check_after_s
+        ):
             self._is_checked = True
             self._health.check(self)
         self._schedule_check()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import cache
-from typing import Protocol
 
 from extender.logs import RateLimitedLog
 from extender.metrics import Metrics, init_labels
@@ -46,8 +45,8 @@ SLOW_S = 1.0
 _SLOW_VERBS = ("list", "watch")
 
 
-class ApiMetrics(Protocol):
-    """Is notified of every request and of every watch."""
+class ApiMetrics:
+    """Counts nothing: for calls outside a running extender."""
 
     def request_done(self, verb: str, resource: str, status: int, took_s: float) -> None:
         """Count a request; status 0 means that no response came."""
@@ -59,20 +58,7 @@ class ApiMetrics(Protocol):
         """Count the end of a watch."""
 
 
-class NoMetrics:
-    """Counts nothing: for calls outside a running extender."""
-
-    def request_done(self, verb: str, resource: str, status: int, took_s: float) -> None:
-        """Do nothing."""
-
-    def list_started(self, resource: str) -> None:
-        """Do nothing."""
-
-    def watch_ended(self, resource: str, cause: str) -> None:
-        """Do nothing."""
-
-
-class PrometheusApiMetrics:
+class PrometheusApiMetrics(ApiMetrics):
     """Updates the series of *metrics* about the API server."""
 
     def __init__(self, metrics: Metrics) -> None:

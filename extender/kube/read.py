@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from extender.errors import ApiError, Forbidden, NoResponse
-from extender.kube.client import refusal
+from extender.kube.client import SendsRequests, refusal
 from extender.kube.connection import Reply
 from extender.kube.decode import resources
 from extender.kube.decode.decoder import ObjectDecoder
@@ -103,17 +103,10 @@ class _AccessReview(msgspec.Struct):
 _Review = TypeVar("_Review", _TokenReview, _AccessReview)
 
 
-class AsksSoon(Protocol):
-    """The part of `ApiClient` that reviews use."""
-
-    def request(self, method: str, path: str, body: object = ..., *, wait_s: float = ...) -> bytes:
-        """Send one request and return the body; a status other than 2xx raises an `ApiError`."""
-
-
 class TokenReviewer:
     """The `Reviewer` of a real cluster; with *audiences*, a token must be issued for one."""
 
-    def __init__(self, client: AsksSoon, audiences: Sequence[str] = ()) -> None:
+    def __init__(self, client: SendsRequests, audiences: Sequence[str] = ()) -> None:
         self._client = client
         self._audiences = [*audiences]
 
