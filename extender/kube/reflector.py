@@ -20,7 +20,7 @@ from extender.cache.changes import Delete, Item, Upsert
 from extender.cache.cluster import Cluster
 from extender.durations import Backoff, spread
 from extender.errors import ApiError, NoResponse, NotFound
-from extender.kube.client import ApiClient
+from extender.kube.client import ApiClient, set_read_timeout
 from extender.kube.decode.resources import Resource, resources
 from extender.kube.list_watch import ListWatch, Mode, ReceivedItem, Request, Signal, Step, lines
 from extender.kube.watch import INTERVAL_S, HealthProbe
@@ -213,7 +213,7 @@ class Reflector:
             received = self._listen(response)
             if request.mode is Mode.STREAM:
                 self._replace(self._until_listed(received))
-                _wait_longer(response, self._limits.silence_s)
+                set_read_timeout(response, self._limits.silence_s)
             self._watch(received)
 
     def _next_request(self) -> Request:
@@ -243,9 +243,9 @@ class Reflector:
             return
         if mode is Mode.WATCH:
             self._timeouts = 0
-            _wait_longer(response, self._limits.silence_s)
+            set_read_timeout(response, self._limits.silence_s)
         else:
-            _wait_longer(
+            set_read_timeout(
                 response, self._list_timeout_s(self._limits.stream_s, self._limits.silence_s)
             )
         self._forbidden = 0
@@ -446,13 +446,6 @@ def _kinds(body: bytes) -> set[str]:
         return {each.name for each in _decode_kinds(body).resources}
     except msgspec.DecodeError as error:
         raise ApiError(f"the response is not a list of kinds: {error}") from error
-
-
-def _wait_longer(response: urllib3.BaseHTTPResponse, seconds: float) -> None:
-    """Set how long a response that has begun may be silent; bookmarks interrupt the silence."""
-    connection = response.connection
-    if isinstance(connection, urllib3.connection.HTTPConnection) and connection.sock is not None:
-        connection.sock.settimeout(seconds)
 
 
 def _is_timeout(error: ApiError) -> bool:

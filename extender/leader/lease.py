@@ -102,6 +102,12 @@ class LeaseTracker:
         self._term.end()
         self._loop.call_soon(self.check_term)
 
+    def failed(self, error: ApiError) -> None:
+        """Record why a request failed; only the first failure after a success is logged."""
+        if not self.error:
+            event(log, logging.WARNING, "lease request failed", why=str(error))
+        self.error = str(error)
+
     def resign(self) -> None:
         """End the term and begin no further one; from any thread."""
         self._is_resigned = True
@@ -178,7 +184,6 @@ class OwnLease:
         #: The lease as last observed, and when a change of it was observed.
         self._observed: Lease | None = None
         self._changed_at = float("-inf")
-        self._failed = False
 
     def step(self) -> float:
         """Read, acquire or renew the lease, and return the seconds until the next step."""
@@ -190,11 +195,13 @@ class OwnLease:
         except ApiError as error:
             # The write may have taken effect all the same: only a read shows it.
             is_renewal, self._held = self._held is not None, None
-            self._report(error)
+            # A conflict is a write of another client, not a failure.
+            if error.status != 409:
+                self._tracker.failed(error)
             # Our lease was written or deleted by another client: another replica may lead already.
             is_overtaken = is_renewal and error.status in (404, 409)
             return 0.0 if is_overtaken else self._timing.poll_s
-        self._failed, self._tracker.error = False, ""
+        self._tracker.error = ""
         return self._timing.retry_s if self._held is not None else self._delay_s()
 
     def release(self) -> None:
@@ -260,15 +267,6 @@ class OwnLease:
         timestamp = datetime.fromtimestamp(self._clock.now(), UTC)
         return timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    def _report(self, error: ApiError) -> None:
-        # A conflict is a write of another client, not a failure; and a failure is logged once.
-        if error.status == 409:
-            return
-        self._tracker.error = str(error)
-        if not self._failed:
-            self._failed = True
-            event(log, logging.WARNING, "lease request failed", why=str(error))
-
 
 class FollowedLease:
     """Reads the Lease of a kube-scheduler whose identity begins with *hostname*."""
@@ -291,7 +289,6 @@ class FollowedLease:
         self._read_at: float | None = None
         #: The last renewal was not earlier than this.
         self._renewed_after = float("-inf")
-        self._failed = False
 
     def step(self) -> float:
         """Read the lease once and return the seconds until the next read."""
@@ -299,12 +296,9 @@ class FollowedLease:
         try:
             lease = self._leases.read()
         except ApiError as error:
-            self._tracker.error = str(error)
-            if not self._failed:
-                self._failed = True
-                event(log, logging.WARNING, "lease request failed", why=str(error))
+            self._tracker.failed(error)
         else:
-            self._failed, self._tracker.error = False, ""
+            self._tracker.error = ""
             self._observe(lease, began)
         # Counts from when the request was sent, as the term does: the response may be slow.
         return max(0.0, began + self._timing.poll_s - self._clock.monotonic())

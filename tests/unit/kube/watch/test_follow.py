@@ -307,13 +307,13 @@ def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not
     api: WatchedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silences: list[tuple[str, float]] = []
-    wait_longer = reflector._wait_longer
+    wait_longer = reflector.set_read_timeout
 
     def note(response: Any, seconds: float) -> None:
         silences.append((threading.current_thread().name, seconds))
         wait_longer(response, seconds)
 
-    monkeypatch.setattr(reflector, "_wait_longer", note)
+    monkeypatch.setattr(reflector, "set_read_timeout", note)
     api.put(PODS, objects.stored_pod("p"))
     api.hold_lists(PODS)
     with watching(api, limits=replace(PATIENT, stream_s=0.05)) as watched:
