@@ -1,4 +1,4 @@
-"""Gang Extender: gangs, fair queues and honest waiting for the stock kube-scheduler."""
+"""Gang Extender: gang scheduling, fair queues and verdicts for the stock kube-scheduler."""
 
 from importlib.metadata import PackageNotFoundError, version
 

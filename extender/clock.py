@@ -1,4 +1,4 @@
-"""The real time, and a pace kept by it; where decisions are made, a clock is handed in."""
+"""System clock, rate limit and event loop timers; code that decides gets its clock passed in."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from extender.errors import ShuttingDown
 
 
 def passing() -> float:
-    """Give seconds that never step, and that go on while the machine sleeps.
+    """Return monotonic seconds that include the time while the machine is suspended.
 
-    The usual monotonic clock of Linux stands still meanwhile: on a virtual machine that was
-    suspended for an hour, a term and all that was heard before would be as fresh as then.
+    The usual monotonic clock of Linux stops during a suspension. After an hour of it a virtual
+    machine would still trust its lease and everything it watched before.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 class SystemClock:
-    """The `Clock` of everything but tests."""
+    """The `Clock` of production code."""
 
     now = staticmethod(time.time)
     monotonic = staticmethod(passing)
 
 
 def timestamp(epoch: float) -> str:
-    """Write a time as Kubernetes does."""
+    """Format a time as Kubernetes does."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def timestamp_ms(epoch: float) -> str:
-    """Write a time as Kubernetes does, with milliseconds."""
+    """Format a time as Kubernetes does, with milliseconds."""
     return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 class RateLimit:
-    """Lets *burst* go at once and then *per_s* each second: tokens that workers take turns at."""
+    """Token bucket for threads: admit *burst* at once and then *per_s* each second."""
 
     def __init__(
         self, per_s: float, burst: int, monotonic: Callable[[], float] = time.monotonic
@@ -55,104 +55,104 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def acquire(self) -> float:
-        """Take a turn and give the seconds to wait for it."""
+        """Take a token and return the seconds to wait before the call."""
         with self._lock:
-            self._earn()
+            self._refill()
             self._tokens -= 1
             return max(0.0, -self._tokens / self._per_s)
 
     def try_acquire(self) -> bool:
-        """Take a turn if there is one now."""
+        """Take a token if one is available now."""
         with self._lock:
-            self._earn()
+            self._refill()
             if self._tokens < 1:
                 return False
             self._tokens -= 1
             return True
 
-    def _earn(self) -> None:
+    def _refill(self) -> None:
         now = self._monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
         self._at = now
 
 
 log = logging.getLogger(__name__)
-#: How often somebody who waits for the loop looks whether it is still there.
-_LOOK_S = 0.2
-#: How soon a round that left something over is followed by the next.
+#: How often a thread that waits for the loop checks whether the loop has stopped.
+_POLL_S = 0.2
+#: The delay to the next step after one that left work over.
 _MORE_S = 0.005
 
 
 class LoopTimer:
-    """Calls back from the thread of *loop*; quietly does nothing once that is closed."""
+    """Runs callbacks in the thread of *loop*; does nothing once the loop is closed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Call back once after *delay_s*."""
+        """Run *callback* once after *delay_s*."""
         self.call_soon(partial(self._loop.call_later, delay_s, callback))
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call back once, as soon as the loop has time."""
+        """Run *callback* once, as soon as the loop is free."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback)
 
 
 class LoopCalls:
-    """Has something done by the loop and waits for the answer; not for the loop's own thread."""
+    """Runs a function in the loop and waits for its result; not for the loop's own thread."""
 
     def __init__(self, timer: LoopTimer) -> None:
         self._timer = timer
         self._is_over = False
 
     def __call__(self, step: Callable[[], bool]) -> bool:
-        """Give what *step* gives, or raise what it raises."""
+        """Return what *step* returns, or raise what it raises."""
         answer: Future[bool] = Future()
-        self._timer.call_soon(lambda: _do(step, answer))
+        self._timer.call_soon(lambda: _run_step(step, answer))
         while not self._is_over:
             try:
-                return answer.result(_LOOK_S)
+                return answer.result(_POLL_S)
             except TimeoutError:
                 continue
-        raise ShuttingDown("the event loop takes no more errands")
+        raise ShuttingDown("the event loop accepts no more calls")
 
     def end(self) -> None:
-        """Let nobody wait any longer: the loop is about to stop."""
+        """Stop every wait: the loop is about to stop."""
         self._is_over = True
 
 
 class PeriodicTask:
-    """Has something done again and again by the loop, sooner when there is more to do."""
+    """Runs *step* in the loop every *every_s*, and sooner when it leaves work over."""
 
     def __init__(self, timer: LoopTimer, step: Callable[[], bool], *, every_s: float) -> None:
         self._timer = timer
-        #: True when it left something over.
+        #: Returns True when it leaves work over.
         self._step = step
         self._every_s = every_s
         self._is_over = False
 
     def start(self) -> None:
-        """Begin."""
-        self._timer.call_later(self._every_s, self._go)
+        """Schedule the first step."""
+        self._timer.call_later(self._every_s, self._run_once)
 
     def stop(self) -> None:
-        """End."""
+        """Stop after the current step."""
         self._is_over = True
 
-    def _go(self) -> None:
+    def _run_once(self) -> None:
         if self._is_over:
             return
         try:
             more = self._step()
         except Exception:
-            # One bad round must not be the last.
-            log.exception("a round failed")
+            # A failed step must not end the task.
+            log.exception("a periodic task failed")
             more = False
-        self._timer.call_later(_MORE_S if more else self._every_s, self._go)
+        self._timer.call_later(_MORE_S if more else self._every_s, self._run_once)
 
 
-def _do(step: Callable[[], bool], answer: Future[bool]) -> None:
+def _run_step(step: Callable[[], bool], answer: Future[bool]) -> None:
     try:
         answer.set_result(step())
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Spans of time as people write them (`90s`, `1h30m`), and spans and moments as they are told."""
+"""Durations in the notation people write (`90s`, `1h30m`), formatted durations, and backoff."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
-_PART = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+_COMPONENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
+_DURATION = re.compile(rf"(?:{_COMPONENT.pattern})+")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_LONGEST = 64
-#: Nobody plans beyond it.
-MOST_S = 366 * 86400.0
+_MAX_CHARS = 64
+#: The longest accepted duration: no forecast reaches further.
+MAX_DURATION_S = 366 * 86400.0
 
 
 def parse_duration(text: str) -> float | None:
-    """Read a span as Go writes it, with `d` for days; None when it is none, or longer than a year.
+    """Parse a duration in Go's notation, with `d` for days; None if invalid or above a year.
 
-    At least a second: what ends sooner ends at once for whoever looks ahead.
+    The result is at least one second: the forecast treats anything shorter as ended already.
     """
-    return _read(text) if len(text) <= _LONGEST else None
+    return _parse(text) if len(text) <= _MAX_CHARS else None
 
 
 @lru_cache(4096)
-def _read(text: str) -> float | None:
-    if not _WHOLE.fullmatch(text):
+def _parse(text: str) -> float | None:
+    if not _DURATION.fullmatch(text):
         return None
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
-    return max(1.0, seconds) if 0 < seconds <= MOST_S else None
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _COMPONENT.findall(text))
+    return max(1.0, seconds) if 0 < seconds <= MAX_DURATION_S else None
 
 
 def format_duration(seconds: float) -> str:
-    """Tell a span in at most two units."""
-    whole = max(0, round(seconds))
-    if whole < 90:
-        return f"{whole} s"
-    minutes = round(whole / 60)
+    """Format a duration in at most two units."""
+    rounded = max(0, round(seconds))
+    if rounded < 90:
+        return f"{rounded} s"
+    minutes = round(rounded / 60)
     if minutes < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
@@ -47,40 +47,40 @@ def format_duration(seconds: float) -> str:
 
 
 def clock(at: float, now: float) -> str:
-    """Tell a moment: the time of day, and the day where it is another one than that of *now*."""
+    """Format a time of day, with the date unless it is that of *now*."""
     moment, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
     form = "%H:%M UTC" if moment.date() == today.date() else "%Y-%m-%d %H:%M UTC"
     return moment.strftime(form)
 
 
-#: Doubling further changes nothing, and a float has an end.
-_MOST_DOUBLINGS = 60
+#: Enough to reach any limit; more would overflow a float.
+_MAX_DOUBLINGS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Begins with *first_s*, doubles with every failure in a row, and ends at *longest_s*."""
+    """Exponential backoff: starts at *first_s*, doubles per failure, ends at *longest_s*."""
 
     first_s: float
     longest_s: float
 
     def delay_s(self, failures: int, chance: float = 1.0) -> float:
-        """Give the seconds to wait after so many failures, spread by *chance*; none after none."""
+        """Return the delay after *failures* in a row, spread by *chance*; 0 after none."""
         if failures <= 0:
             return 0.0
-        doublings = min(failures - 1, _MOST_DOUBLINGS)
+        doublings = min(failures - 1, _MAX_DOUBLINGS)
         return spread(min(self.first_s * 2.0**doublings, self.longest_s), chance)
 
 
 def spread(seconds: float, chance: float) -> float:
-    """Take from half (*chance* 0) to all (1) of *seconds*, so that many do not come at once."""
+    """Scale *seconds* by half (*chance* 0) to one (1), so that retries do not coincide."""
     return seconds * (0.5 + 0.5 * chance)
 
 
-def with_retry_after(own_s: float, asked_s: float, left_s: float, chance: float) -> float:
-    """Wait as long as somebody asks, and up to a quarter longer, but not until all time is over.
+def with_retry_after(own_s: float, requested_s: float, left_s: float, chance: float) -> float:
+    """Return a delay of *requested_s*, plus up to a quarter, that leaves time for a retry.
 
-    Never less than *own_s*, nor more than half of what is left: there must be another attempt.
+    It is never less than *own_s*, and otherwise never more than half of *left_s*.
     """
-    wanted_s = asked_s * (1.0 + 0.25 * chance)
-    return max(own_s, min(wanted_s, left_s / 2))
+    delayed_s = requested_s * (1.0 + 0.25 * chance)
+    return max(own_s, min(delayed_s, left_s / 2))

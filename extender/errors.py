@@ -1,20 +1,20 @@
-"""Everything this package raises on purpose.
+"""All exceptions that this package raises on purpose.
 
 ExtenderError
-├── BadInput            a person gave us something we cannot read: the message names it and the mend
-│   ├── BadQuantity     a resource amount that Kubernetes would not take either
-│   └── BadConfiguration  a configuration file, flag or environment variable
-├── MalformedCall       a hook was called with a body kube-scheduler never sends
-├── NotOurs             a bind of another scheduler's pod about which nobody has asked us
-├── ShuttingDown        nothing is begun any more
-├── NotReady            too early, or a watch went silent: decide nothing
-├── IllegalTransition   a hold was asked for what its state does not allow (our bug)
-└── ApiError            the API server refused or could not be reached
-    ├── Gone            404: the object is not there
-    ├── Forbidden       403, and the API server says which right we lack
-    ├── Terminating     403, because the namespace is being deleted
-    ├── Unreachable     no answer; whether the request took effect is unknown
-    └── OutOfTerm       not sent at all: we do not lead
+├── InvalidInput            input of a person cannot be read: the message states it and the remedy
+│   ├── InvalidQuantity     a resource amount that Kubernetes does not accept either
+│   └── InvalidConfiguration  a configuration file, flag or environment variable
+├── InvalidHookCall         a hook request that kube-scheduler never sends
+├── OtherSchedulersPod      bind for another scheduler's pod that was never filtered here
+├── ShuttingDown            no new work is started
+├── NotReady                the cache is not synced or a watch is silent: no decisions
+├── IllegalTransition       a waiting bind's state does not allow the transition (a bug of ours)
+└── ApiError                the API server refused or could not be reached
+    ├── NotFound            404: the object does not exist
+    ├── Forbidden           403: the message names the missing permission
+    ├── NamespaceTerminating  403: the namespace is being deleted
+    ├── NoResponse          no answer; whether the request took effect is unknown
+    └── NotLeader           not sent: this replica does not lead
 
 A gang that must wait is not an error: it is a `Verdict` with a `Reason`.
 """
@@ -25,20 +25,20 @@ import reprlib
 
 
 class ExtenderError(Exception):
-    """The root; its message is one sentence for a person."""
+    """The base class; its message is one sentence for a person."""
 
 
 class InvalidInput(ExtenderError):
-    """A person gave us something we cannot read."""
+    """Input of a person cannot be read."""
 
 
 class InvalidQuantity(InvalidInput):
-    """*text* is no Kubernetes quantity."""
+    """*text* is not a Kubernetes quantity."""
 
     def __init__(self, text: object) -> None:
-        # Whoever wrote a megabyte is not told all of it.
-        told = reprlib.repr(text) if len(str(text)) > 200 else repr(text)
-        super().__init__(f"{told} is not a quantity; write it like 500m, 2, 1.5Gi or 3e6")
+        # Quote only a part of a text that may have a megabyte.
+        quoted = reprlib.repr(text) if len(str(text)) > 200 else repr(text)
+        super().__init__(f"{quoted} is not a quantity; write it like 500m, 2, 1.5Gi or 3e6")
         self.text = text
 
 
@@ -47,26 +47,26 @@ class InvalidConfiguration(InvalidInput):
 
 
 class InvalidHookCall(ExtenderError):
-    """A hook was called with a body kube-scheduler never sends."""
+    """A hook was called with a body that kube-scheduler never sends."""
 
 
 class OtherSchedulersPod(ExtenderError):
-    """Another scheduler's pod, of which nobody has asked us where it may go."""
+    """Bind was called for another scheduler's pod that was never filtered here."""
 
     def __init__(self) -> None:
-        super().__init__("the pod is another scheduler's and has not passed filter here")
+        super().__init__("the pod has another schedulerName and was not filtered here")
 
 
 class ShuttingDown(ExtenderError):
-    """Nothing is begun any more."""
+    """No new work is started."""
 
 
 class NotReady(ExtenderError):
-    """The mirror of the cluster cannot be trusted (yet); nothing is decided."""
+    """The cache is not synced or not fresh; nothing is decided."""
 
 
 class IllegalTransition(ExtenderError):
-    """A hold was asked to do what its state does not allow."""
+    """The state of a waiting bind does not allow the transition."""
 
 
 class ApiError(ExtenderError):
@@ -78,20 +78,20 @@ class ApiError(ExtenderError):
 
 
 class NotFound(ApiError):
-    """The object is not there (any more)."""
+    """The object does not exist (any more)."""
 
 
 class Forbidden(ApiError):
-    """We lack a right; the message names it and the mend."""
+    """A permission is missing; the message names it and the remedy."""
 
 
 class NamespaceTerminating(ApiError):
-    """Nothing is made in a namespace that is being deleted; whatever is in it goes anyway."""
+    """The namespace is being deleted: it accepts no new object, and its objects will be deleted."""
 
 
 class NoResponse(ApiError):
-    """No answer came; whether the request took effect is unknown."""
+    """No response came; whether the request took effect is unknown."""
 
 
 class NotLeader(ApiError):
-    """The request was not sent, because we do not lead (any more)."""
+    """The request was not sent, because this replica does not lead (any more)."""

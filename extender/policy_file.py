@@ -1,4 +1,4 @@
-"""The policy file, read again when it changes; a bad one keeps the old policy running."""
+"""The policy file, read again when it changes; an invalid one leaves the old policy in force."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from extender.planner.policy import Policy
 
 log = logging.getLogger(__name__)
 REFUSED = "Refused"
-#: All about a policy file.
+#: The reasons of findings about a policy file.
 REASONS = {
     REFUSED: Problem(
         "the policy file cannot be used as it is now", "the last good one stays in force"
     ),
     IGNORED_FIELD: Problem("an argument in it that no plugin or action reads", "it does nothing"),
 }
-#: Lines of YAML without a word.
-_NOTHING = ("", "---", "...")
+#: Lines of YAML without content.
+_EMPTY_LINES = ("", "---", "...")
 
 
 class PolicyFile:
-    """The policy in force; without a *path* it is the built-in one for ever."""
+    """The policy in force; without a *path* it is always the built-in one."""
 
     def __init__(self, path: str = "") -> None:
         self._path = Path(path) if path else None
-        #: What was judged last; None when nothing could be read.
+        #: The text parsed last; None when the file could not be read.
         self._text: str | None = ""
-        #: Why the file as it is now is not in force, in one sentence; empty when it is.
+        #: Why the current file is not in force, in one sentence; empty when it is.
         self.problem = ""
         self._policy = policy_parser.DEFAULT
         if self._path is not None:
@@ -39,48 +39,48 @@ class PolicyFile:
             self._policy = self._parse(self._text)
 
     def current(self) -> Policy:
-        """Give the policy in force, after a look at the file.
+        """Reread the file if it changed and return the policy in force.
 
-        The content is compared, not the time: a ConfigMap is swapped by a link.
+        The content is compared, not the time: a ConfigMap volume is updated by a symbolic link.
         """
         if self._path is None:
             return self._policy
         try:
             text = self._read(self._path)
             if text != self._text:
-                self._take(text)
+                self._apply(text)
         except InvalidConfiguration as error:
-            self._keep(str(error))
+            self._keep_old(str(error))
         return self._policy
 
-    def _take(self, text: str) -> None:
+    def _apply(self, text: str) -> None:
         self._text = text
         self._policy = self._parse(text)
         self.problem = ""
         event(log, logging.INFO, "policy reloaded", file=str(self._path))
 
     def notes(self) -> list[str]:
-        """Say what should be mended in the file although we go on."""
+        """Return what should be corrected in the file."""
         return [f"policy: {why}" for why in (self.problem, *self._policy.remarks) if why]
 
     def findings(self) -> tuple[Finding, ...]:
-        """Give the same as findings."""
+        """Return the same as findings."""
         name = str(self._path)
         refused = [Finding(POLICY, name, REFUSED, self.problem)] if self.problem else []
         idle = (Finding(POLICY, name, IGNORED_FIELD, why) for why in self._policy.remarks)
         return (*refused, *idle)
 
-    def _keep(self, problem: str) -> None:
+    def _keep_old(self, problem: str) -> None:
         if problem != self.problem:
             event(log, logging.ERROR, "policy kept: the new file cannot be used", why=problem)
         self.problem = problem
 
     def _parse(self, text: str) -> Policy:
-        # Whoever writes a file in place empties it first, and a full disk leaves it so: that is
-        # nobody's wish to have the built-in policy, which makes others leave.
-        if all(line.partition("#")[0].strip() in _NOTHING for line in text.splitlines()):
+        # Writing a file in place truncates it first, and a full disk leaves it empty. An empty
+        # file is therefore no request for the built-in policy, which preempts and reclaims.
+        if all(line.partition("#")[0].strip() in _EMPTY_LINES for line in text.splitlines()):
             raise InvalidConfiguration(
-                f"{self._path}: says nothing; write the policy into it, or start without --config"
+                f"{self._path}: is empty; write the policy into it, or start without --config"
                 " for the built-in one"
             )
         return policy_parser.parse(text, str(self._path))

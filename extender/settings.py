@@ -1,8 +1,8 @@
-"""What can be set, with the reason for each: the flags, the environment and the docs say the same.
+"""The settings: each field with the reason that the flag, the variable and the docs print.
 
 Every field becomes a flag of `gang-extender serve` (`hold_s` is `--hold-s`) and a variable
-(`GANG_EXTENDER_HOLD_S`). Unknown variables with our prefix refuse to start: a typo that is
-silently ignored is found in production.
+(`GANG_EXTENDER_HOLD_S`). Unknown variables with our prefix are an error at start: a misspelled one
+that is ignored would be found in production.
 """
 
 from __future__ import annotations
@@ -22,207 +22,209 @@ PREFERENCES = ("nothing", "pack", "spread")
 LEASES = ("none", "own", "scheduler")
 OPS_AUTH = ("none", "tokenreview")
 UNLISTED = ("allow", "deny")
-#: Variables that no setting reads, but those commands that ask a running extender.
+#: Variables of the commands that query a running extender, not of a setting.
 COMMAND_LINE_VARIABLES = (f"{PREFIX}OPS_URL", f"{PREFIX}NAMESPACE", f"{PREFIX}TOKEN_FROM")
 #: A tebibyte.
-_MOST_RECORD_MIB = 1 << 20
+_MAX_RECORD_MIB = 1 << 20
 LOG_LEVELS = ("debug", "info", "warning", "error")
-#: Seconds that may be none at all: what they say how long to do is then not done.
-_MAY_BE_NONE = frozenset({"take_back_s", "arrival_grace_s", "min_run_s", "stuck_s"})
-#: A label of DNS, as the API server wants it.
+#: Durations that may be 0, which turns off what they limit.
+_MAY_BE_ZERO = frozenset({"take_back_s", "arrival_grace_s", "min_run_s", "stuck_s"})
+#: A DNS label, as the API server requires it.
 _NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-#: Whatever a profile of kube-scheduler may be called.
+#: The names that a profile of kube-scheduler may have.
 _SCHEDULER = re.compile("[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?")
-#: What may stand in front of a port: a name or an address, one of IPv6 in brackets.
+#: The host before a port: a name or an address, an IPv6 address in brackets.
 _HOST = re.compile(r"[-._A-Za-z0-9]+|\[[:.0-9A-Fa-f]+(%[-._A-Za-z0-9]+)?\]")
 
 
 def setting(default: Any, why: str) -> Any:
-    """Declare a setting with the reason that `--help` and the docs print."""
+    """Return the field of a setting with the reason that `--help` and the docs print."""
     return field(default=default, metadata={"why": why})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Frozen at start; what may change while we run lives in the policy file."""
+    """The settings, fixed at start; the policy file has what may change while the extender runs."""
 
     kubeconfig: str = setting(
         "",
-        "The kubeconfig to use. Without it: $KUBECONFIG, then the pod's service account, then"
-        " the file in the home directory.",
+        "The kubeconfig. Without it: $KUBECONFIG, then the pod's service account, then the file in"
+        " the home directory.",
     )
     listen: str = setting(
         "127.0.0.1:8888",
-        "HOST:PORT of the hooks. Bind is privileged: anywhere but on loopback it needs"
-        " --tls-cert-file and what belongs to it.",
+        "HOST:PORT of the hooks. Bind is privileged: any address but loopback requires"
+        " --tls-cert-file, --tls-private-key-file and --client-ca-file.",
     )
     ops_listen: str = setting(
-        "127.0.0.1:8889", "HOST:PORT of probes, metrics and pages; nothing there changes anything."
+        "127.0.0.1:8889",
+        "HOST:PORT of probes, metrics and pages; no request there changes anything.",
     )
     tls_cert_file: str = setting(
         "",
-        "The certificate the hooks show, in PEM, followed by its intermediates. With it the hooks"
-        " speak TLS alone. Read again when it changes, like all files of TLS.",
+        "The certificate of the hooks, in PEM, followed by its intermediates. With it the hooks"
+        " speak only TLS. Read again when it changes, like all TLS files.",
     )
     tls_private_key_file: str = setting("", "The private key of that certificate, in PEM.")
     client_ca_file: str = setting(
         "",
-        "The CAs, in PEM, one of which must have signed the certificate of whoever calls a hook.",
+        "The CAs, in PEM, one of which must have signed the client certificate of a hook's caller.",
     )
     client_name: tuple[str, ...] = setting(
         ("system:kube-scheduler",),
-        "Callers of the hooks must have this common name or alternative name in their certificate;"
-        " a CA signs for others too. May be repeated.",
+        "The client certificate of a hook's caller must have this common name or alternative name;"
+        " its CA signs certificates of others too. May be repeated.",
     )
     hook_secret_file: str = setting(
         "",
-        "A file with a secret that whoever calls a hook must send: the password in the URL of"
-        " kube-scheduler's configuration. For hooks on loopback, which everything in the pod"
-        " reaches, and whoever may forward a port to it. Read once.",
+        "A file with a secret that every call of a hook must send: the password in the URL of"
+        " kube-scheduler's configuration. For hooks on loopback, which every container of the pod"
+        " and every user with the right to forward ports can reach. Read once.",
     )
     ops_tls_cert_file: str = setting(
         "",
-        "The certificate the operations port shows, in PEM; nobody is asked for one there. Without"
-        " it that port speaks plain HTTP.",
+        "The certificate of the operations port, in PEM; that port asks for no client certificate."
+        " Without it that port speaks plain HTTP.",
     )
     ops_tls_private_key_file: str = setting("", "The private key of that certificate, in PEM.")
     ops_auth: str = setting(
         "none",
-        "Who may read metrics and pages: `none`, whoever reaches the port; `tokenreview`, whoever"
-        " sends a token that the API server knows and may `get` the page as a nonResourceURL."
-        " Probes are answered to all.",
+        "Authentication for metrics and pages: `none`, no authentication; `tokenreview`, a token"
+        " that the API server accepts and whose user may `get` the page as a nonResourceURL."
+        " Probes need no authentication.",
     )
     ops_audience: tuple[str, ...] = setting(
         (),
-        "With --ops-auth tokenreview, tokens must be made for this audience, and open nothing else."
-        " Without it they are those of the API server itself. May be repeated.",
+        "With --ops-auth tokenreview, the required audience of tokens, which then are valid for"
+        " nothing else. Without it they have the API server's audience. May be repeated.",
     )
     config: str = setting(
         "", "The policy file (actions, tiers, arguments), in the format of volcano-scheduler.conf."
     )
     scheduler_name: tuple[str, ...] = setting(
         ("gang-scheduler", "volcano", "kube-batch"),
-        "Pods of these schedulers are ours; all others only use up room. May be repeated.",
+        "The schedulerNames whose pods the extender schedules; all other pods only use capacity."
+        " May be repeated.",
     )
     exempt_namespace: tuple[str, ...] = setting(
         (),
-        "Pods of these namespaces never wait for us, like system-critical ones and those of"
-        " kube-system: no gang, no queue and no standby keeps them. May be repeated.",
+        "Namespaces whose pods are always admitted, like system-critical pods and those of"
+        " kube-system: no gang, queue or standby delays them. May be repeated.",
     )
     node_selector: tuple[str, ...] = setting(
         (),
-        "Only nodes with one of these labels, each written key:value, are ours: no pod of ours goes"
-        " to another, and shares are parts of these alone. Without any, all nodes are. May be"
-        " repeated.",
+        "The extender manages only nodes with one of these labels, each written key:value: its"
+        " pods go to no other node, and shares are parts of these alone. Without it, it manages"
+        " all nodes. May be repeated.",
     )
     hold_s: float = setting(
         30.0,
-        "How long a bind waits for the rest of its gang. The first arrival sets the deadline.",
+        "How long a bind waits for the rest of its gang. The first waiting bind sets the deadline.",
     )
     bind_timeout_s: float = setting(
         45.0,
-        "httpTimeout of the bind entry in kube-scheduler's configuration: hold, plus time to bind"
-        " a whole gang, plus a margin. If kube-scheduler gives up first, room is lost.",
+        "httpTimeout of the bind entry in kube-scheduler's configuration: --hold-s, plus the time"
+        " to bind a whole gang, plus a margin. If kube-scheduler times out first, the capacity"
+        " stays reserved unused.",
     )
     filter_timeout_s: float = setting(
-        2.0, "httpTimeout of the other entry; these calls sit in the serial scheduling loop."
+        2.0, "httpTimeout of the other entry; its calls run in the serial scheduling loop."
     )
     ticket_s: float = setting(
         20.0,
-        "How long a reservation waits for its pods to come to filter before it is given up.",
+        "How long a reservation waits for its pods to be filtered before it is released.",
     )
     take_back_s: float = setting(
         0.0,
-        "After so long, a gang of which only a part could be bound is evicted again, if all of it"
-        " has a controller. 0: never; the rest is bound whenever it comes.",
+        "After this time, a gang of which only a part could be bound is evicted, if all its pods"
+        " have a controller. 0: never; the rest is bound when it comes.",
     )
     arrival_grace_s: float = setting(
         3.0,
-        "How long room is kept for members of an arriving gang that do not exist yet, after the"
-        " last one came. If nobody else comes, all of it is given back.",
+        "How long capacity stays reserved for members of an arriving gang that do not exist yet,"
+        " after its last pod was created. If no more follow, all of it is released.",
     )
     max_holds: int = setting(
-        10_000, "Binds held at once; one more is refused and comes back, instead of piling up."
+        10_000, "The limit of waiting binds; one above it is refused, and kube-scheduler retries."
     )
     default_queue: str = setting(
-        "default", "The queue of gangs that name none and whose namespace has none."
+        "default", "The queue of gangs that name no queue and whose namespace has none."
     )
     namespaces_are_queues: bool = setting(
         False,
         "Make every namespace without a queue of its own an implicit queue of weight 1, instead of"
-        " sharing the default one.",
+        " using the default queue.",
     )
     unlisted_namespaces: str = setting(
         "allow",
-        "What namespaces may use on which nobody wrote queues (`gang-extender.io/queues` or"
-        " `scheduling.volcano.sh/queue-name`): `allow` any queue, `deny` all of them.",
+        "The queues open to namespaces without an annotation of queues (`gang-extender.io/queues`"
+        " or `scheduling.volcano.sh/queue-name`): `allow` all of them, `deny` all of them.",
     )
     budgets_are_gangs: bool = setting(
         False,
-        "Make pods that name no group, and that a PodDisruptionBudget of their namespace selects, a"
-        " gang whose minMember is its minAvailable, as kube-batch once did.",
+        "Make pods without a group that a PodDisruptionBudget of their namespace selects a gang"
+        " whose minMember is its minAvailable, as kube-batch did.",
     )
     prefer: str = setting(
         "nothing",
-        "Where ordinary pods and surplus members go among the nodes that fit: `pack` fills nodes"
-        " up, `spread` evens them out, `nothing` leaves it to kube-scheduler's own scores.",
+        "The nodes preferred for single pods and surplus members: `pack` fills nodes up, `spread`"
+        " evens them out, `nothing` leaves the choice to kube-scheduler's own scores.",
     )
     dry_run: bool = setting(
-        False, "Evict nobody; only say in log, events and metrics who would have had to leave."
+        False, "Evict no pod; only report in log, events and metrics which pods would be evicted."
     )
-    min_run_s: float = setting(
-        0.0, "How long a gang runs in peace after its start before it may be made to leave."
-    )
+    min_run_s: float = setting(0.0, "How long a gang runs before it may be preempted or reclaimed.")
     stuck_s: float = setting(
         60.0,
-        "How long after the end of its grace a deleted pod is still expected to go. Then nobody"
-        " waits for its room any more: a finalizer may keep it for ever.",
+        "How long after the end of its grace period a deleted pod is expected to terminate. Then no"
+        " gang waits for its capacity any more: a finalizer may keep the pod for ever.",
     )
     lease: str = setting(
         "none",
-        "Who acts where several of us run: whoever holds a Lease of our `own`, or whoever's"
-        " `scheduler`, in the same pod, holds its; `none`: we are alone and always act.",
+        "Which replica acts: the holder of the extender's `own` Lease, or the one in the pod of the"
+        " `scheduler` that holds kube-scheduler's Lease; `none`: there is one replica.",
     )
     lease_name: str = setting(
         "",
-        "The name of that Lease; gang-extender for our own, and for the scheduler's the"
-        " resourceName of its leaderElection, which has to be said.",
+        "The name of that Lease. For `own` it is gang-extender by default. For `scheduler` it is"
+        " required: the resourceName of kube-scheduler's leaderElection.",
     )
-    lease_namespace: str = setting("", "Its namespace; without it, that of this pod.")
+    lease_namespace: str = setting("", "Its namespace; by default the namespace of this pod.")
     lease_identity: str = setting(
         "",
-        "What we are called in our own Lease, with a random part behind it; the scheduler's holder"
-        " must begin with it. Without it, the host name, which containers of a pod share.",
+        "The identity of this replica in its own Lease, before a random suffix; the holder in"
+        " kube-scheduler's Lease must begin with it. By default the host name, which the containers"
+        " of a pod share.",
     )
     lease_duration_s: float = setting(
-        15.0, "Others may take our Lease so long after they saw it renewed last."
+        15.0, "Another replica may take the Lease this long after it saw the last renewal."
     )
     lease_renew_s: float = setting(
         10.0,
-        "Without a renewal we stop acting after so long; what the others wait longer covers"
-        " requests on their way and clocks that do not run alike.",
+        "Without a renewal the leader stops acting after this time. The rest of the lease duration"
+        " covers requests in flight and clocks of different speed.",
     )
     lease_retry_s: float = setting(
-        2.0, "How often our Lease is renewed; somebody else's is looked at twice as often."
+        2.0, "How often the own Lease is renewed; another holder's is read twice as often."
     )
     pod_name: str = setting(
         "",
-        "The name of this pod, by the downward API. With it and a lease the leader puts the label"
-        ' `gang-extender.io/leader: "true"` on its pod, for a Service to select, and takes it off'
-        " all others.",
+        "The name of this pod, from the downward API. With it and a lease the leader sets the label"
+        ' `gang-extender.io/leader: "true"` on its pod, for a Service to select, and removes it'
+        " from all others.",
     )
     pod_namespace: str = setting(
-        "", "The namespace of this pod; without it, that of its service account."
+        "", "The namespace of this pod; by default that of its service account."
     )
     record: str = setting(
         "",
-        "A folder in which a recording of what was seen and decided is kept, for"
-        " `gang-extender replay`. It shows everything that pages show; only we may read it.",
+        "A directory for a recording of every cycle's input and decision, for `gang-extender"
+        " replay`. It has all that pages show; only the extender's user can read it.",
     )
     record_mib: int = setting(
         256,
-        "How many MiB that recording has at most, in eight files of which the oldest goes. When the"
-        " disk is full or fails, the recording ends, and nothing else.",
+        "The size limit of the recording in MiB; of its eight files the oldest is deleted first."
+        " When the disk is full or fails, only the recording ends.",
     )
     log_level: str = setting("info", "debug, info, warning or error.")
 
@@ -232,7 +234,7 @@ class Settings:
         host, port = address(self.listen, "--listen")
         if port == address(self.ops_listen, "--ops-listen")[1]:
             raise InvalidConfiguration(
-                f"--listen and --ops-listen both say port {port}; give each its own"
+                f"--listen and --ops-listen both have port {port}; give each its own"
             )
         if self.prefer not in PREFERENCES:
             raise InvalidConfiguration(
@@ -259,15 +261,15 @@ class Settings:
         self._check_readers()
 
     @property
-    def asks_readers(self) -> bool:
-        """Ask whether those who read pages have to say who they are."""
+    def needs_token(self) -> bool:
+        """Return whether metrics and pages need authentication."""
         return self.ops_auth != "none"
 
     def _check_numbers(self) -> None:
         for each in fields(self):
             if isinstance(each.default, float):
                 check_seconds(
-                    getattr(self, each.name), flag(each.name), may_be_none=each.name in _MAY_BE_NONE
+                    getattr(self, each.name), flag(each.name), may_be_zero=each.name in _MAY_BE_ZERO
                 )
         if self.max_holds < 1:
             raise InvalidConfiguration(
@@ -275,10 +277,10 @@ class Settings:
                 " least as large as the largest gang"
             )
 
-        if not 8 <= self.record_mib <= _MOST_RECORD_MIB:
+        if not 8 <= self.record_mib <= _MAX_RECORD_MIB:
             raise InvalidConfiguration(
                 f"--record-mib {self.record_mib} is not a number of MiB between 8 and"
-                f" {_MOST_RECORD_MIB}"
+                f" {_MAX_RECORD_MIB}"
             )
 
     def _check_names(self) -> None:
@@ -290,7 +292,8 @@ class Settings:
             raise InvalidConfiguration("--default-queue is empty; name a queue, like default")
         if not self.scheduler_name:
             raise InvalidConfiguration(
-                "--scheduler-name is empty, so no pod would be ours; name one, like gang-scheduler"
+                "--scheduler-name is empty, so no pod would be scheduled; name one, like"
+                " gang-scheduler"
             )
         for name in self.scheduler_name:
             if not _SCHEDULER.fullmatch(name):
@@ -300,17 +303,17 @@ class Settings:
                 )
 
     def _check_tls(self, host: str) -> None:
-        together("tls_cert_file", "tls_private_key_file", "client_ca_file", of=self)
-        together("ops_tls_cert_file", "ops_tls_private_key_file", of=self)
+        require_together("tls_cert_file", "tls_private_key_file", "client_ca_file", of=self)
+        require_together("ops_tls_cert_file", "ops_tls_private_key_file", of=self)
         if not self.client_name or not all(self.client_name):
             raise InvalidConfiguration(
-                "--client-name is empty; name who may call the hooks, like system:kube-scheduler"
+                "--client-name is empty; name the caller of the hooks, like system:kube-scheduler"
             )
         if not self.tls_cert_file and not is_loopback(host):
             raise InvalidConfiguration(
-                f"--listen {self.listen} is open to others, and whoever calls a hook may bind pods;"
-                " give --tls-cert-file, --tls-private-key-file and --client-ca-file, or listen on"
-                " 127.0.0.1"
+                f"--listen {self.listen} is reachable from other machines, and a caller of a hook"
+                " may bind pods; give --tls-cert-file, --tls-private-key-file and --client-ca-file,"
+                " or listen on 127.0.0.1"
             )
 
     def _check_readers(self) -> None:
@@ -318,19 +321,18 @@ class Settings:
             raise InvalidConfiguration(
                 f"--ops-auth {self.ops_auth!r} is not one of {', '.join(OPS_AUTH)}"
             )
-        if self.ops_audience and not self.asks_readers:
+        if self.ops_audience and not self.needs_token:
             raise InvalidConfiguration(
-                "--ops-audience says for whom tokens must be, but nobody is asked for one; give"
-                " --ops-auth tokenreview beside it"
+                "--ops-audience needs authentication by token; give --ops-auth tokenreview too"
             )
         if not all(self.ops_audience):
             raise InvalidConfiguration("--ops-audience is empty; name one, like gang-extender")
         host, _ = address(self.ops_listen, "--ops-listen")
-        if self.asks_readers and not self.ops_tls_cert_file and not is_loopback(host):
+        if self.needs_token and not self.ops_tls_cert_file and not is_loopback(host):
             raise InvalidConfiguration(
-                f"--ops-auth {self.ops_auth} on --ops-listen {self.ops_listen} would have tokens"
-                " sent in the clear, and whoever is on the way could use them at the API server;"
-                " give --ops-tls-cert-file and --ops-tls-private-key-file, or listen on 127.0.0.1"
+                f"--ops-auth {self.ops_auth} on --ops-listen {self.ops_listen} would let clients"
+                " send tokens in plain text, readable on the network; give --ops-tls-cert-file and"
+                " --ops-tls-private-key-file, or listen on 127.0.0.1"
             )
 
     def _check_lease(self) -> None:
@@ -350,9 +352,9 @@ class Settings:
 
 
 def address(text: str, flag: str) -> tuple[str, int]:
-    """Split HOST:PORT; an IPv6 host stands in brackets."""
+    """Split HOST:PORT; an IPv6 host is in brackets."""
     host, _, port = text.rpartition(":")
-    # Port 0 is any that is free: nobody would know where to ask.
+    # Port 0 is any free port, which no client could know.
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535
     if not is_port or not _HOST.fullmatch(host):
         raise InvalidConfiguration(
@@ -361,17 +363,17 @@ def address(text: str, flag: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def check_seconds(value: float, flag: str, *, may_be_none: bool = False) -> None:
-    """Refuse what is no span of time: below zero, without end, no number, or none at all."""
-    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_none):
-        least = "0 or more" if may_be_none else "more than 0"
+def check_seconds(value: float, flag: str, *, may_be_zero: bool = False) -> None:
+    """Raise unless *value* is a finite duration above 0, or 0 where *may_be_zero*."""
+    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
+        least = "0 or more" if may_be_zero else "more than 0"
         raise InvalidConfiguration(
             f"{flag} {value:g} is not a number of seconds; it must be {least}"
         )
 
 
 def label_pairs(written: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """Read labels as Volcano's `--node-selector` has them: key:value, several with commas."""
+    """Parse labels as Volcano's `--node-selector` has them: key:value, separated by commas."""
     pairs = set()
     for text in (text for each in written for text in each.split(",")):
         key, _, value = (half.strip() for half in text.partition(":"))
@@ -384,7 +386,7 @@ def label_pairs(written: Iterable[str]) -> frozenset[tuple[str, str]]:
 
 
 def is_loopback(host: str) -> bool:
-    """Ask whether only this machine reaches *host*; a name but localhost may lead anywhere."""
+    """Return whether only this machine reaches *host*; names but localhost may lead elsewhere."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -392,25 +394,25 @@ def is_loopback(host: str) -> bool:
 
 
 def flag(name: str) -> str:
-    """Name the flag of the field *name*."""
+    """Return the flag of the field *name*."""
     return f"--{name.replace('_', '-')}"
 
 
-def together(*names: str, of: Settings) -> None:
-    """Refuse some of these settings without the others."""
+def require_together(*names: str, of: Settings) -> None:
+    """Raise if only some of these settings are given."""
     absent = [flag(name) for name in names if not getattr(of, name)]
     if 0 < len(absent) < len(names):
         given = [flag(name) for name in names if getattr(of, name)]
-        raise InvalidConfiguration(f"{' and '.join(given)} needs {' and '.join(absent)} beside it")
+        raise InvalidConfiguration(f"{' and '.join(given)} needs {' and '.join(absent)} too")
 
 
 def variable(name: str) -> str:
-    """Name the environment variable of the field *name*."""
+    """Return the environment variable of the field *name*."""
     return PREFIX + name.upper()
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """Refuse variables with our prefix that no setting reads."""
+    """Raise if no setting has one of our variables."""
     known = {variable(each.name) for each in fields(Settings)} | {*COMMAND_LINE_VARIABLES}
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known:

@@ -1,8 +1,8 @@
-"""Text that is only text: nothing in it steers a terminal, a log viewer or the eye.
+"""Removes from text the characters that control a terminal, a log viewer or the reading order.
 
-Names, messages and annotations come from strangers. C0 and C1 controls move cursors and begin
-escape sequences; the marks of writing direction show letters in another order than they have; line
-separators begin a line that looks like one of ours.
+Names, messages and annotations are untrusted. C0 and C1 controls move the cursor and begin escape
+sequences. Bidirectional marks show letters in another order than they have. Line separators begin
+a line that looks like one of ours.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from __future__ import annotations
 import re
 import reprlib
 
-#: Above the C0 controls: all that do not print and change how others look, and half characters.
+#: Control characters above C0: invisible ones that change how others look, and lone surrogates.
 _ABOVE = (
     r"\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     r"\ud800-\udfff\U000e0000-\U000e007f"
 )
-_STEERING = re.compile(rf"[\x00-\x1f{_ABOVE}]")
-_UNWRITTEN = re.compile(rf"[{_ABOVE}]")
+_CONTROL = re.compile(rf"[\x00-\x1f{_ABOVE}]")
+_CONTROL_ABOVE_C0 = re.compile(rf"[{_ABOVE}]")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
 _SHORT.maxlong = 40
 
 
 def clean(text: object) -> str:
-    """Give *text* on one line, with a mark in the place of whatever would steer."""
-    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", str(text))
+    """Return *text* on one line, with a replacement for every control character."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
 
 def steers(text: str) -> bool:
-    """Ask whether *text*, of which line breaks are part, holds anything else that would steer."""
-    return bool(_UNWRITTEN.search(text))
+    """Return whether *text* has control characters other than line breaks (C0 controls)."""
+    return bool(_CONTROL_ABOVE_C0.search(text))
 
 
 def escaped(json: str) -> str:
-    """Give the text of a JSON document with such characters in its own notation.
+    """Return a JSON document with control characters in JSON's own escapes.
 
-    It means the same. What writes JSON leaves no C0 control in it but those between its parts.
+    Its meaning stays. A JSON encoder leaves no C0 control but the white space between tokens.
     """
-    return _UNWRITTEN.sub(_unit, json)
+    return _CONTROL_ABOVE_C0.sub(_json_escape, json)
 
 
-def _unit(found: re.Match[str]) -> str:
+def _json_escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x10000:
         return f"\\u{code:04x}"
@@ -49,18 +49,18 @@ def _unit(found: re.Match[str]) -> str:
 
 
 def lines(*sentences: str) -> str:
-    """Give each of *sentences* on a line of its own, whatever is in it."""
+    """Return each of *sentences*, cleaned, on a line of its own."""
     return "".join(f"{clean(each)}\n" for each in sentences)
 
 
 def as_text(value: object) -> str:
-    """Give what was written, where it should be a text and may be anything."""
+    """Return *value* if it is a string, and else its shortened representation."""
     return value if isinstance(value, str) else shown(value)
 
 
 def shown(value: object) -> str:
-    """Quote *value* in a sentence: cut where it is long, and never fail."""
+    """Return a short representation of *value* for a sentence; never fail."""
     try:
         return _SHORT.repr(value)
-    except ValueError:  # Python writes no number of more than some thousand digits
+    except ValueError:  # Python refuses to print a number of more than some thousand digits
         return "a number of thousands of digits"

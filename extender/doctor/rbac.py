@@ -104,7 +104,7 @@ def needed(each: ExtenderDeployment, kinds: Sequence[CrdFacts]) -> list[Permissi
     """Give what *each* needs where *kinds* are installed; what does not exist is not missed."""
     return [
         *(right for right in (*EVERYWHERE, *WHOLE_PODGROUPS) if _is_missed(right, kinds)),
-        *(ASKS_WHO if each.settings is not None and each.settings.asks_readers else ()),
+        *(ASKS_WHO if each.settings is not None and each.settings.needs_token else ()),
         *_in_its_namespace(each),
     ]
 

@@ -86,7 +86,7 @@ def live_cluster(
         events=events,
         leases=ApiLeases(client, settings),
         labels=ApiLeaderLabels(client, settings, fencing) if settings.pod_name else None,
-        reviewer=TokenReviewer(client, settings.ops_audience) if settings.asks_readers else None,
+        reviewer=TokenReviewer(client, settings.ops_audience) if settings.needs_token else None,
         refused=client.missing_permissions.recent,
         unprotected=lambda: client.warnings,
         start=start,

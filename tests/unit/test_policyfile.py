@@ -131,7 +131,7 @@ def test_a_file_that_is_empty_for_a_moment_or_for_good_does_not_bring_the_built_
 
     assert policies.current().actions == ("allocate",)
     assert policies.problem == (
-        f"{file}: says nothing; write the policy into it, or start without --config for the"
+        f"{file}: is empty; write the policy into it, or start without --config for the"
         " built-in one"
     )
     file.write_text(text)

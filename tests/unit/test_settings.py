@@ -51,7 +51,7 @@ def test_a_bad_address_is_refused_with_the_flag_and_an_example(text: str) -> Non
 
 @pytest.mark.parametrize("ops_listen", ["127.0.0.1:8888", "0.0.0.0:8888"])
 def test_one_port_for_hooks_and_pages_is_refused(ops_listen: str) -> None:
-    with pytest.raises(InvalidConfiguration, match="both say port 8888; give each its own"):
+    with pytest.raises(InvalidConfiguration, match="both have port 8888; give each its own"):
         Settings(listen="127.0.0.1:8888", ops_listen=ops_listen)
 
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_the_name_of_a_scheduler_is_refused(name: str) -> None:
 
 
 def test_an_extender_of_no_scheduler_is_refused() -> None:
-    with pytest.raises(InvalidConfiguration, match="so no pod would be ours; name one"):
+    with pytest.raises(InvalidConfiguration, match="so no pod would be scheduled; name one"):
         Settings(scheduler_name=())
 
 
@@ -137,7 +137,7 @@ def test_unlisted_namespaces_are_allowed_or_denied_and_nothing_else() -> None:
 def test_plain_http_is_refused_where_others_could_reach_it(listen: str) -> None:
     with pytest.raises(
         InvalidConfiguration,
-        match=r"is open to others, .* give --tls-cert-file, .* or listen on 127\.0\.0\.1$",
+        match=r"reachable from other .* give --tls-cert-file, .* or listen on 127\.0\.0\.1$",
     ):
         Settings(listen=listen)
 
@@ -153,14 +153,14 @@ def test_plain_http_is_good_enough_on_loopback(listen: str) -> None:
 def test_tokens_of_readers_are_never_asked_for_in_the_clear(listen: str) -> None:
     with pytest.raises(
         InvalidConfiguration,
-        match=r"tokens sent in the clear, .* give --ops-tls-cert-file .* listen on 127\.0\.0\.1$",
+        match=r"tokens in plain text, .* give --ops-tls-cert-file .* listen on 127\.0\.0\.1$",
     ):
         Settings(ops_auth="tokenreview", ops_listen=listen)
 
     tls = {"ops_tls_cert_file": "/crt", "ops_tls_private_key_file": "/key"}
-    assert Settings(ops_auth="tokenreview", ops_listen=listen, **tls).asks_readers
-    assert Settings(ops_auth="tokenreview", ops_listen="127.0.0.1:1").asks_readers
-    assert not Settings(ops_listen=listen).asks_readers
+    assert Settings(ops_auth="tokenreview", ops_listen=listen, **tls).needs_token
+    assert Settings(ops_auth="tokenreview", ops_listen="127.0.0.1:1").needs_token
+    assert not Settings(ops_listen=listen).needs_token
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_tokens_of_readers_are_never_asked_for_in_the_clear(listen: str) -> None
     [
         ({"ops_auth": "token"}, "--ops-auth 'token' is not one of none, tokenreview"),
         ({"ops_auth": ""}, "--ops-auth '' is not one of none, tokenreview"),
-        ({"ops_audience": ("a",)}, "give --ops-auth tokenreview beside it"),
+        ({"ops_audience": ("a",)}, "give --ops-auth tokenreview too"),
         ({"ops_auth": "tokenreview", "ops_audience": ("a", "")}, "--ops-audience is empty"),
     ],
 )
@@ -181,21 +181,21 @@ def test_half_a_lock_on_the_operations_port_is_refused(options: dict[str, Any], 
 def test_tls_in_part_is_refused_with_what_is_missing(left_out: str) -> None:
     given = {name: value for name, value in TLS.items() if name != left_out}
 
-    with pytest.raises(InvalidConfiguration, match=f" needs {flag(left_out)} beside it$"):
+    with pytest.raises(InvalidConfiguration, match=f" needs {flag(left_out)} too$"):
         Settings(**given)
 
 
 def test_a_key_alone_for_the_operations_port_is_refused() -> None:
     with pytest.raises(
         InvalidConfiguration,
-        match=r"^--ops-tls-private-key-file needs --ops-tls-cert-file beside it$",
+        match=r"^--ops-tls-private-key-file needs --ops-tls-cert-file too$",
     ):
         Settings(ops_tls_private_key_file="k")
 
 
 @pytest.mark.parametrize("names", [(), ("",), ("system:kube-scheduler", "")])
 def test_callers_without_a_name_are_not_allowed(names: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidConfiguration, match="--client-name is empty; name who may call"):
+    with pytest.raises(InvalidConfiguration, match="--client-name is empty; name the caller"):
         Settings(client_name=names)
 
 

@@ -14,7 +14,7 @@ from sys import intern
 
 import msgspec
 
-from extender.durations import MOST_S, parse_duration
+from extender.durations import MAX_DURATION_S, parse_duration
 from extender.errors import InvalidHookCall, InvalidQuantity
 from extender.kube.decode.decoder import MinimalMeta
 from extender.kube.decode.limits import (
@@ -332,7 +332,7 @@ def _status(raw: RawPod) -> Status:
 
 
 def _deadline(seconds: int | None) -> float:
-    return float(seconds) if seconds is not None and 0 < seconds <= MOST_S else 0.0
+    return float(seconds) if seconds is not None and 0 < seconds <= MAX_DURATION_S else 0.0
 
 
 def _grace(spec: RawPodSpec) -> float:
@@ -340,7 +340,7 @@ def _grace(spec: RawPodSpec) -> float:
     if not _deadline(spec.active_deadline_seconds):
         return 0.0
     grace = spec.termination_grace_period_seconds
-    return _GRACE_S if grace is None else float(min(max(grace, 0), MOST_S))
+    return _GRACE_S if grace is None else float(min(max(grace, 0), MAX_DURATION_S))
 
 
 @lru_cache(maxsize=4096)

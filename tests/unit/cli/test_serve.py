@@ -20,7 +20,9 @@ def refusal(*arguments: str) -> str:
 
 
 def test_plain_hooks_that_others_can_reach_are_refused() -> None:
-    assert "--listen 0.0.0.0:8888 is open to others" in refusal("--listen=0.0.0.0:8888")
+    assert "--listen 0.0.0.0:8888 is reachable from other machines" in refusal(
+        "--listen=0.0.0.0:8888"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.durations import MOST_S as YEAR_S
+from extender.durations import MAX_DURATION_S as YEAR_S
 from extender.errors import InvalidHookCall
 from extender.kube.decode import pods
 from extender.model.gang import Membership
