@@ -1,4 +1,4 @@
-"""`gang-extender certificates`: one for the hooks, one for kube-scheduler, and the CA of both."""
+"""`gang-extender certificates` and `pair`: TLS files, or a shared secret, for the hooks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from extender.settings import Settings, is_loopback
 from extender.tls import hook_secret
 from extender.tls.issue import Authority, Pair
 
-#: Of the CA: whoever replaces it has to tell kube-scheduler, so that should be seldom.
+#: The validity of the CA. It is long, because replacing it means reconfiguring kube-scheduler.
 _CA_DAYS = 3650
-#: How the hooks are reached without a Service.
+#: The names of the hooks without a Service.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -28,14 +28,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
     "--directory",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the files go; made if it is not there.",
+    help="The directory of the files; created if it does not exist.",
 )
 @click.option(
     "--host",
     "hosts",
     multiple=True,
-    help="One more name or address under which the hooks are reached, such as the ClusterIP of"
-    " the Service. May be repeated.",
+    help="One more name or address of the hooks, such as the ClusterIP of the Service. May be"
+    " repeated.",
 )
 @click.option("--service", default="gang-extender", show_default=True, help="The Service.")
 @click.option("--namespace", default="gang-system", show_default=True, help="Its namespace.")
@@ -50,14 +50,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
     default=365,
     show_default=True,
     type=click.IntRange(1, _CA_DAYS),
-    help="How long both certificates are good; the CA is for ten years.",
+    help="The validity of both certificates; the CA is valid for ten years.",
 )
-@click.option("--renew", is_flag=True, help="Keep the CA that is there, and sign both anew.")
-@click.option("--force", is_flag=True, help="Replace everything that is there, also the CA.")
+@click.option("--renew", is_flag=True, help="Keep the existing CA, and sign both anew.")
+@click.option("--force", is_flag=True, help="Replace all existing files, also the CA.")
 @click.option(
     "--kubernetes-secrets",
     is_flag=True,
-    help="Print both as Secrets too; the CA's key is in neither.",
+    help="Print both as Secrets too, without the CA's key.",
 )
 def certificates(
     directory: Path,
@@ -72,11 +72,11 @@ def certificates(
 ) -> None:
     """Make certificates for the hooks and for kube-scheduler, signed by a CA of their own.
 
-    Writes ca.crt, server.crt, server.key, client.crt and client.key, and ca.key, which nobody needs
-    but this command, to renew the others.
+    Writes ca.crt, server.crt, server.key, client.crt and client.key, and ca.key, which only this
+    command needs, to renew the others.
     """
     if renew:
-        authority = _kept(directory)
+        authority = _existing_authority(directory)
     else:
         _refuse_to_overwrite(directory, force)
         authority = Authority.new(f"{service} CA", _CA_DAYS)
@@ -92,17 +92,17 @@ def certificates(
     if kubernetes_secrets:
         secrets = {f"{service}-tls": server, f"{service}-client": client}
         ca = authority.pair.certificate
-        made = [_secret(name, namespace, pair, ca) for name, pair in secrets.items()]
-        click.echo(yaml.safe_dump_all(made, sort_keys=False), nl=False)
+        manifests = [_secret(name, namespace, pair, ca) for name, pair in secrets.items()]
+        click.echo(yaml.safe_dump_all(manifests, sort_keys=False), nl=False)
 
 
 def service_names(service: str, namespace: str) -> list[str]:
-    """Give the names under which a Service is reached inside its cluster."""
-    inside = f"{service}.{namespace}"
-    return [service, inside, f"{inside}.svc", f"{inside}.svc.cluster.local"]
+    """Return the DNS names of a Service inside its cluster."""
+    qualified = f"{service}.{namespace}"
+    return [service, qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local"]
 
 
-def _kept(directory: Path) -> Authority:
+def _existing_authority(directory: Path) -> Authority:
     try:
         return Authority.read(
             Pair((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
@@ -115,16 +115,16 @@ def _kept(directory: Path) -> Authority:
 
 def _refuse_to_overwrite(directory: Path, force: bool) -> None:
     names = (f"{name}.{end}" for name in ("ca", "server", "client") for end in ("crt", "key"))
-    there = [name for name in names if (directory / name).exists()]
-    if there and not force:
+    existing = [name for name in names if (directory / name).exists()]
+    if existing and not force:
         raise InvalidInput(
-            f"{directory} already has {', '.join(there)}; sign anew with --renew, or replace all"
+            f"{directory} already has {', '.join(existing)}; sign anew with --renew, or replace all"
             " with --force"
         )
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Put a file there whole, and never open to more eyes than it should be."""
+    """Write a file atomically, and never with wider permissions than *mode*."""
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -133,18 +133,18 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def _secret(name: str, namespace: str, pair: Pair, ca: bytes) -> dict[str, object]:
-    """Give a Secret with the keys that cert-manager would give it."""
-    held = {"ca.crt": ca, "tls.crt": pair.certificate, "tls.key": pair.key}
+    """Return a Secret with the keys that cert-manager uses."""
+    data = {"ca.crt": ca, "tls.crt": pair.certificate, "tls.key": pair.key}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace},
         "type": "kubernetes.io/tls",
-        "data": {key: base64.b64encode(value).decode() for key, value in held.items()},
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
     }
 
 
-#: What is written there.
+#: The files that `pair` writes.
 SECRET_FILE = "hook-secret"  # noqa: S105 - the name of a file
 CONFIG_FILE = "scheduler-config.yaml"
 
@@ -152,7 +152,7 @@ CONFIG_FILE = "scheduler-config.yaml"
 @click.command()
 @click.option(
     "--scheduler-config",
-    "written",
+    "config_file",
     required=True,
     type=click.Path(path_type=Path),
     help="kube-scheduler's configuration as `gang-extender scheduler-config` prints it.",
@@ -161,24 +161,24 @@ CONFIG_FILE = "scheduler-config.yaml"
     "--directory",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where both files go: a volume in memory that only these two containers mount.",
+    help="The directory of both files: a volume in memory that only these two containers mount.",
 )
-def pair(written: Path, directory: Path) -> None:
+def pair(config_file: Path, directory: Path) -> None:
     """Make a secret, and kube-scheduler's configuration with it.
 
     For an init container. Writes hook-secret, for `serve --hook-secret-file`, and
-    scheduler-config.yaml, in which it stands in the URL of the hooks. A secret that is there stays:
-    init containers may run again beside what has started.
+    scheduler-config.yaml, which has it in the URL of the hooks. An existing secret is kept: init
+    containers may run again while the others already run.
     """
-    configuration = _read(written)
-    kept = directory / SECRET_FILE
+    configuration = _read(config_file)
+    secret_file = directory / SECRET_FILE
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        told = kept.read_bytes().strip() if kept.exists() else b""
-        if not hook_secret.is_secret(told):
-            told = hook_secret.new()
-            _write_pair(kept, told)
-        _write_pair(directory / CONFIG_FILE, _with(configuration, told, written))
+        secret = secret_file.read_bytes().strip() if secret_file.exists() else b""
+        if not hook_secret.is_secret(secret):
+            secret = hook_secret.new()
+            _write_pair(secret_file, secret)
+        _write_pair(directory / CONFIG_FILE, _with_secret(configuration, secret, config_file))
     except OSError as error:
         raise InvalidInput(f"{error.filename}: cannot be written: {error.strerror}") from error
 
@@ -191,25 +191,25 @@ def _read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"--scheduler-config {path} is not text") from error
     except InvalidInput as error:
-        told = hook_secret.masked(str(error))
-        raise InvalidInput(f"--scheduler-config {path} is not YAML: {told}") from error
+        masked = hook_secret.masked(str(error))
+        raise InvalidInput(f"--scheduler-config {path} is not YAML: {masked}") from error
     if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
         raise InvalidInput(f"--scheduler-config {path} is not a KubeSchedulerConfiguration")
     return document
 
 
-def _with(configuration: dict[str, Any], told: bytes, path: Path) -> bytes:
-    """Put the secret where it stays on this machine, and nowhere else."""
+def _with_secret(configuration: dict[str, Any], secret: bytes, path: Path) -> bytes:
+    """Add the secret to the URLs of loopback, and to no other."""
     entries = [each for each in configuration.get("extenders") or () if isinstance(each, dict)]
-    beside = [each for each in entries if _is_beside(str(each.get("urlPrefix") or ""))]
-    if not beside:
-        raise InvalidInput(f"{path} has no extender at http://127.0.0.1, so nobody would be told")
-    for each in beside:
-        each["urlPrefix"] = hook_secret.into(each["urlPrefix"], told)
+    local = [each for each in entries if _is_local(str(each.get("urlPrefix") or ""))]
+    if not local:
+        raise InvalidInput(f"{path} has no extender at http://127.0.0.1 to send the secret to")
+    for each in local:
+        each["urlPrefix"] = hook_secret.into(each["urlPrefix"], secret)
     return yaml.safe_dump(configuration, sort_keys=False).encode()
 
 
-def _is_beside(url: str) -> bool:
+def _is_local(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme == "http" and is_loopback(parts.hostname or "")
@@ -218,7 +218,7 @@ def _is_beside(url: str) -> bool:
 
 
 def _write_pair(path: Path, content: bytes) -> None:
-    """Put a file there whole, for us alone."""
+    """Write a file atomically, readable by its owner alone."""
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

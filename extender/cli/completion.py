@@ -1,7 +1,7 @@
-"""What a shell completes: words and flags by click, names by whoever can be asked at once.
+"""Shell completion: commands and flags by click, names by an extender that answers quickly.
 
-`gang-extender completion bash` prints what a shell needs. kubectl asks the command
-`kubectl_complete-gang` beside it, in the way of its own completion.
+`gang-extender completion bash` prints the script for a shell. kubectl runs the command
+`kubectl_complete-gang` beside it, by the protocol of its own completion.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 from extender.cli.connect import Address, Target, connect
 from extender.cli.kubectl import current_namespace
 
-#: A person waits for it with a finger on the key; the object of click's context may say otherwise.
-_PATIENCE_S = 2.0
-#: kubectl's: that is all, and no file is meant.
+#: A person waits for a completion; an object of click's context may set another limit.
+_MAX_WAIT_S = 2.0
+#: kubectl's directive: no more completions, and no file names.
 _NO_FILES = 4
-#: Names of objects and, with a colon, of gangs without one.
+#: Names of objects and, with a colon, of implicit PodGroups.
 _NAME = re.compile(r"[A-Za-z0-9._:/-]+")
 SHELLS = ("bash", "zsh", "fish")
 
@@ -31,14 +31,14 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what lets a shell complete our words, and names of gangs and queues.
+    """Print the script with which a shell completes commands, gangs and queues.
 
     \b
         source <(gang-extender completion bash)
         gang-extender completion zsh > "${fpath[1]}/_gang-extender"
         gang-extender completion fish > ~/.config/fish/completions/gang-extender.fish
 
-    `kubectl gang` is completed by kubectl's own completion, with nothing more to do.
+    `kubectl gang` is completed by kubectl's own completion without further setup.
     """
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click has all three
@@ -48,8 +48,8 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def gang_names(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Give the gangs of the namespace that is meant; with a slash, those of any."""
-    where, namespace = _whereabouts(context), context.params.get("namespace") or ""
+    """Return the gangs of the given or current namespace; with a slash, those of all."""
+    where, namespace = _target(context), context.params.get("namespace") or ""
 
     def names(address: Address) -> list[str]:
         from extender.cli.schema import plan
@@ -64,56 +64,56 @@ def gang_names(context: click.Context, _: click.Parameter, typed: str) -> list[C
 
 
 def queue_names(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Give the queues."""
+    """Return the queues."""
 
     def names(address: Address) -> list[str]:
         from extender.cli.schema import plan
 
         return [queue["name"] for queue in plan(address)["queues"]]
 
-    return _matching(typed, _in_time(context, _whereabouts(context), names))
+    return _matching(typed, _in_time(context, _target(context), names))
 
 
-def _whereabouts(context: click.Context) -> Target:
+def _target(context: click.Context) -> Target:
     names = ("ops_url", "kubeconfig", "context", "token_from")
-    said = {name: context.params.get(name) or "" for name in names}
-    return Target(namespace=context.params.get("extender_namespace") or "", **said)
+    given = {name: context.params.get(name) or "" for name in names}
+    return Target(namespace=context.params.get("extender_namespace") or "", **given)
 
 
 def _in_time(
     context: click.Context, where: Target, names: Callable[[Address], list[str]]
 ) -> list[str]:
-    """Ask, but not for long; whoever cannot answer completes nothing and says nothing."""
+    """Query the extender for a short time; on any failure complete nothing, silently."""
     found: list[str] = []
 
-    def look() -> None:
+    def query() -> None:
         try:
             with connect(where, quietly=True) as address:
                 found.extend(names(address))
         except Exception:
-            # A line of an error in the midst of what a person types helps nobody.
+            # An error message would only disturb the command line that is being typed.
             return
 
-    asking = threading.Thread(target=look, daemon=True)
-    asking.start()
-    asking.join(context.find_object(float) or _PATIENCE_S)
+    thread = threading.Thread(target=query, daemon=True)
+    thread.start()
+    thread.join(context.find_object(float) or _MAX_WAIT_S)
     return [*found]
 
 
 def _matching(typed: str, names: list[str]) -> list[CompletionItem]:
-    # What is not a name as Kubernetes has them would be typed into somebody's shell.
-    ours = (name for name in set(names) if _NAME.fullmatch(name))
-    return [CompletionItem(name) for name in sorted(ours) if name.startswith(typed)]
+    # A string that is not a Kubernetes name could be an injection into the shell.
+    valid = (name for name in set(names) if _NAME.fullmatch(name))
+    return [CompletionItem(name) for name in sorted(valid) if name.startswith(typed)]
 
 
 def for_kubectl() -> None:
-    """Complete the words after `kubectl gang`, the last of which is being typed."""
+    """Complete the words after `kubectl gang`; the last one is incomplete."""
     from extender.cli.main import main
 
     *before, typed = sys.argv[1:] or [""]
-    asked = ShellComplete(main, {}, "kubectl gang", "_KUBECTL_GANG_COMPLETE")
+    completer = ShellComplete(main, {}, "kubectl gang", "_KUBECTL_GANG_COMPLETE")
     try:
-        found: list[Any] = asked.get_completions(before, typed)
+        found: list[Any] = completer.get_completions(before, typed)
     except Exception:
         found = []
     for item in found:

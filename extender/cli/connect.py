@@ -1,4 +1,4 @@
-"""How the command line asks a running extender: the API of its operations port."""
+"""Finds a running extender and reads the API of its operations port."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from extender.kube.client import PlainConnection, TlsConnection
 from extender.settings import COMMAND_LINE_VARIABLES, Settings, check_environment, is_loopback
 
 DEFAULT_URL = f"http://{Settings().ops_listen}"
-_KNOCK_S = 0.5
+_PROBE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """What an answer may cost."""
+class AnswerLimits:
+    """Limits of the time and the size of an answer."""
 
-    #: Until somebody is there, and until the first word of the answer.
+    #: To connect, and then until the first byte of the answer.
     wait_s: float = 5.0
-    #: Of the whole answer, its head as well; a plan of ten thousand gangs takes a second.
+    #: For the whole answer with its headers; a plan of ten thousand gangs takes a second.
     answer_s: float = 30.0
-    #: A plan of ten thousand gangs has 10 MB, and the snapshot of a hundred thousand pods 350.
-    most_bytes: int = 1 << 30
+    #: A plan of ten thousand gangs has 10 MB, the snapshot of a hundred thousand pods 350 MB.
+    max_bytes: int = 1 << 30
 
 
-_USUAL = Patience()
+_DEFAULT_LIMITS = AnswerLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an extender is asked, and how a person calls that place."""
+    """The URL of an extender, and its name in messages."""
 
     url: str
     place: str = ""
-    #: The way there proves who answers, so that a certificate need not.
-    is_vouched_for: bool = False
-    #: What is sent to whoever answers; empty when nothing was said of it.
+    #: The connection itself proves the identity of the server, so its certificate need not.
+    is_trusted: bool = False
+    #: The token to send; empty for none.
     token: str = field(default="", repr=False)
 
     def __str__(self) -> str:
@@ -64,45 +64,45 @@ class Address:
 
 
 def check(url: str, flag: str, example: str) -> str:
-    """Give *url* without its last slash, or say what is wrong with it."""
-    wrong = InvalidInput(f"{flag} {url!r} is not a URL; write it like {example}")
+    """Return *url* without its last slash, or raise with what is wrong with it."""
+    invalid = InvalidInput(f"{flag} {url!r} is not a URL; write it like {example}")
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            raise wrong
-    except ValueError as error:  # a port that is none, half of an IPv6 address
-        raise wrong from error
+            raise invalid
+    except ValueError as error:  # an invalid port, half of an IPv6 address
+        raise invalid from error
     return url.rstrip("/")
 
 
 def is_open(url: str) -> bool:
-    """Ask whether anybody listens at *url*."""
+    """Return whether a server accepts connections at *url*."""
     parts = urlsplit(url)
     try:
-        with socket.create_connection((parts.hostname, parts.port or 80), _KNOCK_S):
+        with socket.create_connection((parts.hostname, parts.port or 80), _PROBE_S):
             return True
     except OSError:
         return False
 
 
 def get_document(
-    address: Address | str, *path: str, patience: Patience = _USUAL
+    address: Address | str, *path: str, limits: AnswerLimits = _DEFAULT_LIMITS
 ) -> tuple[int, Any]:
-    """Give the status and the document at `/api/v1/PATH`; `BadInput` says where we looked.
+    """Return the status and the document at `/api/v1/PATH`; `InvalidInput` names the address.
 
     The status is 200, or 404 with a document whose `error` is a sentence.
     """
     if isinstance(address, str):
         address = Address(check(address, "--ops-url", DEFAULT_URL))
     page = "/".join(("/api/v1", *(quote(part, safe="") for part in path)))
-    answer = read_page(address, page, patience)
+    answer = read_page(address, page, limits)
     return answer.status, _document(answer.status, answer.body, address)
 
 
-def read_page(address: Address, path: str, patience: Patience = _USUAL) -> Page:
-    """Give the page at *path* whatever it says; `BadInput` says where we looked."""
+def read_page(address: Address, path: str, limits: AnswerLimits = _DEFAULT_LIMITS) -> Page:
+    """Return the page at *path* with any status; `InvalidInput` names the address."""
     try:
-        with _http(address, patience) as http:
+        with _http(address, limits) as http:
             before = time.time()
             answer = http.request(
                 "GET",
@@ -110,12 +110,12 @@ def read_page(address: Address, path: str, patience: Patience = _USUAL) -> Page:
                 headers={"authorization": f"Bearer {address.token}"} if address.token else {},
                 redirect=False,
                 preload_content=False,
-                decode_content=False,  # what grows when it is unpacked was not asked for
+                decode_content=False,  # no compression was requested
             )
             ahead_s = ahead(answer.headers.get("date"), before, time.time())
             with closing(answer):
-                page = Page(answer.status, _body(answer, address, patience.most_bytes), ahead_s)
-        _check_let_in(page, address)
+                page = Page(answer.status, _body(answer, address, limits.max_bytes), ahead_s)
+        _check_authorized(page, address)
         return page
     except urllib3.exceptions.SSLError as error:
         raise InvalidInput(_about_tls(error, address)) from error
@@ -131,78 +131,78 @@ def read_page(address: Address, path: str, patience: Patience = _USUAL) -> Page:
         ) from error
 
 
-def _check_let_in(page: Page, address: Address) -> None:
-    """Say what to do when we were not let in."""
+def _check_authorized(page: Page, address: Address) -> None:
+    """Raise with the remedy if the extender refused our authentication."""
     if page.status not in (401, 403, 429):
         return
     try:
-        told = msgspec.json.decode(page.body, type=dict[str, str])["error"]
+        error_text = msgspec.json.decode(page.body, type=dict[str, str])["error"]
     except (msgspec.DecodeError, KeyError):
-        return  # an extender says why; whoever this is, it is none
+        return  # an extender gives a reason; this is another server
     if page.status == 401 and not address.token:
         raise InvalidInput(
-            f"the extender at {address} wants to know who reads (--ops-auth): send a token with"
+            f"the extender at {address} requires authentication (--ops-auth): send a token with"
             " --token-from kubeconfig, or --token-from FILE with one that"
             " `kubectl create token ACCOUNT` printed"
         )
-    raise InvalidInput(f"the extender at {address} does not let us in: {told}")
+    raise InvalidInput(f"the extender at {address} refuses access: {error_text}")
 
 
-class _HeardPlain(PlainConnection):
+class _PlainConnection(PlainConnection):
     def __init__(self, *where: Any, wait_s: float, **facts: Any) -> None:
         super().__init__(*where, **facts)
         self._wait_s = wait_s
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
-        _hear(self.sock, self._wait_s)
+        _await_first_byte(self.sock, self._wait_s)
         return super().getresponse()
 
 
-class _HeardTls(TlsConnection):
+class _TlsConnection(TlsConnection):
     def __init__(self, *where: Any, wait_s: float, **facts: Any) -> None:
         super().__init__(*where, **facts)
         self._wait_s = wait_s
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
-        _hear(self.sock, self._wait_s)
+        _await_first_byte(self.sock, self._wait_s)
         return super().getresponse()
 
 
 class _PlainPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _HeardPlain
+    ConnectionCls = _PlainConnection
 
 
 class _TlsPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _HeardTls
+    ConnectionCls = _TlsConnection
 
 
-def _hear(sock: socket.socket, wait_s: float) -> None:
-    """Wait for the first word of an answer; how long the whole may take is another matter."""
+def _await_first_byte(sock: socket.socket, wait_s: float) -> None:
+    """Wait for the first byte of an answer; a longer limit holds for the whole answer."""
     if not wait_for_read(sock, wait_s):
-        raise urllib3.exceptions.TimeoutError("not a word")
+        raise urllib3.exceptions.TimeoutError("no first byte")
 
 
-def _http(address: Address, patience: Patience) -> urllib3.PoolManager:
-    trusting = None
-    if address.is_vouched_for:
-        trusting = ssl.create_default_context()
-        trusting.check_hostname = False
-        trusting.verify_mode = ssl.CERT_NONE
-    timeout = urllib3.Timeout(connect=patience.wait_s, read=patience.answer_s)
-    made = urllib3.PoolManager(retries=False, timeout=timeout, ssl_context=trusting)
+def _http(address: Address, limits: AnswerLimits) -> urllib3.PoolManager:
+    no_verification = None
+    if address.is_trusted:
+        no_verification = ssl.create_default_context()
+        no_verification.check_hostname = False
+        no_verification.verify_mode = ssl.CERT_NONE
+    timeout = urllib3.Timeout(connect=limits.wait_s, read=limits.answer_s)
+    manager = urllib3.PoolManager(retries=False, timeout=timeout, ssl_context=no_verification)
     pools: dict[str, Any] = {"http": _PlainPool, "https": _TlsPool}
     for scheme, pool in pools.items():
-        pools[scheme] = partial(pool, wait_s=patience.wait_s)
-    made.pool_classes_by_scheme = pools
-    return made
+        pools[scheme] = partial(pool, wait_s=limits.wait_s)
+    manager.pool_classes_by_scheme = pools
+    return manager
 
 
-def _body(answer: urllib3.BaseHTTPResponse, address: Address, most_bytes: int) -> bytes:
-    """Read the answer, but not for ever: something else may listen there."""
+def _body(answer: urllib3.BaseHTTPResponse, address: Address, max_bytes: int) -> bytes:
+    """Read the answer up to *max_bytes*: another server may listen there and never end."""
     body = bytearray()
     while chunk := answer.read1(1 << 20):
         body += chunk
-        if len(body) > most_bytes:
+        if len(body) > max_bytes:
             raise InvalidInput(_about_no_end(address))
     return bytes(body)
 
@@ -218,45 +218,43 @@ def _document(status: int, body: bytes, address: Address) -> Any:
         if status == 404:
             return found
         if status == 503:
-            raise InvalidInput(f"the extender at {address} cannot tell: {found['error']}")
+            raise InvalidInput(f"the extender at {address} cannot answer: {found['error']}")
     if isinstance(found, dict) and "Error" in found:
         raise InvalidInput(
-            f"{address} is the port of the hooks; ask the operations port, {DEFAULT_URL} by default"
+            f"{address} is the port of the hooks; use the operations port, {DEFAULT_URL} by default"
         )
-    raise InvalidInput(f"what answers at {address} is not an extender")
+    raise InvalidInput(f"the server at {address} is not an extender")
 
 
 def _about_no_end(address: Address) -> str:
-    return f"what answers at {address} does not come to an end"
+    return f"the server at {address} sends an answer without end"
 
 
 def _about_tls(error: urllib3.exceptions.SSLError, address: Address) -> str:
     if isinstance(error.args[0] if error.args else None, ssl.SSLCertVerificationError):
         return (
-            f"what answers at {address} shows no certificate that is trusted here; let the variable"
-            " SSL_CERT_FILE name the file of its CA"
+            f"the certificate of {address} is not trusted here; set the variable"
+            " SSL_CERT_FILE to the file of its CA"
         )
-    return f"what answers at {address} does not speak TLS as we do; is it plain http?"
+    return f"the server at {address} does not speak compatible TLS; is it plain http?"
 
 
 def _about_protocol(error: Exception, address: Address) -> str:
     cause = error.args[1] if len(error.args) > 1 else None
     if isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected):
-        return f"what answers at {address} does not speak plain HTTP; if it speaks TLS, write https"
-    return (
-        f"no extender answers at {address}: the connection broke off; if it speaks TLS, write https"
-    )
+        return f"the server at {address} does not speak plain HTTP; if it speaks TLS, write https"
+    return f"no extender answers at {address}: the connection broke; if it speaks TLS, write https"
 
 
 Command: TypeAlias = Callable[..., Any]
-#: Where our manifests put it.
+#: The namespace of our manifests.
 HOME = "gang-system"
 _OPS_URL, _NAMESPACE, _TOKEN_FROM = COMMAND_LINE_VARIABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What was said; empty is what was not."""
+    """The flags that name an extender; empty where not given."""
 
     ops_url: str = ""
     kubeconfig: str = ""
@@ -266,29 +264,29 @@ class Target:
 
     @property
     def names_a_cluster(self) -> bool:
-        """Whether somebody said which cluster is meant, so that no other will do."""
+        """Return whether a flag names the cluster, so that no other address is tried."""
         return bool(self.kubeconfig or self.context or self.namespace)
 
     @property
     def home(self) -> str:
-        """The namespace of the extender."""
+        """Return the namespace of the extender."""
         return self.namespace or HOME
 
 
 def target_options(command: Command) -> Command:
-    """Give *command* the flags that say where the extender is, as one argument `where`."""
+    """Add the flags that name the extender to *command*, as one argument `where`."""
 
     @wraps(command)
     def with_where(
-        *words: Any,
+        *args: Any,
         ops_url: str,
         kubeconfig: str,
         context: str,
         extender_namespace: str,
         token_from: str,
-        **rest: Any,
+        **kwargs: Any,
     ) -> Any:
-        # Here too a variable with a slip of the pen would otherwise be one that was not given.
+        # A misspelled variable would otherwise count as not given.
         check_environment(os.environ)
         where = Target(
             ops_url=ops_url,
@@ -297,7 +295,7 @@ def target_options(command: Command) -> Command:
             namespace=extender_namespace,
             token_from=token_from,
         )
-        return command(*words, where=where, **rest)
+        return command(*args, where=where, **kwargs)
 
     found: Command = with_where
     for option in reversed(_OPTIONS):
@@ -312,17 +310,17 @@ _OPTIONS = (
         envvar=_OPS_URL,
         show_envvar=True,
         metavar="URL",
-        help="The operations port of the extender. Without it the leading pod is found in the"
-        " cluster, as kubectl would, or else http://127.0.0.1:8889 is asked.",
+        help="The operations port of the extender. Without it the leader's pod is found in the"
+        " cluster with kubectl, and else http://127.0.0.1:8889 is used.",
     ),
     click.option(
         "--kubeconfig",
         default="",
         metavar="FILE",
-        help="The kubeconfig; without it $KUBECONFIG, then ~/.kube/config.",
+        help="The kubeconfig; by default $KUBECONFIG, then ~/.kube/config.",
     ),
     click.option(
-        "--context", default="", metavar="NAME", help="The context of the kubeconfig, if another."
+        "--context", default="", metavar="NAME", help="The context; by default the current one."
     ),
     click.option(
         "--extender-namespace",
@@ -330,7 +328,7 @@ _OPTIONS = (
         envvar=_NAMESPACE,
         show_envvar=True,
         metavar="NAMESPACE",
-        help=f"Where the extender's pods are, {HOME} by default.",
+        help=f"The namespace of the extender's pods, {HOME} by default.",
     ),
     click.option(
         "--token-from",
@@ -338,28 +336,28 @@ _OPTIONS = (
         envvar=_TOKEN_FROM,
         show_envvar=True,
         metavar="FILE|kubeconfig",
-        help="Send the token in this file, or that of the kubeconfig: for an extender that wants to"
-        " know who reads (--ops-auth). Without it none is sent.",
+        help="Send the token in this file, or that of the kubeconfig, to an extender that requires"
+        " authentication (--ops-auth). Without it none is sent.",
     ),
 )
 
 
 KUBECONFIG = "kubeconfig"
 _FLAG = "--token-from"
-_SENDABLE = re.compile(r"[\x21-\x7e]+")
-#: The longest that our port takes, with all that stands beside it.
-_LONGEST = 16 * 1024
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+#: The longest request header that our port accepts.
+_MAX_CHARS = 16 * 1024
 
 
 def read_token(where: Target, url: str = "") -> str:
-    """Give the token to send, to *url* if somebody named one; no sentence ever has it in it."""
+    """Return the token to send, to *url* if given; no error text contains it."""
     if not where.token_from:
         return ""
     parts = urlsplit(url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise InvalidInput(
-            f"{_FLAG} would send a token over plain http to {parts.netloc.rpartition('@')[2]}, and"
-            " whoever is on the way could use it; write https, or forward the port"
+            f"{_FLAG} would send a token over plain http to {parts.netloc.rpartition('@')[2]},"
+            " readable on the network; write https, or forward the port"
         )
     if where.token_from == KUBECONFIG:
         return _of_kubeconfig(where)
@@ -367,30 +365,30 @@ def read_token(where: Target, url: str = "") -> str:
 
 
 def _of_kubeconfig(where: Target) -> str:
-    told = config.read(where.kubeconfig or None, where.context).token()
-    scheme, _, token = (told or "").partition(" ")
+    error_text = config.read(where.kubeconfig or None, where.context).token()
+    scheme, _, token = (error_text or "").partition(" ")
     if scheme.lower() != "bearer":
         raise InvalidInput(
-            "the kubeconfig has no token: a client certificate or a password is good for the API"
-            " server alone, which the extender cannot ask about it; let `kubectl create token"
-            f" ACCOUNT` print one into a file, and name that with {_FLAG}"
+            "the kubeconfig has no token. The extender cannot check a client certificate or a"
+            " password with the API server; let `kubectl create token"
+            f" ACCOUNT` print a token into a file, and name that with {_FLAG}"
         )
     return token
 
 
 def _of_file(path: str) -> str:
     try:
-        # Of a device, or of what was named by mistake, a bit more than the longest is enough.
+        # Never read all of a device or of a file named by mistake.
         with Path(path).expanduser().open("rb") as file:
-            told = file.read(_LONGEST + 1).decode("latin-1").strip()
+            error_text = file.read(_MAX_CHARS + 1).decode("latin-1").strip()
     except OSError as error:
         raise InvalidInput(f"{_FLAG} {path} cannot be read: {error.strerror}") from error
-    if len(told) > _LONGEST or not _SENDABLE.fullmatch(told):
+    if len(error_text) > _MAX_CHARS or not _PRINTABLE.fullmatch(error_text):
         raise InvalidInput(
-            f"{_FLAG} {path} holds no token: it has to be one line of printable ASCII, as"
+            f"{_FLAG} {path} has no token: it must be one line of printable ASCII, as"
             " `kubectl create token ACCOUNT` prints it"
         )
-    return told
+    return error_text
 
 
 _LOOPBACK = Address(DEFAULT_URL)
@@ -398,29 +396,29 @@ _LOOPBACK = Address(DEFAULT_URL)
 
 @contextmanager
 def connect(where: Target, *, quietly: bool = False) -> Iterator[Address]:
-    """Give an address that leads to the extender while the block lasts.
+    """Yield an address of the extender that is valid inside the block.
 
-    `BadInput` says where we looked and what would help. *quietly* leaves out on which of several
-    ways we went.
+    `InvalidInput` names what was tried and a remedy. *quietly* omits the message that a fallback
+    address is used.
     """
     if where.ops_url:
         url = check(where.ops_url, "--ops-url", DEFAULT_URL)
         yield Address(url, token=read_token(where, url))
         return
-    told = read_token(where)
-    found = _in_the_cluster(where, quietly)
+    error_text = read_token(where)
+    found = _find_in_cluster(where, quietly)
     if found is None:
-        yield replace(_LOOPBACK, token=told)
+        yield replace(_LOOPBACK, token=error_text)
         return
     kubectl, pod = found
     with kubectl.forward(pod.namespace, pod.name, pod.port) as port:
-        # Whoever answers here is the pod that the API server led us to, whatever its certificate.
+        # The API server forwards to this pod alone, so its certificate needs no check.
         url = f"{pod.scheme}://127.0.0.1:{port}"
-        yield Address(url, f"pod {pod.namespace}/{pod.name}", is_vouched_for=True, token=told)
+        yield Address(url, f"pod {pod.namespace}/{pod.name}", is_trusted=True, token=error_text)
 
 
-def _in_the_cluster(where: Target, quietly: bool) -> tuple[Kubectl, Leader] | None:
-    """Find the leader; None when it is loopback that should be asked."""
+def _find_in_cluster(where: Target, quietly: bool) -> tuple[Kubectl, Leader] | None:
+    """Find the leader; return None where the default address should be used."""
     kubectl = Kubectl(where.kubeconfig, where.context)
     try:
         if not kubeconfig_exists(where.kubeconfig):
@@ -429,15 +427,15 @@ def _in_the_cluster(where: Target, quietly: bool) -> tuple[Kubectl, Leader] | No
             raise InvalidInput(named if where.kubeconfig else unnamed)
         return kubectl, find_leader(kubectl, where.home)
     except InvalidInput as error:
-        # Whoever named a cluster does not want to hear of another one.
+        # A cluster named by a flag must not be replaced by another.
         if where.names_a_cluster:
             raise
         if not is_open(DEFAULT_URL):
             raise InvalidInput(
-                f"no extender was found: {error}; and nobody listens at {DEFAULT_URL}; name the"
+                f"no extender was found: {error}; and no server listens at {DEFAULT_URL}; name the"
                 " cluster with --kubeconfig or --context, or the port with --ops-url"
             ) from error
-        # In a pod loopback is where one looks first, and nobody has to be told.
+        # In a pod, loopback is the expected address and needs no message.
         if has_kubeconfig() and not quietly:
-            print_error(f"gang-extender: {error}; asking {DEFAULT_URL} instead")
+            print_error(f"gang-extender: {error}; using {DEFAULT_URL} instead")
         return None

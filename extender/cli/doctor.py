@@ -1,4 +1,4 @@
-"""`gang-extender doctor`: every trap that is set, what it means, and the mend."""
+"""`gang-extender doctor`: every problem found, what it means, and the remedy."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ _COLOURS = {Severity.TRAP: "red", Severity.HINT: "yellow"}
     multiple=True,
     type=_FILE,
     metavar="FILE",
-    help="A KubeSchedulerConfiguration to look at: that of the cluster's own kube-scheduler is a"
-    " file of its nodes. Those that our manifests install are found. May be repeated.",
+    help="A KubeSchedulerConfiguration to check: that of the cluster's own kube-scheduler is a"
+    " file of its nodes. Those of our manifests are found. May be repeated.",
 )
 @click.option(
     "--ca-file",
     type=_FILE,
     metavar="FILE",
-    help="A copy of the caFile of kube-scheduler, where that is not on this machine.",
+    help="A copy of kube-scheduler's caFile, where that is not on this machine.",
 )
 @click.option(
     "--cert-file",
     type=_FILE,
     metavar="FILE",
-    help="A copy of the certFile of kube-scheduler, where that is not on this machine.",
+    help="A copy of kube-scheduler's certFile, where that is not on this machine.",
 )
-@click.option("--offline", is_flag=True, help="Look at no cluster: only at what other flags name.")
+@click.option("--offline", is_flag=True, help="Check only what other flags name, and no cluster.")
 @output_option
 def doctor(
     where: Target,
@@ -62,54 +62,58 @@ def doctor(
     offline: bool,
     output: str,
 ) -> None:
-    """Name every trap that is set, in a live cluster and in kube-scheduler's configuration.
+    """Find every known misconfiguration of a live cluster and of kube-scheduler's configuration.
 
-    Nothing is changed. Exit code 0 when all was looked at and nothing but hints was found, 1 when
-    there are traps, 2 when there are none in what could be looked at, but not all could.
+    Nothing is changed. Exit code 0 when everything was checked and only hints were found, 1 when
+    there are traps, 2 when there are none in what could be checked, but not all could.
     """
     if offline and not (scheduler_configs or where.ops_url):
         raise InvalidInput(
-            "--offline leaves nothing to look at; name --scheduler-config or --ops-url"
+            "--offline leaves nothing to check; name --scheduler-config or --ops-url"
         )
     documents = [(path, scheduler_config.configuration(path)) for path in scheduler_configs]
-    # A file by itself is looked at also where no cluster is known.
-    away = offline or bool(documents and not where.names_a_cluster and not kubeconfig_exists())
-    with ExitStack() as ways:
-        seen = collect(
+    # A file by itself is checked also where there is no cluster.
+    no_cluster = offline or bool(
+        documents and not where.names_a_cluster and not kubeconfig_exists()
+    )
+    with ExitStack() as stack:
+        facts = collect(
             Sources(
-                access=None if away else partial(ApiClient.load, where.kubeconfig, where.context),
+                access=None
+                if no_cluster
+                else partial(ApiClient.load, where.kubeconfig, where.context),
                 namespace=where.namespace,
                 configurations=documents,
                 ca_file=ca_file,
                 cert_file=cert_file,
-                ops=None if away and not where.ops_url else partial(_way, ways, where),
+                ops=None if no_cluster and not where.ops_url else partial(_connect, stack, where),
             )
         )
-    if not (seen.is_cluster or seen.configurations or seen.said):
-        raise InvalidInput("; ".join(f"{each.what}: {each.why}" for each in seen.unseen))
-    caught = run_checks(seen)
+    if not (facts.is_cluster or facts.configurations or facts.said):
+        raise InvalidInput("; ".join(f"{each.what}: {each.why}" for each in facts.unseen))
+    problems = run_checks(facts)
     print_document(
-        diagnosis(seen, caught),
+        diagnosis(facts, problems),
         output,
-        lambda: Terminal().lay_out(page(seen, caught)),
+        lambda: Terminal().lay_out(page(facts, problems)),
     )
-    sys.exit(exit_code(seen, caught))
+    sys.exit(exit_code(facts, problems))
 
 
-def _way(ways: ExitStack, where: Target) -> tuple[Read, str]:
-    address = ways.enter_context(connect(where, quietly=True))
+def _connect(stack: ExitStack, where: Target) -> tuple[Read, str]:
+    address = stack.enter_context(connect(where, quietly=True))
     return partial(read_page, address), str(address)
 
 
-def exit_code(seen: ClusterFacts, caught: list[Problem]) -> int:
-    """Give the exit code: traps count more than what was not seen, and hints not at all."""
-    if any(each.trap.severity is Severity.TRAP for each in caught):
+def exit_code(facts: ClusterFacts, problems: list[Problem]) -> int:
+    """Return the exit code: traps count more than what was not checked; hints do not count."""
+    if any(each.trap.severity is Severity.TRAP for each in problems):
         return 1
-    return 2 if seen.unseen else 0
+    return 2 if facts.unseen else 0
 
 
-def diagnosis(seen: ClusterFacts, caught: list[Problem]) -> Document:
-    """Give it for a program."""
+def diagnosis(facts: ClusterFacts, problems: list[Problem]) -> Document:
+    """Return the result as a document."""
     found = [
         {
             "name": each.trap.name,
@@ -119,32 +123,32 @@ def diagnosis(seen: ClusterFacts, caught: list[Problem]) -> Document:
             "meaning": each.trap.meaning,
             "mend": each.mend,
         }
-        for each in caught
+        for each in problems
     ]
-    missed = [{"what": each.what, "why": each.why} for each in seen.unseen]
-    return document("Diagnosis", {"found": found, "not_looked_at": missed})
+    not_checked = [{"what": each.what, "why": each.why} for each in facts.unseen]
+    return document("Diagnosis", {"found": found, "not_looked_at": not_checked})
 
 
-def page(seen: ClusterFacts, caught: list[Problem]) -> Text:
-    """Write a paragraph for each trap, then what was not looked at."""
+def page(facts: ClusterFacts, problems: list[Problem]) -> Text:
+    """Return a paragraph for each problem, then what was not checked."""
     text = Text()
-    for each in caught:
+    for each in problems:
         text.append(clean(each.trap.name), style=f"bold {_COLOURS[each.trap.severity]}")
         hint = "hint, " if each.trap.severity is Severity.HINT else ""
         text.append(f"  {hint}{clean(each.where)}\n", style="bold")
         text.append(f"    seen   {clean(each.seen)}\n")
         text.append(f"    means  {each.trap.meaning}\n")
         text.append(f"    mend   {clean(each.mend)}\n")
-    for missed in seen.unseen:
-        text.append("not looked at", style="bold yellow")
-        text.append(f"  {clean(missed.what)}: {clean(missed.why)}\n")
-    return text.append(_sum(seen, caught), style="dim")
+    for not_checked in facts.unseen:
+        text.append("not checked", style="bold yellow")
+        text.append(f"  {clean(not_checked.what)}: {clean(not_checked.why)}\n")
+    return text.append(_summary(facts, problems), style="dim")
 
 
-def _sum(seen: ClusterFacts, caught: list[Problem]) -> str:
-    traps = sum(each.trap.severity is Severity.TRAP for each in caught)
-    said = [count(traps, "trap")] * bool(traps)
-    said += [count(len(caught) - traps, "hint")] * (len(caught) > traps)
-    if seen.unseen:
-        return f"{', '.join(said) or 'nothing found'}, but not everything could be looked at"
-    return ", ".join(said) or "nothing found: no trap that we know is set"
+def _summary(facts: ClusterFacts, problems: list[Problem]) -> str:
+    traps = sum(each.trap.severity is Severity.TRAP for each in problems)
+    words = [count(traps, "trap")] * bool(traps)
+    words += [count(len(problems) - traps, "hint")] * (len(problems) > traps)
+    if facts.unseen:
+        return f"{', '.join(words) or 'nothing found'}, but not everything could be checked"
+    return ", ".join(words) or "nothing found: no known trap is set"

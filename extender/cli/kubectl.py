@@ -1,7 +1,7 @@
-"""kubectl as our way into a cluster: it has the credentials, the proxies and both protocols.
+"""Reads the cluster through kubectl, which has the credentials, the proxies and both protocols.
 
-See docs/decisions/0034: why a child process, and neither a proxy of the API server nor a protocol
-of our own.
+docs/decisions/0034 states why this uses a child process, and neither a proxy of the API server nor
+an implementation of the port-forward protocol.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from extender import yaml_loader
 from extender.errors import InvalidInput
 from extender.kube.write.leader import LABEL
 
-#: Of one request; a cluster that is not there is found out soon.
+#: The timeout of one request; an unreachable cluster should fail soon.
 _REQUEST_S = 5
-#: Of the whole command: a person may have to log in first.
+#: The timeout of the whole command: a person may have to log in first.
 _COMMAND_S = 60.0
-#: How long it may take to end when it is asked to.
+#: How long kubectl may take to terminate.
 _END_S = 2.0
-#: How often we look whether it listens.
-_LOOK_S = 0.01
+#: How often to check whether kubectl listens.
+_POLL_S = 0.01
 _FORWARDS = re.compile(rb"^Forwarding from 127\.0\.0\.1:(\d+) ", re.MULTILINE)
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
-#: `Error from server (Forbidden): ` and the like; what follows is the sentence.
+#: Prefixes such as `Error from server (Forbidden): `; the sentence follows.
 _PREFIX = re.compile(r"^(error: |Error from server[^:]*: |Unable to connect to the server: )")
 
 
 class Kubectl:
-    """Runs kubectl with a kubeconfig and a context, where some were named."""
+    """Runs kubectl with a kubeconfig and a context, where they are given."""
 
     def __init__(self, kubeconfig: str = "", context: str = "") -> None:
         self._flags = [
@@ -53,17 +53,17 @@ class Kubectl:
         ]
 
     def read(self, path: str) -> bytes:
-        """Give what the API server has at *path*; `BadInput` says what kubectl said."""
+        """Return the API server's answer for *path*; `InvalidInput` quotes kubectl's error."""
         command = self._command("get", "--raw", path, f"--request-timeout={_REQUEST_S}s")
         try:
             ran = subprocess.run(  # noqa: S603 - no shell, and kubectl checks what it is given
                 command, capture_output=True, timeout=_COMMAND_S, check=False
             )
         except subprocess.TimeoutExpired as error:
-            # What it asks of a person is not seen here.
+            # A prompt of kubectl is not visible here.
             raise InvalidInput(
-                f"kubectl did not answer within {_COMMAND_S:g} s; if it wants you to log in, do so"
-                " first, with `kubectl get pods`"
+                f"kubectl did not answer within {_COMMAND_S:g} s; if it requires a login, log in"
+                " first with `kubectl get pods`"
             ) from error
         except OSError as error:
             raise InvalidInput(f"kubectl cannot be run: {error.strerror}") from error
@@ -73,56 +73,56 @@ class Kubectl:
 
     @contextmanager
     def forward(self, namespace: str, pod: str, port: int) -> Iterator[int]:
-        """Give a port of loopback that leads to *port* of *pod*, while the block lasts."""
-        words = ("port-forward", f"--namespace={namespace}", "--address=127.0.0.1")
-        command = self._command(*words, f"pod/{pod}", f":{port}")
-        # Into files: of a pipe that nobody reads, kubectl would one day wait for a reader.
-        with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as complained:
+        """Yield a loopback port that is forwarded to *port* of *pod* inside the block."""
+        args = ("port-forward", f"--namespace={namespace}", "--address=127.0.0.1")
+        command = self._command(*args, f"pod/{pod}", f":{port}")
+        # Use files, not pipes: kubectl would block on a full pipe that has no reader.
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             try:
                 child = subprocess.Popen(  # noqa: S603 - as above
                     command,
                     stdin=subprocess.DEVNULL,
-                    stdout=told,
-                    stderr=complained,
+                    stdout=out,
+                    stderr=err,
                     preexec_fn=_end_with_parent if sys.platform == "linux" else None,
                 )
             except OSError as error:
                 raise InvalidInput(f"kubectl cannot be run: {error.strerror}") from error
-            with _ended(child):
-                port_there = _port(child, told)
-                if port_there is None:
-                    raise InvalidInput(_sentence(_all(complained)))
-                yield port_there
+            with _terminated(child):
+                local_port = _port(child, out)
+                if local_port is None:
+                    raise InvalidInput(_sentence(_all(err)))
+                yield local_port
 
-    def _command(self, *words: str) -> list[str]:
+    def _command(self, *args: str) -> list[str]:
         found = shutil.which("kubectl")
         if found is None:
-            raise InvalidInput("kubectl is not on the PATH, and leads to the extender's pod")
-        return [found, *self._flags, *words]
+            raise InvalidInput("kubectl is not on the PATH; it is needed to reach the extender")
+        return [found, *self._flags, *args]
 
 
-def _port(child: subprocess.Popen[bytes], told: IO[bytes]) -> int | None:
-    """Wait until it says on which port it listens; None when it ends or never does."""
+def _port(child: subprocess.Popen[bytes], out: IO[bytes]) -> int | None:
+    """Wait until kubectl prints the port on which it listens; None if it ends or never does."""
     until = time.monotonic() + _COMMAND_S
     while time.monotonic() < until:
         has_ended = child.poll() is not None
-        if found := _FORWARDS.search(_all(told)):
+        if found := _FORWARDS.search(_all(out)):
             return int(found[1])
         if has_ended:
             return None
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return None
 
 
 def _all(file: IO[bytes]) -> bytes:
-    # Not by seeking: the place where kubectl writes would move along.
+    # Without seeking: kubectl shares the file offset and writes at it.
     return os.pread(file.fileno(), 1 << 16, 0)
 
 
 @contextmanager
-def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let it end with the block, also when we are asked to end ourselves."""
-    with _terminating():
+def _terminated(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Terminate *child* at the end of the block, also when a signal terminates this process."""
+    with _exit_on_signals():
         try:
             yield
         finally:
@@ -135,13 +135,13 @@ def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 @contextmanager
-def _terminating() -> Iterator[None]:
-    """Leave through the blocks on SIGTERM and SIGHUP, instead of in the middle of one."""
+def _exit_on_signals() -> Iterator[None]:
+    """Leave the block by an exception on SIGTERM and SIGHUP, so that it can clean up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, _leave) for number in numbers}
+    before = {number: signal.signal(number, _exit) for number in numbers}
     try:
         yield
     finally:
@@ -149,20 +149,20 @@ def _terminating() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _leave(number: int, _: object) -> None:
+def _exit(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
 def _end_with_parent() -> None:
-    """Have the kernel end kubectl when we are killed and can end nobody any more."""
+    """Make the kernel terminate kubectl when this process is killed and cannot do so itself."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGTERM)
 
 
-def _sentence(said: bytes) -> str:
-    """Give the last line: those before it are its log."""
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
-    last = next((line for line in reversed(lines) if line), "it does not say why")
+def _sentence(stderr: bytes) -> str:
+    """Return the last line of stderr: the lines before it are kubectl's log."""
+    lines = [line.strip() for line in stderr.decode(errors="replace").splitlines()]
+    last = next((line for line in reversed(lines) if line), "it gives no reason")
     return f"kubectl: {_PREFIX.sub('', last)}"
 
 
@@ -174,7 +174,7 @@ _PORT = 8889
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """A pod that can be asked, and how its operations port is spoken to."""
+    """A pod of the extender, and the port and scheme of its operations port."""
 
     namespace: str
     name: str
@@ -183,17 +183,18 @@ class Leader:
 
 
 def find_leader(kubectl: Kubectl, namespace: str) -> Leader:
-    """Find the leading pod in *namespace*; `BadInput` says what was looked for.
+    """Find the leader's pod in *namespace*; `InvalidInput` names the label that was searched for.
 
-    Nowhere else: whoever may label a pod of his own could otherwise answer for the extender.
+    Search no other namespace: otherwise any user who may label a pod could make it answer for the
+    extender.
     """
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods?labelSelector={quote(OURS)}"
     pods = _items(kubectl.read(path))
     if not pods:
-        elsewhere = _elsewhere(kubectl)
+        others = _other_namespaces(kubectl)
         where = f"namespace {namespace} has no pod with the label {OURS}"
-        mend = f"they are in {elsewhere}, so say" if elsewhere else "if it is in another, say"
-        other = elsewhere.split(", ")[0] or "NAMESPACE"
+        mend = f"they are in {others}, so give" if others else "if it is in another, give"
+        other = others.split(", ")[0] or "NAMESPACE"
         raise InvalidInput(f"{where}; {mend} --extender-namespace {other}")
     leader = choose(pods)
     if leader is None:
@@ -206,7 +207,7 @@ def find_leader(kubectl: Kubectl, namespace: str) -> Leader:
 
 
 def choose(pods: Sequence[Object]) -> Leader | None:
-    """Give the one to ask: with the leader's label, ready, and not about to go."""
+    """Return the best pod: with the leader label, ready, and not terminating."""
     running = [pod for pod in pods if _phase(pod) == "Running"]
     if not running:
         return None
@@ -225,8 +226,8 @@ def choose(pods: Sequence[Object]) -> Leader | None:
     )
 
 
-def _elsewhere(kubectl: Kubectl) -> str:
-    """Name the namespaces that have such pods; whoever may not look there learns nothing."""
+def _other_namespaces(kubectl: Kubectl) -> str:
+    """Return the namespaces that have such pods; empty without permission to list them."""
     try:
         found = _items(kubectl.read(f"/api/v1/pods?labelSelector={quote(OURS)}"))
     except InvalidInput:
@@ -238,7 +239,7 @@ def _items(body: bytes) -> list[Object]:
     try:
         return list(msgspec.json.decode(body)["items"])
     except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
-        raise InvalidInput("kubectl reached something that is no API server") from error
+        raise InvalidInput("kubectl reached a server that is not an API server") from error
 
 
 def _name(pod: Object) -> str:
@@ -259,7 +260,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _operations(pod: Object) -> tuple[int, str]:
-    """Read the port by its name, and by its probe whether it speaks TLS."""
+    """Return the port by its name, and by its probe whether it speaks TLS."""
     for container in pod["spec"]["containers"]:
         for port in container.get("ports") or ():
             if port.get("name") == _PORT_NAME:
@@ -269,36 +270,36 @@ def _operations(pod: Object) -> tuple[int, str]:
 
 
 _HOME = "~/.kube/config"
-#: Where nothing else is said, as for kubectl.
+#: The namespace where no other is set, as for kubectl.
 DEFAULT_NAMESPACE = "default"
 
 
 def kubeconfig_exists(kubeconfig: str = "") -> bool:
-    """Ask whether kubectl would know a cluster: by a file, or by the account of this pod."""
+    """Return whether kubectl has a cluster: by a file, or by the service account of this pod."""
     return has_kubeconfig(kubeconfig) or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def has_kubeconfig(kubeconfig: str = "") -> bool:
-    """Ask whether there is a file of it."""
+    """Return whether a kubeconfig file exists."""
     return any(path.exists() for path in _paths(kubeconfig))
 
 
 def contexts(kubeconfig: str = "") -> list[str]:
-    """Give the names of all contexts."""
+    """Return the names of all contexts."""
     found = (each.get("name") for file in _files(kubeconfig) for each in _list(file, "contexts"))
     return sorted({name for name in found if isinstance(name, str)})
 
 
 def current_namespace(kubeconfig: str = "", context: str = "") -> str:
-    """Give the namespace of *context*, or of the one in use."""
+    """Return the namespace of *context*, or of the current context."""
     files = [*_files(kubeconfig)]
     in_use = context or next((f["current-context"] for f in files if f.get("current-context")), "")
     for file in files:
         for each in _list(file, "contexts"):
             if each.get("name") == in_use:
                 about = each.get("context")
-                said = about.get("namespace") if isinstance(about, Mapping) else None
-                return str(said) if said else DEFAULT_NAMESPACE
+                stderr = about.get("namespace") if isinstance(about, Mapping) else None
+                return str(stderr) if stderr else DEFAULT_NAMESPACE
     return DEFAULT_NAMESPACE
 
 

@@ -1,4 +1,4 @@
-"""`gang-extender gangs`: where gangs stand and why, those that wait first."""
+"""`gang-extender gangs`, `queues` and `top`: gangs and queues as tables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from extender.cli.options import (
     Filter,
     Seconds,
     all_namespaces_option,
-    checked,
+    checked_namespace,
     filter_options,
-    in_use,
+    gang_filter,
     namespace_option,
-    wanted,
+    target_namespace,
 )
 from extender.cli.output import (
     Columns,
@@ -47,16 +47,20 @@ Document = dict[str, Any]
 @target_options
 @wide_output_option
 def gangs(namespace: str, all_namespaces: bool, where: Target, output: str, **choice: Any) -> None:
-    """List gangs, where they stand and why.
+    """List gangs with their verdicts and reasons, waiting ones first.
 
-    Those of the namespace of the kubeconfig's context, of the one that is named, or of all.
+    Gangs of the kubeconfig's current namespace, of the one that is named, or of all.
     """
-    chosen = "" if all_namespaces else checked(namespace) or in_use(where)
-    choose = wanted(chosen, **choice)
+    only_namespace = (
+        "" if all_namespaces else checked_namespace(namespace) or target_namespace(where)
+    )
+    matching = gang_filter(only_namespace, **choice)
     with connect(where) as address:
-        found = choose.of(schema.plan(address)["gangs"])
+        found = matching.of(schema.plan(address)["gangs"])
     print_document(
-        document("GangList", {"items": found}), output, lambda: _print(found, chosen, output)
+        document("GangList", {"items": found}),
+        output,
+        lambda: _print(found, only_namespace, output),
     )
 
 
@@ -69,10 +73,12 @@ def _print(found: list[Document], namespace: str, output: str) -> None:
 
 
 def table(gangs: list[Document], *, with_namespace: bool, is_wide: bool) -> Columns:
-    """Lay gangs out, one on a line."""
-    heads = ("NAMESPACE",) if with_namespace else ()
-    more = ("PHASE", "SHARE", "NODES") if is_wide else ()
-    columns = Columns(*heads, "NAME", "QUEUE", "MEMBERS", "VERDICT", "REASON", *more, "WHY")
+    """Return a table with a line per gang."""
+    headers = ("NAMESPACE",) if with_namespace else ()
+    wide_columns = ("PHASE", "SHARE", "NODES") if is_wide else ()
+    columns = Columns(
+        *headers, "NAME", "QUEUE", "MEMBERS", "VERDICT", "REASON", *wide_columns, "WHY"
+    )
     for gang in gangs:
         nodes = sorted({*gang["placements"].values(), *gang["pipelined"].values()})
         columns.add(
@@ -95,7 +101,7 @@ _NUMBERS = ("WEIGHT", "SHARE", "WAITING", "RUNNING")
 @target_options
 @wide_output_option
 def queues(where: Target, output: str) -> None:
-    """List queues, what they deserve, use and want, and how many gangs wait in them."""
+    """List queues, what they deserve, use and request, and how many gangs wait in them."""
     with connect(where) as address:
         found = counted(schema.plan(address))
     listing = document("QueueList", {"items": found})
@@ -105,47 +111,57 @@ def queues(where: Target, output: str) -> None:
 
 
 def counted(plan: Document) -> list[Document]:
-    """Give the queues of *plan*, each with how many of its gangs wait and run."""
+    """Return the queues of *plan*, each with the number of its waiting and running gangs."""
     found = []
     for queue in plan["queues"]:
-        mine = [gang["verdict"] for gang in plan["gangs"] if gang["queue"] == queue["name"]]
-        waiting = sum(verdict in ("waiting", "invalid") for verdict in mine)
-        found.append({**queue, "waiting": waiting, "running": mine.count("running")})
+        verdicts = [gang["verdict"] for gang in plan["gangs"] if gang["queue"] == queue["name"]]
+        waiting = sum(verdict in ("waiting", "invalid") for verdict in verdicts)
+        found.append({**queue, "waiting": waiting, "running": verdicts.count("running")})
     return found
 
 
 def _table(queues: list[Document], *, is_wide: bool) -> Columns:
-    more = ("BORROWED", "OWN") if is_wide else ()
+    wide_columns = ("BORROWED", "OWN") if is_wide else ()
     columns = Columns(
-        *("NAME", "WEIGHT", "SHARE", "WAITING", "RUNNING", "DESERVED", "USED", "WANTED", *more),
+        *(
+            "NAME",
+            "WEIGHT",
+            "SHARE",
+            "WAITING",
+            "RUNNING",
+            "DESERVED",
+            "USED",
+            "WANTED",
+            *wide_columns,
+        ),
         numbers=_NUMBERS,
     )
     for queue in queues:
-        words = ("deserved", "allocated", "requested", *(("borrowed", "own") if is_wide else ()))
+        fields = ("deserved", "allocated", "requested", *(("borrowed", "own") if is_wide else ()))
         columns.add(
             queue["name"],
             queue["weight"],
             share(queue),
             queue["waiting"],
             queue["running"],
-            *(brief(queue[word]) for word in words),
+            *(brief(queue[word]) for word in fields),
         )
     return columns
 
 
 def share(queue: Document) -> Text:
-    """Write how much of its due a queue uses, in red when it is all of it."""
+    """Return the part of its deserved amounts that a queue uses, in red when it uses all."""
     return Text(f"{queue['share']:.0%}", style="red" if queue["overused"] else "")
 
 
 def brief(amounts: dict[str, str]) -> str:
-    """Write amounts without those of pods; nothing is a dash."""
+    """Return amounts without pods; a dash for none."""
     return " ".join(f"{amount} {name}" for name, amount in amounts.items() if name != "pods") or "-"
 
 
-#: So many lines on room that is kept; the others are counted.
-_KEPT = 5
-#: A screenful of gangs, where somebody looks at a screen.
+#: The limit of lines on capacity kept for others; the rest is counted.
+_MAX_KEPT = 5
+#: The default number of gangs on a terminal.
 _SCREENFUL = 30
 
 
@@ -157,12 +173,14 @@ _SCREENFUL = 30
 @filter_options
 @target_options
 @wide_output_option
-@click.option("--once", is_flag=True, help="Print one picture and end, as in a pipe.")
-@click.option("--every-s", default=1.0, show_default=True, type=Seconds(min=0.1), help="Seconds.")
+@click.option("--once", is_flag=True, help="Print once and exit, as in a pipe.")
+@click.option(
+    "--every-s", default=1.0, show_default=True, type=Seconds(min=0.1), help="Refresh interval."
+)
 @click.option(
     "--gangs",
     type=click.IntRange(min=0),
-    help=f"How many gangs to show; {_SCREENFUL} on a screen, all in a pipe.",
+    help=f"The number of gangs to show; {_SCREENFUL} on a terminal, all in a pipe.",
 )
 def top(
     namespace: str,
@@ -174,83 +192,83 @@ def top(
     gangs: int | None,
     **choice: Any,
 ) -> None:
-    """Show what queues deserve, use and want, and where gangs stand.
+    """Show what queues deserve, use and request, and the verdicts of gangs, refreshed.
 
-    Gangs of every namespace, unless one is named. Into a pipe one picture is printed, with all of
-    them. -o wide leaves out nothing of what is kept for whom.
+    Gangs of every namespace, unless one is named. Into a pipe all of them are printed once. -o wide
+    also lists all capacity that is kept for others.
     """
-    choose = wanted("" if all_namespaces else checked(namespace), **choice)
+    matching = gang_filter("" if all_namespaces else checked_namespace(namespace), **choice)
     terminal, is_wide = Terminal(), output == "wide"
-    most = gangs if gangs is not None or not terminal.is_terminal else _SCREENFUL
+    limit = gangs if gangs is not None or not terminal.is_terminal else _SCREENFUL
     with connect(where) as address:
-        first = _look(address, choose)
+        first = _filtered_plan(address, matching)
     if once or output in ("json", "yaml") or not terminal.is_terminal:
-        lines = _lines(first, most, terminal, is_wide=is_wide)
+        lines = _lines(first, limit, terminal, is_wide=is_wide)
         print_document(document("Picture", first), output, lambda: terminal.lay_out(*lines))
         return
     with suppress(KeyboardInterrupt), Live(console=terminal, screen=True) as live:
-        for frame in frames(where, choose, most, terminal, is_wide=is_wide):
+        for frame in frames(where, matching, limit, terminal, is_wide=is_wide):
             live.update(frame)
             time.sleep(every_s)
 
 
 def frames(
     where: Target,
-    choose: Filter,
+    matching: Filter,
     gangs: int | None,
     terminal: Terminal,
     *,
     is_wide: bool = False,
 ) -> Iterator[RenderableType]:
-    """Give one picture after the other; an extender that restarts or moves does not end them."""
+    """Yield one frame after the other, also when the extender restarts or moves."""
     while True:
         try:
             with connect(where, quietly=True) as address:
                 while True:
-                    seen = _look(address, choose)
-                    lines = _lines(seen, gangs, terminal, is_wide=is_wide)
+                    plan = _filtered_plan(address, matching)
+                    lines = _lines(plan, gangs, terminal, is_wide=is_wide)
                     yield Group(*map(sealed, lines))
         except InvalidInput as error:
             yield safe_text(error, style="red")
 
 
-def _look(address: Any, choose: Filter) -> Document:
-    """Give the plan with the gangs that are wanted."""
+def _filtered_plan(address: Any, matching: Filter) -> Document:
+    """Return the plan with the gangs that the filter admits."""
     plan = schema.plan(address)
-    return {**plan, "queues": counted(plan), "gangs": choose.of(plan["gangs"])}
+    return {**plan, "queues": counted(plan), "gangs": matching.of(plan["gangs"])}
 
 
 def _lines(
     plan: Document, gangs: int | None, terminal: Terminal, *, is_wide: bool
 ) -> Iterator[Text]:
-    """Lay the plan out as tables."""
+    """Return the plan as lines of tables."""
     width = terminal.columns
     yield from _queues(plan).lines(terminal, width)
     yield Text()
     if plan["shares"]:
         yield from _shares(plan).lines(terminal, width)
         yield Text()
-    yield from _idle(plan, len(plan["kept"]) if is_wide else _KEPT)
+    yield from _idle(plan, len(plan["kept"]) if is_wide else _MAX_KEPT)
     yield Text()
     yield from _gangs(plan["gangs"][:gangs]).lines(terminal, width)
-    for each in _mute(plan):
+    for each in _unresponsive(plan):
         yield safe_text(f"scheduler {each['name']}: {each['complaint']}", style="red")
     hidden = len(plan["gangs"]) - len(plan["gangs"][:gangs])
     if hidden:
         yield Text(f"and {hidden} more gangs", style="dim")
 
 
-def _mute(plan: Document) -> list[Document]:
-    """Name the schedulers that somebody waits for in vain."""
-    missed = ("silent", "elsewhere")
-    return [each for each in plan.get("schedulers", ()) if each["voice"] in missed]
+def _unresponsive(plan: Document) -> list[Document]:
+    """Return the schedulers that pods wait for and that do not respond here."""
+    states = ("silent", "elsewhere")
+    return [each for each in plan.get("schedulers", ()) if each["voice"] in states]
 
 
 def _queues(plan: Document) -> Columns:
     numbers = ("weight", "share", "waiting", "running")
-    words = ("deserved", "used", "borrowed", "wanted")
+    fields = ("deserved", "used", "borrowed", "wanted")
     table = Columns(
-        *("queue", "weight", *words, "share", "waiting", "running"),
+        *("queue", "weight", *fields, "share", "waiting", "running"),
         numbers=numbers,
         head_style="bold",
         title=f"queues, cycle {plan['generation']}",
@@ -282,18 +300,18 @@ def _shares(plan: Document) -> Columns:
     return table
 
 
-def _idle(plan: Document, most: int) -> Iterator[Text]:
-    """Say what is idle, and what of it is kept for whom; nobody who waits can use the rest."""
+def _idle(plan: Document, limit: int) -> Iterator[Text]:
+    """Yield the idle capacity, and what of it is kept for others; other gangs can use the rest."""
     yield safe_text(f"idle: {brief(plan['idle'])}")
-    for each in plan["kept"][:most]:
+    for each in plan["kept"][:limit]:
         yield safe_text(f"  {brief(each['amounts'])} {each['why']}", style="dim")
-    hidden = len(plan["kept"]) - most
+    hidden = len(plan["kept"]) - limit
     if hidden > 0:
         yield Text(f"  and {hidden} more", style="dim")
 
 
 def _gangs(gangs: list[Document]) -> Columns:
-    table = Columns("gang", "queue", "members", "stands", "why", head_style="bold", title="gangs")
+    table = Columns("gang", "queue", "members", "verdict", "why", head_style="bold", title="gangs")
     for gang in gangs:
         table.add(
             f"{gang['namespace']}/{gang['name']}",

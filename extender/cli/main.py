@@ -1,6 +1,6 @@
-"""The command itself: `gang-extender WORD`, or `kubectl gang WORD`.
+"""The command group: `gang-extender COMMAND`, or `kubectl gang COMMAND`.
 
-Exit code 0 done, 1 "no" as an answer, 2 bad input or nobody who can be asked.
+Exit code 0 success, 1 a negative answer, 2 invalid input or no extender reachable.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from extender import __version__
 from extender.cli.output import end_of_pipe, print_error
 from extender.errors import ApiError, ExtenderError, InvalidInput
 
-#: Each is imported when it is asked for: a shell that completes a word has no time for all of them.
-_WORDS = {
+#: By command, its module, imported on use: shell completion has no time to import all of them.
+_COMMANDS = {
     "serve": "extender.cli.serve",
     "demo": "extender.cli.demo",
     "plan": "extender.cli.plan",
@@ -37,62 +37,62 @@ _WORDS = {
 }
 
 
-class _Words(MutableMapping[str, click.Command]):
-    """The commands by their word; one that is looked at is imported."""
+class _LazyCommands(MutableMapping[str, click.Command]):
+    """The commands by name, each imported on first access."""
 
     def __init__(self) -> None:
-        self._there: dict[str, click.Command] = {}
+        self._loaded: dict[str, click.Command] = {}
 
-    def __getitem__(self, word: str) -> click.Command:
-        if word not in self._there:
-            found = getattr(import_module(_WORDS[word]), word.replace("-", "_"))
-            self._there[word] = found
-        return self._there[word]
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            found = getattr(import_module(_COMMANDS[name]), name.replace("-", "_"))
+            self._loaded[name] = found
+        return self._loaded[name]
 
-    def __setitem__(self, word: str, command: click.Command) -> None:
-        self._there[word] = command
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._loaded[name] = command
 
-    def __delitem__(self, word: str) -> None:
-        del self._there[word]
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_WORDS)
+        return iter(_COMMANDS)
 
     def __len__(self) -> int:
-        return len(_WORDS)
+        return len(_COMMANDS)
 
 
 class _Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the words in the order in which a newcomer meets them."""
-        return list(_WORDS)
+        """Return the commands in the order in which a new user needs them."""
+        return list(_COMMANDS)
 
-    def main(self, *words: Any, **rest: Any) -> Any:
-        """Run, and say which command it is as it was typed."""
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command, named in its messages as it was typed."""
         for stream in (sys.stdout, sys.stderr):
-            # A terminal that cannot show a letter shows another one, instead of a traceback.
+            # Replace a character that the terminal cannot encode, instead of a traceback.
             if (change := getattr(stream, "reconfigure", None)) is not None:
                 change(errors="replace")
         if os.path.basename(sys.argv[0]) == "kubectl-gang":
-            rest.setdefault("prog_name", "kubectl gang")
-        return super().main(*words, **rest)
+            kwargs.setdefault("prog_name", "kubectl gang")
+        return super().main(*args, **kwargs)
 
-    def make_context(self, *words: Any, **rest: Any) -> click.Context:
-        """Read what was typed before the word."""
-        with _one_sentence():
-            return super().make_context(*words, **rest)
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the options before the command."""
+        with _errors_as_one_line():
+            return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a word."""
-        with _one_sentence():
+        """Run a command."""
+        with _errors_as_one_line():
             done = super().invoke(ctx)
             sys.stdout.flush()
             return done
 
 
 @contextmanager
-def _one_sentence() -> Iterator[None]:
-    """End with a line and a code that say what was wrong, whoever noticed it."""
+def _errors_as_one_line() -> Iterator[None]:
+    """Turn an error into one line on standard error and an exit code."""
     try:
         yield
     except BrokenPipeError:
@@ -103,19 +103,19 @@ def _one_sentence() -> Iterator[None]:
         raise
     except click.UsageError as error:
         help_ = f"; see {error.ctx.command_path} --help" if error.ctx else ""
-        _end(2, f"{error.format_message().rstrip('.')}{help_}")
+        _fail(2, f"{error.format_message().rstrip('.')}{help_}")
     except ExtenderError as error:
-        _end(2 if isinstance(error, InvalidInput | ApiError) else 1, str(error))
+        _fail(2 if isinstance(error, InvalidInput | ApiError) else 1, str(error))
 
 
-def _end(code: int, sentence: str) -> NoReturn:
+def _fail(code: int, sentence: str) -> NoReturn:
     print_error(f"gang-extender: {' '.join(sentence.split())}")
     sys.exit(code)
 
 
 @click.group(
     cls=_Group,
-    commands=_Words(),
+    commands=_LazyCommands(),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="gang-extender")

@@ -1,4 +1,4 @@
-"""Which gangs somebody wants to see: of a namespace, of a queue, for a reason."""
+"""Options that commands share: filters of gangs, object names, namespaces, times."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from extender.planner.plan import GangStatus
 
 Document = dict[str, Any]
 Command: TypeAlias = Callable[..., Any]
-#: Those that wait come first.
+#: Waiting gangs come first.
 _ORDER = {"invalid": 0, "waiting": 1, "admitted": 2, "running": 3, "finished": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What is wanted; empty is everything."""
+    """Filters of gangs; an empty one admits everything."""
 
     namespace: str = ""
     queues: frozenset[str] = frozenset()
@@ -36,10 +36,10 @@ class Filter:
     verdicts: frozenset[str] = frozenset()
 
     def of(self, gangs: Sequence[Document]) -> list[Document]:
-        """Give those that are wanted, the ones that wait first."""
-        return sorted(filter(self._wants, gangs), key=_by_need)
+        """Return the gangs that match, waiting ones first."""
+        return sorted(filter(self._matches, gangs), key=_sort_key)
 
-    def _wants(self, gang: Document) -> bool:
+    def _matches(self, gang: Document) -> bool:
         return (
             (not self.namespace or gang["namespace"] == self.namespace)
             and (not self.queues or gang["queue"] in self.queues)
@@ -49,19 +49,19 @@ class Filter:
 
 
 def filter_options(command: Command) -> Command:
-    """Give *command* the flags that choose gangs: `queues`, `reasons` and `verdicts`."""
+    """Add the flags that filter gangs to *command*: `queues`, `reasons` and `verdicts`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def wanted(
+def gang_filter(
     namespace: str,
     queues: Sequence[str],
     reasons: Sequence[str],
     verdicts: Sequence[str],
 ) -> Filter:
-    """Read what the flags say."""
+    """Return the filter of these flags."""
     return Filter(
         namespace=namespace,
         queues=frozenset(queues),
@@ -87,7 +87,7 @@ def _reasons(_: click.Context, __: click.Parameter, typed: str) -> list[Completi
     ]
 
 
-def _by_need(gang: Document) -> tuple[int, str, str]:
+def _sort_key(gang: Document) -> tuple[int, str, str]:
     return _ORDER.get(gang["verdict"], 9), gang["namespace"], gang["name"]
 
 
@@ -113,7 +113,7 @@ _OPTIONS = (
         "verdicts",
         multiple=True,
         type=click.Choice([each.value for each in GangStatus]),
-        help="Only gangs that stand so. May be repeated.",
+        help="Only gangs with this verdict. May be repeated.",
     ),
 )
 
@@ -121,7 +121,7 @@ _OPTIONS = (
 _GROUPS = ("podgroup", "podgroups", "pg", "podgroup.scheduling.volcano.sh", "gang")
 _PODS = ("pod", "pods", "po")
 _EXAMPLE = "write it like train, podgroup/train or team-a/train"
-#: What the API server takes for a name; those of pods that make a gang have a colon.
+#: What the API server accepts as a name; names of implicit PodGroups have a colon.
 _NAME = re.compile("[a-z0-9A-Z]([-.:a-z0-9A-Z]{0,312}[a-z0-9A-Z])?")
 _NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 namespace_option: Callable[..., Any] = click.option(
@@ -129,16 +129,16 @@ namespace_option: Callable[..., Any] = click.option(
     "--namespace",
     default="",
     metavar="NAMESPACE",
-    help="Of the gang; without it that of the kubeconfig's context.",
+    help="The namespace of the gang; by default that of the kubeconfig's context.",
 )
 all_namespaces_option: Callable[..., Any] = click.option(
-    "-A", "--all-namespaces", is_flag=True, help="Of every namespace."
+    "-A", "--all-namespaces", is_flag=True, help="Gangs of every namespace."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectName:
-    """What somebody means: a gang, a pod, or, where *kind* is empty, whichever there is."""
+    """The name of a gang or a pod; of either where *kind* is empty."""
 
     namespace: str
     name: str
@@ -149,53 +149,53 @@ class ObjectName:
 
 
 def object_name(text: str, namespace: str, where: Target) -> ObjectName:
-    """Read what *text* names; *namespace* is what the flag says, if it does."""
+    """Parse *text* as the name of a gang or a pod; *namespace* is the value of --namespace."""
     *before, name = text.split("/")
     kind = ""
     if before and before[0].lower() in (*_GROUPS, *_PODS):
         kind = "pod" if before.pop(0).lower() in _PODS else "gang"
     if len(before) > 1 or not _NAME.fullmatch(name):
         raise InvalidInput(f"{text!r} is not a gang; {_EXAMPLE}")
-    said = checked(namespace)
+    given = checked_namespace(namespace)
     if before:
         if not _NAMESPACE.fullmatch(before[0]):
             raise InvalidInput(f"{text!r} is not a gang; {_EXAMPLE}")
-        if said and said != before[0]:
-            raise InvalidInput(f"{text} is in namespace {before[0]}, and --namespace says {said}")
-        said = before[0]
-    return ObjectName(namespace=said or in_use(where), name=name, kind=kind)
+        if given and given != before[0]:
+            raise InvalidInput(f"{text} is in namespace {before[0]}, and --namespace is {given}")
+        given = before[0]
+    return ObjectName(namespace=given or target_namespace(where), name=name, kind=kind)
 
 
-def checked(namespace: str) -> str:
-    """Give back what can be the name of a namespace."""
+def checked_namespace(namespace: str) -> str:
+    """Return *namespace* if it is a valid name; raise otherwise."""
     if namespace and not _NAMESPACE.fullmatch(namespace):
         raise InvalidInput(f"--namespace {namespace!r} cannot be the name of a namespace")
     return namespace
 
 
-def in_use(where: Target) -> str:
-    """Give the namespace that kubectl would take."""
+def target_namespace(where: Target) -> str:
+    """Return the current namespace of kubectl."""
     return current_namespace(where.kubeconfig, where.context)
 
 
-def moment(text: str, flag: str) -> float:
-    """Give the seconds since the epoch, whatever the time zone of this machine is."""
+def parse_time(text: str, flag: str) -> float:
+    """Parse a time into seconds since the epoch; without a time zone it is UTC."""
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        parsed = datetime.fromisoformat(text)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"{flag}: {text!r} is not a time; write 2026-01-31T12:00:00Z") from error
 
 
 class Seconds(click.FloatRange):
-    """A range of seconds; `nan` is a float too, but no time."""
+    """A range of finite seconds; `nan` is a float too, but not a duration."""
 
     name = "seconds"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Give the number, or say what it should have been."""
+        """Return the number, or fail with the expected form."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number of seconds.", param, ctx)

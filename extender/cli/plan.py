@@ -15,7 +15,7 @@ from rich.text import Text
 from extender.cache.queue_policy import QueuePolicy
 from extender.cli import saved, schema
 from extender.cli.connect import Target, connect, target_options
-from extender.cli.options import in_use, moment
+from extender.cli.options import parse_time, target_namespace
 from extender.cli.output import (
     COLOURS,
     Columns,
@@ -184,17 +184,17 @@ def planned(question: PlanInput, policy: Policy) -> PlanOutput:
     if question.live:
         now = time.time() if now is None else now
         there, said = _live(question.where)
-        files = [*saved.written_in(question.files)]
+        files = [*saved.read_manifests(question.files)]
         brought = submitted(
             files,
             there,
-            namespace=in_use(question.where) if files else "",
+            namespace=target_namespace(question.where) if files else "",
             now=now,
             schedulers=reading.schedulers,
         )
         new, remarks = brought.things, brought.remarks
     else:
-        there, said = [*saved.written_in(question.files)], None
+        there, said = [*saved.read_manifests(question.files)], None
     told = compare_plans(there, new, question.supposed, reading, policy, now)
     if said is not None:
         remarks += _doubts(said, told.before.plan)
@@ -298,7 +298,7 @@ def plan(
         live=live,
         where=where,
         supposed=Hypothesis(withs, withouts),
-        now=moment(now, "--now") if now else None,
+        now=parse_time(now, "--now") if now else None,
         reading=reading,
     )
     answer = planned(question, policy)

@@ -1,4 +1,4 @@
-"""`gang-extender replay DIR`: a recording planned again, and the first decision that differs."""
+"""`gang-extender replay DIR`: plan a recording again and print the first different decision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from extender.cli.options import moment
+from extender.cli.options import parse_time
 from extender.cli.output import (
     Terminal,
     count,
@@ -31,22 +31,22 @@ from extender.policy_file import PolicyFile
 from extender.replay.compare import Difference, plan_differences
 from extender.replay.recording import RecordedCycle, Recording
 
-#: What the command ends with when a decision differs; docs/replay.md says so too.
+#: The exit code when a decision differs; docs/replay.md has it too.
 DIFFERS = 3
-#: Of the pass that differs, so many are told.
-_TOLD = 10
+#: The limit of printed differences of a cycle.
+_MAX_PRINTED = 10
 
 
 @dataclass
 class ReplayResult:
-    """What came of planning it again."""
+    """The result of planning a recording again."""
 
     passes: int = 0
     skipped: int = 0
     first: float | None = None
     last: float | None = None
     versions: set[str] = field(default_factory=set)
-    #: The step that differs first, and how; or the one that was asked for.
+    #: The first cycle that differs, and how; or the one that was requested.
     step: RecordedCycle | None = None
     again: Plan | None = None
     differing: list[Difference] = field(default_factory=list)
@@ -57,18 +57,18 @@ class ReplayResult:
 @click.option(
     "--config",
     metavar="FILE",
-    help="Plan by this policy file, not by the policy of the time. Sentences and figures may differ"
-    " then; who starts, waits, and must leave is compared.",
+    help="Plan by this policy file, not by the recorded policy. Messages and figures may then"
+    " differ; only which gangs start and wait, and which pods are evicted, is compared.",
 )
 @click.option(
     "--at",
     metavar="TIME",
-    help="Only the pass that was in force then, such as 2026-01-31T12:00:00Z, in UTC where nothing"
-    " else is said; its plan is printed.",
+    help="Only the cycle in force at that time, such as 2026-01-31T12:00:00Z, in UTC without a time"
+    " zone; its plan is printed.",
 )
 @output_option
 def replay(folder: str, config: str | None, at: str | None, output: str) -> None:
-    """Plan a recording again, step by step, and name the first decision that differs.
+    """Plan a recording again, cycle by cycle, and print the first decision that differs.
 
     \b
         gang-extender serve --record /var/lib/gang-extender/recording
@@ -78,121 +78,123 @@ def replay(folder: str, config: str | None, at: str | None, output: str) -> None
     """
     policy = PolicyFile(config).current() if config else None
     recording = Recording(folder)
-    found = _all(recording, policy) if at is None else _one(recording, policy, at)
-    written = _written(found, recording)
-    print_document(document("Replay", written), output, lambda: _page(found, recording, config, at))
+    result = _replay_all(recording, policy) if at is None else _replay_one(recording, policy, at)
+    written = _as_document(result, recording)
+    print_document(
+        document("Replay", written), output, lambda: _page(result, recording, config, at)
+    )
     for each in recording.remarks:
         print_error(f"gang-extender: {each}")
-    if found.differing:
+    if result.differing:
         sys.exit(DIFFERS)
 
 
-def _all(recording: Recording, policy: Policy | None) -> ReplayResult:
-    found = ReplayResult()
-    for step in _noted(recording, found):
-        _judge(step, policy, found)
-        if found.differing:
+def _replay_all(recording: Recording, policy: Policy | None) -> ReplayResult:
+    result = ReplayResult()
+    for step in _counted(recording, result):
+        _replay_cycle(step, policy, result)
+        if result.differing:
             break
-    if not found.passes:
-        raise InvalidInput("the recording holds no pass that was written to its end")
-    return found
+    if not result.passes:
+        raise InvalidInput("the recording has no complete cycle")
+    return result
 
 
-def _one(recording: Recording, policy: Policy | None, at: str) -> ReplayResult:
+def _replay_one(recording: Recording, policy: Policy | None, at: str) -> ReplayResult:
     begins: float | None = None
-    asked, meant, last = moment(at, "--at"), None, None
-    # To the end, because a clock may have been set back; of several the nearest is meant.
+    requested, chosen, last = parse_time(at, "--at"), None, None
+    # Read to the end, because a clock may have been set back; the nearest cycle is chosen.
     for step in recording.steps():
         begins = step.snapshot.now if begins is None else begins
-        if last is not None and asked < step.snapshot.now:
-            meant = _nearer(meant, last, asked)
+        if last is not None and requested < step.snapshot.now:
+            chosen = _later(chosen, last, requested)
         last = step
-    meant = _nearer(meant, last, asked)
-    if meant is None:
+    chosen = _later(chosen, last, requested)
+    if chosen is None:
         begins_at = f"; it begins at {timestamp_ms(begins)}" if begins is not None else ""
-        raise InvalidInput(f"--at: the recording holds no pass as old as {at}{begins_at}")
-    found = ReplayResult()
-    _note(meant, found)
-    _judge(meant, policy, found)
-    return found
+        raise InvalidInput(f"--at: the recording has no cycle as old as {at}{begins_at}")
+    result = ReplayResult()
+    _count(chosen, result)
+    _replay_cycle(chosen, policy, result)
+    return result
 
 
-def _nearer(
-    one: RecordedCycle | None, other: RecordedCycle | None, asked: float
+def _later(
+    one: RecordedCycle | None, other: RecordedCycle | None, requested: float
 ) -> RecordedCycle | None:
-    """Give the later of two passes, *other* only if it is not too late."""
-    if other is None or other.snapshot.now > asked:
+    """Return the later of two cycles, *other* only if it is not after *requested*."""
+    if other is None or other.snapshot.now > requested:
         return one
     return other if one is None or one.snapshot.now <= other.snapshot.now else one
 
 
-def _noted(recording: Recording, found: ReplayResult) -> Iterator[RecordedCycle]:
+def _counted(recording: Recording, result: ReplayResult) -> Iterator[RecordedCycle]:
     for step in recording.steps():
-        _note(step, found)
+        _count(step, result)
         yield step
 
 
-def _note(step: RecordedCycle, found: ReplayResult) -> None:
-    found.passes += 1
-    found.skipped += step.skipped
-    found.first = step.snapshot.now if found.first is None else found.first
-    found.last = step.snapshot.now
-    found.versions.add(step.version)
+def _count(step: RecordedCycle, result: ReplayResult) -> None:
+    result.passes += 1
+    result.skipped += step.skipped
+    result.first = step.snapshot.now if result.first is None else result.first
+    result.last = step.snapshot.now
+    result.versions.add(step.version)
 
 
-def _judge(step: RecordedCycle, policy: Policy | None, found: ReplayResult) -> None:
-    found.step = step
+def _replay_cycle(step: RecordedCycle, policy: Policy | None, result: ReplayResult) -> None:
+    result.step = step
     try:
-        found.again = make_plan(step.snapshot, policy or step.policy)
-        differing = plan_differences(step.plan, found.again, in_words=policy is None)
-        found.differing = [*islice(differing, _TOLD + 1)]
+        result.again = make_plan(step.snapshot, policy or step.policy)
+        differing = plan_differences(step.plan, result.again, in_words=policy is None)
+        result.differing = [*islice(differing, _MAX_PRINTED + 1)]
     except InvalidInput:
         raise
     except Exception as error:
-        # No cluster is like this one: somebody else wrote it.
+        # No real cluster is like this one: another program wrote it.
         raise InvalidInput(
-            f"{step.file}: pass {step.number} cannot be planned: {type(error).__name__}"
+            f"{step.file}: cycle {step.number} cannot be planned: {type(error).__name__}"
         ) from error
 
 
-def _written(found: ReplayResult, recording: Recording) -> dict[str, Any]:
-    step = found.step if found.differing else None
+def _as_document(result: ReplayResult, recording: Recording) -> dict[str, Any]:
+    step = result.step if result.differing else None
     return {
-        "passes": found.passes,
-        "skipped": found.skipped,
-        "first": None if found.first is None else timestamp_ms(found.first),
-        "last": None if found.last is None else timestamp_ms(found.last),
-        "versions": sorted(found.versions),
+        "passes": result.passes,
+        "skipped": result.skipped,
+        "first": None if result.first is None else timestamp_ms(result.first),
+        "last": None if result.last is None else timestamp_ms(result.last),
+        "versions": sorted(result.versions),
         "differs_at": None if step is None else timestamp_ms(step.snapshot.now),
         "differs_in_pass": None if step is None else step.number,
-        "differences": [each._asdict() for each in found.differing[:_TOLD]],
+        "differences": [each._asdict() for each in result.differing[:_MAX_PRINTED]],
         "remarks": list(recording.remarks),
     }
 
 
-def _page(found: ReplayResult, recording: Recording, config: str | None, at: str | None) -> None:
-    terminal, step = Terminal(), found.step
-    by = f"by {config}" if config else "by the policy of the time"
-    if at is not None and step is not None and found.again is not None:
-        head = f"pass {step.number}, {timestamp_ms(step.snapshot.now)}, planned again {by}"
+def _page(result: ReplayResult, recording: Recording, config: str | None, at: str | None) -> None:
+    terminal, step = Terminal(), result.step
+    by = f"by {config}" if config else "by the recorded policy"
+    if at is not None and step is not None and result.again is not None:
+        head = f"cycle {step.number}, {timestamp_ms(step.snapshot.now)}, planned again {by}"
         terminal.lay_out(safe_text(head, style="bold"), Text())
-        page(step.snapshot, found.again)
+        page(step.snapshot, result.again)
         terminal.lay_out(Text())
     else:
-        head = f"{count(found.passes, 'pass').replace('passs', 'passes')} in"
-        head += f" {count(recording.files, 'file')}, {timestamp_ms(found.first or 0)} to"
-        head += f" {timestamp_ms(found.last or 0)}, planned again {by}"
+        head = f"{count(result.passes, 'cycle')} in"
+        head += f" {count(recording.files, 'file')}, {timestamp_ms(result.first or 0)} to"
+        head += f" {timestamp_ms(result.last or 0)}, planned again {by}"
         terminal.lay_out(safe_text(head, style="bold"))
-        if found.skipped:
+        if result.skipped:
             terminal.lay_out(
-                safe_text(f"{found.skipped} more were not recorded: the disk was behind")
+                safe_text(f"{result.skipped} more were not recorded: the disk was too slow")
             )
-    if not found.differing or step is None:
+    if not result.differing or step is None:
         terminal.lay_out(safe_text("no decision differs", style="green"))
         return
-    where = f"pass {step.number} ({step.file}), {timestamp_ms(step.snapshot.now)}"
+    where = f"cycle {step.number} ({step.file}), {timestamp_ms(step.snapshot.now)}"
     terminal.lay_out(safe_text(f"the first that differs: {where}", style="bold red"))
-    for each in found.differing[:_TOLD]:
+    for each in result.differing[:_MAX_PRINTED]:
         terminal.lay_out(safe_text(f"  {each}"))
-    if len(found.differing) > _TOLD:
-        terminal.lay_out(safe_text("  and more in this pass"))
+    if len(result.differing) > _MAX_PRINTED:
+        terminal.lay_out(safe_text("  and more in this cycle"))

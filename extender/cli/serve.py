@@ -1,4 +1,4 @@
-"""`gang-extender serve`: the webhook. Its flags are the settings."""
+"""`gang-extender serve`: run the extender. Its flags are the settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command: TypeAlias = Callable[..., Any]
 
 
 def setting_option(name: str, *, variables: bool = False) -> Callable[[Command], Command]:
-    """Make the flag of the setting *name*; with *variables* the environment may give it too."""
+    """Return the flag of the setting *name*; with *variables*, its environment variable too."""
     each = next(each for each in fields(Settings) if each.name == name)
     repeated = isinstance(each.default, tuple)
     return click.option(
@@ -38,7 +38,7 @@ def setting_option(name: str, *, variables: bool = False) -> Callable[[Command],
 
 
 def settings_options(command: Command) -> Command:
-    """Give *command* a flag and a variable for every setting."""
+    """Add a flag and a variable for every setting to *command*."""
     for each in reversed(fields(Settings)):
         command = setting_option(each.name, variables=True)(command)
     return command
@@ -47,12 +47,12 @@ def settings_options(command: Command) -> Command:
 @click.command()
 @settings_options
 def serve(**values: Any) -> None:
-    """Run the webhook against the cluster of the kubeconfig or the pod."""
+    """Run the extender against the cluster of the kubeconfig or the pod."""
     check_environment(os.environ)
     settings = Settings(**values)
     logs.set_up(settings.log_level)
-    # Read here too, although the worker reads them again: bad input should end the command with
-    # one line, not with a worker that fails to boot.
+    # Read here too, although the worker reads them again: invalid input should end the command
+    # with one line, not with a worker that fails to boot.
     ApiClient.load(settings.kubeconfig or None)
     PolicyFile(settings.config)
     hook_certificates(settings)

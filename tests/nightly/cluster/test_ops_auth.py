@@ -346,7 +346,7 @@ def test_the_command_line_says_that_a_token_is_wanted_and_sends_that_of_the_kube
         return types("kubectl", "gang", "queues")
 
     wait_for(
-        lambda: "wants to know who reads (--ops-auth)" in without().stderr,
+        lambda: "requires authentication (--ops-auth)" in without().stderr,
         120,
         "it is told that a token is wanted",
         seeing=lambda: without().stderr,

@@ -100,15 +100,15 @@ STRANGERS: dict[str, tuple[Speaks, str]] = {
         _answer("503 Oh\r\nContent-Encoding: gzip", gzip.compress(b'{"error": "unpacked"}')),
         "is not an extender",
     ),
-    "half an answer": (_answer("200 OK", b"{", length=99), "broke off"),
-    "an endless answer": (_endless, "does not come to an end"),
-    **{name: (speaks, "does not come to an end") for name, speaks in SLOW.items()},
+    "half an answer": (_answer("200 OK", b"{", length=99), "broke"),
+    "an endless answer": (_endless, "an answer without end"),
+    **{name: (speaks, "an answer without end") for name, speaks in SLOW.items()},
     "silence": (_silent, "no extender answers"),
-    "hanging up": (_hang_up, "broke off"),
+    "hanging up": (_hang_up, "connection broke"),
     "another protocol": (lambda caller: caller.sendall(b"SSH-2.0-x\r\n"), "not speak plain HTTP"),
     "one that stands by": (
         _answer("503 Later", b'{"error": "b leads; ask there"}'),
-        "cannot tell: b leads; ask there",
+        "cannot answer: b leads; ask there",
     ),
 }
 

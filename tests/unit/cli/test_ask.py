@@ -46,7 +46,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def test_an_authority_that_is_not_trusted_here_is_told_with_the_mend(url: str) -> None:
-    with pytest.raises(InvalidInput, match=r"shows no certificate that is trusted.* SSL_CERT_FILE"):
+    with pytest.raises(InvalidInput, match=r"is not trusted here.* SSL_CERT_FILE"):
         get_document(url, "plan")
 
 

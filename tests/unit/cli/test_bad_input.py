@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from extender.cli import saved
-from extender.cli.connect import Patience, get_document
+from extender.cli.connect import AnswerLimits, get_document
 from extender.cli.main import main
 from extender.errors import InvalidInput
 from tests.unit.cli.strangers import SLOW, STRANGERS, listening
@@ -177,14 +177,14 @@ def test_what_is_no_extender_is_named(stranger: str) -> None:
 
 @pytest.mark.parametrize("stranger", ENDLESS)
 def test_what_takes_too_long_or_too_much_is_named(stranger: str) -> None:
-    patience = Patience(
+    patience = AnswerLimits(
         wait_s=0.2 if stranger == "silence" else 20.0,
         answer_s=0.3 if stranger in SLOW else 20.0,
-        most_bytes=1 << 21,
+        max_bytes=1 << 21,
     )
     speaks, told = STRANGERS[stranger]
     with listening(speaks) as port, pytest.raises(InvalidInput, match=told) as named:
-        get_document(f"http://127.0.0.1:{port}", "plan", patience=patience)
+        get_document(f"http://127.0.0.1:{port}", "plan", limits=patience)
 
     assert f"127.0.0.1:{port}" in str(named.value)
 
@@ -296,7 +296,7 @@ def test_saved_objects_that_are_too_many_are_named(tmp_path: Path) -> None:
     path.write_text("# a comment\n" * 1000)
 
     with pytest.raises(InvalidInput, match="is larger than any cluster, 10000 bytes"):
-        list(saved.written_in([str(path)], most_bytes=10_000))
+        list(saved.read_manifests([str(path)], max_bytes=10_000))
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom"])
@@ -328,7 +328,7 @@ WRONG = {
         Wrong(("",), "'' is not a gang"),
         Wrong(("a/b/c",), "'a/b/c' is not a gang"),
         Wrong(("train", "-n", "A B"), "--namespace 'A B' cannot be the name"),
-        Wrong(("a/train", "-n", "b"), "--namespace says b"),
+        Wrong(("a/train", "-n", "b"), "--namespace is b"),
     ],
     "gangs": [
         Wrong(("--reason", "Tired"), "'Tired' is not a reason"),

@@ -127,7 +127,7 @@ def test_kubectl_is_told_words_with_what_they_mean_and_that_no_file_is_meant(
     completion.for_kubectl()
 
     assert capsys.readouterr().out.splitlines() == [
-        "explain\tSay why a gang waits, and what would let...",
+        "explain\tExplain why a gang waits, and what would...",
         ":4",
     ]
 

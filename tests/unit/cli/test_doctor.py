@@ -117,7 +117,7 @@ def test_nothing_wrong_is_exit_code_zero(ops_url: str, findings: Findings) -> No
 
     result = doctor("--offline", "--ops-url", ops_url, "--scheduler-config", str(GOOD))
 
-    assert (result.exit_code, result.output) == (0, "nothing found: no trap that we know is set\n")
+    assert (result.exit_code, result.output) == (0, "nothing found: no known trap is set\n")
 
 
 def test_what_we_print_for_the_clusters_own_scheduler_is_well(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_a_look_that_is_not_complete_is_not_called_well(ops_url: str, findings: 
 
     assert result.exit_code == 2
     assert result.output.splitlines() == [
-        "not looked at  the cluster: kubeconfig ~/.kube/config does not exist; name one with"
+        "not checked  the cluster: kubeconfig ~/.kube/config does not exist; name one with"
         " --kubeconfig or KUBECONFIG",
-        "nothing found, but not everything could be looked at",
+        "nothing found, but not everything could be checked",
     ]
 
 
@@ -147,11 +147,9 @@ def test_a_trap_counts_more_than_what_was_not_looked_at(bad: Path, tmp_path: Pat
     result = doctor("--scheduler-config", str(bad), *words)
 
     assert result.exit_code == 1
-    assert "not looked at  the cluster: kubeconfig " in result.output
-    assert (
-        f"not looked at  what the extender says: no extender answers at {NOBODY}" in result.output
-    )
-    assert result.output.endswith("2 traps, 1 hint, but not everything could be looked at\n")
+    assert "not checked  the cluster: kubeconfig " in result.output
+    assert f"not checked  what the extender says: no extender answers at {NOBODY}" in result.output
+    assert result.output.endswith("2 traps, 1 hint, but not everything could be checked\n")
 
 
 def test_before_anybody_has_looked_nothing_is_called_well(ops_url: str) -> None:

@@ -116,7 +116,7 @@ def test_a_gang_that_is_not_there_is_a_no(ops_url: str) -> None:
     result = CliRunner().invoke(explain, ["a/none", "--ops-url", ops_url])
 
     assert result.exit_code == 1
-    assert "there is no gang and no pod of ours by the name a/none" in result.output
+    assert "there is no gang and no pod of our schedulers named a/none" in result.output
 
 
 @pytest.mark.parametrize("name", ["", "a/", "/train", "a/b/c", "pod/", "a b", "A/train", "a/-"])
@@ -153,7 +153,7 @@ def test_the_namespace_is_that_of_the_context(
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("pod/train", "there is no pod of ours a/train"),
+        ("pod/train", "there is no pod of our schedulers a/train"),
         ("podgroup/train-0", "there is no gang a/train-0"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_kind_that_is_named_is_meant(ops_url: str, name: str, told: str) -> No
 def test_two_namespaces_contradict_each_other(ops_url: str) -> None:
     error = run("a/train", "-n", "b", "--ops-url", ops_url).exception
 
-    assert str(error) == "a/train is in namespace a, and --namespace says b"
+    assert str(error) == "a/train is in namespace a, and --namespace is b"
 
 
 def test_an_extender_that_does_not_answer_is_named() -> None:

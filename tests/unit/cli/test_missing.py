@@ -61,7 +61,7 @@ def plan(*items: dict[str, Any], flags: tuple[str, ...] = ()) -> Result:
     ("items", "words"),
     [
         pytest.param(
-            TRAIN, "Namespaces (a): they say which queues their gangs use", id="namespaces"
+            TRAIN, "Namespaces (a): they set which queues their gangs use", id="namespaces"
         ),
         pytest.param(
             [*TRAIN[:1], NAMESPACE, group("train", priorityClassName="vip"), TRAIN[2]],
@@ -70,7 +70,7 @@ def plan(*items: dict[str, Any], flags: tuple[str, ...] = ()) -> Result:
         ),
         pytest.param(
             CROWDED,
-            "PodDisruptionBudgets: 1 pod is asked to leave, and a budget could forbid it",
+            "PodDisruptionBudgets: 1 pod is to be evicted, and a budget could forbid it",
             id="budgets",
         ),
         pytest.param(

@@ -209,7 +209,7 @@ def test_the_files_of_a_folder_are_read_together(tmp_path: Path) -> None:
     assert [share["namespace"] for share in json.loads(told)["shares"]] == ["team-b"]
     empty = CliRunner().invoke(main, ["plan", "-f", str(tmp_path)])
     assert empty.exit_code == 2
-    assert "holds no file that ends in .json, .yaml, .yml" in empty.stderr
+    assert "has no file that ends in .json, .yaml, .yml" in empty.stderr
 
 
 def test_a_plan_is_made_of_the_nodes_that_are_ours() -> None:

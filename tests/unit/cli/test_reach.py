@@ -152,7 +152,7 @@ def test_a_namespace_without_our_pods_is_named_with_the_mend(kubectl: FakeKubect
     assert result.exit_code == 2
     assert result.output.count("\n") == 1
     assert "namespace gang-system has no pod with the label" in result.output
-    assert "say --extender-namespace NAMESPACE" in result.output
+    assert "give --extender-namespace NAMESPACE" in result.output
 
 
 def test_pods_of_another_namespace_are_told_of_and_not_believed(kubectl: FakeKubectl) -> None:
@@ -161,7 +161,7 @@ def test_pods_of_another_namespace_are_told_of_and_not_believed(kubectl: FakeKub
     result = explain()
 
     assert result.exit_code == 2
-    assert "they are in tenant, so say --extender-namespace tenant" in result.output
+    assert "they are in tenant, so give --extender-namespace tenant" in result.output
     assert kubectl.forwards() == []
 
 
@@ -179,7 +179,7 @@ def test_pods_that_do_not_run_are_named(kubectl: FakeKubectl) -> None:
         ("get", 'Error from server (Forbidden): pods is forbidden: User "u"', "pods is forbidden"),
         ("get", 'error: context "x" does not exist\n', 'context "x" does not exist'),
         ("get", "E1 log\nE2 log\nThe connection was refused\n", "kubectl: The connection was"),
-        ("get", "", "kubectl: it does not say why"),
+        ("get", "", "kubectl: it gives no reason"),
         ("port-forward", "error: unable to forward port", "kubectl: unable to forward port"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_kubeconfig_that_is_not_there_is_named(
 def test_an_api_server_that_is_none_is_named(kubectl: FakeKubectl) -> None:
     kubectl.answer("<html>")
 
-    assert "something that is no API server" in explain().output
+    assert "a server that is not an API server" in explain().output
 
 
 def test_a_kubectl_that_waits_for_somebody_is_not_waited_for_without_end(
@@ -222,7 +222,7 @@ def test_a_kubectl_that_waits_for_somebody_is_not_waited_for_without_end(
     result = explain()
 
     assert result.exit_code == 2
-    assert "kubectl did not answer within 0.2 s; if it wants you to log in, do so" in result.output
+    assert "kubectl did not answer within 0.2 s; if it requires a login, log in" in result.output
 
 
 def test_without_kubectl_the_sentence_says_what_it_is_for(
@@ -257,7 +257,7 @@ def test_loopback_is_asked_where_the_cluster_has_none_and_that_is_said(
     result = explain()
 
     assert result.exit_code == 0
-    assert result.stderr.endswith(f"; asking {ops_url} instead\n")
+    assert result.stderr.endswith(f"; using {ops_url} instead\n")
 
 
 def test_in_the_pod_of_the_extender_loopback_is_asked_without_a_word(
@@ -296,7 +296,7 @@ def test_nothing_anywhere_is_one_sentence_with_the_mend(
     assert result.exit_code == 2
     assert result.output == (
         "gang-extender: no extender was found: there is no kubeconfig by $KUBECONFIG or at"
-        f" ~/.kube/config; and nobody listens at {NOBODY}; name the cluster with --kubeconfig or"
+        f" ~/.kube/config; and no server listens at {NOBODY}; name the cluster with --kubeconfig or"
         " --context, or the port with --ops-url\n"
     )
 

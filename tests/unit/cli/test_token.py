@@ -71,7 +71,7 @@ def test_whoever_sends_none_is_told_that_one_is_wanted_and_how(
 
     assert ran.exit_code == 2
     assert ran.output.count("\n") == 1
-    assert "wants to know who reads (--ops-auth)" in ran.output
+    assert "requires authentication (--ops-auth)" in ran.output
     assert "--token-from kubeconfig" in ran.output
     assert registrar.asked == []
 
@@ -98,7 +98,7 @@ def test_the_token_of_the_kubeconfig_is_sent_through_the_forwarded_port(
     ran = run("queues", "--token-from=kubeconfig", KUBECONFIG=str(config))
 
     assert without.exit_code == 2
-    assert "pod gang-system/one wants to know who reads" in without.output
+    assert "pod gang-system/one requires authentication" in without.output
     assert ran.exit_code == 0, ran.output
 
 
@@ -115,9 +115,9 @@ def test_a_token_that_is_nobodys_or_may_not_read_is_told_with_the_mend(
     (tmp_path / "other").write_text("other")
     unanswered = run("queues", f"--ops-url={url}", f"--token-from={tmp_path / 'other'}")
 
-    assert "does not let us in: the API server does not know this token" in bad.output
-    assert "does not let us in: tenant may not get /gang-extender/plan" in poor.output
-    assert "cannot tell: the API server does not answer token reviews" in unanswered.output
+    assert "refuses access: the API server does not know this token" in bad.output
+    assert "refuses access: tenant may not get /gang-extender/plan" in poor.output
+    assert "cannot answer: the API server does not answer token reviews" in unanswered.output
     for ran in (bad, poor, unanswered):
         assert (ran.exit_code, ran.output.count("\n")) == (2, 1)
 
@@ -128,7 +128,7 @@ def test_doctor_still_hears_what_everybody_may_and_says_what_it_did_not(url: str
     told = json.loads(ran.stdout)
     assert ran.exit_code != 0
     assert [each["what"] for each in told["not_looked_at"]] == ["what the extender finds"]
-    assert "wants to know who reads" in told["not_looked_at"][0]["why"]
+    assert "requires authentication" in told["not_looked_at"][0]["why"]
 
 
 def test_a_client_certificate_is_no_token_and_the_mend_is_said(tmp_path: Path) -> None:
@@ -142,7 +142,8 @@ def test_a_client_certificate_is_no_token_and_the_mend_is_said(tmp_path: Path) -
     )
 
     with pytest.raises(
-        InvalidInput, match="the kubeconfig has no token: a client certificate"
+        InvalidInput,
+        match=r"the kubeconfig has no token\. The extender cannot check a client certificate",
     ) as told:
         connect.read_token(Target(kubeconfig=str(config), token_from="kubeconfig"))
     assert "kubectl create token ACCOUNT" in str(told.value)
@@ -166,7 +167,7 @@ def test_a_file_that_holds_no_token_is_told_without_a_word_of_it(
     file = tmp_path / "file"
     file.write_bytes(content)
 
-    with pytest.raises(InvalidInput, match="holds no token") as told:
+    with pytest.raises(InvalidInput, match="has no token") as told:
         connect.read_token(Target(token_from=str(file)))
     assert "hush" not in str(told.value)
 
@@ -189,4 +190,4 @@ def test_names_are_completed_with_the_token_that_was_named(url: str, good: str) 
         with CliRunner().isolation(env=environment):
             told = [*words, f"--ops-url={url}"]
             context = command.make_context("explain", told, resilient_parsing=True)
-            assert completion._whereabouts(context).token_from == good
+            assert completion._target(context).token_from == good

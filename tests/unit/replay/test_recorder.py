@@ -173,7 +173,7 @@ def test_whoever_plans_never_waits_for_a_slow_disk_and_what_was_left_out_is_told
     assert left_out >= 3
     assert sum(step.skipped for step in Recording(str(tmp_path)).steps()) == left_out
     told = CliRunner().invoke(main, ["replay", str(tmp_path)]).stdout
-    assert f"{left_out} more were not recorded: the disk was behind" in told
+    assert f"{left_out} more were not recorded: the disk was too slow" in told
 
 
 def test_what_tenants_ask_for_never_ends_a_recording_however_much_it_is(tmp_path: Path) -> None:

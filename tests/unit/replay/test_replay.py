@@ -78,7 +78,7 @@ def test_another_policy_is_told_by_the_first_decision_that_differs(
     result = replayed(run, "--config", without_reclaim)
 
     assert result.exit_code == DIFFERS == 3
-    assert "the first that differs: pass " in result.stdout
+    assert "the first that differs: cycle " in result.stdout
     assert "must leave for a/poor-0 (reclaim) then, stays now" in result.stdout
     document = told(run, "--config", without_reclaim)
     assert document["differs_in_pass"] == document["passes"]
@@ -112,7 +112,7 @@ def test_a_moment_without_a_zone_is_in_utc_wherever_it_is_asked_for(
         monkeypatch.undo()
         time.tzset()
 
-    assert f"pass 1, {first}, planned again" in result.stdout, result.stderr
+    assert f"cycle 1, {first}, planned again" in result.stdout, result.stderr
 
 
 def test_the_document_of_one_moment_speaks_of_that_pass_alone(run: Path) -> None:
@@ -140,15 +140,15 @@ def test_a_moment_is_found_also_where_the_clock_was_set_back(
 ) -> None:
     moment = datetime.fromtimestamp(at, UTC).isoformat()
 
-    assert f"pass {number}, " in replayed(set_back, "--at", moment).stdout
+    assert f"cycle {number}, " in replayed(set_back, "--at", moment).stdout
 
 
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        ("0001-01-01", "holds no pass as old as 0001-01-01"),
+        ("0001-01-01", "has no cycle as old as 0001-01-01"),
         ("noon", "--at: 'noon' is not a time"),
-        ("1960-01-01T00:00:00Z", "holds no pass as old as 1960-01-01T00:00:00Z; it begins at 1970"),
+        ("1960-01-01T00:00:00Z", "has no cycle as old as 1960-01-01T00:00:00Z; it begins at 1970"),
     ],
 )
 def test_a_moment_that_is_none_or_too_early_is_named(run: Path, at: str, said: str) -> None:
@@ -169,7 +169,7 @@ def test_what_was_cut_off_by_a_kill_is_replayed_up_to_there_with_a_remark(
         result = replayed(folder)
 
         assert result.exit_code == 0
-        assert result.stdout.startswith(f"{passes - 1} passes"), missing
+        assert result.stdout.startswith(f"{passes - 1} cycles"), missing
         assert "ends in the middle of a pass" in result.stderr
 
 
@@ -178,7 +178,7 @@ def test_a_file_that_hardly_began_holds_no_pass(run: Path, tmp_path: Path, lengt
     result = replayed(copied(run, tmp_path / "cut", only_file(run).read_bytes()[:length]))
 
     assert result.exit_code == 2
-    assert "holds no pass" in result.stderr
+    assert "has no complete cycle" in result.stderr
 
 
 def test_a_flipped_bit_anywhere_is_one_sentence(run: Path, tmp_path: Path) -> None:
