@@ -1,4 +1,4 @@
-"""`gang-extender plan -f FILE`: one cycle over saved objects, and who would start or leave."""
+"""`gang-extender plan -f FILE`: one cycle over saved objects, and which gangs start."""
 
 from __future__ import annotations
 
@@ -55,42 +55,42 @@ from extender.whatif.hypothesis import Hypothesis
 from extender.whatif.manifests import Manifest, Objects, manifests_of as told_by
 from extender.whatif.workloads import submitted
 
-#: On a page; a document has all of them.
-_SHOWN = 40
+#: The limit of printed lines; a document has all of them.
+_MAX_PRINTED = 40
 
 
 def print_compared(after: PlannedSnapshot, differing: list[Difference], policy: Policy) -> None:
-    """Print what becomes of those who are asked about, and what changes for the others."""
+    """Print the outcomes of the submitted gangs, and what changes for all others."""
     terminal = Terminal()
     asked = asked_for(after.snapshot)
-    for key in asked[:_SHOWN]:
-        told = gang_outcome(after, key, policy)
-        terminal.lay_out(*_asked(told) if told else ())
-    if len(asked) > _SHOWN:
-        terminal.lay_out(Text(f"and {count(len(asked) - _SHOWN, 'gang')} more, below"))
+    for key in asked[:_MAX_PRINTED]:
+        outcome = gang_outcome(after, key, policy)
+        terminal.lay_out(*_outcome_lines(outcome) if outcome else ())
+    if len(asked) > _MAX_PRINTED:
+        terminal.lay_out(Text(f"and {count(len(asked) - _MAX_PRINTED, 'gang')} more, below"))
     if not differing:
-        terminal.lay_out(Text("nothing changes for anybody else" if asked else "nothing changes"))
+        terminal.lay_out(Text("nothing changes for other gangs" if asked else "nothing changes"))
         terminal.lay_out(Text())
         return
-    table = Columns("WHO", "WITHOUT IT", "WITH IT", title="what changes")
-    for each in differing[:_SHOWN]:
+    table = Columns("OBJECT", "WITHOUT IT", "WITH IT", title="what changes")
+    for each in differing[:_MAX_PRINTED]:
         table.add(*each)
     table.print(terminal)
-    if len(differing) > _SHOWN:
-        rest = len(differing) - _SHOWN
+    if len(differing) > _MAX_PRINTED:
+        rest = len(differing) - _MAX_PRINTED
         terminal.lay_out(Text(f"and {rest} more; -o json has all of them"))
     terminal.lay_out(Text())
 
 
-def _asked(told: GangOutcome) -> Iterator[Text]:
-    verdict = told.verdict
-    head = safe_text(f"{told.gang} ", style="bold")
+def _outcome_lines(outcome: GangOutcome) -> Iterator[Text]:
+    verdict = outcome.verdict
+    head = safe_text(f"{outcome.gang} ", style="bold")
     colour = COLOURS.get(verdict.standing.value, "")
-    head.append_text(safe_text(told.starts, style=f"not bold {colour}"))
+    head.append_text(safe_text(outcome.starts, style=f"not bold {colour}"))
     yield head.append_text(
         safe_text(f": {verdict.reason.value}: {verdict.message}", style="not bold")
     )
-    for title, lines in told.lists:
+    for title, lines in outcome.lists:
         yield safe_text(f"  {title}", style="bold")
         for line in lines:
             yield safe_text(f"    {line}")
@@ -101,15 +101,15 @@ _OPTIONS = (
     click.option(
         "--live",
         is_flag=True,
-        help="Plan the cluster as a running extender sees it. What -f names is what would be"
-        " submitted: pods, PodGroups, Jobs, Deployments and the like, also nodes and queues.",
+        help="Plan the cluster as a running extender sees it. -f then has what would be submitted:"
+        " pods, PodGroups, Jobs, Deployments and the like, also nodes and queues.",
     ),
     click.option(
         "--with",
         "withs",
         multiple=True,
         metavar="PATH=VALUE",
-        help="Suppose this, and say first what changes: queue/NAME.weight, .priority, .parent,"
+        help="Suppose this, and print first what changes: queue/NAME.weight, .priority, .parent,"
         " .reclaimable, .lend, .guarantee.RESOURCE, .deserved.RESOURCE, .capability.RESOURCE;"
         " node/NAME.unschedulable. May be repeated.",
     ),
@@ -118,14 +118,14 @@ _OPTIONS = (
         "withouts",
         multiple=True,
         metavar="PATH",
-        help="Suppose that this is gone: node/NAME, queue/NAME, gang/NAMESPACE/NAME,"
-        " pod/NAMESPACE/NAME. Pods of a node that is gone wait again. May be repeated.",
+        help="Suppose that this is deleted: node/NAME, queue/NAME, gang/NAMESPACE/NAME,"
+        " pod/NAMESPACE/NAME. Pods of a deleted node wait again. May be repeated.",
     ),
 )
 
 
 def whatif_options(command: Command) -> Command:
-    """Give *command* the flags that say what is supposed."""
+    """Add the flags of a hypothesis to *command*."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -133,7 +133,7 @@ def whatif_options(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """What is asked, and about which cluster."""
+    """What to plan, and for which cluster."""
 
     files: Sequence[str]
     live: bool
@@ -145,7 +145,7 @@ class PlanInput:
 
 @dataclass(slots=True)
 class PlanOutput:
-    """The cluster as supposed, and what changes by it where something is supposed."""
+    """The plan of the supposed cluster, and what the hypothesis changes."""
 
     found: Objects
     after: PlannedSnapshot
@@ -155,76 +155,76 @@ class PlanOutput:
     remarks: list[str] = field(default_factory=list)
 
     def written(self) -> dict[str, Any]:
-        """Give what a document has of it."""
+        """Return its fields of the document."""
         return {
             "asked": asked_for(self.after.snapshot),
             "differences": [each._asdict() for each in self.differing or ()],
         }
 
     def print(self, page: Callable[[Snapshot, Plan], None]) -> None:
-        """Print what changes, if anything was supposed, and then the plan as *page* does."""
+        """Print what changes, if there is a hypothesis, and then the plan with *page*."""
         if self.differing is not None:
             print_compared(self.after, self.differing, self.policy)
         page(self.after.snapshot, self.after.plan)
 
 
-def planned(question: PlanInput, policy: Policy) -> PlanOutput:
-    """Plan once, or twice where something is supposed."""
-    if not question.files and not question.live:
+def planned(request: PlanInput, policy: Policy) -> PlanOutput:
+    """Plan once, or twice where there is a hypothesis."""
+    if not request.files and not request.live:
         raise InvalidInput(
             "plan needs -f FILE with saved objects, or --live for a running extender"
         )
-    named = {"--kubeconfig": question.where.kubeconfig, "--context": question.where.context}
-    for flag in (flag for flag, said in named.items() if said and not question.live):
+    named = {"--kubeconfig": request.where.kubeconfig, "--context": request.where.context}
+    for flag in (flag for flag, value in named.items() if value and not request.live):
         raise InvalidInput(
-            f"{flag} names a cluster, and only --live asks one: add that or leave it out"
+            f"{flag} names a cluster, which only --live reads: add that or leave it out"
         )
-    now, reading = question.now, question.reading
+    now, reading = request.now, request.reading
     remarks, new = list[str](), list[Manifest]()
-    if question.live:
+    if request.live:
         now = time.time() if now is None else now
-        there, said = _live(question.where)
-        files = [*saved.read_manifests(question.files)]
-        brought = submitted(
+        manifests, live_plan = _live(request.where)
+        files = [*saved.read_manifests(request.files)]
+        submission = submitted(
             files,
-            there,
-            namespace=target_namespace(question.where) if files else "",
+            manifests,
+            namespace=target_namespace(request.where) if files else "",
             now=now,
             schedulers=reading.schedulers,
         )
-        new, remarks = brought.things, brought.remarks
+        new, remarks = submission.things, submission.remarks
     else:
-        there, said = [*saved.read_manifests(question.files)], None
-    told = compare_plans(there, new, question.supposed, reading, policy, now)
-    if said is not None:
-        remarks += _doubts(said, told.before.plan)
-    return PlanOutput(told.found, told.after, policy, told.differences, remarks)
+        manifests, live_plan = [*saved.read_manifests(request.files)], None
+    compared = compare_plans(manifests, new, request.supposed, reading, policy, now)
+    if live_plan is not None:
+        remarks += _policy_remarks(live_plan, compared.before.plan)
+    return PlanOutput(compared.found, compared.after, policy, compared.differences, remarks)
 
 
 def _live(where: Target) -> tuple[list[Manifest], dict[str, Any]]:
-    """Give what a running extender sees, and what it plans for it."""
+    """Return what a running extender sees, and its plan for that."""
     with connect(where) as address:
-        listed, said = schema.snapshot(address), schema.plan(address)
-    return [*told_by(listed, str(address))], said
+        listed, live_plan = schema.snapshot(address), schema.plan(address)
+    return [*told_by(listed, str(address))], live_plan
 
 
-def _doubts(said: dict[str, Any], plan: Plan) -> Iterator[str]:
-    """Say where the extender itself decides otherwise: its policy or its settings are others."""
-    ours = {str(key): each.standing.value for key, each in plan.verdicts.items()}
-    theirs = {f"{each['namespace']}/{each['name']}": each["verdict"] for each in said["gangs"]}
-    other = sorted(key for key in ours if key in theirs and ours[key] != theirs[key])
-    if other:
-        first = other[0]
+def _policy_remarks(live_plan: dict[str, Any], plan: Plan) -> Iterator[str]:
+    """Yield a remark if the extender's own plan differs: it has another policy or settings."""
+    here = {str(key): each.standing.value for key, each in plan.verdicts.items()}
+    there = {f"{each['namespace']}/{each['name']}": each["verdict"] for each in live_plan["gangs"]}
+    differing = sorted(key for key in here if key in there and here[key] != there[key])
+    if differing:
+        first = differing[0]
         yield (
-            f"the extender itself decides otherwise about {len(other)} of the gangs ({first} is"
-            f" {theirs[first]} there and {ours[first]} here); if it has a policy file or"
-            " flags of its own, give them here too (--config)"
+            f"the running extender decides otherwise about {len(differing)} of the gangs ({first}"
+            f" is {there[first]} there and {here[first]} here); if it has a policy file or flags"
+            " of its own, give them here too (--config)"
         )
 
 
 _BAR = 12
-#: Of our own processor time, for estimates: somebody waits for the answer, and nobody else is here.
-_LOOK_AHEAD_S = 10.0
+#: The limit of processor time for estimates: a person waits for the answer.
+_FORECAST_S = 10.0
 
 
 @click.command()
@@ -234,8 +234,8 @@ _LOOK_AHEAD_S = 10.0
     "files",
     multiple=True,
     metavar="FILE",
-    help="Objects as `kubectl get -o yaml` or `-o json` prints them, or a folder of such files; -"
-    " is standard input. May be repeated.",
+    help="Objects as `kubectl get -o yaml` or `-o json` prints them, or a directory of such files;"
+    " - is standard input. May be repeated.",
 )
 @click.option("--config", metavar="FILE", help="The policy file; without it the default policy.")
 @output_option
@@ -245,7 +245,7 @@ _LOOK_AHEAD_S = 10.0
     multiple=True,
     default=Settings().scheduler_name,
     show_default=True,
-    help="Pods of these schedulers are planned; all others only use up room. May be repeated.",
+    help="Pods of these schedulers are planned; all others only use capacity. May be repeated.",
 )
 @setting_option("node_selector")
 @setting_option("exempt_namespace")
@@ -256,7 +256,7 @@ _LOOK_AHEAD_S = 10.0
 @whatif_options
 @target_options
 @click.option(
-    "--now", metavar="TIME", help="When it is, in UTC; by default when the newest object came."
+    "--now", metavar="TIME", help="The time, in UTC; by default that of the newest object."
 )
 def plan(
     files: tuple[str, ...],
@@ -281,8 +281,8 @@ def plan(
         gang-extender plan -f saved.yaml
         gang-extender plan --live -f job.yaml --with queue/research.weight=5 --without node/n7
 
-    Objects that make no sense, and kinds that are not in the files and could change the answer,
-    are named.
+    Invalid objects, and kinds that are not in the files and could change the answer, are
+    reported.
     """
     policies = PolicyFile(config or "")
     policy = policies.current()
@@ -293,7 +293,7 @@ def plan(
         queues=QueuePolicy.of(Settings(**queue_settings)),
         budgets_are_gangs=budgets_are_gangs,
     )
-    question = PlanInput(
+    request = PlanInput(
         files=files,
         live=live,
         where=where,
@@ -301,35 +301,41 @@ def plan(
         now=parse_time(now, "--now") if now else None,
         reading=reading,
     )
-    answer = planned(question, policy)
-    found, snapshot, decided = answer.found, answer.after.snapshot, answer.after.plan
-    ahead = Forecaster(lambda: policy, seconds=_LOOK_AHEAD_S)
-    estimates = partial(ahead.estimate, snapshot, decided)
-    findings = (*audit(snapshot), *policies.findings())
-    said = documents.plan(decided, snapshot, estimates=estimates)
-    written = {**said, "findings": documents.findings(findings), **answer.written()}
-    del written["generation"]  # a number of the live product that says nothing here
-    print_document(
-        document("Plan", written), output, lambda: answer.print(partial(page, estimates=estimates))
+    result = planned(request, policy)
+    found, snapshot, decided = (
+        result.found,
+        result.after.snapshot,
+        result.after.plan,
     )
-    for remark in answer.remarks:
+    forecaster = Forecaster(lambda: policy, seconds=_FORECAST_S)
+    estimates = partial(forecaster.estimate, snapshot, decided)
+    findings = (*audit(snapshot), *policies.findings())
+    fields = documents.plan(decided, snapshot, estimates=estimates)
+    written = {**fields, "findings": documents.findings(findings), **result.written()}
+    del written["generation"]  # a counter of the running extender without meaning here
+    print_document(
+        document("Plan", written),
+        output,
+        lambda: result.print(partial(page, estimates=estimates)),
+    )
+    for remark in result.remarks:
         print_error(remark)
-    _tell_passed_over(found.passed_over)
+    _report_ignored(found.passed_over)
     for each in findings:
         print_error(f"{each.reason}: {each.message}")
-    if not live:  # a running extender follows every kind: what it does not tell of is not there
+    if not live:  # a running extender watches every kind, so that none is missing
         for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
             print_error(f"not in the input: {words}")
 
 
-def _tell_passed_over(kinds: Counter[str]) -> None:
+def _report_ignored(kinds: Counter[str]) -> None:
     if kinds:
-        said = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
-        print_error(f"passed over: {said}")
+        kinds_text = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        print_error(f"passed over: {kinds_text}")
 
 
 def page(snapshot: Snapshot, plan: Plan, estimates: documents.Estimates = lambda _: None) -> None:
-    """Print *plan*, and when who waits would start."""
+    """Print *plan*, and when waiting gangs would start."""
     terminal = Terminal()
     terminal.lay_out(_head(snapshot, plan), Text())
     if plan.queues:
@@ -340,9 +346,9 @@ def page(snapshot: Snapshot, plan: Plan, estimates: documents.Estimates = lambda
         terminal.lay_out(Text())
     if plan.verdicts:
         _gangs(plan).print(terminal)
-    if told := [each for each in map(estimates, plan.verdicts) if each is not None]:
+    if known := [each for each in map(estimates, plan.verdicts) if each is not None]:
         terminal.lay_out(Text())
-        _starts(told).print(terminal)
+        _starts(known).print(terminal)
     if plan.evictions:
         terminal.lay_out(Text())
         _evictions(plan).print(terminal)
@@ -360,11 +366,11 @@ def _head(snapshot: Snapshot, plan: Plan) -> Text:
     for verdict in plan.verdicts.values():
         counts[verdict.standing] += 1
     head = Text(f"{count(len(plan.verdicts), 'gang')}", style="bold")
-    ours = sum(node.managed for node in snapshot.nodes.nodes)
-    head.append(f" on {count(ours, 'node')}: ", style="not bold")
-    said = [(standing, number) for standing, number in counts.items() if number]
-    for place, (standing, number) in enumerate(said):
-        head.append(", " if place else "", style="not bold")
+    managed = sum(node.managed for node in snapshot.nodes.nodes)
+    head.append(f" on {count(managed, 'node')}: ", style="not bold")
+    counted = [(standing, number) for standing, number in counts.items() if number]
+    for index, (standing, number) in enumerate(counted):
+        head.append(", " if index else "", style="not bold")
         head.append(f"{number} {standing.value}", style=COLOURS.get(standing.value, ""))
     return head
 
@@ -422,25 +428,25 @@ def _gangs(plan: Plan) -> Columns:
     return table
 
 
-def _starts(told: list[Estimate]) -> Columns:
+def _starts(estimates: list[Estimate]) -> Columns:
     table = _table("WAITS", "WILL RUN")
-    for each in told:
+    for each in estimates:
         table.add(each.gang, each.words)
     return table
 
 
-def _why(verdict: Verdict, ticket: GangPlacement | None) -> Text:
+def _why(verdict: Verdict, placement: GangPlacement | None) -> Text:
     why = safe_text(verdict.message)
-    if ticket is None:
+    if placement is None:
         return why
-    for word, places in (("on", ticket.placements), ("later on", ticket.pipelined)):
+    for word, places in (("on", placement.placements), ("later on", placement.pipelined)):
         if places:
             why.append_text(safe_text(f"; {word} {by_node(places.values())}", style="dim"))
     return why
 
 
 def _evictions(plan: Plan) -> Columns:
-    table = _table("MUST LEAVE", "NODE", "ACTION", "FOR")
+    table = _table("EVICTED", "NODE", "ACTION", "FOR")
     for order in plan.evictions:
         pod = safe_text(f"{order.namespace}/{order.name}", style="red")
         table.add(pod, order.node, order.action, order.beneficiary)
@@ -448,15 +454,15 @@ def _evictions(plan: Plan) -> Columns:
 
 
 def _amounts(amounts: Resources) -> str:
-    """Write amounts briefly: cpu and memory first, the rest by name, nothing as a dash."""
+    """Return amounts in short form: cpu and memory first, the rest by name, a dash for none."""
     first = [name for name in (CPU, MEMORY) if amounts.amount(name)]
     others = sorted(n for n, a in amounts.items() if a and n not in (CPU, MEMORY, PODS))
-    said = [f"{_brief(name, amounts[name])} {name}" for name in (*first, *others)]
-    return ", ".join(said) or "-"
+    parts = [f"{_brief(name, amounts[name])} {name}" for name in (*first, *others)]
+    return ", ".join(parts) or "-"
 
 
 def _brief(name: str, amount: int) -> str:
-    """Round what would be long: a person compares 12.5Gi, not 13421772801."""
+    """Return an amount, rounded if long: a person compares 12.5Gi, not 13421772801."""
     exact = write_amount(name, amount)
     if len(exact) <= 6:
         return exact

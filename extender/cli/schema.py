@@ -1,8 +1,7 @@
-"""What programs read: every document with its kind, and what each of its fields means.
+"""The documents that programs read: every kind, and the meaning of each field.
 
-The manual's page of the command line is written from these, and tests compare them with what the
-commands print. A field that is there stays and keeps its meaning while VERSION stays; others may
-be added.
+The manual's page of the command line is generated from these, and tests compare them with what the
+commands print. A field stays and keeps its meaning while VERSION stays; fields may be added.
 """
 
 from __future__ import annotations
@@ -22,116 +21,116 @@ Document = dict[str, Any]
 Fields = Mapping[str, str]
 _AMOUNTS = "amounts by resource, written as Kubernetes does"
 _GANG = {
-    "namespace": "where its PodGroup is",
-    "name": "that of its PodGroup; with a colon in it, that of pods which make a gang without one",
-    "queue": "whose share it uses",
-    "min_member": "how many members start at once",
+    "namespace": "the namespace of its PodGroup",
+    "name": "the name of its PodGroup; an implicit PodGroup has a colon in it",
+    "queue": "the queue whose share it uses",
+    "min_member": "how many members must start at once",
     "members": "how many exist",
     "phase": "`Pending`, `Inqueue` or `Running`, as in the PodGroup's status",
     "verdict": "`running`, `admitted`, `waiting`, `invalid` or `finished`",
     "reason": "one word of [the list](reasons.md)",
-    "message": "the same in a sentence",
-    "since": "when it began to wait, to run or to be over, or null",
-    "estimate": "when it will start, if anybody can tell ([estimates](estimates.md)), or null",
-    "share": "its dominant share, a part of one",
-    "placements": "nodes by pod, for those that may be bound",
-    "pipelined": "nodes by pod, for those whose room is still being made",
+    "message": "the reason in a sentence",
+    "since": "when it began to wait or to run, or finished, or null",
+    "estimate": "when it will start, if that is known ([estimates](estimates.md)), or null",
+    "share": "its dominant share, from 0 to 1",
+    "placements": "nodes by pod, for pods that may be bound",
+    "pipelined": "nodes by pod, for pods that wait for victims to terminate",
 }
 _QUEUE = {
-    "name": "of the Queue",
+    "name": "the name of the Queue",
     "weight": "its weight",
     "deserved": _AMOUNTS,
     "allocated": "used by it and the queues below it",
-    "own": "used by itself",
-    "requested": "used or wanted",
+    "own": "used by itself, without the queues below it",
+    "requested": "used or requested",
     "borrowed": "used beyond what it deserves",
     "share": "the part of what it deserves that it uses, by the resource it uses most of",
     "overused": "whether it uses all it deserves",
 }
 _SHARE = {
-    "queue": "of which a namespace has a part",
-    "namespace": "that has it",
-    "at_most": "what it may use",
-    "at_least": "what is kept for it",
+    "queue": "the queue",
+    "namespace": "the namespace",
+    "at_most": "its limit",
+    "at_least": "its guarantee",
     "allocated": "what it uses",
-    "requested": "what it uses or wants",
+    "requested": "what it uses or requests",
 }
 _EVICTION = {
-    "pod": "NAMESPACE/NAME of who is asked to leave",
+    "pod": "NAMESPACE/NAME of the victim",
     "node": "where it runs",
     "action": "`preempt` or `reclaim`",
-    "for": "the gang that gets the room",
+    "for": "the gang that gets the capacity",
 }
-_KEPT = {"amounts": _AMOUNTS, "for": "whom it is kept for", "why": "in a few words"}
+_KEPT = {"amounts": _AMOUNTS, "for": "what it is kept for", "why": "the reason in a few words"}
 _FINDING = {
-    "kind": "of the object",
-    "name": "of the object",
+    "kind": "the kind of the object",
+    "name": "the name of the object",
     "reason": "one word of [the list](reasons.md#of-findings)",
-    "message": "what makes no sense, and the mend",
+    "message": "what is wrong, and the remedy",
 }
 _PLAN = {
     "queues": "every queue",
     "shares": "what namespaces have of queues, where that is limited or guaranteed",
     "gangs": "every gang",
     "binds": "nodes by NAMESPACE/POD",
-    "evictions": "who is asked to leave",
-    "idle": "what nobody uses",
-    "kept": "what of that is kept for somebody, or is on cordoned nodes",
-    "schedulers": "what we hear of the kube-scheduler behind each scheduler name",
+    "evictions": "the victims",
+    "idle": "the unused capacity",
+    "kept": "what of that is kept for others, or is on cordoned nodes",
+    "schedulers": "the liveness of the kube-scheduler behind each scheduler name",
 }
 _EXPLANATION = {
     **_GANG,
-    "priority": "of its PriorityClass",
-    "lasted_s": "how many seconds ago that was, or null",
-    "reason_since": "when it came to stand so for this reason, or null",
-    "reason_lasted_s": "how many seconds ago that was, or null",
+    "priority": "the value of its PriorityClass",
+    "lasted_s": "the seconds since then, or null",
+    "reason_since": "since when this reason holds, or null",
+    "reason_lasted_s": "the seconds since then, or null",
     "members_by_status": "how many of its pods are Pending, Running and so on",
     "missing": "how many members do not exist yet",
     "queue_figures": "its queue, as in QueueList",
-    "share_figures": "what its namespace has of that queue, or null",
-    "needs": "for members of one shape each: what one asks for and how many nodes have room",
+    "share_figures": "the share of its namespace in that queue, or null",
+    "needs": "for the members of one shape: the requests of one, and how many nodes can have it",
     "needs_count": "how many shapes there are; only some are listed",
-    "ahead": "who goes first: gang, queue and why",
-    "ahead_count": "how many go first; only some are listed",
-    "victims": "who is asked to leave for it",
-    "protected": "how many pods are left alone, by why",
-    "kept": "idle room that is kept for others",
-    "schedulers": "what we hear of the kube-scheduler that should place it",
-    "would_start_with": "changes that were tried and would let it start",
-    "is_trying": "whether that is still being worked out, for longer than was waited",
-    "story": "what happened so far: at, cycle, word and text",
+    "ahead": "what is ahead of it: gang, queue and why",
+    "ahead_count": "how many gangs are ahead of it; only some are listed",
+    "victims": "the pods that are evicted for it",
+    "protected": "how many pods are not evicted, by reason",
+    "kept": "idle capacity that is kept for others",
+    "schedulers": "the liveness of the kube-scheduler that should place it",
+    "would_start_with": "changes with which it starts in a trial",
+    "is_trying": "whether these are still being computed",
+    "story": "its history: at, cycle, word and text",
 }
-#: The fields of each kind beside apiVersion and kind, and by whom it is printed.
+#: The fields of each kind besides apiVersion and kind.
 DOCUMENTS: Mapping[str, Fields] = MappingProxyType(
     {
         "Explanation": _EXPLANATION,
-        "GangList": {"items": "the gangs that were asked for"},
+        "GangList": {"items": "the gangs that match"},
         "QueueList": {"items": "the queues, each with the number of its gangs"},
         "Picture": {"generation": "the number of the plan", **_PLAN},
         "Plan": {
             **_PLAN,
-            "findings": "what makes no sense as it is written",
+            "findings": "the misconfigurations that were found",
             "asked": "with `--live`: the gangs of `-f`, as NAMESPACE/NAME",
-            "differences": "what changes for all others by what was supposed",
+            "differences": "what the hypothesis changes for all others",
         },
         "Replay": {
-            "passes": "how many were planned again",
-            "skipped": "how many are not in the recording, because the disk was behind",
-            "first": "when the first of them was made",
-            "last": "when the last of them was made",
-            "versions": "that made the recording",
-            "differs_at": "when the pass was made that differs first, or null",
+            "passes": "how many cycles were planned again",
+            "skipped": "how many are not in the recording, because the disk was too slow",
+            "first": "the time of the first",
+            "last": "the time of the last",
+            "versions": "the versions that made the recording",
+            "differs_at": "the time of the first cycle that differs, or null",
             "differs_in_pass": "its number, from 1, or null",
-            "differences": "what it decides differently, ten at most",
-            "remarks": "where the recording was cut off, and which of its files went meanwhile",
+            "differences": "its different decisions, ten at most",
+            "remarks": "where the recording is truncated, and which of its files are missing",
         },
         "Diagnosis": {
             "found": "the traps and hints, traps first",
-            "not_looked_at": "what could not be seen; without anything here all of it was",
+            "not_looked_at": "what could not be checked; empty if everything was",
         },
     }
 )
-#: The fields of what lies in lists of those.
+#: The fields of the items of those lists.
 ITEMS: Mapping[str, Fields] = MappingProxyType(
     {
         "gang": _GANG,
@@ -147,21 +146,21 @@ ITEMS: Mapping[str, Fields] = MappingProxyType(
         "finding": _FINDING,
         "difference": {
             "about": "the gang, pod, queue or node",
-            "was": "what was decided then; of a Plan, without what is supposed",
-            "now": "what is decided now; of a Plan, with it",
+            "was": "the recorded decision; of a Plan, that without the hypothesis",
+            "now": "the new decision; of a Plan, that with the hypothesis",
         },
         "trap": {
             "name": "one word of [the list](doctor.md#every-trap), or the reason of a finding",
-            "severity": "`trap`, or `hint`: nothing breaks, and the exit code does not tell",
+            "severity": "`trap`, or `hint`: nothing breaks, and the exit code is not changed",
             "where": "the object or the file, and the place in it",
-            "seen": "what is written there, or was heard",
-            "meaning": "what goes wrong, and when",
-            "mend": "the line or command that helps",
+            "seen": "what was found there",
+            "meaning": "what fails, and when",
+            "mend": "the line or command that fixes it",
         },
-        "thing not looked at": {"what": "it is", "why": "it could not be seen"},
+        "thing not looked at": {"what": "it is", "why": "it could not be checked"},
     }
 )
-#: Fields that came after the first ones: an extender that does not give them is one all the same.
+#: Fields that came after the first release: an older extender does not send them.
 ADDED_LATER = frozenset(
     {
         "since",
@@ -176,7 +175,7 @@ ADDED_LATER = frozenset(
 
 
 def document(kind: str, fields: Document) -> Document:
-    """Give *fields* as a document that says what it is."""
+    """Return *fields* as a document with its kind."""
     return {"apiVersion": VERSION, "kind": kind, **fields}
 
 
@@ -298,53 +297,53 @@ class _ExplanationDocument(_GangDocument):
     needs_count: int = 0
 
 
-_SAID: dict[str, type[msgspec.Struct]] = {
+_STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Picture": _PlanDocument,
     "Explanation": _ExplanationDocument,
 }
 
 
 def is_valid(kind: str, found: Any) -> bool:
-    """Ask whether *found* is a document of that kind which can be printed."""
+    """Return whether *found* is a document of that kind which can be printed."""
     try:
-        msgspec.convert(found, _SAID[kind])
+        msgspec.convert(found, _STRUCTS[kind])
     except msgspec.ValidationError:
         return False
     return True
 
 
 def plan(address: Address) -> Document:
-    """Give the last plan."""
+    """Return the last plan."""
     status, found = get_document(address, "plan")
     if status != 200 or not _has(found, DOCUMENTS["Picture"]) or not is_valid("Picture", found):
-        raise _stranger(address)
+        raise _not_an_extender(address)
     for key, part in (("gangs", "gang"), ("queues", "queue"), ("shares", "share")):
-        if not _are(found[key], part):
-            raise _stranger(address)
+        if not _all_have(found[key], part):
+            raise _not_an_extender(address)
     return dict(found)
 
 
 def snapshot(address: Address) -> Document:
-    """Give the cluster as the last plan saw it, as a List of objects."""
+    """Return the cluster as the last plan saw it, as a List of objects."""
     status, found = get_document(address, "snapshot")
     is_list = isinstance(found, Mapping) and found.get("kind") == "List"
     if status != 200 or not is_list or not isinstance(found.get("items"), list):
-        raise _stranger(address)
+        raise _not_an_extender(address)
     if not found["items"]:
         raise InvalidInput(
-            f"the extender at {address} has not planned yet, or sees nothing; ask again in a moment"
+            f"the extender at {address} has not planned yet, or has no objects; try again soon"
         )
     return dict(found)
 
 
-def explanation(address: Address, meant: ObjectName) -> Document | None:
-    """Give all there is to say about a gang, or about that of a pod; None if there is neither."""
-    if meant.kind != "pod":
-        status, found = get_document(address, "gangs", meant.namespace, meant.name)
+def explanation(address: Address, target: ObjectName) -> Document | None:
+    """Return the explanation of a gang, or of a pod's gang; None if there is neither."""
+    if target.kind != "pod":
+        status, found = get_document(address, "gangs", target.namespace, target.name)
         if status == 200:
             return _explained(found, address)
-    if meant.kind != "gang":
-        status, found = get_document(address, "pods", meant.namespace, meant.name)
+    if target.kind != "gang":
+        status, found = get_document(address, "pods", target.namespace, target.name)
         if status == 200:
             return _explained(found, address)
     return None
@@ -352,11 +351,11 @@ def explanation(address: Address, meant: ObjectName) -> Document | None:
 
 def _explained(found: Any, address: Address) -> Document:
     if not (_has(found, DOCUMENTS["Explanation"]) and is_valid("Explanation", found)):
-        raise _stranger(address)
+        raise _not_an_extender(address)
     return dict(found)
 
 
-def _are(found: Any, part: str) -> bool:
+def _all_have(found: Any, part: str) -> bool:
     return isinstance(found, list) and all(_has(each, ITEMS[part]) for each in found)
 
 
@@ -364,5 +363,5 @@ def _has(found: Any, fields: Fields) -> bool:
     return isinstance(found, Mapping) and found.keys() >= fields.keys() - ADDED_LATER
 
 
-def _stranger(address: Address) -> InvalidInput:
-    return InvalidInput(f"what answers at {address} is not an extender of this version")
+def _not_an_extender(address: Address) -> InvalidInput:
+    return InvalidInput(f"the server at {address} is not an extender of this version")

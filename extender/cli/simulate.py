@@ -1,4 +1,4 @@
-"""`gang-extender simulate -f SCENARIO`: how it would go, under virtual time."""
+"""`gang-extender simulate -f SCENARIO`: run a scenario under virtual time."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from extender.sim.traces import TraceSpec
 from extender.text import shown
 from extender.whatif.manifests import Objects
 
-#: What Kubernetes' own programs have for themselves.
+#: The taints of nodes for the control plane.
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 
-def taken(scenario: Scenario, folder: Path) -> tuple[ExternalInput, list[str]]:
-    """Read the files that *scenario* names, as seen from *folder*; remarks are for people."""
-    given, remarks = ExternalInput(), list[str]()
+def read_external(scenario: Scenario, folder: Path) -> tuple[ExternalInput, list[str]]:
+    """Read the files that *scenario* names, relative to *folder*; remarks are for people."""
+    external, remarks = ExternalInput(), list[str]()
     if scenario.snapshot is not None:
-        given, remark = _saved(_beside(folder, scenario.snapshot))
+        external, remark = _saved(_beside(folder, scenario.snapshot))
         remarks.append(remark)
     if scenario.trace is not None:
-        given, remark = _traced(scenario, scenario.trace, folder, given)
+        external, remark = _traced(scenario, scenario.trace, folder, external)
         remarks.append(remark)
-    return given, remarks
+    return external, remarks
 
 
 def _beside(folder: Path, file: str) -> Path:
@@ -60,42 +60,42 @@ def _saved(path: Path) -> tuple[ExternalInput, str]:
     kept = [change for change in changes if isinstance(change.item, Node | Queue)]
     cluster = Objects(changes=kept).snapshot()
     nodes = {node.name: replace(node, taints=()) for node in _usable(cluster.nodes.nodes)}
-    # Not those that are there without being written, such as the default queue.
+    # Without queues that exist by default, such as the default queue.
     queues = {change.item.name for change in kept if isinstance(change.item, Queue)}
-    told = f"{path}: {count(len(nodes), 'node')} and {count(len(queues), 'queue')}"
+    summary = f"{path}: {count(len(nodes), 'node')} and {count(len(queues), 'queue')}"
     if away := len(cluster.nodes.nodes) - len(nodes):
-        told += f"; left out: {count(away, 'node')} shut or of the control plane"
+        summary += f"; left out: {count(away, 'node')} cordoned or of the control plane"
     if pods:
-        told += f"; left out: {count(pods, 'pod')}, because a simulation begins empty"
-    return ExternalInput(nodes=nodes, queues=cluster.queues), told
+        summary += f"; left out: {count(pods, 'pod')}, because a simulation begins empty"
+    return ExternalInput(nodes=nodes, queues=cluster.queues), summary
 
 
 def _usable(nodes: Iterable[Node]) -> Iterable[Node]:
-    """Give those that pods of a scenario may use, which say nothing of what they tolerate."""
+    """Yield nodes that pods of a scenario may use, which have no tolerations."""
     for node in nodes:
         if not node.is_closed and not any(taint.key in _CONTROL_PLANE for taint in node.taints):
             yield node
 
 
 def _traced(
-    scenario: Scenario, wish: TraceSpec, folder: Path, given: ExternalInput
+    scenario: Scenario, spec: TraceSpec, folder: Path, external: ExternalInput
 ) -> tuple[ExternalInput, str]:
-    path = _beside(folder, wish.file)
-    trace = traces.read(wish, path, scenarios.span_s(scenario))
-    queues = dict(given.queues)
-    if wish.queue is None:
-        # Whoever is in the trace has a queue, if only one like all the others.
+    path = _beside(folder, spec.file)
+    trace = traces.read(spec, path, scenarios.span_s(scenario))
+    queues = dict(external.queues)
+    if spec.queue is None:
+        # Every queue of the trace exists, if only with default values.
         queues = {name: Queue(name=name) for name in trace.queues} | queues
-    return replace(given, queues=queues, jobs=trace.jobs), f"{path}: {trace.sentence()}"
+    return replace(external, queues=queues, jobs=trace.jobs), f"{path}: {trace.sentence()}"
 
 
-_BASE = "default policy"
-#: Of a scenario's text.
-_MOST_LETTERS = 1_000_000
+_DEFAULT_LABEL = "default policy"
+#: The limit of a scenario's text.
+_MAX_CHARS = 1_000_000
 
 
 def _shipped() -> dict[str, str]:
-    """Give the scenarios that come with us, by name."""
+    """Return the scenarios of this package, by name."""
     folder = resources.files("extender.sim") / "scenarios"
     found = {each.name.removesuffix(".yaml"): each for each in folder.iterdir()}
     return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
@@ -108,7 +108,7 @@ def _shipped() -> dict[str, str]:
     "name",
     required=True,
     metavar="SCENARIO",
-    help="A scenario in YAML, or the name of one that comes with us: deadlock, greedy-queue, "
+    help="A scenario in YAML, or the name of an included one: deadlock, greedy-queue, "
     "starving-giant, node-loss, mixed-drf, ml-day, backfill.",
 )
 @click.option("--config", metavar="FILE", help="The policy file; without it the default policy.")
@@ -117,22 +117,22 @@ def _shipped() -> dict[str, str]:
     "others",
     multiple=True,
     metavar="FILE",
-    help="Another policy file, run over the same scenario and put beside it. May be repeated.",
+    help="Another policy file to run over the same scenario and compare. May be repeated.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**31), help="Draw other arrivals.")
+@click.option("--seed", type=click.IntRange(0, 2**31), help="Another seed for random arrivals.")
 @click.option(
     "--html",
-    "drawing",
+    "html",
     metavar="FILE",
-    help="Write it as a page too: waits, shares against dues, utilisation, gangs over time. One "
-    "file that needs nothing else.",
+    help="Also write an HTML page: waits, shares and deserved shares, utilisation, gangs over time."
+    " One file without external parts.",
 )
 def simulate(
     name: str,
     config: str | None,
     others: tuple[str, ...],
     seed: int | None,
-    drawing: str | None,
+    html: str | None,
 ) -> None:
     """Run a scenario under virtual time and print waits, fairness, utilisation and losses.
 
@@ -140,59 +140,59 @@ def simulate(
         gang-extender simulate -f starving-giant
         gang-extender simulate -f day.yaml --compare other.conf
 
-    The planner, the ledger and the barrier are the real ones; nodes, pods and kube-scheduler are
-    simulated. The same scenario gives the same bytes. It may play a trace of another cluster
+    The planner, the reservations and permit are the real ones; nodes, pods and kube-scheduler are
+    simulated. The same scenario gives the same bytes. It may replay a trace of another cluster
     (trace), and take nodes and queues from a saved one (snapshot).
     """
-    scenario, given, remarks = read(name)
+    scenario, external, remarks = read(name)
     if seed is not None:
         scenario.seed = seed
     files = [config or "", *others]
-    policies = [(file or _BASE, PolicyFile(file).current()) for file in files]
+    policies = [(file or _DEFAULT_LABEL, PolicyFile(file).current()) for file in files]
     labels = [label for label, _ in policies]
     if len(set(labels)) < len(labels):
         raise InvalidInput("--compare: the same policy file twice; leave one of them out")
-    if drawing is not None:
-        _check_place(drawing)
-    told = [_run(scenario, given, label, policy) for label, policy in policies]
-    head = _head(scenario, given, told)
-    _print(scenario, head, told)
+    if html is not None:
+        _check_place(html)
+    runs = [_run(scenario, external, label, policy) for label, policy in policies]
+    head = _head(scenario, external, runs)
+    _print(scenario, head, runs)
     for remark in remarks:
         print_error(f"gang-extender: {remark}")
-    if drawing is not None:
+    if html is not None:
         title = name if name in _shipped() else Path(name).name
-        _write(drawing, page(title, scenario.about, head, told))
+        _write(html, page(title, scenario.about, head, runs))
 
 
-def _run(scenario: Scenario, given: ExternalInput, label: str, policy: Policy) -> Simulated:
-    simulation = Simulation(scenario, policy, given)
-    with _silence(), _progress(label) as progress:
+def _run(scenario: Scenario, external: ExternalInput, label: str, policy: Policy) -> Simulated:
+    simulation = Simulation(scenario, policy, external)
+    with _without_logs(), _progress(label) as progress:
         outcome = simulation.run(progress)
     figures = outcome.figures(simulation.beginning)
     return Simulated(label, outcome, simulation.beginning, figures)
 
 
-def _check_place(drawing: str) -> None:
-    """Say that a page cannot be written before hours are simulated for it."""
-    path = Path(drawing)
+def _check_place(html: str) -> None:
+    """Raise if a page cannot be written, before hours are simulated for it."""
+    path = Path(html)
     try:
         if path.is_dir():
-            raise InvalidInput(f"--html {drawing}: is a folder; name a file in it")
+            raise InvalidInput(f"--html {html}: is a folder; name a file in it")
         if not path.parent.is_dir():
-            raise InvalidInput(f"--html {drawing}: there is no folder {path.parent}; make it first")
+            raise InvalidInput(f"--html {html}: there is no folder {path.parent}; make it first")
     except OSError as error:
-        raise _unwritten(drawing, error) from error
+        raise _unwritten(html, error) from error
 
 
-def _write(drawing: str, text: str) -> None:
+def _write(html: str, text: str) -> None:
     try:
-        Path(drawing).write_text(text, encoding="utf-8")
+        Path(html).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise _unwritten(drawing, error) from error
+        raise _unwritten(html, error) from error
 
 
-def _unwritten(drawing: str, error: OSError) -> InvalidInput:
-    return InvalidInput(f"--html {drawing}: cannot be written: {error.strerror}")
+def _unwritten(html: str, error: OSError) -> InvalidInput:
+    return InvalidInput(f"--html {html}: cannot be written: {error.strerror}")
 
 
 def read(name: str) -> tuple[Scenario, ExternalInput, list[str]]:
@@ -200,49 +200,49 @@ def read(name: str) -> tuple[Scenario, ExternalInput, list[str]]:
     text, folder = _text(name)
     scenario = scenarios.parse(text, name)
     try:
-        given, remarks = taken(scenario, folder)
+        external, remarks = read_external(scenario, folder)
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {error}") from error
-    scenarios.check(scenario, given, name)
+    scenarios.check(scenario, external, name)
     check_ignored(scenario, name)
-    return scenario, given, [*remarks, *ignored_fields(scenario, given)]
+    return scenario, external, [*remarks, *ignored_fields(scenario, external)]
 
 
 def _text(name: str) -> tuple[str, Path]:
-    """Give the text of a scenario, and where the files are that it names."""
+    """Return the text of a scenario, and the directory of the files it names."""
     shipped, path = _shipped(), Path(name)
     if name in shipped:
         return shipped[name], Path()
     try:
         with path.open(encoding="utf-8") as file:
-            text = file.read(_MOST_LETTERS + 1)
+            text = file.read(_MAX_CHARS + 1)
     except OSError as error:
         known = ", ".join(shipped)
         raise InvalidInput(
-            f"{name}: cannot be read: {error.strerror}; scenarios that come with us are {known}"
+            f"{name}: cannot be read: {error.strerror}; included scenarios are {known}"
         ) from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{name}: is not text in UTF-8") from error
-    if len(text) > _MOST_LETTERS:
-        raise InvalidInput(f"{name}: is longer than {_MOST_LETTERS} letters; write less")
+    if len(text) > _MAX_CHARS:
+        raise InvalidInput(f"{name}: is longer than {_MAX_CHARS} characters; write less")
     return text, path.parent
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """Log nothing: what the parts would tell is about a cluster that does not exist."""
-    ours = logging.getLogger("extender")
-    level = ours.level
-    ours.setLevel(logging.CRITICAL)
+def _without_logs() -> Iterator[None]:
+    """Log nothing: the log would be about a cluster that does not exist."""
+    logger = logging.getLogger("extender")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        ours.setLevel(level)
+        logger.setLevel(level)
 
 
 @contextmanager
 def _progress(label: str) -> Iterator[Callable[[float], None]]:
-    """Show how far it is on standard error, if that is a terminal."""
+    """Show the progress on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda part: None
         return
@@ -251,42 +251,42 @@ def _progress(label: str) -> Iterator[Callable[[float], None]]:
         yield lambda part: bar.update(task, completed=part)
 
 
-def _head(scenario: Scenario, given: ExternalInput, told: Sequence[Simulated]) -> str:
-    nodes = len(scenarios.nodes_of(scenario, given))
-    gangs = len(told[0].outcome.runs)
+def _head(scenario: Scenario, external: ExternalInput, runs: Sequence[Simulated]) -> str:
+    nodes = len(scenarios.nodes_of(scenario, external))
+    gangs = len(runs[0].outcome.runs)
     time = span(scenarios.span_s(scenario))
     return f"{time} of {count(nodes, 'node')} and {count(gangs, 'gang')}"
 
 
-def _print(scenario: Scenario, head: str, told: Sequence[Simulated]) -> None:
+def _print(scenario: Scenario, head: str, runs: Sequence[Simulated]) -> None:
     terminal = Terminal()
     if scenario.about:
         terminal.lay_out(Text(scenario.about))
     terminal.lay_out(Text(head, style="bold"), Text())
-    if len(told) > 1:
-        _compared(terminal, told)
+    if len(runs) > 1:
+        _compared(terminal, runs)
         return
-    _waits(told[0]).print(terminal)
+    _waits(runs[0]).print(terminal)
     terminal.lay_out(Text())
     figures = Columns("FIGURE", "VALUE", numbers=("VALUE",))
-    for name, figure in told[0].figures.items():
+    for name, figure in runs[0].figures.items():
         if not name.startswith("wait"):
             figures.add(name, value(name, figure))
     figures.print(terminal)
 
 
-def _waits(told: Simulated) -> Columns:
+def _waits(run: Simulated) -> Columns:
     heads = ("GANGS", "STARTED", "P50", "P95", "MAX")
     table = Columns("QUEUE", "SIZE", *heads, numbers=heads)
-    for (queue, size), each in told.outcome.waits(told.beginning).items():
+    for (queue, size), each in run.outcome.waits(run.beginning).items():
         spans = (span(each.p50), span(each.p95), span(each.longest))
         table.add(queue, size, str(each.gangs), str(each.started), *spans)
     return table
 
 
-def _compared(terminal: Terminal, told: Sequence[Simulated]) -> None:
-    labels = [each.label for each in told]
-    for title, part in zip(("what differs", "the same in all"), parted(told), strict=True):
+def _compared(terminal: Terminal, runs: Sequence[Simulated]) -> None:
+    labels = [each.label for each in runs]
+    for title, part in zip(("what differs", "the same in all"), parted(runs), strict=True):
         table = Columns("FIGURE", *labels, numbers=labels, title=title)
         for name, values in part.items():
             table.add(name, *values)

@@ -321,7 +321,7 @@ def test_a_policy_file_that_is_none_is_named(kind: str, tmp_path: Path) -> None:
 WRONG = {
     "plan": [
         Wrong(("-f", WHAT_IF, "--now", "yesterday"), "--now: 'yesterday' is not a time"),
-        Wrong(("-f", WHAT_IF, "--context", "prod"), "--context names a cluster, and only --live"),
+        Wrong(("-f", WHAT_IF, "--context", "prod"), "--context names a cluster, which only --live"),
         Wrong(("-f", WHAT_IF, "--node-selector", "x"), "x"),
     ],
     "explain": [

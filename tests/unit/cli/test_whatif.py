@@ -152,7 +152,7 @@ def test_a_new_weight_is_planned_and_the_plan_comes_after_what_changes(
     result = live(ops_url, "-f", job(tmp_path, 4), "--with", "queue/right.weight=3")
     said = result.stdout
 
-    assert said.index("what changes") < said.index("MUST LEAVE")
+    assert said.index("what changes") < said.index("EVICTED")
     assert changes(
         told(live(ops_url, "--with", "queue/left.guarantee.cpu=8", "-o", "json"))
     ).keys() <= {"queue left", "queue right"}
@@ -235,7 +235,7 @@ def test_an_extender_that_decides_otherwise_is_told(ops_url: str, journal: GangH
 
     said = live(ops_url).stderr
 
-    assert "the extender itself decides otherwise about 1 of the gangs" in said
+    assert "the running extender decides otherwise about 1 of the gangs" in said
     assert "a/wait is waiting there and admitted here" in said
 
 
@@ -348,7 +348,7 @@ def test_an_extender_that_has_not_planned_is_told(ops_url: str, journal: GangHis
     result = live(ops_url)
 
     assert result.exit_code == 2
-    assert "has not planned yet, or sees nothing" in result.stderr
+    assert "has not planned yet, or has no objects" in result.stderr
 
 
 @pytest.mark.parametrize(

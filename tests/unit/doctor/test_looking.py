@@ -489,8 +489,8 @@ def test_one_that_is_not_ready_and_cannot_tell_is_heard_all_the_same() -> None:
     ("readyz", "findings", "sentence"),
     [
         ((503, b"standby: b leads\n"), (503, b"{}"), "standby: b leads; ask there"),
-        ((404, b"nothing here"), (404, b""), "what answers at there is not an extender"),
-        ((200, b""), (200, b"[]"), "what answers at there is not an extender"),
+        ((404, b"nothing here"), (404, b""), "the server at there is not an extender"),
+        ((200, b""), (200, b"[]"), "the server at there is not an extender"),
         ((200, b"ok\n"), (404, b"<html>"), "knows no findings"),
         ((200, b"ok\n"), (200, b'{"a": 1}'), "knows no findings"),
         ((200, b"ok\n"), (200, b"[" * 9000), "knows no findings"),

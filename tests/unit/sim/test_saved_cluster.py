@@ -61,7 +61,7 @@ def test_what_kubectl_saved_is_simulated(tmp_path: Path, write: Any) -> None:
     # Two pods of three cpus: one on each, the tainted one too.
     assert "10m 00s of 2 nodes and 1 gang" in told.stdout
     assert re.search(r"gangs that ended +1\n", told.stdout)
-    said = "saved.json: 2 nodes and 2 queues; left out: 3 nodes shut or of the control plane\n"
+    said = "saved.json: 2 nodes and 2 queues; left out: 3 nodes cordoned or of the control plane\n"
     assert told.stderr.endswith(said)
     assert told.stderr.count("\n") == 1
 
