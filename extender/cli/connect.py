@@ -23,7 +23,7 @@ from urllib3.util import wait_for_read
 
 from extender.cli.kubectl import Kubectl, Leader, find_leader, has_kubeconfig, kubeconfig_exists
 from extender.cli.output import print_error
-from extender.doctor.reader import Page, ahead
+from extender.doctor.reader import Page, clock_ahead_s
 from extender.errors import InvalidInput
 from extender.kube import config
 from extender.kube.client import PlainConnection, TlsConnection
@@ -112,7 +112,7 @@ def read_page(address: Address, path: str, limits: AnswerLimits = _DEFAULT_LIMIT
                 preload_content=False,
                 decode_content=False,  # no compression was requested
             )
-            ahead_s = ahead(answer.headers.get("date"), before, time.time())
+            ahead_s = clock_ahead_s(answer.headers.get("date"), before, time.time())
             with closing(answer):
                 page = Page(answer.status, _body(answer, address, limits.max_bytes), ahead_s)
         _check_authorized(page, address)

@@ -89,8 +89,8 @@ def doctor(
                 ops=None if no_cluster and not where.ops_url else partial(_connect, stack, where),
             )
         )
-    if not (facts.is_cluster or facts.configurations or facts.said):
-        raise InvalidInput("; ".join(f"{each.what}: {each.why}" for each in facts.unseen))
+    if not (facts.is_cluster or facts.configurations or facts.readiness):
+        raise InvalidInput("; ".join(f"{each.what}: {each.why}" for each in facts.not_checked))
     problems = run_checks(facts)
     print_document(
         diagnosis(facts, problems),
@@ -107,25 +107,25 @@ def _connect(stack: ExitStack, where: Target) -> tuple[Read, str]:
 
 def exit_code(facts: ClusterFacts, problems: list[Problem]) -> int:
     """Return the exit code: traps count more than what was not checked; hints do not count."""
-    if any(each.trap.severity is Severity.TRAP for each in problems):
+    if any(each.check.severity is Severity.TRAP for each in problems):
         return 1
-    return 2 if facts.unseen else 0
+    return 2 if facts.not_checked else 0
 
 
 def diagnosis(facts: ClusterFacts, problems: list[Problem]) -> Document:
     """Return the result as a document."""
     found = [
         {
-            "name": each.trap.name,
-            "severity": each.trap.severity.value,
+            "name": each.check.name,
+            "severity": each.check.severity.value,
             "where": each.where,
             "seen": each.seen,
-            "meaning": each.trap.meaning,
+            "meaning": each.check.meaning,
             "mend": each.mend,
         }
         for each in problems
     ]
-    not_checked = [{"what": each.what, "why": each.why} for each in facts.unseen]
+    not_checked = [{"what": each.what, "why": each.why} for each in facts.not_checked]
     return document("Diagnosis", {"found": found, "not_looked_at": not_checked})
 
 
@@ -133,22 +133,22 @@ def page(facts: ClusterFacts, problems: list[Problem]) -> Text:
     """Return a paragraph for each problem, then what was not checked."""
     text = Text()
     for each in problems:
-        text.append(clean(each.trap.name), style=f"bold {_COLOURS[each.trap.severity]}")
-        hint = "hint, " if each.trap.severity is Severity.HINT else ""
+        text.append(clean(each.check.name), style=f"bold {_COLOURS[each.check.severity]}")
+        hint = "hint, " if each.check.severity is Severity.HINT else ""
         text.append(f"  {hint}{clean(each.where)}\n", style="bold")
         text.append(f"    seen   {clean(each.seen)}\n")
-        text.append(f"    means  {each.trap.meaning}\n")
+        text.append(f"    means  {each.check.meaning}\n")
         text.append(f"    mend   {clean(each.mend)}\n")
-    for not_checked in facts.unseen:
+    for not_checked in facts.not_checked:
         text.append("not checked", style="bold yellow")
         text.append(f"  {clean(not_checked.what)}: {clean(not_checked.why)}\n")
     return text.append(_summary(facts, problems), style="dim")
 
 
 def _summary(facts: ClusterFacts, problems: list[Problem]) -> str:
-    traps = sum(each.trap.severity is Severity.TRAP for each in problems)
+    traps = sum(each.check.severity is Severity.TRAP for each in problems)
     words = [count(traps, "trap")] * bool(traps)
     words += [count(len(problems) - traps, "hint")] * (len(problems) > traps)
-    if facts.unseen:
+    if facts.not_checked:
         return f"{', '.join(words) or 'nothing found'}, but not everything could be checked"
     return ", ".join(words) or "nothing found: no known trap is set"

@@ -1,1 +1,1 @@
-"""Every trap we know of: in kube-scheduler's configuration, in the cluster, in what we run as."""
+"""Checks for known misconfigurations of kube-scheduler, of the cluster and of the extender."""

@@ -1,4 +1,4 @@
-"""All traps that we know, and all that are set."""
+"""All known checks, and the list of problems that they find."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from extender.model.gang import COSCHEDULING, VERSIONS, VOLCANO
 from extender.ports import UNPROTECTED
 from extender.settings import Settings
 
-#: Classes that never wait for us.
+#: Priority classes whose pods the extender always admits.
 _CRITICAL = ("system-cluster-critical", "system-node-critical")
-#: In which no pod ever waits for us.
+#: The namespace whose pods the extender always admits.
 _SYSTEM = "kube-system"
 NOT_INSTALLED = Check(
     "NotInstalled",
-    "no extender is there: pods of its schedulers are scheduled by nobody, or one by one",
+    "no extender is installed: pods of its schedulers are not scheduled, or one by one",
     "`kubectl apply -k manifests/overlays/second-scheduler`",
 )
 INVALID_SETTINGS = Check(
     "InvalidSettings",
-    "the extender refuses its arguments and does not start; after the next restart nobody answers",
+    "the extender refuses its arguments and does not start: after the next restart none answers",
     "arguments that `gang-extender serve` takes",
 )
 SCHEDULES_ITSELF = Check(
     "ExtenderSchedulesItself",
     "the extender's own pods wait for the scheduler that waits for the extender: once all"
-    " replicas are gone, none comes back",
+    " replicas have stopped, none starts again",
     "another `schedulerName` for its pods; behind the cluster's own scheduler, which has to"
-    " schedule them, a critical priority class or `--exempt-namespace` of their own",
+    " schedule them, a critical priority class or `--exempt-namespace` of their namespace",
 )
 NO_STANDBY = Check(
     "NoStandby",
@@ -56,28 +56,28 @@ NO_STANDBY = Check(
 )
 STANDBY_NOT_SYNCED = Check(
     "StandbyNotSynced",
-    "fewer than two replicas could lead: if the one that is ready goes, nothing is scheduled"
-    " until another is",
-    "what its log and `/warmz` say",
+    "fewer than two replicas could lead: if the ready one stops, nothing is scheduled until"
+    " another is ready",
+    "the reason in its log and `/warmz`",
 )
 EXTENDER_NOT_READY = Check(
     "ExtenderNotReady",
     "no replica is ready: pods of its schedulers wait",
-    "what its log and the events of its pods say",
+    "the reason in its log and the events of its pods",
 )
 TWO_LEADERS = Check(
     "TwoLeaders",
-    "several replicas and no lease: each acts by itself, promises the same room and evicts for it",
+    "several replicas and no lease: each acts alone, reserves the same capacity and evicts for it",
     "`--lease own`, or `--lease scheduler` beside a kube-scheduler",
 )
 TWO_EXTENDERS = Check(
     "TwoExtenders",
-    "two Deployments serve the same name: each promises the same room and evicts for it",
-    "one of them alone, or names that differ",
+    "two Deployments serve the same name: each reserves the same capacity and evicts for it",
+    "only one of them, or different names",
 )
 SERVICE_WITHOUT_POD = Check(
     "ServiceWithoutEndpoints",
-    "no ready pod carries the labels that the Service selects: whoever asks there gets no answer",
+    "no ready pod has the labels that the Service selects: clients get no answer",
     'a selector of the pods\' labels and `gang-extender.io/leader: "true"`, and a leader',
 )
 DEPLOYMENT = (
@@ -86,20 +86,20 @@ DEPLOYMENT = (
 )  # fmt: skip
 
 
-def of_deployments(seen: ClusterFacts) -> Iterator[Problem]:
-    """Find the traps of every Deployment of ours, and those between them."""
-    if seen.installed is None:
+def of_deployments(facts: ClusterFacts) -> Iterator[Problem]:
+    """Check every Deployment of the extender, and all of them together."""
+    if facts.installed is None:
         return
-    if not seen.installed and seen.said is None:
+    if not facts.installed and facts.readiness is None:
         yield NOT_INSTALLED.at(
             "the cluster",
             "no Deployment has the label app.kubernetes.io/name: gang-extender and runs `serve`",
         )
-    for each in seen.installed:
+    for each in facts.installed:
         yield from _of_settings(each)
         yield from _of_replicas(each)
-    yield from _between(seen.installed)
-    yield from _of_services(seen)
+    yield from _between(facts.installed)
+    yield from _of_services(facts)
 
 
 def _of_settings(each: ExtenderDeployment) -> Iterator[Problem]:
@@ -109,7 +109,7 @@ def _of_settings(each: ExtenderDeployment) -> Iterator[Problem]:
             each.where, each.problem, f"kubectl -n {each.namespace} edit deployment {each.name}"
         )
         return
-    if each.scheduler_name in settings.scheduler_name and not _has_no_choice(each, settings):
+    if each.scheduler_name in settings.scheduler_name and not _is_exempt(each, settings):
         mend = (
             "set `priorityClassName: system-cluster-critical` in its pod template"
             if each.scheduler_name == DEFAULT_PROFILE
@@ -125,11 +125,11 @@ def _of_settings(each: ExtenderDeployment) -> Iterator[Problem]:
         )
 
 
-def _has_no_choice(each: ExtenderDeployment, settings: Settings) -> bool:
-    """Ask whether only the scheduler it serves can take it, and need not wait for its answer.
+def _is_exempt(each: ExtenderDeployment, settings: Settings) -> bool:
+    """Return whether the scheduler it serves must schedule it, and may without its answer.
 
-    Behind the cluster's own scheduler somebody must be; a replica that is left answers for those
-    that never wait, whatever else it knows.
+    The cluster's own scheduler schedules all pods. A remaining replica answers for exempt pods even
+    when its cache is not synced.
     """
     places = (_SYSTEM, *settings.exempt_namespace)
     exempt = each.priority_class in _CRITICAL or each.namespace in places
@@ -147,11 +147,11 @@ def _of_replicas(each: ExtenderDeployment) -> Iterator[Problem]:
     if not ready:
         yield EXTENDER_NOT_READY.at(each.where, f"0 of {len(each.pods)} pods are ready", logs)
     elif len(ready) < min(2, each.replicas):
-        cold = [pod.name for pod in each.pods if not pod.is_ready]
-        which = f"; {', '.join(cold)} is not" if cold else ""
+        not_ready = [pod.name for pod in each.pods if not pod.is_ready]
+        listed = f"; {', '.join(not_ready)} is not" if not_ready else ""
         yield STANDBY_NOT_SYNCED.at(
             each.where,
-            f"only {ready[0]} is ready{which}",
+            f"only {ready[0]} is ready{listed}",
             f"kubectl -n {each.namespace} describe pods, and logs of those that are not ready",
         )
 
@@ -164,49 +164,48 @@ def _between(installed: tuple[ExtenderDeployment, ...]) -> Iterator[Problem]:
             yield TWO_EXTENDERS.at(
                 f"{one.where} and {other.where}",
                 f"both serve {', '.join(both)}",
-                f"kubectl -n {other.namespace} delete deployment {other.name}, or name with"
-                " --scheduler-name what each shall serve",
+                f"kubectl -n {other.namespace} delete deployment {other.name}, or set different"
+                " names with --scheduler-name",
             )
 
 
-def _of_services(seen: ClusterFacts) -> Iterator[Problem]:
-    known = [each.pods for each in seen.installed or () if each.pods is not None]
+def _of_services(facts: ClusterFacts) -> Iterator[Problem]:
+    known = [each.pods for each in facts.installed or () if each.pods is not None]
     ready = [pod for pods in known for pod in pods if pod.is_ready]
-    # While none is ready that is said already, and no Service can mend it.
+    # Without a ready pod there is another problem already, and no Service can fix it.
     if not ready:
         return
-    for service in seen.services:
+    for service in facts.services:
         if not any(service.selector.items() <= pod.labels.items() for pod in ready):
             wants = ", ".join(f"{key}={value}" for key, value in service.selector.items())
             yield SERVICE_WITHOUT_POD.at(
                 service.where,
-                f"it selects {wants}, and no ready pod of ours has all of these",
-                "apply service.yaml of the overlay again; if that is as it was, nobody leads",
+                f"it selects {wants}, and no ready pod of the extender has all of these",
+                "apply service.yaml of the overlay again; if it is unchanged, no replica leads",
             )
 
 
-#: A lease that ran out may be taken the next moment.
-_PATIENCE_S = 5.0
+#: An expired lease may be acquired the next moment.
+_GRACE_S = 5.0
 NO_LEADER = Check(
     "NoLeader",
-    "nobody holds the lease by which one of the replicas acts: all of them stand by, and nothing"
-    " is scheduled",
-    "a replica, or the kube-scheduler beside it, that runs and may write the lease",
+    "no replica holds the lease: all of them stand by, and nothing is scheduled",
+    "a replica, or the kube-scheduler in its pod, that runs and may write the lease",
 )
 LEASES = (NO_LEADER,)
 
 
-def of_leases(seen: ClusterFacts) -> Iterator[Problem]:
-    """Find leases that are not there, were given back, or ran out."""
-    # They are written by clocks of the cluster; whose clock is wrong is told elsewhere.
-    now = seen.clocks.here + (seen.clocks.api_server_s or 0.0)
-    for lease in seen.leases:
+def of_leases(facts: ClusterFacts) -> Iterator[Problem]:
+    """Find leases that do not exist, were released, or expired."""
+    # Leases have times of the cluster; another check reports a wrong clock.
+    now = facts.clocks.here + (facts.clocks.api_server_s or 0.0)
+    for lease in facts.leases:
         if why := _problem(lease, now):
             yield NO_LEADER.at(
                 f"lease/{lease.name} in {lease.namespace}",
                 why,
                 f"kubectl -n {lease.namespace} get lease {lease.name} -o yaml, and the logs of"
-                " whoever should hold it",
+                " the pod that should hold it",
             )
 
 
@@ -214,44 +213,44 @@ def _problem(lease: LeaseFacts, now: float) -> str:
     if not lease.exists:
         return "it does not exist"
     if not lease.holder:
-        return "nobody holds it"
+        return "it has no holder"
     silent_s = now - lease.renewed
-    if silent_s > lease.duration_s + _PATIENCE_S:
+    if silent_s > lease.duration_s + _GRACE_S:
         return f"{lease.holder} renewed it last at {timestamp(lease.renewed)}, {silent_s:.0f} s ago"
     return ""
 
 
-#: What nobody notices.
+#: A difference that has no effect.
 _TOLERATED_S = 5.0
 CLOCK_SKEW = Check(
     "ClockSkew",
-    "the extender's clock is not the API server's: how long gangs wait, run and are kept is"
-    " counted wrongly, and certificates seem to have expired or not to be valid yet",
+    "the extender's clock differs from the API server's: waits, run times and reservations are"
+    " measured wrongly, and certificates seem to have expired or not to be valid yet",
     "time synchronisation (chrony, systemd-timesyncd) on the nodes of both",
 )
 CLOCK_SKEW_HERE = Check(
     "ClockSkewHere",
-    "the clock of the machine you type on is not the API server's: what `explain` and `top` say"
-    " of times looks wrong to you",
+    "the clock of this machine differs from the API server's: times in `explain` and `top` look"
+    " wrong",
     "time synchronisation on this machine",
     Severity.HINT,
 )
 CLOCKS = (CLOCK_SKEW, CLOCK_SKEW_HERE)
 
 
-def of_clocks(seen: ClusterFacts) -> Iterator[Problem]:
+def of_clocks(facts: ClusterFacts) -> Iterator[Problem]:
     """Compare the clocks that were read with the API server's."""
-    clocks = seen.clocks
+    clocks = facts.clocks
     if clocks.api_server_s is None:
         return
     if abs(clocks.api_server_s) > _TOLERATED_S:
-        yield CLOCK_SKEW_HERE.at("this machine", _said(-clocks.api_server_s))
+        yield CLOCK_SKEW_HERE.at("this machine", _skew(-clocks.api_server_s))
     if clocks.extender_s is not None:
         ahead_s = clocks.extender_s - clocks.api_server_s
         if abs(ahead_s) > _TOLERATED_S:
-            yield CLOCK_SKEW.at("the extender", _said(ahead_s))
+            yield CLOCK_SKEW.at("the extender", _skew(ahead_s))
     now = clocks.here + clocks.api_server_s
-    for lease in seen.leases:
+    for lease in facts.leases:
         if lease.exists and lease.holder and lease.renewed - now > _TOLERATED_S:
             yield CLOCK_SKEW.at(
                 f"lease/{lease.name} in {lease.namespace}",
@@ -260,23 +259,23 @@ def of_clocks(seen: ClusterFacts) -> Iterator[Problem]:
             )
 
 
-def _said(ahead_s: float) -> str:
+def _skew(ahead_s: float) -> str:
     way = "ahead of" if ahead_s > 0 else "behind"
     return f"its clock is {abs(ahead_s):.0f} s {way} the API server's"
 
 
-#: Without these a gang is none, and a queue all alike.
+#: The fields without which gangs have no minimum, and all queues the same weight.
 _NEEDED = {"podgroups": frozenset({"minMember"}), "queues": frozenset({"weight"})}
-#: Fields that we read where the CRD has them, beside those.
+#: Further fields that are read where the CRD has them.
 _READ = {
     "podgroups": frozenset({"queue", "priorityClassName", "minTaskMember", "minResources"}),
     "queues": frozenset(
         {"capability", "deserved", "guarantee", "reclaimable", "parent", "priority"}
     ),
 }
-#: What a cluster can have us read, in the order in which we tell.
+#: The kinds that are read, in the order of the problems.
 PLURALS = ("podgroups", "queues")
-#: Of the policies in manifests/admission.
+#: The policies in manifests/admission.
 POLICIES = frozenset(
     {
         "gang-extender-pod-groups",
@@ -288,31 +287,30 @@ POLICIES = frozenset(
 )
 CRD_MISSING = Check(
     "CRDMissing",
-    "no PodGroup, or no Queue, can be written: gangs have no minimum, or all share one queue",
+    "no PodGroup, or no Queue, can be created: gangs have no minimum, or all share one queue",
     "`kubectl apply -k manifests/crds`",
 )
 CRD_VERSION_UNKNOWN = Check(
     "CRDVersionUnknown",
-    "the kind is installed in versions that we do not read: its gangs look like pods without a"
-    " group",
-    "a CustomResourceDefinition that serves the version we read",
+    "the kind is installed in versions that the extender does not read: its gangs look like pods"
+    " without a group",
+    "a CustomResourceDefinition that serves the version that the extender reads",
 )
 CRD_FIELDS_MISSING = Check(
     "CRDFieldsMissing",
-    "the API server drops a field without which a gang is none: `minMember`, or the `weight` of a"
-    " queue",
+    "the API server drops a required field: `minMember` of a gang, or the `weight` of a queue",
     "a newer CustomResourceDefinition; ours are in `manifests/crds`",
 )
 CRD_OUTDATED = Check(
     "CRDOutdated",
-    "the API server drops fields that we read, without a word: what they say has no effect",
+    "the API server silently drops fields that the extender reads: they have no effect",
     "a newer CustomResourceDefinition; ours are in `manifests/crds`",
     Severity.HINT,
 )
 NO_ADMISSION_POLICIES = Check(
     "NoAdmissionPolicies",
-    "senseless Queues and PodGroups are accepted and said afterwards, and a tenant can edit where"
-    " a pod was started",
+    "invalid Queues and PodGroups are accepted and reported afterwards, and a tenant can edit the"
+    " record of where a pod was started",
     "`kubectl apply -k manifests/admission`",
     Severity.HINT,
 )
@@ -322,16 +320,16 @@ KINDS = (
 )  # fmt: skip
 
 
-def of_kinds(seen: ClusterFacts) -> Iterator[Problem]:
-    """Find what is missing of the kinds that we read."""
-    if seen.kinds is not None:
+def of_kinds(facts: ClusterFacts) -> Iterator[Problem]:
+    """Check the kinds and admission policies that the extender reads."""
+    if facts.kinds is not None:
         for plural in PLURALS:
-            if not any(each.plural == plural for each in seen.kinds):
+            if not any(each.plural == plural for each in facts.kinds):
                 name = f"{plural}.{VOLCANO}"
-                yield CRD_MISSING.at(f"crd/{name}", "no CustomResourceDefinition of any dialect")
-        for each in seen.kinds:
+                yield CRD_MISSING.at(f"crd/{name}", "no CustomResourceDefinition of any API group")
+        for each in facts.kinds:
             yield from _of_kind(each)
-    if seen.admission_policies is not None and (absent := POLICIES - seen.admission_policies):
+    if facts.admission_policies is not None and (absent := POLICIES - facts.admission_policies):
         yield NO_ADMISSION_POLICIES.at(
             "the cluster",
             f"no ValidatingAdmissionPolicy {', '.join(sorted(absent))}",
@@ -340,104 +338,112 @@ def of_kinds(seen: ClusterFacts) -> Iterator[Problem]:
 
 
 def _of_kind(kind: CrdFacts) -> Iterator[Problem]:
-    wanted, where = VERSIONS[kind.group], f"crd/{kind.name}"
-    if wanted not in kind.versions:
+    version, where = VERSIONS[kind.group], f"crd/{kind.name}"
+    if version not in kind.versions:
         yield CRD_VERSION_UNKNOWN.at(
             where,
-            f"it serves {', '.join(kind.versions) or 'nothing'}, and we read {wanted}",
-            f"let it serve {wanted}"
+            f"it serves {', '.join(kind.versions) or 'nothing'}, and the extender reads {version}",
+            f"add {version} to its served versions"
             + ("; ours does: kubectl apply -k manifests/crds" if kind.group == VOLCANO else ""),
         )
         return
     if kind.fields is None:
         return
-    if lacks := _NEEDED[kind.plural] - kind.fields:
-        yield CRD_FIELDS_MISSING.at(where, f"its spec has no {', '.join(sorted(lacks))}")
-    # The others never had them, and nobody of theirs expects them.
-    if kind.group == VOLCANO and (lacks := _READ[kind.plural] - kind.fields):
-        yield CRD_OUTDATED.at(where, f"its spec has no {', '.join(sorted(lacks))}")
+    if missing := _NEEDED[kind.plural] - kind.fields:
+        yield CRD_FIELDS_MISSING.at(where, f"its spec has no {', '.join(sorted(missing))}")
+    # The other API groups never had them, and their users do not expect them.
+    if kind.group == VOLCANO and (missing := _READ[kind.plural] - kind.fields):
+        yield CRD_OUTDATED.at(where, f"its spec has no {', '.join(sorted(missing))}")
 
 
 def is_read(group: str, plural: str) -> bool:
-    """Ask whether we read that kind; coscheduling has no queues."""
+    """Return whether the extender reads that kind; coscheduling has no queues."""
     return group in VERSIONS and plural in PLURALS and (group, plural) != (COSCHEDULING, "queues")
 
 
 NOT_READY = Check(
     "NotReady",
     "the extender decides nothing: pods of its schedulers wait",
-    "what it says",
+    "as its message says",
 )
 CONDITION_REPORTED = Check(
     "ConditionReported",
-    "the extender goes on, but for what it says here",
-    "what it says",
+    "the extender works, but not as configured",
+    "as its message says",
 )
-#: Of every reason that a finding has: its name is the reason, and its message has the mend.
+#: The remedy of all findings: the name is the reason, and its message has the remedy.
 _ELSEWHERE = "its message says"
 FINDINGS = (NOT_READY, CONDITION_REPORTED)
 
 
-def of_findings(seen: ClusterFacts) -> Iterator[Problem]:
-    """Pass on what the extender says, but for what was seen already."""
-    yield from _of_readiness(seen)
-    lacks = [f"may not {each.verb} {each.resource};" for each in seen.lacking]
-    for each in seen.findings:
-        if each.reason == PERMISSION_MISSING and any(lack in each.message for lack in lacks):
+def of_findings(facts: ClusterFacts) -> Iterator[Problem]:
+    """Report notes and findings of the extender that no other check found."""
+    yield from _of_readiness(facts)
+    missing = [f"may not {each.verb} {each.resource};" for each in facts.missing_permissions]
+    for each in facts.findings:
+        if each.reason == PERMISSION_MISSING and any(lack in each.message for lack in missing):
             continue
         yield of_finding(each)
 
 
 def of_finding(finding: FindingFacts) -> Problem:
-    """Make one a trap; its sentence ends with the mend."""
+    """Return the problem of a finding; its message ends with the remedy."""
     wrong, semicolon, mend = finding.message.rpartition("; ")
-    trap = Check(finding.reason, "something is written that makes no sense", _ELSEWHERE)
+    check = Check(finding.reason, "an object or a setting is invalid", _ELSEWHERE)
     where = f"{finding.kind}/{finding.name}"
-    return trap.at(where, wrong if semicolon else finding.message, mend if semicolon else "")
+    return check.at(where, wrong if semicolon else finding.message, mend if semicolon else "")
 
 
-def _of_readiness(seen: ClusterFacts) -> Iterator[Problem]:
-    said = seen.said
-    if said is None:
+def _of_readiness(facts: ClusterFacts) -> Iterator[Problem]:
+    readiness = facts.readiness
+    if readiness is None:
         return
-    told = [finding.message for finding in seen.findings]
-    news = [line for line in said.lines if not any(each in line or line in each for each in told)]
-    for line in news:
+    messages = [finding.message for finding in facts.findings]
+    notes = [
+        line
+        for line in readiness.lines
+        if not any(each in line or line in each for each in messages)
+    ]
+    for line in notes:
         if line.startswith(UNPROTECTED):
-            yield unprotected(said.where, line.removeprefix(UNPROTECTED))
+            yield unprotected(readiness.where, line.removeprefix(UNPROTECTED))
             continue
         wrong, semicolon, mend = line.rpartition("; ")
-        trap = CONDITION_REPORTED if said.is_ready else NOT_READY
-        yield trap.at(said.where, wrong if semicolon else line, mend if semicolon else "")
+        check = CONDITION_REPORTED if readiness.is_ready else NOT_READY
+        yield check.at(readiness.where, wrong if semicolon else line, mend if semicolon else "")
 
 
-#: By where one looks; the manual has them in this order.
+#: By area; the manual has them in this order.
 KNOWN: dict[str, tuple[Check, ...]] = {
     "kube-scheduler's configuration": config_checks.CONFIGURATION,
     "names of schedulers": config_checks.NAMES,
     "the Deployment": DEPLOYMENT,
     "leadership": LEASES,
-    "rights": rbac.RBAC,
+    "permissions": rbac.RBAC,
     "kinds": KINDS,
     "certificates": tls_checks.TLS,
     "clocks": CLOCKS,
     "features of Kubernetes": config_checks.FEATURES,
-    "what the extender says": FINDINGS,
+    "findings of the extender": FINDINGS,
 }
 
 
-def run_checks(seen: ClusterFacts) -> list[Problem]:
-    """Name every trap that is set; those that only hint come last."""
-    caught = [
-        *(each for told in seen.configurations for each in config_checks.of_configuration(told)),
-        *config_checks.of_names(seen),
-        *of_deployments(seen),
-        *of_leases(seen),
-        *rbac.of_rights(seen),
-        *of_kinds(seen),
-        *tls_checks.of_certificates(seen),
-        *of_clocks(seen),
-        *config_checks.of_features(seen),
-        *of_findings(seen),
+def run_checks(facts: ClusterFacts) -> list[Problem]:
+    """Run all checks and return the problems, hints last."""
+    problems = [
+        *(
+            each
+            for config in facts.configurations
+            for each in config_checks.of_configuration(config)
+        ),
+        *config_checks.of_names(facts),
+        *of_deployments(facts),
+        *of_leases(facts),
+        *rbac.of_rights(facts),
+        *of_kinds(facts),
+        *tls_checks.of_certificates(facts),
+        *of_clocks(facts),
+        *config_checks.of_features(facts),
+        *of_findings(facts),
     ]
-    return sorted(caught, key=lambda each: each.trap.severity is Severity.HINT)
+    return sorted(problems, key=lambda each: each.check.severity is Severity.HINT)

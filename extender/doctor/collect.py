@@ -1,4 +1,4 @@
-"""One look at everything that was named: a cluster, an extender, a configuration."""
+"""Collects facts about a cluster, an extender and a configuration of kube-scheduler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from extender.doctor.facts import (
     SchedulerConfig,
 )
 from extender.doctor.rbac import Permission, needed
-from extender.doctor.reader import ApiReader, Read, ask
+from extender.doctor.reader import ApiReader, Read, read_extender
 from extender.errors import InvalidInput
 from extender.kube.client import ApiClient
 from extender.model.gang import VERSIONS
@@ -31,15 +31,15 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _GATE_ON = re.compile(r'^kubernetes_feature_enabled{name="(\w+)"[^}]*} 1$', re.MULTILINE)
-_AT_ONCE = 8
+_WORKERS = 8
 
 
-def crd_facts(eyes: ApiReader) -> tuple[CrdFacts, ...] | None:
+def crd_facts(reader: ApiReader) -> tuple[CrdFacts, ...] | None:
     """Read the CustomResourceDefinitions of gangs and queues."""
-    told = eyes.items(_CRDS, "CustomResourceDefinitions")
-    if told is None:
+    items = reader.items(_CRDS, "CustomResourceDefinitions")
+    if items is None:
         return None
-    return tuple(_kind(each["spec"]) for each in told if _is_ours(each["spec"]))
+    return tuple(_kind(each["spec"]) for each in items if _is_ours(each["spec"]))
 
 
 def _is_ours(spec: Document) -> bool:
@@ -60,54 +60,56 @@ def _kind(spec: Document) -> CrdFacts:
 
 def _fields(version: Document) -> frozenset[str] | None:
     keeps = "x-kubernetes-preserve-unknown-fields"
-    whole = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-    spec = (whole.get("properties") or {}).get("spec") or {}
-    if whole.get(keeps) or spec.get(keeps) or not version:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    spec = (schema.get("properties") or {}).get("spec") or {}
+    if schema.get(keeps) or spec.get(keeps) or not version:
         return None
     return frozenset(spec.get("properties") or {})
 
 
-def admission_policies(eyes: ApiReader) -> frozenset[str] | None:
-    """Name the ValidatingAdmissionPolicies; None as well where the API server knows none yet."""
-    told = eyes.get(_POLICIES, "ValidatingAdmissionPolicies")
-    if not told:
+def admission_policies(reader: ApiReader) -> frozenset[str] | None:
+    """Return the ValidatingAdmissionPolicies; None also where the API server has no such kind."""
+    items = reader.get(_POLICIES, "ValidatingAdmissionPolicies")
+    if not items:
         return None
-    return frozenset(each["metadata"]["name"] for each in told.get("items") or ())
+    return frozenset(each["metadata"]["name"] for each in items.get("items") or ())
 
 
-def gates(eyes: ApiReader) -> frozenset[str]:
-    """Name the feature gates that the API server has on, by its own series."""
-    told = eyes.text("/metrics", "feature gates of the API server")
-    return frozenset(_GATE_ON.findall(told or ""))
+def gates(reader: ApiReader) -> frozenset[str]:
+    """Return the feature gates that are on, from the metrics of the API server."""
+    metrics = reader.text("/metrics", "feature gates of the API server")
+    return frozenset(_GATE_ON.findall(metrics or ""))
 
 
-def lacking(
-    eyes: ApiReader, installed: Sequence[ExtenderDeployment], seen: Sequence[CrdFacts]
+def missing_permissions(
+    reader: ApiReader, installed: Sequence[ExtenderDeployment], facts: Sequence[CrdFacts]
 ) -> tuple[MissingPermission, ...]:
-    """Ask for every account of ours and every right that it needs whether it has it."""
-    asked = list(
+    """Review every permission that the extender's accounts need, and return the missing ones."""
+    settings = list(
         dict.fromkeys(
-            (each.user, each.namespace, right) for each in installed for right in needed(each, seen)
+            (each.user, each.namespace, permission)
+            for each in installed
+            for permission in needed(each, facts)
         )
     )
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        allowed = list(pool.map(lambda each: _may(eyes, *each), asked))
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        allowed = list(pool.map(lambda each: _is_allowed(reader, *each), settings))
     return tuple(
-        MissingPermission(user, right.verb, right.what, right.namespace)
-        for (user, _, right), may in zip(asked, allowed, strict=True)
-        if may is False
+        MissingPermission(user, permission.verb, permission.what, permission.namespace)
+        for (user, _, permission), is_allowed in zip(settings, allowed, strict=True)
+        if is_allowed is False
     )
 
 
-def _may(eyes: ApiReader, user: str, home: str, right: Permission) -> bool | None:
+def _is_allowed(reader: ApiReader, user: str, home: str, permission: Permission) -> bool | None:
     groups = ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{home}"]
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": {"user": user, "groups": groups, "resourceAttributes": right.as_wish()},
+        "spec": {"user": user, "groups": groups, "resourceAttributes": permission.as_attributes()},
     }
-    told = eyes.review(_REVIEWS, f"the rights of {user}", review)
-    return bool((told.get("status") or {}).get("allowed")) if told else None
+    answer = reader.review(_REVIEWS, f"the rights of {user}", review)
+    return bool((answer.get("status") or {}).get("allowed")) if answer else None
 
 
 _CLUSTER = "the cluster"
@@ -115,125 +117,129 @@ _CLUSTER = "the cluster"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where to look."""
+    """The sources of facts."""
 
-    #: Gives the way to the cluster; None when nobody shall look there.
+    #: Connects to the cluster; None to read no cluster.
     access: Callable[[], ApiClient] | None = None
     namespace: str = ""
-    #: Of which file, read.
+    #: Files and their documents.
     configurations: Sequence[tuple[Path, Document]] = ()
     ca_file: Path | None = None
     cert_file: Path | None = None
-    #: Finds the operations port of the extender, and says where that is; None when nobody shall.
+    #: Connects to the operations port of the extender, and names it; None to skip it.
     ops: Callable[[], tuple[Read, str]] | None = None
 
 
-def collect(wanted: Sources, now: Callable[[], float] = time.time) -> ClusterFacts:
-    """Look everywhere; what could not be seen is in `Seen.unseen`."""
-    seen = ClusterFacts(clocks=Clocks(here=now()))
-    if wanted.access is not None:
-        seen = _cluster(seen, wanted, wanted.access, now)
+def collect(sources: Sources, now: Callable[[], float] = time.time) -> ClusterFacts:
+    """Read all sources; what could not be read is in `ClusterFacts.not_checked`."""
+    facts = ClusterFacts(clocks=Clocks(here=now()))
+    if sources.access is not None:
+        facts = _cluster(facts, sources, sources.access, now)
     else:
-        seen = replace(seen, configurations=_assumed(wanted))
-    missed: list[NotChecked] = list(seen.unseen)
+        facts = replace(facts, configurations=_assumed(sources))
+    not_readable: list[NotChecked] = list(facts.not_checked)
     callers = tuple(
         scheduler_config.callers(
-            seen.configurations,
-            lambda what, why: missed.append(NotChecked(what, why)),
-            wanted.ca_file,
-            wanted.cert_file,
+            facts.configurations,
+            lambda what, why: not_readable.append(NotChecked(what, why)),
+            sources.ca_file,
+            sources.cert_file,
         )
     )
-    # Without the other side there is nothing to compare them with, and nothing is missed.
-    unseen = tuple(dict.fromkeys(missed)) if seen.hooks else seen.unseen
-    seen = replace(seen, callers=callers, unseen=unseen)
-    return _extender(seen, wanted)
+    # Without the files of the hooks there is nothing to compare them with, and nothing is missed.
+    not_checked = tuple(dict.fromkeys(not_readable)) if facts.hooks else facts.not_checked
+    facts = replace(facts, callers=callers, not_checked=not_checked)
+    return _extender(facts, sources)
 
 
-def _assumed(wanted: Sources) -> tuple[SchedulerConfig, ...]:
+def _assumed(sources: Sources) -> tuple[SchedulerConfig, ...]:
     return tuple(
         SchedulerConfig(where=str(path), document=document, is_assumed=True)
-        for path, document in wanted.configurations
+        for path, document in sources.configurations
     )
 
 
 def _cluster(
-    seen: ClusterFacts, wanted: Sources, access: Callable[[], ApiClient], now: Callable[[], float]
+    facts: ClusterFacts, sources: Sources, access: Callable[[], ApiClient], now: Callable[[], float]
 ) -> ClusterFacts:
     try:
-        way = access()
-        eyes = ApiReader(way, now)
+        access_ = access()
+        reader = ApiReader(access_, now)
     except InvalidInput as error:
-        missed = NotChecked(_CLUSTER, str(error))
-        return replace(seen, configurations=_assumed(wanted), unseen=(missed,))
-    seen = replace(seen, unprotected=way.warnings)
-    if not eyes.get("/version", _CLUSTER):
-        if not eyes.unseen:
-            eyes.miss(_CLUSTER, "what the kubeconfig names is not a Kubernetes API server")
-        return replace(seen, configurations=_assumed(wanted), unseen=tuple(eyes.unseen))
-    found = installation.deployments(eyes, wanted.namespace)
-    kinds = crd_facts(eyes)
+        not_checked = NotChecked(_CLUSTER, str(error))
+        return replace(facts, configurations=_assumed(sources), not_checked=(not_checked,))
+    facts = replace(facts, unprotected=access_.warnings)
+    if not reader.get("/version", _CLUSTER):
+        if not reader.not_checked:
+            reader.not_readable(
+                _CLUSTER, "the server of the kubeconfig is not a Kubernetes API server"
+            )
+        return replace(
+            facts, configurations=_assumed(sources), not_checked=tuple(reader.not_checked)
+        )
+    found = installation.deployments(reader, sources.namespace)
+    kinds = crd_facts(reader)
     installed = None if found is None else tuple(each.installed for each in found)
     found = found or []
     return replace(
-        seen,
+        facts,
         is_cluster=True,
         configurations=(
-            *installation.configurations(eyes, found),
-            *_named(eyes, wanted, found),
+            *installation.configurations(reader, found),
+            *_named_files(reader, sources, found),
         ),
-        schedulers=tuple(installation.schedulers(eyes, found)),
+        schedulers=tuple(installation.schedulers(reader, found)),
         installed=installed,
-        leases=tuple(installation.leases(eyes, found)),
-        services=tuple(installation.services(eyes, found)),
+        leases=tuple(installation.leases(reader, found)),
+        services=tuple(installation.services(reader, found)),
         kinds=kinds,
-        lacking=lacking(eyes, installed or (), kinds or ()),
-        server_gates=gates(eyes),
-        admission_policies=admission_policies(eyes),
-        hooks=tuple(installation.hook_files(eyes, found)),
-        clocks=replace(seen.clocks, here=now(), api_server_s=eyes.ahead_s),
-        unseen=tuple(eyes.unseen),
+        missing_permissions=missing_permissions(reader, installed or (), kinds or ()),
+        server_gates=gates(reader),
+        admission_policies=admission_policies(reader),
+        hooks=tuple(installation.hook_files(reader, found)),
+        clocks=replace(facts.clocks, here=now(), api_server_s=reader.ahead_s),
+        not_checked=tuple(reader.not_checked),
     )
 
 
-def _named(
-    eyes: ApiReader, wanted: Sources, found: list[installation.FoundDeployment]
+def _named_files(
+    reader: ApiReader, sources: Sources, found: list[installation.FoundDeployment]
 ) -> tuple[SchedulerConfig, ...]:
-    """Give each file to the extender that has no kube-scheduler beside it, or else to any."""
+    """Assign each file to the extender without a kube-scheduler in its pod, or else to any."""
     alone = [each.installed for each in found if not each.installed.is_pair]
-    asked = next((each.settings for each in alone or [e.installed for e in found]), None)
-    if not wanted.configurations:
+    settings = next((each.settings for each in alone or [e.installed for e in found]), None)
+    if not sources.configurations:
         for each in alone:
-            eyes.miss(
-                f"the configuration of the kube-scheduler that asks {each.where}",
+            reader.not_readable(
+                f"the configuration of the kube-scheduler that calls {each.where}",
                 "it is a file of a control-plane node; give it with --scheduler-config",
             )
-    if asked is None:
-        return _assumed(wanted)
+    if settings is None:
+        return _assumed(sources)
     return tuple(
-        SchedulerConfig(where=str(path), document=document, settings=asked)
-        for path, document in wanted.configurations
+        SchedulerConfig(where=str(path), document=document, settings=settings)
+        for path, document in sources.configurations
     )
 
 
-def _extender(seen: ClusterFacts, wanted: Sources) -> ClusterFacts:
-    if wanted.ops is None:
-        return seen
+def _extender(facts: ClusterFacts, sources: Sources) -> ClusterFacts:
+    if sources.ops is None:
+        return facts
     try:
-        told = ask(*wanted.ops())
+        answer = read_extender(*sources.ops())
     except InvalidInput as error:
-        missed = NotChecked("what the extender says", str(error))
-        return replace(seen, unseen=(*seen.unseen, missed))
-    if told.closed:
-        missed = NotChecked("what the extender finds", told.closed)
-        seen = replace(seen, unseen=(*seen.unseen, missed))
-    if seen.installed == ():
+        not_checked = NotChecked("readiness of the extender", str(error))
+        return replace(facts, not_checked=(*facts.not_checked, not_checked))
+    if answer.closed:
+        not_checked = NotChecked("findings of the extender", answer.closed)
+        facts = replace(facts, not_checked=(*facts.not_checked, not_checked))
+    if facts.installed == ():
         why = "no Deployment has the label app.kubernetes.io/name: gang-extender and runs `serve`"
-        missed = NotChecked("how the extender that answers is deployed", why)
-        seen = replace(seen, unseen=(*seen.unseen, missed))
+        not_checked = NotChecked("the Deployment of the extender", why)
+        facts = replace(facts, not_checked=(*facts.not_checked, not_checked))
     return replace(
-        seen,
-        said=told.said,
-        findings=told.findings,
-        clocks=replace(seen.clocks, extender_s=told.ahead_s),
+        facts,
+        readiness=answer.readiness,
+        findings=answer.findings,
+        clocks=replace(facts.clocks, extender_s=answer.ahead_s),
     )

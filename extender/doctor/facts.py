@@ -1,4 +1,4 @@
-"""What was looked at. Whatever could not be is None or empty, and said in `Seen.unseen`."""
+"""What the doctor checks. What could not be read is None or empty, and in `not_checked`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Document: TypeAlias = dict[str, Any]
 
 
 class NotChecked(NamedTuple):
-    """Something that was not looked at, and why."""
+    """A thing that was not checked, and why."""
 
     what: str
     why: str
@@ -21,24 +21,24 @@ class NotChecked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """A KubeSchedulerConfiguration and the extender that it should fit."""
+    """A KubeSchedulerConfiguration and the settings of the extender that it names."""
 
     where: str
     document: Document
     settings: Settings = field(default_factory=Settings)
-    #: Nobody could be asked: *settings* are the usual ones.
+    #: No extender was found: *settings* are the defaults.
     is_assumed: bool = False
 
 
 class RunningScheduler(NamedTuple):
-    """A kube-scheduler and the feature gates of its command line."""
+    """A kube-scheduler and the feature gates on its command line."""
 
     where: str
     gates: Mapping[str, bool]
 
 
 class Replica(NamedTuple):
-    """A pod of an extender; ready means warm."""
+    """A pod of an extender; ready means that its cache is synced."""
 
     name: str
     is_ready: bool
@@ -47,34 +47,34 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderDeployment:
-    """A Deployment of ours, as it is written and as it runs."""
+    """A Deployment of the extender: its specification and its pods."""
 
     namespace: str
     name: str
-    #: None when the arguments are such that it will not start; *problem* says why.
+    #: None when the extender refuses the arguments; *problem* says why.
     settings: Settings | None
     problem: str = ""
     replicas: int = 1
     account: str = "default"
     scheduler_name: str = "default-scheduler"
     priority_class: str = ""
-    #: Whether a kube-scheduler is in the same pod.
+    #: Whether the pod has a kube-scheduler too.
     is_pair: bool = False
     pods: tuple[Replica, ...] | None = None
 
     @property
     def where(self) -> str:
-        """Name it as kubectl does."""
+        """Return its name as kubectl writes it."""
         return f"deployment/{self.name} in {self.namespace}"
 
     @property
     def user(self) -> str:
-        """Name the account that it acts as."""
+        """Return the user name of its service account."""
         return f"system:serviceaccount:{self.namespace}:{self.account}"
 
 
 class LeaseFacts(NamedTuple):
-    """A Lease; the times are seconds since 1970."""
+    """A Lease; times are in seconds since the epoch."""
 
     namespace: str
     name: str
@@ -85,36 +85,36 @@ class LeaseFacts(NamedTuple):
 
 
 class ServiceFacts(NamedTuple):
-    """A Service of ours and the pods that it leads to."""
+    """A Service of the extender and its selector."""
 
     where: str
     selector: Mapping[str, str]
 
 
 class CrdFacts(NamedTuple):
-    """One kind of PodGroup or Queue of which there is a CustomResourceDefinition."""
+    """A CustomResourceDefinition of PodGroups or Queues."""
 
     group: str
     plural: str
     #: Served versions.
     versions: tuple[str, ...]
-    #: The fields of spec in the version we read; None where unknown ones are kept.
+    #: The fields of spec in the version that is read; None if unknown fields are preserved.
     fields: frozenset[str] | None
-    #: Whether status is written by itself.
+    #: Whether status is a subresource.
     has_status: bool = True
 
     @property
     def name(self) -> str:
-        """Name it as its CustomResourceDefinition is."""
+        """Return the name of the CustomResourceDefinition."""
         return f"{self.plural}.{self.group}"
 
 
 class MissingPermission(NamedTuple):
-    """A right that an account of ours lacks."""
+    """A permission that a service account of the extender lacks."""
 
     user: str
     verb: str
-    #: As `podgroups.scheduling.volcano.sh/status`.
+    #: Such as `podgroups.scheduling.volcano.sh/status`.
     resource: str
     #: Where it is needed; empty for everywhere.
     namespace: str = ""
@@ -122,7 +122,7 @@ class MissingPermission(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """What time it is here, and how many seconds others are ahead of that, as far as is certain."""
+    """The time here, and by how many seconds other clocks are ahead of it, at least."""
 
     here: float
     api_server_s: float | None = None
@@ -131,7 +131,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookFiles:
-    """What the hooks of a Deployment show, and whom they believe; PEM."""
+    """The certificate of the hooks of a Deployment, and the CA of its clients; PEM."""
 
     where: str
     certificate: bytes = b""
@@ -140,7 +140,7 @@ class HookFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerFiles:
-    """What an entry of a configuration shows and believes; None is what is not to be read here."""
+    """The TLS files of an entry of a configuration; None where they cannot be read here."""
 
     where: str
     server_name: str
@@ -150,7 +150,7 @@ class CallerFiles:
 
 
 class Readiness(NamedTuple):
-    """What `/readyz` of the extender that leads says."""
+    """The answer of the leader's `/readyz`."""
 
     where: str
     is_ready: bool
@@ -159,7 +159,7 @@ class Readiness(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FindingFacts:
-    """One thing that the extender itself finds senseless."""
+    """A finding of the extender."""
 
     kind: str
     name: str
@@ -169,12 +169,12 @@ class FindingFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """All of it, from one look."""
+    """All facts that the checks read."""
 
     clocks: Clocks
-    #: Whether anybody looked into a cluster.
+    #: Whether a cluster was read.
     is_cluster: bool = False
-    #: How the credentials of whoever looks are open to others, each with the mend.
+    #: How the credentials of this user are unprotected, each with the remedy.
     unprotected: tuple[str, ...] = ()
     configurations: tuple[SchedulerConfig, ...] = ()
     schedulers: tuple[RunningScheduler, ...] = ()
@@ -182,19 +182,19 @@ class ClusterFacts:
     leases: tuple[LeaseFacts, ...] = ()
     services: tuple[ServiceFacts, ...] = ()
     kinds: tuple[CrdFacts, ...] | None = None
-    lacking: tuple[MissingPermission, ...] = ()
+    missing_permissions: tuple[MissingPermission, ...] = ()
     #: Feature gates of the API server that are on.
     server_gates: frozenset[str] = frozenset()
     admission_policies: frozenset[str] | None = None
     hooks: tuple[HookFiles, ...] = ()
     callers: tuple[CallerFiles, ...] = ()
-    said: Readiness | None = None
+    readiness: Readiness | None = None
     findings: tuple[FindingFacts, ...] = ()
-    unseen: tuple[NotChecked, ...] = ()
+    not_checked: tuple[NotChecked, ...] = ()
 
 
 class Severity(StrEnum):
-    """Whether the exit code says so."""
+    """Whether a problem changes the exit code."""
 
     TRAP = "trap"
     HINT = "hint"
@@ -202,29 +202,29 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One that we know; the manual prints it."""
+    """A known misconfiguration; the manual lists all of them."""
 
-    #: One word, the same for ever: scripts look for it.
+    #: One word that never changes: scripts search for it.
     name: str
-    #: What it means: what goes wrong, and when.
+    #: What fails, and when.
     meaning: str
-    #: What to do, in general; whoever is caught is told the exact line or command.
+    #: The general remedy; a problem has the exact line or command.
     mend: str
     severity: Severity = Severity.TRAP
 
     def at(self, where: str, seen: str, mend: str = "") -> Problem:
-        """Say that somebody stepped into it."""
+        """Return the problem of this check at *where*."""
         return Problem(self, where, seen, mend or self.mend)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A trap that is set."""
+    """A misconfiguration that was found."""
 
-    trap: Check
+    check: Check
     #: The object or the file, and the place in it.
     where: str
-    #: What is written there, or what was heard.
+    #: What was found there.
     seen: str
     #: The exact line or command.
     mend: str

@@ -1,4 +1,4 @@
-"""Every right that the extender needs, by where it is granted; our manifests grant just these."""
+"""The permissions that the extender needs; our manifests grant exactly these."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from extender.findings.finding import PERMISSION_MISSING
 from extender.model.gang import KUBE_BATCH, KUBE_BATCH_INCUBATOR, VERSIONS, VOLCANO
 from extender.settings import Settings
 
-_FOLLOWED = ("list", "watch")
-#: Their queues are read; coscheduling has none.
+_WATCHED = ("list", "watch")
+#: The groups with queues that are read; coscheduling has none.
 _WITH_QUEUES = (VOLCANO, KUBE_BATCH_INCUBATOR, KUBE_BATCH)
 _COORDINATION = "coordination.k8s.io"
-#: What our own lease is called where nothing is said.
+#: The default name of the extender's own lease.
 OWN_LEASE = "gang-extender"
 
 
 class Permission(NamedTuple):
-    """One verb on one resource, everywhere or in one namespace."""
+    """A verb on a resource, everywhere or in one namespace."""
 
     group: str
     resource: str
     verb: str
     #: Empty for everywhere.
     namespace: str = ""
-    #: Of one object; empty for all.
+    #: The name of one object; empty for all.
     name: str = ""
 
     @property
     def what(self) -> str:
-        """Name the resource as Kubernetes does: `podgroups.scheduling.volcano.sh/status`."""
+        """Return the resource as Kubernetes writes it: `podgroups.scheduling.volcano.sh/status`."""
         plural, slash, part = self.resource.partition("/")
         return f"{plural}{'.' if self.group else ''}{self.group}{slash}{part}"
 
-    def as_wish(self) -> dict[str, Any]:
-        """Give it as whoever decides who may do what is asked."""
+    def as_attributes(self) -> dict[str, Any]:
+        """Return the resourceAttributes of a SubjectAccessReview."""
         plural, _, part = self.resource.partition("/")
         return {
             "verb": self.verb,
@@ -64,11 +64,11 @@ def _all(
 
 #: In every deployment: the ClusterRole gang-extender.
 EVERYWHERE = (
-    *_all([""], ["pods", "nodes", "namespaces", "resourcequotas"], _FOLLOWED),
-    *_all(["scheduling.k8s.io"], ["priorityclasses"], _FOLLOWED),
-    *_all(["policy"], ["poddisruptionbudgets"], _FOLLOWED),
-    *_all([*VERSIONS], ["podgroups"], ["get", *_FOLLOWED]),
-    *_all(_WITH_QUEUES, ["queues"], _FOLLOWED),
+    *_all([""], ["pods", "nodes", "namespaces", "resourcequotas"], _WATCHED),
+    *_all(["scheduling.k8s.io"], ["priorityclasses"], _WATCHED),
+    *_all(["policy"], ["poddisruptionbudgets"], _WATCHED),
+    *_all([*VERSIONS], ["podgroups"], ["get", *_WATCHED]),
+    *_all(_WITH_QUEUES, ["queues"], _WATCHED),
     *_all([""], ["pods/binding", "pods/eviction"], ["create"]),
     *_all([""], ["pods"], ["get"]),
     *_all([""], ["pods/status"], ["patch"]),
@@ -81,14 +81,14 @@ EVERYWHERE = (
 #: gang-extender-whole-podgroups.
 WHOLE_PODGROUPS = tuple(_all(_WITH_QUEUES, ["podgroups"], ["patch"]))
 #: For `--ops-auth tokenreview`: the ClusterRole gang-extender-asks-who.
-ASKS_WHO = (
+TOKEN_REVIEW = (
     Permission("authentication.k8s.io", "tokenreviews", "create"),
     Permission("authorization.k8s.io", "subjectaccessreviews", "create"),
 )
 
 
 def of_own_lease(namespace: str, name: str = OWN_LEASE) -> tuple[Permission, ...]:
-    """Give what `--lease own` needs."""
+    """Return what `--lease own` needs."""
     return (
         Permission(_COORDINATION, "leases", "create", namespace),
         *(Permission(_COORDINATION, "leases", verb, namespace, name) for verb in ("get", "patch")),
@@ -96,66 +96,74 @@ def of_own_lease(namespace: str, name: str = OWN_LEASE) -> tuple[Permission, ...
 
 
 def of_schedulers_lease(namespace: str, name: str) -> tuple[Permission, ...]:
-    """Give what `--lease scheduler` needs."""
+    """Return what `--lease scheduler` needs."""
     return (Permission(_COORDINATION, "leases", "get", namespace, name),)
 
 
-def needed(each: ExtenderDeployment, kinds: Sequence[CrdFacts]) -> list[Permission]:
-    """Give what *each* needs where *kinds* are installed; what does not exist is not missed."""
+def needed(deployment: ExtenderDeployment, kinds: Sequence[CrdFacts]) -> list[Permission]:
+    """Return what *deployment* needs where *kinds* are installed; a missing kind needs nothing."""
     return [
-        *(right for right in (*EVERYWHERE, *WHOLE_PODGROUPS) if _is_missed(right, kinds)),
-        *(ASKS_WHO if each.settings is not None and each.settings.needs_token else ()),
-        *_in_its_namespace(each),
+        *(
+            permission
+            for permission in (*EVERYWHERE, *WHOLE_PODGROUPS)
+            if _applies(permission, kinds)
+        ),
+        *(
+            TOKEN_REVIEW
+            if deployment.settings is not None and deployment.settings.needs_token
+            else ()
+        ),
+        *_in_its_namespace(deployment),
     ]
 
 
-def _is_missed(right: Permission, kinds: Sequence[CrdFacts]) -> bool:
-    if right.group not in VERSIONS:
+def _applies(permission: Permission, kinds: Sequence[CrdFacts]) -> bool:
+    if permission.group not in VERSIONS:
         return True
-    plural, _, part = right.resource.partition("/")
-    found = [kind for kind in kinds if (kind.group, kind.plural) == (right.group, plural)]
-    if plural != "podgroups" or right.verb != "patch":
+    plural, _, part = permission.resource.partition("/")
+    found = [kind for kind in kinds if (kind.group, kind.plural) == (permission.group, plural)]
+    if plural != "podgroups" or permission.verb != "patch":
         return bool(found)
-    # The status is either a resource of its own or a part of the object.
+    # The status is either a subresource or a part of the object.
     return any(kind.has_status is bool(part) for kind in found)
 
 
-def _in_its_namespace(each: ExtenderDeployment) -> Iterator[Permission]:
-    settings = each.settings
+def _in_its_namespace(deployment: ExtenderDeployment) -> Iterator[Permission]:
+    settings = deployment.settings
     if settings is None or settings.lease == "none":
         return
-    namespace, name = lease_of(settings, each.namespace)
+    namespace, name = lease_of(settings, deployment.namespace)
     of = of_own_lease if settings.lease == "own" else of_schedulers_lease
     yield from of(namespace, name)
 
 
 def lease_of(settings: Settings, home: str) -> tuple[str, str]:
-    """Give namespace and name of the lease that an extender in the namespace *home* goes by."""
+    """Return namespace and name of the lease of an extender in the namespace *home*."""
     return settings.lease_namespace or home, settings.lease_name or OWN_LEASE
 
 
 MISSING = Check(
     PERMISSION_MISSING,
-    "the account that the extender acts as lacks a right: what needs it is not done",
+    "the service account of the extender lacks a permission: what needs it is not done",
     "the roles of our manifests, applied again",
 )
 CLOSED = Check(
     "TokenReviewForbidden",
-    "with `--ops-auth tokenreview` the account must ask the API server who reads, and may not:"
-    " metrics and pages are answered with 503, to everybody",
+    "with `--ops-auth tokenreview` the service account must create TokenReviews and"
+    " SubjectAccessReviews, and may not: metrics and pages answer 503 to every client",
     "`kubectl apply -k manifests/ops-auth`, or `operationsAuth` of the chart",
 )
 RBAC = (MISSING, CLOSED)
-_ASKS_WHO = frozenset(right.what for right in ASKS_WHO)
+_TOKEN_REVIEW = frozenset(permission.what for permission in TOKEN_REVIEW)
 
 
-def of_rights(seen: ClusterFacts) -> Iterator[Problem]:
-    """Name every right that an account of ours lacks."""
-    for each in seen.lacking:
-        if each.resource in _ASKS_WHO:
+def of_rights(facts: ClusterFacts) -> Iterator[Problem]:
+    """Yield every permission that an account of the extender lacks."""
+    for each in facts.missing_permissions:
+        if each.resource in _TOKEN_REVIEW:
             yield CLOSED.at(
                 f"serviceaccount {each.user}",
-                f"it may not {each.verb} {each.resource}, so nobody can read metrics or pages",
+                f"it may not {each.verb} {each.resource}, so metrics and pages cannot be read",
                 f"apply manifests/ops-auth; then `{_can_i(each)}` says yes",
             )
             continue

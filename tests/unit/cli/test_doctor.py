@@ -52,7 +52,7 @@ def test_a_finding_of_the_extender_is_told_with_its_mend(ops_url: str, findings:
     assert result.output.splitlines() == [
         "ParentMissing  Queue/team",
         "    seen   queue team is below queue x",
-        "    means  something is written that makes no sense",
+        "    means  an object or a setting is invalid",
         "    mend   create it",
         "1 trap",
     ]
@@ -148,7 +148,7 @@ def test_a_trap_counts_more_than_what_was_not_looked_at(bad: Path, tmp_path: Pat
 
     assert result.exit_code == 1
     assert "not checked  the cluster: kubeconfig " in result.output
-    assert f"not checked  what the extender says: no extender answers at {NOBODY}" in result.output
+    assert f"not checked  readiness of the extender: no extender answers at {NOBODY}" in result.output
     assert result.output.endswith("2 traps, 1 hint, but not everything could be checked\n")
 
 

@@ -127,7 +127,7 @@ def test_doctor_still_hears_what_everybody_may_and_says_what_it_did_not(url: str
 
     told = json.loads(ran.stdout)
     assert ran.exit_code != 0
-    assert [each["what"] for each in told["not_looked_at"]] == ["what the extender finds"]
+    assert [each["what"] for each in told["not_looked_at"]] == ["findings of the extender"]
     assert "requires authentication" in told["not_looked_at"][0]["why"]
 
 

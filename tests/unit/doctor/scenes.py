@@ -96,7 +96,7 @@ GOOD = ClusterFacts(
     admission_policies=POLICIES,
     hooks=(HOOKS,),
     callers=(ASKING,),
-    said=Readiness("http://127.0.0.1:8889", True, ()),
+    readiness=Readiness("http://127.0.0.1:8889", True, ()),
 )
 
 
@@ -199,7 +199,7 @@ SET: dict[str, ClusterFacts] = {
     "LeaseMismatch": configured(_another_lease),
     "ProfileNotServed": configured(_one_profile_more),
     "ProfileMissing": configured(_one_profile_less),
-    "NotInstalled": replace(GOOD, installed=(), said=None),
+    "NotInstalled": replace(GOOD, installed=(), readiness=None),
     "InvalidSettings": deployed(settings=None, problem="--hold-s 'x' is not a number"),
     "ExtenderSchedulesItself": deployed(scheduler_name="gang-scheduler"),
     "NoStandby": deployed(replicas=1, pods=INSTALLED.pods and INSTALLED.pods[:1]),
@@ -213,13 +213,14 @@ SET: dict[str, ClusterFacts] = {
     "NoLeader": replace(GOOD, leases=(LEASE._replace(renewed=HERE - 60),)),
     "TokenReviewForbidden": replace(
         GOOD,
-        lacking=tuple(
-            MissingPermission(INSTALLED.user, right.verb, right.what, "") for right in rbac.ASKS_WHO
+        missing_permissions=tuple(
+            MissingPermission(INSTALLED.user, right.verb, right.what, "")
+            for right in rbac.TOKEN_REVIEW
         ),
     ),
     "PermissionMissing": replace(
         GOOD,
-        lacking=(MissingPermission(INSTALLED.user, "create", "pods/eviction"),),
+        missing_permissions=(MissingPermission(INSTALLED.user, "create", "pods/eviction"),),
         findings=(
             # The extender was refused as well, and says so by itself.
             FindingFacts(
@@ -258,8 +259,10 @@ SET: dict[str, ClusterFacts] = {
         leases=(LEASE._replace(renewed=HERE + 89),),
     ),
     "NativeGangs": replace(GOOD, server_gates=frozenset({"GenericWorkload"})),
-    "NotReady": replace(GOOD, said=Readiness("ops", False, ("pods: first list not complete",))),
+    "NotReady": replace(
+        GOOD, readiness=Readiness("ops", False, ("pods: first list not complete",))
+    ),
     "ConditionReported": replace(
-        GOOD, said=Readiness("ops", True, ("binds: kube-scheduler gives up; set it",))
+        GOOD, readiness=Readiness("ops", True, ("binds: kube-scheduler gives up; set it",))
     ),
 }

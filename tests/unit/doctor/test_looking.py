@@ -13,7 +13,7 @@ from extender.doctor import scheduler_config
 from extender.doctor.checks import run_checks
 from extender.doctor.facts import ClusterFacts, Document, FindingFacts, NotChecked
 from extender.doctor.installation import settings_of
-from extender.doctor.reader import OpsAnswer, Page, ahead, ask
+from extender.doctor.reader import OpsAnswer, Page, clock_ahead_s, read_extender
 from extender.errors import InvalidConfiguration, InvalidInput
 from extender.settings import Settings
 
@@ -36,7 +36,7 @@ from .scenes import AUTHORITY, CALLER, HERE, SERVER, SHOWN
 
 
 def names(seen: ClusterFacts) -> list[str]:
-    return [each.trap.name for each in run_checks(seen)]
+    return [each.check.name for each in run_checks(seen)]
 
 
 def deployment(cluster: PaperCluster) -> Document:
@@ -51,13 +51,13 @@ def containers(cluster: PaperCluster) -> dict[str, Document]:
 
 
 def why(seen: ClusterFacts) -> dict[str, str]:
-    return dict(seen.unseen)
+    return dict(seen.not_checked)
 
 
 def test_all_that_the_overlay_applies_is_seen_and_nothing_is_wrong_with_it() -> None:
     seen = paper_cluster().seen()
 
-    assert seen.unseen == ()
+    assert seen.not_checked == ()
     assert names(seen) == []
     (installed,) = seen.installed or ()
     assert installed.settings is not None
@@ -81,7 +81,7 @@ def test_a_configuration_that_kube_scheduler_reads_itself_is_seen_too() -> None:
     scheduler["volumeMounts"] = pairing["volumeMounts"]
     seen = cluster.seen()
 
-    assert seen.unseen == ()
+    assert seen.not_checked == ()
     assert [told.where.partition(" ")[0] for told in seen.configurations] == [path]
 
 
@@ -145,7 +145,7 @@ def test_the_certificates_of_both_sides_are_compared(
     cluster, document = behind
     seen = cluster.seen(configurations=[(Path("file"), document)])
 
-    assert (seen.unseen, names(seen)) == ((), [])
+    assert (seen.not_checked, names(seen)) == ((), [])
     assert [hooks.certificate for hooks in seen.hooks] == [SHOWN]
     assert {caller.server_name for caller in seen.callers} == {SERVER}
     (tmp_path / "ca.crt").write_bytes(CALLER)
@@ -163,11 +163,11 @@ def test_a_ca_of_another_machine_is_missed_until_a_copy_is_given(
         entry["tlsConfig"]["caFile"] = "/etc/kubernetes/gang-extender/ca.crt"
     configurations = [(Path("file"), document)]
 
-    (missed,) = cluster.seen(configurations=configurations).unseen
+    (missed,) = cluster.seen(configurations=configurations).not_checked
     assert missed.what == "caFile /etc/kubernetes/gang-extender/ca.crt of kube-scheduler"
     assert "--ca-file" in missed.why
     copied = cluster.seen(configurations=configurations, ca_file=tmp_path / "ca.crt")
-    assert (copied.unseen, names(copied)) == ((), [])
+    assert (copied.not_checked, names(copied)) == ((), [])
 
 
 def test_a_copy_that_is_not_there_is_bad_input(behind: tuple[PaperCluster, Document]) -> None:
@@ -186,15 +186,15 @@ def test_data_in_the_configuration_is_read_instead_of_files(
         tls["caFile"] = "/nowhere"
 
     seen = cluster.seen(configurations=[(Path("file"), document)])
-    assert (seen.unseen, names(seen)) == ((), [])
+    assert (seen.not_checked, names(seen)) == ((), [])
 
 
 def test_without_the_file_of_its_scheduler_that_is_said(
     behind: tuple[PaperCluster, Document],
 ) -> None:
-    (missed,) = behind[0].seen().unseen
+    (missed,) = behind[0].seen().not_checked
 
-    assert missed.what.startswith("the configuration of the kube-scheduler that asks")
+    assert missed.what.startswith("the configuration of the kube-scheduler that calls")
     assert "--scheduler-config" in missed.why
 
 
@@ -242,13 +242,13 @@ def test_an_api_server_that_is_gone_is_said_once() -> None:
     cluster = paper_cluster()
     cluster.held["/version"] = GONE
 
-    assert cluster.seen().unseen == (NotChecked("the cluster", str(GONE)),)
+    assert cluster.seen().not_checked == (NotChecked("the cluster", str(GONE)),)
 
 
 @pytest.mark.parametrize("answer", ["<html>", "[]", ""])
 def test_what_is_no_api_server_is_not_looked_at(answer: str) -> None:
     cluster = PaperCluster({"/version": answer})
-    (missed,) = cluster.seen().unseen
+    (missed,) = cluster.seen().not_checked
 
     assert "is not a Kubernetes API server" in missed.why
 
@@ -265,7 +265,7 @@ def test_a_configmap_that_is_gone_or_odd_is_said() -> None:
         cluster = paper_cluster()
         cluster.held[path] = held
         seen = cluster.seen()
-        assert any(expected in each.why for each in seen.unseen), (held, seen.unseen)
+        assert any(expected in each.why for each in seen.not_checked), (held, seen.not_checked)
         assert seen.configurations == ()
 
 
@@ -278,7 +278,7 @@ def test_settings_that_would_not_start_are_a_trap_with_their_own_sentence() -> N
     containers(cluster)["extender"]["args"].append("--hold-s=long")
     caught = run_checks(cluster.seen())
 
-    assert [(each.trap.name, each.seen) for each in caught] == [
+    assert [(each.check.name, each.seen) for each in caught] == [
         ("InvalidSettings", "--hold-s 'long' is not a number")
     ]
 
@@ -296,7 +296,7 @@ def test_a_missing_right_is_named_with_the_command_that_shows_it() -> None:
     cluster.denied.add("create pods/eviction")
     (caught,) = run_checks(cluster.seen())
 
-    assert caught.trap.name == "PermissionMissing"
+    assert caught.check.name == "PermissionMissing"
     assert caught.seen == "it may not create pods/eviction"
     assert (
         "kubectl auth can-i create pods --subresource=eviction"
@@ -319,7 +319,7 @@ def test_the_gates_of_kubeadms_scheduler_are_read_from_its_command() -> None:
     cluster.held[SCHEDULERS] = listed({**static, "spec": {"containers": [{"command": command}]}})
     (caught,) = run_checks(cluster.seen())
 
-    assert (caught.trap.name, caught.where) == (
+    assert (caught.check.name, caught.where) == (
         "NativeGangs",
         "pod/kube-scheduler-n1 in kube-system",
     )
@@ -464,14 +464,14 @@ def test_the_configuration_that_we_print_is_read(tmp_path: Path) -> None:
 
 
 def told(readyz: Page, findings: Page) -> OpsAnswer:
-    return ask({"/readyz": readyz, "/api/v1/findings": findings}.__getitem__, "there")
+    return read_extender({"/readyz": readyz, "/api/v1/findings": findings}.__getitem__, "there")
 
 
 def test_what_the_extender_says_is_read_line_by_line() -> None:
     finding = b'[{"kind":"Queue","name":"q","reason":"R","message":"m"}]'
     found = told(Page(200, b"ok\nbinds: late\n", 3.0), Page(200, finding))
 
-    assert found.said == ("there", True, ("binds: late",))
+    assert found.readiness == ("there", True, ("binds: late",))
     assert found.findings == (FindingFacts("Queue", "q", "R", "m"),)
     assert found.ahead_s == 3.0
 
@@ -482,19 +482,19 @@ def test_one_that_is_not_ready_and_cannot_tell_is_heard_all_the_same() -> None:
         Page(503, b'{"error": "the first plan is being made"}'),
     )
 
-    assert found.said == ("there", False, ("pods: first list not complete",))
+    assert found.readiness == ("there", False, ("pods: first list not complete",))
 
 
 @pytest.mark.parametrize(
     ("readyz", "findings", "sentence"),
     [
-        ((503, b"standby: b leads\n"), (503, b"{}"), "standby: b leads; ask there"),
+        ((503, b"standby: b leads\n"), (503, b"{}"), "standby: b leads; use that replica"),
         ((404, b"nothing here"), (404, b""), "the server at there is not an extender"),
         ((200, b""), (200, b"[]"), "the server at there is not an extender"),
-        ((200, b"ok\n"), (404, b"<html>"), "knows no findings"),
-        ((200, b"ok\n"), (200, b'{"a": 1}'), "knows no findings"),
-        ((200, b"ok\n"), (200, b"[" * 9000), "knows no findings"),
-        ((200, b"ok\n"), (503, b'{"error": "not yet"}'), "cannot tell: not yet"),
+        ((200, b"ok\n"), (404, b"<html>"), "has no findings"),
+        ((200, b"ok\n"), (200, b'{"a": 1}'), "has no findings"),
+        ((200, b"ok\n"), (200, b"[" * 9000), "has no findings"),
+        ((200, b"ok\n"), (503, b'{"error": "not yet"}'), "cannot answer: not yet"),
     ],
 )
 def test_who_leads_nothing_or_is_no_extender_is_not_believed(
@@ -513,9 +513,9 @@ def test_a_clock_is_ahead_or_behind_only_as_far_as_whole_seconds_and_the_way_tel
 ) -> None:
     before = HERE + here_s
 
-    assert ahead(DATE, before, before + 2) == certain_s
+    assert clock_ahead_s(DATE, before, before + 2) == certain_s
 
 
 @pytest.mark.parametrize("date", [None, "", "yesterday", f"Mon, {'9' * 20} Jan 2024 00:00:00 GMT"])
 def test_who_does_not_tell_the_time_is_not_judged_by_it(date: str | None) -> None:
-    assert ahead(date, 0.0, 1.0) is None
+    assert clock_ahead_s(date, 0.0, 1.0) is None

@@ -41,7 +41,7 @@ def as_needed(right: Right) -> list[Permission]:
     [
         (EVERYWHERE, rbac.EVERYWHERE),
         (WHOLE_PODGROUPS, rbac.WHOLE_PODGROUPS),
-        (ASKS_WHO, rbac.ASKS_WHO),
+        (ASKS_WHO, rbac.TOKEN_REVIEW),
         (BEHIND_A_SERVICE, rbac.of_own_lease(HOME)),
         (BESIDE_A_SCHEDULER, rbac.of_schedulers_lease(HOME, "gang-scheduler")),
     ],
@@ -73,5 +73,5 @@ def test_who_reads_is_asked_only_where_the_setting_says_so() -> None:
     assert INSTALLED.settings is not None
     asking = replace(INSTALLED, settings=replace(INSTALLED.settings, **ASKING))
 
-    assert not {*rbac.ASKS_WHO} & {*rbac.needed(INSTALLED, [])}
-    assert {*rbac.ASKS_WHO} <= {*rbac.needed(asking, [])}
+    assert not {*rbac.TOKEN_REVIEW} & {*rbac.needed(INSTALLED, [])}
+    assert {*rbac.TOKEN_REVIEW} <= {*rbac.needed(asking, [])}

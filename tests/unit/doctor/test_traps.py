@@ -51,7 +51,7 @@ HINTS = {
 
 
 def names(seen: ClusterFacts) -> list[str]:
-    return [each.trap.name for each in run_checks(seen)]
+    return [each.check.name for each in run_checks(seen)]
 
 
 def test_nothing_is_named_where_nothing_is_set() -> None:
@@ -77,7 +77,7 @@ def test_who_is_caught_is_told_where_what_and_the_mend(name: str) -> None:
         assert each.where
         assert each.seen
         assert each.mend
-        assert each.trap.severity is (Severity.HINT if name in HINTS else Severity.TRAP)
+        assert each.check.severity is (Severity.HINT if name in HINTS else Severity.TRAP)
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
@@ -106,7 +106,7 @@ def test_the_timeout_is_compared_with_the_settings_of_the_extender_that_is_asked
     longer = configured(lambda told: None, hold_s=60.0, bind_timeout_s=75.0)
 
     (caught,) = run_checks(longer)
-    assert caught.trap.name == "BindTimeoutShort"
+    assert caught.check.name == "BindTimeoutShort"
     assert "httpTimeout: 75s" in caught.mend
     assert "--hold-s is 60" in caught.seen
 
@@ -187,7 +187,7 @@ def test_behind_the_clusters_own_scheduler_a_critical_class_is_what_it_takes() -
     assert names(found) == []
     ordinary = replace(each, priority_class="")
     (caught,) = run_checks(replace(found, installed=(ordinary,)))
-    assert caught.trap.name == "ExtenderSchedulesItself"
+    assert caught.check.name == "ExtenderSchedulesItself"
     assert "priorityClassName: system-cluster-critical" in caught.mend
 
 
@@ -237,7 +237,7 @@ def test_an_authority_that_ends_before_what_it_signed_is_found_on_both_sides() -
         callers=(replace(ASKING, ca=ca, certificate=held),),
     )
 
-    assert [(each.trap.name, each.where) for each in run_checks(seen)] == [
+    assert [(each.check.name, each.where) for each in run_checks(seen)] == [
         ("CertificateExpires", "extenders[0], tlsConfig.caFile"),
         ("CertificateExpires", "the CA of callers beside tls.crt"),
     ]
@@ -289,8 +289,8 @@ def test_a_finding_of_the_extender_is_a_trap_by_its_own_reason(reason: str) -> N
     finding = FindingFacts("Queue", "team", reason, "queue team is odd; write it so")
     (caught,) = run_checks(replace(GOOD, findings=(finding,)))
 
-    assert caught.trap.name == reason
-    assert caught.trap.severity is Severity.TRAP
+    assert caught.check.name == reason
+    assert caught.check.severity is Severity.TRAP
     assert (caught.where, caught.seen, caught.mend) == (
         "Queue/team", "queue team is odd", "write it so",
     )  # fmt: skip
@@ -299,7 +299,9 @@ def test_a_finding_of_the_extender_is_a_trap_by_its_own_reason(reason: str) -> N
 def test_what_is_a_finding_and_a_note_is_named_once() -> None:
     finding = FindingFacts("Policy", "file", "Refused", "file: no such plugin")
     found = replace(
-        GOOD, findings=(finding,), said=Readiness("ops", True, ("policy: file: no such plugin",))
+        GOOD,
+        findings=(finding,),
+        readiness=Readiness("ops", True, ("policy: file: no such plugin",)),
     )
 
     assert names(found) == ["Refused"]
@@ -307,9 +309,9 @@ def test_what_is_a_finding_and_a_note_is_named_once() -> None:
 
 def test_what_the_extender_notes_of_its_credentials_is_the_same_trap() -> None:
     note = "credentials: kubeconfig k checks no certificate; name its CA"
-    (caught,) = run_checks(replace(GOOD, said=Readiness("ops", True, (note,))))
+    (caught,) = run_checks(replace(GOOD, readiness=Readiness("ops", True, (note,))))
 
-    assert caught.trap.name == "CredentialsUnprotected"
+    assert caught.check.name == "CredentialsUnprotected"
     assert (caught.where, caught.seen, caught.mend) == (
         "ops", "kubeconfig k checks no certificate", "name its CA",
     )  # fmt: skip
