@@ -1,4 +1,4 @@
-"""`gang-extender demo`: a real extender, an embedded cluster, and a story that ends by itself."""
+"""`gang-extender demo`: a real extender, an embedded cluster, and a few acts with checks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rich.text import Text
 
 from extender import logs
 from extender.cli.demo_picture import (
-    LEAST_HEIGHT,
-    LEAST_WIDTH,
+    MIN_HEIGHT,
+    MIN_WIDTH,
     ClusterView,
     Head,
     Picture,
@@ -35,7 +35,7 @@ _FRAME_S = 0.1
 
 
 class DemoView(ABC):
-    """Tells from `with` to the end of the block; may be used again."""
+    """Shows the demo inside a `with` block; may be entered again."""
 
     def __init__(self, terminal: Terminal, embedded: Embedded) -> None:
         self._terminal = terminal
@@ -50,40 +50,40 @@ class DemoView(ABC):
 
     @abstractmethod
     def begin(self, title: str, number: int, of: int) -> None:
-        """Begin an act."""
+        """Show the begin of an act."""
 
     @abstractmethod
     def say(self, sentence: str) -> None:
-        """Say what happened."""
+        """Show a sentence about what happened."""
 
     def _at(self) -> Text:
         return Text(f"{time.monotonic() - self._began:5.1f}s  ", style="dim")
 
 
 class TextView(DemoView):
-    """For pipes, logs and terminals too small for a picture."""
+    """Prints lines, for pipes, logs and small terminals."""
 
     def __init__(self, terminal: Terminal, embedded: Embedded) -> None:
         super().__init__(terminal, embedded)
         terminal.lay_out(Text(f"The dashboard is at {embedded.address} while this runs."))
 
     def begin(self, title: str, number: int, of: int) -> None:
-        """Print its title."""
+        """Print the title."""
         self._terminal.lay_out(Text(title, style="bold"))
 
     def say(self, sentence: str) -> None:
-        """Print it with its time, at once even into a pipe."""
+        """Print the sentence with its time, flushed also into a pipe."""
         self._terminal.lay_out(self._at().append(sentence, style="not dim"))
         self._terminal.file.flush()
 
 
 class LiveView(DemoView):
-    """For people: a thread of its own looks and draws."""
+    """Draws the cluster on a terminal, in a thread of its own."""
 
     def __init__(self, terminal: Terminal, embedded: Embedded) -> None:
         super().__init__(terminal, embedded)
         self._picture = Picture(terminal)
-        self._told: list[Text] = []
+        self._sentences: list[Text] = []
         self._title, self._act, self._acts = "", 0, 0
         self._over = threading.Event()
         self._live: Live | None = None
@@ -106,32 +106,32 @@ class LiveView(DemoView):
             self._live.stop()
 
     def begin(self, title: str, number: int, of: int) -> None:
-        """Show which act it is, and forget what was said in the one before."""
+        """Show the title, and clear the sentences of the act before."""
         self._title, self._act, self._acts = title, number, of
-        self._told = []
+        self._sentences = []
 
     def say(self, sentence: str) -> None:
-        """Show it below what was said before."""
-        self._told = [*self._told, sealed(self._at().append(sentence, style="not dim"))]
+        """Append the sentence."""
+        self._sentences = [*self._sentences, sealed(self._at().append(sentence, style="not dim"))]
 
     def _paint(self, live: Live) -> None:
         while not self._over.wait(_FRAME_S):
-            # A look that fails is followed by the next one; the story itself judges what is wrong.
+            # A frame that fails is followed by the next; the acts check what happens.
             with suppress(Exception):
                 live.update(self.frame(cluster_view(self._embedded)), refresh=True)
 
-    def frame(self, sight: ClusterView) -> RenderableType:
-        """Draw what is seen now."""
+    def frame(self, view: ClusterView) -> RenderableType:
+        """Return a frame of the cluster as it is now."""
         seconds = time.monotonic() - self._began
         head = Head(self._title, self._act, self._acts, self._embedded.address, seconds)
-        return self._picture.draw(head, sight, [each.copy() for each in self._told])
+        return self._picture.draw(head, view, [each.copy() for each in self._sentences])
 
 
 def view_for(terminal: Terminal, embedded: Embedded) -> DemoView:
-    """Choose by what is looked at."""
+    """Return the view that fits the terminal."""
     width, height = terminal.size
-    has_room = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
-    return (LiveView if terminal.is_terminal and has_room else TextView)(terminal, embedded)
+    is_large_enough = width >= MIN_WIDTH and height >= MIN_HEIGHT
+    return (LiveView if terminal.is_terminal and is_large_enough else TextView)(terminal, embedded)
 
 
 @click.command()
@@ -141,13 +141,13 @@ def view_for(terminal: Terminal, embedded: Embedded) -> DemoView:
     show_default=True,
     metavar="N",
     type=Seconds(min=0.1, max=100),
-    help="Tell it so many times as fast.",
+    help="Run N times as fast.",
 )
-@click.option("--story", "name", type=click.Choice(list(ACTS)), help="Tell this act alone.")
+@click.option("--story", "name", type=click.Choice(list(ACTS)), help="Run only this act.")
 @click.option(
     "--keep",
     is_flag=True,
-    help="Stay up afterwards, with a form on the page to submit gangs of your own.",
+    help="Keep running afterwards, with a form on the page to submit gangs of your own.",
 )
 def demo(speed: float, name: str | None, keep: bool) -> None:
     """Watch gangs start whole, share, lend and never starve, without any cluster.
@@ -157,13 +157,13 @@ def demo(speed: float, name: str | None, keep: bool) -> None:
         gang-extender demo --story giant
         gang-extender demo --keep
 
-    The extender is the real one, asked over HTTP; nodes, pods and kube-scheduler live in this
-    process. The dashboard is at the address that is shown. On a terminal of 60 columns and 20
-    lines there is a picture, elsewhere lines. Whatever an act says is checked against what
-    happened; if it is not so, the exit code is 1.
+    The extender is the real one, called over HTTP; nodes, pods and kube-scheduler are simulated
+    in this process. It prints the address of the dashboard. On a terminal of 60 columns and 20
+    lines it draws a picture, elsewhere it prints lines. Every claim of an act is checked; if one
+    fails, the exit code is 1.
     """
     logs.set_up("error")
-    # What is refused because everything ends is no news here.
+    # Refusals during the shutdown need no log.
     logging.getLogger("extender").setLevel(logging.CRITICAL)
     terminal = Terminal()
     acts = [ACTS[name]] if name else list(ACTS.values())
@@ -171,26 +171,26 @@ def demo(speed: float, name: str | None, keep: bool) -> None:
     form = GangForm() if keep else None
     with Embedded(with_form(form)) as embedded:
         build_nodes(embedded.cluster)
-        narrator = view_for(terminal, embedded)
-        with narrator:
-            outcomes = _tell(acts, ActRunner(embedded, narrator.say, speed), narrator)
-        _sum_up(terminal, outcomes, time.monotonic() - began)
+        view = view_for(terminal, embedded)
+        with view:
+            outcomes = _run_acts(acts, ActRunner(embedded, view.say, speed), view)
+        _print_summary(terminal, outcomes, time.monotonic() - began)
         if form is not None:
             form.open(embedded.tenants)
-            _stay(narrator, f"{embedded.address}{form.PATH}")
+            _wait_for_submissions(view, f"{embedded.address}{form.PATH}")
 
 
-def _tell(acts: Sequence[Act], telling: ActRunner, narrator: DemoView) -> list[ActOutcome]:
+def _run_acts(acts: Sequence[Act], runner: ActRunner, view: DemoView) -> list[ActOutcome]:
     outcomes = []
     for number, act in enumerate(acts, 1):
-        narrator.begin(f"act {number} of {len(acts)}: {act.title}", number, len(acts))
-        outcomes.append(telling.tell(act))
+        view.begin(f"act {number} of {len(acts)}: {act.title}", number, len(acts))
+        outcomes.append(runner.tell(act))
     return outcomes
 
 
-def _sum_up(terminal: Terminal, outcomes: Sequence[ActOutcome], seconds: float) -> None:
-    """Say what was claimed and seen; an act that came out otherwise ends all of it."""
-    table = Columns("act", "what was seen", head_style="bold", title="in the end")
+def _print_summary(terminal: Terminal, outcomes: Sequence[ActOutcome], seconds: float) -> None:
+    """Print the claims that were checked; raise if an act failed."""
+    table = Columns("act", "checked", head_style="bold", title="summary")
     for outcome in outcomes:
         seen = [*outcome.claims, *([f"BROKEN: {outcome.broken}"] if outcome.broken else [])]
         for number, claim in enumerate(seen):
@@ -202,19 +202,19 @@ def _sum_up(terminal: Terminal, outcomes: Sequence[ActOutcome], seconds: float) 
     if broken:
         why = "; ".join(f"{each.act.name}: {each.broken}" for each in broken)
         raise ClaimFailed(
-            f"the demo did not come out as told: {why}; run it again, or report it with its output"
+            f"a claim of the demo failed: {why}; run it again, or report it with its output"
         )
     terminal.lay_out(
         Text(
-            f"{count(len(outcomes), 'act')} came out as told in {seconds:.0f} s,"
+            f"{count(len(outcomes), 'act')} finished in {seconds:.0f} s,"
             f" {count(claims, 'claim')} checked."
         )
     )
 
 
-def _stay(narrator: DemoView, address: str) -> None:
-    """Let people submit gangs until they have enough."""
-    with narrator:
-        narrator.begin("your turn", 0, 0)
-        narrator.say(f"Submit gangs of your own at {address} and watch them here. Ctrl-C ends it.")
+def _wait_for_submissions(view: DemoView, address: str) -> None:
+    """Let people submit gangs until they interrupt it."""
+    with view:
+        view.begin("your turn", 0, 0)
+        view.say(f"Submit gangs of your own at {address} and watch them here. Ctrl-C ends it.")
         threading.Event().wait()

@@ -63,7 +63,7 @@ def _demo() -> str:
         check=True,
         timeout=300,
     )
-    acts, _, _ = ran.stdout.partition("in the end\n")
+    acts, _, _ = ran.stdout.partition("summary\n")
     lines = [line.rstrip() for line in acts.splitlines() if line.strip()]
     return "\n".join(("```console", "$ make demo", *lines, "```")) + "\n"
 

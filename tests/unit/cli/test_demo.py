@@ -90,7 +90,7 @@ def test_one_act_is_told_alone_in_lines_without_colours() -> None:
 
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert "act 1 of 1: two gangs that would block each other" in ran.stdout
-    assert "1 act came out as told" in ran.stdout
+    assert "1 act finished" in ran.stdout
     assert "\x1b" not in ran.stdout
 
 
@@ -234,7 +234,7 @@ def test_the_page_of_the_manual_says_what_is_there() -> None:
     table = re.findall(r"^\| `(\w[\w-]*)` \| (.+) \|$", PAGE, re.MULTILINE)
 
     assert table == [(act.name, act.title) for act in ACTS.values()]
-    assert f"{demo_picture.LEAST_WIDTH} columns and {demo_picture.LEAST_HEIGHT} lines" in PAGE
+    assert f"{demo_picture.MIN_WIDTH} columns and {demo_picture.MIN_HEIGHT} lines" in PAGE
     assert f"at most {MOST_BYTES} bytes" in PAGE
     assert f"At most {forms._MOST_GANGS} gangs and {forms._MOST_PODS} pods" in PAGE
     assert f"up to {forms.FIELDS['pods'].most} pods" in PAGE

@@ -148,7 +148,9 @@ def test_a_trap_counts_more_than_what_was_not_looked_at(bad: Path, tmp_path: Pat
 
     assert result.exit_code == 1
     assert "not checked  the cluster: kubeconfig " in result.output
-    assert f"not checked  readiness of the extender: no extender answers at {NOBODY}" in result.output
+    assert (
+        f"not checked  readiness of the extender: no extender answers at {NOBODY}" in result.output
+    )
     assert result.output.endswith("2 traps, 1 hint, but not everything could be checked\n")
 
 

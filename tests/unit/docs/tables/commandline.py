@@ -13,7 +13,7 @@ _NOBODY = "2 bad input, or nobody can be asked"
 #: What each says of itself when it ends, beside 0.
 EXITS = {
     "serve": _FAILS,
-    "demo": "1 it did not come out as told; 2 bad input",
+    "demo": "1 a claim failed; 2 bad input",
     "plan": _NOBODY,
     "simulate": _FAILS,
     "replay": "3 a decision differs; 2 bad input",
