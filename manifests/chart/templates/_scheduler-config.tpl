@@ -1,7 +1,7 @@
 {{- /* What `gang-extender scheduler-config` prints for the same values; the tests compare the two. */}}
 {{- define "gang-extender.scheduler-config" -}}
 {{- $settings := .Values.settings -}}
-# Two entries, because httpTimeout is per entry: filter and preempt sit in the serial
+# Two entries, because httpTimeout is per entry: filter and preempt run in the serial
 # scheduling loop and must be quick; a bind may wait for the rest of its gang.
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
