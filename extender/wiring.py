@@ -1,6 +1,7 @@
-"""The only module that knows everyone: puts the parts together, starts and stops them.
+"""The only module that imports all parts: constructs, connects, starts and stops them.
 
-Read from top to bottom, as the data flows. Who comes early and tells who comes late has a listener.
+Read from top to bottom, as the data flows. A part constructed early notifies a later one through a
+listener.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from extender.whatif.page import whatif_runner
 
 
 class Runtime:
-    """One extender, put together; *reach* gives the cluster, real or simulated, to hear and act."""
+    """One extender; *reach* returns the ports of its cluster, real or simulated."""
 
     def __init__(
         self,
@@ -53,27 +54,36 @@ class Runtime:
         certificates: Sequence[PortCertificates] = (),
     ) -> None:
         metrics, journal, published = Metrics(), GangHistory(), PublishedPlan()
-        ours, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
-        policies, limits = PolicyFile(settings.config), Timeouts.of(settings)
+        scheduler_names = frozenset(settings.scheduler_name)
+        exempt = frozenset(settings.exempt_namespace)
+        policies, timeouts = PolicyFile(settings.config), Timeouts.of(settings)
 
-        # What is heard, and whether we may act upon it.
+        # The cache, and whether this replica may act on it.
         timer = LoopTimer(loop)
         cluster = Cluster.of(settings, clock)
         self._leadership = leadership = LeaderElection(settings, clock, timer, metrics)
         self.ports = ports = reach(cluster, metrics, leadership.fencing)
         leadership.run(ports.leases, ports.labels, is_warm=lambda: not cluster.readiness())
 
-        # What is promised and answered.
-        callers = SchedulerNotes(cluster.hearing, metrics, clock)
-        wake = callers.counted(ports.waker)
+        # Reservations and the answers of the hooks.
+        scheduler_notes = SchedulerNotes(cluster.hearing, metrics, clock)
+        wake = scheduler_notes.counted(ports.waker)
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         arrivals = ArrivingGangs(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
         gate = Gate(cluster, ledger, arrivals, published, settings.prefer, exempt)
-        news = BindNotes(metrics, cluster, ports.events, clock, settings.bind_timeout_s)
+        bind_notes = BindNotes(metrics, cluster, ports.events, clock, settings.bind_timeout_s)
         self._barrier = barrier = permit_runner(
-            cluster, ledger, gate, ports, limits, timer, clock, news, is_closed=leadership.is_shared
+            cluster,
+            ledger,
+            gate,
+            ports,
+            timeouts,
+            timer,
+            clock,
+            bind_notes,
+            is_closed=leadership.is_shared,
         )
-        ledger.on_expired(news.ticket_given_back)
+        ledger.on_expired(bind_notes.ticket_given_back)
         arrivals.on_incomplete(barrier.still_incomplete)
 
         def may_plan() -> list[str]:
@@ -85,14 +95,14 @@ class Runtime:
         self.hooks = Hooks(
             gate=gate,
             permit=barrier,
-            read_pod=pods.reader(ours, cluster.seen, cluster.membership, exempt=exempt),
+            read_pod=pods.reader(scheduler_names, cluster.seen, cluster.membership, exempt=exempt),
             readiness=may_answer,
             clock=clock,
             metrics=metrics,
             standby=leadership.readiness,
         )
 
-        # What is planned and carried out.
+        # Planning, and carrying out the plan.
         dispatch = EvictionRunner(
             evictor=ports.evictor,
             announcer=ports.events,
@@ -112,12 +122,12 @@ class Runtime:
             metrics=metrics,
             clock=clock,
         )
-        self._errands = LoopCalls(timer)
+        self._loop_calls = LoopCalls(timer)
         self._recorder = recorder = Recorder.of(settings, metrics)
-        self._cycle = PlanningLoop(
+        self._planning = PlanningLoop(
             cluster=cluster,
             published=published,
-            promises=PlanApplier(cluster, ledger, arrivals, clock, self._errands),
+            promises=PlanApplier(cluster, ledger, arrivals, clock, self._loop_calls),
             make_plan=recorder.planner(policies.current, metrics.time_action),
             dispatch=dispatch,
             reporter=self._reporter,
@@ -126,9 +136,9 @@ class Runtime:
             readiness=may_plan,
             meanwhile=policies.current,
         )
-        dispatch.on_objection(self._cycle.request_cycle)
-        cluster.partial_gangs.forget()  # here begins a term, with a lease or without
-        self._office = TermLifecycle(
+        dispatch.on_objection(self._planning.request_cycle)
+        cluster.partial_gangs.forget()  # a term begins here, with a lease or without
+        self._lifecycle = TermLifecycle(
             leadership,
             barrier,
             resetting=(
@@ -139,14 +149,14 @@ class Runtime:
                 cluster.hearing,
                 cluster.partial_gangs,
             ),
-            plan_soon=self._cycle.request_cycle,
-            timeout_s=limits.answer_s,
+            plan_soon=self._planning.request_cycle,
+            timeout_s=timeouts.answer_s,
         )
 
-        # What is told to those who look.
+        # Metrics and pages.
         for each in certificates:
             each.show_in(metrics)
-        self._rounds = [
+        self._periodic_tasks = [
             PeriodicTask(timer, ledger.check_due, every_s=PROMISES_LOOK_S),
             PeriodicTask(
                 timer, SchedulerProbe(cluster, wake, may_answer).probe, every_s=SUMMONS_LOOK_S
@@ -164,43 +174,43 @@ class Runtime:
             warmth=cluster.readiness,
             standby=leadership.readiness,
             notes=lambda: [
-                *(*news.notes(), *callers.notes(), *ports.notes()),
+                *(*bind_notes.notes(), *scheduler_notes.notes(), *ports.notes()),
                 *(each.problem for each in certificates if each.problem),
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
             reservations=lambda gang: (cluster.reservations.of_gang(gang), clock.monotonic()),
-            experience=(learnt := learn_from(cluster)),
-            suppose=whatif_runner(settings, learnt),
+            experience=(past_durations := learn_from(cluster)),
+            suppose=whatif_runner(settings, past_durations),
         )
 
     @property
     def holds(self) -> int:
-        """Count the binds that wait or are under way."""
+        """Return the number of binds that wait or are in flight."""
         return self._barrier.waiting_binds
 
     def start(self) -> None:
-        """Listen to the cluster, plan, and tell."""
+        """Start watching the cluster, planning and reporting."""
         self.ports.start()
         self._reporter.start()
-        for each in self._rounds:
+        for each in self._periodic_tasks:
             each.start()
         self._leadership.start()
-        self._cycle.start()
+        self._planning.start()
 
     def drain(self) -> None:
-        """Refuse what waits at the barrier, and whatever comes."""
-        self._office.drain()
+        """Refuse waiting binds and all further ones."""
+        self._lifecycle.drain()
 
     async def finish(self) -> None:
-        """Wait for what was sent to the API server, then end every thread and connection."""
-        await self._office.close()
+        """Wait for requests in flight to the API server, then end every thread and connection."""
+        await self._lifecycle.close()
         self.stop()
         await self.ports.aclose()
 
     def stop(self) -> None:
         """End every thread."""
-        for each in self._rounds:
+        for each in self._periodic_tasks:
             each.stop()
-        self._errands.end()
-        for part in (self._cycle, self._recorder, self._reporter, self.ports):
+        self._loop_calls.end()
+        for part in (self._planning, self._recorder, self._reporter, self.ports):
             part.stop()

@@ -166,7 +166,7 @@ def unplanned(leases: LeaseDouble) -> Iterator[World]:
     """A leader whose planner has not made its first plan, because somebody holds it up."""
     made = World()
     waiting = threading.Event()
-    made.runtime._cycle._make_plan = lambda snapshot: waiting.wait(30)  # type: ignore[assignment]
+    made.runtime._planning._make_plan = lambda snapshot: waiting.wait(30)  # type: ignore[assignment]
     made._thread.start()
     made.runtime.start()
     made.wait_for(made.port.listen(made._listening))

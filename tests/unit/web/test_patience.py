@@ -42,13 +42,13 @@ class Beginning(World):
 
     def __enter__(self) -> World:
         self.may_plan = threading.Event()
-        make = self.runtime._cycle._make_plan
+        make = self.runtime._planning._make_plan
 
         def held_up(*seen: Any) -> Any:
             self.may_plan.wait(30)
             return make(*seen)
 
-        self.runtime._cycle._make_plan = held_up
+        self.runtime._planning._make_plan = held_up
         self.node("node-0")
         self._thread.start()
         self.runtime.start()
