@@ -30,9 +30,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 #: Durations that may be 0, which turns off what they limit.
 _MAY_BE_ZERO = frozenset({"take_back_s", "arrival_grace_s", "min_run_s", "stuck_s"})
 #: A DNS label, as the API server requires it.
-_NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+NAMESPACE_NAME = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 #: The names that a profile of kube-scheduler may have.
-_SCHEDULER = re.compile("[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?")
+SCHEDULER_NAME = re.compile("[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?")
 #: The host before a port: a name or an address, an IPv6 address in brackets.
 _HOST = re.compile(r"[-._A-Za-z0-9]+|\[[:.0-9A-Fa-f]+(%[-._A-Za-z0-9]+)?\]")
 
@@ -247,7 +247,7 @@ class Settings:
             )
         label_pairs(self.node_selector)
         for name in self.exempt_namespace:
-            if not _NAMESPACE.fullmatch(name):
+            if not NAMESPACE_NAME.fullmatch(name):
                 raise InvalidConfiguration(
                     f"--exempt-namespace {name!r} is not the name of a namespace; write it like"
                     " monitoring, and repeat the flag for another"
@@ -296,7 +296,7 @@ class Settings:
                 " gang-scheduler"
             )
         for name in self.scheduler_name:
-            if not _SCHEDULER.fullmatch(name):
+            if not SCHEDULER_NAME.fullmatch(name):
                 raise InvalidConfiguration(
                     f"--scheduler-name {name!r} is not the name of a scheduler; write it like"
                     " gang-scheduler, and repeat the flag for another (in the variable, a space)"

@@ -177,8 +177,8 @@ def pair(config_file: Path, directory: Path) -> None:
         secret = secret_file.read_bytes().strip() if secret_file.exists() else b""
         if not hook_secret.is_secret(secret):
             secret = hook_secret.new()
-            _write_pair(secret_file, secret)
-        _write_pair(directory / CONFIG_FILE, _with_secret(configuration, secret, config_file))
+            _write(secret_file, secret, 0o600)
+        _write(directory / CONFIG_FILE, _with_secret(configuration, secret, config_file), 0o600)
     except OSError as error:
         raise InvalidInput(f"{error.filename}: cannot be written: {error.strerror}") from error
 
@@ -215,12 +215,3 @@ def _is_local(url: str) -> bool:
         return parts.scheme == "http" and is_loopback(parts.hostname or "")
     except ValueError:
         return False
-
-
-def _write_pair(path: Path, content: bytes) -> None:
-    """Write a file atomically, readable by its owner alone."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-    draft.replace(path)

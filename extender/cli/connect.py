@@ -148,24 +148,27 @@ def _check_authorized(page: Page, address: Address) -> None:
     raise InvalidInput(f"the extender at {address} refuses access: {error_text}")
 
 
-class _PlainConnection(PlainConnection):
+class _FirstByteTimeout:
+    """Bounds the wait for the first byte of an answer; a longer limit holds for the whole."""
+
+    sock: socket.socket
+
     def __init__(self, *where: Any, wait_s: float, **facts: Any) -> None:
         super().__init__(*where, **facts)
         self._wait_s = wait_s
 
-    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
-        _await_first_byte(self.sock, self._wait_s)
-        return super().getresponse()
+    def getresponse(self) -> Any:
+        if not wait_for_read(self.sock, self._wait_s):
+            raise urllib3.exceptions.TimeoutError("no first byte")
+        return super().getresponse()  # type: ignore[misc]
 
 
-class _TlsConnection(TlsConnection):
-    def __init__(self, *where: Any, wait_s: float, **facts: Any) -> None:
-        super().__init__(*where, **facts)
-        self._wait_s = wait_s
+class _PlainConnection(_FirstByteTimeout, PlainConnection):  # type: ignore[misc]
+    pass
 
-    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
-        _await_first_byte(self.sock, self._wait_s)
-        return super().getresponse()
+
+class _TlsConnection(_FirstByteTimeout, TlsConnection):  # type: ignore[misc]
+    pass
 
 
 class _PlainPool(urllib3.HTTPConnectionPool):
@@ -174,12 +177,6 @@ class _PlainPool(urllib3.HTTPConnectionPool):
 
 class _TlsPool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
-
-
-def _await_first_byte(sock: socket.socket, wait_s: float) -> None:
-    """Wait for the first byte of an answer; a longer limit holds for the whole answer."""
-    if not wait_for_read(sock, wait_s):
-        raise urllib3.exceptions.TimeoutError("no first byte")
 
 
 def _http(address: Address, limits: AnswerLimits) -> urllib3.PoolManager:

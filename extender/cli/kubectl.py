@@ -284,12 +284,6 @@ def has_kubeconfig(kubeconfig: str = "") -> bool:
     return any(path.exists() for path in _paths(kubeconfig))
 
 
-def contexts(kubeconfig: str = "") -> list[str]:
-    """Return the names of all contexts."""
-    found = (each.get("name") for file in _files(kubeconfig) for each in _list(file, "contexts"))
-    return sorted({name for name in found if isinstance(name, str)})
-
-
 def current_namespace(kubeconfig: str = "", context: str = "") -> str:
     """Return the namespace of *context*, or of the current context."""
     files = [*_files(kubeconfig)]

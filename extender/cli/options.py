@@ -19,6 +19,7 @@ from extender.cli.kubectl import current_namespace
 from extender.errors import InvalidInput
 from extender.model.reason import Reason
 from extender.planner.plan import GangStatus
+from extender.settings import NAMESPACE_NAME
 
 Document = dict[str, Any]
 Command: TypeAlias = Callable[..., Any]
@@ -123,7 +124,6 @@ _PODS = ("pod", "pods", "po")
 _EXAMPLE = "write it like train, podgroup/train or team-a/train"
 #: What the API server accepts as a name; names of implicit PodGroups have a colon.
 _NAME = re.compile("[a-z0-9A-Z]([-.:a-z0-9A-Z]{0,312}[a-z0-9A-Z])?")
-_NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 namespace_option: Callable[..., Any] = click.option(
     "-n",
     "--namespace",
@@ -158,7 +158,7 @@ def object_name(text: str, namespace: str, where: Target) -> ObjectName:
         raise InvalidInput(f"{text!r} is not a gang; {_EXAMPLE}")
     given = checked_namespace(namespace)
     if before:
-        if not _NAMESPACE.fullmatch(before[0]):
+        if not NAMESPACE_NAME.fullmatch(before[0]):
             raise InvalidInput(f"{text!r} is not a gang; {_EXAMPLE}")
         if given and given != before[0]:
             raise InvalidInput(f"{text} is in namespace {before[0]}, and --namespace is {given}")
@@ -168,7 +168,7 @@ def object_name(text: str, namespace: str, where: Target) -> ObjectName:
 
 def checked_namespace(namespace: str) -> str:
     """Return *namespace* if it is a valid name; raise otherwise."""
-    if namespace and not _NAMESPACE.fullmatch(namespace):
+    if namespace and not NAMESPACE_NAME.fullmatch(namespace):
         raise InvalidInput(f"--namespace {namespace!r} cannot be the name of a namespace")
     return namespace
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ import yaml
 from extender.cli.connect import check
 from extender.cli.options import Seconds
 from extender.errors import InvalidInput
-from extender.settings import PREFERENCES, Settings, is_loopback
+from extender.settings import PREFERENCES, SCHEDULER_NAME, Settings, is_loopback
 from extender.tls import hook_secret
 
 _HEAD = """\
@@ -29,8 +28,6 @@ _SETTINGS = Settings()
 _URL = f"http://{_SETTINGS.listen}"
 #: A directory of ours beside the files that kubeadm's kube-scheduler reads.
 FOLDER = "/etc/kubernetes/gang-extender"
-#: The names that a profile of kube-scheduler may have.
-_SCHEDULER = re.compile("[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?")
 _SECOND, _DEFAULT = "second-scheduler", "default-scheduler"
 
 
@@ -157,7 +154,7 @@ def scheduler_config(
         DEPLOYMENTS[deployment],
         **{name: value for name, value in given.items() if value not in (None, ())},
     )
-    if not all(map(_SCHEDULER.fullmatch, options.scheduler_names)):
+    if not all(map(SCHEDULER_NAME.fullmatch, options.scheduler_names)):
         raise InvalidInput(
             f"--scheduler-name {' '.join(map(repr, options.scheduler_names))}: a name consists of"
             " letters, digits, -, _ and ., as pods write it"

@@ -120,8 +120,13 @@ CONFIGURATION = (
 )  # fmt: skip
 
 
-def of_configuration(config: SchedulerConfig) -> Iterator[Problem]:
-    """Check one configuration."""
+def of_configurations(facts: ClusterFacts) -> Iterator[Problem]:
+    """Check every configuration."""
+    for config in facts.configurations:
+        yield from _of_configuration(config)
+
+
+def _of_configuration(config: SchedulerConfig) -> Iterator[Problem]:
     our_entries = entries(config.document)
     if not our_entries:
         yield EXTENDER_NOT_CONFIGURED.at(config.where, "it has no extenders")

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli import connect as connect_module, kubectl as kubectl_module
 from extender.cli.connect import Target, connect
-from extender.cli.kubectl import choose, contexts, current_namespace
+from extender.cli.kubectl import choose, current_namespace
 from extender.cli.main import main
 from extender.errors import InvalidInput
 from extender.model.pod import Status
@@ -346,7 +346,6 @@ def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
     assert current_namespace(path, "a") == "team-a"
     assert current_namespace(path, "c") == "default"
     assert current_namespace(path, "unknown") == "default"
-    assert contexts(path) == ["a", "b", "c"]
 
 
 def test_of_several_kubeconfigs_the_first_to_speak_wins(
