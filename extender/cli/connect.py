@@ -362,8 +362,8 @@ def read_token(where: Target, url: str = "") -> str:
 
 
 def _of_kubeconfig(where: Target) -> str:
-    error_text = config.read(where.kubeconfig or None, where.context).token()
-    scheme, _, token = (error_text or "").partition(" ")
+    authorization = config.read(where.kubeconfig or None, where.context).token()
+    scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer":
         raise InvalidInput(
             "the kubeconfig has no token. The extender cannot check a client certificate or a"
@@ -377,15 +377,15 @@ def _of_file(path: str) -> str:
     try:
         # Never read all of a device or of a file named by mistake.
         with Path(path).expanduser().open("rb") as file:
-            error_text = file.read(_MAX_CHARS + 1).decode("latin-1").strip()
+            token = file.read(_MAX_CHARS + 1).decode("latin-1").strip()
     except OSError as error:
         raise InvalidInput(f"{_FLAG} {path} cannot be read: {error.strerror}") from error
-    if len(error_text) > _MAX_CHARS or not _PRINTABLE.fullmatch(error_text):
+    if len(token) > _MAX_CHARS or not _PRINTABLE.fullmatch(token):
         raise InvalidInput(
             f"{_FLAG} {path} has no token: it must be one line of printable ASCII, as"
             " `kubectl create token ACCOUNT` prints it"
         )
-    return error_text
+    return token
 
 
 _LOOPBACK = Address(DEFAULT_URL)
@@ -402,16 +402,16 @@ def connect(where: Target, *, quietly: bool = False) -> Iterator[Address]:
         url = check(where.ops_url, "--ops-url", DEFAULT_URL)
         yield Address(url, token=read_token(where, url))
         return
-    error_text = read_token(where)
+    token = read_token(where)
     found = _find_in_cluster(where, quietly)
     if found is None:
-        yield replace(_LOOPBACK, token=error_text)
+        yield replace(_LOOPBACK, token=token)
         return
     kubectl, pod = found
     with kubectl.forward(pod.namespace, pod.name, pod.port) as port:
         # The API server forwards to this pod alone, so its certificate needs no check.
         url = f"{pod.scheme}://127.0.0.1:{port}"
-        yield Address(url, f"pod {pod.namespace}/{pod.name}", is_trusted=True, token=error_text)
+        yield Address(url, f"pod {pod.namespace}/{pod.name}", is_trusted=True, token=token)
 
 
 def _find_in_cluster(where: Target, quietly: bool) -> tuple[Kubectl, Leader] | None:

@@ -292,8 +292,8 @@ def current_namespace(kubeconfig: str = "", context: str = "") -> str:
         for each in _list(file, "contexts"):
             if each.get("name") == in_use:
                 about = each.get("context")
-                stderr = about.get("namespace") if isinstance(about, Mapping) else None
-                return str(stderr) if stderr else DEFAULT_NAMESPACE
+                namespace = about.get("namespace") if isinstance(about, Mapping) else None
+                return str(namespace) if namespace else DEFAULT_NAMESPACE
     return DEFAULT_NAMESPACE
 
 

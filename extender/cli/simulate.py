@@ -57,11 +57,11 @@ def _beside(folder: Path, file: str) -> Path:
 def _saved(path: Path) -> tuple[ExternalInput, str]:
     changes = saved.read([str(path)], frozenset()).changes
     pods = sum(isinstance(change.item, SeenPod) for change in changes)
-    kept = [change for change in changes if isinstance(change.item, Node | Queue)]
-    cluster = Objects(changes=kept).snapshot()
+    objects = [change for change in changes if isinstance(change.item, Node | Queue)]
+    cluster = Objects(changes=objects).snapshot()
     nodes = {node.name: replace(node, taints=()) for node in _usable(cluster.nodes.nodes)}
     # Without queues that exist by default, such as the default queue.
-    queues = {change.item.name for change in kept if isinstance(change.item, Queue)}
+    queues = {change.item.name for change in objects if isinstance(change.item, Queue)}
     summary = f"{path}: {count(len(nodes), 'node')} and {count(len(queues), 'queue')}"
     if away := len(cluster.nodes.nodes) - len(nodes):
         summary += f"; left out: {count(away, 'node')} cordoned or of the control plane"

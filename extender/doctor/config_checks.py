@@ -242,15 +242,15 @@ def _of_lease(config: SchedulerConfig) -> Iterator[Problem]:
         if election.get("leaderElect", True)
         else "none"
     )
-    wanted = f"{settings.lease_namespace or settings.pod_namespace}/{settings.lease_name}"
+    configured = f"{settings.lease_namespace or settings.pod_namespace}/{settings.lease_name}"
     # The default namespace is that of the pod, which is not known here.
-    if has.partition("/")[2] == settings.lease_name and wanted.startswith("/"):
+    if has.partition("/")[2] == settings.lease_name and configured.startswith("/"):
         return
-    if has != wanted:
-        namespace, _, name = wanted.partition("/")
+    if has != configured:
+        namespace, _, name = configured.partition("/")
         yield LEASE_MISMATCH.at(
             f"{config.where}, leaderElection",
-            f"kube-scheduler's lease is {has}, and the extender follows {wanted}",
+            f"kube-scheduler's lease is {has}, and the extender follows {configured}",
             f"write `leaderElection: {{leaderElect: true, resourceName: {name},"
             f" resourceNamespace: {namespace}}}`",
         )

@@ -69,14 +69,14 @@ class Entry:
     @property
     def tls(self) -> Mapping[str, Any]:
         """Return its tlsConfig."""
-        told = self.document.get("tlsConfig")
-        return told if isinstance(told, dict) else {}
+        config = self.document.get("tlsConfig")
+        return config if isinstance(config, dict) else {}
 
     @property
     def timeout_s(self) -> float | None:
         """Return its httpTimeout; None when it has none."""
-        told = self.document.get("httpTimeout")
-        return None if told in (None, "") else seconds(str(told))
+        timeout = self.document.get("httpTimeout")
+        return None if timeout in (None, "") else seconds(str(timeout))
 
     def has(self, verb: str) -> bool:
         """Return whether it has the verb *verb*."""
@@ -193,7 +193,7 @@ def _content(
             return base64.b64decode(str(data), validate=True)
         except binascii.Error:
             return b""
-    path = replacement or (Path(str(told)) if (told := entry.tls.get(f"{part}File")) else None)
+    path = replacement or (Path(str(name)) if (name := entry.tls.get(f"{part}File")) else None)
     if path is None:
         return None
     try:

@@ -182,12 +182,12 @@ def _names(certificate: x509.Certificate) -> list[str]:
     return [str(each.value) for each in names if isinstance(each, (x509.DNSName, x509.IPAddress))]
 
 
-def _covers(names: Sequence[str], wanted: str) -> bool:
+def _covers(names: Sequence[str], host: str) -> bool:
     try:
-        address = str(ipaddress.ip_address(wanted))
+        address = str(ipaddress.ip_address(host))
     except ValueError:
-        below = wanted.partition(".")[2]
-        return wanted in names or (bool(below) and f"*.{below}" in names)
+        below = host.partition(".")[2]
+        return host in names or (bool(below) and f"*.{below}" in names)
     return address in names
 
 
