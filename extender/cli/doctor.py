@@ -26,7 +26,7 @@ from extender.text import clean
 
 Document = dict[str, Any]
 _FILE = click.Path(path_type=Path)
-_COLOURS = {Severity.TRAP: "red", Severity.HINT: "yellow"}
+_COLOURS = {Severity.PROBLEM: "red", Severity.HINT: "yellow"}
 
 
 @click.command()
@@ -65,7 +65,7 @@ def doctor(
     """Find every known misconfiguration of a live cluster and of kube-scheduler's configuration.
 
     Nothing is changed. Exit code 0 when everything was checked and only hints were found, 1 when
-    there are traps, 2 when there are none in what could be checked, but not all could.
+    there are problems, 2 when there are none in what could be checked, but not all could.
     """
     if offline and not (scheduler_configs or where.ops_url):
         raise InvalidInput(
@@ -106,8 +106,8 @@ def _connect(stack: ExitStack, where: Target) -> tuple[Read, str]:
 
 
 def exit_code(facts: ClusterFacts, problems: list[Problem]) -> int:
-    """Return the exit code: traps count more than what was not checked; hints do not count."""
-    if any(each.check.severity is Severity.TRAP for each in problems):
+    """Return the exit code: problems count more than what was not checked; hints do not count."""
+    if any(each.check.severity is Severity.PROBLEM for each in problems):
         return 1
     return 2 if facts.not_checked else 0
 
@@ -126,7 +126,7 @@ def diagnosis(facts: ClusterFacts, problems: list[Problem]) -> Document:
         for each in problems
     ]
     not_checked = [{"what": each.what, "why": each.why} for each in facts.not_checked]
-    return document("Diagnosis", {"found": found, "not_looked_at": not_checked})
+    return document("Diagnosis", {"found": found, "not_checked": not_checked})
 
 
 def page(facts: ClusterFacts, problems: list[Problem]) -> Text:
@@ -145,10 +145,10 @@ def page(facts: ClusterFacts, problems: list[Problem]) -> Text:
     return text.append(_summary(facts, problems), style="dim")
 
 
-def _summary(facts: ClusterFacts, problems: list[Problem]) -> str:
-    traps = sum(each.check.severity is Severity.TRAP for each in problems)
-    words = [count(traps, "trap")] * bool(traps)
-    words += [count(len(problems) - traps, "hint")] * (len(problems) > traps)
+def _summary(facts: ClusterFacts, found: list[Problem]) -> str:
+    problems = sum(each.check.severity is Severity.PROBLEM for each in found)
+    words = [count(problems, "problem")] * bool(problems)
+    words += [count(len(found) - problems, "hint")] * (len(found) > problems)
     if facts.not_checked:
         return f"{', '.join(words) or 'nothing found'}, but not everything could be checked"
-    return ", ".join(words) or "nothing found: no known trap is set"
+    return ", ".join(words) or "no problem found"

@@ -89,11 +89,13 @@ def page(answer: Document, *, is_wide: bool = False) -> list[Text | Columns]:
     parts += _list(
         "protected", [f"{count(n, 'pod')}: {why}" for why, n in answer["protected"].items()]
     )
-    kept = [f"{_amounts(each['amounts'])}: {each['why']}" for each in answer["kept"]]
+    kept = [f"{_amounts(each['amounts'])}: {each['why']}" for each in answer["held"]]
     parts += _list("kept idle", kept if is_wide else [*kept[:_SHOWN], *_rest(kept)])
     parts += _list("will run", _estimate(answer.get("estimate")))
     parts += _list("would start with", answer["would_start_with"])
-    story = [f"{each['at'][11:19]}  {each['word']}: {each['text']}" for each in answer["story"]]
+    story = [
+        f"{each['at'][11:19]}  {each['reason']}: {each['message']}" for each in answer["history"]
+    ]
     return [*parts, *_list("so far", story)]
 
 
@@ -101,7 +103,7 @@ def _estimate(estimate: Document | None) -> list[str]:
     """Return when it starts, and what that does not count; older extenders send none."""
     if not estimate:
         return []
-    return [estimate["words"], f"not counted: {estimate['not_counted']}"]
+    return [estimate["message"], f"not counted: {estimate['not_counted']}"]
 
 
 def _rest(lines: list[str]) -> list[str]:
@@ -135,7 +137,7 @@ def _facts(answer: Document) -> Columns:
     for name in ("deserved", "allocated", "requested", "borrowed") if figures else ():
         table.add(f"  {name}", _amounts(figures[name]))
     for each in answer.get("schedulers", ()):
-        table.add("scheduler", f"{each['name']}, {each['words']}")
+        table.add("scheduler", f"{each['name']}, {each['message']}")
     share = answer["share_figures"]
     if share:
         table.add("namespace", f"{share['namespace']}, of that queue")

@@ -248,11 +248,11 @@ def _lines(
     if plan["shares"]:
         yield from _shares(plan).lines(terminal, width)
         yield Text()
-    yield from _idle(plan, len(plan["kept"]) if is_wide else _MAX_KEPT)
+    yield from _idle(plan, len(plan["held"]) if is_wide else _MAX_KEPT)
     yield Text()
     yield from _gangs(plan["gangs"][:gangs]).lines(terminal, width)
     for each in _unresponsive(plan):
-        yield safe_text(f"scheduler {each['name']}: {each['complaint']}", style="red")
+        yield safe_text(f"scheduler {each['name']}: {each['problem']}", style="red")
     hidden = len(plan["gangs"]) - len(plan["gangs"][:gangs])
     if hidden:
         yield Text(f"and {hidden} more gangs", style="dim")
@@ -261,7 +261,7 @@ def _lines(
 def _unresponsive(plan: Document) -> list[Document]:
     """Return the schedulers that pods wait for and that do not respond here."""
     states = ("silent", "elsewhere")
-    return [each for each in plan.get("schedulers", ()) if each["voice"] in states]
+    return [each for each in plan.get("schedulers", ()) if each["liveness"] in states]
 
 
 def _queues(plan: Document) -> Columns:
@@ -303,9 +303,9 @@ def _shares(plan: Document) -> Columns:
 def _idle(plan: Document, limit: int) -> Iterator[Text]:
     """Yield the idle capacity, and what of it is kept for others; other gangs can use the rest."""
     yield safe_text(f"idle: {brief(plan['idle'])}")
-    for each in plan["kept"][:limit]:
+    for each in plan["held"][:limit]:
         yield safe_text(f"  {brief(each['amounts'])} {each['why']}", style="dim")
-    hidden = len(plan["kept"]) - limit
+    hidden = len(plan["held"]) - limit
     if hidden > 0:
         yield Text(f"  and {hidden} more", style="dim")
 

@@ -160,13 +160,13 @@ def _replay_cycle(step: RecordedCycle, policy: Policy | None, result: ReplayResu
 def _as_document(result: ReplayResult, recording: Recording) -> dict[str, Any]:
     step = result.step if result.differing else None
     return {
-        "passes": result.passes,
+        "cycles": result.passes,
         "skipped": result.skipped,
         "first": None if result.first is None else timestamp_ms(result.first),
         "last": None if result.last is None else timestamp_ms(result.last),
         "versions": sorted(result.versions),
         "differs_at": None if step is None else timestamp_ms(step.snapshot.now),
-        "differs_in_pass": None if step is None else step.number,
+        "differs_in_cycle": None if step is None else step.number,
         "differences": [each._asdict() for each in result.differing[:_MAX_PRINTED]],
         "remarks": list(recording.remarks),
     }

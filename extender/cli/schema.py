@@ -61,7 +61,7 @@ _EVICTION = {
     "action": "`preempt` or `reclaim`",
     "for": "the gang that gets the capacity",
 }
-_KEPT = {"amounts": _AMOUNTS, "for": "what it is kept for", "why": "the reason in a few words"}
+_HELD = {"amounts": _AMOUNTS, "for": "what it is kept for", "why": "the reason in a few words"}
 _FINDING = {
     "kind": "the kind of the object",
     "name": "the name of the object",
@@ -75,7 +75,7 @@ _PLAN = {
     "binds": "nodes by NAMESPACE/POD",
     "evictions": "the victims",
     "idle": "the unused capacity",
-    "kept": "what of that is kept for others, or is on cordoned nodes",
+    "held": "what of that is kept for others, or is on cordoned nodes",
     "schedulers": "the liveness of the kube-scheduler behind each scheduler name",
 }
 _EXPLANATION = {
@@ -94,11 +94,11 @@ _EXPLANATION = {
     "ahead_count": "how many gangs are ahead of it; only some are listed",
     "victims": "the pods that are evicted for it",
     "protected": "how many pods are not evicted, by reason",
-    "kept": "idle capacity that is kept for others",
+    "held": "idle capacity that is kept for others",
     "schedulers": "the liveness of the kube-scheduler that should place it",
     "would_start_with": "changes with which it starts in a trial",
     "is_trying": "whether these are still being computed",
-    "story": "its history: at, cycle, word and text",
+    "history": "its steps: at, cycle, reason and message",
 }
 #: The fields of each kind besides apiVersion and kind.
 DOCUMENTS: Mapping[str, Fields] = MappingProxyType(
@@ -114,19 +114,19 @@ DOCUMENTS: Mapping[str, Fields] = MappingProxyType(
             "differences": "what the hypothesis changes for all others",
         },
         "Replay": {
-            "passes": "how many cycles were planned again",
+            "cycles": "how many cycles were planned again",
             "skipped": "how many are not in the recording, because the disk was too slow",
             "first": "the time of the first",
             "last": "the time of the last",
             "versions": "the versions that made the recording",
             "differs_at": "the time of the first cycle that differs, or null",
-            "differs_in_pass": "its number, from 1, or null",
+            "differs_in_cycle": "its number, from 1, or null",
             "differences": "its different decisions, ten at most",
             "remarks": "where the recording is truncated, and which of its files are missing",
         },
         "Diagnosis": {
-            "found": "the traps and hints, traps first",
-            "not_looked_at": "what could not be checked; empty if everything was",
+            "found": "the problems and hints, problems first",
+            "not_checked": "what could not be checked; empty if everything was",
         },
     }
 )
@@ -142,22 +142,22 @@ ITEMS: Mapping[str, Fields] = MappingProxyType(
         },
         "share": _SHARE,
         "eviction": _EVICTION,
-        "kept": _KEPT,
+        "held": _HELD,
         "finding": _FINDING,
         "difference": {
             "about": "the gang, pod, queue or node",
             "was": "the recorded decision; of a Plan, that without the hypothesis",
             "now": "the new decision; of a Plan, that with the hypothesis",
         },
-        "trap": {
-            "name": "one word of [the list](doctor.md#every-trap), or the reason of a finding",
-            "severity": "`trap`, or `hint`: nothing breaks, and the exit code is not changed",
+        "problem": {
+            "name": "one word of [the list](doctor.md#every-problem), or the reason of a finding",
+            "severity": "`problem`, or `hint`: nothing breaks, and the exit code is not changed",
             "where": "the object or the file, and the place in it",
             "seen": "what was found there",
             "meaning": "what fails, and when",
             "mend": "the line or command that fixes it",
         },
-        "thing not looked at": {"what": "it is", "why": "it could not be checked"},
+        "not checked": {"what": "it is", "why": "it could not be checked"},
     }
 )
 #: Fields that came after the first release: an older extender does not send them.
@@ -184,9 +184,9 @@ Amounts: TypeAlias = dict[str, str]
 
 class _SchedulerDocument(msgspec.Struct):
     name: str
-    voice: str
-    words: str = ""
-    complaint: str = ""
+    liveness: str
+    message: str = ""
+    problem: str = ""
 
 
 class _HeldDocument(msgspec.Struct):
@@ -195,7 +195,7 @@ class _HeldDocument(msgspec.Struct):
 
 
 class _EstimateDocument(msgspec.Struct):
-    words: str
+    message: str
     not_counted: str
 
 
@@ -241,7 +241,7 @@ class _PlanDocument(msgspec.Struct):
     shares: list[_ShareDocument]
     gangs: list[_GangDocument]
     idle: Amounts
-    kept: list[_HeldDocument]
+    held: list[_HeldDocument]
     schedulers: list[_SchedulerDocument] = []
 
 
@@ -272,8 +272,8 @@ class _VictimDocument(msgspec.Struct):
 
 class _LineDocument(msgspec.Struct):
     at: str
-    word: str
-    text: str
+    reason: str
+    message: str
 
 
 class _ExplanationDocument(_GangDocument):
@@ -287,9 +287,9 @@ class _ExplanationDocument(_GangDocument):
     ahead_count: int
     victims: list[_VictimDocument]
     protected: dict[str, int]
-    kept: list[_HeldDocument]
+    held: list[_HeldDocument]
     would_start_with: list[str]
-    story: list[_LineDocument]
+    history: list[_LineDocument]
     reason_lasted_s: float | None = None
     schedulers: list[_SchedulerDocument] = []
     estimate: _EstimateDocument | None = None

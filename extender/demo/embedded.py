@@ -123,7 +123,7 @@ class Embedded:
         self._runtime: Runtime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = asyncio.Event()
-        self._told: dict[str, Any] = {"queues": [], "gangs": [], "kept": []}
+        self._told: dict[str, Any] = {"queues": [], "gangs": [], "held": []}
         self._up = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="embedded", daemon=True)

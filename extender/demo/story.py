@@ -223,7 +223,7 @@ class ActRunner:
         Who was let in before may still take the last of its places, and overtakes nobody.
         """
         plan = self.plan()
-        beneficiaries = {each["for"].rpartition("/")[2] for each in plan["kept"]}
+        beneficiaries = {each["for"].rpartition("/")[2] for each in plan["held"]}
         return beneficiaries == {gang} and not any(
             each["reason"] == "Admitted" for each in plan["gangs"]
         )

@@ -196,7 +196,7 @@ class ClusterFacts:
 class Severity(StrEnum):
     """Whether a problem changes the exit code."""
 
-    TRAP = "trap"
+    PROBLEM = "problem"
     HINT = "hint"
 
 
@@ -210,7 +210,7 @@ class Check:
     meaning: str
     #: The general remedy; a problem has the exact line or command.
     mend: str
-    severity: Severity = Severity.TRAP
+    severity: Severity = Severity.PROBLEM
 
     def at(self, where: str, seen: str, mend: str = "") -> Problem:
         """Return the problem of this check at *where*."""

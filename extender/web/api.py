@@ -101,7 +101,7 @@ class Api:
     def refuse_on_standby(self) -> ResponseReturnValue | None:
         """Answer 503 with the name of the leader on a standby: its plan is old or missing."""
         for sentence in self._standby():
-            return _json({"error": f"{sentence}; ask there"}, 503)
+            return _json({"error": f"{sentence}; call it instead"}, 503)
         return None
 
     def plan(self) -> ResponseReturnValue:
@@ -134,7 +134,7 @@ class Api:
         explanation = explain(last.snapshot, last.plan, self._policy(), key, self._remedied)
         if explanation is None:
             message = f"there is no gang {key}; /api/v1/gangs lists those there are"
-            return _json({"error": message, "story": documents.lines(story)}, 404)
+            return _json({"error": message, "history": documents.lines(story)}, 404)
         return _json(
             documents.explanation(
                 explanation,

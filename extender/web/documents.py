@@ -57,7 +57,7 @@ def plan(
         "binds": _binds(current, snapshot) if snapshot else {},
         "evictions": [eviction(each) for each in current.evictions],
         "idle": amounts(current.unused.without(PODS)),
-        "kept": [kept(each) for each in current.held],
+        "held": [held(each) for each in current.held],
         "schedulers": schedulers(snapshot.schedulers.values(), snapshot.now) if snapshot else [],
     }
 
@@ -67,10 +67,10 @@ def schedulers(statuses: Iterable[SchedulerStatus], now: float) -> list[Document
     return [
         {
             "name": each.name,
-            "voice": each.liveness.value,
-            "asked_at": timestamp_ms(each.called_at) if each.called_at else None,
-            "words": each.words(now),
-            "complaint": each.complaint(now),
+            "liveness": each.liveness.value,
+            "called_at": timestamp_ms(each.called_at) if each.called_at else None,
+            "message": each.words(now),
+            "problem": each.complaint(now),
         }
         for each in statuses
     ]
@@ -157,14 +157,14 @@ def estimate(estimated: Estimate) -> Document:
         "not_before": timestamp_ms(estimated.not_before)
         if estimated.not_before is not None
         else None,
-        "brief": estimated.brief,
-        "words": estimated.words,
+        "summary": estimated.brief,
+        "message": estimated.words,
         "after": [
             {
                 "gang": each.gang,
                 "ends_at": timestamp_ms(each.at),
                 "lasts_s": round(each.lasting.seconds, 1),
-                "ground": each.lasting.ground.value,
+                "basis": each.lasting.ground.value,
                 "samples": each.lasting.samples,
             }
             for each in estimated.after[-_MAX_ENDINGS:]
@@ -184,7 +184,7 @@ def eviction(victim: Eviction) -> Document:
     }
 
 
-def kept(capacity: HeldCapacity) -> Document:
+def held(capacity: HeldCapacity) -> Document:
     """Return unused capacity that is held for some pods, or from all."""
     return {"amounts": amounts(capacity.amounts), "for": capacity.whom, "why": capacity.words}
 
@@ -219,11 +219,11 @@ def explanation(
         "ahead_count": explained.ahead_count,
         "victims": [eviction(each) for each in explained.victims],
         "protected": dict(explained.protected),
-        "kept": [kept(each) for each in explained.held],
+        "held": [held(each) for each in explained.held],
         "schedulers": schedulers(explained.schedulers, snapshot.now),
         "would_start_with": list(explained.remedies),
         "is_trying": explained.remedies == TRYING,
-        "story": lines(story),
+        "history": lines(story),
     }
 
 
@@ -238,7 +238,12 @@ def findings(found: Sequence[Finding]) -> list[Document]:
 def lines(story: Sequence[JournalLine]) -> list[Document]:
     """Return the history of a gang, oldest line first."""
     return [
-        {"at": timestamp_ms(line.at), "cycle": line.cycle, "word": line.word, "text": line.text}
+        {
+            "at": timestamp_ms(line.at),
+            "cycle": line.cycle,
+            "reason": line.word,
+            "message": line.text,
+        }
         for line in story
     ]
 

@@ -143,7 +143,7 @@ class PlaneStage:
             },
             reasons={gang["name"]: _reason(gang, written) for gang in here},
             kept=frozenset(
-                each["for"].removeprefix(start) for each in plan["kept"] if _LONG in each["why"]
+                each["for"].removeprefix(start) for each in plan["held"] if _LONG in each["why"]
             ),
         )
 

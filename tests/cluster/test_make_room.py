@@ -154,8 +154,8 @@ def test_an_eviction_the_api_server_refuses_is_part_of_the_story_and_the_pods_ru
     extender = gang_scheduler.extender
 
     def refusals() -> list[str]:
-        story = telling.over_http(extender, namespace, "vip")["story"]
-        return [line["text"] for line in story if line["word"] == "VictimNotEvicted"]
+        story = telling.over_http(extender, namespace, "vip")["history"]
+        return [line["message"] for line in story if line["reason"] == "VictimNotEvicted"]
 
     wait_for(lambda: any(said in text for text in refusals()), 15, said, seeing=refusals)
 

@@ -89,8 +89,8 @@ def wait_until_seen(pair: GangScheduler, kind: str, name: str, **facts: Any) -> 
 
 def stays(pair: GangScheduler, namespace: str, name: str) -> list[str]:
     """Give what the story of a gang says of victims that did not leave."""
-    story = telling.over_http(pair.extender, namespace, name)["story"]
-    return [line["text"] for line in story if line["word"] == "VictimNotEvicted"]
+    story = telling.over_http(pair.extender, namespace, name)["history"]
+    return [line["message"] for line in story if line["reason"] == "VictimNotEvicted"]
 
 
 # Refusals

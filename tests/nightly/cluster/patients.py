@@ -69,7 +69,7 @@ class Patient:
 
     def is_well(self) -> bool:
         code, told = self.ask()
-        return (code, told["found"], told["not_looked_at"]) == (0, [], [])
+        return (code, told["found"], told["not_checked"]) == (0, [], [])
 
     def object(self, resource: str, name: str, namespace: str | None = None) -> Object:
         return self.plane.api.get(resource, name, namespace)

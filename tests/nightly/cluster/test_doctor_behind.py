@@ -122,5 +122,5 @@ def test_without_the_file_of_its_scheduler_the_look_is_called_incomplete(alone: 
 
     assert code == 2
     assert told["found"] == []
-    (missed,) = told["not_looked_at"]
+    (missed,) = told["not_checked"]
     assert "give it with --scheduler-config" in missed["why"]

@@ -411,7 +411,7 @@ def test_who_may_not_look_is_told_which_rights_that_takes(pair: Patient) -> None
     code, told = typed("doctor", "-o", "json", f"--ops-url={NOBODY}", f"--kubeconfig={kubeconfig}")
 
     assert code == 2, told
-    why = {each["what"]: each["why"] for each in told["not_looked_at"]}
+    why = {each["what"]: each["why"] for each in told["not_checked"]}
     assert why["Deployments of the extender"].endswith("may not list deployments.apps")
     assert "may not list customresourcedefinitions" in why["CustomResourceDefinitions"]
 

@@ -204,7 +204,7 @@ def a_doctor_who_raises_at_a_cluster(patch: Patch) -> bytes:
 
 
 def gangs(found: list[Any]) -> bytes:
-    told: dict[str, Any] = {key: [] for key in ("queues", "shares", "evictions", "kept")}
+    told: dict[str, Any] = {key: [] for key in ("queues", "shares", "evictions", "held")}
     told |= {"generation": 1, "idle": {}, "binds": {}, "gangs": found}
     return json.dumps({"command": "gangs", "told": told}).encode()
 

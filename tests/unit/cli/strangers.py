@@ -107,8 +107,8 @@ STRANGERS: dict[str, tuple[Speaks, str]] = {
     "hanging up": (_hang_up, "connection broke"),
     "another protocol": (lambda caller: caller.sendall(b"SSH-2.0-x\r\n"), "not speak plain HTTP"),
     "one that stands by": (
-        _answer("503 Later", b'{"error": "b leads; ask there"}'),
-        "cannot answer: b leads; ask there",
+        _answer("503 Later", b'{"error": "b leads; call it instead"}'),
+        "cannot answer: b leads; call it instead",
     ),
 }
 

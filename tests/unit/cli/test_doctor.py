@@ -1,4 +1,4 @@
-"""`gang-extender doctor`: a paragraph for every trap, and what could not be looked at."""
+"""`gang-extender doctor`: a paragraph for every problem, and what could not be looked at."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def doctor(*words: str) -> Result:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    """A configuration with two traps and a hint."""
+    """A configuration with two problems and a hint."""
     document = yaml.safe_load(GOOD.read_text())
     document["extenders"][1]["ignorable"] = True
     del document["extenders"][1]["httpTimeout"]
@@ -54,7 +54,7 @@ def test_a_finding_of_the_extender_is_told_with_its_mend(ops_url: str, findings:
         "    seen   queue team is below queue x",
         "    means  an object or a setting is invalid",
         "    mend   create it",
-        "1 trap",
+        "1 problem",
     ]
 
 
@@ -66,7 +66,7 @@ def test_a_trap_of_a_file_is_told_without_any_cluster(bad: Path) -> None:
     assert lines[0] == f"IgnorableBind  {bad}, extenders[1]"
     assert "    mend   write `httpTimeout: 45s` into extenders[1]" in lines
     assert f"IgnorableFilter  hint, {bad}, extenders[0]" in lines
-    assert lines[-1] == "2 traps, 1 hint"
+    assert lines[-1] == "2 problems, 1 hint"
 
 
 def test_nothing_that_a_tenant_wrote_steers_the_terminal(ops_url: str, findings: Findings) -> None:
@@ -85,10 +85,10 @@ def test_programs_read_the_same_as_json(bad: Path) -> None:
     assert result.exit_code == 1
     told = json.loads(result.stdout)
     assert (told["apiVersion"], told["kind"]) == ("gang-extender.io/v1", "Diagnosis")
-    assert told["not_looked_at"] == []
+    assert told["not_checked"] == []
     assert [(each["name"], each["severity"]) for each in told["found"]] == [
-        ("IgnorableBind", "trap"),
-        ("BindTimeoutMissing", "trap"),
+        ("IgnorableBind", "problem"),
+        ("BindTimeoutMissing", "problem"),
         ("IgnorableFilter", "hint"),
     ]
     assert {*told["found"][0]} == {"name", "severity", "where", "seen", "meaning", "mend"}
@@ -117,7 +117,7 @@ def test_nothing_wrong_is_exit_code_zero(ops_url: str, findings: Findings) -> No
 
     result = doctor("--offline", "--ops-url", ops_url, "--scheduler-config", str(GOOD))
 
-    assert (result.exit_code, result.output) == (0, "nothing found: no known trap is set\n")
+    assert (result.exit_code, result.output) == (0, "no problem found\n")
 
 
 def test_what_we_print_for_the_clusters_own_scheduler_is_well(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_trap_counts_more_than_what_was_not_looked_at(bad: Path, tmp_path: Pat
     assert (
         f"not checked  readiness of the extender: no extender answers at {NOBODY}" in result.output
     )
-    assert result.output.endswith("2 traps, 1 hint, but not everything could be checked\n")
+    assert result.output.endswith("2 problems, 1 hint, but not everything could be checked\n")
 
 
 def test_before_anybody_has_looked_nothing_is_called_well(ops_url: str) -> None:

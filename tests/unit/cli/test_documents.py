@@ -81,8 +81,8 @@ PLACES = [
     ("top", "queues", "queue of a QueueList"),
     ("plan", "shares", "share"),
     ("plan", "findings", "finding"),
-    ("doctor", "found", "trap"),
-    ("doctor", "not_looked_at", "thing not looked at"),
+    ("doctor", "found", "problem"),
+    ("doctor", "not_checked", "not checked"),
 ]
 
 

@@ -46,7 +46,7 @@ def evil(thing: Any, key: str = "") -> Any:
         return {name + EVIL * named: evil(each, name) for name, each in thing.items()}
     if isinstance(thing, list):
         return [evil(each) for each in thing]
-    return thing + EVIL if isinstance(thing, str) and key not in ("at", "voice") else thing
+    return thing + EVIL if isinstance(thing, str) and key not in ("at", "liveness") else thing
 
 
 def texts(thing: Any) -> Iterator[str]:

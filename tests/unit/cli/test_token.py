@@ -127,8 +127,8 @@ def test_doctor_still_hears_what_everybody_may_and_says_what_it_did_not(url: str
 
     told = json.loads(ran.stdout)
     assert ran.exit_code != 0
-    assert [each["what"] for each in told["not_looked_at"]] == ["findings of the extender"]
-    assert "requires authentication" in told["not_looked_at"][0]["why"]
+    assert [each["what"] for each in told["not_checked"]] == ["findings of the extender"]
+    assert "requires authentication" in told["not_checked"][0]["why"]
 
 
 def test_a_client_certificate_is_no_token_and_the_mend_is_said(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_who_is_caught_is_told_where_what_and_the_mend(name: str) -> None:
         assert each.where
         assert each.seen
         assert each.mend
-        assert each.check.severity is (Severity.HINT if name in HINTS else Severity.TRAP)
+        assert each.check.severity is (Severity.HINT if name in HINTS else Severity.PROBLEM)
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
@@ -290,7 +290,7 @@ def test_a_finding_of_the_extender_is_a_trap_by_its_own_reason(reason: str) -> N
     (caught,) = run_checks(replace(GOOD, findings=(finding,)))
 
     assert caught.check.name == reason
-    assert caught.check.severity is Severity.TRAP
+    assert caught.check.severity is Severity.PROBLEM
     assert (caught.where, caught.seen, caught.mend) == (
         "Queue/team", "queue team is odd", "write it so",
     )  # fmt: skip

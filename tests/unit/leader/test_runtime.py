@@ -158,7 +158,7 @@ def test_a_standby_shows_no_plan(standby: World, path: str) -> None:
     reply = page(standby, f"/api/v1/{path}")
 
     assert reply.status_code == 503
-    assert reply.get_json()["error"] == "standby: there_1 leads; ask there"
+    assert reply.get_json()["error"] == "standby: there_1 leads; call it instead"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_command_line_says_who_leads(standby: World, command: list[str]) -> 
         server.server_close()
 
     assert ran.exit_code == 2
-    assert "standby: there_1 leads; ask there" in ran.output
+    assert "standby: there_1 leads" in ran.output
 
 
 def test_a_bind_that_waits_is_refused_at_once_when_the_term_is_lost(
@@ -231,7 +231,7 @@ def test_what_was_told_of_a_gang_in_an_earlier_term_is_not_told_in_this_one(
     world: World, leases: LeaseDouble
 ) -> None:
     def story() -> list[str]:
-        told = page(world, "/api/v1/gangs/demo/train").get_json().get("story", ())
+        told = page(world, "/api/v1/gangs/demo/train").get_json().get("history", ())
         return [each["at"] for each in told]
 
     world.group("train", 2)

@@ -67,7 +67,7 @@ def test_a_run_is_planned_again_without_a_difference(run: Path) -> None:
     assert "no decision differs" in result.stdout
     assert result.stderr == ""
     assert told(run)["differs_at"] is None
-    assert told(run)["passes"] > 20
+    assert told(run)["cycles"] > 20
 
 
 def test_another_policy_is_told_by_the_first_decision_that_differs(
@@ -81,7 +81,7 @@ def test_another_policy_is_told_by_the_first_decision_that_differs(
     assert "the first that differs: cycle " in result.stdout
     assert "must leave for a/poor-0 (reclaim) then, stays now" in result.stdout
     document = told(run, "--config", without_reclaim)
-    assert document["differs_in_pass"] == document["passes"]
+    assert document["differs_in_cycle"] == document["cycles"]
     assert document["differences"][0].keys() == {"about", "was", "now"}
 
 
@@ -119,7 +119,7 @@ def test_the_document_of_one_moment_speaks_of_that_pass_alone(run: Path) -> None
     whole = told(run)
     one = told(run, "--at", whole["first"])
 
-    assert (one["passes"], one["first"], one["last"]) == (1, whole["first"], whole["first"])
+    assert (one["cycles"], one["first"], one["last"]) == (1, whole["first"], whole["first"])
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_what_was_cut_off_by_a_kill_is_replayed_up_to_there_with_a_remark(
     run: Path, tmp_path: Path
 ) -> None:
     whole = only_file(run).read_bytes()
-    passes = told(run)["passes"]
+    passes = told(run)["cycles"]
 
     for missing in (1, 10):
         folder = copied(run, tmp_path / f"cut-{missing}", whole[:-missing])

@@ -24,7 +24,7 @@ class Scene:
         self.tenants = DemoWorkloads(self.cluster)
         self.witness = PlacementLog(self.cluster, monotonic=lambda: float(next(self._ticks)))
 
-        self.planned: dict[str, Any] = {"gangs": [], "queues": [], "kept": []}
+        self.planned: dict[str, Any] = {"gangs": [], "queues": [], "held": []}
 
     def plan(self) -> dict[str, Any]:
         return self.planned
@@ -103,7 +103,7 @@ def test_room_given_to_who_is_on_the_way_is_not_kept_for_giant(
     kept_for: list[str], admitted: list[str], is_all_kept: bool
 ) -> None:
     scene = Scene()
-    scene.planned["kept"] = [{"for": each} for each in kept_for]
+    scene.planned["held"] = [{"for": each} for each in kept_for]
     scene.planned["gangs"] = [{"name": each, "reason": "Admitted"} for each in admitted]
 
     telling = ActRunner(scene, lambda sentence: None)

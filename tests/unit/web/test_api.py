@@ -132,7 +132,7 @@ def test_a_gang_says_why_it_waits_since_when_and_what_would_help(client: FlaskCl
         " and a/new gone, which went first"
     ]
     assert told["queue_figures"]["name"] == "left"
-    assert [line["word"] for line in told["story"]] == ["InsufficientCapacity"]
+    assert [line["reason"] for line in told["history"]] == ["InsufficientCapacity"]
 
 
 def test_the_victims_of_a_gang_are_named(client: FlaskClient) -> None:
@@ -148,7 +148,7 @@ def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: G
 
     assert reply.status_code == 404
     assert "there is no gang a/train" in reply.json["error"]
-    assert [line["word"] for line in reply.json["story"]] == ["InsufficientCapacity", "Gone"]
+    assert [line["reason"] for line in reply.json["history"]] == ["InsufficientCapacity", "Gone"]
 
 
 def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_there() -> None:
@@ -164,7 +164,7 @@ def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_ther
         "binds": {},
         "evictions": [],
         "idle": {},
-        "kept": [],
+        "held": [],
         "schedulers": [],
     }
     assert got(client, "queues") == got(client, "gangs") == []

@@ -109,7 +109,7 @@ def test_a_gang_of_a_scheduler_that_nobody_is_waits_for_it_and_says_so(world: Wo
         return dict(pages.get("/api/v1/gangs/demo/stray").get_json())
 
     eventually(lambda: told().get("reason") == "SchedulerSilent")
-    assert [(each["name"], each["words"]) for each in told()["schedulers"]] == [
+    assert [(each["name"], each["message"]) for each in told()["schedulers"]] == [
         ("volcano", "not heard yet")
     ]
     assert told()["placements"] == {}

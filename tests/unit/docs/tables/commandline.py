@@ -21,7 +21,7 @@ EXITS = {
     "gangs": _NOBODY,
     "queues": _NOBODY,
     "top": _NOBODY,
-    "doctor": "1 a trap is set; 2 bad input, or not everything could be looked at",
+    "doctor": "1 there is a problem; 2 bad input, or not everything could be checked",
     "scheduler-config": _FAILS,
     "certificates": _FAILS,
     "pair": _FAILS,
@@ -44,11 +44,11 @@ _INSIDE = {
     "queue of a QueueList": "`items` of a QueueList, `queues` of a Picture",
     "share": "`shares`, `share_figures`",
     "eviction": "`evictions`, `victims`",
-    "kept": "`kept`",
+    "held": "`held`",
     "finding": "`findings` of a Plan",
     "difference": "`differences` of a Replay or a Plan",
-    "trap": "`found` of a Diagnosis",
-    "thing not looked at": "`not_looked_at` of a Diagnosis",
+    "problem": "`found` of a Diagnosis",
+    "not checked": "`not_checked` of a Diagnosis",
 }
 
 
