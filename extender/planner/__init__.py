@@ -1,1 +1,1 @@
-"""Decides which gangs start, where, and which pods leave for them."""
+"""Decides which gangs start, on which nodes, and which pods are evicted for them."""

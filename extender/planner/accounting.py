@@ -1,4 +1,4 @@
-"""Who is there: the cluster's total, the queues with what they use and want, and who contends."""
+"""The totals of the cluster, the usage and requests of its queues, and the contending gangs."""
 
 from __future__ import annotations
 
@@ -19,59 +19,59 @@ from extender.model.snapshot import Liveness, SchedulerStatus, Snapshot
 from extender.planner.policy import Vector, excess
 from extender.planner.state import GangState, QueueUsage, ShareUsage
 
-#: So many gangs of a namespace have a turn in every cycle, in one queue.
+#: So many gangs of a namespace are considered in every cycle, in one queue.
 FIRST = 500
-#: So many of those behind them have one too.
+#: So many of the gangs skipped them are considered too, in rotation.
 ROTATING = 500
 MOST = FIRST + ROTATING
 
 
 def is_short(gang: Gang) -> bool:
-    """Ask whether *gang* has not got the members it needs."""
+    """Return whether *gang* has fewer members than it needs."""
     return gang.ready + len(gang.waiting) < gang.group.min_member
 
 
-def turns(
-    gangs: Iterable[Gang], now: float, cut_short: Set[GangKey] = frozenset()
+def rotation(
+    gangs: Iterable[Gang], now: float, partial: Set[GangKey] = frozenset()
 ) -> tuple[frozenset[GangKey], frozenset[GangKey]]:
-    """Name who has no turn now, and who has one only now; both empty for up to `MOST` gangs.
+    """Return the gangs not considered now, and those considered only now.
 
-    Only within one queue and namespace: nobody else is kept waiting by the number of these. Who
-    was *cut_short* always has a turn.
+    Both are empty for up to `MOST` gangs of one queue and namespace: other gangs do not wait
+    because of the number of these. *partial* gangs are always considered.
     """
-    behind: list[GangKey] = []
-    visitors: list[GangKey] = []
-    crowds: dict[tuple[str, str], list[Gang]] = {}
+    skipped: list[GangKey] = []
+    rotating: list[GangKey] = []
+    by_namespace: dict[tuple[str, str], list[Gang]] = {}
     for gang in gangs:
-        crowds.setdefault((gang.queue, gang.group.namespace), []).append(gang)
-    for crowd in crowds.values():
-        if len(crowd) > MOST:
-            some, rest = _divide(crowd, now, cut_short)
-            visitors += some
-            behind += rest
-    return frozenset(behind), frozenset(visitors)
+        by_namespace.setdefault((gang.queue, gang.group.namespace), []).append(gang)
+    for peers in by_namespace.values():
+        if len(peers) > MOST:
+            some, rest = _divide(peers, now, partial)
+            rotating += some
+            skipped += rest
+    return frozenset(skipped), frozenset(rotating)
 
 
 def _divide(
-    crowd: list[Gang], now: float, cut_short: Set[GangKey] = frozenset()
+    peers: list[Gang], now: float, partial: Set[GangKey] = frozenset()
 ) -> tuple[list[GangKey], list[GangKey]]:
-    first = {gang.key for gang in nsmallest(FIRST, crowd, key=_place)} | cut_short
-    rest = [gang.key for gang in crowd if gang.key not in first]
+    first = {gang.key for gang in nsmallest(FIRST, peers, key=_place)} | partial
+    rest = [gang.key for gang in peers if gang.key not in first]
     if not rest:
         return [], []
-    # The time says where to begin: the plan has no memory, and equal steps might miss somebody.
+    # The time selects the start: the plan has no memory, and equal steps might skip a gang.
     start = crc32(repr(now).encode()) % len(rest)
-    turned = [*islice(rest, start, None), *islice(rest, start)]
-    return turned[:ROTATING], turned[ROTATING:]
+    rotated = [*islice(rest, start, None), *islice(rest, start)]
+    return rotated[:ROTATING], rotated[ROTATING:]
 
 
 def _place(gang: Gang) -> tuple[bool, int, float, str]:
-    """Put those first that have all their members, by priority and age."""
+    """Return the order: gangs with all their members first, then by priority and age."""
     return is_short(gang), -gang.priority, gang.group.created, gang.key
 
 
 class Accounting:
-    """A snapshot counted once, before any plugin looks at it."""
+    """The sums of a snapshot, computed once before any plugin reads it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -79,27 +79,28 @@ class Accounting:
         self.total = _total(snapshot.nodes, self.ready_nodes)
         self.queues = _queues(snapshot)
         #: Queues that have gangs; the others take no part in dividing the cluster.
-        self.busy: dict[str, QueueUsage] = {}
-        #: Gangs that want something of this cycle, in the order of their keys.
+        self.active: dict[str, QueueUsage] = {}
+        #: Gangs that this cycle decides for, in the order of their keys.
         self.contenders: dict[GangKey, GangState] = {}
-        #: Gangs that would be among them, but whose namespace has too many in their queue.
-        self.behind: dict[GangKey, Gang] = {}
-        #: Gangs of such namespaces that contend only now; nobody has to leave for them.
-        self.visitors: frozenset[GangKey] = frozenset()
-        #: Gangs of which people should know something beside their verdict.
-        self.remarked: list[Gang] = []
+        #: Gangs that would contend, but whose namespace has too many in their queue.
+        self.over_limit: dict[GangKey, Gang] = {}
+        #: Gangs of such namespaces that contend only in this cycle; no pod is evicted for them.
+        self.rotating: frozenset[GangKey] = frozenset()
+        #: Gangs with a remark that is added to their verdict.
+        self.with_remarks: list[Gang] = []
         #: Gangs with members that have a node and are not seen on it yet.
-        self.coming: list[Gang] = []
-        #: Gangs for whose members no kube-scheduler would come, and whose silence keeps them.
-        self.hushed: dict[GangKey, SchedulerStatus] = {}
-        callers = snapshot.schedulers.values()
-        self._mute = {each.name: each for each in callers if not each.may_reserve}
-        self._meek = frozenset(each.name for each in callers if not each.may_claim)
+        self.binding: list[Gang] = []
+        #: Gangs with members whose kube-scheduler is silent, which keeps them from being
+        #: considered.
+        self.without_scheduler: dict[GangKey, SchedulerStatus] = {}
+        schedulers = snapshot.schedulers.values()
+        self._silent = {each.name: each for each in schedulers if not each.may_reserve}
+        self._without_preemption = frozenset(each.name for each in schedulers if not each.may_claim)
         self._states: dict[GangKey, GangState] = {}
         self._count()
-        #: What each queue used before anything was decided.
+        #: What each queue used before this cycle decided anything.
         self.used = {name: state.allocated for name, state in self.queues.items()}
-        #: What namespaces have of single queues, where that is limited or guaranteed.
+        #: The shares of namespaces in single queues, where those are limited or guaranteed.
         self.shares = {
             name: ShareUsage(share)
             for name, share in snapshot.shares.items()
@@ -107,15 +108,15 @@ class Accounting:
         }
         if self.shares:
             self._count_shares()
-        #: What pods that are being deleted occupy, by queue, or by share where there is one.
-        is_anybody = bool(snapshot.stuck) or snapshot.nodes.releasing.any()
-        self.leaving = self._leaving() if is_anybody else {}
+        #: Used by terminating pods, by queue, or by share where there is one.
+        has_terminating = bool(snapshot.stuck) or snapshot.nodes.releasing.any()
+        self.terminating = self._terminating() if has_terminating else {}
 
-    def _leaving(self) -> dict[str, Resources]:
-        """Add up what is still occupied; who should have left long ago is given up.
+    def _terminating(self) -> dict[str, Resources]:
+        """Return what terminating pods still use, without pods that are long overdue.
 
-        But not by its queue while its own grace lasts, though nobody waits for such a long one:
-        until then the kubelet lets it run.
+        A pod counts for its queue while its grace period lasts, however long that is: until then
+        the kubelet lets it run. But no gang waits for the capacity of such a pod.
         """
         now, found = self.snapshot.now, dict[str, dict[str, int]]()
         stuck = self.snapshot.stuck
@@ -128,7 +129,7 @@ class Accounting:
         return {name: Resources(amounts) for name, amounts in found.items()}
 
     def _count_shares(self) -> None:
-        """Count what gangs use and want in the shares of their namespaces."""
+        """Count what gangs use and request in the shares of their namespaces."""
         by_share: dict[str, list[Gang]] = {}
         for gang in self.snapshot.gangs.values():
             name = share_name(gang.queue, gang.group.namespace)
@@ -138,30 +139,30 @@ class Accounting:
             share = self.shares[name]
             share.used = total(gang.allocated for gang in gangs)
             share.requested = share.used + total(map(self.wanted, gangs))
-            share.inqueue = total(awaited(gang) for gang in gangs if self._may_start(gang))
+            share.inqueue = total(reserved_minimum(gang) for gang in gangs if self._may_start(gang))
 
     def recheck_reservations(self) -> None:
-        """Count of what gangs say they need at least, a while after they were let in, what exists.
+        """Limit `minResources` to the requests of existing pods, some time after admission.
 
-        What somebody says and does not create, or a PodGroup that was left behind, keeps nobody
-        out for longer.
+        A PodGroup that creates fewer pods than it states, or that was left skipped, then no longer
+        keeps other gangs out of its queue.
         """
         for key, gang in self.snapshot.gangs.items():
             if gang.group.min_resources is None or key in self.snapshot.recently_admitted:
                 continue
             if gang.queue not in self.queues or not self._may_start(gang):
                 continue
-            said = awaited(gang)
-            doubted = said.beyond(gang.pending).positive() if said else NOTHING
-            if doubted:
+            stated = reserved_minimum(gang)
+            unconfirmed = stated.beyond(gang.pending).positive() if stated else NOTHING
+            if unconfirmed:
                 queue = self.queues[gang.queue]
-                queue.inqueue = queue.inqueue - doubted
+                queue.inqueue = queue.inqueue - unconfirmed
                 share = self.shares.get(share_name(gang.queue, gang.group.namespace))
                 if share is not None:
-                    share.inqueue = share.inqueue - doubted
+                    share.inqueue = share.inqueue - unconfirmed
 
     def state(self, key: GangKey) -> GangState | None:
-        """Give the state of any gang that is in a queue, made when first asked for."""
+        """Return the state of any gang that is in a queue; it is created on first use."""
         state = self.contenders.get(key) or self._states.get(key)
         if state is not None:
             return state
@@ -172,29 +173,29 @@ class Accounting:
         return state
 
     def wanted(self, gang: Gang) -> Resources:
-        """Give what *gang* asks for: nothing, while nobody would come for it."""
-        return NOTHING if gang.key in self.hushed else gang.pending
+        """Return what *gang* requests: nothing, while its kube-scheduler is silent."""
+        return NOTHING if gang.key in self.without_scheduler else gang.pending
 
     def may_claim(self, gang: Gang) -> bool:
-        """Ask whether others may have to leave, or be kept out, for *gang*."""
-        if gang.key in self.visitors:
-            return False  # what was freed for it would find it gone
-        return not self._meek or self._meek.isdisjoint(gang.schedulers)
+        """Return whether pods may be evicted, or kept waiting, for *gang*."""
+        if gang.key in self.rotating:
+            return False  # the next cycle may not consider it, so freed capacity would stay unused
+        return not self._without_preemption or self._without_preemption.isdisjoint(gang.schedulers)
 
     def _may_start(self, gang: Gang) -> bool:
-        return gang.problem is None and gang.key not in self.hushed
+        return gang.problem is None and gang.key not in self.without_scheduler
 
     def _takes_part(self, gang: Gang) -> bool:
-        """Ask whether *gang* uses something or may want it."""
+        """Return whether *gang* uses resources or may request them."""
         return self._may_start(gang) or gang.on_nodes > 0
 
     def _silence_of(self, gang: Gang) -> SchedulerStatus | None:
-        """Give a scheduler that would have to bring members of *gang* and does not ask."""
-        if self._mute.keys().isdisjoint(gang.schedulers) or gang.is_exempt:
+        """Return a silent scheduler that would have to schedule members of *gang*, if any."""
+        if self._silent.keys().isdisjoint(gang.schedulers) or gang.is_exempt:
             return None
-        silent = self._mute[min(self._mute.keys() & gang.schedulers)]
+        silent = self._silent[min(self._silent.keys() & gang.schedulers)]
         if silent.liveness is Liveness.UNHEARD and gang.key in self.snapshot.partial_gangs:
-            return None  # what is bound of it was asked for before we led
+            return None  # its bound members were scheduled before this replica became leader
         return silent
 
     def _count(self) -> None:
@@ -202,12 +203,12 @@ class Accounting:
         by_queue: dict[str, list[Gang]] = {}
         for key, gang in self.snapshot.gangs.items():
             if gang.remark:
-                self.remarked.append(gang)
+                self.with_remarks.append(gang)
             if gang.on_nodes > gang.scheduled:
-                self.coming.append(gang)
-            silent = self._silence_of(gang) if self._mute else None
+                self.binding.append(gang)
+            silent = self._silence_of(gang) if self._silent else None
             if silent is not None:
-                self.hushed[key] = silent
+                self.without_scheduler[key] = silent
             name = gang.queue
             if name not in queues or not self._takes_part(gang):
                 continue
@@ -215,43 +216,43 @@ class Accounting:
             if self._may_start(gang) and _contends(gang, now):
                 contenders[key] = GangState(gang, queues[name])
         if len(contenders) > MOST:
-            behind, self.visitors = turns(
+            skipped, self.rotating = rotation(
                 (each.gang for each in contenders.values()), now, self.snapshot.partial_gangs
             )
-            self.behind = {key: contenders.pop(key).gang for key in sorted(behind)}
+            self.over_limit = {key: contenders.pop(key).gang for key in sorted(skipped)}
         for name, gangs in sorted(by_queue.items()):
-            self.busy[name] = queues[name]
+            self.active[name] = queues[name]
             self._add_up(queues[name], gangs)
 
     def _add_up(self, queue: QueueUsage, gangs: list[Gang]) -> None:
-        """Count what the *gangs* of *queue* use and want."""
+        """Count what the *gangs* of *queue* use and request."""
         allocated = total(gang.allocated for gang in gangs)
         queue.take(allocated)
         wanted = map(self.wanted, gangs)
         queue.requested = allocated + total(each for each in wanted if each is not NOTHING)
         least_of = [(gang, gang.group.min_resources) for gang in gangs]
         stated = [(gang, least) for gang, least in least_of if least is not None]
-        # The part that gangs said they need at least.
+        # The part within the `minResources` of the gangs.
         bound = total(gang.allocated - gang.allocated.beyond(least) for gang, least in stated)
         queue.elastic = allocated - bound
-        queue.inqueue = total(awaited(gang) for gang, _ in stated if self._may_start(gang))
+        queue.inqueue = total(reserved_minimum(gang) for gang, _ in stated if self._may_start(gang))
 
 
-def awaited(gang: Gang) -> Resources:
-    """Give what a gang that was let in has been promised but does not use yet."""
+def reserved_minimum(gang: Gang) -> Resources:
+    """Return what an admitted gang has reserved by `minResources` and does not use yet."""
     group = gang.group
-    was_let_in = group.phase is Phase.INQUEUE or (
+    was_admitted = group.phase is Phase.INQUEUE or (
         group.phase is Phase.RUNNING and gang.on_nodes >= group.min_member
     )
-    if group.min_resources is None or not was_let_in:
+    if group.min_resources is None or not was_admitted:
         return NOTHING
     return without_gated(gang, group.min_resources.beyond(gang.allocated))
 
 
 def still_needed(gang: Gang, least: Resources, limit: Vector) -> Resources:
-    """Leave out of what a gang needs at least what its own pods ask for: those exist already.
+    """Return *least* without the requests of the gang's pods: those pods exist already.
 
-    All of it is asked for where the limit could never hold it.
+    All of it is returned if it can never fit into *limit*.
     """
     if excess(least, limit, least):
         return least
@@ -260,21 +261,21 @@ def still_needed(gang: Gang, least: Resources, limit: Vector) -> Resources:
 
 
 def without_gated(gang: Gang, amounts: Resources) -> Resources:
-    """Leave out what gated members ask for: they will not come soon."""
+    """Return *amounts* without the requests of gated members, which will not start soon."""
     gated = sum((pod.requests for pod in gang.pods if pod.gated), NOTHING)
     return amounts.beyond(gated) if gated else amounts
 
 
 def _is_valid(gang: Gang) -> bool:
-    """Ask whether *gang* uses something or may want it; an invalid one wants nothing."""
+    """Return whether *gang* uses resources or may request them; an invalid one requests nothing."""
     return gang.problem is None or gang.on_nodes > 0
 
 
 def _contends(gang: Gang, now: float) -> bool:
-    """Ask whether *gang* wants a node for somebody, or to be let into its queue."""
+    """Return whether *gang* waits for a node for a member, or for admission to its queue."""
     group = gang.group
     if gang.is_exempt:
-        return False  # what it wants is kube-scheduler's to give
+        return False  # only kube-scheduler decides for it
     if not gang.waiting and (group.phase is not Phase.PENDING or not group.dialect):
         return False
     return gang.backing_off_until <= now
@@ -292,14 +293,14 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUsage]:
 
 
 def _ready(facts: NodeFacts) -> Mask:
-    """Mark the nodes of ours that are ready: only those count as room."""
+    """Return the mask of managed nodes that are ready: only those have capacity."""
     return facts.memo.recall(
         "ready", lambda: np.array([node.ready and node.managed for node in facts.nodes], dtype=bool)
     )
 
 
 def _total(table: NodeTable, ready: Mask) -> Resources:
-    """Add up what ready nodes of ours have; the same object as long as no node changes."""
+    """Return the capacity of managed ready nodes; the same object until a node changes."""
 
     def count() -> Resources:
         amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)

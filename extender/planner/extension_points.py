@@ -1,8 +1,8 @@
-"""What the plugins think, joined tier by tier.
+"""The answers of the plugins, combined tier by tier.
 
-How answers are joined is kube-batch's and Volcano's way, because their users know it: orders are
-compared plugin by plugin, first difference wins; predicates, readiness and limits all have to
-agree; votes are settled by the highest tier that has an opinion.
+Answers are combined as in kube-batch and Volcano, because their users know it. Orders are compared
+plugin by plugin, the first difference decides. Predicates, readiness and limits must all agree.
+Votes are decided by the highest tier that votes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from extender.planner.quota import UNBOUNDED, QuotaNode
 from extender.planner.state import GangState, QueueUsage
 
 Key: TypeAlias = tuple[Any, ...]
-#: Plugins by tier, each with the callbacks it is switched off in.
+#: Plugins by tier, each with the callbacks it is disabled in.
 Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, frozenset[str]]]]
 _Judge: TypeAlias = Callable[[GangState], Vote | Problem]
 _Voter: TypeAlias = Callable[
@@ -35,28 +35,28 @@ _VOTES = {"preempt": ("preemptable", "Preemptable"), "reclaim": ("reclaimable", 
 
 
 class ExtensionPoints:
-    """The plugins of one policy, asked together."""
+    """The plugins of one policy, called together."""
 
     def __init__(self, tiers: Tiers, *, vetoes_are_final: bool, has_shares: bool = False) -> None:
         self._vetoes_are_final = vetoes_are_final
-        #: Some namespace has a share of its own in a queue.
+        #: Whether any namespace has a share of its own in a queue.
         self._has_shares = has_shares
         every, by_tier = partial(_every, tiers), partial(_by_tier, tiers)
-        speakers = partial(_speakers, tiers)
+        plugins_with = partial(_plugins_with, tiers)
         self._gang_orders: list[Callable[[GangState], Any]] = every("gang_order", "JobOrder")
-        self._gang_orderers = list(chain(*speakers("gang_order", "JobOrder")))
+        self._gang_orderers = list(chain(*plugins_with("gang_order", "JobOrder")))
         self._queue_orders: list[Callable[[QueueUsage], Any]] = every("queue_order", "QueueOrder")
-        self._queue_orderers = list(chain(*speakers("queue_order", "QueueOrder")))
+        self._queue_orderers = list(chain(*plugins_with("queue_order", "QueueOrder")))
         self._namespace_orders: list[Callable[[str], Any]] = every(
             "namespace_order", "NamespaceOrder"
         )
-        self._namespace_orderers = list(chain(*speakers("namespace_order", "NamespaceOrder")))
+        self._namespace_orderers = list(chain(*plugins_with("namespace_order", "NamespaceOrder")))
         self._task_orders: list[Callable[[Pod], Any]] = every("task_order", "TaskOrder")
         self._victim_orders: list[Callable[[QueueUsage, QueueUsage], Any]] = every(
             "victim_queue_order"
         )
         self._valid: list[Callable[[GangState], Problem | None]] = every("gang_valid")
-        self._lacking: list[Callable[[GangState], int]] = every("gang_ready", "JobReady")
+        self._missing: list[Callable[[GangState], int]] = every("gang_ready", "JobReady")
         self._pipelined: list[list[_Judge]] = by_tier("gang_pipelined", "JobPipelined")
         self._starving: list[list[Callable[[GangState], bool]]] = by_tier(
             "gang_starving", "JobStarving"
@@ -77,9 +77,9 @@ class ExtensionPoints:
         self._protectors: dict[str, list[_Protector]] = {}
         for action, vote in _VOTES.items():
             self._voters[action] = by_tier(*vote)
-            self._protectors[action] = _protectors(speakers(*vote))
-        #: The plugins that keep pods off nodes.
-        self.barring = list(chain(*speakers("obstacles", "Predicate")))
+            self._protectors[action] = _protectors(plugins_with(*vote))
+        #: The plugins that exclude nodes.
+        self.node_filters = list(chain(*plugins_with("obstacles", "Predicate")))
         self._obstacles: list[Callable[[Shape, NodeFacts], Mapping[str, Mask]]] = every(
             "obstacles", "Predicate"
         )
@@ -89,103 +89,104 @@ class ExtensionPoints:
     # ---------------------------------------------------------------- orders
 
     def gang_order(self, gang: GangState) -> Key:
-        """Give what the plugins order gangs by."""
+        """Return the key by which the plugins order gangs."""
         return tuple([order(gang) for order in self._gang_orders])
 
     def queue_order(self, queue: QueueUsage) -> Key:
-        """Give what the plugins order queues by."""
+        """Return the key by which the plugins order queues."""
         return tuple([order(queue) for order in self._queue_orders])
 
     def namespace_order(self, namespace: str) -> Key:
-        """Give what the plugins order namespaces by."""
+        """Return the key by which the plugins order namespaces."""
         return tuple([order(namespace) for order in self._namespace_orders])
 
     @property
     def order_namespaces(self) -> bool:
-        """Ask whether namespaces come before queues."""
+        """Return whether namespaces come before queues."""
         return bool(self._namespace_orders)
 
     def task_order(self, pod: Pod) -> Key:
-        """Give what the plugins order members by."""
+        """Return the key by which the plugins order members."""
         return tuple([order(pod) for order in self._task_orders])
 
-    def victim_queue_order(self, queue: QueueUsage, claimant: QueueUsage) -> Key:
-        """Give how close *queue* is to the claimant's, for taking from its relatives first."""
-        return tuple([order(queue, claimant) for order in self._victim_orders])
+    def victim_queue_order(self, queue: QueueUsage, own: QueueUsage) -> Key:
+        """Return how close *queue* is to the preemptor's: relatives are reclaimed first."""
+        return tuple([order(queue, own) for order in self._victim_orders])
 
     def why_gang_first(self, ahead: GangState, behind: GangState) -> str:
-        """Let the plugin that puts one gang before the other say why; empty when none does."""
+        """Return why the plugin that decides puts gang *ahead* first; empty without one."""
         return _why_first(self._gang_orderers, "gang_order", ahead, behind, "it")
 
     def why_queue_first(self, ahead: QueueUsage, behind: QueueUsage) -> str:
-        """Let the plugin that puts one queue before the other say why; empty when none does."""
-        who = f"queue {ahead.name}"
-        return _why_first(self._queue_orderers, "queue_order", ahead, behind, who)
+        """Return why the plugin that decides puts queue *ahead* first; empty without one."""
+        what = f"queue {ahead.name}"
+        return _why_first(self._queue_orderers, "queue_order", ahead, behind, what)
 
     def why_namespace_first(self, ahead: str, behind: str) -> str:
-        """Let the plugin that puts one namespace before the other say why; empty when none does."""
-        who = f"namespace {ahead}"
-        return _why_first(self._namespace_orderers, "namespace_order", ahead, behind, who)
+        """Return why the plugin that decides puts namespace *ahead* first; empty without one."""
+        what = f"namespace {ahead}"
+        return _why_first(self._namespace_orderers, "namespace_order", ahead, behind, what)
 
     @property
     def prefer_relatives(self) -> bool:
-        """Ask whether room is taken from related queues first."""
+        """Return whether related queues are reclaimed from first."""
         return bool(self._victim_orders)
 
     # ---------------------------------------------------------------- gangs
 
     def invalid_reason(self, gang: GangState) -> Problem | None:
-        """Say why *gang* cannot be considered, None when it can."""
+        """Return why *gang* cannot be considered, None when it can."""
         return next((problem for valid in self._valid if (problem := valid(gang))), None)
 
     def missing_members(self, gang: GangState) -> int:
-        """Count the members that must be placed at least before *gang* is ready."""
-        return max([lacking(gang) for lacking in self._lacking], default=0)
+        """Count the members that must still be placed before *gang* is ready."""
+        return max([missing(gang) for missing in self._missing], default=0)
 
     def is_ready(self, gang: GangState) -> bool:
-        """Ask whether *gang* may start."""
-        return not any(lacking(gang) for lacking in self._lacking)
+        """Return whether *gang* may start."""
+        return not any(missing(gang) for missing in self._missing)
 
     def is_pipelined(self, gang: GangState) -> bool:
-        """Ask whether *gang* could start once the room promised to it is released."""
-        return _settle(self._pipelined, gang) is None
+        """Return whether *gang* could start once the capacity reserved for it is released."""
+        return _decide(self._pipelined, gang) is None
 
     @property
     def checks_pipelining(self) -> bool:
-        """Ask whether any plugin judges what is kept for gangs that cannot start yet."""
+        """Return whether any plugin judges what is reserved for gangs that cannot start yet."""
         return any(self._pipelined)
 
     def is_starving(self, gang: GangState) -> bool | None:
-        """Ask whether others may have to leave for *gang*; None when nobody has an opinion."""
+        """Return whether pods may be evicted for *gang*; None when no plugin votes."""
         deciding = next((tier for tier in self._starving if tier), None)
         return None if deciding is None else all(starving(gang) for starving in deciding)
 
     # ---------------------------------------------------------------- queues
 
     def enqueue_refusal(self, gang: GangState) -> Problem | None:
-        """Say why *gang* may not be let into its queue now, None when it may."""
-        return _settle(self._enqueueable, gang)
+        """Return why *gang* may not be admitted to its queue now, None when it may."""
+        return _decide(self._enqueueable, gang)
 
     def notify_enqueued(self, gang: GangState) -> None:
-        """Tell the plugins that *gang* was let in."""
+        """Notify the plugins that *gang* was admitted to its queue."""
         for enqueued in self._enqueued:
             enqueued(gang)
 
     def is_overused(self, queue: QueueUsage) -> bool:
-        """Ask whether *queue* has all it may have."""
+        """Return whether *queue* has all it may have."""
         return any(overused(queue) for overused in self._overused)
 
     def allowed_pods(self, gang: GangState, shape: Shape) -> int | Problem:
-        """Count the pods of *shape* the queue of *gang* may still start, or say why none."""
+        """Count the pods of *shape* the queue of *gang* may still start, or return why none."""
         has_shares = self._has_shares
-        least, covered = UNBOUNDED, self.within_guarantee(gang, shape.requests) if has_shares else 0
+        least = UNBOUNDED
+        guaranteed = self.within_guarantee(gang, shape.requests) if has_shares else 0
         for allocatable in self._allocatable:
             answer = allocatable(gang, shape)
             if isinstance(answer, Problem):
-                if not covered or answer.reason is not Reason.QUEUE_OVER_DESERVED:
+                if not guaranteed or answer.reason is not Reason.QUEUE_OVER_DESERVED:
                     return answer
-                answer = covered
-            least = min(least, max(answer, covered))
+                answer = guaranteed
+            least = min(least, max(answer, guaranteed))
         quota = gang.quota if has_shares else gang.queue.quota
         if quota is not None:
             times, problem = quota.how_many(shape.requests)
@@ -194,31 +195,32 @@ class ExtensionPoints:
             least = min(least, times)
         return least
 
-    def within_guarantee(self, gang: GangState, asked: Resources) -> int:
-        """Count how often *asked* keeps the namespace of *gang* within what it has at least.
+    def within_guarantee(self, gang: GangState, requested: Resources) -> int:
+        """Count how often *requested* fits into the guarantee of the namespace of *gang*.
 
-        So much is due to it, whatever the others of its queue have of the queue's due.
+        The namespace deserves that much, whatever the others in its queue use of the queue's
+        deserved amount.
         """
         share = gang.share
-        return share.covers(asked) if share is not None else 0
+        return share.covers(requested) if share is not None else 0
 
     def may_allocate(self, gang: GangState, shape: Shape) -> bool:
-        """Ask whether the queue of *gang* may start one more pod of *shape*."""
+        """Return whether the queue of *gang* may start one more pod of *shape*."""
         allowed = self.allowed_pods(gang, shape)
         return not isinstance(allowed, Problem) and allowed > 0
 
     @property
     def limit_queues(self) -> bool:
-        """Ask whether any plugin limits what a queue may start."""
+        """Return whether any plugin limits what a queue may start."""
         return bool(self._allocatable)
 
     @property
     def limit_every_task(self) -> bool:
-        """Ask whether a queue that has enough is noticed task by task, not only between turns."""
+        """Return whether an overused queue is noticed pod by pod, not only between gangs."""
         return bool(self._allocatable) or not self._overused
 
     def is_preemptive(self, gang: GangState, shape: Shape) -> bool:
-        """Ask whether others must give back room for one more pod of *gang*."""
+        """Return whether other queues must release capacity for one more pod of *gang*."""
         if self.exceeds_share(gang, shape.requests):
             return False
         if self.within_guarantee(gang, shape.requests):
@@ -226,58 +228,60 @@ class ExtensionPoints:
         return all(preemptive(gang, shape) for preemptive in self._preemptive)
 
     def exceeds_share(self, gang: GangState, needs: Resources) -> bool:
-        """Ask whether the namespace of *gang* may not have so much more of its queue.
+        """Return whether *needs* exceed what the namespace of *gang* may have of its queue.
 
-        Nothing that others give back would help then.
+        Reclaiming would not help then.
         """
         share = gang.share
         return share is not None and bool(share.lacks(needs))
 
     def is_entitled(self, gang: GangState, needs: Resources) -> bool:
-        """Ask whether the queue of *gang* has less than its due now and may have *needs* at all."""
+        """Return whether the queue of *gang* is below its deserved amount and may have *needs*."""
         if self.exceeds_share(gang, needs):
             return False
         return all(entitled(gang, needs) for entitled in self._entitled)
 
     def deserved(self, queue: QueueUsage) -> Vector | None:
-        """Give what *queue* deserves, None when no plugin divides the cluster."""
-        return next((vector for ask in self._deserved if (vector := ask(queue)) is not None), None)
+        """Return what *queue* deserves, None when no plugin divides the cluster."""
+        return next(
+            (vector for deserved in self._deserved if (vector := deserved(queue)) is not None), None
+        )
 
     # ---------------------------------------------------------------- victims
 
     def allowed_victims(
-        self, action: str, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, action: str, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
-        """Keep the *candidates* that may be asked to leave for *claim*, all of them together."""
+        """Return the *candidates* that may be evicted for *preemptor*, all of them together."""
         if self._has_shares:
-            candidates = _beyond_shares(claim, candidates)
+            candidates = _beyond_shares(preemptor, candidates)
         final = self._vetoes_are_final
         for tier in self._voters[action]:
-            left = _join(tier, claim, candidates, final=final)
+            left = _join(tier, preemptor, candidates, final=final)
             if left or (final and left is not None):
                 return left
         return []
 
-    def protect(self, action: str, claim: Preemptor, gang: GangState) -> bool:
-        """See cheaply that nobody of *gang*, or of its queue and priority, may be asked."""
-        return any(protects(action, claim, gang) for protects in self._protectors[action])
+    def protect(self, action: str, preemptor: Preemptor, gang: GangState) -> bool:
+        """Return whether a plugin exempts all of *gang*, or of its queue and priority; cheap."""
+        return any(protects(action, preemptor, gang) for protects in self._protectors[action])
 
     # ---------------------------------------------------------------- nodes
 
     def obstacles(self, shape: Shape, facts: NodeFacts) -> dict[str, Mask]:
-        """Mark, by word, the nodes that *shape* may not use."""
+        """Return the mask of nodes that *shape* may not use, by word."""
         found = (obstacles(shape, facts).items() for obstacles in self._obstacles)
         return dict(chain.from_iterable(found))
 
-    def score(self, shape: Shape, prospect: ScoringTable) -> Scores:
-        """Add up the scores of the nodes of *prospect*."""
+    def score(self, shape: Shape, table: ScoringTable) -> Scores:
+        """Return the sums of the scores of the nodes of *table*."""
         if not self._scores:
-            return prospect.nothing
-        return reduce(add, [scores(shape, prospect) for scores in self._scores])
+            return table.nothing
+        return reduce(add, [scores(shape, table) for scores in self._scores])
 
 
-def _speakers(tiers: Tiers, method: str, switch: str = "") -> list[list[Plugin]]:
-    """Name, tier by tier, the plugins that have *method* and are not silenced in it."""
+def _plugins_with(tiers: Tiers, method: str, switch: str = "") -> list[list[Plugin]]:
+    """Return, tier by tier, the plugins that define *method* and are not disabled in it."""
     return [
         [plugin for plugin, silenced in tier if hasattr(plugin, method) and switch not in silenced]
         for tier in tiers
@@ -285,7 +289,7 @@ def _speakers(tiers: Tiers, method: str, switch: str = "") -> list[list[Plugin]]
 
 
 def _by_tier(tiers: Tiers, method: str, switch: str = "") -> list[list[Any]]:
-    return [[getattr(p, method) for p in tier] for tier in _speakers(tiers, method, switch)]
+    return [[getattr(p, method) for p in tier] for tier in _plugins_with(tiers, method, switch)]
 
 
 def _every(tiers: Tiers, method: str, switch: str = "") -> list[Any]:
@@ -293,22 +297,22 @@ def _every(tiers: Tiers, method: str, switch: str = "") -> list[Any]:
 
 
 def _protectors(voters: Sequence[Sequence[Plugin]]) -> list[_Protector]:
-    """Collect who can say cheaply that a whole group is exempt, in the tier that decides."""
+    """Return the cheap checks of the deciding tier for groups that are exempt as a whole."""
     deciding = next((tier for tier in voters if tier), ())
     return [plugin.protects for plugin in deciding if hasattr(plugin, "protects")]
 
 
-def _why_first(plugins: list[Plugin], order: str, ahead: Any, behind: Any, who: str) -> str:
+def _why_first(plugins: list[Plugin], order: str, ahead: Any, behind: Any, what: str) -> str:
     for plugin in plugins:
         key = getattr(plugin, order)
         if key(ahead) != key(behind):
             words = getattr(plugin, f"{order}_words", None)
-            return words(ahead, behind) if words else f"plugin {plugin.name} puts {who} first"
+            return words(ahead, behind) if words else f"plugin {plugin.name} puts {what} first"
     return ""
 
 
-def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | None:
-    """Let the highest tier with an opinion decide: a rejection wins, nobody's opinion is a yes."""
+def _decide(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | None:
+    """Let the highest tier that votes decide: a rejection wins, and no vote is a yes."""
     for tier in tiers:
         permitted = False
         for judge in tier:
@@ -316,7 +320,7 @@ def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | Non
             if isinstance(answer, Problem):
                 return answer
             if answer is Vote.REJECT:
-                return Problem(Reason.NOT_ENQUEUED, "a plugin of the policy refuses it for now")
+                return Problem(Reason.NOT_ENQUEUED, "a plugin of the policy rejects it for now")
             permitted = permitted or answer is Vote.PERMIT
         if permitted:
             return None
@@ -324,32 +328,39 @@ def _settle(tiers: Iterable[Iterable[_Judge]], gang: GangState) -> Problem | Non
 
 
 def _beyond_shares(
-    claim: Preemptor, candidates: Sequence[VictimCandidate]
+    preemptor: Preemptor, candidates: Sequence[VictimCandidate]
 ) -> Sequence[VictimCandidate]:
-    """Leave out those without whom a namespace would have less of a queue than at least.
+    """Leave out candidates without which a namespace would have less than its guarantee.
 
-    Within one namespace anybody may take the place of anybody else.
+    Within one namespace any pod may replace any other.
     """
-    ours, gone = claim.gang.share, dict[QuotaNode, Resources]()
+    ours, released = preemptor.gang.share, dict[QuotaNode, Resources]()
     left = []
     for one in candidates:
         share = one.gang.share
         if share is not None and share is not ours and share.least:
-            lost = gone.get(share, NOTHING) + one.pod.requests
+            lost = released.get(share, NOTHING) + one.pod.requests
             if not share.reserves(lost):
                 continue
-            gone[share] = lost
+            released[share] = lost
         left.append(one)
     return left
 
 
 def _join(
-    tier: Iterable[_Voter], claim: Preemptor, candidates: Sequence[VictimCandidate], *, final: bool
+    tier: Iterable[_Voter],
+    preemptor: Preemptor,
+    candidates: Sequence[VictimCandidate],
+    *,
+    final: bool,
 ) -> list[VictimCandidate] | None:
-    """Join the votes of one tier: an empty one ends it, the others intersect; None if nobody's."""
+    """Combine the votes of one tier; None if no plugin votes.
+
+    An empty vote ends it, the others are intersected.
+    """
     left: list[VictimCandidate] | None = None
     for vote in tier:
-        answer = vote(claim, candidates)
+        answer = vote(preemptor, candidates)
         if answer is None:
             continue
         allowed = list(answer)

@@ -1,10 +1,12 @@
-"""Who would be where: the room of every node, and trials that undo themselves unless kept.
+"""The free capacity of every node, and trials that are undone unless kept.
 
-Rule 1: nobody else changes the room, a gang's counts or a queue's use during a cycle.
-Rule 2: every change notes how to undo it; leaving a trial without `keep()` does so, the last change
-first.
-Rule 3: every change of a row is noted in *touched*, so that whoever derived something from the
-room (slots, scores) knows what to look at again.
+Rule 1: no other code changes free capacity, a gang's counts or a queue's usage during a cycle.
+
+Rule 2: every change registers how to undo it. Leaving a trial without `keep()` undoes its changes,
+the last one first.
+
+Rule 3: every change of a row is appended to *touched*, so that code that derived something from
+free capacity (rankings, scores) knows what to compute again.
 """
 
 from __future__ import annotations
@@ -27,54 +29,54 @@ _Rows = npt.NDArray[np.intp]
 
 
 class PortUsage:
-    """The ports taken when the cycle began, and those it has promised since."""
+    """The host ports used when the cycle began, and those reserved since."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        #: Promised in this cycle: how often, by port and row.
-        self._promised: dict[PortKey, dict[int, int]] = {}
-        #: The rows of the above, made when they are asked for.
-        self._promised_rows: dict[PortKey, _Rows] = {}
-        #: What is in the way of a shape, and where it was when the cycle began.
+        #: Reserved in this cycle: how often, by port and row.
+        self._reserved: dict[PortKey, dict[int, int]] = {}
+        #: The rows of the above, computed on first use.
+        self._reserved_rows: dict[PortKey, _Rows] = {}
+        #: The ports that conflict with a shape, and where they were used when the cycle began.
         self._before: dict[Shape, tuple[frozenset[PortKey], Mask]] = {}
 
-    def clashing(self, shape: Shape) -> Mask:
-        """Mark the rows on which a host port of *shape* is taken or promised."""
+    def conflicting(self, shape: Shape) -> Mask:
+        """Return the mask of rows on which a host port of *shape* is used or reserved."""
         known = self._before.get(shape)
         if known is None:
             known = self._before[shape] = self._look_up(shape)
         keys, before = known
-        found = [key for key in keys if key in self._promised] if self._promised else ()
+        found = [key for key in keys if key in self._reserved] if self._reserved else ()
         if not found:
             return before
         mask = before.copy()
         for key in found:
-            mask[self._rows_promised(key)] = True
+            mask[self._rows_reserved(key)] = True
         return mask
 
     def reserve(self, shape: Shape, rows: list[int]) -> None:
-        """Count the host ports of *shape* as taken on *rows*."""
-        for key in _noted(shape):
-            self._promised_rows.pop(key, None)
-            counts = self._promised.setdefault(key, {})
+        """Count the host ports of *shape* as used on *rows*."""
+        for key in _port_keys(shape):
+            self._reserved_rows.pop(key, None)
+            counts = self._reserved.setdefault(key, {})
             for row in rows:
                 counts[row] = counts.get(row, 0) + 1
 
     def release(self, shape: Shape, rows: list[int]) -> None:
-        """Take back what was promised."""
-        for key in _noted(shape):
-            self._promised_rows.pop(key, None)
-            counts = self._promised[key]
+        """Release the host ports of *shape* on *rows*."""
+        for key in _port_keys(shape):
+            self._reserved_rows.pop(key, None)
+            counts = self._reserved[key]
             for row in rows:
                 counts[row] -= 1
                 if not counts[row]:
                     del counts[row]
             if not counts:
-                del self._promised[key]
+                del self._reserved[key]
 
     @cached_property
     def _taken(self) -> dict[PortKey, list[int]]:
-        """Turn the table's ports around; only where somebody asks for a port at all."""
+        """The rows by used port; computed only if a pod requests a host port."""
         index, taken = self._table.facts.index, dict[PortKey, list[int]]()
         for name, ports in self._table.ports.items():
             if name in index:
@@ -93,15 +95,15 @@ class PortUsage:
         mask.flags.writeable = False
         return keys, mask
 
-    def _rows_promised(self, key: PortKey) -> _Rows:
-        rows = self._promised_rows.get(key)
+    def _rows_reserved(self, key: PortKey) -> _Rows:
+        rows = self._reserved_rows.get(key)
         if rows is None:
-            counts = self._promised[key]
-            rows = self._promised_rows[key] = np.fromiter(counts, dtype=np.intp, count=len(counts))
+            counts = self._reserved[key]
+            rows = self._reserved_rows[key] = np.fromiter(counts, dtype=np.intp, count=len(counts))
         return rows
 
 
-def _noted(shape: Shape) -> list[PortKey]:
+def _port_keys(shape: Shape) -> list[PortKey]:
     return [key for port in shape.host_ports for key in keys_of(port)]
 
 
@@ -110,7 +112,7 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class PlannedEviction:
-    """A pod asked to leave, by which action and for whom."""
+    """A pod to evict, by which action and for which gang."""
 
     gang: GangState
     pod: Pod
@@ -121,7 +123,7 @@ class PlannedEviction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackfillReservation:
-    """Room of one node that is kept for somebody: what is idle of it, and what is owed."""
+    """Capacity of one node reserved for a gang: what is free of it, and what is still missing."""
 
     row: int
     kept: Amounts
@@ -130,72 +132,72 @@ class BackfillReservation:
 
 @dataclass(slots=True)
 class Trial:
-    """A stretch of changes that is undone on leaving, unless it was kept."""
+    """Changes that are undone at the end, unless they are kept."""
 
     is_kept: bool = False
 
     def keep(self) -> None:
-        """Let the changes stand; an outer trial may still undo them."""
+        """Keep the changes; an outer trial may still undo them."""
         self.is_kept = True
 
 
 class FreeCapacity:
-    """The room of all nodes, and everything this cycle has promised or taken."""
+    """The free capacity of all nodes, with what this cycle has reserved and released."""
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
         self.columns = {name: column for column, name in enumerate(table.dimensions)}
         #: Free now.
-        self.idle: Amounts = table.allocatable - table.used
-        #: One over what a node has in all; zero where it has none.
+        self.free: Amounts = table.allocatable - table.used
+        #: One divided by a node's allocatable amount; zero where that is zero.
         self.inverse = _inverse(table.allocatable)
-        #: How full the nodes are, from 0 to 1.
+        #: How much of the nodes is used, from 0 to 1.
         self.full = table.used * self.inverse
-        #: Being released, less what was already promised of it.
-        self.coming: Amounts = table.releasing.copy()
-        #: Whether `coming` differs from zero anywhere.
-        self.anything_coming = bool(self.coming.any())
-        self._doubtful: Amounts | None = None
+        #: Being released, less what is already reserved of it.
+        self.releasing: Amounts = table.releasing.copy()
+        #: Whether `releasing` differs from zero anywhere.
+        self.anything_releasing = bool(self.releasing.any())
+        self._excluded: Amounts | None = None
         self.all_rows: Rows = np.arange(len(table.used), dtype=np.intp)
-        #: Rows whose room changed, in the order of the changes.
+        #: Rows whose capacity changed, in the order of the changes.
         self.touched: list[Rows] = []
-        self.departures: list[PlannedEviction] = []
-        #: Host ports taken and promised.
+        self.evictions: list[PlannedEviction] = []
+        #: Host ports used and reserved.
         self.ports = PortUsage(table)
-        #: What a shape asks for of the resources the table knows.
+        #: The requests of a shape, in the dimensions of the table.
         self.row: Callable[[Shape], Amounts] = cache(partial(_row, table.dimensions))
         self._undoing: list[Callable[[], None]] = []
         self._open_trials = 0
 
     def exclude_releasing(self, name: str) -> None:
-        """Take what was being released of *name* before this cycle for not surely coming."""
+        """Do not rely on the amount of *name* that was being released before this cycle."""
         if name in self.columns:
-            doubtful = np.zeros_like(self.coming)
-            doubtful[:, self.columns[name]] = self.table.releasing[:, self.columns[name]]
-            self._doubtful = doubtful
+            excluded = np.zeros_like(self.releasing)
+            excluded[:, self.columns[name]] = self.table.releasing[:, self.columns[name]]
+            self._excluded = excluded
 
     @property
     def surely_releasing(self) -> Amounts:
-        """Give what is being released and may be built upon."""
-        return self.coming if self._doubtful is None else self.coming - self._doubtful
+        """Return what is being released and may be relied on."""
+        return self.releasing if self._excluded is None else self.releasing - self._excluded
 
     def need(self, shape: Shape) -> Amounts | None:
-        """Give what *shape* asks for as a row; None when no node has such a resource at all."""
+        """Return the requests of *shape* as a row; None when no node has one of its resources."""
         if any(amount > 0 and name not in self.columns for name, amount in shape.requests.items()):
             return None
         return self.row(shape)
 
     def row_of(self, pod: Pod) -> int:
-        """Give the row of the node *pod* is on, -1 when the table does not have it."""
+        """Return the row of the node *pod* is on, -1 when the table does not have it."""
         return self.table.facts.index.get(pod.node, -1)
 
     @contextmanager
     def trial(self, gang: GangState | None = None) -> Iterator[Trial]:
-        """Start to try something, for *gang* or within its trial; it is undone unless kept."""
+        """Start a trial, for *gang* or within its trial; its changes are undone unless kept."""
         trial, mark = Trial(), len(self._undoing)
         self._open_trials += 1
         if gang is not None:
-            gang.trying = NOTHING
+            gang.in_trial = NOTHING
         try:
             yield trial
         except BaseException:
@@ -206,10 +208,10 @@ class FreeCapacity:
                 self._undoing.pop()()
             self._open_trials -= 1
             if not self._open_trials:
-                self._undoing.clear()  # nobody is left to undo it
+                self._undoing.clear()  # no outer trial can undo these
 
     def place(self, gang: GangState, pods: list[Pod], rows: list[int]) -> None:
-        """Give *pods*, all of one shape, the idle room of *rows*, one each."""
+        """Place *pods*, all of one shape, in free capacity of *rows*, one pod each."""
         shape = pods[0].shape
         taken = shape.requests * len(pods)
         counts = Counter(rows)
@@ -218,11 +220,11 @@ class FreeCapacity:
         self._take(where, amounts)
         gang.placed.extend(zip(pods, rows, strict=True))
         gang.count(pods, 1)
-        self._book(gang, taken)
-        empty = gang.empty
-        if empty:
-            gone = {pod.uid for pod in pods}
-            gang.empty = [pod for pod in empty if pod.uid not in gone]
+        self._count(gang, taken)
+        best_effort = gang.best_effort
+        if best_effort:
+            placed_uids = {pod.uid for pod in pods}
+            gang.best_effort = [pod for pod in best_effort if pod.uid not in placed_uids]
         if shape.host_ports:
             self.ports.reserve(shape, rows)
 
@@ -230,94 +232,97 @@ class FreeCapacity:
             self._take(where, -amounts)
             del gang.placed[len(gang.placed) - len(pods) :]
             gang.count(pods, -1)
-            gang.empty = empty
-            self._book(gang, -taken)
+            gang.best_effort = best_effort
+            self._count(gang, -taken)
             if shape.host_ports:
                 self.ports.release(shape, rows)
 
         self._undoing.append(undo)
 
     def pipeline(self, gang: GangState, pod: Pod, row: int) -> None:
-        """Promise *pod* room of *row* that is still being released."""
-        self._expect(row, -self.row(pod.shape))
+        """Place *pod* in capacity of *row* that is still being released."""
+        self._add_releasing(row, -self.row(pod.shape))
         gang.pipelined.append((pod, row))
-        self._book(gang, pod.requests)
-        empty = gang.empty
-        gang.empty = [each for each in empty if each.uid != pod.uid]
+        self._count(gang, pod.requests)
+        best_effort = gang.best_effort
+        gang.best_effort = [each for each in best_effort if each.uid != pod.uid]
 
         def undo() -> None:
-            self._expect(row, self.row(pod.shape))
+            self._add_releasing(row, self.row(pod.shape))
             gang.pipelined.pop()
-            gang.empty = empty
-            self._book(gang, -pod.requests)
+            gang.best_effort = best_effort
+            self._count(gang, -pod.requests)
 
         self._undoing.append(undo)
 
     def unpipeline(self, gang: GangState, pod: Pod, row: int, *, counts: bool) -> None:
-        """Take back for good what was promised to *pod*; it may count even while it waits."""
-        self._expect(row, self.row(pod.shape))
+        """Release the reservation of *pod* permanently.
+
+        With *counts*, the pod counts as ready without a node.
+        """
+        self._add_releasing(row, self.row(pod.shape))
         gang.pipelined.remove((pod, row))
         if counts:
-            gang.empty = [*gang.empty, pod]
-        self._book(gang, -pod.requests)
+            gang.best_effort = [*gang.best_effort, pod]
+        self._count(gang, -pod.requests)
 
-    def evict(self, departure: PlannedEviction) -> None:
-        """Ask a pod to leave: its room is on its way, and it counts no longer."""
-        gang, pod = departure.gang, departure.pod
-        self._expect(departure.row, self.row(pod.shape))
+    def evict(self, eviction: PlannedEviction) -> None:
+        """Evict a pod: its capacity is being released, and it counts no longer."""
+        gang, pod = eviction.gang, eviction.pod
+        self._add_releasing(eviction.row, self.row(pod.shape))
         gang.evicted.add(pod.uid)
         gang.count([pod], -1)
         gang.allocated = gang.allocated - pod.requests
         gang.queue.take(-pod.requests, pod.namespace)
-        self.departures.append(departure)
+        self.evictions.append(eviction)
 
         def undo() -> None:
-            self._expect(departure.row, -self.row(pod.shape))
+            self._add_releasing(eviction.row, -self.row(pod.shape))
             gang.evicted.discard(pod.uid)
             gang.count([pod], 1)
             gang.allocated = gang.allocated + pod.requests
             gang.queue.take(pod.requests, pod.namespace)
-            self.departures.pop()
+            self.evictions.pop()
 
         self._undoing.append(undo)
 
     def reservation(self, row: int, amounts: Amounts) -> BackfillReservation:
-        """Keep *amounts* of a node away from everybody else.
+        """Reserve *amounts* of a node.
 
-        What is not idle yet is owed: whoever leaves the node pays that first.
+        What is not free yet is missing: capacity released on the node covers that first.
         """
-        kept = np.minimum(amounts, np.maximum(self.idle[row], 0))
-        fence = BackfillReservation(row, kept, amounts - kept)
-        self.hold(fence)
-        return fence
+        kept = np.minimum(amounts, np.maximum(self.free[row], 0))
+        reservation = BackfillReservation(row, kept, amounts - kept)
+        self.hold(reservation)
+        return reservation
 
-    def hold(self, fence: BackfillReservation) -> None:
-        """Keep what *fence* keeps."""
-        self._take(np.array([fence.row], dtype=np.intp), fence.kept[None, :])
-        self._expect(fence.row, -fence.missing)
+    def hold(self, reservation: BackfillReservation) -> None:
+        """Hold the capacity of *reservation*."""
+        self._take(np.array([reservation.row], dtype=np.intp), reservation.kept[None, :])
+        self._add_releasing(reservation.row, -reservation.missing)
 
-    def release(self, fence: BackfillReservation) -> None:
-        """Give what *fence* keeps back to everybody."""
-        self._take(np.array([fence.row], dtype=np.intp), -fence.kept[None, :])
-        self._expect(fence.row, fence.missing)
+    def release(self, reservation: BackfillReservation) -> None:
+        """Release the capacity of *reservation*."""
+        self._take(np.array([reservation.row], dtype=np.intp), -reservation.kept[None, :])
+        self._add_releasing(reservation.row, reservation.missing)
 
     def _take(self, where: Rows, amounts: Amounts) -> None:
-        """Take *amounts*, a line per row, out of the idle room."""
-        self.idle[where] -= amounts
-        # From whole numbers each time, so that a trial that was undone leaves not even rounding.
-        used = self.table.allocatable[where] - self.idle[where]
+        """Take *amounts*, one line per row, from free capacity."""
+        self.free[where] -= amounts
+        # Computed from integers each time, so that an undone trial leaves no rounding error.
+        used = self.table.allocatable[where] - self.free[where]
         self.full[where] = used * self.inverse[where]
         self.touched.append(where)
 
-    def _expect(self, row: int, amounts: Amounts) -> None:
-        """Count *amounts* as on their way."""
-        self.coming[row] += amounts
-        self.anything_coming = True
+    def _add_releasing(self, row: int, amounts: Amounts) -> None:
+        """Count *amounts* as being released."""
+        self.releasing[row] += amounts
+        self.anything_releasing = True
         self.touched.append(np.array([row], dtype=np.intp))
 
-    def _book(self, gang: GangState, amounts: Resources) -> None:
+    def _count(self, gang: GangState, amounts: Resources) -> None:
         gang.allocated = gang.allocated + amounts
-        gang.trying = gang.trying + amounts
+        gang.in_trial = gang.in_trial + amounts
         gang.queue.take(amounts, gang.gang.group.namespace)
 
 
@@ -332,39 +337,40 @@ def _inverse(amounts: Amounts) -> npt.NDArray[np.float64]:
 
 @contextmanager
 def uncounted(gangs: Iterable[GangState]) -> Iterator[None]:
-    """Judge as if this cycle had given *gangs* nothing: it counts neither for nor against them.
+    """Run the block as if this cycle had placed nothing for *gangs*.
 
-    Else their queue would be above its due by what it loses again, and take that back at once.
+    Otherwise their queue would exceed its deserved amount by what it loses again, and would reclaim
+    that at once.
     """
-    given = [(gang, gift) for gang in gangs if (gift := _gift(gang))]
-    for gang, gift in given:
-        _book(gang, -gift)
+    counted = [(gang, requests) for gang in gangs if (requests := _placed_requests(gang))]
+    for gang, requests in counted:
+        _count(gang, -requests)
     try:
         yield
     finally:
-        for gang, gift in given:
-            _book(gang, gift)
+        for gang, requests in counted:
+            _count(gang, requests)
 
 
-def undo_gift(room: FreeCapacity, gang: GangState) -> None:
-    """Take back for good what this cycle gave *gang*: nobody starts where others have to leave."""
+def undo_placement(capacity: FreeCapacity, gang: GangState) -> None:
+    """Release permanently what this cycle placed for *gang*: no pod starts next to evictions."""
     for pod, row in reversed(gang.pipelined):
-        room.unpipeline(gang, pod, row, counts=False)
-    _book(gang, -_gift(gang))
+        capacity.unpipeline(gang, pod, row, counts=False)
+    _count(gang, -_placed_requests(gang))
     for pod, row in gang.placed:
-        need = room.row(pod.shape)
-        room.release(BackfillReservation(row, kept=need, missing=need * 0))
+        need = capacity.row(pod.shape)
+        capacity.release(BackfillReservation(row, kept=need, missing=need * 0))
         if pod.shape.host_ports:
-            room.ports.release(pod.shape, [row])
+            capacity.ports.release(pod.shape, [row])
     gang.count([pod for pod, _ in gang.placed], -1)
     gang.placed.clear()
     gang.committed = 0
 
 
-def _gift(gang: GangState) -> Resources:
+def _placed_requests(gang: GangState) -> Resources:
     return total(pod.requests for pod, _ in (*gang.placed, *gang.pipelined))
 
 
-def _book(gang: GangState, amounts: Resources) -> None:
+def _count(gang: GangState, amounts: Resources) -> None:
     gang.allocated = gang.allocated + amounts
     gang.queue.take(amounts, gang.gang.group.namespace)

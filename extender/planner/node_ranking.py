@@ -1,9 +1,9 @@
-"""How many pods of one shape each node takes, and which nodes they should go to.
+"""How many pods of one shape each node takes, and which nodes are best.
 
-Asked once per shape over all nodes, shared by all gangs of that shape, and brought up to date
-only for the rows somebody touched in between. In a large cluster the best rows are kept in a
-*pool*, so that a choice looks at hundreds of nodes instead of thousands, and a node's score is
-taken to change by the same amount with every further pod, which is so for all but balance.
+Computed once per shape over all nodes, shared by all gangs of that shape, and updated only for rows
+that changed since. In a large cluster the best rows are kept in a *pool*, so that a choice looks at
+hundreds of nodes instead of thousands. A node's score is then taken to change by the same amount
+with every further pod, which is true for all scores but balance.
 """
 
 from __future__ import annotations
@@ -23,88 +23,89 @@ Scores: TypeAlias = npt.NDArray[np.float64]
 
 
 class ScoringTable:
-    """A table of possible placements: one line per node, one column per pod put there.
+    """A table of possible placements: one line per node, one column per pod placed there.
 
-    Column 0 is the node with one pod of the shape on it, column 1 with two, and so on: that is
-    how many identical pods are placed in one go. Whatever is computed from `fill` has that form;
-    `rows` is one column of row numbers, so that `something[prospect.rows]` fits it.
+    Column 0 is the node with one pod of the shape on it, column 1 with two, and so on: so many
+    identical pods are placed at once. All results computed from `utilization` have that form.
+    `rows` is one column of row numbers, so that `something[table.rows]` has the right shape.
     """
 
-    __slots__ = ("_depth", "_fill", "_need", "_room", "_rows", "facts")
+    __slots__ = ("_capacity", "_depth", "_need", "_rows", "_utilization", "facts")
 
-    def __init__(self, room: FreeCapacity, need: Scores, rows: Rows, depth: int) -> None:
-        self.facts: NodeFacts = room.table.facts
-        self._room = room
+    def __init__(self, capacity: FreeCapacity, need: Scores, rows: Rows, depth: int) -> None:
+        self.facts: NodeFacts = capacity.table.facts
+        self._capacity = capacity
         self._need = need
         self._rows = rows
         self._depth = depth
-        self._fill: dict[str, Scores] = {}
+        self._utilization: dict[str, Scores] = {}
 
     @property
     def rows(self) -> Rows:
-        """Give the row numbers of the nodes, as a column."""
+        """Return the row numbers of the nodes, as a column."""
         return self._rows[:, None]
 
     @property
     def nothing(self) -> Scores:
-        """Give zeros in the form of the table."""
+        """Return zeros in the form of the table."""
         return np.zeros((len(self._rows), self._depth))
 
     def utilization(self, name: str) -> Scores:
-        """Give how full the nodes would be of *name*: 1 is full; 0 when a node has none of it."""
-        known = self._fill.get(name)
+        """Return how much of *name* would be used on each node: 1 is full; 0 if it has none."""
+        known = self._utilization.get(name)
         if known is None:
-            known = self._fill[name] = self._compute(name)
+            known = self._utilization[name] = self._compute(name)
         return known
 
     def _compute(self, name: str) -> Scores:
-        room = self._room
-        column = room.columns.get(name)
+        capacity = self._capacity
+        column = capacity.columns.get(name)
         if column is None:
             return self.nothing
-        # A slice is no copy, and when a shape is new all rows are looked at.
-        where = slice(None) if self._rows is room.all_rows else self._rows
-        full: Scores = room.full[where, column][:, None]
-        #: How much fuller one pod makes each node.
-        step: Scores = room.inverse[where, column][:, None] * self._need[column]
+        # A slice is no copy, and all rows are needed when a shape is new.
+        where = slice(None) if self._rows is capacity.all_rows else self._rows
+        full: Scores = capacity.full[where, column][:, None]
+        #: By how much one pod fills each node.
+        step: Scores = capacity.inverse[where, column][:, None] * self._need[column]
         return full + (step if self._depth == 1 else step * _TIMES[: self._depth])
 
 
-#: 1, 2, 3, …: how many pods of the shape there are.
+#: 1, 2, 3, …: the number of pods of the shape.
 _TIMES = np.arange(1.0, 257.0)
 
 
 Scorer = Callable[[Shape, ScoringTable], Scores]
-#: At most so many nodes and so many pods per node are weighed up in one go.
+#: At most so many nodes, and so many pods per node, are compared at once.
 _WIDTH, _DEPTH = 128, 64
-#: So many rows are pooled at first; rows touched later join them, up to twice as many.
+#: So many rows are pooled at first; rows that change later join them, up to twice as many.
 _POOL = 512
-_FURTHER = np.arange(float(_DEPTH))
+_FURTHER_PODS = np.arange(float(_DEPTH))
 #: Nodes of equal score are taken in the order of their names.
 _NUDGE = 1e-9
 
 
 class NodeRanking:
-    """The free slots for one shape."""
+    """The free slots for one shape, and the ranking of nodes by score."""
 
-    def __init__(self, room: FreeCapacity, shape: Shape, usable: Mask, scorer: Scorer) -> None:
-        need = room.need(shape)
-        self._room = room
+    def __init__(self, capacity: FreeCapacity, shape: Shape, usable: Mask, scorer: Scorer) -> None:
+        need = capacity.need(shape)
+        self._capacity = capacity
         self._shape = shape
         self._scorer = scorer
-        #: Nodes that may be used at all, as far as the node itself is concerned.
+        #: Nodes that may be used, as far as the node itself is concerned.
         self._usable = usable if need is not None else np.zeros_like(usable)
-        self._need: Amounts = room.row(shape)
+        self._need: Amounts = capacity.row(shape)
         self._all_usable = bool(self._usable.all())
-        self._asked = np.flatnonzero(self._need)
-        self._least = self._need[self._asked]
+        self._requested = np.flatnonzero(self._need)
+        self._least = self._need[self._requested]
         self._weight: Scores = self._need.astype(np.float64)
         self._is_large = len(usable) > _POOL
-        #: By how much a further pod scores better; in a large cluster, from the second gang on.
+        #: By how much a further pod improves the score; in a large cluster, from the second gang
+        #: on.
         self._slope: Scores | None = None
         self._is_new = True
-        self._seen = len(room.touched)
-        rows = self._pool = room.all_rows
+        self._seen = len(capacity.touched)
+        rows = self._pool = capacity.all_rows
         self._counts: Amounts = self._count(rows)
         #: Smaller is better; infinite without a slot.
         self._rank: Scores = rows * _NUDGE - self._scores(rows)
@@ -115,14 +116,14 @@ class NodeRanking:
 
     @property
     def free(self) -> int:
-        """Count the pods of this shape that find idle room now."""
+        """Count the pods of this shape that fit into free capacity now."""
         self._refresh()
         return int(self._counts.sum())
 
     def best(self, wanted: int) -> list[int]:
-        """Choose idle rows for *wanted* pods, one by one, each time the best one.
+        """Return free rows for up to *wanted* pods, one by one, each time the best one.
 
-        May give fewer than wanted although there are more: ask again after placing these.
+        May return fewer than wanted although more are free: call again after placing these.
         """
         self._refresh()
         rows = self._front(min(wanted, _WIDTH))
@@ -131,41 +132,44 @@ class NodeRanking:
         return self._one_by_one(rows, wanted)
 
     def best_releasing(self) -> int | None:
-        """Choose a row whose room suffices once what is being released is free."""
-        if not self._room.anything_coming:
+        """Return a row with enough capacity once what is being released is free."""
+        if not self._capacity.anything_releasing:
             return None
-        room = self._room.idle + self._room.surely_releasing
-        fitting = (room[:, self._asked] >= self._least).all(axis=1) & self._usable
-        rows = np.flatnonzero(fitting & self.without_clash())
+        free = self._capacity.free + self._capacity.surely_releasing
+        fitting = (free[:, self._requested] >= self._least).all(axis=1) & self._usable
+        rows = np.flatnonzero(fitting & self.without_conflict())
         return int(rows[self._scores(rows).argmax()]) if len(rows) else None
 
     def ranked(self) -> list[int]:
-        """Give all usable rows, free or not, the best first."""
+        """Return all usable rows, free or not, the best first."""
         rows = np.flatnonzero(self._usable)
         return [int(row) for row in rows[np.argsort(-self._scores(rows), kind="stable")]]
 
-    def without_clash(self) -> Mask:
-        """Mark the usable rows on which no host port is in the way."""
+    def without_conflict(self) -> Mask:
+        """Return the mask of usable rows without a conflicting host port."""
         if not self._shape.host_ports:
             return self._usable
-        return self._usable & ~self._room.ports.clashing(self._shape)
+        return self._usable & ~self._capacity.ports.conflicting(self._shape)
 
-    def fits(self, row: int, *, coming: bool = False) -> bool:
-        """Ask whether one more pod fits into the idle room of *row*, or, if so said, the coming."""
-        room = self._room.idle[row] + self._room.surely_releasing[row]
-        if not coming:
-            room = np.minimum(room, self._room.idle[row])
-        enough = bool((room[self._asked] >= self._least).all())
+    def fits(self, row: int, *, releasing: bool = False) -> bool:
+        """Return whether one more pod fits into free capacity of *row*.
+
+        With *releasing*, capacity that is being released counts too.
+        """
+        free = self._capacity.free[row] + self._capacity.surely_releasing[row]
+        if not releasing:
+            free = np.minimum(free, self._capacity.free[row])
+        enough = bool((free[self._requested] >= self._least).all())
         return enough and bool(self._usable[row]) and self._port_free(row)
 
     def _refresh(self) -> None:
-        touched = self._room.touched
+        touched = self._capacity.touched
         if self._seen < len(touched):
             rows = touched[self._seen :]
             self._seen = len(touched)
-            self._look_at(np.concatenate(rows) if len(rows) > 1 else rows[0])
+            self._update(np.concatenate(rows) if len(rows) > 1 else rows[0])
 
-    def _look_at(self, rows: Rows) -> None:
+    def _update(self, rows: Rows) -> None:
         counts = self._count(rows)
         self._counts[rows] = counts
         self._rank[rows] = np.inf
@@ -178,16 +182,16 @@ class NodeRanking:
 
     def _count(self, rows: Rows) -> Amounts:
         """Count how many pods each of *rows* takes."""
-        where = slice(None) if rows is self._room.all_rows else rows
-        room = self._room.idle[where]
-        if self._room.anything_coming:
-            # Room promised beyond what is being released is not idle any more.
-            room = np.minimum(room, room + self._room.surely_releasing[where])
-        counts = pods_that_fit(room, self._need)
+        where = slice(None) if rows is self._capacity.all_rows else rows
+        free = self._capacity.free[where]
+        if self._capacity.anything_releasing:
+            # Capacity reserved beyond what is being released is not free any more.
+            free = np.minimum(free, free + self._capacity.surely_releasing[where])
+        counts = pods_that_fit(free, self._need)
         if not self._all_usable:
             counts *= self._usable[rows]
         if self._shape.host_ports:
-            counts = np.minimum(counts, ~self._room.ports.clashing(self._shape)[where])
+            counts = np.minimum(counts, ~self._capacity.ports.conflicting(self._shape)[where])
         return counts
 
     def _scores(self, rows: Rows) -> Scores:
@@ -196,15 +200,15 @@ class NodeRanking:
 
     def _table(self, rows: Rows, depth: int) -> Scores:
         """Score *rows* with one, two, and so on, more pods on them."""
-        return self._scorer(self._shape, ScoringTable(self._room, self._weight, rows, depth))
+        return self._scorer(self._shape, ScoringTable(self._capacity, self._weight, rows, depth))
 
     def _slopes(self, rows: Rows) -> Scores:
-        """Give by how much every further pod makes each of *rows* a better place for the next."""
+        """Return by how much every further pod improves the score of each of *rows*."""
         if self._slope is not None:
             return self._slope[rows]
-        # The first gang of a shape may be the only one; if not, all rows will be asked for.
-        asked = rows if self._is_new else self._room.all_rows
-        table = self._table(asked, 2)
+        # The first gang of a shape may be the only one; otherwise all rows will be needed.
+        computed = rows if self._is_new else self._capacity.all_rows
+        table = self._table(computed, 2)
         slope: Scores = table[:, 1] - table[:, 0]
         if self._is_new:
             self._is_new = False
@@ -213,10 +217,10 @@ class NodeRanking:
         return slope[rows]
 
     def _forecast(self, rows: Rows, depth: int, slopes: Scores | None) -> Scores:
-        """Score *rows* as they would be with more and more pods, ties settled as in the rank."""
+        """Score *rows* with more and more pods on them, ties broken as in the rank."""
         if slopes is None:
             return self._table(rows, depth) - (rows * _NUDGE)[:, None]
-        forecast: Scores = slopes[:, None] * _FURTHER[:depth] - self._rank[rows][:, None]
+        forecast: Scores = slopes[:, None] * _FURTHER_PODS[:depth] - self._rank[rows][:, None]
         return forecast
 
     def _fill_pool(self) -> None:
@@ -228,7 +232,7 @@ class NodeRanking:
         self._pooled[self._pool] = True
 
     def _front(self, width: int) -> Rows:
-        """Give the best rows, best first; no other can be chosen before one of these is."""
+        """Return the best rows, best first; no other can be chosen before one of these is."""
         if len(self._pool) > 2 * _POOL:
             self._fill_pool()
         rows, rank = self._leading(width)
@@ -249,7 +253,7 @@ class NodeRanking:
     def _one_by_one(self, rows: Rows, wanted: int) -> list[int]:
         slopes = self._slopes(rows) if self._is_large else None
         if slopes is not None and slopes.min() >= 0:
-            # Every pod makes its node better: the best one is filled, then the next.
+            # Every pod improves its node: fill the best one, then the next.
             filled: list[int] = np.repeat(rows, self._counts[rows])[:wanted].tolist()
             return filled
         counts = self._counts[rows].tolist()
@@ -268,23 +272,23 @@ class NodeRanking:
             untouched -= above == 1
             if above < counts[place]:
                 if above == depth:
-                    break  # it would take more, but we have not looked further
+                    break  # it would take more, but the table ends here
                 heapreplace(heap, (-table[place][above], place))
             else:
                 heappop(heap)
             if not untouched and len(names) == _WIDTH:
-                break  # nodes beyond the front may be better by now
+                break  # nodes behind these may be better now
         return chosen
 
     def _port_free(self, row: int) -> bool:
-        return not self._shape.host_ports or not self._room.ports.clashing(self._shape)[row]
+        return not self._shape.host_ports or not self._capacity.ports.conflicting(self._shape)[row]
 
 
-def pods_that_fit(room: Amounts, need: Amounts) -> Amounts:
-    """Count how often *need* fits into each line of *room*."""
-    asked = need.nonzero()[0]
-    each = room[..., asked] // need[asked]
+def pods_that_fit(free: Amounts, need: Amounts) -> Amounts:
+    """Count how often *need* fits into each line of *free*."""
+    requested = need.nonzero()[0]
+    each = free[..., requested] // need[requested]
     counts: Amounts = each[..., 0]
-    for column in range(1, len(asked)):  # reducing along so short an axis is slow
+    for column in range(1, len(requested)):  # reducing along so short an axis is slow
         counts = np.minimum(counts, each[..., column])
     return np.maximum(counts, 0)

@@ -1,4 +1,4 @@
-"""Which nodes a kind of pod may use, how many of it fit, and where they should go."""
+"""Which nodes a shape of pod may use, how many of its pods fit, and which nodes are best."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ from extender.planner.policy import Policy
 
 
 class Nodes:
-    """Asked by shape; identical pods share the answers."""
+    """Answers per shape; identical pods share the answers."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         ready: Mask,
-        room: FreeCapacity,
-        opinions: ExtensionPoints,
+        capacity: FreeCapacity,
+        plugins: ExtensionPoints,
         policy: Policy,
     ) -> None:
         self._snapshot = snapshot
-        self._room = room
-        self._opinions = opinions
+        self._capacity = capacity
+        self._plugins = plugins
         self._policy = policy
-        self._slots: dict[Shape, NodeRanking] = {}
+        self._rankings: dict[Shape, NodeRanking] = {}
         facts = snapshot.nodes.facts
-        #: Nodes nobody may use, marked by word.
-        closed = {**_foreign(facts), "not ready": ~ready}
-        #: The nodes that a shape may not use, marked by word.
+        #: Nodes that no pod may use, by word.
+        closed = {**_unmanaged(facts), "not ready": ~ready}
+        #: The nodes that a shape may not use, by word.
         self.obstacles: Callable[[Shape], dict[str, Mask]] = cache(
-            lambda shape: {**closed, **opinions.obstacles(shape, facts)}
+            lambda shape: {**closed, **plugins.obstacles(shape, facts)}
         )
 
     def ranking(self, shape: Shape) -> NodeRanking:
-        """Give the free slots for *shape*."""
-        known = self._slots.get(shape)
+        """Return the ranking of nodes for *shape*."""
+        known = self._rankings.get(shape)
         if known is None:
-            usable, score = self.usable(shape), self._opinions.score
-            known = self._slots[shape] = NodeRanking(self._room, shape, usable, score)
+            usable, score = self.usable(shape), self._plugins.score
+            known = self._rankings[shape] = NodeRanking(self._capacity, shape, usable, score)
         return known
 
-    def count(self, room: Amounts, shape: Shape, rows: Amounts | slice = slice(None)) -> Amounts:
-        """Count, for every row or for some, how many pods of *shape* fit into *room*."""
-        need, usable = self._room.need(shape), self.usable(shape)[rows]
+    def count(self, free: Amounts, shape: Shape, rows: Amounts | slice = slice(None)) -> Amounts:
+        """Count, for every row or for some, how many pods of *shape* fit into *free*."""
+        need, usable = self._capacity.need(shape), self.usable(shape)[rows]
         if need is None:
             return np.zeros(len(usable), dtype=np.int64)
-        counts = pods_that_fit(room[rows], need)
+        counts = pods_that_fit(free[rows], need)
         if shape.host_ports:
-            counts = np.minimum(counts, self.ranking(shape).without_clash()[rows])
+            counts = np.minimum(counts, self.ranking(shape).without_conflict()[rows])
         masked: Amounts = np.where(usable, counts, 0)
         return masked
 
     def count_if_empty(self, shape: Shape) -> int:
-        """Count the pods of *shape* that would fit if nothing ran; remembered like `usable_at_all`.
+        """Count the pods of *shape* that would fit if nothing ran; cached like `usable_at_all`.
 
-        A host port is free once on every node then.
+        Every host port is free once on every node then.
         """
         table = self._snapshot.nodes
 
         def count() -> int:
-            need = self._room.need(shape)
+            need = self._capacity.need(shape)
             if need is None:
                 return 0
             counts = pods_that_fit(table.allocatable, need)[self.usable_at_all(shape)]
@@ -76,44 +76,44 @@ class Nodes:
         return table.facts.memo.recall(("slots if empty", self._policy, shape), count)
 
     def count_if_opened(self, shape: Shape) -> int:
-        """Count the pods of *shape* that nodes would take, if empty, that are only shut now."""
+        """Count the pods of *shape* that closed nodes would take if they were empty and open."""
         table = self._snapshot.nodes
 
         def count() -> int:
-            need = self._room.need(shape)
+            need = self._capacity.need(shape)
             if need is None:
                 return 0
-            shut = np.array([node.is_closed and node.managed for node in table.nodes], dtype=bool)
-            return self._count_among(shape, shut, need)
+            closed = np.array([node.is_closed and node.managed for node in table.nodes], dtype=bool)
+            return self._count_among(shape, closed, need)
 
         return table.facts.memo.recall(("slots if opened", self._policy, shape), count)
 
     def count_if_managed(self, shape: Shape) -> int:
-        """Count the pods of *shape* that nodes would take, if empty and open, that are not ours."""
-        table, foreign = self._snapshot.nodes, _foreign(self._snapshot.nodes.facts)
-        need = self._room.need(shape) if foreign else None
+        """Count the pods of *shape* that unmanaged nodes would take if they were empty and open."""
+        table, unmanaged = self._snapshot.nodes, _unmanaged(self._snapshot.nodes.facts)
+        need = self._capacity.need(shape) if unmanaged else None
         if need is None:
             return 0
-        (others,) = foreign.values()
+        (others,) = unmanaged.values()
         return table.facts.memo.recall(
             ("slots if ours", self._policy, shape),
             lambda: self._count_among(shape, others, need),
         )
 
     def _count_among(self, shape: Shape, some: Mask, need: Amounts) -> int:
-        """Count the pods of *shape* that *some* of the nodes would take, if empty and open."""
+        """Count the pods of *shape* that *some* nodes would take if they were empty and open."""
         table = self._snapshot.nodes
-        barred = self._opinions.obstacles(shape, _opened(table.facts)).values()
-        counts = pods_that_fit(table.allocatable, need)[~np.any([*barred, ~some], axis=0)]
+        obstacles = self._plugins.obstacles(shape, _opened(table.facts)).values()
+        counts = pods_that_fit(table.allocatable, need)[~np.any([*obstacles, ~some], axis=0)]
         return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
 
     def usable(self, shape: Shape) -> Mask:
-        """Mark the nodes that *shape* may use now."""
+        """Return the mask of nodes that *shape* may use now."""
         mask = self.usable_at_all(shape)
         return mask & ~self.rejected(shape) if shape in self._snapshot.rejected_nodes else mask
 
     def rejected(self, shape: Shape) -> Mask:
-        """Mark the nodes on which kube-scheduler would not have *shape* a moment ago."""
+        """Return the mask of nodes that kube-scheduler rejected for *shape* a moment ago."""
         facts = self._snapshot.nodes.facts
         mask = np.zeros(len(facts.nodes), dtype=bool)
         names = self._snapshot.rejected_nodes.get(shape, ())
@@ -121,15 +121,15 @@ class Nodes:
         return mask
 
     def usable_at_all(self, shape: Shape) -> Mask:
-        """Mark the nodes that *shape* may use; remembered until a node changes."""
+        """Return the mask of nodes that *shape* may use; cached until a node changes."""
         return self._snapshot.nodes.facts.memo.recall(
             ("usable", self._policy, shape),
             lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
         )
 
 
-def _foreign(facts: NodeFacts) -> dict[str, Mask]:
-    """Mark the nodes that are not ours, if there are any; word by word as `obstacles` does."""
+def _unmanaged(facts: NodeFacts) -> dict[str, Mask]:
+    """Return the mask of unmanaged nodes by word, as `obstacles` does; empty without any."""
 
     def mark() -> dict[str, Mask]:
         mask = np.array([not node.managed for node in facts.nodes], dtype=bool)
@@ -139,7 +139,7 @@ def _foreign(facts: NodeFacts) -> dict[str, Mask]:
 
 
 def _opened(facts: NodeFacts) -> NodeFacts:
-    """Give the same nodes as if all of them were open."""
+    """Return the same nodes as if all of them were open."""
     return facts.memo.recall(
         "opened", lambda: NodeFacts(tuple(node.opened() for node in facts.nodes), facts.index)
     )

@@ -1,4 +1,4 @@
-"""Why there is no room: slots counted, and nodes counted by what keeps them out."""
+"""Why no capacity is found: slots counted, and nodes counted by what excludes them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from extender.planner.state import GangState
 
 _NEAREST = 3
 _REFUSED = "refused by kube-scheduler"
-#: Resources that are told apart; more than any pod asks for, and within 64 bits.
+#: Resources that are shown apart; more than any pod requests, and within 64 bits.
 _BITS = 60
-#: So many sets of resources that nodes are short of are told apart, those of most nodes.
+#: So many sets of resources that nodes lack are listed, those of most nodes.
 _SETS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class NearestNode:
-    """A node that may be used but is too full, and what it lacks."""
+    """A node that may be used but has too little free, and what it lacks."""
 
     node: str
     lacks: Resources
@@ -35,77 +35,77 @@ class NearestNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """The members of one shape against all nodes."""
+    """The members of one shape compared with all nodes."""
 
-    #: Members that need a node, and what each of them asks for.
+    #: Members that need a node, and the requests of each of them.
     members: int
     each: Resources
-    #: How many such members the idle room takes now, and how many an empty cluster would.
+    #: How many such members fit into free capacity now, and into an empty cluster.
     slots: int
     empty_slots: int
     #: Nodes that take at least one of them.
     takers: int
-    #: What keeps the other nodes out -> how many nodes it keeps out.
+    #: What excludes the other nodes -> how many nodes it excludes.
     obstacles: Mapping[str, int] = field(default_factory=dict)
     #: The usable nodes that lack least.
     nearest: tuple[NearestNode, ...] = ()
 
 
 def shortfalls(session: Session, plan: Plan, members: Mapping[Shape, int]) -> tuple[Shortfall, ...]:
-    """Compare so many members of each shape with the room that *plan* leaves."""
-    room = _room_left(session, plan)
-    return tuple(_shortfall(session, room, shape, count) for shape, count in members.items())
+    """Compare so many members of each shape with the capacity that *plan* leaves free."""
+    capacity = _free_after(session, plan)
+    return tuple(_shortfall(session, capacity, shape, count) for shape, count in members.items())
 
 
 def obstacles(
-    session: Session, room: Amounts, shape: Shape, *, is_empty: bool = False
+    session: Session, capacity: Amounts, shape: Shape, *, is_empty: bool = False
 ) -> dict[str, int]:
-    """Count every node whose *room* takes no pod of *shape* once, by what is in the way.
+    """Count every node that has too little in *capacity* for *shape* once, by what excludes it.
 
-    Where nothing ran, *is_empty*, no host port would be taken and nobody refused.
+    If nothing ran, *is_empty*, no host port would be used and no node rejected.
     """
-    places, names = session.places, session.snapshot.nodes.dimensions
+    nodes, names = session.nodes, session.snapshot.nodes.dimensions
     need = session.capacity.need(shape)
     if need is None:
         unknown = ", ".join(name for name in shape.requests if name not in names)
-        return {f"without any {unknown}": len(room)}
+        return {f"without any {unknown}": len(capacity)}
     found: dict[str, int] = {}
-    left = np.ones(len(room), dtype=bool)
-    refused = {} if is_empty else {_REFUSED: places.rejected(shape)}
-    for word, mask in {**places.obstacles(shape), **refused}.items():
+    left = np.ones(len(capacity), dtype=bool)
+    refused = {} if is_empty else {_REFUSED: nodes.rejected(shape)}
+    for word, mask in {**nodes.obstacles(shape), **refused}.items():
         found[word] = int((mask & left).sum())
         left &= ~mask
-    asked = np.flatnonzero(need)
-    # A number for each set of resources that a node is short of; zero for none. Those for which no
-    # bit is left share one.
-    asked, rest = asked[:_BITS], asked[_BITS:]
-    short = (room[:, asked] < need[asked]) @ (1 << np.arange(len(asked)))
+    requested = np.flatnonzero(need)
+    # One number for each set of resources that a node lacks; zero for none. Resources without a bit
+    # of their own share one.
+    requested, rest = requested[:_BITS], requested[_BITS:]
+    short = (capacity[:, requested] < need[requested]) @ (1 << np.arange(len(requested)))
     if len(rest):
-        short |= np.any(room[:, rest] < need[rest], axis=1).astype(np.int64) << _BITS
+        short |= np.any(capacity[:, rest] < need[rest], axis=1).astype(np.int64) << _BITS
     codes, numbers = np.unique(short[left & (short > 0)], return_counts=True)
-    told = np.sort(np.argsort(-numbers, kind="stable")[:_SETS])
-    for code, number in zip(codes[told], numbers[told], strict=True):
-        lacks = [names[column] for bit, column in enumerate(asked) if code >> bit & 1]
+    shown = np.sort(np.argsort(-numbers, kind="stable")[:_SETS])
+    for code, number in zip(codes[shown], numbers[shown], strict=True):
+        lacks = [names[column] for bit, column in enumerate(requested) if code >> bit & 1]
         lacks += ["others"] if code >> _BITS else []
         found["short of " + " and ".join(lacks)] = int(number)
-    found["short of something else"] = int(numbers.sum() - numbers[told].sum())
+    found["short of something else"] = int(numbers.sum() - numbers[shown].sum())
     if shape.host_ports and not is_empty:
-        clash = left & (short == 0) & ~places.ranking(shape).without_clash()
-        found["with a host port taken"] = int(clash.sum())
+        conflicts = left & (short == 0) & ~nodes.ranking(shape).without_conflict()
+        found["with a host port taken"] = int(conflicts.sum())
     return {word: number for word, number in found.items() if number}
 
 
 def rejected_nodes(session: Session, shape: Shape) -> dict[str, int]:
-    """Count every node that would take no pod of *shape* if nothing ran; remembered like slots."""
+    """Count every node that takes no pod of *shape* even if nothing runs; cached."""
     table = session.snapshot.nodes
     return table.facts.memo.recall(
-        ("barred", session.policy, shape),
+        ("rejected", session.policy, shape),
         lambda: obstacles(session, table.allocatable, shape, is_empty=True),
     )
 
 
 def in_words(found: Mapping[str, int]) -> str:
-    """Write obstacles as one phrase: `: 12 nodes short of cpu, 3 tainted`; empty without any."""
+    """Return obstacles as one phrase: `: 12 nodes short of cpu, 3 tainted`; empty without any."""
     if not found:
         return ""
     (first, number), *others = found.items()
@@ -114,42 +114,42 @@ def in_words(found: Mapping[str, int]) -> str:
 
 
 def amounts(resources: Resources) -> str:
-    """Write amounts for people, what everybody asks for first: `4 cpu, 8Gi memory`."""
+    """Return amounts as text, common resources first: `4 cpu, 8Gi memory`."""
     order = sorted(resources, key=lambda name: (name != CPU, name != MEMORY, name))
     named = [f"{write_amount(n, resources[n])} {n}" for n in order if resources[n] and n != PODS]
     return ", ".join(named) or "a place"
 
 
-def _room_left(session: Session, plan: Plan) -> Amounts:
-    """Give the idle room after what this plan has handed out."""
+def _free_after(session: Session, plan: Plan) -> Amounts:
+    """Return the free capacity that this plan's placements leave."""
     table = session.snapshot.nodes
-    room: Amounts = table.allocatable - table.used
-    for key, ticket in plan.placements.items():
+    capacity: Amounts = table.allocatable - table.used
+    for key, placement in plan.placements.items():
         shapes = {pod.uid: pod.shape for pod in session.snapshot.gangs[key].pods}
-        for uid, node in ticket.placements.items():
+        for uid, node in placement.placements.items():
             if node in table.facts.index:
-                room[table.facts.index[node]] -= session.capacity.row(shapes[uid])
-    return room
+                capacity[table.facts.index[node]] -= session.capacity.row(shapes[uid])
+    return capacity
 
 
-def _shortfall(session: Session, room: Amounts, shape: Shape, members: int) -> Shortfall:
-    counts = session.places.count(room, shape)
+def _shortfall(session: Session, capacity: Amounts, shape: Shape, members: int) -> Shortfall:
+    counts = session.nodes.count(capacity, shape)
     return Shortfall(
         members=members,
         each=shape.requests,
         slots=int(counts.sum()),
-        empty_slots=session.places.count_if_empty(shape),
+        empty_slots=session.nodes.count_if_empty(shape),
         takers=int((counts > 0).sum()),
-        obstacles=obstacles(session, room, shape),
-        nearest=_nearest(session, room, shape),
+        obstacles=obstacles(session, capacity, shape),
+        nearest=_nearest(session, capacity, shape),
     )
 
 
-def _nearest(session: Session, room: Amounts, shape: Shape) -> tuple[NearestNode, ...]:
-    """Name the nodes that lack least, of those that could be used if they had more room."""
+def _nearest(session: Session, capacity: Amounts, shape: Shape) -> tuple[NearestNode, ...]:
+    """Return the nodes that lack least, of those that could be used if they had more free."""
     need, table = session.capacity.row(shape), session.snapshot.nodes
-    lacks = np.maximum(need - room, 0)
-    rows = np.flatnonzero(session.places.ranking(shape).without_clash() & lacks.any(axis=1))
+    lacks = np.maximum(need - capacity, 0)
+    rows = np.flatnonzero(session.nodes.ranking(shape).without_conflict() & lacks.any(axis=1))
     ranks = (lacks[rows] / np.maximum(need, 1)).sum(axis=1)
     return tuple(
         NearestNode(
@@ -165,7 +165,7 @@ _NAMED = 2
 
 
 class ProtectedPods:
-    """Looked up once per cycle, and only when a gang finds no room."""
+    """Pods that may not be evicted; counted once per cycle, if a gang finds no capacity."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -173,39 +173,39 @@ class ProtectedPods:
         self._budgets = budgets_of(snapshot)
         self._is_empty = not snapshot.budgets and not snapshot.protected
         self._stuck: str | None = None
-        #: (queue, priority) -> why -> pods.
+        #: (queue, priority) -> reason -> pods.
         self._counts: dict[tuple[str, int], Counter[str]] | None = None
-        #: What is said of them to the gangs of a queue and priority.
-        self._said: dict[tuple[str, int], str] = {}
+        #: What is written about them for the gangs of a queue and priority.
+        self._notes: dict[tuple[str, int], str] = {}
 
     def note(self, gang: GangState) -> str:
-        """Say who could make room for *gang* and does not; empty when nobody."""
+        """Return which pods could free capacity for *gang* and do not; empty without any."""
         if not self._session.is_starving(gang):
             return ""
-        return self._left_alone(gang) + self._stuck_ones()
+        return self._protected(gang) + self._overdue()
 
-    def _left_alone(self, gang: GangState) -> str:
-        """Say how many pods that could leave for *gang* are left alone."""
+    def _protected(self, gang: GangState) -> str:
+        """Return how many pods that could be evicted for *gang* are protected."""
         if self._is_empty:
             return ""
         key = (gang.queue.name, gang.gang.priority)
-        if key not in self._said:
-            self._said[key] = self._say(gang)
-        return self._said[key]
+        if key not in self._notes:
+            self._notes[key] = self._protected_note(gang)
+        return self._notes[key]
 
-    def _say(self, gang: GangState) -> str:
+    def _protected_note(self, gang: GangState) -> str:
         total: Counter[str] = Counter()
-        for (queue, priority), counts in self._by_place().items():
-            if self._could_leave(queue, priority, gang):
+        for (queue, priority), counts in self._by_queue().items():
+            if self._could_be_evicted(queue, priority, gang):
                 total += counts
         named = [
             f"{count} {'pod' if count == 1 else 'pods'} ({why})"
             for why, count in total.most_common(_NAMED)
         ]
-        return f"; left alone: {', '.join(named)}" if named else ""
+        return f"; protected: {', '.join(named)}" if named else ""
 
-    def _stuck_ones(self) -> str:
-        """Name pods that should have left long ago: nobody waits for them, but people can help."""
+    def _overdue(self) -> str:
+        """Return the names of overdue pods: no gang waits for them, but people can help."""
         stuck = self._session.snapshot.stuck
         if not stuck:
             return ""
@@ -214,22 +214,24 @@ class ProtectedPods:
             names = [pod.key for gang in gangs for pod in gang.pods if pod.uid in stuck]
             count = "1 pod" if len(stuck) == 1 else f"{len(stuck)} pods"
             named = ", ".join(sorted(names)[:_NAMED])
-            self._stuck = f"; {count} should have left long ago" + (f": {named}" if named else "")
+            self._stuck = f"; {count} should have terminated long ago" + (
+                f": {named}" if named else ""
+            )
         return self._stuck
 
-    def _could_leave(self, queue: str, priority: int, gang: GangState) -> bool:
+    def _could_be_evicted(self, queue: str, priority: int, gang: GangState) -> bool:
         if queue == gang.queue.name:
             return priority < gang.gang.priority
         other = self._session.queues[queue].queue
-        return other.reclaimable and not self._session.opinions.is_overused(gang.queue)
+        return other.reclaimable and not self._session.plugins.is_overused(gang.queue)
 
-    def _by_place(self) -> dict[tuple[str, int], Counter[str]]:
+    def _by_queue(self) -> dict[tuple[str, int], Counter[str]]:
         if self._counts is None:
             self._counts = {}
             for gang in self._session.snapshot.gangs.values():
                 if gang.scheduled and gang.queue in self._session.queues:
-                    place = self._counts.setdefault((gang.queue, gang.priority), Counter())
-                    place.update(self._reasons(gang))
+                    counts = self._counts.setdefault((gang.queue, gang.priority), Counter())
+                    counts.update(self._reasons(gang))
         return self._counts
 
     def _reasons(self, gang: Gang) -> Mapping[str, int]:
@@ -241,14 +243,14 @@ class ProtectedPods:
         return reasons
 
     def _budgeted(self, gang: Gang) -> Mapping[str, int]:
-        """Count the members that budgets keep; remembered until gang or budgets change."""
+        """Count the members that budgets protect; cached until the gang or the budgets change."""
         budgets = self._session.snapshot.budgets
         return gang.memo.recall("budgets", lambda: self._count(gang), about=budgets)
 
     def _count(self, gang: Gang) -> Mapping[str, int]:
-        seated = [pod for pod in gang.pods if pod.status in SCHEDULED_SET]
+        scheduled = [pod for pod in gang.pods if pod.status in SCHEDULED_SET]
         budgets = self._budgets
-        covered = Counter(each for pod in seated for each in budgets.covering(pod))
+        covered = Counter(each for pod in scheduled for each in budgets.covering(pod))
         return {
             f"{budgets.title(each)} allows {budgets[each].allowed} disruptions": count
             for each, count in sorted(covered.items())

@@ -1,4 +1,4 @@
-"""What one cycle decided: verdicts, tickets, evictions, queue figures."""
+"""What one cycle decided: verdicts, placements, evictions, queue figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.planner.quota import QueueLimits
 
 
 class GangStatus(Enum):
-    """Where a gang stands."""
+    """The status of a gang."""
 
     RUNNING = "running"
     ADMITTED = "admitted"
@@ -26,7 +26,7 @@ class GangStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the plan says of a gang: one word, one sentence with the arithmetic."""
+    """The plan's verdict on a gang: one reason word and one sentence with the figures."""
 
     gang: GangKey
     queue: str
@@ -41,31 +41,34 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPlacement:
-    """An admitted gang's reservation; placing a member elsewhere is a change of the ticket."""
+    """The reservation of an admitted gang.
+
+    Binding a member to another node changes the reservation.
+    """
 
     gang: GangKey
     #: Members that may start now.
     placements: Mapping[PodUid, str] = field(default_factory=dict)
-    #: Members that wait for room that is being released.
+    #: Members that wait for capacity that is being released.
     pipelined: Mapping[PodUid, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A pod that is asked to leave, and for whom."""
+    """A pod that is to be evicted, and the gang that needs its capacity."""
 
     uid: PodUid
     namespace: str
     name: str
     node: str
-    #: reclaim or preempt.
+    #: `reclaim` or `preempt`.
     action: str
     beneficiary: GangKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFigures:
-    """What a queue deserves, uses and wants."""
+    """What a queue deserves, uses and requests."""
 
     name: str
     weight: int
@@ -74,9 +77,9 @@ class QueueFigures:
     allocated: Resources = NOTHING
     #: Used by its own gangs.
     own: Resources = NOTHING
-    #: Used and waited for, here and below.
+    #: Used and waited for by its gangs and those of the queues below it.
     requested: Resources = NOTHING
-    #: What it uses above its due: lent to it, and the first to be taken back.
+    #: What it uses above its deserved amount; the first to be reclaimed.
     borrowed: Resources = NOTHING
     share: float = 0.0
     overused: bool = False
@@ -84,7 +87,7 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareFigures:
-    """What a namespace may have of a queue, has at least, uses and wants."""
+    """The limit, guarantee, use and requests of a namespace in a queue."""
 
     queue: str
     namespace: str
@@ -95,44 +98,43 @@ class ShareFigures:
 
 
 class HoldReason(Enum):
-    """Why room stands idle; `{}` is for whom."""
+    """Why free capacity is not used; `{}` is what it is held for, or where."""
 
-    GUARANTEED = "guaranteed to queue {}, which does not lend it"
-    NAMESPACE_GUARANTEE = "kept for namespace {}, which has at least so much there"
-    STARVING = "kept for gang {}, which has waited long"
-    RESERVED = "promised to gang {} while room is made for it"
-    RELEASING = "given to members of gang {} that are on their way"
-    CORDONED = "on {}, where nobody may start"
+    GUARANTEED = "guaranteed to queue {}, which does not let others borrow it"
+    NAMESPACE_GUARANTEE = "guaranteed to namespace {}"
+    STARVING = "reserved for gang {}, which has waited long"
+    RESERVED = "reserved for gang {} while its victims terminate"
+    RELEASING = "allocated to members of gang {} that are still binding"
+    CORDONED = "on {}, where no pod may start"
 
 
 class HeldCapacity(NamedTuple):
-    """Room that is kept for somebody, or from everybody."""
+    """Free capacity that is held for a queue, namespace or gang, or that no pod may use."""
 
     reason: HoldReason
-    #: A queue, a namespace in one, or a gang; or where it is.
+    #: A queue, a namespace in one, or a gang; or where the capacity is.
     whom: str
     amounts: Resources
 
     @property
     def words(self) -> str:
-        """Say for whom and why."""
+        """Return a phrase that names the reason and what the capacity is held for."""
         return self.reason.value.format(self.whom)
 
 
 class DirectAdmission(NamedTuple):
-    """How much may start in a queue before the next cycle, by its due; `stakes` limit it too."""
+    """What may start in a queue before the next cycle; `Plan.limits` restrict it too."""
 
-    #: While somebody waits for room anywhere, the rest of its weighted part. None: whatever there
-    #: is.
+    #: While any gang waits for capacity, the rest of the queue's weighted part. None: no bound.
     left: Resources | None = None
-    #: Nobody in it waits for room. Where somebody does, single pods may start in what is left
-    #: over, which was too little for those who wait, but no gang that came after them.
+    #: No gang in it waits for capacity. Otherwise single pods may still start in the capacity that
+    #: was too little for the waiting gangs, but no gang that came later may.
     is_quiet: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The outcome of one cycle, published as one reference."""
+    """The result of one cycle, published as one reference."""
 
     generation: int = 0
     verdicts: Mapping[GangKey, Verdict] = field(default_factory=dict)
@@ -140,23 +142,23 @@ class Plan:
     placements: Mapping[GangKey, GangPlacement] = field(default_factory=dict)
     evictions: tuple[Eviction, ...] = ()
     queues: Mapping[str, QueueFigures] = field(default_factory=dict)
-    #: Namespaces that have a share of their own in a queue, by the name of that share.
+    #: The shares of namespaces in queues, by the name of the share.
     shares: Mapping[str, ShareFigures] = field(default_factory=dict)
-    #: Queues in which something may start without waiting for a cycle.
+    #: Queues in which pods may start without waiting for a cycle.
     direct_admission: Mapping[str, DirectAdmission] = field(default_factory=dict)
-    #: What queues are limited to and guaranteed, with what they used when the snapshot was taken:
-    #: this plan's tickets not counted. Empty where the policy limits no queue.
+    #: Limits and guarantees of queues, with what they used when the snapshot was taken; this plan's
+    #: placements are not counted. Empty where the policy limits no queue.
     limits: tuple[QueueLimits, ...] = ()
-    #: What all nodes have together.
+    #: The capacity of all nodes together.
     total: Resources = NOTHING
-    #: What is free on ready nodes when all tickets are used, and what of it is kept for whom.
+    #: Free capacity of ready nodes once all placements are used, and what of it is held for what.
     unused: Resources = NOTHING
     held: tuple[HeldCapacity, ...] = ()
-    #: Room kept free on nodes for gangs that wait too long: node name -> amounts.
+    #: Capacity reserved on nodes for gangs that wait too long: node name -> amounts.
     reservations: Mapping[str, Resources] = field(default_factory=dict)
-    #: What those gangs lack there still: whoever leaves such a node leaves it to them first.
+    #: What those gangs still miss there; the next capacity released on such a node is theirs.
     reservations_missing: Mapping[str, Resources] = field(default_factory=dict)
-    #: Whoever cannot stay longer may be let into room that is kept (`Starvation.backfill_s`).
+    #: Gangs that end within so many seconds may use held capacity (`Starvation.backfill_s`).
     brief_s: float = 0.0
 
 

@@ -1,4 +1,4 @@
-"""One cycle: from a snapshot of the cluster to what should happen."""
+"""One planning cycle: from a snapshot of the cluster to a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser, quota
 from extender.planner.accounting import Accounting
-from extender.planner.actions import volcano as volcanos
+from extender.planner.actions import volcano
 from extender.planner.actions.allocate import allocate, borrow
 from extender.planner.actions.backfill import backfill, enqueue
 from extender.planner.actions.reserved import use_reserved
@@ -47,7 +47,7 @@ _ON_THEIR_WAY = (Status.ALLOCATED, Status.BINDING)
 
 
 def unused_capacity(session: Session) -> Resources:
-    """Add up what is free on ready nodes, with what may start now counted as used."""
+    """Return what is free on ready nodes, with what may start now counted as used."""
     started = total(
         gang.started for gang in session.accounting.contenders.values() if gang.committed
     )
@@ -61,21 +61,21 @@ def _free(session: Session, nodes: Mask) -> Resources:
 
 
 def held_capacity(session: Session) -> tuple[HeldCapacity, ...]:
-    """Say what of the idle room is kept, guarantees first."""
+    """Return what of the free capacity is held, guarantees first."""
     cordoned = _cordoned(session)
     free = unused_capacity(session) - cordoned.amounts
     found = (
         *_guarantees(session, free),
-        *_fences(session),
-        *_promised(session),
-        *_coming(session),
+        *_reservations(session),
+        *_reserved(session),
+        *_binding(session),
         cordoned,
     )
     return tuple(each for each in found if each.amounts)
 
 
 def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
-    if not any(stake.guarantee for stake in session.limits):
+    if not any(limits.guarantee for limits in session.limits):
         return
     for name, state in sorted(session.queues.items()):
         if state.quota is not None and state.quota.least:
@@ -90,27 +90,31 @@ def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
             )
 
 
-def _fences(session: Session) -> Iterator[HeldCapacity]:
+def _reservations(session: Session) -> Iterator[HeldCapacity]:
     dimensions = session.snapshot.nodes.dimensions
-    for key, fences in sorted(session.fenced.items()):
-        lines = (Resources(zip(dimensions, f.kept.tolist(), strict=True)) for f in fences)
-        yield HeldCapacity(HoldReason.STARVING, key, _plain(total(lines)))
+    for key, reservations in sorted(session.reservations.items()):
+        lines = (
+            Resources(zip(dimensions, each.kept.tolist(), strict=True)) for each in reservations
+        )
+        yield HeldCapacity(HoldReason.STARVING, key, _without_pods(total(lines)))
 
 
-def _promised(session: Session) -> Iterator[HeldCapacity]:
+def _reserved(session: Session) -> Iterator[HeldCapacity]:
     for gang in session.accounting.contenders.values():
         if gang.pipelined:
-            given = [*gang.placed[gang.committed :], *gang.pipelined]
+            placed = [*gang.placed[gang.committed :], *gang.pipelined]
             yield HeldCapacity(
-                HoldReason.RESERVED, gang.key, _plain(total(pod.requests for pod, _ in given))
+                HoldReason.RESERVED,
+                gang.key,
+                _without_pods(total(pod.requests for pod, _ in placed)),
             )
 
 
-def _coming(session: Session) -> Iterator[HeldCapacity]:
-    for gang in session.accounting.coming:
+def _binding(session: Session) -> Iterator[HeldCapacity]:
+    for gang in session.accounting.binding:
         pods = (pod for status in _ON_THEIR_WAY for pod in gang.by_status.get(status, ()))
         yield HeldCapacity(
-            HoldReason.RELEASING, gang.key, _plain(total(pod.requests for pod in pods))
+            HoldReason.RELEASING, gang.key, _without_pods(total(pod.requests for pod in pods))
         )
 
 
@@ -123,55 +127,57 @@ def _cordoned(session: Session) -> HeldCapacity:
     number = int(np.count_nonzero(nodes))
     where = f"{number} cordoned node{'' if number == 1 else 's'}"
     return HeldCapacity(
-        HoldReason.CORDONED, where, _plain(_free(session, nodes)) if number else NOTHING
+        HoldReason.CORDONED, where, _without_pods(_free(session, nodes)) if number else NOTHING
     )
 
 
-def _plain(amounts: Resources) -> Resources:
+def _without_pods(amounts: Resources) -> Resources:
     return amounts.without(PODS).positive() if amounts else NOTHING
 
 
-#: Reasons that mean: it would take room, if there were some or if it were its turn.
-_WANTS_ROOM = frozenset(
+#: Reasons of gangs that would take capacity, if there were some or if others were not first.
+_WAITS_FOR_CAPACITY = frozenset(
     {Reason.INSUFFICIENT_CAPACITY, Reason.BEHIND_IN_ORDER, Reason.WAITING_FOR_VICTIMS}
 )
-#: Plugins whose say on who may start is kept without asking them again, while nobody waits:
-#: by the amounts given here, by kube-scheduler's own checks, or because they only order.
+#: Plugins whose checks hold without a call while no gang waits: by the amounts published here, by
+#: kube-scheduler's own checks, or because they only order.
 _ORDERING = {"gang", "priority", "drf", "sla"}
 _SPARING = {"conformance", "pdb"}
 _PLACING = {"predicates", "nodeorder", "binpack"}
 _LIMITING = {"proportion", "capacity"}
-#: Whom this one judges does not start without a plan (`promises/arrivals`).
+#: Pods that this plugin judges do not start without a plan (`reservations/arrivals`).
 _ADMITTING = {"resourcequota"}
-_KEPT = _ORDERING | _SPARING | _PLACING | _LIMITING | _ADMITTING
+_ADMITS_DIRECTLY = _ORDERING | _SPARING | _PLACING | _LIMITING | _ADMITTING
 
 
 def direct_admission(
     session: View, verdicts: Mapping[GangKey, Verdict]
 ) -> dict[str, DirectAdmission]:
-    """Name the queues that are open, with what is left of the due of each.
+    """Return the queues that admit pods directly, with what each may still start.
 
-    While somebody waits for room anywhere, that is the rest of the queue's weighted part; what it
-    has used up of one resource closes it to nobody who asks for none of that. None is open while a
-    plugin is at work that would have to be asked about every gang.
+    While any gang waits for capacity, that is the rest of the queue's weighted part. A queue that
+    has used up one resource still admits pods that request none of it. No queue admits pods
+    directly while a plugin is enabled that must be called for every gang.
     """
     plugins = {option.name for tier in session.policy.tiers for option in tier}
-    if "allocate" not in session.policy.actions or not plugins <= _KEPT:
+    if "allocate" not in session.policy.actions or not plugins <= _ADMITS_DIRECTLY:
         return {}
-    crowded = {verdict.queue for verdict in verdicts.values() if verdict.reason in _WANTS_ROOM}
-    weights = sum(state.queue.weight for state in session.accounting.busy.values())
+    waiting = {
+        verdict.queue for verdict in verdicts.values() if verdict.reason in _WAITS_FOR_CAPACITY
+    }
+    weights = sum(state.queue.weight for state in session.accounting.active.values())
     return {
         name: DirectAdmission(
-            _rest_of_part(session, state, weights) if crowded else None,
-            is_quiet=name not in crowded,
+            _rest_of_weighted_part(session, state, weights) if waiting else None,
+            is_quiet=name not in waiting,
         )
         for name, state in session.queues.items()
         if quota.closed(state) is None
     }
 
 
-def _rest_of_part(session: View, state: QueueUsage, weights: int) -> Resources:
-    """Give what *state* has left of its weighted part, whatever the others leave."""
+def _rest_of_weighted_part(session: View, state: QueueUsage, weights: int) -> Resources:
+    """Return what is left of the weighted part of *state*, whatever other queues leave."""
     part = state.queue.weight / max(weights, 1)
     counts = session.arithmetic.counts
     return Resources(
@@ -182,18 +188,18 @@ def _rest_of_part(session: View, state: QueueUsage, weights: int) -> Resources:
     )
 
 
-_OURS: Mapping[str, Callable[[Session], None]] = {
+_ACTIONS: Mapping[str, Callable[[Session], None]] = {
     "enqueue": enqueue,
     "allocate": allocate,
     "backfill": backfill,
     "reclaim": reclaim,
     "preempt": preempt,
 }
-_VOLCANOS = {
-    **_OURS,
-    "backfill": volcanos.backfill,
-    "reclaim": volcanos.reclaim,
-    "preempt": volcanos.preempt,
+_VOLCANO_ACTIONS = {
+    **_ACTIONS,
+    "backfill": volcano.backfill,
+    "reclaim": volcano.reclaim,
+    "preempt": volcano.preempt,
 }
 
 
@@ -202,41 +208,41 @@ def make_plan(
     policy: Policy = policy_parser.DEFAULT,
     around: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Plan:
-    """Count who is there, let the actions decide one after the other, and write it down.
+    """Build the plan for a snapshot: run the actions of the policy one after the other.
 
-    Each action runs inside `around(its name)`, for whoever wants to time it.
+    Each action runs inside `around(its name)`, so that the caller can time it.
     """
     with closing(Session(Accounting(snapshot), policy)) as session:
-        actions = _VOLCANOS if policy.rules is VOLCANO else _OURS
-        lender = _lender(policy)
-        for place, name in enumerate(policy.actions):
+        actions = _VOLCANO_ACTIONS if policy.rules is VOLCANO else _ACTIONS
+        borrows_after = _borrows_after(policy)
+        for index, name in enumerate(policy.actions):
             with around(name):
                 actions[name](session)
-                if place == lender:
+                if index == borrows_after:
                     borrow(session)
         use_reserved(session)
-        return _written_down(session)
+        return _plan(session)
 
 
-def _lender(policy: Policy) -> int | None:
-    """Give the place of the action after which room is lent; None when none is.
+def _borrows_after(policy: Policy) -> int | None:
+    """Return the index of the action after which capacity is borrowed; None if none is.
 
-    Whoever has less than their due has had room handed out and taken back for them by then. But
-    nobody should have to leave in favour of a gang that could start in room that is idle, so
-    preempt comes after it.
+    By then, gangs within their queue's deserved amount have been placed and capacity was reclaimed
+    for them. But no pod should be evicted for a gang that could start in free capacity, so preempt
+    comes later.
     """
     if "allocate" not in policy.actions or not policy.rules.may_overshoot:
         return None
     return max(at for at, name in enumerate(policy.actions) if name in ("allocate", "reclaim"))
 
 
-def _written_down(session: Session) -> Plan:
-    verdicts = _remarked(Verdicts(session).all(), session.accounting.remarked)
-    fences, owed = _kept_room(session)
+def _plan(session: Session) -> Plan:
+    verdicts = _remarked(Verdicts(session).all(), session.accounting.with_remarks)
+    reservations, missing = _reserved_on_nodes(session)
     return Plan(
         generation=session.snapshot.generation,
         verdicts=verdicts,
-        placements=_tickets(session),
+        placements=_placements(session),
         evictions=_evictions(session),
         queues=_queue_figures(session),
         shares=_share_figures(session),
@@ -245,21 +251,21 @@ def _written_down(session: Session) -> Plan:
         total=session.total,
         unused=unused_capacity(session),
         held=held_capacity(session),
-        reservations=fences,
-        reservations_missing=owed,
+        reservations=reservations,
+        reservations_missing=missing,
         brief_s=session.policy.starvation.backfill_s,
     )
 
 
 def _remarked(verdicts: dict[GangKey, Verdict], gangs: Iterable[Gang]) -> dict[GangKey, Verdict]:
-    """Tell with each verdict what else people should know of its gang."""
+    """Add the remark of each gang to its verdict."""
     for gang in gangs:
-        said = verdicts[gang.key]
-        verdicts[gang.key] = replace(said, message=f"{said.message}; {gang.remark}")
+        verdict = verdicts[gang.key]
+        verdicts[gang.key] = replace(verdict, message=f"{verdict.message}; {gang.remark}")
     return verdicts
 
 
-def _tickets(session: Session) -> dict[GangKey, GangPlacement]:
+def _placements(session: Session) -> dict[GangKey, GangPlacement]:
     nodes = session.snapshot.nodes.nodes
     return {
         gang.key: GangPlacement(
@@ -272,30 +278,34 @@ def _tickets(session: Session) -> dict[GangKey, GangPlacement]:
     }
 
 
-def _kept_room(session: Session) -> tuple[dict[str, Resources], dict[str, Resources]]:
-    """Give what is kept of idle nodes, and what is owed there: the first of what comes free.
+def _reserved_on_nodes(session: Session) -> tuple[dict[str, Resources], dict[str, Resources]]:
+    """Return what is reserved of each node's free capacity, and what is missing there.
 
-    It is kept for the starving, and for those who wait until others have left. What these will
-    have of room that others still use is in nobody's way who has a place beside them.
+    Capacity is reserved for starving gangs, and for gangs that wait for terminating pods. What the
+    latter will use of capacity that is still in use does not keep a pod out which fits beside them.
     """
-    table, kept, owed = session.snapshot.nodes, dict[str, Resources](), dict[str, Resources]()
+    table, kept, missing = session.snapshot.nodes, dict[str, Resources](), dict[str, Resources]()
 
-    def keep(row: int, idle: Resources, coming: Resources) -> None:
+    def keep(row: int, free: Resources, releasing: Resources) -> None:
         name = table.nodes[row].name
-        kept[name] = kept.get(name, NOTHING) + idle
-        if coming:
-            owed[name] = owed.get(name, NOTHING) + coming
+        kept[name] = kept.get(name, NOTHING) + free
+        if releasing:
+            missing[name] = missing.get(name, NOTHING) + releasing
 
-    for fence in chain.from_iterable(session.fenced.values()):
-        keep(fence.row, _amounts(session, fence.kept), _amounts(session, fence.missing))
+    for reservation in chain.from_iterable(session.reservations.values()):
+        keep(
+            reservation.row,
+            _amounts(session, reservation.kept),
+            _amounts(session, reservation.missing),
+        )
     for row, amounts in _pipelined(session).items():
-        coming = amounts.beyond(_amounts(session, session.capacity.idle[row])).positive()
-        keep(row, (amounts - coming).positive(), coming)
-    return kept, owed
+        releasing = amounts.beyond(_amounts(session, session.capacity.free[row])).positive()
+        keep(row, (amounts - releasing).positive(), releasing)
+    return kept, missing
 
 
 def _pipelined(session: Session) -> dict[int, Resources]:
-    """Sum up what is promised of each node to those who wait until others have left it."""
+    """Return, by row, what is reserved for gangs that wait for terminating pods."""
     rows: dict[int, Resources] = {}
     for gang in session.accounting.contenders.values():
         for pod, row in gang.pipelined:
@@ -312,19 +322,19 @@ def _evictions(session: Session) -> tuple[Eviction, ...]:
     nodes = session.snapshot.nodes.nodes
     return tuple(
         Eviction(
-            uid=departure.pod.uid,
-            namespace=departure.pod.namespace,
-            name=departure.pod.name,
-            node=nodes[departure.row].name,
-            action=departure.action,
-            beneficiary=departure.beneficiary.key,
+            uid=eviction.pod.uid,
+            namespace=eviction.pod.namespace,
+            name=eviction.pod.name,
+            node=nodes[eviction.row].name,
+            action=eviction.action,
+            beneficiary=eviction.beneficiary.key,
         )
-        for departure in session.capacity.departures
+        for eviction in session.capacity.evictions
     )
 
 
 def _queue_figures(session: Session) -> dict[str, QueueFigures]:
-    """Draw up the figures of all queues, counting what may start in this cycle as used."""
+    """Return the figures of all queues, with what may start in this cycle counted as used."""
     started: dict[str, Resources] = {}
     for gang in session.accounting.contenders.values():
         if gang.committed:
@@ -334,15 +344,18 @@ def _queue_figures(session: Session) -> dict[str, QueueFigures]:
         name: used + started.get(name, NOTHING) for name, used in session.accounting.used.items()
     }
     wanted = {name: queue.requested for name, queue in session.queues.items()}
-    with_below, wanted_with_below = _families(session, own), _families(session, wanted)
+    with_children, wanted_with_children = (
+        _with_children(session, own),
+        _with_children(session, wanted),
+    )
     return {
-        name: _figures(session, queue, own[name], with_below[name], wanted_with_below[name])
+        name: _figures(session, queue, own[name], with_children[name], wanted_with_children[name])
         for name, queue in sorted(session.queues.items())
     }
 
 
 def _share_figures(session: Session) -> dict[str, ShareFigures]:
-    """Draw up the figures of all shares, counting what may start in this cycle as used."""
+    """Return the figures of all shares, with what may start in this cycle counted as used."""
     started: dict[str, Resources] = {}
     for gang in session.accounting.contenders.values():
         if gang.committed and gang.share is not None:
@@ -361,8 +374,8 @@ def _share_figures(session: Session) -> dict[str, ShareFigures]:
     }
 
 
-def _families(session: Session, amounts: Mapping[str, Resources]) -> dict[str, Resources]:
-    """Add to the amounts of every queue those of all below it."""
+def _with_children(session: Session, amounts: Mapping[str, Resources]) -> dict[str, Resources]:
+    """Add to the amounts of every queue those of all queues below it."""
     added = dict(amounts)
     for name, queue in session.queues.items():
         if amounts[name]:
@@ -374,24 +387,26 @@ def _families(session: Session, amounts: Mapping[str, Resources]) -> dict[str, R
 def _figures(
     session: Session, queue: QueueUsage, own: Resources, family: Resources, wanted: Resources
 ) -> QueueFigures:
-    due = session.opinions.deserved(queue) or {}
-    # In a tree of dues a parent's is for its whole family; otherwise it is for its own gangs.
+    deserved = session.plugins.deserved(queue) or {}
+    # In a tree a parent deserves for its whole family; otherwise for its own gangs.
     used = family if session.queues_interact else own
     return QueueFigures(
         name=queue.name,
         weight=queue.queue.weight,
-        deserved=_whole(due),
+        deserved=_whole(deserved),
         allocated=family,
         own=own,
         requested=wanted,
-        borrowed=used.without(PODS).beyond(_whole(due)).positive(),
-        share=session.arithmetic.share(used, due),
-        overused=any(not session.arithmetic.within({name: used.amount(name)}, due) for name in due),
+        borrowed=used.without(PODS).beyond(_whole(deserved)).positive(),
+        share=session.arithmetic.share(used, deserved),
+        overused=any(
+            not session.arithmetic.within({name: used.amount(name)}, deserved) for name in deserved
+        ),
     )
 
 
 def _whole(vector: Vector) -> Resources:
-    """Cut to whole units; Volcano's way of dividing leaves fractions, and endless amounts."""
+    """Round to whole units: Volcano's division leaves fractions and infinite amounts."""
     return Resources(
         {name: floor(amount + 0.5) for name, amount in vector.items() if amount != float("inf")}
     )

@@ -1,10 +1,10 @@
-"""What a plugin is: a policy, asked by the session about gangs, queues, tasks and nodes.
+"""The contract of a plugin: a policy that the session calls about gangs, queues, tasks and nodes.
 
-A plugin subclasses `Plugin` and defines whichever of these methods it has an opinion on; the
-session asks only those that exist and are switched on. *gang* is a `GangState`, *queue* a
-`QueueUse`; both are to be read, never changed.
+A plugin subclasses `Plugin` and defines any of the methods below. The session calls only those that
+exist and are enabled. *gang* is a `GangState`, *queue* a `QueueUsage`; a plugin reads them and
+never changes them.
 
-    method                                   answer                       switched by
+    method                                   returns                      enabled by
     gang_order(gang)                         key, smaller goes first      enableJobOrder
     gang_order_words(ahead, behind)          why, for people              as the order
     queue_order(queue)                       key, smaller goes first      enableQueueOrder
@@ -15,19 +15,19 @@ session asks only those that exist and are switched on. *gang* is a `GangState`,
     gang_valid(gang)                         Problem or None              -
     gang_ready(gang)                         how many members it lacks    enableJobReady
     gang_pipelined(gang)                     Vote                         enableJobPipelined
-    gang_starving(gang)                      wants more?                  enableJobStarving
+    gang_starving(gang)                      needs more capacity?         enableJobStarving
     enqueueable(gang)                        Vote, or Problem to reject   enableJobEnqueued
-    enqueued(gang)                           (is told)                    enableJobEnqueued
-    overused(queue)                          has it enough?               enabledOverused
+    enqueued(gang)                           nothing (is notified)        enableJobEnqueued
+    overused(queue)                          has all it may have?         enabledOverused
     allocatable(gang, shape)                 how many more, or Problem    enabledAllocatable
-    entitled(gang, needs)                    may room be kept for it?     enabledAllocatable
-    preemptive(gang, shape)                  may it reclaim for it?       enablePreemptive
-    preemptable(claim, candidates)           who may go; None abstains    enablePreemptable
-    reclaimable(claim, candidates)           who may go; None abstains    enableReclaimable
-    protects(action, claim, gang)            spare its queue+priority?    as the vote
-    victim_queue_order(queue, claimant)      key, smaller is taken first  -
+    entitled(gang, needs)                    may have a reservation?      enabledAllocatable
+    preemptive(gang, shape)                  may reclaim for it?          enablePreemptive
+    preemptable(preemptor, candidates)       victims; None abstains       enablePreemptable
+    reclaimable(preemptor, candidates)       victims; None abstains       enableReclaimable
+    protects(action, preemptor, gang)        spare its queue+priority?    as the vote
+    victim_queue_order(queue, own)           key, smaller is taken first  -
     obstacles(shape, facts)                  {word: mask of such nodes}   enablePredicate
-    scores(shape, prospect)                  array, higher is better      enableNodeOrder
+    scores(shape, table)                     array, higher is better      enableNodeOrder
     deserved(queue)                          Vector, for the figures      -
 """
 
@@ -49,7 +49,7 @@ from extender.planner.state import GangState, QueueUsage
 
 
 class Vote(Enum):
-    """Yes, no, or no opinion."""
+    """Yes, no, or no vote."""
 
     REJECT = -1
     ABSTAIN = 0
@@ -57,80 +57,80 @@ class Vote(Enum):
 
 
 class Round(Enum):
-    """For whom room is being handed out."""
+    """Which gangs capacity is handed out to."""
 
-    #: Gangs that keep their queue within its due.
+    #: Gangs that keep their queue within its deserved amount.
     DESERVED = "due"
-    #: Gangs whose queue begins below its due, from what is left.
+    #: Gangs whose queue begins below its deserved amount, from what is left.
     OVERSHOOT = "rest"
-    #: Whoever can use what is left then, above the due: it is lent.
+    #: Any gang that can use what is left then, above the deserved amount: it is borrowed.
     BORROW = "lent"
-    #: Gangs for which others may have to leave.
+    #: Gangs for which pods of other queues may be evicted.
     DEFAULT = "claims"
-    #: More important gangs, for which others of their queue may have to leave.
+    #: Gangs of higher priority, for which pods of their own queue may be evicted.
     PREEMPT = "swaps"
 
 
 @dataclass(frozen=True, slots=True)
 class VictimCandidate:
-    """A pod that might be asked to leave."""
+    """A pod that might be evicted."""
 
     gang: GangState
     pod: Pod
     row: int
 
-    def leaving(self, action: str, beneficiary: GangState) -> PlannedEviction:
-        """Have it asked to leave by *action*, for *beneficiary*."""
+    def eviction(self, action: str, beneficiary: GangState) -> PlannedEviction:
+        """Return its eviction by *action*, for *beneficiary*."""
         return PlannedEviction(self.gang, self.pod, self.row, action, beneficiary)
 
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """For whom somebody might have to leave: a waiting member and its gang."""
+    """A waiting member, and its gang, for which pods may be evicted."""
 
     gang: GangState
     pod: Pod
 
 
 class View(Protocol):
-    """What a plugin sees of a cycle; all of it is to be read, never changed."""
+    """What a plugin reads of a cycle; it never changes any of it."""
 
     snapshot: Snapshot
     accounting: Accounting
     queues: dict[str, QueueUsage]
-    #: What all ready nodes of ours have together.
+    #: The capacity of all managed ready nodes together.
     total: Resources
     policy: Policy
     rules: Rules
     arithmetic: Arithmetic
-    #: Who would be where by now.
+    #: The free capacity as decided so far.
     capacity: FreeCapacity
-    #: For whom room is being handed out now.
+    #: Which gangs capacity is handed out to now.
     round: Round
     #: What the queues could hold at most, and what they use and could start.
     ceilings: Mapping[str, Vector]
     startable: Mapping[str, Resources]
-    #: The part of those wishes that namespaces have which have a share of their own.
+    #: The part of `startable` of namespaces that have a share of their own.
     startable_by_share: Mapping[str, Resources]
-    #: What queues are limited to and guaranteed, and used when the snapshot was taken.
+    #: Limits and guarantees of queues, and their usage when the snapshot was taken.
     limits: tuple[QueueLimits, ...]
 
     def in_victim_order(
-        self, claim: Preemptor, candidates: Iterable[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Iterable[VictimCandidate]
     ) -> list[VictimCandidate]:
-        """Sort *candidates* so that whoever should leave first comes first."""
+        """Return *candidates* in the order in which they should be evicted."""
 
 
 class Plugin:
-    """A policy; see the head of this file for what it may define."""
+    """A policy; the head of this file lists what it may define."""
 
-    #: What the policy file calls it.
+    #: Its name in the policy file.
     name = ""
-    #: The arguments it reads, `x.*` for all that begin with `x.`; None when nobody should check.
+    #: The arguments it reads, `x.*` for all that begin with `x.`; None turns the check off.
     known: ClassVar[tuple[str, ...] | None] = None
     #: Arguments of Volcano's plugin of the same name that have no effect here.
     ignored_arguments: ClassVar[tuple[str, ...]] = ()
-    #: `enableNamespaceOrder` is set, which unlike other switches nobody has on by default.
+    #: Whether `enableNamespaceOrder` is set, which unlike other flags is off by default.
     orders_namespaces = False
 
     def __init__(self, arguments: Arguments, *, hierarchy: bool = False) -> None:
@@ -142,5 +142,5 @@ class Plugin:
         """Read the arguments; one that cannot be read is an error of the policy file."""
 
     def open(self, session: View) -> None:
-        """Look at the cluster once, before anything is asked."""
+        """Read the cluster once, before any other method is called."""
         self.session = session

@@ -1,4 +1,4 @@
-"""What a policy says, as values: actions, tiers of plugins, rules, patience."""
+"""The values of a policy: actions, tiers of plugins, rules, starvation."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from extender.errors import InvalidConfiguration
 from extender.model.resources import CPU, MEMORY, PODS
 from extender.text import as_text, shown
 
-#: Whole numbers, except where Volcano's way is asked for.
+#: Whole numbers, except under Volcano's arithmetic.
 Vector: TypeAlias = Mapping[str, float]
-#: Volcano counts everything but these three in thousandths.
+#: Volcano counts all resources but these three in thousandths.
 WHOLE_UNITS = frozenset({CPU, MEMORY, PODS})
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """The comparisons the plugins judge by."""
+    """How plugins compare amounts."""
 
-    #: The difference, in its own units, below which two amounts are the same.
+    #: Two amounts that differ by less than this, in their own units, are equal.
     tolerance: float
-    #: Whether `pods` is no dimension of shares.
+    #: Whether `pods` is left out of shares.
     skips_pods: bool
 
     def close(self, name: str) -> float:
-        """Give the difference below which two amounts of *name* are the same."""
+        """Return the difference below which two amounts of *name* are equal."""
         return self.tolerance if name in WHOLE_UNITS else self.tolerance / 1000
 
     def names(self, vector: Vector) -> list[str]:
-        """Name the dimensions of *vector* that take part in shares."""
+        """Return the dimensions of *vector* that count in shares."""
         return [
             name
             for name, amount in vector.items()
@@ -39,11 +39,11 @@ class Arithmetic:
         ]
 
     def counts(self, name: str) -> bool:
-        """Ask whether *name* is a dimension of shares."""
+        """Return whether *name* is a dimension of shares."""
         return not (self.skips_pods and name == PODS)
 
     def share(self, allocated: Vector, whole: Vector) -> float:
-        """Give the dominant share: the largest part that *allocated* has of any resource."""
+        """Return the dominant share: the largest part of any resource that *allocated* has."""
         largest = 0.0
         for name, amount in whole.items():
             part = allocated.get(name, 0)
@@ -54,7 +54,7 @@ class Arithmetic:
         return largest
 
     def within(self, left: Vector, right: Vector) -> bool:
-        """Ask whether *left* is at most *right* in every dimension."""
+        """Return whether *left* is at most *right* in every dimension."""
         for name, amount in left.items():
             limit = right.get(name, 0)
             if amount > limit and amount - limit >= self.close(name) and self.counts(name):
@@ -62,7 +62,7 @@ class Arithmetic:
         return True
 
     def is_empty(self, vector: Vector) -> bool:
-        """Ask whether nothing but pods is asked for."""
+        """Return whether *vector* requests nothing but pods."""
         return set(self.names(vector)) <= {PODS}
 
 
@@ -70,19 +70,21 @@ EXACT = Arithmetic(tolerance=0.0, skips_pods=True)
 VOLCANO_ARITHMETIC = Arithmetic(tolerance=0.1, skips_pods=False)
 
 
-def excess(left: Vector, right: Vector, asked: Vector) -> list[str]:
-    """Name the dimensions of *asked* in which *left* is more than *right*; pods never count."""
+def excess(left: Vector, right: Vector, requested: Vector) -> list[str]:
+    """Return the dimensions of *requested* in which *left* exceeds *right*; pods never count."""
     return [
         name
-        for name, amount in asked.items()
+        for name, amount in requested.items()
         if amount > 0 and name != PODS and left.get(name, 0) > right.get(name, 0)
     ]
 
 
-def within_somewhere(maths: Arithmetic, left: Vector, right: Vector, asked: Vector) -> bool:
-    """Ask whether *left* is at most *right* in some dimension of *asked* that either has."""
-    for name, amount in asked.items():
-        have, limit, close = left.get(name, 0), right.get(name, 0), maths.close(name)
+def within_somewhere(
+    arithmetic: Arithmetic, left: Vector, right: Vector, requested: Vector
+) -> bool:
+    """Return whether *left* is at most *right* in a dimension of *requested* that either has."""
+    for name, amount in requested.items():
+        have, limit, close = left.get(name, 0), right.get(name, 0), arithmetic.close(name)
         if amount <= 0 or name == PODS or max(have, limit) <= 0 or max(have, limit) < close:
             continue
         if have <= limit or have - limit < close:
@@ -90,13 +92,15 @@ def within_somewhere(maths: Arithmetic, left: Vector, right: Vector, asked: Vect
     return False
 
 
-def exceeds_somewhere(maths: Arithmetic, left: Vector, right: Vector, asked: Vector) -> bool:
-    """Ask whether *left* is more than *right* in a dimension of *asked* that *right* names."""
-    for name, amount in asked.items():
+def exceeds_somewhere(
+    arithmetic: Arithmetic, left: Vector, right: Vector, requested: Vector
+) -> bool:
+    """Return whether *left* exceeds *right* in a dimension of *requested* that *right* names."""
+    for name, amount in requested.items():
         if amount <= 0 or name == PODS or name not in right:
             continue
         limit = right[name]
-        if name in (CPU, MEMORY) and (limit <= 0 or limit < maths.close(name)):
+        if name in (CPU, MEMORY) and (limit <= 0 or limit < arithmetic.close(name)):
             continue
         if left.get(name, 0) > limit:
             return True
@@ -108,46 +112,49 @@ ACTIONS = ("enqueue", "allocate", "backfill", "reclaim", "preempt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Where we decide otherwise than Volcano, point by point; one key turns it all back.
+    """Where our decisions differ from Volcano's; `compatibility: volcano` turns all of them back.
 
-    What differs by more than a yes or no is a class of its own in `plan/volcano`: the plugins, and
-    who leaves for whom. Whoever makes plugins and actions chooses it once, by these rules.
+    A difference that is more than a flag is a class of its own in `plugins/volcano` or
+    `actions/volcano`. The code that builds plugins and actions chooses the class once, by these
+    rules.
     """
 
-    #: Whole numbers, exact, `pods` no dimension of a share; Volcano's are floats with a tolerance.
+    #: Whole numbers, compared exactly, without `pods`; Volcano uses floats with a tolerance.
     arithmetic: Arithmetic = EXACT
-    #: A tier that voted and left no victim ends the vote; Volcano starts afresh in the next tier.
+    #: A tier that voted and allows no victim ends the vote; Volcano continues with the next tier.
     vetoes_are_final: bool = True
-    #: The ceilings of ancestors hold, and all queues together leave what is guaranteed to one of
-    #: them; Volcano judges every queue alone.
+    #: The ceilings of ancestors hold, and no queue uses what is guaranteed to another one; Volcano
+    #: checks every queue alone.
     reservations_hold_together: bool = True
-    #: A gang may carry its queue over its due when nobody within their due can use the room.
-    #: Without this, two queues with one gang each of 60 % of the cluster wait for ever, and what
-    #: one queue cannot use of its due is lent to nobody.
+    #: A gang may carry its queue over its deserved amount when no gang within its queue's deserved
+    #: amount can use the capacity. Without this, two queues with one gang each of 60 % of the
+    #: cluster wait for ever. No queue would borrow what another one cannot use of its deserved
+    #: amount.
     may_overshoot: bool = True
     #: A member without requests counts once it has a node, not while it is pending.
     members_need_nodes: bool = True
-    #: A gang that has room promised looks for no more until it has its minimum.
+    #: A gang with a reservation does not look for more capacity until it has its minimum.
     reserved_gangs_wait: bool = True
-    #: Pods that are leaving make room for another pod; Volcano counts them against a node's limit.
+    #: Terminating pods free capacity for other pods; Volcano counts them against a node's pod
+    #: limit.
     terminating_pods_free_capacity: bool = True
-    #: When no plugin has an opinion, a gang with waiting members wants more (as in kube-batch,
-    #: whose files know no such opinion); in Volcano nobody then ever reclaims or preempts.
+    #: When no plugin votes, a gang with waiting members is starving, as in kube-batch, whose policy
+    #: files do not have this vote. In Volcano such a gang never reclaims or preempts.
     waiting_is_starving: bool = True
-    #: Without the enqueue action no gang is kept out of its queue; in Volcano only allocate sees
-    #: it that way.
+    #: Without the enqueue action no gang waits outside its queue; in Volcano only allocate works
+    #: so.
     only_enqueue_keeps_out: bool = True
-    #: A gang of which only a part could be bound is first in line for room: what it has is of no
-    #: use without the rest.
+    #: A gang that could only be bound in part comes first: what it uses is of no use without the
+    #: rest.
     partial_gangs_are_first: bool = True
-    #: A gang without any pod on a node does not run, not even one that needs none.
+    #: A gang without any pod on a node is not running, even if its minimum is zero.
     running_takes_a_node: bool = True
-    #: Only for pods that do not exist yet is a gang kept out of its queue, and what another one
-    #: said it needs keeps it out for a minute, then what that one's pods ask for. In Volcano a
-    #: PodGroup that creates nothing keeps everybody out for ever.
+    #: A gang waits outside its queue only for capacity of pods that do not exist yet. The
+    #: `minResources` of another gang keep it out for a minute; then only the requests of that
+    #: gang's pods do. In Volcano a PodGroup that creates no pods keeps all others out for ever.
     reservations_fade: bool = True
-    #: An ordinary pod for which kube-scheduler made room comes before its equals: the room is kept
-    #: for that one, and nobody else is offered it.
+    #: A pod without a gang for which kube-scheduler preempted others comes before its equals: the
+    #: freed capacity is reserved for it.
     freed_capacity_is_reserved: bool = True
 
 
@@ -171,67 +178,68 @@ VOLCANO = Rules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginOption:
-    """One plugin of a tier: what it must keep quiet about, and its arguments."""
+    """One plugin of a tier: the callbacks it is disabled in, and its arguments."""
 
     name: str
-    #: Callbacks it is switched off in, such as `Preemptable`.
+    #: Callbacks it is disabled in, such as `Preemptable`.
     silenced: frozenset[str] = frozenset()
-    #: The queue tree instead of a flat list (drf, capacity).
+    #: Use the queue tree instead of a flat list (drf, capacity).
     hierarchy: bool = False
-    #: Namespaces come before queues (drf).
+    #: Order namespaces before queues (drf).
     orders_namespaces: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starvation:
-    """When room is kept for a gang that keeps losing its turn, and for how long."""
+    """When capacity is reserved for a gang that waits too long, and for how long."""
 
-    #: Seconds it must have waited; 0 turns it off.
+    #: Seconds a gang must have waited; 0 turns reservations off.
     after_s: float = 600.0
-    #: Seconds its room is kept before others may have it again.
+    #: Seconds a reservation is held before others may use the capacity again.
     hold_s: float = 1800.0
-    #: How many gangs may have room kept at once.
+    #: How many gangs may have a reservation at once.
     gangs: int = 1
-    #: Gangs that are ended within so many seconds, whatever they do, may use that room until it
-    #: could be needed; 0 lets nobody. That long a gang waits longer at most if others lied.
+    #: Gangs that end within so many seconds in any case may use reserved capacity until it could be
+    #: needed; 0 allows no gang. If other gangs stated wrong durations, a gang waits longer by this
+    #: time at most.
     backfill_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Policy:
-    """What a policy file says; compared by identity, so that answers can be remembered by it."""
+    """What a policy file sets; compared by identity, so that it can be a key of cached results."""
 
     actions: tuple[str, ...] = ACTIONS
     tiers: tuple[tuple[PluginOption, ...], ...] = ()
-    #: Preempt, in Volcano's way, weighs all nodes instead of taking the first that works.
+    #: Volcano's preempt compares all nodes instead of taking the first that works.
     weighs_nodes: bool = False
     rules: Rules = OURS
     starvation: Starvation = field(default_factory=Starvation)
-    #: What of the file has no effect, in a sentence each.
+    #: What has no effect in the file, one sentence each.
     remarks: tuple[str, ...] = ()
 
     @property
     def plugins(self) -> frozenset[str]:
-        """Name the plugins of all tiers."""
+        """Return the names of the plugins of all tiers."""
         return frozenset(option.name for tier in self.tiers for option in tier)
 
     @property
-    def is_of_a_tree(self) -> bool:
-        """Ask whether dues are divided down a tree of queues, a parent's for its whole family."""
+    def divides_a_tree(self) -> bool:
+        """Return whether deserved amounts are divided down the queue tree."""
         return any(option.hierarchy for tier in self.tiers for option in tier)
 
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _STEP = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 _DURATION = re.compile(rf"(?:{_STEP.pattern})+")
-#: Sums and products of what is larger, or of no number at all, say nothing about anybody's turn.
+#: Larger values, infinity and NaN would make orders meaningless.
 _LARGEST = 1e12
 _WORDS = {"true": True, "false": False}
 
 
 class Arguments:
-    """Named values that say who they belong to when they cannot be read."""
+    """Named values; an error names their owner."""
 
     __slots__ = ("_owner", "_values")
 
@@ -240,11 +248,11 @@ class Arguments:
         self._values = values
 
     def text(self, name: str, default: str = "") -> str:
-        """Read a text."""
+        """Return a text."""
         return as_text(self._values.get(name, default))
 
     def number(self, name: str, default: float) -> float:
-        """Read a number, also one that is written as a text."""
+        """Return a number, also one that is written as a text."""
         value = self._values.get(name, default)
         try:
             number = float(value) if not isinstance(value, bool) else self._refuse(name, "a number")
@@ -255,7 +263,7 @@ class Arguments:
         return number
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Read true or false."""
+        """Return true or false."""
         value = self._values.get(name, default)
         if isinstance(value, bool):
             return value
@@ -263,7 +271,7 @@ class Arguments:
         return known if known is not None else bool(self._refuse(name, "true or false"))
 
     def seconds(self, name: str, default: float | None = None) -> float | None:
-        """Read a duration such as `90s` or `1h30m`, in seconds; *default* when it is not there."""
+        """Return the seconds of a duration such as `90s` or `1h30m`; *default* without one."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -276,7 +284,7 @@ class Arguments:
 
 
 def seconds(text: str) -> float | None:
-    """Read a Go duration; None when it is none."""
+    """Return the seconds of a Go duration; None when *text* is not one."""
     if not _DURATION.fullmatch(text):
         return None
     length = sum(float(number) * _SECONDS[unit] for number, unit in _STEP.findall(text))

@@ -1,7 +1,8 @@
-"""The policy file: the format of kube-batch and Volcano, plus keys of our own.
+"""The policy file: the format of kube-batch and Volcano, with keys of our own.
 
-The one of Volcano's installer works as it is, kube-batch's flat one too (`flat`). What we cannot do
-is an error that names the place and the nearest word that would work, never a line in a log.
+The policy of Volcano's installer works as it is, and so does kube-batch's flat one (`with_tiers`).
+What is not supported is an error that names the place and the nearest supported word; it is never
+only logged.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _SWITCHES = {
 
 
 def with_tiers(document: Any, source: str) -> Any:
-    """Give *document* with tiers if it is flat; any other stays as it is."""
+    """Return *document* with tiers if it is flat; any other stays as it is."""
     if not isinstance(document, Mapping) or "plugins" not in document:
         return document
     if "tiers" in document:
-        raise InvalidConfiguration(f"{source}: plugins beside tiers; move them into one")
+        raise InvalidConfiguration(f"{source}: plugins beside tiers; move them into a tier")
     switches = {key: value for key, value in document.items() if as_text(key).startswith("plugin.")}
-    options = [_option(entry, switches) for entry in _row(document["plugins"], source)]
+    options = [_option(entry, switches) for entry in _plugin_list(document["plugins"], source)]
     _check(switches, options, source)
     rest = {
         key: value for key, value in document.items() if key != "plugins" and key not in switches
@@ -47,7 +48,7 @@ def with_tiers(document: Any, source: str) -> Any:
     return {**rest, "tiers": [{"plugins": options}]}
 
 
-def _row(written: object, source: str) -> Sequence[Any]:
+def _plugin_list(written: object, source: str) -> Sequence[Any]:
     if isinstance(written, str):
         written = [name for word in written.split(",") if (name := word.strip())]
     if not isinstance(written, Sequence):
@@ -80,7 +81,7 @@ def _check(switches: Mapping[str, Any], options: Sequence[Any], source: str) -> 
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Say which of *known* is meant, or which there are."""
+    """Return a phrase that names the word of *known* that is meant, or all of them."""
     close = get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known[:14])}"
 
@@ -88,25 +89,25 @@ def nearest(word: str, known: Sequence[str]) -> str:
 def unknown_names(
     written: Iterable[str],
     known: Sequence[str],
-    without_effect: Sequence[str],
+    ignored: Sequence[str],
     owner: str,
     *,
     forgiving: bool,
 ) -> Iterator[str]:
-    """Give a remark on each of the arguments *written* that has no effect.
+    """Yield a remark on each of the arguments *written* that has no effect.
 
-    One that nobody knows is refused, unless we are *forgiving*.
+    An unknown argument is an error, unless *forgiving*.
     """
     for name in written:
         if _is_among(name, known):
             continue
-        if _is_among(name, without_effect):
+        if _is_among(name, ignored):
             yield f"{owner}: argument {shown(name)} is Volcano's and has no effect here"
             continue
-        mend = nearest(name, known) if known else "it takes none"
+        hint = nearest(name, known) if known else "it takes none"
         if not forgiving:
-            raise InvalidConfiguration(f"{owner} has no argument {shown(name)}; {mend}")
-        yield f"{owner} has no argument {shown(name)}, which therefore has no effect; {mend}"
+            raise InvalidConfiguration(f"{owner} has no argument {shown(name)}; {hint}")
+        yield f"{owner} has no argument {shown(name)}, so it has no effect; {hint}"
 
 
 def _is_among(name: str, words: Sequence[str]) -> bool:
@@ -135,9 +136,9 @@ tiers:
       leastrequested.weight: 0
   - name: binpack
 """
-#: A hundred times the longest that anybody wrote.
+#: A hundred times the longest file that is in use.
 _LONGEST = 1 << 18
-#: Callbacks that can be switched per plugin; Volcano spells some `enable…`, some `enabled…`.
+#: Callbacks that can be disabled per plugin; Volcano spells some `enable…`, some `enabled…`.
 CALLBACKS = (
     "JobOrder", "JobReady", "JobPipelined", "JobEnqueued", "JobStarving", "TaskOrder",
     "QueueOrder", "ClusterOrder", "Preemptable", "Reclaimable", "Preemptive", "Predicate",
@@ -153,22 +154,22 @@ _KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "star
 _STARVATION_KEYS = ("after", "hold", "gangs", "backfill")
 _WEIGHS_NODES = "enableTopologyAwarePreemption"
 _ACTION_ARGUMENTS = {"preempt": (_WEIGHS_NODES,)}
-#: Words of Volcano that mean something there and nothing here.
-_FOREIGN_ARGUMENTS = (
+#: Words of Volcano without an effect here.
+_IGNORED_ARGUMENTS = (
     "predicateErrorCacheEnable", "topologyAwarePreemptWorkerNum", "minCandidateNodesPercentage",
     "minCandidateNodesAbsolute", "maxCandidateNodesAbsolute", "overcommit-factor",
 )  # fmt: skip
-_FOREIGN_ACTIONS = ("shuffle", "gangpreempt", "gangreclaim", "elect", "reserve")
-_FOREIGN_PLUGINS = (
+_IGNORED_ACTIONS = ("shuffle", "gangpreempt", "gangreclaim", "elect", "reserve")
+_IGNORED_PLUGINS = (
     "tdm", "task-topology", "numaaware", "nodegroup", "usage", "rescheduling", "deviceshare", "cdp",
     "extender", "network-topology-aware", "resource-strategy-fit", "tasktopology",
 )  # fmt: skip
 
 
 def parse(text: str, source: str = "policy") -> Policy:
-    """Read a policy file; *source* names it in errors, and there is no other than ours."""
+    """Return the policy of a policy file; *source* names the file in errors."""
     if len(text) > _LONGEST:
-        raise InvalidConfiguration(f"{source}: has {len(text)} characters; {_LONGEST} are enough")
+        raise InvalidConfiguration(f"{source}: has {len(text)} characters; at most {_LONGEST}")
     try:
         return _parse(documents.load(text), source)
     except InvalidConfiguration:
@@ -176,9 +177,9 @@ def parse(text: str, source: str = "policy") -> Policy:
     except InvalidInput as error:
         raise InvalidConfiguration(f"{source}: not YAML: {error}") from error
     except Exception as error:
-        # A plugin that is not ours reads its arguments as it likes.
+        # A third-party plugin may raise anything while it reads its arguments.
         raise InvalidConfiguration(
-            f"{source}: cannot be understood ({type(error).__name__}); take out what is unusual"
+            f"{source}: cannot be understood ({type(error).__name__}); remove what is unusual"
         ) from error
 
 
@@ -186,22 +187,22 @@ def _parse(document: Any, source: str) -> Policy:
     document = {} if document is None else with_tiers(document, source)
     _check_keys(document, _KEYS, source)
     tiers = _read_tiers(document["tiers"], source) if "tiers" in document else DEFAULT.tiers
-    rules = VOLCANO if _is_volcanos(document.get("compatibility"), source) else OURS
+    rules = VOLCANO if _is_volcano(document.get("compatibility"), source) else OURS
     if rules is OURS:
-        # In Volcano the order of the plugins settles who divides.
+        # In Volcano the order of the plugins decides which one divides.
         _check_hierarchy(tiers, source)
     remarks = _check_arguments(tiers, source, forgiving=rules is VOLCANO)
     weighs_nodes, more = _read_configurations(
         document.get("configurations"), source, forgiving=rules is VOLCANO
     )
-    patience = _read_starvation(document.get("starvation"), source)
+    starvation = _read_starvation(document.get("starvation"), source)
     return Policy(
         actions=_read_actions(document["actions"], source) if "actions" in document else ACTIONS,
         tiers=tiers,
         weighs_nodes=weighs_nodes,
         rules=rules,
-        # In Volcano nobody has room kept.
-        starvation=patience if rules is OURS else Starvation(after_s=0.0),
+        # In Volcano no gang has a reservation.
+        starvation=starvation if rules is OURS else Starvation(after_s=0.0),
         remarks=(*remarks, *more),
     )
 
@@ -216,7 +217,7 @@ def _read_actions(written: object, source: str) -> tuple[str, ...]:
             f"{source}: actions is empty; name at least one of {', '.join(ACTIONS)}"
         )
     for name in actions:
-        _check_word(name, ACTIONS, _FOREIGN_ACTIONS, f"{source}: actions", "action")
+        _check_word(name, ACTIONS, _IGNORED_ACTIONS, f"{source}: actions", "action")
     return actions
 
 
@@ -233,7 +234,7 @@ def _read_tiers(written: object, source: str) -> tuple[tuple[PluginOption, ...],
 def _read_plugin(written: Any, place: str) -> PluginOption:
     _check_mapping(written, place)
     name = as_text(written.get("name", ""))
-    _check_word(name, registry.names(), _FOREIGN_PLUGINS, place, "plugin")
+    _check_word(name, registry.names(), _IGNORED_PLUGINS, place, "plugin")
     place = f"{place}, plugin {name}"
     _check_keys(written, _PLUGIN_KEYS, place)
     flags = Arguments(place, written)
@@ -245,7 +246,7 @@ def _read_plugin(written: Any, place: str) -> PluginOption:
         orders_namespaces=any(flags.flag(key, default=False) for key in _NAMESPACES),
         arguments=_arguments(written.get("arguments"), place),
     )
-    registry.make(option, place)  # its arguments are read, so that errors show now
+    registry.make(option, place)  # reads its arguments, so that errors show now
     return option
 
 
@@ -261,15 +262,15 @@ def _check_hierarchy(tiers: Iterable[Sequence[PluginOption]], source: str) -> No
 def _check_arguments(
     tiers: Iterable[Sequence[PluginOption]], source: str, *, forgiving: bool
 ) -> tuple[str, ...]:
-    """Refuse or remark upon arguments that their plugins do not read."""
+    """Reject or remark on arguments that their plugins do not read."""
     remarks: list[str] = []
     for number, tier in enumerate(tiers, start=1):
         for option in tier:
-            known, foreign = registry.declared(option.name)
+            known, ignored = registry.declared(option.name)
             if known is not None:
                 owner = f"{source}: tier {number}: plugin {option.name}"
                 remarks += unknown_names(
-                    option.arguments, known, foreign, owner, forgiving=forgiving
+                    option.arguments, known, ignored, owner, forgiving=forgiving
                 )
     return tuple(remarks)
 
@@ -277,25 +278,25 @@ def _check_arguments(
 def _read_configurations(
     written: object, source: str, *, forgiving: bool
 ) -> tuple[bool, tuple[str, ...]]:
-    """Look through the arguments of actions for the one that means something here."""
+    """Search the arguments of actions for the one that has an effect here."""
     found, remarks = False, list[str]()
     for entry in _sequence(written, source, "configurations") if written is not None else ():
         place = f"{source}: configurations"
         _check_keys(entry, ("name", "arguments"), place)
         name = as_text(entry.get("name", ""))
-        _check_word(name, ACTIONS, _FOREIGN_ACTIONS, place, "action")
+        _check_word(name, ACTIONS, _IGNORED_ACTIONS, place, "action")
         place = f"{place}, {name}"
         values = _arguments(entry.get("arguments"), place)
         known = _ACTION_ARGUMENTS.get(name, ())
         remarks += unknown_names(
             values,
             known,
-            _FOREIGN_ARGUMENTS,
+            _IGNORED_ARGUMENTS,
             f"{source}: configurations: action {name}",
             forgiving=forgiving,
         )
-        thorough = Arguments(place, values).flag(_WEIGHS_NODES, default=False)
-        found = thorough if name == "preempt" else found
+        enabled = Arguments(place, values).flag(_WEIGHS_NODES, default=False)
+        found = enabled if name == "preempt" else found
     return found, tuple(remarks)
 
 
@@ -304,16 +305,16 @@ def _read_starvation(written: Any, source: str) -> Starvation:
         return Starvation()
     place = f"{source}: starvation"
     _check_keys(written, _STARVATION_KEYS, place)
-    arguments, usual = Arguments(place, written), Starvation()
+    arguments, default = Arguments(place, written), Starvation()
     return Starvation(
-        after_s=arguments.seconds("after", usual.after_s) or 0.0,
-        hold_s=arguments.seconds("hold", usual.hold_s) or 0.0,
-        gangs=int(arguments.number("gangs", usual.gangs)),
-        backfill_s=arguments.seconds("backfill", usual.backfill_s) or 0.0,
+        after_s=arguments.seconds("after", default.after_s) or 0.0,
+        hold_s=arguments.seconds("hold", default.hold_s) or 0.0,
+        gangs=int(arguments.number("gangs", default.gangs)),
+        backfill_s=arguments.seconds("backfill", default.backfill_s) or 0.0,
     )
 
 
-def _is_volcanos(written: object, source: str) -> bool:
+def _is_volcano(written: object, source: str) -> bool:
     if written is None:
         return False
     if written != "volcano":
@@ -351,11 +352,11 @@ def _check_keys(written: Any, known: Sequence[str], place: str) -> None:
 
 
 def _check_word(
-    word: str, known: Sequence[str], foreign: Sequence[str], place: str, kind: str
+    word: str, known: Sequence[str], ignored: Sequence[str], place: str, kind: str
 ) -> None:
     if word in known:
         return
-    if word in foreign:
+    if word in ignored:
         raise InvalidConfiguration(
             f"{place}: {kind} {word!r} is Volcano's and has no counterpart here; remove it"
         )

@@ -1,15 +1,15 @@
-"""How much queues may have, each and all together: ceilings, those above, and guarantees.
+"""The limits of queues, each and all together: ceilings, those of ancestors, and guarantees.
 
-Every queue *holds* what its own gangs use and what the families below it need; a family needs
-what it holds, or what it is guaranteed where that is more. So a guarantee that nobody uses yet is
-held by everything above it, and one rule is enough for all three promises: what a queue holds
-never exceeds its ceiling, and at the top nobody gets room that is guaranteed to somebody else.
+Every queue *holds* what its own gangs use and what the families below it need. A family needs what
+it holds, or its guarantee where that is more. So a guarantee that is not used yet is held by all
+queues above it, and one rule is enough for ceilings, ancestors and guarantees: what a queue holds
+never exceeds its ceiling, and at the top no queue takes what is guaranteed to another one.
 
-What a namespace has of a queue, where administrators limit or guarantee it (`Share`), hangs below
-that queue like a family of its own: its gangs count there, and so in everything above.
+The share of a namespace in a queue, where administrators limit or guarantee it (`Share`), is below
+that queue like a family of its own. Its gangs count there, and so in all queues above.
 
-The plan hands room out by this tree, and the ledger of promises checks by the same tree whatever
-is promised after the snapshot was taken.
+The plan hands out capacity by this tree. The reservations made after the snapshot was taken are
+checked by the same tree.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources, write_amount
 from extender.planner.policy import Vector, excess
 
-#: More than any gang has members.
+#: More members than any gang has.
 UNBOUNDED = 2**31
 
 
-class _Below(Protocol):
+class _HasParent(Protocol):
     parent: Any
 
 
-class _Standing(_Below, Protocol):
+class _Queue(_HasParent, Protocol):
     name: str
     queue: Queue
 
 
-Q = TypeVar("Q", bound=_Below)
+Q = TypeVar("Q", bound=_HasParent)
 
 
 def upwards(queue: Q | None) -> Iterator[Q]:
-    """Give *queue* and everything above it."""
+    """Yield *queue* and all queues above it."""
     while queue is not None:
         yield queue
         queue = queue.parent
 
 
 def reserved(queues: Iterable[Queue]) -> Resources:
-    """Add up what is kept for all *queues*."""
+    """Return the sum of what all *queues* reserve."""
     return sum((queue.reserved for queue in queues), NOTHING)
 
 
 def real_capability(queue: Queue, total: Resources, kept: Resources) -> Resources:
-    """Give what *queue* may use: everything not *kept* for others, up to its capability."""
+    """Return what *queue* may use: all that is not *kept* for others, up to its capability."""
     return (total.beyond(kept) + queue.reserved).at_most(stated(queue.capability))
 
 
 def stated(capability: Resources) -> Resources:
-    """Leave out cpu and memory of zero: it means that they are not limited."""
+    """Drop cpu and memory of zero, which mean that they are not limited."""
     return Resources(
         {name: a for name, a in capability.items() if a > 0 or name not in (CPU, MEMORY)}
     )
 
 
-def closed(queue: _Standing) -> Problem | None:
-    """Say that *queue*, or one above it, is not open; None when all are.
+def closed(queue: _Queue) -> Problem | None:
+    """Return a problem if *queue* or one above it is not open, else None.
 
-    Closing a queue closes the whole family. Volcano's scheduler looks at the queue alone, but
-    its controller closes those below a closed one, so it comes to the same.
+    Closing a queue closes the whole family. Volcano's scheduler checks the queue alone, but its
+    controller closes the queues below a closed one, so the result is the same.
     """
     for each in upwards(queue):
         state = each.queue.state
@@ -80,29 +80,29 @@ def closed(queue: _Standing) -> Problem | None:
 
 
 def at_capability(
-    queue: str, name: str, used: float, asked: float, limit: float, also: str = ""
+    queue: str, name: str, used: float, requested: float, limit: float, also: str = ""
 ) -> Problem:
-    """Say that one more pod or gang would exceed what *queue* may use."""
+    """Return the problem that one more pod or gang would exceed what *queue* may use."""
     message = (
         f"queue {queue} uses {_write(name, used)} of at most {_write(name, limit)} {name}{also};"
-        f" {_write(name, asked)} more would exceed it"
+        f" {_write(name, requested)} more would exceed it"
     )
     return Problem(Reason.QUEUE_AT_CAPABILITY, message)
 
 
-def over_deserved(queue: str, name: str, used: float, asked: float, limit: float) -> Problem:
-    """Say that one more pod would carry *queue* over what it deserves."""
+def over_deserved(queue: str, name: str, used: float, requested: float, limit: float) -> Problem:
+    """Return the problem that one more pod would carry *queue* over its deserved amount."""
     message = (
         f"queue {queue} deserves {_write(name, limit)} {name} and uses {_write(name, used)};"
-        f" {_write(name, asked)} more would exceed it"
+        f" {_write(name, requested)} more would exceed it"
     )
     return Problem(Reason.QUEUE_OVER_DESERVED, message)
 
 
-def how_many(used: Vector, limit: Vector, asked: Resources) -> tuple[int, str]:
-    """Count how often *asked* fits between *used* and *limit*, and name what runs out first."""
+def how_many(used: Vector, limit: Vector, requested: Resources) -> tuple[int, str]:
+    """Count how often *requested* fits between *used* and *limit*; name the scarcest resource."""
     least, scarcest = None, ""
-    for name, amount in asked.items():
+    for name, amount in requested.items():
         most = limit.get(name, 0)
         if amount <= 0 or most == inf:
             continue
@@ -116,87 +116,87 @@ def allowed(
     queue: str,
     used: Vector,
     limit: Vector,
-    asked: Resources,
+    requested: Resources,
     refuse: Callable[[str, str, float, float, float], Problem] = at_capability,
 ) -> int | Problem:
-    """Count how often *asked* fits between *used* and *limit*, or *refuse* what runs out."""
-    times, name = how_many(used, limit, asked)
-    return times or refuse(queue, name, used.get(name, 0), asked[name], limit.get(name, 0))
+    """Count how often *requested* fits below *limit*, or *refuse* the scarcest resource."""
+    times, name = how_many(used, limit, requested)
+    return times or refuse(queue, name, used.get(name, 0), requested[name], limit.get(name, 0))
 
 
 def too_much(
-    queue: str, used: Resources, limit: Vector, asked: Resources, promised: Resources = NOTHING
+    queue: str, used: Resources, limit: Vector, requested: Resources, reserved: Resources = NOTHING
 ) -> Problem | None:
-    """Say that *asked* more would carry *queue* over *limit*, None when it would not."""
-    short = excess(used + promised + asked, limit, asked)
+    """Return the problem that *requested* would carry *queue* over *limit*, else None."""
+    short = excess(used + reserved + requested, limit, requested)
     if not short:
         return None
     name = short[0]
-    given = promised.amount(name)
-    also = f" and has promised {_write(name, given)} to gangs that it let in" if given else ""
-    return at_capability(queue, name, used.amount(name), asked[name], limit.get(name, 0), also)
+    held = reserved.amount(name)
+    also = f" and has reserved {_write(name, held)} for admitted gangs" if held else ""
+    return at_capability(queue, name, used.amount(name), requested[name], limit.get(name, 0), also)
 
 
 def _write(name: str, amount: float) -> str:
     return write_amount(name, int(amount))
 
 
-#: Above every queue; what it may hold is what the cluster has.
+#: The node above all queues; it may hold what the cluster has.
 TOP = ""
 
 
 class QueueLimits(NamedTuple):
-    """What one queue, or one namespace in it, is limited to, is guaranteed and uses."""
+    """Limit, guarantee and use of one queue, or of one namespace in it."""
 
     name: str
     #: The queue above it, or `TOP`.
     parent: str
-    #: At most; what it does not name is not limited.
+    #: The ceiling; a resource it does not name is not limited.
     ceiling: Resources = NOTHING
-    #: At least, used or not.
+    #: The guarantee, whether it is used or not.
     guarantee: Resources = NOTHING
-    #: By its own gangs; those of namespaces that have a stake of their own count there.
+    #: Used by its own gangs; those of namespaces with a share of their own count there.
     used: Resources = NOTHING
     #: The namespace whose share of *parent* it is; empty for a queue.
     namespace: str = ""
-    #: By pods that are being deleted and not gone yet.
+    #: Used by terminating pods.
     leaving: Resources = NOTHING
 
 
 def queue_limits(queue: Queue, parent: str, used: Resources) -> QueueLimits:
-    """Read what *queue* is limited to and guaranteed; a guarantee above its ceiling is cut.
+    """Return the limits of *queue*; a guarantee above the ceiling is cut.
 
-    One that it lends is no part of it: nobody has to leave that alone.
+    A guarantee that others may borrow is not part of it: no other queue must leave it free.
     """
     most = stated(queue.capability)
     return QueueLimits(queue.name, parent, most, queue.reserved.positive().at_most(most), used)
 
 
 def share_limits(share: NamespaceShare, used: Resources) -> QueueLimits:
-    """Read what a namespace is limited to and guaranteed in a queue."""
+    """Return the limits of a namespace in a queue."""
     least = share.guarantee.at_most(share.limit).positive()
     return QueueLimits(share.name, share.queue, share.limit, least, used, share.namespace)
 
 
 def using(
-    stakes: Iterable[QueueLimits], queues: Mapping[str, Resources], shares: Mapping[str, Resources]
+    limits: Iterable[QueueLimits], queues: Mapping[str, Resources], shares: Mapping[str, Resources]
 ) -> list[QueueLimits]:
-    """Give *stakes* with other amounts in use: *queues* with all their *shares*, and those."""
-    stakes = tuple(stakes)
+    """Return *limits* with new usage of *queues*, which includes that of *shares*."""
+    limits = tuple(limits)
     parts: dict[str, Resources] = {}
-    for each in stakes:
+    for each in limits:
         if each.namespace:
             part = shares.get(each.name, NOTHING)
             parts[each.parent] = parts.get(each.parent, NOTHING) + part
     own = {name: used - parts[name] if name in parts else used for name, used in queues.items()}
     return [
         each._replace(used=(shares if each.namespace else own).get(each.name, NOTHING))
-        for each in stakes
+        for each in limits
     ]
 
 
 class QuotaNode:
-    """One queue in the tree, or the share of a namespace; taking is counted all the way up."""
+    """One queue in the tree, or the share of a namespace; usage is counted in all nodes above."""
 
     __slots__ = (
         "_leaving_above", "held", "least", "leaving", "most", "name", "namespace", "parent",
@@ -205,22 +205,22 @@ class QuotaNode:
 
     def __init__(self, name: str, most: Resources, least: Resources, namespace: str = "") -> None:
         self.name = name
-        #: The namespace whose share it is; empty for a queue.
+        #: The namespace of a share; empty for a queue.
         self.namespace = namespace
-        #: Below a queue, those of namespaces.
+        #: The shares of namespaces in this queue.
         self.shares: list[QuotaNode] = []
-        # Plain dictionaries: they are asked about every pod that is tried.
+        # Plain dictionaries: they are read for every pod that is tried.
         self.most = dict(most)
         self.least = dict(least)
         self.parent: QuotaNode | None = None
         self.held: dict[str, int] = {}
-        #: By pods that are being deleted, below it too, as far as it needs room for them; and
-        #: what of that is counted above.
+        #: Used by terminating pods, also below, as far as it needs capacity for them; and what of
+        #: that is counted above.
         self.leaving: dict[str, int] = {}
         self._leaving_above: dict[str, int] = {}
 
     def take(self, amounts: Mapping[str, int]) -> None:
-        """Count *amounts* here and, beyond what is guaranteed, in every queue above."""
+        """Count *amounts* here and, beyond the guarantee, in all queues above."""
         quota: QuotaNode | None = self
         while quota is not None and amounts:
             if quota.least:
@@ -232,7 +232,7 @@ class QuotaNode:
             quota = quota.parent
 
     def _move(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        """Count *amounts* here; give by how much the family needs more, or less."""
+        """Count *amounts* here; return by how much the family needs more, or less."""
         moved: dict[str, int] = {}
         for name, amount in amounts.items():
             before = self.held.get(name, 0)
@@ -243,10 +243,10 @@ class QuotaNode:
                 moved[name] = change
         return moved
 
-    def how_many(self, asked: Resources) -> tuple[int, Problem | None]:
-        """Count how often *asked* may be taken more; with why not, when not at all."""
+    def how_many(self, requested: Resources) -> tuple[int, Problem | None]:
+        """Count how often *requested* fits here; add the problem if it does not fit at all."""
         most, problem = UNBOUNDED, None
-        for name, amount in asked.items():
+        for name, amount in requested.items():
             if amount <= 0:
                 continue
             times, where = self._times(name, amount)
@@ -256,22 +256,23 @@ class QuotaNode:
         return most, problem
 
     def _times(self, name: str, amount: int) -> tuple[int, QuotaNode]:
-        """Count how often *amount* fits under every ceiling from here up, and who allows least.
+        """Count how often *amount* fits under all ceilings from here up, and return the lowest one.
 
-        Where it does not fit at all that is the nearest one, whatever those above it have left.
+        If it does not fit at all, that is the nearest ceiling which refuses it, whatever those
+        above have left.
         """
         left, scarcest = self._left(name, amount)
         return (UNBOUNDED if left == inf else int(left) // amount), scarcest
 
     def _left(self, name: str, wanted: int = 0) -> tuple[float, QuotaNode]:
-        """Give how much more of *name* every ceiling from here up allows, and who allows least.
+        """Return how much more of *name* the ceilings from here up allow, and the lowest one.
 
-        The first to allow less than *wanted* will do.
+        The search ends at the first that allows less than *wanted*.
         """
         least, scarcest, free = inf, self, 0
         for quota in upwards(self):
             if name in quota.most:
-                # What is free of guarantees further down costs this queue nothing.
+                # A free guarantee further down costs this queue nothing.
                 left = max(quota.most[name] - quota.held.get(name, 0), 0) + free
                 if left < least:
                     least, scarcest = left, quota
@@ -280,13 +281,13 @@ class QuotaNode:
             free += max(0, quota.least.get(name, 0) - quota.held.get(name, 0))
         return least, scarcest
 
-    def blocker(self, asked: Resources) -> QuotaNode | None:
-        """Give the one that has too little left for *asked*, here or above; None when none."""
-        places = (self._times(name, amount) for name, amount in asked.items() if amount > 0)
+    def blocker(self, requested: Resources) -> QuotaNode | None:
+        """Return the node that has too little left for *requested*, here or above; else None."""
+        places = (self._times(name, amount) for name, amount in requested.items() if amount > 0)
         return next((where for times, where in places if not times), None)
 
     def leave(self, amounts: Mapping[str, int]) -> None:
-        """Count *amounts* that pods occupy which are being deleted."""
+        """Count *amounts* as used by terminating pods."""
         quota: QuotaNode | None = self
         while quota is not None and amounts:
             _add(quota.leaving, amounts)
@@ -295,36 +296,39 @@ class QuotaNode:
             quota = quota.parent
 
     def _beyond_guarantee(self, leaving: Mapping[str, int]) -> dict[str, int]:
-        """Give what of *leaving* the family needs beyond what it is guaranteed and holds."""
+        """Return what the family needs for *leaving* beyond its guarantee and what it holds."""
         beyond = {}
         for name, amount in leaving.items():
             held, least = self.held.get(name, 0), self.least.get(name, 0)
             beyond[name] = max(held + amount, least) - max(held, least)
         return beyond
 
-    def blocked_by_terminating(self, asked: Mapping[str, int], *, is_taken: bool) -> Problem | None:
-        """Say which ceiling *asked* would break until pods that are being deleted are gone.
+    def blocked_by_terminating(
+        self, requested: Mapping[str, int], *, is_taken: bool
+    ) -> Problem | None:
+        """Return the ceiling that *requested* would exceed until terminating pods are gone.
 
-        They count for what starts, not for what waits for their room. *is_taken* when *asked* is
-        counted as held already.
+        Terminating pods count against pods that start, not against pods that wait for their
+        capacity. *is_taken* states that *requested* is held already.
         """
         above: Mapping[str, int] = {}
-        more = {} if is_taken else dict(asked)
+        more = {} if is_taken else dict(requested)
         for quota in upwards(self):
             leaving = dict(quota.leaving)
             _add(leaving, above)
             for name, gone in leaving.items():
-                held, wanted = quota.held.get(name, 0) + more.get(name, 0), asked.get(name, 0)
+                held, wanted = quota.held.get(name, 0) + more.get(name, 0), requested.get(name, 0)
                 most = quota.most.get(name, inf)
                 if gone > 0 < wanted and held + gone > most >= held:
                     return quota._still_occupied(name, held - wanted, gone, wanted)
-            # What it has taken since they were counted may use up the guarantee they stood on.
+            # Pods that started since may have used up the guarantee which covered the terminating
+            # ones.
             counted = quota._leaving_above
             above = {n: a - counted.get(n, 0) for n, a in quota._beyond_guarantee(leaving).items()}
             more = quota._beyond_guarantee(more)
         return None
 
-    def _still_occupied(self, name: str, used: int, leaving: int, asked: int) -> Problem:
+    def _still_occupied(self, name: str, used: int, leaving: int, requested: int) -> Problem:
         most = write_amount(name, self.most[name])
         reason = Reason.NAMESPACE_OVER_LIMIT if self.namespace else Reason.QUEUE_AT_CAPABILITY
         has = (
@@ -333,91 +337,95 @@ class QuotaNode:
             else f"{write_amount(name, used)} of {most} {name} is in use or guaranteed to others"
         )
         message = (
-            f"{has}, and pods that are being deleted {write_amount(name, leaving)} until they are"
-            f" gone; {write_amount(name, asked)} more would exceed it"
+            f"{has}, and terminating pods use {write_amount(name, leaving)} until they are gone;"
+            f" {write_amount(name, requested)} more would exceed it"
         )
         return Problem(reason, message)
 
-    def lacks(self, asked: Mapping[str, int]) -> str:
-        """Name what this one by itself has too little left of for *asked*; empty when nothing."""
+    def lacks(self, requested: Mapping[str, int]) -> str:
+        """Return a resource of *requested* that this node alone has too little of; else empty."""
         most, held = self.most, self.held
-        over = (n for n, a in asked.items() if a > 0 and n in most and held.get(n, 0) + a > most[n])
+        over = (
+            n for n, a in requested.items() if a > 0 and n in most and held.get(n, 0) + a > most[n]
+        )
         return next(over, "")
 
     def is_exceeded(self, names: Iterable[str]) -> bool:
-        """Ask whether it holds more than its ceiling of any of *names*: that was lowered."""
+        """Return whether it holds more of any of *names* than its ceiling, which was lowered."""
         most, held = self.most, self.held
         return any(held.get(name, 0) > most[name] for name in names if name in most)
 
-    def covers(self, asked: Mapping[str, int]) -> int:
-        """Count how often *asked* fits into what it is guaranteed and does not hold yet.
+    def covers(self, requested: Mapping[str, int]) -> int:
+        """Count how often *requested* fits into the part of the guarantee that is not held yet.
 
-        What the guarantee does not name is not its business; one that names none of it covers
-        nothing.
+        Resources that the guarantee does not name are ignored; a guarantee that names none of them
+        covers nothing.
         """
         held, least = self.held, self.least
         named = [
-            max(0, least[n] - held.get(n, 0)) // a for n, a in asked.items() if a > 0 and n in least
+            max(0, least[n] - held.get(n, 0)) // a
+            for n, a in requested.items()
+            if a > 0 and n in least
         ]
         return min(named, default=0)
 
     def reserves(self, gone: Mapping[str, int]) -> bool:
-        """Ask whether it still holds what it is guaranteed, of what is *gone*, without that."""
+        """Return whether it still holds its guarantee once *gone* is released."""
         held, least = self.held, self.least
         return all(held.get(n, 0) - a >= least[n] for n, a in gone.items() if a > 0 and n in least)
 
     def left(self, name: str) -> float:
-        """Give how much more of *name* may be taken; endless where nobody limits it."""
+        """Return how much more of *name* may be taken; infinite without a limit."""
         return self._left(name)[0]
 
     @property
     def kept(self) -> Resources:
-        """Give what is kept idle for its family: what it is guaranteed beyond what it holds."""
+        """Return the part of its guarantee that is not held: kept free for its family."""
         held = self.held
         return Resources({n: a - max(held.get(n, 0), 0) for n, a in self.least.items()}).positive()
 
     @property
     def words(self) -> str:
-        """Say what it is."""
+        """Return a phrase that names this node."""
         if not self.namespace:
             return f"queue {self.name}"
         return f"namespace {share_words(self.name.partition('/')[0], self.namespace)}"
 
-    def at_most(self, name: str, asked: int) -> Problem:
-        """Say that one more pod or gang would exceed what a namespace may have of its queue."""
+    def at_most(self, name: str, requested: int) -> Problem:
+        """Return the problem that one more pod or gang would exceed the limit of a namespace."""
         queue = self.name.partition("/")[0]
         used, limit = self.held.get(name, 0), self.most.get(name, 0)
         message = (
             f"namespace {self.namespace} uses {write_amount(name, used)} of at most"
-            f" {write_amount(name, limit)} {name} in queue {queue}; {write_amount(name, asked)}"
+            f" {write_amount(name, limit)} {name} in queue {queue}; {write_amount(name, requested)}"
             " more would exceed it"
         )
         return Problem(Reason.NAMESPACE_OVER_LIMIT, message)
 
-    def _reached(self, claimant: QuotaNode, name: str, asked: int) -> Problem:
+    def _reached(self, claimant: QuotaNode, name: str, requested: int) -> Problem:
         held, most = self.held.get(name, 0), self.most.get(name, 0)
         if self.namespace:
-            return self.at_most(name, asked)
+            return self.at_most(name, requested)
         kept = sum(share.kept.amount(name) for share in self.shares if share is not claimant)
         if self.name != TOP and kept:
             message = (
-                f"queue {self.name} uses {write_amount(name, held - kept)} {name}, keeps"
+                f"queue {self.name} uses {write_amount(name, held - kept)} {name}, reserves"
                 f" {write_amount(name, kept)} for its namespaces and may have at most"
-                f" {write_amount(name, most)}; {write_amount(name, asked)} more would exceed it"
+                f" {write_amount(name, most)}; {write_amount(name, requested)} more would exceed it"
             )
             return Problem(Reason.QUEUE_AT_CAPABILITY, message)
         if self.name != TOP:
-            return at_capability(self.name, name, held, asked, most)
+            return at_capability(self.name, name, held, requested, most)
         message = (
             f"{write_amount(name, held)} of {write_amount(name, most)} {name} is in use or"
-            f" guaranteed to others; {write_amount(name, asked)} more for {claimant.words} would"
-            " eat their guarantee"
+            f" guaranteed to others; {write_amount(name, requested)} more for {claimant.words}"
+            " would use capacity guaranteed to others"
         )
         return Problem(Reason.QUEUE_AT_CAPABILITY, message)
 
 
 def left_of_all(quotas: Iterable[QuotaNode], name: str) -> dict[QuotaNode, float]:
-    """Give `Quota.left` of all at one moment, each from the one above it: they may be hundreds."""
+    """Return `QuotaNode.left` of all at once, each from the one above it: there can be hundreds."""
     known: dict[QuotaNode, float] = {}
     for quota in quotas:
         new = []
@@ -428,54 +436,54 @@ def left_of_all(quotas: Iterable[QuotaNode], name: str) -> dict[QuotaNode, float
         for each in reversed(new):
             held = each.held.get(name, 0)
             above = inf if each.parent is None else known[each.parent]
-            # What is free of a guarantee costs those above nothing.
+            # A free guarantee costs the nodes above nothing.
             above += max(0, each.least.get(name, 0) - held)
             own = max(each.most[name] - held, 0) if name in each.most else inf
             known[each] = min(own, above)
     return known
 
 
-def tree(stakes: Iterable[QueueLimits], total: Resources) -> dict[str, QuotaNode]:
-    """Build the tree of all queues and of `TOP`, with what they use counted.
+def tree(limits: Iterable[QueueLimits], total: Resources) -> dict[str, QuotaNode]:
+    """Build the tree of all queues and of `TOP`, with their usage counted.
 
-    A circle of parents ends at the first queue that is met again: it then has no queue above.
+    A cycle of parents ends at the first queue that occurs twice: it then has no queue above.
     """
-    stakes = tuple(stakes)
+    limits = tuple(limits)
     quotas = {
         each.name: QuotaNode(each.name, each.ceiling, each.guarantee, each.namespace)
-        for each in stakes
+        for each in limits
     }
-    guaranteed = {name for each in stakes for name in each.guarantee}
-    # Of what nobody is guaranteed the nodes themselves are limit enough.
-    limits = Resources({name: total.amount(name) for name in guaranteed})
-    top = quotas[TOP] = QuotaNode(TOP, limits, NOTHING)
-    for each in stakes:
+    guaranteed = {name for each in limits for name in each.guarantee}
+    # Resources without any guarantee are limited by the nodes alone.
+    node_limits = Resources({name: total.amount(name) for name in guaranteed})
+    top = quotas[TOP] = QuotaNode(TOP, node_limits, NOTHING)
+    for each in limits:
         parent = quotas.get(each.parent, top)
         quotas[each.name].parent = top if quotas[each.name] in upwards(parent) else parent
         if each.namespace:
             parent.shares.append(quotas[each.name])
-    _reserve([quotas[each.name] for each in stakes if each.guarantee], top)
-    for each in stakes:
+    _reserve([quotas[each.name] for each in limits if each.guarantee], top)
+    for each in limits:
         quotas[each.name].take(each.used)
-    for each in stakes:
+    for each in limits:
         if each.leaving:
             quotas[each.name].leave(each.leaving)
     return quotas
 
 
 def _reserve(guaranteed: list[QuotaNode], top: QuotaNode) -> None:
-    """Let those above hold every guarantee before anybody has used any of it.
+    """Count all guarantees in the queues above before any of them is used.
 
-    Those that would break a ceiling above them together are cut, from the top down, so that the
-    ceiling holds. What the nodes cannot keep is not cut: they may be back in a moment.
+    Guarantees that together exceed a ceiling above are cut, from the top down, so that the ceiling
+    holds. A guarantee larger than the nodes is not cut: nodes may come back in a moment.
     """
-    limits, top.most = top.most, {}
+    node_limits, top.most = top.most, {}
     for quota in sorted(guaranteed, key=lambda each: sum(1 for _ in upwards(each))):
         if quota.parent is not None:
             above = quota.parent
             quota.least = {n: int(min(a, above.left(n))) for n, a in quota.least.items()}
             above.take(quota.least)
-    top.most = limits
+    top.most = node_limits
 
 
 def _add(sums: dict[str, int], amounts: Mapping[str, int]) -> None:

@@ -1,7 +1,7 @@
-"""What queues want that could start: the rest has no part in dividing the cluster.
+"""The requests of queues that could start; other requests do not count when capacity is divided.
 
-A wish that nobody can fulfil now, such as a gang larger than the cluster or than its queue may
-ever hold, would be given a part like any other, and nobody could use that part.
+A gang larger than the cluster, or than its queue's ceiling, can never start. Its request would be
+given a part like any other, and no gang could use that part.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from extender.model.pod import Pod, Shape
 from extender.model.queue import share_name
 from extender.model.resources import NOTHING, Resources
-from extender.planner import accounting, quota, quota as limits
-from extender.planner.accounting import Accounting
+from extender.planner import quota
+from extender.planner.accounting import Accounting, is_short
 from extender.planner.policy import Vector, excess
 from extender.planner.state import GangState
 
@@ -23,38 +23,38 @@ from extender.planner.state import GangState
 class StartableRequest(NamedTuple):
     """What one gang waits for."""
 
-    #: The members that bring it to its minimum, by shape, and what they ask for together.
+    #: The members that bring it to its minimum, by shape, and the sum of their requests.
     least: Mapping[Shape, int]
     needs: Resources
-    #: All members that wait, by shape, and what they ask for together.
+    #: All waiting members, by shape, and the sum of their requests.
     waiting: Mapping[Shape, int]
-    all_of_it: Resources
+    all_requests: Resources
 
     def limited_by(self, most: Vector, slots: Callable[[Shape], int]) -> Resources:
-        """Add up what its members ask for, those left out that no node or no ceiling would take."""
+        """Return the requests of its members, without those that no node or ceiling admits."""
         fitting = {
             shape: count
             for shape, count in self.waiting.items()
             if slots(shape) and not excess(shape.requests, most, shape.requests)
         }
-        return self.all_of_it if len(fitting) == len(self.waiting) else _total(fitting)
+        return self.all_requests if len(fitting) == len(self.waiting) else _total(fitting)
 
 
 def startable_request(needed: Sequence[Pod], waiting: Sequence[Pod]) -> StartableRequest:
-    """Count what *waiting* members ask for, *needed* ones apart."""
+    """Count the requests of *waiting* members, those of *needed* ones apart."""
     least, rest = Counter(pod.shape for pod in needed), Counter(pod.shape for pod in waiting)
     return StartableRequest(least, _total(least), rest, _total(rest))
 
 
-def ceilings(stakes: Sequence[quota.QueueLimits], total: Resources) -> dict[str, Vector]:
-    """Give what every queue could hold if all others were empty.
+def ceilings(limits: Sequence[quota.QueueLimits], total: Resources) -> dict[str, Vector]:
+    """Return what every queue could hold if all others were empty.
 
-    That is by its own ceiling, by those above it, and by what is kept for others. What is kept for
-    namespaces in it is its own.
+    Its own ceiling, those above it, and what is guaranteed to others limit that. Guarantees of its
+    own namespaces do not.
     """
-    empty = quota.tree((each._replace(used=NOTHING) for each in stakes), total)
+    empty = quota.tree((each._replace(used=NOTHING) for each in limits), total)
     kept: dict[str, Resources] = {}
-    for each in stakes:
+    for each in limits:
         if each.namespace and each.guarantee:
             least = Resources(empty[each.name].least)
             kept[each.parent] = kept.get(each.parent, NOTHING) + least
@@ -64,65 +64,64 @@ def ceilings(stakes: Sequence[quota.QueueLimits], total: Resources) -> dict[str,
             name: left[name][empty[each.name]] + kept.get(each.name, NOTHING).amount(name)
             for name in total
         }
-        for each in stakes
+        for each in limits
     }
 
 
 def startable(
-    census: Accounting,
+    accounting: Accounting,
     ceilings: Mapping[str, Vector],
-    wish_of: Callable[[GangState], StartableRequest | None],
+    request_of: Callable[[GangState], StartableRequest | None],
     slots: Callable[[Shape], int],
 ) -> tuple[dict[str, Resources], dict[str, Resources]]:
-    """Add up, for every queue that has gangs, what they use and what could start of the rest.
+    """Return, for every queue with gangs, what they use and what of their requests could start.
 
-    The same beside it for namespaces that have a share of their own; of more than their share
-    may hold nothing could start, so that is no wish of the queue. *wish_of* gives what a gang
-    waits for, None when it cannot be considered; *slots* counts the pods of a shape that an empty
-    cluster takes.
+    Return the same for namespaces that have a share of their own. What exceeds the limit of a share
+    could not start, so the queue does not request it. *request_of* returns what a gang waits for,
+    None for an invalid one; *slots* counts the pods of a shape that fit into an empty cluster.
     """
     slots = cache(slots)
-    wishes: dict[str, dict[str, int]] = {name: {} for name in census.busy}
-    for name, state in census.busy.items():
-        state.allocated.add_to(wishes[name])
-    shares = {name: dict(use.used) for name, use in census.shares.items()}
-    for gang in census.contenders.values():
+    requests: dict[str, dict[str, int]] = {name: {} for name in accounting.active}
+    for name, state in accounting.active.items():
+        state.allocated.add_to(requests[name])
+    shares = {name: dict(use.used) for name, use in accounting.shares.items()}
+    for gang in accounting.contenders.values():
         queue = gang.queue
-        if not gang.gang.waiting or limits.closed(queue) is not None:
+        if not gang.gang.waiting or quota.closed(queue) is not None:
             continue
-        found = wish_of(gang)
+        request = request_of(gang)
         share = gang.share
         most = ceilings[queue.name if share is None else share.name]
-        if found is not None and _fits(found, gang, most, slots):
-            counted = wishes[queue.name] if share is None else shares[share.name]
-            found.limited_by(most, slots).add_to(counted)
-    for name, wanted in _of_crowds(census, ceilings, shares).items():
-        wanted.add_to(shares[name] if name in shares else wishes[name])
+        if request is not None and _fits(request, gang, most, slots):
+            counted = requests[queue.name] if share is None else shares[share.name]
+            request.limited_by(most, slots).add_to(counted)
+    for name, wanted in _of_unconsidered(accounting, ceilings, shares).items():
+        wanted.add_to(shares[name] if name in shares else requests[name])
     held = {}
     for name, amounts in shares.items():
-        use = census.shares[name]
+        use = accounting.shares[name]
         most, used = ceilings[name], use.used
         held[name] = Resources(
             {n: int(min(a, max(most.get(n, a), used.amount(n)))) for n, a in amounts.items()}
         )
-        if use.share.queue in wishes:
-            (held[name] - used).add_to(wishes[use.share.queue])
-    return {name: Resources(amounts) for name, amounts in wishes.items()}, held
+        if use.share.queue in requests:
+            (held[name] - used).add_to(requests[use.share.queue])
+    return {name: Resources(amounts) for name, amounts in requests.items()}, held
 
 
-def _of_crowds(
-    census: Accounting, ceilings: Mapping[str, Vector], shares: Container[str]
+def _of_unconsidered(
+    accounting: Accounting, ceilings: Mapping[str, Vector], shares: Container[str]
 ) -> dict[str, Resources]:
-    """Add up what gangs without a turn want, no more than their queue or share may hold.
+    """Return the requests of gangs not considered now, at most what their queue or share may hold.
 
-    They are too many to be looked at one by one; whoever asks for more than all nodes have
-    together is left out.
+    They are too many to look at one by one. A gang that requests more than all nodes have together
+    is left out.
     """
     wanted: dict[str, dict[str, int]] = {}
-    for gang in census.behind.values():
-        if limits.closed(census.queues[gang.queue]) is not None or accounting.is_short(gang):
+    for gang in accounting.over_limit.values():
+        if quota.closed(accounting.queues[gang.queue]) is not None or is_short(gang):
             continue
-        if gang.pending.fits_in(census.total):
+        if gang.pending.fits_in(accounting.total):
             share = share_name(gang.queue, gang.group.namespace)
             gang.pending.add_to(wanted.setdefault(share if share in shares else gang.queue, {}))
     return {
@@ -132,12 +131,12 @@ def _of_crowds(
 
 
 def _fits(
-    found: StartableRequest, gang: GangState, most: Vector, slots: Callable[[Shape], int]
+    request: StartableRequest, gang: GangState, most: Vector, slots: Callable[[Shape], int]
 ) -> bool:
-    """Ask whether a gang could start if nothing else ran, in the cluster or in its queue."""
-    if any(slots(shape) < count for shape, count in found.least.items()):
+    """Return whether a gang could start if nothing else ran, in the cluster and in its queue."""
+    if any(slots(shape) < count for shape, count in request.least.items()):
         return False
-    needs = found.needs + gang.allocated if gang.allocated else found.needs
+    needs = request.needs + gang.allocated if gang.allocated else request.needs
     stated = gang.gang.group.min_resources
     return not excess(needs, most, needs) and not (stated and excess(stated, most, stated))
 

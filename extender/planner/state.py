@@ -1,4 +1,4 @@
-"""Gangs and queues as they stand in the middle of a cycle: the only mutable view of them."""
+"""The state of gangs and queues during a cycle: the only mutable view of them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from extender.planner.quota import QuotaNode, upwards
 
 @dataclass(slots=True, eq=False)
 class QueueUsage:
-    """A queue with what its gangs use and want."""
+    """A queue with what its gangs use and request."""
 
     queue: Queue
     parent: QueueUsage | None = None
     allocated: Resources = NOTHING
-    #: What the queues below it use.
+    #: Used by the queues below it.
     allocated_by_children: Resources = NOTHING
     requested: Resources = NOTHING
-    #: Promised to gangs that were let in but do not run yet.
+    #: Reserved for gangs that are admitted to the queue but do not run yet.
     inqueue: Resources = NOTHING
-    #: Used by gangs beyond what they need at least.
+    #: Used by gangs beyond their `minResources`.
     elastic: Resources = NOTHING
-    #: What its own gangs used when they began to replace each other.
+    #: What its own gangs used when preemption began.
     before: Resources = NOTHING
-    #: Its place in the tree of ceilings and guarantees; None where nobody limits queues.
+    #: Its node in the tree of ceilings and guarantees; None where the policy limits no queue.
     quota: QuotaNode | None = None
-    #: Below it, the places of namespaces that have a share of their own; mostly empty.
+    #: The nodes below it of namespaces that have a share of their own; mostly empty.
     shares: dict[str, QuotaNode] = field(default_factory=dict)
     name: str = field(init=False)
 
@@ -41,42 +41,45 @@ class QueueUsage:
         self.name = self.queue.name
 
     def take(self, amounts: Resources, namespace: str = "") -> None:
-        """Count *amounts* here, for *namespace*, and in every queue above; or give them back."""
+        """Count *amounts* for *namespace* here, and in all queues above; negative ones release."""
         self.allocated = self.allocated + amounts
         quota = self.shares.get(namespace, self.quota) if self.shares else self.quota
         if quota is not None:
             quota.take(amounts)
-        for line in upwards(self.parent):
-            line.allocated_by_children = line.allocated_by_children + amounts
+        for above in upwards(self.parent):
+            above.allocated_by_children = above.allocated_by_children + amounts
 
     @property
     def guarantee(self) -> Resources:
-        """Give what it is guaranteed: at least what its namespaces are, all together."""
+        """Return its guarantee, which is at least the sum of those of its namespaces."""
         if not self.shares:
             return self.queue.guarantee
         of_shares = total(Resources(share.least) for share in self.shares.values())
         return self.queue.guarantee.at_least(of_shares)
 
     def rank_over(self, other: QueueUsage) -> str:
-        """Name both priorities; empty when they are the same."""
+        """Return a phrase that names both priorities; empty when they are equal."""
         ours, theirs = self.queue.priority, other.queue.priority
         if ours == theirs:
             return ""
         return f"queue {self.name} has priority {ours}, {other.name} {theirs}"
 
-    def preemption_limit(self, due: Vector, gang: GangState, asked: Resources) -> Vector:
-        """Give the due; or what it used before, if it keeps as much as its due without *gang*.
+    def preemption_limit(self, deserved: Vector, gang: GangState, requested: Resources) -> Vector:
+        """Return *deserved*; or what it used before, if it keeps as much as that without *gang*.
 
-        Below its due others of the queue could start before *gang*, in the room it was given.
+        Below its deserved amount other gangs of the queue could start before *gang*, in the
+        capacity that was freed for it.
         """
-        others = self.allocated - gang.trying
-        if any(others.amount(name) < due.get(name, 0) for name, a in asked.items() if a > 0):
-            return due
-        return self.before.at_least(Resources({name: int(a) for name, a in due.items()}))
+        others = self.allocated - gang.in_trial
+        if any(
+            others.amount(name) < deserved.get(name, 0) for name, a in requested.items() if a > 0
+        ):
+            return deserved
+        return self.before.at_least(Resources({name: int(a) for name, a in deserved.items()}))
 
     @property
     def with_children(self) -> Resources:
-        """Give what it uses together with all queues below it."""
+        """Return what it uses together with all queues below it."""
         return (
             self.allocated + self.allocated_by_children
             if self.allocated_by_children
@@ -86,13 +89,13 @@ class QueueUsage:
 
 @dataclass(slots=True, eq=False)
 class ShareUsage:
-    """What a namespace has of a queue, with what its gangs there use and want."""
+    """The share of a namespace in a queue, with what its gangs there use and request."""
 
     share: NamespaceShare
     #: Used when the snapshot was taken.
     used: Resources = NOTHING
     requested: Resources = NOTHING
-    #: Promised to gangs that were let in but do not run yet.
+    #: Reserved for gangs that are admitted to the queue but do not run yet.
     inqueue: Resources = NOTHING
 
 
@@ -100,12 +103,12 @@ _NO_ROLES = Counter[str]()
 
 
 class GangState:
-    """A gang with what this cycle has decided for it so far; only `TrialRoom` changes it."""
+    """A gang with what this cycle has decided for it so far; only `FreeCapacity` changes it."""
 
     __slots__ = (
-        "allocated", "blocked", "committed", "empty", "evicted", "gang", "key", "min_member",
-        "phase", "pipelined", "placed", "queue", "ready", "ready_by_role", "role_minima", "runs",
-        "trying",
+        "allocated", "best_effort", "blocked", "committed", "evicted", "gang", "in_trial", "key",
+        "min_member", "phase", "pipelined", "placed", "queue", "ready", "ready_by_role",
+        "role_minima", "runs",
     )  # fmt: skip
 
     def __init__(self, gang: Gang, queue: QueueUsage) -> None:
@@ -117,24 +120,24 @@ class GangState:
         self.phase: Phase = group.phase
         self.ready: int = gang.ready
         self.allocated: Resources = gang.allocated
-        #: What the trial under way has given it.
-        self.trying = NOTHING
-        #: Waiting members not yet tried in this action, cut into runs of identical ones.
+        #: What the current trial has placed for it.
+        self.in_trial = NOTHING
+        #: Waiting members not yet tried in this action, split into runs of identical ones.
         self.runs: list[list[Pod]] = []
-        #: Members given a node in this cycle: (pod, row of the node table).
+        #: Members placed in this cycle: (pod, row of the node table).
         self.placed: list[tuple[Pod, int]] = []
         #: How many of *placed*, from the front, may start.
         self.committed = 0
-        #: Members given a node whose room is still being released.
+        #: Members placed in capacity that is still being released.
         self.pipelined: list[tuple[Pod, int]] = []
         self.evicted: set[PodUid] = set()
-        #: Pending members that ask for nothing but a place and count as ready without one; only
-        #: under Volcano's rules.
-        self.empty: list[Pod] = []
-        #: Why it could not go on, as far as an action noticed.
+        #: Pending best-effort members, which count as ready without a node; only under Volcano's
+        #: rules.
+        self.best_effort: list[Pod] = []
+        #: Why it cannot start, as far as an action found out.
         self.blocked: Problem | None = None
         self.role_minima = group.role_minima
-        #: Counted only where roles have minima: there may be thousands of gangs.
+        #: Counted only where roles have minima: there can be thousands of gangs.
         self.ready_by_role: Counter[str] = _NO_ROLES
         if self.role_minima:
             ready = (pod.role for pod in gang.pods if pod.status in READY_SET)
@@ -142,53 +145,53 @@ class GangState:
 
     @property
     def quota(self) -> QuotaNode | None:
-        """The place in the tree where what it uses counts; None where nobody limits queues."""
+        """The node in the tree that counts what it uses; None where the policy limits no queue."""
         return self.share or self.queue.quota
 
     @property
     def share(self) -> QuotaNode | None:
-        """That place, if it is a share of its namespace."""
+        """The node of its namespace's share; None where the namespace has none."""
         return self.queue.shares.get(self.gang.group.namespace) if self.queue.shares else None
 
     @property
     def created(self) -> float:
-        """When its PodGroup was made."""
+        """When its PodGroup was created."""
         return self.gang.group.created
 
     @property
     def has_freed_capacity(self) -> bool:
-        """Is an ordinary pod that waits where kube-scheduler made room for it."""
+        """Whether it is a single pod that waits where kube-scheduler preempted others for it."""
         waiting = self.gang.waiting
         return not self.gang.group.dialect and bool(waiting) and bool(waiting[0].nominated)
 
     @property
     def bound_or_done(self) -> int:
-        """Count the ready members that depend on no promise: on a node for all to see, or done."""
+        """Count the members that are bound or have ended, without those to be evicted."""
         return self.gang.bound_or_done - len(self.evicted)
 
     @property
     def is_pending(self) -> bool:
-        """Has not been let into its queue yet."""
+        """Whether it has not been admitted to its queue yet."""
         return self.phase is Phase.PENDING
 
     def commit(self) -> None:
-        """Let everybody who was given a node start."""
+        """Let all placed members start."""
         self.committed = len(self.placed)
 
     @property
     def started(self) -> Resources:
-        """Add up what its members that may start now ask for."""
+        """Return the requests of its members that may start now."""
         if self.committed == len(self.placed) and not self.pipelined and not self.evicted:
             return self.allocated - self.gang.allocated
         counts = Counter(pod.shape for pod, _ in self.placed[: self.committed])
         return sum((shape.requests * number for shape, number in counts.items()), NOTHING)
 
-    def needed(self, tasks: Sequence[Pod], lacking: int) -> list[Pod]:
-        """Choose the *tasks* that bring it to its minimum, roles that lack some first."""
+    def needed(self, tasks: Sequence[Pod], missing: int) -> list[Pod]:
+        """Return the *tasks* that bring it to its minimum, roles that lack some first."""
         if not self.role_minima:
-            return list(tasks[: max(0, lacking)])
-        coming = Counter(pod.role for pod, _ in self.pipelined)
-        short = Counter(self.role_minima) - self.ready_by_role - coming
+            return list(tasks[: max(0, missing)])
+        pipelined = Counter(pod.role for pod, _ in self.pipelined)
+        short = Counter(self.role_minima) - self.ready_by_role - pipelined
         chosen, others = [], []
         for pod in tasks:
             if short[pod.role] > 0:
@@ -196,15 +199,15 @@ class GangState:
                 chosen.append(pod)
             else:
                 others.append(pod)
-        return chosen + others[: max(0, lacking - len(chosen))]
+        return chosen + others[: max(0, missing - len(chosen))]
 
     def enqueue(self) -> None:
-        """Let it into its queue, if it is not there yet."""
+        """Admit it to its queue, if it is still pending."""
         if self.is_pending:
             self.phase = Phase.INQUEUE
 
     def count(self, pods: list[Pod], sign: int) -> None:
-        """Count *pods* as ready members (*sign* 1) or no longer (*sign* -1)."""
+        """Count *pods* as ready members (*sign* 1), or stop counting them (*sign* -1)."""
         self.ready += sign * len(pods)
         for pod in pods if self.role_minima else ():
             self.ready_by_role[pod.role] += sign

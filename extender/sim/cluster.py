@@ -159,7 +159,9 @@ class Simulation:
             world.time.call_later(at, happens)
         has = total(node.allocatable for node in self._nodes.values())
         names = sorted({DEFAULT_QUEUE, *queues})
-        self.outcome = Result(self._span_s, Resources(has), names, is_of_a_tree=policy.is_of_a_tree)
+        self.outcome = Result(
+            self._span_s, Resources(has), names, is_of_a_tree=policy.divides_a_tree
+        )
         world.workloads.on_room = self._room
         world.extender.on_pass = self._planned
 

@@ -53,7 +53,7 @@ def test_kept_room_is_for_those_whom_the_kubelet_ends_in_time(
         create(objects.pod_group("large", namespace, 2))
         create(*objects.pods(2, "large", namespace, gang="large", cpu="4", **about))
         wait_for(
-            lambda: "room is kept for it" in said(extender, namespace, "large"),
+            lambda: "capacity is reserved for it" in said(extender, namespace, "large"),
             LONG_S,
             "room is kept",
         )

@@ -96,7 +96,7 @@ def verdict(extender: Extender, namespace: str, gang: str) -> str:
     """What the plan says of a gang, while room is kept for it."""
     status, page = extender.ask(f"/api/v1/gangs/{namespace}/{gang}")
     told = str(json.loads(page).get("message", "")) if status == 200 else ""
-    return told if "room is kept for it" in told else ""
+    return told if "capacity is reserved for it" in told else ""
 
 
 def refusal(api: Api, pod: Object) -> str:

@@ -1,21 +1,24 @@
-"""Room that is kept for a gang may be used until it could be needed, by those who are gone by then.
+"""Backfill: gangs that end before a reservation is needed may use its capacity.
 
-Rule 1: gone for sure. Their pods have deadlines, which the kubelet keeps; a duration that somebody
-declares for himself lets nobody in.
-Rule 2: needed when those whom the gang waits for said that they end (`Outlook`). Where nobody can
-tell, nobody is let in. Whoever was let in before does not count, so a chain of them is judged by
-the same moment, one like the other.
-Rule 3: if those who gave their word lied, the gang waits longer by `Starvation.backfill_s` at most,
-because nobody is let in who could stay longer.
-Rule 4: nobody gets in the way otherwise: with them the gang has the same claim to its room, and the
-same right to start, as without.
+Rule 1: the end is certain. The pods of such a gang have deadlines, which the kubelet enforces. A
+duration that a gang states for itself is not enough.
 
-It comes after all actions: whoever can be made to leave for the gang has been asked by then.
+Rule 2: a reservation is needed when the gangs it waits for end by their own statements
+(`CapacityForecast`). If that is unknown, no gang is backfilled. Gangs backfilled earlier do not
+count, so the same moment applies to all of them.
+
+Rule 3: if stated durations are wrong, the reserved gang waits longer by `Starvation.backfill_s` at
+most, because no backfilled gang can run longer.
+
+Rule 4: backfilled gangs have no other effect: the reserved gang has the same claim to its capacity,
+and may start under the same conditions, as without them.
+
+This runs after all actions: by then victims have been chosen for the reserved gang.
 """
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 
 from extender.model.gang import GangKey
 from extender.planner.actions.allocate import gang_order
@@ -25,92 +28,92 @@ from extender.planner.session import Demand, Session, needed_pods
 from extender.planner.starvation import may_be_preferred
 from extender.planner.state import GangState
 
-#: From a plan until the last kubelet has taken its pod, and between clocks.
+#: The time from a plan until the last kubelet has started its pod, and the skew of clocks.
 MARGIN_S = 60.0
 
 
 def use_reserved(session: Session) -> None:
-    """Let gangs into room that is kept if they are gone before it can be needed."""
-    if not session.fenced:
+    """Place gangs in reserved capacity if they end before it can be needed."""
+    if not session.reservations:
         return
     brief = [gang for gang in session.accounting.contenders.values() if _is_brief(session, gang)]
     if not brief:
         return
-    claims = [_demand(session, session.accounting.contenders[key]) for key in session.fenced]
-    session.first_start = start = _first(session, claims)
+    demands = [_demand(session, session.accounting.contenders[key]) for key in session.reservations]
+    session.first_start = start = _first(session, demands)
     gone_by = start[1] - session.snapshot.now - MARGIN_S
     gangs = [gang for gang in brief if most_s(gang.gang.waiting) <= gone_by]
     session.too_long = {gang.key for gang in brief} - {gang.key for gang in gangs}
     if gangs:
-        _let_in(session, gangs, claims)
+        _backfill(session, gangs, demands)
 
 
 def _is_brief(session: Session, gang: GangState) -> bool:
-    """Ask whether *gang* waits for room, and will not run for long whatever it does."""
+    """Return whether *gang* waits for capacity and ends soon in any case."""
     waits = not (gang.placed or gang.pipelined or gang.evicted or gang.is_pending)
-    if not waits or gang.key in session.fenced:
+    if not waits or gang.key in session.reservations:
         return False
     if most_s(gang.gang.waiting) > session.policy.starvation.backfill_s:
         return False
     if any(pod.shape.host_ports for pod in gang.gang.waiting):
         return False
-    is_complete = session.opinions.invalid_reason(gang) is None
-    return is_complete and session.opinions.missing_members(gang) > 0
+    is_valid = session.plugins.invalid_reason(gang) is None
+    return is_valid and session.plugins.missing_members(gang) > 0
 
 
 def _demand(session: Session, gang: GangState) -> Demand:
     return Demand(gang, needed_pods(session, gang))
 
 
-def _first(session: Session, claims: list[Demand]) -> tuple[GangKey, float]:
-    """Give which gang could need its room first, and when at the earliest."""
-    outlook = CapacityForecast(session)
-    at, key = min((outlook.earliest(claim), claim.gang.key) for claim in claims)
+def _first(session: Session, demands: list[Demand]) -> tuple[GangKey, float]:
+    """Return which gang could need its reservation first, and the earliest moment."""
+    forecast = CapacityForecast(session)
+    at, key = min((forecast.earliest(demand), demand.gang.key) for demand in demands)
     return key, at
 
 
-def _let_in(session: Session, gangs: list[GangState], claims: list[Demand]) -> None:
-    """Hand out idle room as if none were kept; what is left of it is kept again."""
-    room = session.capacity
-    for fence in (each for fences in session.fenced.values() for each in fences):
-        room.release(fence)
+def _backfill(session: Session, gangs: list[GangState], demands: list[Demand]) -> None:
+    """Place gangs as if nothing were reserved, then reserve what is left again."""
+    capacity = session.capacity
+    for reservation in chain.from_iterable(session.reservations.values()):
+        capacity.release(reservation)
     session.round = Round.BORROW
-    footing = _footing(session, claims)
+    rights = _rights(session, demands)
     for gang in gang_order(session, gangs):
-        with room.trial(gang) as trial:
-            if _finds_room(session, gang) and _footing(session, claims) == footing:
+        with capacity.trial(gang) as trial:
+            if _place(session, gang) and _rights(session, demands) == rights:
                 gang.commit()
                 gang.blocked = None
                 trial.keep()
-                session.let_in_meanwhile.add(gang.key)
+                session.backfilled.add(gang.key)
     session.round = Round.DEFAULT
-    session.fenced = {
-        key: [room.reservation(fence.row, fence.kept + fence.missing) for fence in fences]
-        for key, fences in session.fenced.items()
+    session.reservations = {
+        key: [capacity.reservation(each.row, each.kept + each.missing) for each in reservations]
+        for key, reservations in session.reservations.items()
     }
 
 
-def _finds_room(session: Session, gang: GangState) -> bool:
-    """Give the minimum of *gang* idle room, if its queue may start it."""
+def _place(session: Session, gang: GangState) -> bool:
+    """Place the minimum of *gang* in free capacity, if its queue may start it."""
     demand = _demand(session, gang)
     if not demand.pods or not demand.is_allowed(session):
         return False
-    places = demand.assign(session, idle=True)
-    if places is None:
+    rows_by_pod = demand.assign(session, only_free=True)
+    if rows_by_pod is None:
         return False
-    for _, alike in groupby(places, key=lambda place: place[0].shape):
+    for _, alike in groupby(rows_by_pod, key=lambda pair: pair[0].shape):
         pods, rows = zip(*alike, strict=True)
         session.capacity.place(gang, list(pods), list(rows))
-    return session.opinions.is_ready(gang) and session.occupied(gang) is None
+    return session.plugins.is_ready(gang) and session.blocked_by_terminating(gang) is None
 
 
-def _footing(session: Session, claims: list[Demand]) -> list[tuple[bool, bool]]:
-    """Say on what ground room is kept in each round, by what queues use now."""
+def _rights(session: Session, demands: list[Demand]) -> list[tuple[bool, bool]]:
+    """Return by which right capacity is reserved in each round, by the current usage of queues."""
     now, found = session.round, list[tuple[bool, bool]]()
     for session.round in (Round.DESERVED, Round.OVERSHOOT):
         found += [
-            (may_be_preferred(session, each), session.opinions.is_entitled(each.gang, each.total))
-            for each in claims
+            (may_be_preferred(session, each), session.plugins.is_entitled(each.gang, each.total))
+            for each in demands
         ]
     session.round = now
     return found

@@ -1,4 +1,4 @@
-"""Actions as Volcano does them: one waiting member after the other, node by node."""
+"""The actions as Volcano does them: one waiting member after the other, node by node."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ VictimFilter = Callable[[VictimCandidate], bool]
 
 
 def backfill(session: Session) -> None:
-    """Place best-effort members whatever their queue may take, and let them keep the place."""
+    """Place best-effort members without regard to their queue's limits, and keep them placed."""
     for gang, pods in in_order(session):
         with session.capacity.trial(gang) as trial:
             for pod in pods:
-                if not session.opinions.exceeds_share(gang, pod.requests):
+                if not session.plugins.exceeds_share(gang, pod.requests):
                     place(session, gang, pod)
-            if session.opinions.is_ready(gang):
+            if session.plugins.is_ready(gang):
                 gang.commit()
             trial.keep()
 
 
 def preempt(session: Session) -> None:
-    """Let starving gangs take the place of others in their queue, pod by pod."""
+    """Evict pods of the same queue for starving gangs, member by member."""
     for gangs in starving_gangs(session):
-        way = NodeByNode(session)
+        search = NodeByNode(session)
         for gang in gangs:
-            _while_starving(session, gang, partial(way.preempt, gang, partial(is_beside, gang)))
+            _while_starving(session, gang, partial(search.preempt, gang, partial(is_beside, gang)))
         for gang in gangs:
-            _inside_a_gang(session, way, gang)
+            _within_gang(session, search, gang)
 
 
 def reclaim(session: Session) -> None:
-    """Let starving gangs take room back from other queues, pod by pod."""
+    """Reclaim capacity from other queues for starving gangs, member by member."""
     for gangs in starving_gangs(session):
-        if not session.opinions.is_overused(gangs[0].queue):
-            way = NodeByNode(session)
+        if not session.plugins.is_overused(gangs[0].queue):
+            search = NodeByNode(session)
             for gang in gangs:
-                _while_starving(session, gang, partial(way.reclaim, gang))
+                _while_starving(session, gang, partial(search.reclaim, gang))
 
 
-def _while_starving(session: Session, gang: GangState, ask: Callable[[Pod], object]) -> None:
-    """Ask others to leave for one member after the other; kept if *gang* could then start."""
+def _while_starving(session: Session, gang: GangState, find: Callable[[Pod], object]) -> None:
+    """Find victims for one member after the other; keep them if *gang* could then start."""
     with session.capacity.trial(gang) as trial:
         for pod in session.waiting_tasks(gang):
             if not session.is_starving(gang):
                 break
-            ask(pod)
-        if session.opinions.is_pipelined(gang):
+            find(pod)
+        if session.plugins.is_pipelined(gang):
             trial.keep()
 
 
-def _inside_a_gang(session: Session, way: NodeByNode, gang: GangState) -> None:
+def _within_gang(session: Session, search: NodeByNode, gang: GangState) -> None:
     for pod in session.waiting_tasks(gang):
         with session.capacity.trial(gang) as trial:
-            if not way.preempt(gang, lambda other: other is gang, pod):
+            if not search.preempt(gang, lambda other: other is gang, pod):
                 return
             trial.keep()
 
@@ -74,124 +74,137 @@ class NodeByNode:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._opinions = session.opinions
-        self._room = session.capacity
-        self._occupants = running_pods(session)
+        self._plugins = session.plugins
+        self._capacity = session.capacity
+        self._running = running_pods(session)
 
     def preempt(self, gang: GangState, pool: Callable[[GangState], bool], pod: Pod) -> bool:
-        """Make room for *pod* among the gangs of *pool*; True when it has a node to wait for."""
-        if not pod.may_preempt or self._has_a_node_in_mind(pod):
+        """Find victims for *pod* among the gangs of *pool*; return whether it got a node."""
+        if not pod.may_preempt or self._is_nominated(pod):
             return False
-        is_empty = self._session.is_empty
-        empty = is_empty(pod.shape)
+        is_best_effort = self._session.is_best_effort
+        empty = is_best_effort(pod.shape)
 
-        def wanted(one: VictimCandidate) -> bool:
-            # A claimant without requests only displaces its like.
-            return pool(one.gang) and one.pod.preemptable and (not empty or is_empty(one.pod.shape))
+        def is_candidate(one: VictimCandidate) -> bool:
+            # A preemptor without requests only evicts pods without requests.
+            return (
+                pool(one.gang)
+                and one.pod.preemptable
+                and (not empty or is_best_effort(one.pod.shape))
+            )
 
-        claim = Preemptor(gang, pod)
-        rows = self._session.places.ranking(pod.shape).ranked()
+        preemptor = Preemptor(gang, pod)
+        rows = self._session.nodes.ranking(pod.shape).ranked()
         if self._session.policy.weighs_nodes:
-            return self._preempt_on_best(claim, rows, wanted)
+            return self._preempt_on_best(preemptor, rows, is_candidate)
         return any(
-            self._take_over("preempt", claim, row, self._occupants.on(row, wanted)) for row in rows
+            self._evict_on("preempt", preemptor, row, self._running.on(row, is_candidate))
+            for row in rows
         )
 
     def reclaim(self, gang: GangState, pod: Pod) -> bool:
-        """Take room for *pod* back from other queues; True when it has a node to wait for."""
-        if not pod.may_preempt or not self._opinions.is_preemptive(gang, pod.shape):
+        """Reclaim capacity for *pod* from other queues; return whether it got a node."""
+        if not pod.may_preempt or not self._plugins.is_preemptive(gang, pod.shape):
             return False
 
-        def wanted(one: VictimCandidate) -> bool:
+        def is_candidate(one: VictimCandidate) -> bool:
             return is_running(one) and one.pod.preemptable and may_lose(gang, one.gang)
 
-        claim = Preemptor(gang, pod)
-        for row in np.flatnonzero(self._session.places.usable(pod.shape)).tolist():
-            candidates = self._occupants.on(row, wanted)
-            if candidates and self._take_over("reclaim", claim, row, candidates):
+        preemptor = Preemptor(gang, pod)
+        for row in np.flatnonzero(self._session.nodes.usable(pod.shape)).tolist():
+            candidates = self._running.on(row, is_candidate)
+            if candidates and self._evict_on("reclaim", preemptor, row, candidates):
                 return True
         return False
 
-    def _take_over(
-        self, action: str, claim: Preemptor, row: int, candidates: Sequence[VictimCandidate]
+    def _evict_on(
+        self, action: str, preemptor: Preemptor, row: int, candidates: Sequence[VictimCandidate]
     ) -> bool:
-        """Ask *candidates* to leave, one after the other, until there is room on *row*."""
-        victims = self._opinions.allowed_victims(action, claim, candidates)
-        if not self._suffices(claim, row, victims):
+        """Evict *candidates*, one after the other, until the pod fits on *row*."""
+        victims = self._plugins.allowed_victims(action, preemptor, candidates)
+        if not self._suffices(preemptor, row, victims):
             return False
-        # Only who preempts is held to the limits of its queue, and to what surely comes.
-        is_enough = self._fits if action == "preempt" else self._suffices
-        with self._room.trial() as trial:
-            for victim in self._session.in_victim_order(claim, victims):
-                if is_enough(claim, row):
+        # Only preemption respects the limits of its queue, and relies on sure releases alone.
+        fits = self._fits if action == "preempt" else self._suffices
+        with self._capacity.trial() as trial:
+            for victim in self._session.in_victim_order(preemptor, victims):
+                if fits(preemptor, row):
                     break
-                self._room.evict(victim.leaving(action, claim.gang))
-            if not is_enough(claim, row):
+                self._capacity.evict(victim.eviction(action, preemptor.gang))
+            if not fits(preemptor, row):
                 return False
-            self._room.pipeline(claim.gang, claim.pod, row)
+            self._capacity.pipeline(preemptor.gang, preemptor.pod, row)
             trial.keep()
         return True
 
-    def _preempt_on_best(self, claim: Preemptor, rows: Sequence[int], wanted: VictimFilter) -> bool:
-        """Weigh all nodes: least important victims, then fewest, then the youngest."""
+    def _preempt_on_best(
+        self, preemptor: Preemptor, rows: Sequence[int], accepts: VictimFilter
+    ) -> bool:
+        """Compare all nodes: lowest victim priority, then fewest victims, then the youngest."""
         choices = []
         for row in rows:
-            victims = self._fewest_on(claim, row, wanted)
+            victims = self._fewest_on(preemptor, row, accepts)
             if victims:
                 choices.append((_harm(victims), row, victims))
         if not choices:
             return False
         _, row, victims = min(choices, key=lambda choice: choice[:2])
         for victim in victims:
-            self._room.evict(victim.leaving("preempt", claim.gang))
-        self._room.pipeline(claim.gang, claim.pod, row)
+            self._capacity.evict(victim.eviction("preempt", preemptor.gang))
+        self._capacity.pipeline(preemptor.gang, preemptor.pod, row)
         return True
 
-    def _fewest_on(self, claim: Preemptor, row: int, wanted: VictimFilter) -> list[VictimCandidate]:
-        """Let go until it fits, then give back from the most important while it still fits."""
-        allowed = self._opinions.allowed_victims("preempt", claim, self._occupants.on(row, wanted))
-        if not self._suffices(claim, row, allowed):
+    def _fewest_on(
+        self, preemptor: Preemptor, row: int, accepts: VictimFilter
+    ) -> list[VictimCandidate]:
+        """Evict until the pod fits, then spare the most important victims while it still fits."""
+        allowed = self._plugins.allowed_victims(
+            "preempt", preemptor, self._running.on(row, accepts)
+        )
+        if not self._suffices(preemptor, row, allowed):
             return []
-        leaving: list[VictimCandidate] = []
-        for victim in self._session.in_victim_order(claim, allowed):
-            leaving.append(victim)
-            if self._fits_without(claim, row, leaving):
+        victims: list[VictimCandidate] = []
+        for victim in self._session.in_victim_order(preemptor, allowed):
+            victims.append(victim)
+            if self._fits_without(preemptor, row, victims):
                 break
         else:
             return []
-        for victim in list(reversed(leaving)):
-            rest = [one for one in leaving if one is not victim]
-            if self._fits_without(claim, row, rest):
-                leaving = rest
-        return list(reversed(leaving))
+        for victim in list(reversed(victims)):
+            rest = [one for one in victims if one is not victim]
+            if self._fits_without(preemptor, row, rest):
+                victims = rest
+        return list(reversed(victims))
 
-    def _fits_without(self, claim: Preemptor, row: int, leaving: Sequence[VictimCandidate]) -> bool:
-        with self._room.trial():
-            for victim in leaving:
-                self._room.evict(victim.leaving("preempt", claim.gang))
-            return self._fits(claim, row)
+    def _fits_without(
+        self, preemptor: Preemptor, row: int, victims: Sequence[VictimCandidate]
+    ) -> bool:
+        with self._capacity.trial():
+            for victim in victims:
+                self._capacity.evict(victim.eviction("preempt", preemptor.gang))
+            return self._fits(preemptor, row)
 
-    def _fits(self, claim: Preemptor, row: int) -> bool:
-        room = self._room.idle[row] + self._room.surely_releasing[row]
-        may_take = self._opinions.may_allocate(claim.gang, claim.pod.shape)
-        return may_take and self._fits_into(room, claim.pod)
+    def _fits(self, preemptor: Preemptor, row: int) -> bool:
+        free = self._capacity.free[row] + self._capacity.surely_releasing[row]
+        may_take = self._plugins.may_allocate(preemptor.gang, preemptor.pod.shape)
+        return may_take and self._fits_into(free, preemptor.pod)
 
     def _suffices(
-        self, claim: Preemptor, row: int, victims: Sequence[VictimCandidate] = ()
+        self, preemptor: Preemptor, row: int, victims: Sequence[VictimCandidate] = ()
     ) -> bool:
-        """Ask whether it fits on *row* once *victims* and whoever is leaving are gone."""
-        room = self._room.idle[row] + self._room.coming[row]
+        """Return whether it fits on *row* once *victims* and terminating pods are gone."""
+        free = self._capacity.free[row] + self._capacity.releasing[row]
         for victim in victims:
-            room = room + self._room.row(victim.pod.shape)
-        return self._fits_into(room, claim.pod)
+            free = free + self._capacity.row(victim.pod.shape)
+        return self._fits_into(free, preemptor.pod)
 
-    def _fits_into(self, room: Amounts, pod: Pod) -> bool:
-        need = self._room.need(pod.shape)
-        return need is not None and bool((room >= need)[need > 0].all())
+    def _fits_into(self, free: Amounts, pod: Pod) -> bool:
+        need = self._capacity.need(pod.shape)
+        return need is not None and bool((free >= need)[need > 0].all())
 
-    def _has_a_node_in_mind(self, pod: Pod) -> bool:
+    def _is_nominated(self, pod: Pod) -> bool:
         row = self._session.snapshot.nodes.facts.index.get(pod.nominated, -1)
-        return row >= 0 and bool(self._session.places.usable(pod.shape)[row])
+        return row >= 0 and bool(self._session.nodes.usable(pod.shape)[row])
 
 
 def _harm(victims: Sequence[VictimCandidate]) -> tuple[int, int, int, float]:

@@ -254,15 +254,15 @@ def _why(session: Session, other: GangState, mine: GangState) -> str:
     """Say what decided: the first part of their keys in which they differ."""
     there, here = other.gang.group.namespace, mine.gang.group.namespace
     if session.namespace_key(there) != session.namespace_key(here):
-        why = session.opinions.why_namespace_first(there, here)
+        why = session.plugins.why_namespace_first(there, here)
         return why or f"namespace {there} comes before {here}"
     theirs, ours = other.queue, mine.queue
     if theirs is not ours:
-        why = session.opinions.why_queue_first(theirs, ours)
+        why = session.plugins.why_queue_first(theirs, ours)
         return why or _why_older(theirs.queue.created, ours.queue.created, f"queue {theirs.name}")
     if session.gang_key(other)[0] != session.gang_key(mine)[0]:
         return f"it runs with {other.gang.scheduled} of at least {other.min_member} members"
-    why = session.opinions.why_gang_first(other, mine)
+    why = session.plugins.why_gang_first(other, mine)
     if not why and session.rules.freed_capacity_is_reserved and _only(other, mine):
         why = "kube-scheduler made room for it"
     return why or _why_older(other.created, mine.created, "it")

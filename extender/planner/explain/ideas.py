@@ -56,9 +56,9 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
         like = {
             shape: nodes[int(rows[0])]
             for shape in case.wanted
-            if len(rows := session.places.usable_at_all(shape).nonzero()[0])
+            if len(rows := session.nodes.usable_at_all(shape).nonzero()[0])
         }
-        opened = any(session.places.count_if_opened(shape) for shape in case.wanted)
+        opened = any(session.nodes.count_if_opened(shape) for shape in case.wanted)
     if opened:
         yield Remedy(_opened_words(case.snapshot), with_open_nodes)
     short = {s: n - found[s].slots for s, n in case.wanted.items() if n > found[s].slots}

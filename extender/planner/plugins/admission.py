@@ -1,4 +1,4 @@
-"""overcommit: only so many gangs are let in as the cluster could hold, and a bit more."""
+"""overcommit and resourcequota: which gangs are admitted to their queue."""
 
 from __future__ import annotations
 
@@ -9,66 +9,68 @@ from extender.model.pod import VALID_SET
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, PODS, Resources, total, write_amount
 from extender.model.snapshot import ResourceQuota
-from extender.planner.accounting import awaited, without_gated
+from extender.planner.accounting import reserved_minimum, without_gated
 from extender.planner.plugin import Plugin, View, Vote
 from extender.planner.policy import Vector, excess
 from extender.planner.state import GangState
 
-_USUAL = 1.2
+_DEFAULT_FACTOR = 1.2
 
 
 class Overcommit(Plugin):
-    """Compares what was promised at the door with what is idle, times a factor."""
+    """Compares the reservations of admitted gangs with the free capacity, times a factor."""
 
     known = ("overcommit-factor",)
 
     def configure(self) -> None:
-        """Read how much more may be let in than is idle."""
-        factor = self.arguments.number("overcommit-factor", _USUAL)
-        self._factor = factor if factor >= 1 else _USUAL
+        """Read by what factor admissions may exceed the free capacity."""
+        factor = self.arguments.number("overcommit-factor", _DEFAULT_FACTOR)
+        self._factor = factor if factor >= 1 else _DEFAULT_FACTOR
 
     def open(self, session: View) -> None:
-        """Add up what is idle and what was promised."""
+        """Add up what is free and what admitted gangs have reserved."""
         super().open(session)
         table = session.snapshot.nodes
         used = table.used[session.accounting.ready_nodes].sum(axis=0).tolist()
-        self._idle: Vector = {
+        self._free: Vector = {
             name: session.total[name] * self._factor - amount
             for name, amount in zip(table.dimensions, used, strict=True)
         }
-        self._promised = NOTHING
-        doubts, lately = session.rules.reservations_fade, session.snapshot.recently_admitted
+        self._reserved = NOTHING
+        fades, recent = session.rules.reservations_fade, session.snapshot.recently_admitted
         for key, gang in session.snapshot.gangs.items():
             least = gang.group.min_resources
             if least is None or gang.queue not in session.queues:
                 continue
-            inqueue = gang.group.phase is Phase.INQUEUE
-            said = without_gated(gang, least) if inqueue else awaited(gang)
-            is_doubted = doubts and key not in lately
-            self._promised += said - said.beyond(gang.pending) if is_doubted else said
+            is_inqueue = gang.group.phase is Phase.INQUEUE
+            stated_amount = without_gated(gang, least) if is_inqueue else reserved_minimum(gang)
+            is_limited = fades and key not in recent
+            self._reserved += (
+                stated_amount - stated_amount.beyond(gang.pending) if is_limited else stated_amount
+            )
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
-        """Permit a gang whose minimum fits beside what was promised already."""
+        """Permit a gang whose minimum fits beside what is reserved already."""
         least = gang.gang.group.min_resources
         if least is None:
             return Vote.PERMIT
-        short = excess(self._promised + least, self._idle, least)
+        short = excess(self._reserved + least, self._free, least)
         if not short:
             return Vote.PERMIT
         name = short[0]
-        idle = write_amount(name, max(0, int(self._idle.get(name, 0))))
-        promised = write_amount(name, self._promised.amount(name))
+        free = write_amount(name, max(0, int(self._free.get(name, 0))))
+        reserved = write_amount(name, self._reserved.amount(name))
         message = (
-            f"asks for {write_amount(name, least[name])} {name}; {idle} idle with overcommit,"
-            f" {promised} of it promised to gangs let in before"
+            f"requests {write_amount(name, least[name])} {name}; {free} free with overcommit,"
+            f" {reserved} of it reserved for gangs admitted before"
         )
         return Problem(Reason.NOT_ENQUEUED, message)
 
     def enqueued(self, gang: GangState) -> None:
-        """Remember what *gang* was promised."""
+        """Count what *gang* has reserved."""
         least = gang.gang.group.min_resources
         if least is not None:
-            self._promised += without_gated(gang.gang, least)
+            self._reserved += without_gated(gang.gang, least)
 
 
 #: Two names for the number of pods.
@@ -77,59 +79,59 @@ _REQUESTS = "requests."
 
 
 class NamespaceQuota(Plugin):
-    """Compares what is used and asked for with what the namespace's quotas allow."""
+    """Compares what is used and requested with the quotas of the namespace."""
 
     known = ()
 
     def open(self, session: View) -> None:
-        """Add up what gangs that were let in before are still to create.
+        """Add up what gangs admitted before have still to create.
 
-        Not for ever: a PodGroup that was left behind keeps nobody else out.
+        Only for a while: a PodGroup that was left behind keeps no other gang out.
         """
         super().open(session)
-        #: Promised at the door, by namespace.
-        self._promised: dict[str, Resources] = {}
+        #: Reserved at admission, by namespace.
+        self._reserved: dict[str, Resources] = {}
         snapshot = session.snapshot
         for key in snapshot.recently_admitted if snapshot.quotas else ():
             gang = snapshot.gangs.get(key)
-            if gang and gang.group.namespace in snapshot.quotas and self._is_awaited(gang):
-                self._promise(gang)
+            if gang and gang.group.namespace in snapshot.quotas and self._is_incomplete(gang):
+                self._reserve(gang)
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose pods every quota of its namespace would admit."""
         namespace = gang.gang.group.namespace
         quotas = self.session.snapshot.quotas.get(namespace, ())
-        promised = self._promised.get(namespace, NOTHING)
+        reserved = self._reserved.get(namespace, NOTHING)
         for quota in quotas:
-            if self._concerns(quota):
-                asked = self._asked(gang.gang, quota.hard)
-                problem = _excess(quota, asked, promised)
+            if self._applies(quota):
+                requested = self._missing_requests(gang.gang, quota.hard)
+                problem = _excess(quota, requested, reserved)
                 if problem is not None:
                     return problem
         return Vote.PERMIT
 
     def enqueued(self, gang: GangState) -> None:
-        """Remember what *gang* is still to create."""
+        """Count what *gang* has still to create."""
         if gang.gang.group.namespace in self.session.snapshot.quotas:
-            self._promise(gang.gang)
+            self._reserve(gang.gang)
 
-    def _promise(self, gang: Gang) -> None:
+    def _reserve(self, gang: Gang) -> None:
         namespace = gang.group.namespace
         quotas = self.session.snapshot.quotas[namespace]
         names = {name for quota in quotas for name in quota.hard}
-        before = self._promised.get(namespace, NOTHING)
-        self._promised[namespace] = before + self._asked(gang, names)
+        before = self._reserved.get(namespace, NOTHING)
+        self._reserved[namespace] = before + self._missing_requests(gang, names)
 
-    def _is_awaited(self, gang: Gang) -> bool:
-        """Ask whether *gang*, let in a moment ago, may still create pods."""
+    def _is_incomplete(self, gang: Gang) -> bool:
+        """Return whether *gang*, admitted a moment ago, may still create pods."""
         return gang.problem is None
 
-    def _concerns(self, quota: ResourceQuota) -> bool:
-        """Ask whether *quota* is for all pods; whom a scope means the group does not tell."""
+    def _applies(self, quota: ResourceQuota) -> bool:
+        """Return whether *quota* is for all pods; a group does not state which scopes fit."""
         return not quota.is_scoped
 
-    def _asked(self, gang: Gang, names: Iterable[str]) -> Resources:
-        """Give what is still to be created of the minimum, in the words of quotas."""
+    def _missing_requests(self, gang: Gang, names: Iterable[str]) -> Resources:
+        """Return what of the minimum is still to be created, in the resource names of quotas."""
         least = gang.group.min_resources
         if least is None:
             return NOTHING
@@ -137,41 +139,46 @@ class NamespaceQuota(Plugin):
         used = total(pod.requests for pod in here)
         size = gang.group.min_member
         rest = max(0, size - len(here))
-        asked = {}
+        requested = {}
         for name in names:
             if name in _COUNTS:
-                asked[name] = stated(gang, name, size) - len(here)
+                requested[name] = stated(gang, name, size) - len(here)
             elif name in gang.group.min_limits:
-                # What its pods are limited to is not known here: the part of those missing.
-                asked[name] = -(-gang.group.min_limits[name] * rest // max(1, size))
+                # The limits of its pods are not known here: assume the part of the missing ones.
+                requested[name] = -(-gang.group.min_limits[name] * rest // max(1, size))
             else:
                 kind = name.removeprefix(_REQUESTS)
-                asked[name] = least.amount(kind) - used.amount(kind)
-        return Resources(asked).positive()
+                requested[name] = least.amount(kind) - used.amount(kind)
+        return Resources(requested).positive()
 
 
 def stated(gang: Gang, name: str, otherwise: int = 0) -> int:
-    """Give what the group of *gang* says it needs of what a quota calls *name*."""
+    """Return what the group of *gang* states it needs of what a quota calls *name*."""
     group = gang.group
     least = group.min_resources or NOTHING
     if name in _COUNTS:
-        said = [each for each in (group.min_limits.get(name), least.get(PODS)) if each is not None]
-        return int(said[0]) if said else otherwise
+        stated_amount = [
+            each for each in (group.min_limits.get(name), least.get(PODS)) if each is not None
+        ]
+        return int(stated_amount[0]) if stated_amount else otherwise
     if name in group.min_limits:
         return group.min_limits[name]
     return least.amount(name.removeprefix(_REQUESTS))
 
 
-def _excess(quota: ResourceQuota, asked: Resources, promised: Resources) -> Problem | None:
-    for name, amount in asked.items():
+def _excess(quota: ResourceQuota, requested: Resources, reserved: Resources) -> Problem | None:
+    for name, amount in requested.items():
         used, hard = quota.used.amount(name), quota.hard[name]
-        before = promised.amount(name)
+        before = reserved.amount(name)
         if used + before + amount > hard:
-            asks, allows, uses, gave = (write_amount(name, n) for n in (amount, hard, used, before))
-            also = f" and {gave} promised to gangs let in before" if before else ""
+            requests, allows, uses, reserved_before = (
+                write_amount(name, n) for n in (amount, hard, used, before)
+            )
+            also = f" and {reserved_before} reserved for gangs admitted before" if before else ""
             message = (
-                f"its minimum asks for {asks} {name} for pods that do not exist yet; ResourceQuota"
-                f" {quota.namespace}/{quota.name} allows {allows}, of which {uses} in use{also}"
+                f"its minimum requests {requests} {name} for pods that do not exist yet;"
+                f" ResourceQuota {quota.namespace}/{quota.name} allows {allows}, of which {uses} in"
+                f" use{also}"
             )
             return Problem(Reason.NOT_ENQUEUED, message)
     return None

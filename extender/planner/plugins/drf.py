@@ -1,7 +1,7 @@
 """drf: the gang with the smallest dominant share goes first.
 
 With `enableNamespaceOrder` the namespace with the smallest share goes first, before all queues, as
-in Volcano until 1.7: its share is divided by its weight, the highest that its ResourceQuotas name.
+in Volcano until 1.7. Its share is divided by its weight, the highest that its ResourceQuotas state.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from extender.planner.policy import Vector
 from extender.planner.state import GangState, QueueUsage
 
 _PATH, _WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
-#: Whoever weighs more than all the world would be first for ever, whatever it uses.
-_HEAVIEST = 1e12
+#: With an unbounded weight a queue would be first for ever, whatever it uses.
+_MAX_WEIGHT = 1e12
 
 
 class _Node:
-    """What it has, as it was last added up."""
+    """A node of the tree with its use, as last added up."""
 
     __slots__ = ("allocated", "saturated", "share")
 
@@ -34,7 +34,7 @@ class _Node:
 
 
 class _Branch(_Node):
-    """An inner node: a queue, or what is above queues."""
+    """An inner node: a queue, or a level above queues."""
 
     __slots__ = ("above", "branches", "leaves", "weight")
 
@@ -49,71 +49,71 @@ class _Branch(_Node):
 class _Leaf(_Node):
     """A gang."""
 
-    __slots__ = ("branch", "gang", "wants")
+    __slots__ = ("branch", "gang", "requested")
 
-    def __init__(self, gang: GangState, wants: Vector, branch: _Branch) -> None:
+    def __init__(self, gang: GangState, requested: Vector, branch: _Branch) -> None:
         super().__init__()
         self.gang = gang
-        self.wants = wants
+        self.requested = requested
         self.branch = branch
 
 
 class Tree:
-    """All queues that have gangs, by their paths; added up anew along those that were touched."""
+    """All queues that have gangs, by path; sums are updated along the paths that changed."""
 
     def __init__(self, session: View) -> None:
-        self._session, self._maths = session, session.arithmetic
+        self._session, self._arithmetic = session, session.arithmetic
         self._root = _Branch()
-        self._worked_out = -1
+        self._version = -1
         self._leaves: dict[GangKey, _Leaf] = {}
-        #: By queue, and what each of them had when its gangs were last looked at.
+        #: Gangs by queue, and the use of each queue when its gangs were last read.
         self._gangs: dict[QueueUsage, list[_Leaf]] = {}
         self._seen: dict[QueueUsage, Resources] = {}
-        #: Of everything, and what nobody has left of it.
+        #: The total use, and the resources that are used up.
         self._used: dict[str, float] = {}
         self._scarce: set[str] = set()
-        #: To be added up again, with all above them.
+        #: Branches to add up again, with all above them.
         self._stale: set[_Branch] = set()
         for key, gang in session.snapshot.gangs.items():
             state = session.accounting.state(key)
             if state is not None:
                 branch = self._branch(state.queue)
-                wants = gang.allocated + session.accounting.wanted(gang)
-                leaf = self._leaves[key] = _Leaf(state, wants, branch)
+                requested = gang.allocated + session.accounting.wanted(gang)
+                leaf = self._leaves[key] = _Leaf(state, requested, branch)
                 branch.leaves.append(leaf)
                 self._gangs.setdefault(state.queue, []).append(leaf)
 
     def place(self, queue: QueueUsage) -> tuple[Any, ...]:
-        """Give the order of *queue*: from the root down, unsaturated first, then by share."""
+        """Return the order of *queue*: from the root down, unsaturated first, then by share."""
         version = len(self._session.capacity.touched)
-        if version != self._worked_out:
-            self._look()
+        if version != self._version:
+            self._read_usage()
             self._add_up()
-            self._worked_out = version
+            self._version = version
         return self._place(queue)
 
-    def favours(self, claim: Preemptor, candidate: VictimCandidate) -> bool:
-        """Ask whether the claimant's queue still comes first after the exchange."""
-        moved: dict[GangKey, Vector] = {
-            claim.gang.key: claim.gang.allocated + claim.pod.requests,
+    def prefers(self, preemptor: Preemptor, candidate: VictimCandidate) -> bool:
+        """Return whether the preemptor's queue still comes first after the exchange."""
+        after: dict[GangKey, Vector] = {
+            preemptor.gang.key: preemptor.gang.allocated + preemptor.pod.requests,
             candidate.gang.key: candidate.gang.allocated - candidate.pod.requests,
         }
-        self._look()
-        leaves = [self._leaves[key] for key in moved if key in self._leaves]
+        self._read_usage()
+        leaves = [self._leaves[key] for key in after if key in self._leaves]
         for leaf in leaves:
-            self._give(leaf, moved[leaf.gang.key])
+            self._record(leaf, after[leaf.gang.key])
         self._add_up()
-        favours = self._place(claim.gang.queue) < self._place(candidate.gang.queue)
+        prefers = self._place(preemptor.gang.queue) < self._place(candidate.gang.queue)
         for leaf in leaves:
-            self._give(leaf, leaf.gang.allocated)
-        self._worked_out = -1
-        return favours
+            self._record(leaf, leaf.gang.allocated)
+        self._version = -1
+        return prefers
 
     def _place(self, queue: QueueUsage) -> tuple[Any, ...]:
         places: list[tuple[bool, float]] = []
         branch = self._root
         for name in _path(queue)[1:]:
-            branch = branch.branches.get(name, _NOWHERE)
+            branch = branch.branches.get(name, _NO_BRANCH)
             places.append((branch.saturated, branch.share / branch.weight))
         return tuple(places)
 
@@ -126,18 +126,18 @@ class Tree:
             branch = branch.branches[name]
         return branch
 
-    def _look(self) -> None:
-        """Take note of what gangs have by now, in the queues whose use is not what it was."""
+    def _read_usage(self) -> None:
+        """Read what gangs use now, in the queues whose use changed."""
         for queue, leaves in self._gangs.items():
             if self._seen.get(queue) is queue.allocated:
                 continue  # amounts are never changed, only replaced
             self._seen[queue] = queue.allocated
             for leaf in leaves:
                 if leaf.allocated is not leaf.gang.allocated:
-                    self._give(leaf, leaf.gang.allocated)
+                    self._record(leaf, leaf.gang.allocated)
 
-    def _give(self, leaf: _Leaf, allocated: Vector) -> None:
-        """Take note that a gang has *allocated*, or would have it."""
+    def _record(self, leaf: _Leaf, allocated: Vector) -> None:
+        """Record that a gang uses *allocated*, or would use it."""
         _add(self._used, leaf.allocated, -1)
         _add(self._used, allocated, 1)
         leaf.allocated, leaf.share = allocated, self._share(allocated)
@@ -146,7 +146,9 @@ class Tree:
 
     def _add_up(self) -> None:
         total, used = self._session.total, self._used
-        scarce = {name for name in self._maths.names(total) if used.get(name, 0) >= total[name]}
+        scarce = {
+            name for name in self._arithmetic.names(total) if used.get(name, 0) >= total[name]
+        }
         if scarce != self._scarce:
             self._scarce = scarce
             for leaf in self._leaves.values():
@@ -177,28 +179,28 @@ class Tree:
         branch.saturated = all(child.saturated for child in children)
 
     def _is_saturated(self, leaf: _Leaf) -> bool:
-        """Ask whether a gang has all it wants of something, or wants what nobody has left."""
-        for name in self._maths.names(leaf.allocated):
-            wants = leaf.wants.get(name, 0)
-            if wants and (leaf.allocated[name] >= wants or name in self._scarce):
+        """Return whether a gang has all it requests of a resource, or no more of it exists."""
+        for name in self._arithmetic.names(leaf.allocated):
+            requested = leaf.requested.get(name, 0)
+            if requested and (leaf.allocated[name] >= requested or name in self._scarce):
                 return True
         return False
 
     def _share(self, allocated: Vector) -> float:
-        return self._maths.share(allocated, self._session.total)
+        return self._arithmetic.share(allocated, self._session.total)
 
 
-_NOWHERE = _Branch()
+_NO_BRANCH = _Branch()
 
 
 def _path(queue: QueueUsage) -> list[str]:
-    """Give the names from the root down; what is written further down than may be is one name."""
+    """Return the names from the root down; names below the maximum depth are joined into one."""
     return queue.queue.annotations.get(_PATH, f"root/{queue.name}").split("/", MAX_DEPTH)
 
 
 def _weight(weights: list[str], level: int) -> float:
     try:
-        return min(max(1.0, float(weights[level])), _HEAVIEST)
+        return min(max(1.0, float(weights[level])), _MAX_WEIGHT)
     except (IndexError, ValueError):
         return 1.0
 
@@ -213,19 +215,19 @@ class Drf(Plugin):
 
     known = ()
 
-    #: Whether members that stay are counted as gone when the next of their gang is weighed.
+    #: Whether members that stay count as gone when the next of their gang is weighed.
     _counts_all_as_gone = False
-    #: Shares of namespaces that differ by no more are the same.
+    #: Shares of namespaces that differ by no more than this are equal.
     _same = 0.0
 
     def open(self, session: View) -> None:
-        """Build the tree of queues, if it is asked for."""
+        """Build the tree of queues, if it is enabled."""
         super().open(session)
-        self._maths = session.arithmetic
+        self._arithmetic = session.arithmetic
         self._total = session.total
         if self.hierarchy:
             self._tree = Tree(session)
-            # Only a tree has an opinion on queues.
+            # Without a tree this plugin does not order queues.
             self.queue_order = self._queue_order
             self.reclaimable = self._reclaimable
         if self.orders_namespaces:
@@ -233,8 +235,8 @@ class Drf(Plugin):
             self.namespace_order = self._namespaces.weighted
 
     def share(self, gang: GangState) -> float:
-        """Give the largest part *gang* has of any resource of the cluster."""
-        return self._maths.share(gang.allocated, self._total)
+        """Return the largest part of any resource of the cluster that *gang* uses."""
+        return self._arithmetic.share(gang.allocated, self._total)
 
     gang_order = share
 
@@ -252,21 +254,21 @@ class Drf(Plugin):
         return f"queue {ahead.name} has less than {behind.name} in the tree of shares"
 
     def preemptable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
-        """Allow victims whose gang would still have at least the share of the claimant."""
+        """Allow victims whose gang would still have at least the share of the preemptor."""
         if not self.orders_namespaces:
-            return self._of_fair_gangs(claim, candidates)
-        chosen, undecided = self._of_fair_namespaces(claim, candidates)
-        chosen |= {one.pod.uid for one in self._of_fair_gangs(claim, undecided)}
+            return self._of_fair_gangs(preemptor, candidates)
+        chosen, undecided = self._of_fair_namespaces(preemptor, candidates)
+        chosen |= {one.pod.uid for one in self._of_fair_gangs(preemptor, undecided)}
         return [one for one in candidates if one.pod.uid in chosen]
 
     def _of_fair_namespaces(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> tuple[set[PodUid], list[VictimCandidate]]:
-        """Name victims whose namespace keeps a larger share, and give those it does not settle."""
-        shares, ours = self._namespaces, claim.gang.gang.group.namespace
-        claimed = shares.weighted(ours, shares.use(ours) + claim.pod.requests)
+        """Return victims whose namespace keeps a larger share, and undecided candidates."""
+        shares, ours = self._namespaces, preemptor.gang.gang.group.namespace
+        with_pod = shares.weighted(ours, shares.use(ours) + preemptor.pod.requests)
         rest: dict[str, Resources] = {}
         chosen, undecided = set(), []
         for candidate in candidates:
@@ -277,41 +279,43 @@ class Drf(Plugin):
             before = rest[theirs] if theirs in rest else shares.use(theirs)
             after = before - candidate.pod.requests
             left = shares.weighted(theirs, after)
-            if claimed < left:
+            if with_pod < left:
                 chosen.add(candidate.pod.uid)
-            elif claimed - left <= self._same:
+            elif with_pod - left <= self._same:
                 undecided.append(candidate)
-            if claimed < left or self._counts_all_as_gone:
+            if with_pod < left or self._counts_all_as_gone:
                 rest[theirs] = after
         return chosen, undecided
 
     def _of_fair_gangs(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
-        claimed = self._maths.share(claim.gang.allocated + claim.pod.requests, self._total)
+        with_pod = self._arithmetic.share(
+            preemptor.gang.allocated + preemptor.pod.requests, self._total
+        )
         rest: dict[str, Resources] = {}
         allowed = []
         for candidate in candidates:
             before = rest.get(candidate.gang.key, candidate.gang.allocated)
             after = before - candidate.pod.requests
-            left = self._maths.share(after, self._total)
-            fair = self._is_fair(claimed, left)
+            left = self._arithmetic.share(after, self._total)
+            fair = self._is_fair(with_pod, left)
             if fair:
                 allowed.append(candidate)
             if fair or self._counts_all_as_gone:
                 rest[candidate.gang.key] = after
         return allowed
 
-    def _is_fair(self, claimed: float, left: float) -> bool:
-        return claimed <= left
+    def _is_fair(self, with_pod: float, left: float) -> bool:
+        return with_pod <= left
 
     def _queue_order(self, queue: QueueUsage) -> tuple[Any, ...]:
         return self._tree.place(queue)
 
     def _reclaimable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
-        return [one for one in candidates if self._tree.favours(claim, one)]
+        return [one for one in candidates if self._tree.prefers(preemptor, one)]
 
 
 class NamespaceShares:
@@ -333,17 +337,17 @@ class NamespaceShares:
             self._gangs.setdefault(state.gang.group.namespace, []).append(state)
 
     def use(self, namespace: str) -> Resources:
-        """Give what *namespace* uses by now."""
+        """Return what *namespace* uses now."""
         gangs = self._gangs.get(namespace, ())
-        given = total(gang.allocated - gang.gang.allocated for gang in gangs)
-        taken = total(
+        placed = total(gang.allocated - gang.gang.allocated for gang in gangs)
+        evicted = total(
             each.pod.requests
-            for each in self._session.capacity.departures
+            for each in self._session.capacity.evictions
             if each.pod.namespace == namespace and each.gang not in gangs
         )
-        return self._before.get(namespace, NOTHING) + given - taken
+        return self._before.get(namespace, NOTHING) + placed - evicted
 
     def weighted(self, namespace: str, use: Resources | None = None) -> float:
-        """Give the dominant share of what *namespace* uses, or would, by its weight."""
+        """Return the dominant share of what *namespace* uses, or would use, by its weight."""
         session, amounts = self._session, self.use(namespace) if use is None else use
         return session.arithmetic.share(amounts, session.total) / self._weights.get(namespace, 1)

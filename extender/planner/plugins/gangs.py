@@ -1,4 +1,4 @@
-"""gang: a gang starts with its minimum or not at all."""
+"""Plugins about gangs: gang, priority, sla, pdb and conformance."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ class GangMinimum(Plugin):
     known = ()
 
     def gang_valid(self, gang: GangState) -> Problem | None:
-        """Say which members are missing for the gang ever to be complete."""
-        # Those given a node in this cycle count among the ready already.
-        present = gang.ready + len(self._coming(gang)) - len(gang.placed)
+        """Return which members the gang lacks so that it cannot be complete, else None."""
+        # Members placed in this cycle count among the ready already.
+        present = gang.ready + len(self._could_complete(gang)) - len(gang.placed)
         if present < gang.min_member:
             pending = len(gang.gang.by_status.get(Status.PENDING, ()))
             return missing_members(present, gang.min_member, pending - len(gang.gang.waiting))
         return self._missing_role(gang)
 
-    def _coming(self, gang: GangState) -> Sequence[Pod]:
-        """List the members without a node that could complete the gang."""
+    def _could_complete(self, gang: GangState) -> Sequence[Pod]:
+        """Return the members without a node that could complete the gang."""
         return gang.gang.waiting
 
     def gang_ready(self, gang: GangState) -> int:
-        """Count the members still to be placed, at the least."""
-        return _lacking(gang, gang.empty)
+        """Count the members that must still be placed."""
+        return _missing(gang, gang.best_effort)
 
     def gang_pipelined(self, gang: GangState) -> Vote:
-        """Permit a gang whose minimum has a node, be it one that is still being vacated."""
-        coming = [*gang.empty, *(pod for pod, _ in gang.pipelined)]
-        return Vote.REJECT if _lacking(gang, coming) else Vote.PERMIT
+        """Permit a gang whose minimum has nodes, or capacity that is being released."""
+        others = [*gang.best_effort, *(pod for pod, _ in gang.pipelined)]
+        return Vote.REJECT if _missing(gang, others) else Vote.PERMIT
 
     def gang_starving(self, gang: GangState) -> bool:
-        """Ask whether the minimum is not reached, not even with room on its way."""
+        """Return whether the minimum is not reached, not even with capacity being released."""
         return gang.ready + len(gang.pipelined) < gang.min_member
 
     def gang_order(self, gang: GangState) -> bool:
-        """Put gangs that do not run yet before those that could only grow."""
-        return gang.ready + len(gang.empty) >= gang.min_member
+        """Put gangs that have not started before those that can only grow."""
+        return gang.ready + len(gang.best_effort) >= gang.min_member
 
     def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
-        """Say who could start and who only grow."""
-        return "it has yet to start, this one could only grow"
+        """Say which gang has not started and which can only grow."""
+        return "it has not started, this one can only grow"
 
     def preemptable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> Sequence[VictimCandidate]:
-        """Allow all: whoever chooses takes surplus members or whole gangs, nothing between."""
+        """Allow all: the search takes surplus members or whole gangs, nothing between."""
         return candidates
 
     reclaimable = preemptable
@@ -65,8 +65,10 @@ class GangMinimum(Plugin):
         if not gang.role_minima:
             return None
         placed = {pod.uid for pod, _ in gang.placed}
-        coming = Counter(pod.role for pod in self._coming(gang) if pod.uid not in placed)
-        present = gang.ready_by_role + coming
+        could_complete = Counter(
+            pod.role for pod in self._could_complete(gang) if pod.uid not in placed
+        )
+        present = gang.ready_by_role + could_complete
         for role, least in sorted(gang.role_minima.items()):
             if present[role] < least:
                 message = f"has {present[role]} of at least {least} members of role {role!r}"
@@ -74,21 +76,21 @@ class GangMinimum(Plugin):
         return None
 
 
-def _lacking(gang: GangState, others: Sequence[Pod]) -> int:
+def _missing(gang: GangState, others: Sequence[Pod]) -> int:
     """Count the members missing for the minimum when *others* count beside the ready ones."""
-    lacking = gang.min_member - gang.ready - len(others)
+    missing = gang.min_member - gang.ready - len(others)
     if gang.role_minima:
         have = gang.ready_by_role + Counter(pod.role for pod in others)
-        lacking = max(lacking, (Counter(gang.role_minima) - have).total())
-    return max(0, lacking)
+        missing = max(missing, (Counter(gang.role_minima) - have).total())
+    return max(0, missing)
 
 
-def missing_members(present: int, least: int, gated: int, kept: str = "") -> Problem:
-    """Say that a gang has fewer than *least* members, or that gates hold them back."""
+def missing_members(present: int, least: int, gated: int, note: str = "") -> Problem:
+    """Return the problem that a gang has fewer than *least* members, or that gates hold them."""
     if gated and present + gated >= least:
         message = f"{present} of at least {least} members may start; {gated} have scheduling gates"
         return Problem(Reason.GATED, message)
-    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {present} of at least {least} members{kept}")
+    return Problem(Reason.NOT_ENOUGH_MEMBERS, f"has {present} of at least {least} members{note}")
 
 
 class Priority(Plugin):
@@ -109,26 +111,26 @@ class Priority(Plugin):
         return -pod.rank
 
     def gang_starving(self, gang: GangState) -> bool:
-        """Ask whether any member is without a node."""
+        """Return whether any member has no node."""
         return gang.ready + len(gang.pipelined) < len(gang.gang.pods)
 
     def preemptable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
         """Allow gangs of strictly lower priority, and in one gang members of lower priority."""
         return [
             candidate
             for candidate in candidates
             if (
-                candidate.pod.rank < claim.pod.rank
-                if candidate.gang is claim.gang
-                else candidate.gang.gang.priority < claim.gang.gang.priority
+                candidate.pod.rank < preemptor.pod.rank
+                if candidate.gang is preemptor.gang
+                else candidate.gang.gang.priority < preemptor.gang.gang.priority
             )
         ]
 
-    def protects(self, action: str, claim: Preemptor, gang: GangState) -> bool:
-        """Spare whoever is at least as important as the claimant."""
-        return action == "preempt" and gang.gang.priority >= claim.gang.gang.priority
+    def protects(self, action: str, preemptor: Preemptor, gang: GangState) -> bool:
+        """Protect gangs of at least the preemptor's priority."""
+        return action == "preempt" and gang.gang.priority >= preemptor.gang.gang.priority
 
 
 _KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
@@ -141,12 +143,12 @@ class Sla(Plugin):
 
     def configure(self) -> None:
         """Read the waiting time of gangs that state none."""
-        self._usual = self.arguments.seconds("sla-waiting-time")
+        self._default = self.arguments.seconds("sla-waiting-time")
 
     def gang_order(self, gang: GangState) -> float:
         """Put the nearest deadline first, gangs without one last."""
-        patience = self._patience(gang)
-        return gang.created + patience if patience is not None else inf
+        waiting_time = self._waiting_time(gang)
+        return gang.created + waiting_time if waiting_time is not None else inf
 
     def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
         """Say by how much its waiting time ends earlier."""
@@ -156,19 +158,19 @@ class Sla(Plugin):
         return f"its waiting time ends {earlier:.0f} s earlier"
 
     def enqueueable(self, gang: GangState) -> Vote:
-        """Permit who has waited long enough; have no opinion on the others."""
-        patience = self._patience(gang)
-        if patience is None or self.session.snapshot.now - gang.created < patience:
+        """Permit gangs that have waited long enough; abstain on the others."""
+        waiting_time = self._waiting_time(gang)
+        if waiting_time is None or self.session.snapshot.now - gang.created < waiting_time:
             return Vote.ABSTAIN
         return Vote.PERMIT
 
     gang_pipelined = enqueueable
 
-    def _patience(self, gang: GangState) -> float | None:
+    def _waiting_time(self, gang: GangState) -> float | None:
         annotations = gang.gang.group.annotations
         written = next((annotations[key] for key in _KEYS if key in annotations), None)
         length = seconds(written) if written is not None else None
-        return length if length else self._usual
+        return length if length else self._default
 
 
 class Pdb(Plugin):
@@ -177,14 +179,14 @@ class Pdb(Plugin):
     known = ()
 
     def open(self, session: View) -> None:
-        """Look at the budgets by the labels they want: most pods have none."""
+        """Index the budgets by the labels they select: most pods have none."""
         super().open(session)
         self._budgets = budgets_of(session.snapshot)
 
     def preemptable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
-        """Count the budgets down in the order of *candidates*, after whoever leaves already."""
+        """Count the budgets down in the order of *candidates*, after earlier evictions."""
         if not self._budgets:
             return list(candidates)
         left = self._left()
@@ -200,10 +202,10 @@ class Pdb(Plugin):
     reclaimable = preemptable
 
     def _left(self) -> dict[int, int]:
-        """Give what the budgets have left of which somebody who leaves already took some."""
+        """Return what is left of the budgets that pods evicted in this cycle use."""
         left: dict[int, int] = {}
-        for departure in self.session.capacity.departures:
-            for number in self._budgets_of(departure.pod):
+        for eviction in self.session.capacity.evictions:
+            for number in self._budgets_of(eviction.pod):
                 self._take(left, number)
         return left
 
@@ -215,14 +217,14 @@ class Pdb(Plugin):
 
 
 class Conformance(Plugin):
-    """Spares system-critical pods, kube-system, and namespaces that were exempted."""
+    """Protects system-critical pods, kube-system, and exempted namespaces."""
 
     known = ()
 
     def preemptable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
-        """Allow everybody else."""
+        """Allow all other candidates."""
         return [candidate for candidate in candidates if not candidate.pod.is_exempt]
 
     reclaimable = preemptable

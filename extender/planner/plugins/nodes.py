@@ -1,7 +1,7 @@
-"""predicates: which nodes a pod may use at all, as far as the node itself is concerned.
+"""predicates, nodeorder and binpack: which nodes a pod may use, and which are best.
 
-Each question is answered for all nodes at once, once per shape, and remembered until a node
-changes. Room, pod count and host ports change with every placement; the slots look after those.
+Each check is made for all nodes at once, once per shape, and cached until a node changes. Free
+capacity, pod count and host ports change with every placement; the node ranking checks those.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 
 
 class Predicates(Plugin):
-    """Bars nodes that are cordoned, do not match, or are tainted."""
+    """Excludes nodes that are cordoned, do not match, or are tainted."""
 
     known = (
         "predicate.NodeAffinityEnable", "predicate.TaintTolerationEnable",
         "predicate.NodeUnschedulableEnable",
     )  # fmt: skip
-    #: kube-scheduler judges these, and its own configuration switches them.
+    #: kube-scheduler checks these, and its own configuration switches them.
     ignored_arguments = (
         "predicate.NodePortsEnable", "predicate.PodAffinityEnable",
         "predicate.NodeVolumeLimitsEnable", "predicate.VolumeZoneEnable",
@@ -40,28 +40,28 @@ class Predicates(Plugin):
     )  # fmt: skip
 
     def configure(self) -> None:
-        """Read which questions are asked."""
+        """Read which checks are enabled."""
         self._affinity = self.arguments.flag("predicate.NodeAffinityEnable", default=True)
         self._taints = self.arguments.flag("predicate.TaintTolerationEnable", default=True)
         self._cordons = self.arguments.flag("predicate.NodeUnschedulableEnable", default=True)
 
     def obstacles(self, shape: Shape, facts: NodeFacts) -> dict[str, Mask]:
-        """Mark the nodes *shape* may not use, by why."""
-        barred: dict[str, Mask] = {}
+        """Return the mask of nodes *shape* may not use, by reason."""
+        excluded: dict[str, Mask] = {}
         index, memo = index_of(facts), facts.memo
         if self._cordons and not tolerates(shape, _CORDONED):
-            barred["cordoned"] = memo.recall("cordoned", lambda: _cordoned(facts))
+            excluded["cordoned"] = memo.recall("cordoned", lambda: _cordoned(facts))
         if self._affinity and (shape.selector or shape.affinity is not None):
             key = ("not selected", shape)
-            barred["not selected"] = memo.recall(key, lambda: ~index.selected(shape))
+            excluded["not selected"] = memo.recall(key, lambda: ~index.selected(shape))
         if self._taints:
-            barred["tainted"] = memo.recall(
-                ("tainted", shape.tolerations), lambda: index.bearing(partial(_keeps_off, shape))
+            excluded["tainted"] = memo.recall(
+                ("tainted", shape.tolerations), lambda: index.bearing(partial(_repels, shape))
             )
-        return barred
+        return excluded
 
 
-def _keeps_off(shape: Shape, taint: Taint) -> bool:
+def _repels(shape: Shape, taint: Taint) -> bool:
     return is_hard(taint) and not tolerates(shape, taint)
 
 
@@ -72,14 +72,14 @@ def _cordoned(facts: NodeFacts) -> Mask:
 class NodeOrder(Plugin):
     """Adds up weighted scores of 0 to 100 each.
 
-    What needs other pods (pod affinity, spreading, images) is left to kube-scheduler.
+    Scores that need other pods (pod affinity, spreading) or images are left to kube-scheduler.
     """
 
     known = (
         "leastrequested.weight", "mostrequested.weight", "balancedresource.weight",
         "nodeaffinity.weight", "tainttoleration.weight",
     )  # fmt: skip
-    #: kube-scheduler scores these.
+    #: kube-scheduler computes these scores.
     ignored_arguments = (
         "podaffinity.weight", "imagelocality.weight", "podtopologyspread.weight",
         "selectorspread.weight",
@@ -93,20 +93,20 @@ class NodeOrder(Plugin):
         self._affinity = self.arguments.number("nodeaffinity.weight", 2)
         self._taints = self.arguments.number("tainttoleration.weight", 3)
 
-    def scores(self, shape: Shape, prospect: ScoringTable) -> Scores:
-        """Score the nodes of *prospect* for a pod of *shape*."""
+    def scores(self, shape: Shape, table: ScoringTable) -> Scores:
+        """Score the nodes of *table* for a pod of *shape*."""
         cpu, memory = (
-            np.minimum(prospect.utilization(CPU), 1),
-            np.minimum(prospect.utilization(MEMORY), 1),
+            np.minimum(table.utilization(CPU), 1),
+            np.minimum(table.utilization(MEMORY), 1),
         )
-        # Balanced use: 100 less half the difference; the 100 is the same for all and left out.
+        # Balanced use: 100 less half the difference; the 100 is equal for all and left out.
         total: Scores = np.abs(cpu - memory) * (-50 * self._balanced)
         if self._least or self._most:
             full = (cpu + memory) * 50
             total += self._least * (100 - full) + self._most * full
-        preferences = self._preferences(shape, prospect.facts)
+        preferences = self._preferences(shape, table.facts)
         if preferences is not _NONE:
-            total += preferences[prospect.rows]
+            total += preferences[table.rows]
         return total
 
     def _preferences(self, shape: Shape, facts: NodeFacts) -> Scores:
@@ -124,7 +124,7 @@ _NONE: Scores = np.zeros(0)
 
 
 def _affinity(shape: Shape, facts: NodeFacts) -> Scores:
-    """Add up the weights of the preferred terms each node meets."""
+    """Add up the weights of the preferred terms that each node matches."""
     scores, index = np.zeros(len(facts.nodes)), index_of(facts)
     for weight, term in shape.preferred:
         scores += weight * index.matching(term)
@@ -132,7 +132,7 @@ def _affinity(shape: Shape, facts: NodeFacts) -> Scores:
 
 
 def _avoided(shape: Shape, facts: NodeFacts) -> Scores:
-    """Count the taints of each node that ask to be avoided and are not tolerated."""
+    """Count the taints of each node that should be avoided and are not tolerated."""
     counts = index_of(facts).count_taints(lambda t: _is_soft(t) and not tolerates(shape, t))
     return counts.astype(np.float64)
 
@@ -167,23 +167,25 @@ class Binpack(Plugin):
                 weight = self.arguments.number(f"binpack.resources.{name}", 1)
                 self._weights[name] = _at_least_zero(weight)
 
-    def scores(self, shape: Shape, prospect: ScoringTable) -> Scores:
+    def scores(self, shape: Shape, table: ScoringTable) -> Scores:
         """Weigh how full each requested resource would be; a node that would overflow scores 0."""
-        asked = [(name, w) for name, w in self._weights.items() if shape.requests.amount(name) > 0]
-        if not asked:
-            return prospect.nothing
-        scale = 100 * self._weight / (sum(weight for _, weight in asked) or 1.0)
-        fills = [prospect.utilization(name) for name, _ in asked]
-        total = fills[0] * (asked[0][1] * scale)
+        requested = [
+            (name, w) for name, w in self._weights.items() if shape.requests.amount(name) > 0
+        ]
+        if not requested:
+            return table.nothing
+        scale = 100 * self._weight / (sum(weight for _, weight in requested) or 1.0)
+        fills = [table.utilization(name) for name, _ in requested]
+        total = fills[0] * (requested[0][1] * scale)
         fullest = fills[0]
-        for fill, (_, weight) in zip(fills[1:], asked[1:], strict=True):
+        for fill, (_, weight) in zip(fills[1:], requested[1:], strict=True):
             total += fill * (weight * scale)
             fullest = np.maximum(fullest, fill)
         total[fullest > _FULL] = 0.0
         return total
 
 
-#: Beyond rounding.
+#: Beyond rounding errors.
 _FULL = 1 + 1e-9
 
 

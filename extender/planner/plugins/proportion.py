@@ -1,8 +1,8 @@
 """proportion: the cluster is divided among the queues by weight.
 
-What a queue deserves is its weighted part, never more than it wants and could start, or may have;
-what it leaves is split among the others. Guarantees are kept in any case, capabilities are never
-exceeded. What nobody below their due can use is lent to those above it.
+A queue deserves its weighted part, but never more than it requests and could start, or may have.
+What it leaves is divided among the others. Guarantees are always kept, capabilities are never
+exceeded. Queues above their deserved amount borrow what no queue below its own can use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import inf
 from extender.model.pod import Shape
 from extender.model.reason import Problem
 from extender.model.resources import NOTHING, PODS, Resources, total
-from extender.planner import quota, quota as limits
+from extender.planner import quota
 from extender.planner.accounting import still_needed, without_gated
 from extender.planner.plugin import Plugin, Preemptor, Round, VictimCandidate, View, Vote
 from extender.planner.policy import Vector, excess
@@ -24,7 +24,7 @@ from extender.planner.state import GangState, QueueUsage
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """One queue, and between which bounds its part of one resource lies."""
+    """One queue, and the bounds of its part of one resource."""
 
     name: str
     weight: int
@@ -35,12 +35,12 @@ class Bounds:
 
     @property
     def least(self) -> int:
-        """Give its floor, which never lifts it above its ceiling."""
+        """Return the floor, which is never above the ceiling."""
         return min(self.floor, self.ceiling)
 
 
 def divide(capacity: int, queues: Sequence[Bounds]) -> dict[str, int]:
-    """Split *capacity*; nothing stays idle while somebody with a weight is below its ceiling."""
+    """Divide *capacity*; nothing is left while a queue with a weight is below its ceiling."""
     fixed = {queue.name: queue.least for queue in queues if queue.weight <= 0}
     unsettled = [queue for queue in queues if queue.weight > 0]
     while unsettled:
@@ -56,10 +56,10 @@ def divide(capacity: int, queues: Sequence[Bounds]) -> dict[str, int]:
 
 
 def _beyond_limits(queues: Sequence[Bounds], rest: int, weights: int) -> dict[str, int]:
-    """Fix the queues that the level drives beyond a limit.
+    """Fix the queues that the level would push beyond a bound.
 
-    Only one side at a time: if the floors add more than the ceilings free, the level will fall
-    and a ceiling reached now may not be reached then; and the other way round.
+    Only one side at a time: if the floors add more than the ceilings free, the level will fall, and
+    a ceiling reached now may not be reached then; and vice versa.
     """
     low = [queue for queue in queues if rest * queue.weight < queue.least * weights]
     high = [queue for queue in queues if rest * queue.weight > queue.ceiling * weights]
@@ -73,13 +73,13 @@ def _beyond_limits(queues: Sequence[Bounds], rest: int, weights: int) -> dict[st
 
 
 def _split(queues: Sequence[Bounds], rest: int, weights: int) -> dict[str, int]:
-    """Split exactly by weight; units that do not divide go to the largest remainders."""
+    """Divide exactly by weight; units that do not divide go to the largest remainders."""
     shares = {queue.name: divmod(rest * queue.weight, weights) for queue in queues}
-    given = {name: whole for name, (whole, _) in shares.items()}
-    spare = rest - sum(given.values())
+    parts = {name: whole for name, (whole, _) in shares.items()}
+    spare = rest - sum(parts.values())
     for name in sorted(shares, key=lambda name: (-shares[name][1], name))[:spare]:
-        given[name] += 1
-    return given
+        parts[name] += 1
+    return parts
 
 
 class Proportion(Plugin):
@@ -88,84 +88,84 @@ class Proportion(Plugin):
     known = ()
 
     def open(self, session: View) -> None:
-        """Work out what every queue deserves."""
+        """Prepare to compute what every queue deserves."""
         super().open(session)
-        self._maths = session.arithmetic
-        #: What a shape asks for that counts here.
-        self._asked: dict[Shape, Resources] = {}
+        self._arithmetic = session.arithmetic
+        #: The requests of a shape that count here.
+        self._requested: dict[Shape, Resources] = {}
 
     @cached_property
     def _limits(self) -> Mapping[str, Vector]:
-        """What every queue may use; of what nobody limits, as much as there is room for."""
+        """What every queue may use; without a limit, the capacity there is."""
         return self.session.ceilings
 
     @cached_property
     def _deserved(self) -> dict[str, Vector]:
-        """What every queue that has gangs deserves, worked out when it is asked for first."""
-        return self._divide(self.session.accounting.busy)
+        """What every queue that has gangs deserves, computed on first use."""
+        return self._divide(self.session.accounting.active)
 
     def deserved(self, queue: QueueUsage) -> Vector:
-        """Give what *queue* deserves; nothing when it has no gangs."""
+        """Return what *queue* deserves; nothing when it has no gangs."""
         return self._deserved.get(queue.name, NOTHING)
 
     def share(self, queue: QueueUsage) -> float:
-        """Give how much of its due *queue* uses, in the resource where it is most."""
-        return self._maths.share(queue.allocated, self.deserved(queue))
+        """Return the used part of what *queue* deserves, of the resource where it is largest."""
+        return self._arithmetic.share(queue.allocated, self.deserved(queue))
 
     def queue_order(self, queue: QueueUsage) -> tuple[int, float]:
-        """Put higher priority first, then who is furthest below its due."""
+        """Put higher priority first, then the queue furthest below its deserved amount."""
         share = self.share(queue)
         if self.session.round is Round.BORROW and not queue.queue.weight:
-            share = inf  # it has no part of its own: the others borrow first
+            share = inf  # it deserves nothing by weight: the others borrow first
         return (-queue.queue.priority, share)
 
     def queue_order_words(self, ahead: QueueUsage, behind: QueueUsage) -> str:
-        """Name both priorities, or how much of their dues they use."""
-        used = f"queue {ahead.name} uses {self.share(ahead):.0%} of its due"
+        """Name both priorities, or how much of their deserved amounts they use."""
+        used = f"queue {ahead.name} uses {self.share(ahead):.0%} of its deserved amount"
         return ahead.rank_over(behind) or f"{used}, {behind.name} {self.share(behind):.0%}"
 
     def overused(self, queue: QueueUsage) -> bool:
-        """Ask whether *queue* has all it deserves, and nothing is being lent."""
+        """Return whether *queue* has all it deserves, outside the borrowing round."""
         if self.session.round is Round.BORROW:
             return False
-        return self._maths.within(self.deserved(queue), queue.allocated)
+        return self._arithmetic.within(self.deserved(queue), queue.allocated)
 
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
-        """Count the pods of *shape* that keep the queue of *gang* within its due."""
+        """Count the pods of *shape* that keep the queue of *gang* within its deserved amount."""
         queue = gang.queue
-        problem = limits.closed(queue)
+        problem = quota.closed(queue)
         if problem is not None:
             return problem
-        asked = self._asked.get(shape)
-        if asked is None:
-            asked = self._asked[shape] = shape.requests.without(PODS)
+        requested = self._requested.get(shape)
+        if requested is None:
+            requested = self._requested[shape] = shape.requests.without(PODS)
         if self.session.rules.may_overshoot:
-            return self._for_round(gang, asked)
-        return self._within_due(queue, asked)
+            return self._for_round(gang, requested)
+        return self._within_deserved(queue, requested)
 
     def entitled(self, gang: GangState, needs: Resources) -> bool:
-        """Ask whether the queue of *gang* is below its due and could hold *needs* by itself."""
+        """Return whether the queue of *gang* has less than it deserves and could hold *needs*."""
         queue = gang.queue
-        due = self.deserved(queue)
+        deserved = self.deserved(queue)
         return not excess(needs, self._limits[queue.name], needs) and all(
-            queue.allocated.amount(name) < due.get(name, 0)
+            queue.allocated.amount(name) < deserved.get(name, 0)
             for name, amount in needs.items()
             if amount > 0 and name != PODS
         )
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
-        """Ask whether the queue of *gang* stays within its due with one more pod of *shape*."""
-        if limits.closed(gang.queue) is not None:
+        """Return whether one more pod of *shape* keeps the queue within its deserved amount."""
+        if quota.closed(gang.queue) is not None:
             return False
         after = gang.queue.allocated + shape.requests
         return not excess(after, self.deserved(gang.queue), shape.requests)
 
     def reclaimable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
-        """Allow whoever uses something the claimant needs of which their queue has too much."""
+        """Allow victims with a resource the preemptor needs that their queue uses too much of."""
         surplus = {
-            queue.name: self._surplus(claim, queue)
+            queue.name: self._surplus(preemptor, queue)
             for queue in {one.gang.queue for one in candidates}
         }
         return [
@@ -174,23 +174,23 @@ class Proportion(Plugin):
             if any(one.pod.requests.amount(name) > 0 for name in surplus[one.gang.queue.name])
         ]
 
-    def protects(self, action: str, claim: Preemptor, gang: GangState) -> bool:
-        """Spare queues that have no more than their due of anything the claimant needs."""
-        return action == "reclaim" and not self._surplus(claim, gang.queue)
+    def protects(self, action: str, preemptor: Preemptor, gang: GangState) -> bool:
+        """Protect queues within their deserved amount of all resources the preemptor needs."""
+        return action == "reclaim" and not self._surplus(preemptor, gang.queue)
 
-    def _surplus(self, claim: Preemptor, queue: QueueUsage) -> list[str]:
-        """Name what the claimant needs of which *queue* uses more than its due.
+    def _surplus(self, preemptor: Preemptor, queue: QueueUsage) -> list[str]:
+        """Return the resources the preemptor needs of which *queue* uses more than it deserves.
 
-        Its own queue only gives for a namespace that has too little of it, and then of anything.
+        Its own queue only loses pods for a namespace below its guarantee, and then of any resource.
         """
-        if claim.gang.share is not None and queue is claim.gang.queue:
-            return list(claim.pod.requests.without(PODS))
-        return excess(queue.allocated, self.deserved(queue), claim.pod.requests)
+        if preemptor.gang.share is not None and queue is preemptor.gang.queue:
+            return list(preemptor.pod.requests.without(PODS))
+        return excess(queue.allocated, self.deserved(queue), preemptor.pod.requests)
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
-        """Permit a gang whose minimum its queue could hold beside what it promised already."""
+        """Permit a gang whose minimum its queue could hold beside what is reserved already."""
         queue = gang.queue
-        problem = limits.closed(queue)
+        problem = quota.closed(queue)
         if problem is not None:
             return problem
         least = gang.gang.group.min_resources
@@ -199,57 +199,57 @@ class Proportion(Plugin):
         used, limit = queue.allocated - queue.elastic, self._limits[queue.name]
         if self.session.rules.reservations_fade:
             least = still_needed(gang.gang, least, limit)
-        problem = limits.too_much(queue.name, used, limit, least, queue.inqueue)
+        problem = quota.too_much(queue.name, used, limit, least, queue.inqueue)
         return Vote.PERMIT if problem is None else problem
 
     def enqueued(self, gang: GangState) -> None:
-        """Count what *gang* was promised."""
+        """Count what *gang* has reserved."""
         least = gang.gang.group.min_resources
         if least is not None:
             queue = gang.queue
             queue.inqueue = queue.inqueue + without_gated(gang.gang, least)
 
-    def _within_due(self, queue: QueueUsage, asked: Resources) -> int | Problem:
-        due, used = self.deserved(queue), queue.allocated
-        return limits.allowed(queue.name, used, due, asked, limits.over_deserved)
+    def _within_deserved(self, queue: QueueUsage, requested: Resources) -> int | Problem:
+        deserved, used = self.deserved(queue), queue.allocated
+        return quota.allowed(queue.name, used, deserved, requested, quota.over_deserved)
 
-    def _for_round(self, gang: GangState, asked: Resources) -> int | Problem:
-        """Keep to the due, except where the round hands out what is left.
+    def _for_round(self, gang: GangState, requested: Resources) -> int | Problem:
+        """Keep to the deserved amount, except in rounds that hand out what is left.
 
-        Up to the ceilings, that is; those hold for every round and whoever divides.
+        Those go up to the ceilings, which hold in every round and with every plugin.
         """
         if self.session.round is Round.BORROW:
-            return limits.UNBOUNDED
+            return quota.UNBOUNDED
         queue = gang.queue
         if self.session.round is Round.OVERSHOOT:
-            due, others = self.deserved(queue), queue.allocated - gang.trying
-            if all(others.amount(n) < due.get(n, 0) for n, a in asked.items() if a > 0):
-                return limits.UNBOUNDED
+            deserved, others = self.deserved(queue), queue.allocated - gang.in_trial
+            if all(others.amount(n) < deserved.get(n, 0) for n, a in requested.items() if a > 0):
+                return quota.UNBOUNDED
         if self.session.round is Round.PREEMPT:
-            limit = queue.preemption_limit(self.deserved(queue), gang, asked)
-            return limits.allowed(queue.name, queue.allocated, limit, asked, limits.over_deserved)
-        return self._within_due(queue, asked)
+            limit = queue.preemption_limit(self.deserved(queue), gang, requested)
+            return quota.allowed(queue.name, queue.allocated, limit, requested, quota.over_deserved)
+        return self._within_deserved(queue, requested)
 
     def _divide(self, queues: Mapping[str, QueueUsage]) -> dict[str, Vector]:
         deserved: dict[str, dict[str, int]] = {name: {} for name in queues}
-        kept = self._unused_guarantees()
+        unused = self._unused_guarantees()
         for resource, amount in self.session.total.items():
-            if not self._maths.counts(resource):
+            if not self._arithmetic.counts(resource):
                 continue
             bounds = [self._bounds(state, resource) for state in queues.values()]
-            rest = max(0, amount - kept.amount(resource))
+            rest = max(0, amount - unused.amount(resource))
             for name, part in divide(rest, bounds).items():
                 deserved[name][resource] = part
         return {name: Resources(parts) for name, parts in deserved.items()}
 
     def _unused_guarantees(self) -> Resources:
-        """Add up what is kept for families that do not want all they are guaranteed."""
-        wishes = self.session.startable
+        """Return what is held for families that do not request all of their guarantee."""
+        startable = self.session.startable
         if not any(each.guarantee for each in self.session.limits):
             return NOTHING
-        wanting = quota.using(self.session.limits, wishes, self.session.startable_by_share)
+        wanting = quota.using(self.session.limits, startable, self.session.startable_by_share)
         held = Resources(quota.tree(wanting, self.session.total)[quota.TOP].held)
-        return held - total(wishes.values())
+        return held - total(startable.values())
 
     def _bounds(self, state: QueueUsage, resource: str) -> Bounds:
         wanted = self.session.startable[state.name].amount(resource)
@@ -261,7 +261,7 @@ class Proportion(Plugin):
         )
 
     def _floor(self, state: QueueUsage, resource: str) -> int:
-        """Give what *state* is guaranteed; of what its namespaces are, only what they want."""
+        """Return the guarantee of *state*; of its namespaces' guarantees only what they request."""
         guaranteed = state.guarantee.amount(resource)
         for share in state.shares.values():
             wanted = self.session.startable_by_share[share.name].amount(resource)

@@ -1,7 +1,7 @@
-"""Which plugins there are: ours, and those that others bring.
+"""The available plugins: our own, and third-party ones.
 
-Anybody may bring one through the entry-point group `gang_extender.plugins`; see docs/plugins.md
-for one in twenty lines.
+A third-party plugin registers through the entry-point group `gang_extender.plugins`;
+docs/plugins.md shows one in twenty lines.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from extender.planner.plugins.drf import Drf
 from extender.planner.plugins.gangs import Conformance, GangMinimum, Pdb, Priority, Sla
 from extender.planner.plugins.nodes import Binpack, NodeOrder, Predicates
 from extender.planner.plugins.proportion import Proportion
-from extender.planner.plugins.volcano import PLUGINS as VOLCANOS
+from extender.planner.plugins.volcano import PLUGINS as VOLCANO_PLUGINS
 from extender.planner.policy import OURS, VOLCANO, Arguments, PluginOption, Rules
 
 ENTRY_POINTS = "gang_extender.plugins"
-_OURS: Mapping[str, type[Plugin]] = {
+_OWN: Mapping[str, type[Plugin]] = {
     "binpack": Binpack,
     "capacity": Capacity,
     "conformance": Conformance,
@@ -40,14 +40,14 @@ _OURS: Mapping[str, type[Plugin]] = {
 
 
 def names() -> tuple[str, ...]:
-    """Name all plugins there are, ours first."""
-    return (*_OURS, *_brought())
+    """Return the names of all available plugins, our own first."""
+    return (*_OWN, *_third_party())
 
 
 def make(option: PluginOption, place: str, rules: Rules = OURS) -> Plugin:
-    """Build the plugin *option* names; *place* is where errors say it stands."""
+    """Build the plugin that *option* names; *place* is its position in error messages."""
     arguments = Arguments(place, option.arguments)
-    known = {**_OURS, **VOLCANOS} if rules is VOLCANO else _OURS
+    known = {**_OWN, **VOLCANO_PLUGINS} if rules is VOLCANO else _OWN
     kind = known.get(option.name) or _load(option.name, place)
     plugin = kind(arguments, hierarchy=option.hierarchy)
     plugin.name = option.name
@@ -56,19 +56,19 @@ def make(option: PluginOption, place: str, rules: Rules = OURS) -> Plugin:
 
 
 def declared(name: str) -> tuple[Sequence[str] | None, Sequence[str]]:
-    """Give the arguments that a plugin reads, and those without effect; None when it does not say.
+    """Return the arguments a plugin reads, None without a check, and those it ignores.
 
-    One that others bring speaks for itself, even if it is made from one of ours.
+    A third-party plugin declares its own, even if it is a subclass of one of ours.
     """
-    if name in _OURS:
-        return _OURS[name].known, _OURS[name].ignored_arguments
-    says = vars(_load(name, name))
-    return says.get("known"), says.get("ignored_arguments", ())
+    if name in _OWN:
+        return _OWN[name].known, _OWN[name].ignored_arguments
+    attributes = vars(_load(name, name))
+    return attributes.get("known"), attributes.get("ignored_arguments", ())
 
 
 def _load(name: str, place: str) -> type[Plugin]:
     try:
-        loaded = _brought()[name].load()
+        loaded = _third_party()[name].load()
     except Exception as error:
         raise InvalidConfiguration(f"{place}: plugin {name} cannot be loaded: {error}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
@@ -77,5 +77,5 @@ def _load(name: str, place: str) -> type[Plugin]:
 
 
 @cache
-def _brought() -> Mapping[str, EntryPoint]:
+def _third_party() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

@@ -1,4 +1,4 @@
-"""Our plugins, deciding as Volcano's do."""
+"""Our plugins with Volcano's decisions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from extender.planner.policy import (
 )
 from extender.planner.state import GangState, QueueUsage
 
-#: Below this, in its own units, Volcano takes an amount for nothing.
+#: Volcano takes an amount below this, in its own units, for zero.
 _EMPTY = VOLCANO_ARITHMETIC.tolerance
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
-    """What one queue wants of the whole cluster, and between which bounds it gets it."""
+class QueueRequest:
+    """What one queue requests of the cluster, and the bounds of what it gets."""
 
     weight: int
     requested: Vector
@@ -43,26 +43,28 @@ class Wants:
     guarantee: Vector
 
 
-def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
-    """Hand out what remains by weight until nothing changes."""
+def divide(total: Vector, queues: Mapping[str, QueueRequest]) -> dict[str, Vector]:
+    """Divide what remains by weight until nothing changes."""
     raw = {
-        name: Wants(wants.weight, _raw(wants.requested), _raw(wants.ceiling), _raw(wants.guarantee))
-        for name, wants in queues.items()
+        name: QueueRequest(
+            request.weight, _raw(request.requested), _raw(request.ceiling), _raw(request.guarantee)
+        )
+        for name, request in queues.items()
     }
     deserved: dict[str, dict[str, float]] = {name: {CPU: 0.0, MEMORY: 0.0} for name in queues}
     remaining = {CPU: 0.0, MEMORY: 0.0} | _raw(total)
     met: set[str] = set()
-    while weights := sum(wants.weight for name, wants in raw.items() if name not in met):
+    while weights := sum(request.weight for name, request in raw.items() if name not in met):
         before = remaining
-        # Added up apart, as Volcano does: a single sum would round otherwise.
+        # Added up separately, as Volcano does: a single sum would round differently.
         increase: dict[str, float] = defaultdict(float)
         decrease: dict[str, float] = defaultdict(float)
-        for name, wants in raw.items():
+        for name, request in raw.items():
             if name in met:
                 continue
             old = deserved[name]
-            new = deserved[name] = _raise(old, before, wants, wants.weight / weights)
-            if _within(wants.requested, new) or new == old:
+            new = deserved[name] = _raise(old, before, request, request.weight / weights)
+            if _within(request.requested, new) or new == old:
                 met.add(name)
             for each in {*old, *new}:
                 change = new.get(each, 0.0) - old.get(each, 0.0)
@@ -77,15 +79,15 @@ def divide(total: Vector, queues: Mapping[str, Wants]) -> dict[str, Vector]:
 
 
 def _raise(
-    old: Mapping[str, float], remaining: Mapping[str, float], wants: Wants, part: float
+    old: Mapping[str, float], remaining: Mapping[str, float], request: QueueRequest, part: float
 ) -> dict[str, float]:
     new = dict(old)
     for name, amount in remaining.items():
         new[name] = new.get(name, 0.0) + amount * part
     for name, amount in new.items():
-        ceiling = wants.ceiling.get(name, 0.0 if name in (CPU, MEMORY) else amount)
-        new[name] = min(amount, ceiling, wants.requested.get(name, 0.0))
-    for name, amount in wants.guarantee.items():
+        ceiling = request.ceiling.get(name, 0.0 if name in (CPU, MEMORY) else amount)
+        new[name] = min(amount, ceiling, request.requested.get(name, 0.0))
+    for name, amount in request.guarantee.items():
         new[name] = max(new.get(name, 0.0), amount)
     return new
 
@@ -102,7 +104,7 @@ def _is_empty(vector: Vector) -> bool:
 
 
 def _raw(vector: Vector) -> dict[str, float]:
-    """Count in Volcano's units."""
+    """Convert to Volcano's units."""
     return {n: float(amount) * (1 if n in WHOLE_UNITS else 1000) for n, amount in vector.items()}
 
 
@@ -110,18 +112,18 @@ def _natural(vector: Vector) -> dict[str, float]:
     return {n: amount / (1 if n in WHOLE_UNITS else 1000) for n, amount in vector.items()}
 
 
-#: Shares closer than this are the same to Volcano.
+#: Shares closer than this are equal to Volcano.
 _SAME = 1e-6
 
 
 class VolcanoGang(GangMinimum):
     """Gated members may complete a gang, and no gang goes below its minimum."""
 
-    def _coming(self, gang: GangState) -> Sequence[Pod]:
+    def _could_complete(self, gang: GangState) -> Sequence[Pod]:
         return gang.gang.by_status.get(Status.PENDING, ())
 
     def preemptable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
         """Take from each gang, in the order given, as many as it has beyond its minimum."""
         left: dict[str, int] = {}
@@ -138,23 +140,23 @@ class VolcanoGang(GangMinimum):
 
 
 class VolcanoDrf(Drf):
-    """Shares are compared with a tolerance, and those it lets stay count as gone, too."""
+    """Shares are compared with a tolerance, and candidates that stay count as gone too."""
 
     _counts_all_as_gone = True
     _same = _SAME
 
-    def _is_fair(self, claimed: float, left: float) -> bool:
-        return claimed < left + _SAME
+    def _is_fair(self, with_pod: float, left: float) -> bool:
+        return with_pod < left + _SAME
 
 
 class VolcanoPdb(Pdb):
-    """Pods without labels stay, and a budget with an empty selector selects nobody."""
+    """Pods without labels stay, and a budget with an empty selector selects no pod."""
 
     def preemptable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
         """Leave pods without labels out of the victims."""
-        return super().preemptable(claim, [one for one in candidates if one.pod.labels])
+        return super().preemptable(preemptor, [one for one in candidates if one.pod.labels])
 
     reclaimable = preemptable
 
@@ -165,14 +167,14 @@ class VolcanoPdb(Pdb):
 
 
 class VolcanoProportion(Proportion):
-    """Dues converge, and what a queue gives counts down until it has no more than its due."""
+    """Deserved amounts converge, and a queue loses pods until it is within its own."""
 
     @cached_property
     def _limits(self) -> Mapping[str, Vector]:
         return _real_capabilities(self.session)
 
     def reclaimable(
-        self, claim: Preemptor, candidates: Sequence[VictimCandidate]
+        self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
         """Allow victims of queues that use more than they deserve."""
         rest: dict[str, Resources] = {}
@@ -180,14 +182,14 @@ class VolcanoProportion(Proportion):
         for candidate in candidates:
             queue = candidate.gang.queue
             used = rest.setdefault(queue.name, queue.allocated)
-            if not self._maths.within(used, self.deserved(queue)):
+            if not self._arithmetic.within(used, self.deserved(queue)):
                 rest[queue.name] = used - candidate.pod.requests
                 allowed.append(candidate)
         return allowed
 
     def _divide(self, queues: Mapping[str, QueueUsage]) -> dict[str, Vector]:
-        wants = {
-            name: Wants(
+        request = {
+            name: QueueRequest(
                 weight=state.queue.weight,
                 requested=state.requested,
                 ceiling=self._limits[name],
@@ -195,27 +197,27 @@ class VolcanoProportion(Proportion):
             )
             for name, state in queues.items()
         }
-        return divide(self.session.total, wants)
+        return divide(self.session.total, request)
 
 
 class VolcanoQuota(NamespaceQuota):
-    """All of what a group says it needs is asked for, as if none of its pods existed yet.
+    """All of `minResources` is requested, as if none of the gang's pods existed yet.
 
-    Scopes are not looked at, and gangs let in by an earlier cycle are forgotten.
+    Scopes are ignored, and so are gangs that an earlier cycle admitted.
     """
 
-    def _is_awaited(self, gang: Gang) -> bool:
+    def _is_incomplete(self, gang: Gang) -> bool:
         return False
 
-    def _concerns(self, quota: ResourceQuota) -> bool:
+    def _applies(self, quota: ResourceQuota) -> bool:
         return True
 
-    def _asked(self, gang: Gang, names: Iterable[str]) -> Resources:
+    def _missing_requests(self, gang: Gang, names: Iterable[str]) -> Resources:
         return Resources({name: stated(gang, name) for name in names}).positive()
 
 
 class VolcanoEntitlements(Entitlements):
-    """Inner queues keep the share they had, and one queue in a wrong place stops all."""
+    """Inner queues keep the share they had, and one misplaced queue stops all."""
 
     def _is_live(self, *, is_leaf: bool) -> bool:
         return is_leaf
@@ -224,39 +226,41 @@ class VolcanoEntitlements(Entitlements):
         return _real_capabilities(self._session)
 
     def _check(self) -> dict[str, Problem]:
-        broken = super()._check()
-        if not broken and ROOT_QUEUE in self._all:
+        misplaced = super()._check()
+        if not misplaced and ROOT_QUEUE in self._all:
             return {}
         no_root = Problem(Reason.QUEUE_NOT_FOUND, "there is no queue named root")
-        return dict.fromkeys(self._all, next(iter(broken.values()), no_root))
+        return dict.fromkeys(self._all, next(iter(misplaced.values()), no_root))
 
     def _is_at_top(self, queue: Queue) -> bool:
         return False
 
 
 class VolcanoCapacity(Capacity):
-    """A due that holds in one resource of several is met, and is never a limit by itself."""
+    """A deserved amount met in one resource is met, and is never a limit by itself."""
 
     _entitlements = VolcanoEntitlements
 
-    def _keeps_to_due(self, queue: QueueUsage) -> bool:
+    def _keeps_to_deserved(self, queue: QueueUsage) -> bool:
         return False
 
-    def _is_due(self, entitled: Entitlement, asked: Resources) -> bool:
-        after = entitled.used + asked
-        return within_somewhere(self._maths, after, entitled.deserved, asked)
+    def _stays_within_deserved(self, entitled: Entitlement, requested: Resources) -> bool:
+        after = entitled.used + requested
+        return within_somewhere(self._arithmetic, after, entitled.deserved, requested)
 
-    def _has_too_much(self, entitled: Entitlement, rest: Resources, given: Resources) -> bool:
-        if not self._concerns(given, entitled.deserved):
+    def _has_too_much(self, entitled: Entitlement, rest: Resources, released: Resources) -> bool:
+        if not self._names_any(released, entitled.deserved):
             return True
-        return exceeds_somewhere(self._maths, rest, entitled.deserved, given)
+        return exceeds_somewhere(self._arithmetic, rest, entitled.deserved, released)
 
 
 def _real_capabilities(session: View) -> Mapping[str, Vector]:
-    """Give what every queue may use by itself, whatever is above it."""
+    """Return what every queue may use by itself, whatever is above it."""
     states = session.queues.values()
-    kept = quota.reserved(state.queue for state in states)
-    return {each.name: quota.real_capability(each.queue, session.total, kept) for each in states}
+    reserved = quota.reserved(state.queue for state in states)
+    return {
+        each.name: quota.real_capability(each.queue, session.total, reserved) for each in states
+    }
 
 
 PLUGINS: Mapping[str, type[Plugin]] = {

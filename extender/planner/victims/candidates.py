@@ -191,13 +191,13 @@ class RunningPods:
         key = (gang.key, bound, empty)
         found = self._askable.get(key)
         if found is None:
-            is_empty = self._session.is_empty
+            is_best_effort = self._session.is_best_effort
             found = self._askable[key] = [
                 one
                 for one in self._seated(gang)
                 if one.pod.preemptable
                 and (bound or is_running(one))
-                and (not empty or is_empty(one.pod.shape))
+                and (not empty or is_best_effort(one.pod.shape))
             ]
         return staying(gang, found)
 
@@ -248,7 +248,7 @@ def is_covered(session: Session, gang: GangState) -> bool:
     if gang.share is None:
         return False
     needs = total(pod.requests for pod in needed_pods(session, gang) or gang.gang.waiting[:1])
-    return bool(session.opinions.within_guarantee(gang, needs))
+    return bool(session.plugins.within_guarantee(gang, needs))
 
 
 def may_lose_to_share(gang: GangState, other: GangState) -> bool:
@@ -270,7 +270,7 @@ class Borrowed:
         """Ask whether *gang* uses room beyond its queue's due."""
         name = gang.queue.name
         if name not in self._known:
-            due = self._session.opinions.deserved(gang.queue)
+            due = self._session.plugins.deserved(gang.queue)
             self._known[name] = set() if due is None else _beyond(due, self._running(name))
         return gang.key in self._known[name]
 

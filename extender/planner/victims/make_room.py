@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from extender.model.pod import Pod, Shape
-from extender.planner.free_capacity import undo_gift
+from extender.planner.free_capacity import undo_placement
 from extender.planner.plugin import Round
 from extender.planner.session import Demand, Session, needed_pods
 from extender.planner.starvation import is_first, starving_gangs, without_its_reservation
@@ -64,7 +64,7 @@ class VictimFinder:
 
     def make_room(self, gang: GangState, pool: Pool) -> None:
         """Let others leave until the minimum of *gang* fits, or its members one by one."""
-        if self._session.opinions.missing_members(gang):
+        if self._session.plugins.missing_members(gang):
             self._try(Demand(gang, self._askers(gang)), pool)
             return
         for pod in _asking(self._session.waiting_tasks(gang)):
@@ -84,7 +84,7 @@ class VictimFinder:
 
     def make_room_inside(self, gang: GangState) -> None:
         """Let surplus members of *gang* make room for members that matter more."""
-        if self._session.opinions.missing_members(gang):
+        if self._session.plugins.missing_members(gang):
             return  # it has no surplus, and idle room alone does not start it
         for pod in _asking(self._session.waiting_tasks(gang)):
             if not self._try(Demand(gang, [pod]), None):
@@ -123,11 +123,14 @@ class VictimFinder:
             leaving = self._leaving(demand, pool)
             if leaving is None:
                 return False
-            if not leaving and self._session.occupied(demand.gang, demand.total) is not None:
+            if (
+                not leaving
+                and self._session.blocked_by_terminating(demand.gang, demand.total) is not None
+            ):
                 return False  # room is there; only pods on their way out keep its queue from it
             idle = None
             if not leaving and self._leaves_idle_room:
-                idle = demand.assign(self._session, idle=True)
+                idle = demand.assign(self._session, only_free=True)
             if idle:
                 self._hold(demand, idle)
             else:
@@ -136,7 +139,7 @@ class VictimFinder:
         running_pods(self._session).claimants.add(demand.gang.key)
         for unit in leaving:
             if unit.gang is not demand.gang:
-                undo_gift(self._room, unit.gang)
+                undo_placement(self._room, unit.gang)
         return None if idle else True
 
     def _hold(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
@@ -173,19 +176,19 @@ class VictimFinder:
         found = Search(self._session, self._action, demand, units, work).run()
         self._workload.book(work, namespace, in_vain=found is None)
         if work.is_too_much:
-            self._session.unsearched.add(demand.gang.key)
+            self._session.search_cut_short.add(demand.gang.key)
         return found
 
     def _may_ask(self, demand: Demand) -> bool:
         """Ask whether *demand* may make others leave at all."""
         if self._action == "preempt":
             return True
-        return self._session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
+        return self._session.plugins.is_preemptive(demand.gang, Shape(requests=demand.total))
 
     def _carry_out(self, demand: Demand, units: list[Unit]) -> None:
         for unit in units:
             for one in unit.members:
-                self._room.evict(one.leaving(self._action, demand.gang))
+                self._room.evict(one.eviction(self._action, demand.gang))
         for pod, row in demand.assign(self._session) or ():
             self._room.pipeline(demand.gang, pod, row)
 
@@ -253,7 +256,7 @@ def reclaim(session: Session) -> None:
     maker = VictimFinder(session, "reclaim", first=Borrowed(session).holds)
     has_shares = bool(session.accounting.shares)
     for gangs in starving_gangs(session):
-        is_overused = session.opinions.is_overused(gangs[0].queue)
+        is_overused = session.plugins.is_overused(gangs[0].queue)
         for gang in _in_turn(session, gangs):
             if has_shares and is_covered(session, gang):
                 maker.make_room(gang, partial(may_lose_to_share, gang))
@@ -271,5 +274,5 @@ def _in_turn(session: Session, gangs: list[GangState]) -> Iterator[GangState]:
     first, *others = gangs
     waits, had = is_first(session, first), len(first.pipelined)
     yield first
-    if not waits or (first.key not in session.fenced and len(first.pipelined) == had):
+    if not waits or (first.key not in session.reservations and len(first.pipelined) == had):
         yield from others

@@ -98,7 +98,7 @@ class Search:
         """Choose whose leaving brings the claimant's queue below its limit with few pods."""
         claimant = self._demand.gang
         ours = [gang for gang in self._units.gangs if gang.queue is claimant.queue]
-        if self._session.opinions.exceeds_share(claimant, self._demand.total):
+        if self._session.plugins.exceeds_share(claimant, self._demand.total):
             ours = [gang for gang in ours if gang.share is claimant.share]
         choices = [self._units.single(one) for gang in ours for one in self._units.surplus(gang)]
         choices += [unit for gang in ours if (unit := self._units.whole(gang)) is not None]
@@ -136,7 +136,7 @@ class Search:
 
     def _nearest_rows(self, shape: Shape, rows: list[int]) -> list[int]:
         """Choose the rows that lack least for another slot."""
-        usable = self._session.places.usable(shape)
+        usable = self._session.nodes.usable(shape)
         rows = [row for row in rows if usable[row]]
         if len(rows) <= _MOST_NODES:
             return rows
@@ -153,7 +153,7 @@ class Search:
         known = self._covers.get((shape, row))
         if known is None or known[0] != mark or not self._is_current(known[1]):
             need = self._room.row(shape)
-            room = self._room.idle[row] + self._room.coming[row]
+            room = self._room.free[row] + self._room.releasing[row]
             lack = np.maximum(need * (int(pods_that_fit(room, need)) + 1) - room, 0)
             units = self._leavers.on(row)
             chosen = self._choose(units, row, lack)
@@ -181,10 +181,10 @@ class Search:
 
     def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
         """Count how many more pods of *shape* each row takes with *amounts* more room."""
-        room = self._room.idle[rows] + self._room.coming[rows]
+        room = self._room.free[rows] + self._room.releasing[rows]
         need = self._room.row(shape)
         more: Amounts = pods_that_fit(room + amounts, need) - pods_that_fit(room, need)
-        return more * self._session.places.usable(shape)[rows]
+        return more * self._session.nodes.usable(shape)[rows]
 
     def _missing(self) -> Shape | None:
         """Give a shape of the demand that lacks slots, None when all pods find room."""
@@ -196,11 +196,11 @@ class Search:
         return next(iter(self._demand.by_shape))
 
     def _short_of(self, shape: Shape) -> int:
-        slots = int(self._session.places.count(self._idle_or_coming(), shape).sum())
+        slots = int(self._session.nodes.count(self._idle_or_coming(), shape).sum())
         return len(self._demand.by_shape[shape]) - slots
 
     def _idle_or_coming(self) -> Amounts:
-        room: Amounts = self._room.idle + self._room.coming
+        room: Amounts = self._room.free + self._room.releasing
         return room
 
     def _is_fulfilled(self) -> bool:
@@ -212,7 +212,7 @@ class Search:
         for unit in self._units.all_members():
             np.add.at(room, *self._units.frees(unit))
         return all(
-            self._session.places.count(room, shape).sum() >= len(pods)
+            self._session.nodes.count(room, shape).sum() >= len(pods)
             for shape, pods in self._demand.by_shape.items()
         )
 
@@ -224,7 +224,7 @@ class Search:
 
     def _evict(self, members: Sequence[VictimCandidate]) -> None:
         for one in members:
-            self._room.evict(one.leaving(self._action, self._demand.gang))
+            self._room.evict(one.eviction(self._action, self._demand.gang))
 
     def _give_back(self, units: list[Unit]) -> list[Unit]:
         """Let stay, the largest and most important first, whoever need not leave after all."""
@@ -247,7 +247,7 @@ class Search:
         if len(units) > _FEW or not self._demand.is_uniform or self._short_of(shape) <= 0:
             return None
         units = [unit for unit in units if self._units.may_go((unit,))]
-        room, usable = self._idle_or_coming().tolist(), self._session.places.usable(shape)
+        room, usable = self._idle_or_coming().tolist(), self._session.nodes.usable(shape)
         puzzle = Puzzle(
             units=units,
             frees=[_lines(*self._units.frees(unit)) for unit in units],

@@ -196,7 +196,7 @@ class Units:
     def may_go(self, units: Sequence[Unit]) -> bool:
         """Ask the plugins, as things stand now, whether all of *units* may leave."""
         members = [one for unit in units for one in unit.members]
-        claim, opinions = self._demand.claim, self._session.opinions
+        claim, opinions = self._demand.preemptor, self._session.plugins
         with self._without_gifts(members):
             leaving = opinions.allowed_victims(self._action, claim, members) if members else ()
         if len(leaving) < len(members):
@@ -212,12 +212,12 @@ class Units:
         session, room = self._session, self._session.capacity
         with room.trial():
             for one in members:
-                room.evict(one.leaving(self._action, self._demand.gang))
-            left = [each for each in room.departures if each.beneficiary is self._demand.gang]
+                room.evict(one.eviction(self._action, self._demand.gang))
+            left = [each for each in room.evictions if each.beneficiary is self._demand.gang]
             ours = self._demand.gang.queue
             with self._without_gifts(left):
                 return any(
-                    session.fits_deserved(gang, only_promises=gang.queue is ours)
+                    session.fits_deserved(gang, only_limits=gang.queue is ours)
                     for gang in {d.gang.key: d.gang for d in left}.values()
                 )
 
@@ -244,7 +244,7 @@ class Units:
         """List who might be asked, by gang, the first to go first."""
         found: dict[str, list[VictimCandidate]] = {}
         # A claimant without requests displaces only its like.
-        empty = self._session.is_empty(self._demand.pods[0].shape)
+        empty = self._session.is_best_effort(self._demand.pods[0].shape)
         others = 0
         for rank, gang in enumerate(self._in_order(pool)):
             # What plugins say of each is asked when somebody is chosen: asking all takes longer.
@@ -280,21 +280,21 @@ class Units:
         for shape in self._demand.by_shape:
             need = session.capacity.need(shape)
             if need is not None:
-                mask |= session.places.usable(shape) & (pods_that_fit(whole, need) > 0)
+                mask |= session.nodes.usable(shape) & (pods_that_fit(whole, need) > 0)
         return None if mask.all() else frozenset(np.flatnonzero(mask).tolist())
 
     def _in_order(self, pool: Callable[[GangState], bool] | None) -> Iterable[GangState]:
         if pool is None:
             return [self._demand.gang]
-        claim, ours = self._demand.claim, self._demand.gang.queue
+        claim, ours = self._demand.preemptor, self._demand.gang.queue
 
         def is_spared(gang: GangState) -> bool:
-            return self._session.opinions.protect(self._action, claim, gang)
+            return self._session.plugins.protect(self._action, claim, gang)
 
         def is_asked(gang: GangState) -> bool:
             return pool(gang) and self._gives(gang)
 
         gangs = self._occupants.eviction_order(is_spared, is_asked, self._helps)
-        if not self._session.opinions.prefer_relatives:
+        if not self._session.plugins.prefer_relatives:
             return gangs
-        return sorted(gangs, key=lambda g: self._session.opinions.victim_queue_order(g.queue, ours))
+        return sorted(gangs, key=lambda g: self._session.plugins.victim_queue_order(g.queue, ours))

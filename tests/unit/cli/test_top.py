@@ -108,11 +108,11 @@ def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: G
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
 
     assert "idle: 3 cpu" in said
-    assert "2 cpu guaranteed to queue gold, which does not lend it" in said
-    assert "100m cpu given to members of gang a/g0 that are on their way" in said
+    assert "2 cpu guaranteed to queue gold, which does not let others borrow it" in said
+    assert "100m cpu allocated to members of gang a/g0 that are still binding" in said
     assert "and 1 more" in said
     wide = CliRunner().invoke(top, ["-o", "wide", "--ops-url", ops_url], env=WIDE).output
-    assert "100m cpu given to members of gang a/g4" in wide
+    assert "100m cpu allocated to members of gang a/g4" in wide
 
 
 def test_what_namespaces_have_of_queues_is_a_line_each(ops_url: str, journal: GangHistory) -> None:

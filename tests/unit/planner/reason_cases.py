@@ -163,7 +163,7 @@ SENTENCES = [
     ),
     Told(
         Reason.NOT_ENQUEUED,
-        "asks for 5 cpu; 4800m idle with overcommit, 0 of it promised to gangs let in before",
+        "requests 5 cpu; 4800m free with overcommit, 0 of it reserved for gangs admitted before",
         lambda: small(waiting(group={"min_resources": Resources({"cpu": 5000})})),
         OVERCOMMITTED,
     ),
@@ -191,7 +191,7 @@ SENTENCES = [
     ),
     Told(
         Reason.WAITING_FOR_VICTIMS,
-        "1 member waits on n1 until a/old-0 has left",
+        "1 member waits on n1 until a/old-0 has terminated",
         lambda: small(gang("a/old", 1, cpu=1, on=["n1"]), waiting(1, priority=9), cpu=1),
     ),
     Told(
@@ -202,12 +202,12 @@ SENTENCES = [
     ),
     Told(
         Reason.BACKING_OFF,
-        "did not assemble in time; tried again in 30 s",
+        "did not assemble in time; retried in 30 s",
         _backing_off,
     ),
     Told(
         Reason.EXEMPT,
-        "namespace a is exempt: its 2 pods wait for kube-scheduler alone, not for us",
+        "namespace a is exempt: its 2 pods are left to kube-scheduler alone",
         lambda: small(waiting(each={"exempt": True}), cpu=1),
     ),
     Told(

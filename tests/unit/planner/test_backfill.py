@@ -75,7 +75,7 @@ def test_the_rest_of_the_room_stays_kept_and_what_is_used_is_owed() -> None:
 
     assert plan.reservations == {"n1": amounts(cpu=1, pods=1), "n2": amounts(cpu=4, pods=1)}
     assert plan.reservations_missing == {"n1": amounts(cpu=3)}
-    assert "room is kept for it on n1 and n2" in plan.verdicts[GangKey("a/big")].message
+    assert "capacity is reserved for it on n1 and n2" in plan.verdicts[GangKey("a/big")].message
 
 
 def test_gangs_start_whole_there_too() -> None:
@@ -94,8 +94,8 @@ def test_a_declared_duration_lets_nobody_in() -> None:
 
     assert started(crowd(old(), boaster)) == set()
     assert said(crowd(old(), boaster)).endswith(
-        "room is kept for a/big; only gangs that activeDeadlineSeconds ends within 10 min may use"
-        " it meanwhile"
+        "capacity is reserved for a/big; only gangs that activeDeadlineSeconds ends within 10 min"
+        " may use it until then"
     )
 
 
@@ -121,7 +121,7 @@ def test_a_deadline_with_its_grace_is_at_most_what_the_policy_says(
 
 def test_who_may_run_longer_is_told_how_long() -> None:
     assert said(crowd(old(), brief(each={"deadline_s": 2 * HOUR}))).endswith(
-        "only gangs that activeDeadlineSeconds ends within 10 min may use it meanwhile, this one"
+        "only gangs that activeDeadlineSeconds ends within 10 min may use it until then, this one"
         " in 2 h"
     )
 
@@ -208,7 +208,7 @@ def test_where_it_could_start_at_any_moment_nobody_is_let_in(each: dict[str, Any
     assert started(before) == set()
     if each.get("status") is None:
         assert said(before).endswith(
-            "a/big could start at any moment, for not all it waits for say how long they run"
+            "a/big could start at any moment: not all gangs it waits for state a duration"
         )
 
 
@@ -219,7 +219,7 @@ def test_of_one_that_needs_host_ports_it_says_that_nobody_can_tell() -> None:
 
     assert started(before) == set()
     assert said(before).endswith(
-        "a/big could start at any moment: when host ports become free is not foreseen"
+        "a/big could start at any moment: free host ports are not forecast"
     )
 
 
@@ -316,7 +316,7 @@ def test_it_can_be_turned_off() -> None:
     before = crowd(old(), brief())
 
     assert started(before, OFF) == set()
-    assert said(before, policy=OFF).endswith("room is kept for a/big")
+    assert said(before, policy=OFF).endswith("capacity is reserved for a/big")
 
 
 def test_a_longer_one_may_be_allowed() -> None:
@@ -355,7 +355,7 @@ def test_nothing_is_worked_out_where_nobody_could_be_let_in(
     ],
 )
 def test_the_page_has_every_sentence(before: Snapshot) -> None:
-    told = said(before).partition("room is kept for a/big; ")[2].replace("a/big", "lab/giant")
+    told = said(before).partition("reserved for a/big; ")[2].replace("a/big", "lab/giant")
     told = re.sub(r"\d\d:\d\d UTC", "14:20 UTC", told)
 
     assert f"| `{told}` |" in PAGE
@@ -375,7 +375,7 @@ def test_others_are_not_told_that_whoever_was_let_in_went_before_them() -> None:
 
     told = plan.verdicts[GangKey("a/other")].message
     assert set(plan.placements) == {"a/new"}
-    assert "room is kept for a/big; only gangs that activeDeadlineSeconds ends" in told
+    assert "capacity is reserved for a/big; only gangs that activeDeadlineSeconds ends" in told
 
 
 def with_words(before: Snapshot, deadline_s: float) -> Snapshot:

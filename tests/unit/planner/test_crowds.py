@@ -69,7 +69,7 @@ def test_beyond_it_the_first_ones_have_a_turn_and_some_of_the_others(few_turns: 
     assert left_out.reason is Reason.BEHIND_IN_ORDER
     assert left_out.message == (
         "namespace a has more than 6 gangs waiting in queue default:"
-        " 4 of them have a turn in every cycle, the others now and then"
+        " every cycle considers 4 of them, and the others in turns"
     )
 
 
@@ -157,7 +157,7 @@ def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> N
 @given(st.integers(1, 40), st.integers(0, 5))
 @settings(max_examples=examples(40))
 def test_everybody_is_first_or_a_visitor_or_behind(count: int, now: int) -> None:
-    behind, visitors = accounting.turns(many(count), float(now))
+    behind, visitors = accounting.rotation(many(count), float(now))
     assert (behind, visitors) == (frozenset(), frozenset())
 
     some, rest = accounting._divide(many(accounting.MOST + count), float(now))

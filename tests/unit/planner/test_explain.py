@@ -168,7 +168,7 @@ def test_in_one_queue_priority_goes_first_then_who_lacks_members_then_the_smalle
 
     assert behind(*others, mine=mine) == (
         GangAhead(GangKey("a/vip"), "left", "it has priority 10, this one 0"),
-        GangAhead(GangKey("a/new"), "left", "it has yet to start, this one could only grow"),
+        GangAhead(GangKey("a/new"), "left", "it has not started, this one can only grow"),
         GangAhead(GangKey("a/modest"), "left", "it uses 0.0% of the cluster, this one 12.5%"),
     )
 
@@ -202,7 +202,7 @@ def test_where_only_shares_count_only_shares_are_named() -> None:
         "it uses 0.0% of the cluster, this one 12.5%"
     ]
     assert whys(waiting("new", created=NOW + 60), mine=mine, by=policy("gang", "drf")) == [
-        "it has yet to start, this one could only grow"
+        "it has not started, this one can only grow"
     ]
 
 
@@ -227,7 +227,7 @@ def test_with_stated_dues_a_queue_goes_first_by_share_then_by_age() -> None:
     mine = gang("train", [pod("train-0", on="n0"), pod("train-1")])
 
     assert whys(waiting("other", queue="right"), mine=mine, by=by, queues=STATED) == [
-        "queue right uses 0% of its due, left 50%"
+        "queue right uses 0% of its deserved amount, left 50%"
     ]
     assert whys(waiting("a", queue="right"), mine=waiting("train"), by=by, queues=STATED) == [
         "queue right is 4 s older"
@@ -248,7 +248,7 @@ def test_in_a_tree_the_first_level_that_differs_is_named() -> None:
 
     mine = gang("train", running, queue="e1")
     assert whys(waiting("other", queue="w1"), mine=mine, by=by, queues=tree) == [
-        "queue west uses 0% of its due, east 25%"
+        "queue west uses 0% of its deserved amount, east 25%"
     ]
 
 
@@ -278,7 +278,7 @@ class Talkative(Alphabet):
 
 
 def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._OURS, "alphabet", Alphabet)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry._OWN, "alphabet", Alphabet)  # type: ignore[arg-type]
 
     assert whys(waiting("z"), mine=waiting("train"), by=policy("alphabet")) == [
         "plugin alphabet puts it first"
@@ -292,7 +292,7 @@ def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_plugin_may_say_why_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._OURS, "talk", Talkative)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry._OWN, "talk", Talkative)  # type: ignore[arg-type]
 
     assert whys(waiting("z"), mine=waiting("train"), by=policy("talk")) == ["z is a shorter name"]
 
@@ -315,7 +315,7 @@ def test_a_queue_that_uses_less_of_its_due_goes_first() -> None:
     ahead = behind(waiting("other", queue="right"), mine=mine)
 
     assert [(each.gang, each.queue) for each in ahead] == [("a/other", "right")]
-    assert ahead[0].why.startswith("queue right uses 0% of its due, left ")
+    assert ahead[0].why.startswith("queue right uses 0% of its deserved amount, left ")
 
 
 def test_gangs_that_do_not_wait_are_not_ahead() -> None:

@@ -59,7 +59,7 @@ def test_the_rest_of_the_file_is_read_as_ever() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("plugins: gang\ntiers: []", "plugins beside tiers; move them into one"),
+        ("plugins: gang\ntiers: []", "plugins beside tiers; move them into a tier"),
         ("plugins: gangs", "unknown plugin 'gangs'; did you mean 'gang'?"),
         ("plugins: ' , '", "plugins is empty"),
         ("plugins: 7", "plugins must be a list, found 7"),

@@ -401,7 +401,7 @@ def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> No
 
     assert plan.unused[CPU] == 2000
     assert [(each.words, each.amounts[CPU]) for each in plan.held] == [
-        ("guaranteed to queue kept, which does not lend it", 2000)
+        ("guaranteed to queue kept, which does not let others borrow it", 2000)
     ]
     assert told is not None
     assert told.held == plan.held
@@ -416,8 +416,8 @@ def test_idle_room_kept_for_a_gang_that_has_waited_long_is_named() -> None:
     large, small_one = gang("a/large", 2, cpu=4), gang("a/small", 1, cpu=1, created=5)
     plan = make_plan(snapshot(nodes(2), [runs, large, small_one], now=1_000.0))
 
-    assert words(plan) == ["kept for gang a/large, which has waited long"]
-    assert "room is kept for a/large" in plan.verdicts[small_one.key].message
+    assert words(plan) == ["reserved for gang a/large, which has waited long"]
+    assert "capacity is reserved for a/large" in plan.verdicts[small_one.key].message
 
 
 def test_idle_room_promised_to_a_gang_while_others_leave_is_named() -> None:
@@ -427,14 +427,14 @@ def test_idle_room_promised_to_a_gang_while_others_leave_is_named() -> None:
     plan = make_plan(snapshot(nodes(1), [*runs, claim], [queue("left"), queue("right")]))
 
     assert len(plan.evictions) == 2
-    assert words(plan) == ["promised to gang a/claim while room is made for it"]
+    assert words(plan) == ["reserved for gang a/claim while its victims terminate"]
 
 
 def test_room_given_to_members_on_their_way_is_named() -> None:
     pods = [pod(f"w-{n}", shape(cpu=1), on="n1", status=Status.ALLOCATED) for n in range(2)]
     plan = make_plan(snapshot(nodes(1), [gang("a/w", pods=pods)]))
 
-    assert words(plan) == ["given to members of gang a/w that are on their way"]
+    assert words(plan) == ["allocated to members of gang a/w that are still binding"]
     assert plan.unused[CPU] == 2000
 
 
@@ -446,8 +446,8 @@ def test_room_on_cordoned_nodes_is_named_and_is_no_guarantee() -> None:
 
     assert plan.unused[CPU] == 11000
     assert {each.words: each.amounts.amount(CPU) for each in plan.held} == {
-        "guaranteed to queue left, which does not lend it": 4000,
-        "on 2 cordoned nodes, where nobody may start": 7000,
+        "guaranteed to queue left, which does not let others borrow it": 4000,
+        "on 2 cordoned nodes, where no pod may start": 7000,
     }
 
 

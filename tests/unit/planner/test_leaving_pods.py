@@ -47,7 +47,7 @@ def test_a_queue_starts_nothing_in_place_of_pods_that_are_still_ending() -> None
     verdict = plan.verdicts["a/new"]
     assert verdict.reason is Reason.QUEUE_AT_CAPABILITY
     assert verdict.message == (
-        "queue q uses 0 of at most 4 cpu, and pods that are being deleted 4 until they are gone;"
+        "queue q uses 0 of at most 4 cpu, and terminating pods use 4 until they are gone;"
         " 4 more would exceed it"
     )
 

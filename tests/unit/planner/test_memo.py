@@ -17,7 +17,7 @@ from tests.builders import gang, nodes, shape, snapshot
 
 def test_shapes_of_pods_long_gone_are_forgotten_though_no_node_changes() -> None:
     before = snapshot(nodes(2), [gang("a/train", 1, cpu=1)])
-    places = Session(Accounting(before), policy_parser.DEFAULT).places
+    places = Session(Accounting(before), policy_parser.DEFAULT).nodes
     for number in range(MOST + 100):
         places.usable(shape(cpu=number))
 

@@ -354,8 +354,8 @@ def test_a_gang_kept_out_by_what_others_have_at_least_says_so_and_what_would_hel
     lines = shown(before, "a/train")
 
     assert lines[1] == (
-        "QueueAtCapability: queue q uses 2 cpu, keeps 2 for its namespaces and may have at most 4;"
-        " 2 more would exceed it"
+        "QueueAtCapability: queue q uses 2 cpu, reserves 2 for its namespaces and may have at most"
+        " 4; 2 more would exceed it"
     )
     assert "2 cpu less kept for namespace b in queue q, its at-least" in would_start_with(before)
     assert "2 cpu more capability of queue q" in would_start_with(before)
@@ -373,9 +373,9 @@ def test_room_that_is_kept_for_a_namespace_is_named() -> None:
 
     assert lines[1] == (
         "QueueAtCapability: 2 of 8 cpu is in use or guaranteed to others; 7 more for queue other"
-        " would eat their guarantee"
+        " would use capacity guaranteed to others"
     )
-    kept = "  2 cpu: kept for namespace b in queue q, which has at least so much there"
+    kept = "  2 cpu: guaranteed to namespace b in queue q"
     assert kept in lines
     assert kept not in shown(
         snapshot(

@@ -116,7 +116,7 @@ def test_more_nodes_make_no_requirement_more_work_than_a_look_at_an_array() -> N
             nodes(count, labels={"k": "7"}), [gang("a/train", pods=[pod("train-0", kind)])]
         )
         session = Session(Accounting(before), policy_parser.DEFAULT)
-        return steps(lambda: session.places.ranking(kind).best(1))
+        return steps(lambda: session.nodes.ranking(kind).best(1))
 
     # Node by node the 400 requirements would be 400 * 300 more steps, and more.
     assert work(400) - work(100) < 10 * 300

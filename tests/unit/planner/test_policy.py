@@ -217,7 +217,7 @@ def test_where_volcanos_ways_are_followed_an_unknown_argument_is_only_remarked_u
     )
 
     assert read.remarks == (
-        "conf: tier 1: plugin binpack has no argument 'binpack.wieght', which therefore has no"
+        "conf: tier 1: plugin binpack has no argument 'binpack.wieght', so it has no"
         " effect; did you mean 'binpack.weight'?",
     )
 

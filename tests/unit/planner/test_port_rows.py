@@ -29,12 +29,12 @@ def test_rows_clash_where_two_ports_do(taken, promised, given_back, wanted) -> N
     made = [(Shape(host_ports=some), rows) for some, rows in promised]
     for kind, rows in made:
         index.reserve(kind, rows)
-        index.clashing(Shape(host_ports=wanted))
+        index.conflicting(Shape(host_ports=wanted))
     kept = made[: len(made) - given_back] if given_back <= len(made) else []
     for kind, rows in reversed(made[len(kept) :]):
         index.release(kind, rows)
 
-    assert index.clashing(Shape(host_ports=wanted)).tolist() == [
+    assert index.conflicting(Shape(host_ports=wanted)).tolist() == [
         any(
             clash(one, other)
             for one in wanted

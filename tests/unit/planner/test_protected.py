@@ -40,7 +40,7 @@ def full(*gangs: Gang, **rest: Any) -> Snapshot:
 def test_a_budget_that_allows_less_than_is_there_is_named() -> None:
     seen = full(guarded(), VIP, budgets=[budget("keep", 1, app="db")])
 
-    assert note(seen) == "; left alone: 3 pods (PodDisruptionBudget a/keep allows 1 disruptions)"
+    assert note(seen) == "; protected: 3 pods (PodDisruptionBudget a/keep allows 1 disruptions)"
 
 
 def test_a_budget_that_allows_enough_is_not() -> None:
@@ -50,7 +50,7 @@ def test_a_budget_that_allows_enough_is_not() -> None:
 def test_protected_pods_are_named_with_their_reason() -> None:
     seen = replace(full(guarded(), VIP), protected={PodUid("a-old-0"): "it has only just started"})
 
-    assert note(seen) == "; left alone: 1 pod (it has only just started)"
+    assert note(seen) == "; protected: 1 pod (it has only just started)"
 
 
 def test_those_who_would_not_have_to_leave_anyway_are_not_counted() -> None:
@@ -84,4 +84,6 @@ def test_pods_that_should_have_left_long_ago_are_named() -> None:
     stuck = frozenset({PodUid("a-old-0"), PodUid("uid-of-another-scheduler")})
     hanging = gang("old", [pod("old-0", on="n0", status=Status.RELEASING)], phase=Phase.RUNNING)
 
-    assert note(full(hanging, VIP, stuck=stuck)) == "; 2 pods should have left long ago: a/old-0"
+    assert (
+        note(full(hanging, VIP, stuck=stuck)) == "; 2 pods should have terminated long ago: a/old-0"
+    )

@@ -189,7 +189,7 @@ def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
     plan = make_plan(snapshot(members, [*small, single, *endless, modest]))
 
     assert {each.beneficiary for each in plan.evictions} == {"e/modest"}
-    told = "; so many pods might leave for it that not all of them were weighed"
+    told = "; too many pods could be evicted for it to weigh all of them"
     assert plan.verdicts["a/big0"].message.endswith(told)
 
 

@@ -27,7 +27,7 @@ def opened(before: Snapshot, chosen: Policy) -> tuple[Session, GangState]:
 def one_by_one(session: Session, waiting: GangState, kind: Shape, count: int) -> list[int]:
     rows: list[int] = []
     for member in waiting.gang.pods[:count]:
-        found = session.places.ranking(kind).best(1)
+        found = session.nodes.ranking(kind).best(1)
         if not found:
             break
         session.capacity.place(waiting, [member], found)
@@ -49,7 +49,7 @@ def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-unt
     before = snapshot(members, [gang("a/train", count, cpu=cpu, memory=memory)])
     kind = shape(cpu=cpu, memory=memory)
     first, _ = opened(before, chosen)
-    at_once = first.places.ranking(kind).best(count)
+    at_once = first.nodes.ranking(kind).best(count)
     second, other = opened(before, chosen)
 
     assert at_once == one_by_one(second, other, kind, count)
@@ -61,12 +61,12 @@ def test_in_a_large_cluster_every_choice_still_fits() -> None:
     session, waiting = opened(before, policy_parser.DEFAULT)
     kind = shape(cpu=1)
     left = list(waiting.gang.pods)
-    while left and (rows := session.places.ranking(kind).best(len(left))):
+    while left and (rows := session.nodes.ranking(kind).best(len(left))):
         session.capacity.place(waiting, left[: len(rows)], rows)
         left = left[len(rows) :]
 
     assert not left
-    assert (session.capacity.idle >= 0).all()
+    assert (session.capacity.free >= 0).all()
 
 
 def test_packing_fills_one_node_after_the_other_and_spreading_does_not() -> None:
@@ -75,8 +75,8 @@ def test_packing_fills_one_node_after_the_other_and_spreading_does_not() -> None
     packed, _ = opened(before, PACK)
     spread, _ = opened(before, SPREAD)
 
-    assert len(set(packed.places.ranking(shape(cpu=1)).best(4))) == 1
-    assert len(set(spread.places.ranking(shape(cpu=1)).best(3))) == 3
+    assert len(set(packed.nodes.ranking(shape(cpu=1)).best(4))) == 1
+    assert len(set(spread.nodes.ranking(shape(cpu=1)).best(3))) == 3
 
 
 def test_a_host_port_goes_on_a_node_once() -> None:
@@ -89,19 +89,19 @@ def test_a_host_port_goes_on_a_node_once() -> None:
     )
     session, state = opened(before, policy_parser.DEFAULT)
 
-    rows = session.places.ranking(ported).best(3)
+    rows = session.nodes.ranking(ported).best(3)
     session.capacity.place(state, waiting[: len(rows)], rows)
 
     assert sorted(rows) == [1, 2]
-    assert session.places.ranking(ported).best(1) == []
-    assert not session.places.ranking(ported).fits(1)
+    assert session.nodes.ranking(ported).best(1) == []
+    assert not session.nodes.ranking(ported).fits(1)
 
 
 def test_a_resource_no_node_has_leaves_no_slot() -> None:
     before = snapshot(nodes(2), [gang("a/train", 1, cpu=1, gpu=1)])
     session, _ = opened(before, policy_parser.DEFAULT)
 
-    assert session.places.ranking(shape(cpu=1, gpu=1)).free == 0
+    assert session.nodes.ranking(shape(cpu=1, gpu=1)).free == 0
 
 
 def test_room_on_its_way_is_found_when_there_is_none_now() -> None:
@@ -110,9 +110,9 @@ def test_room_on_its_way_is_found_when_there_is_none_now() -> None:
     session, state = opened(before, policy_parser.DEFAULT)
     session.capacity.place(state, list(state.gang.pods[:1]), [0])
 
-    assert session.places.ranking(shape(cpu=4)).best(1) == []
-    assert session.places.ranking(shape(cpu=4)).best_releasing() == 1
-    assert np.array_equal(session.capacity.coming[0], [0, 0, 0])
+    assert session.nodes.ranking(shape(cpu=4)).best(1) == []
+    assert session.nodes.ranking(shape(cpu=4)).best_releasing() == 1
+    assert np.array_equal(session.capacity.releasing[0], [0, 0, 0])
 
 
 def _releasing():  # type: ignore[no-untyped-def]

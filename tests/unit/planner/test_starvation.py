@@ -34,7 +34,7 @@ def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
     assert plan.reservations == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
     verdict = plan.verdicts[GangKey("a/big")]
     assert verdict.reason is Reason.INSUFFICIENT_CAPACITY
-    assert "room is kept for it on n1 and n2" in verdict.message
+    assert "capacity is reserved for it on n1 and n2" in verdict.message
 
 
 def test_before_that_others_may_have_the_room() -> None:
@@ -49,7 +49,7 @@ def test_others_cannot_take_what_is_kept() -> None:
 
     assert plan.placements == {}
     assert plan.verdicts[GangKey("a/new")].reason is Reason.BEHIND_IN_ORDER
-    assert "room is kept for a/big" in plan.verdicts[GangKey("a/new")].message
+    assert "capacity is reserved for a/big" in plan.verdicts[GangKey("a/new")].message
 
 
 @pytest.mark.parametrize("status", [Status.ALLOCATED, Status.BINDING])
@@ -148,7 +148,7 @@ def test_volcanos_way_knows_nothing_of_it() -> None:
     volcano = policy_parser.parse(policy_parser.DEFAULT_TEXT + "compatibility: volcano")
 
     message = make_plan(crowd(), volcano).verdicts[GangKey("a/big")].message
-    assert "kept for it" not in message
+    assert "reserved for it" not in message
 
 
 # ── who could do nothing with room is in nobody's way ───────────────────────────────────────
@@ -248,7 +248,7 @@ def test_one_whose_members_fit_only_if_laid_out_with_care_has_room_kept_for_it()
     all_nodes = [zoned, node("n2", cpu=4), node("n3", cpu=1)]
     plan = make_plan(snapshot(all_nodes, [old, careful], now=LONG))
 
-    assert "room is kept for it" in plan.verdicts[careful.key].message
+    assert "capacity is reserved for it" in plan.verdicts[careful.key].message
 
 
 def test_two_are_not_served_where_one_may_be() -> None:
@@ -287,7 +287,9 @@ def test_those_behind_one_for_whom_nobody_leaves_and_no_room_is_kept_get_their_d
     before = snapshot(nodes(6, cpu=4), [*lent, older, larger, MINE], THREE, now=LONG)
     plan = make_plan(before)
 
-    told = [each for each in (older, larger) if "kept for it" in plan.verdicts[each.key].message]
+    told = [
+        each for each in (older, larger) if "reserved for it" in plan.verdicts[each.key].message
+    ]
     assert told == [older]
     assert {each.beneficiary for each in plan.evictions} == {"a/mine"}
 

@@ -23,10 +23,10 @@ def opened(snapshot: Snapshot) -> tuple[FreeCapacity, list[GangState]]:
 
 def picture(room: FreeCapacity, gangs: list[GangState]) -> tuple[object, ...]:
     return (
-        room.idle.tolist(),
-        room.coming.tolist(),
+        room.free.tolist(),
+        room.releasing.tolist(),
         room.full.tolist(),
-        [departure.pod.uid for departure in room.departures],
+        [departure.pod.uid for departure in room.evictions],
         [
             (
                 each.ready,
@@ -81,7 +81,7 @@ def test_what_is_kept_stays() -> None:
         room.place(train, list(train.gang.pods), [0, 0])
         trial.keep()
 
-    assert room.idle[:, 0].tolist() == [2000, 4000]
+    assert room.free[:, 0].tolist() == [2000, 4000]
     assert train.ready == 2
     assert train.queue.allocated.amount("cpu") == 2000
 
@@ -98,7 +98,7 @@ def test_an_error_inside_a_trial_undoes_it_too() -> None:
         pass
 
     assert train.placed == []
-    assert room.idle[0, 0] == 4000
+    assert room.free[0, 0] == 4000
 
 
 def test_room_that_is_owed_is_paid_by_whoever_leaves() -> None:
@@ -107,10 +107,10 @@ def test_room_that_is_owed_is_paid_by_whoever_leaves() -> None:
     four = np.array([4000, 0, 0])
 
     fence = room.reservation(0, four)
-    assert room.idle[0, 0] == 0
+    assert room.free[0, 0] == 0
     assert fence.kept[0] == 1000
     room.evict(PlannedEviction(old, old.gang.pods[0], 0, "preempt", old))
-    assert room.coming[0, 0] == -1000
+    assert room.releasing[0, 0] == -1000
 
     room.release(fence)
-    assert (room.idle[0, 0], room.coming[0, 0]) == (1000, 2000)
+    assert (room.free[0, 0], room.releasing[0, 0]) == (1000, 2000)

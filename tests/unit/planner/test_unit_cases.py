@@ -124,7 +124,7 @@ def test_scores_of_packing(case: Case, tmp_path: Any) -> None:
     for key, expected in case["expect"]["node_scores"].items():
         need = session.capacity.row(shapes[key]).astype(float)
         prospect = ScoringTable(session.capacity, need, session.capacity.all_rows, 1)
-        scores = session.opinions.score(shapes[key], prospect)[:, 0].tolist()
+        scores = session.plugins.score(shapes[key], prospect)[:, 0].tolist()
         assert dict(zip(names, scores, strict=True)) == pytest.approx(expected, abs=1e-6)
 
 

@@ -135,7 +135,7 @@ def test_waiting_for_victims_names_them_and_the_node() -> None:
 
     assert told(snapshot(nodes(1, cpu=4), [low, high])) == (
         Reason.WAITING_FOR_VICTIMS,
-        "1 member waits on n1 until a/low-0 has left",
+        "1 member waits on n1 until a/low-0 has terminated",
     )
 
 
@@ -144,7 +144,7 @@ def test_room_already_on_its_way_is_waited_for() -> None:
     reason, message = told(snapshot(nodes(1, cpu=4), [leaving, gang("a/train", 1, cpu=4)]))
 
     assert reason is Reason.WAITING_FOR_VICTIMS
-    assert "room being released on n1" in message
+    assert "capacity being released on n1" in message
 
 
 def test_a_queue_that_does_not_exist_is_named() -> None:
@@ -197,7 +197,7 @@ def test_a_gang_that_backs_off_is_tried_again_later() -> None:
     late = replace(gang("a/train", 1, cpu=1), backing_off_until=SOON + 7)
     before = snapshot(nodes(1), [late])
 
-    assert told(before) == (Reason.BACKING_OFF, "did not assemble in time; tried again in 7 s")
+    assert told(before) == (Reason.BACKING_OFF, "did not assemble in time; retried in 7 s")
     assert make_plan(before).placements == {}
 
 

@@ -157,7 +157,7 @@ tiers: [{plugins: [{name: gang}, {name: overcommit, arguments: {overcommit-facto
         plan = self.decide(self.wants("a/one", 4), self.wants("a/two", 3, created=1.0))
         late = plan.verdicts[GangKey("a/two")]
         assert (late.phase, late.reason) == (Phase.PENDING, Reason.NOT_ENQUEUED)
-        assert "3 cpu; 6 idle with overcommit, 4 of it promised" in late.message
+        assert "3 cpu; 6 free with overcommit, 4 of it reserved" in late.message
 
     def test_one_that_must_stay_out_does_not_stop_the_others(self) -> None:
         plan = self.decide(self.wants("a/big", 9), self.wants("a/small", 1, created=1.0))

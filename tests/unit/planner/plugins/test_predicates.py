@@ -18,7 +18,7 @@ from tests.builders import amounts, gang, node, pod, snapshot
 def usable(members: list[Node], **kind: Any) -> list[str]:
     shape = Shape(requests=amounts(cpu=1, pods=1), **kind)
     before = snapshot(members, [gang("a/x", pods=[pod("x", shape)])])
-    mask = Session(Accounting(before), policy_parser.DEFAULT).places.usable(shape)
+    mask = Session(Accounting(before), policy_parser.DEFAULT).nodes.usable(shape)
     return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
 
 
@@ -124,12 +124,12 @@ tiers:
     session = Session(Accounting(before), policy_parser.parse(text))
     (state,) = session.accounting.contenders.values()
 
-    assert session.places.usable(state.gang.pods[0].shape).all()
+    assert session.nodes.usable(state.gang.pods[0].shape).all()
 
 
 def test_answers_are_remembered_until_a_node_changes() -> None:
     before = snapshot([node("a")], [gang("a/x", 1, cpu=1)])
     kind = next(iter(before.gangs.values())).pods[0].shape
-    first = Session(Accounting(before), policy_parser.DEFAULT).places.usable(kind)
+    first = Session(Accounting(before), policy_parser.DEFAULT).nodes.usable(kind)
 
-    assert Session(Accounting(before), policy_parser.DEFAULT).places.usable(kind) is first
+    assert Session(Accounting(before), policy_parser.DEFAULT).nodes.usable(kind) is first

@@ -149,7 +149,7 @@ def test_what_somebody_said_and_never_creates_keeps_others_out_for_a_while() -> 
 
     assert (verdict.phase, verdict.reason) == (Phase.PENDING, Reason.QUEUE_AT_CAPABILITY)
     assert verdict.message == (
-        "queue q uses 0 of at most 8 cpu and has promised 8 to gangs that it let in; 4 more would"
+        "queue q uses 0 of at most 8 cpu and has reserved 8 for admitted gangs; 4 more would"
         " exceed it"
     )
 

@@ -51,7 +51,7 @@ def test_a_gang_that_a_quota_would_not_admit_is_kept_out_with_all_the_figures() 
     assert (told.standing, told.reason) == (GangStatus.WAITING, Reason.NOT_ENQUEUED)
     assert told.phase is Phase.PENDING
     assert told.message == (
-        "its minimum asks for 4 cpu for pods that do not exist yet; ResourceQuota a/compute"
+        "its minimum requests 4 cpu for pods that do not exist yet; ResourceQuota a/compute"
         " allows 8, of which 6 in use"
     )
 
@@ -86,7 +86,7 @@ def test_a_gang_that_lacks_members_asks_for_those_alone() -> None:
 
     assert verdict(fits).reason is Reason.NOT_ENOUGH_MEMBERS
     assert verdict(full).reason is Reason.NOT_ENQUEUED
-    assert verdict(full).message.startswith("its minimum asks for 1 cpu for pods that do not exist")
+    assert verdict(full).message.startswith("its minimum requests 1 cpu for pods that do not exist")
 
 
 def test_members_that_are_leaving_or_done_must_be_created_anew() -> None:
@@ -98,7 +98,7 @@ def test_members_that_are_leaving_or_done_must_be_created_anew() -> None:
     torn = gang("a/train", pods=pods, min_member=3, group={"min_resources": amounts(cpu=3)})
     plan = make_plan(seen(torn, quotas=(quota({"cpu": "3"}, {"cpu": "2"}),)))
 
-    assert verdict(plan).message.startswith("its minimum asks for 2 cpu")
+    assert verdict(plan).message.startswith("its minimum requests 2 cpu")
 
 
 def test_a_driver_waits_whose_executors_the_quota_would_not_admit() -> None:
@@ -121,7 +121,7 @@ def test_a_group_that_does_not_say_what_it_needs_is_not_judged() -> None:
 def test_the_number_of_pods_counts_said_or_not(name: str) -> None:
     plan = make_plan(seen(to_come("a/train", 4), quotas=(quota({name: 4}, {name: 1}),)))
 
-    assert f"asks for 4 {name} for pods" in verdict(plan).message
+    assert f"requests 4 {name} for pods" in verdict(plan).message
 
 
 def test_of_limits_the_part_of_the_members_counts_that_do_not_exist_yet() -> None:
@@ -129,7 +129,7 @@ def test_of_limits_the_part_of_the_members_counts_that_do_not_exist_yet() -> Non
     one = gang("a/train", 1, cpu=1, min_member=4, group=about)
     plan = make_plan(seen(one, quotas=(quota({"limits.cpu": "8"}, {"limits.cpu": "4"}),)))
 
-    assert "asks for 6 limits.cpu for pods" in verdict(plan).message
+    assert "requests 6 limits.cpu for pods" in verdict(plan).message
     assert "allows 8, of which 4 in use" in verdict(plan).message
 
 
@@ -140,7 +140,7 @@ def test_two_gangs_that_fit_one_after_the_other_are_not_let_in_together() -> Non
     assert verdict(plan, GangKey("a/one")).phase is Phase.INQUEUE
     assert verdict(plan, GangKey("a/two")).phase is Phase.PENDING
     assert verdict(plan, GangKey("a/two")).message.endswith(
-        "allows 4, of which 0 in use and 3 promised to gangs let in before"
+        "allows 4, of which 0 in use and 3 reserved for gangs admitted before"
     )
 
 

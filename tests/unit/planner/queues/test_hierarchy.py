@@ -32,7 +32,7 @@ class Doubted(Tree):
     def __init__(self, session: Any) -> None:
         super().__init__(session)
         self.session = session
-        self.asked = {"place": 0, "favours": 0}
+        self.asked = {"place": 0, "prefers": 0}
 
     def place(self, queue: QueueUsage) -> tuple[Any, ...]:
         given = super().place(queue)
@@ -40,10 +40,10 @@ class Doubted(Tree):
         self.asked["place"] += 1
         return given
 
-    def favours(self, claim: Preemptor, candidate: VictimCandidate) -> bool:
-        given = super().favours(claim, candidate)
-        assert given is Tree(self.session).favours(claim, candidate)
-        self.asked["favours"] += 1
+    def prefers(self, claim: Preemptor, candidate: VictimCandidate) -> bool:
+        given = super().prefers(claim, candidate)
+        assert given is Tree(self.session).prefers(claim, candidate)
+        self.asked["prefers"] += 1
         return given
 
 
@@ -73,7 +73,7 @@ def test_whatever_is_placed_and_taken_it_says_what_a_new_tree_would_say(
         decide(each.case(), tmp_path, "volcano")
 
     assert asked(made, "place") > 2 * len(trees)
-    assert asked(made, "favours") > len(trees) // 2
+    assert asked(made, "prefers") > len(trees) // 2
 
 
 def branch(name: str, path: str, weights: str) -> Queue:
@@ -97,7 +97,7 @@ def test_so_it_does_where_many_take_turns_and_a_full_cluster_changes_hands(
     assert plan.placements
     assert plan.evictions
     assert asked(made, "place") > 20
-    assert asked(made, "favours") > 20
+    assert asked(made, "prefers") > 20
 
 
 def additions(monkeypatch: pytest.MonkeyPatch, running: int) -> int:
