@@ -338,7 +338,7 @@ def _beyond_shares(
     left = []
     for one in candidates:
         share = one.gang.share
-        if share is not None and share is not ours and share.least:
+        if share is not None and share is not ours and share.guarantee:
             lost = released.get(share, NOTHING) + one.pod.requests
             if not share.reserves(lost):
                 continue

@@ -78,11 +78,11 @@ def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
     if not any(limits.guarantee for limits in session.limits):
         return
     for name, state in sorted(session.queues.items()):
-        if state.quota is not None and state.quota.least:
-            left = {n: min(a, free.amount(n)) for n, a in state.quota.kept.items()}
+        if state.quota is not None and state.quota.guarantee:
+            left = {n: min(a, free.amount(n)) for n, a in state.quota.unused_guarantee.items()}
             yield HeldCapacity(HoldReason.GUARANTEED, name, Resources(left).positive())
         for namespace, share in sorted(state.shares.items()):
-            left = {n: min(a, free.amount(n)) for n, a in share.kept.items()}
+            left = {n: min(a, free.amount(n)) for n, a in share.unused_guarantee.items()}
             yield HeldCapacity(
                 HoldReason.NAMESPACE_GUARANTEE,
                 share_words(name, namespace),

@@ -199,31 +199,33 @@ class QuotaNode:
     """One queue in the tree, or the share of a namespace; usage is counted in all nodes above."""
 
     __slots__ = (
-        "_leaving_above", "held", "least", "leaving", "most", "name", "namespace", "parent",
-        "shares",
+        "_terminating_above", "ceiling", "guarantee", "held", "name", "namespace", "parent",
+        "shares", "terminating",
     )  # fmt: skip
 
-    def __init__(self, name: str, most: Resources, least: Resources, namespace: str = "") -> None:
+    def __init__(
+        self, name: str, ceiling: Resources, guarantee: Resources, namespace: str = ""
+    ) -> None:
         self.name = name
         #: The namespace of a share; empty for a queue.
         self.namespace = namespace
         #: The shares of namespaces in this queue.
         self.shares: list[QuotaNode] = []
         # Plain dictionaries: they are read for every pod that is tried.
-        self.most = dict(most)
-        self.least = dict(least)
+        self.ceiling = dict(ceiling)
+        self.guarantee = dict(guarantee)
         self.parent: QuotaNode | None = None
         self.held: dict[str, int] = {}
         #: Used by terminating pods, also below, as far as it needs capacity for them; and what of
         #: that is counted above.
-        self.leaving: dict[str, int] = {}
-        self._leaving_above: dict[str, int] = {}
+        self.terminating: dict[str, int] = {}
+        self._terminating_above: dict[str, int] = {}
 
     def take(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* here and, beyond the guarantee, in all queues above."""
         quota: QuotaNode | None = self
         while quota is not None and amounts:
-            if quota.least:
+            if quota.guarantee:
                 amounts = quota._move(amounts)
             else:  # almost always, and for every pod that is tried
                 held = quota.held
@@ -237,7 +239,7 @@ class QuotaNode:
         for name, amount in amounts.items():
             before = self.held.get(name, 0)
             after = self.held[name] = before + amount
-            least = self.least.get(name, 0)
+            least = self.guarantee.get(name, 0)
             change = max(after, least) - max(before, least) if least else amount
             if change:
                 moved[name] = change
@@ -271,35 +273,35 @@ class QuotaNode:
         """
         least, scarcest, free = inf, self, 0
         for quota in upwards(self):
-            if name in quota.most:
+            if name in quota.ceiling:
                 # A free guarantee further down costs this queue nothing.
-                left = max(quota.most[name] - quota.held.get(name, 0), 0) + free
+                left = max(quota.ceiling[name] - quota.held.get(name, 0), 0) + free
                 if left < least:
                     least, scarcest = left, quota
                 if left < wanted:
                     break
-            free += max(0, quota.least.get(name, 0) - quota.held.get(name, 0))
+            free += max(0, quota.guarantee.get(name, 0) - quota.held.get(name, 0))
         return least, scarcest
 
     def blocker(self, requested: Resources) -> QuotaNode | None:
         """Return the node that has too little left for *requested*, here or above; else None."""
-        places = (self._times(name, amount) for name, amount in requested.items() if amount > 0)
-        return next((where for times, where in places if not times), None)
+        found = (self._times(name, amount) for name, amount in requested.items() if amount > 0)
+        return next((where for times, where in found if not times), None)
 
-    def leave(self, amounts: Mapping[str, int]) -> None:
+    def count_terminating(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* as used by terminating pods."""
         quota: QuotaNode | None = self
         while quota is not None and amounts:
-            _add(quota.leaving, amounts)
+            _add(quota.terminating, amounts)
             amounts = quota._beyond_guarantee(amounts)
-            _add(quota._leaving_above, amounts)
+            _add(quota._terminating_above, amounts)
             quota = quota.parent
 
-    def _beyond_guarantee(self, leaving: Mapping[str, int]) -> dict[str, int]:
-        """Return what the family needs for *leaving* beyond its guarantee and what it holds."""
+    def _beyond_guarantee(self, terminating: Mapping[str, int]) -> dict[str, int]:
+        """Return what the family needs for *terminating* beyond its guarantee and what it holds."""
         beyond = {}
-        for name, amount in leaving.items():
-            held, least = self.held.get(name, 0), self.least.get(name, 0)
+        for name, amount in terminating.items():
+            held, least = self.held.get(name, 0), self.guarantee.get(name, 0)
             beyond[name] = max(held + amount, least) - max(held, least)
         return beyond
 
@@ -314,22 +316,24 @@ class QuotaNode:
         above: Mapping[str, int] = {}
         more = {} if is_taken else dict(requested)
         for quota in upwards(self):
-            leaving = dict(quota.leaving)
-            _add(leaving, above)
-            for name, gone in leaving.items():
+            terminating = dict(quota.terminating)
+            _add(terminating, above)
+            for name, gone in terminating.items():
                 held, wanted = quota.held.get(name, 0) + more.get(name, 0), requested.get(name, 0)
-                most = quota.most.get(name, inf)
+                most = quota.ceiling.get(name, inf)
                 if gone > 0 < wanted and held + gone > most >= held:
-                    return quota._still_occupied(name, held - wanted, gone, wanted)
+                    return quota._blocked(name, held - wanted, gone, wanted)
             # Pods that started since may have used up the guarantee which covered the terminating
             # ones.
-            counted = quota._leaving_above
-            above = {n: a - counted.get(n, 0) for n, a in quota._beyond_guarantee(leaving).items()}
+            counted = quota._terminating_above
+            above = {
+                n: a - counted.get(n, 0) for n, a in quota._beyond_guarantee(terminating).items()
+            }
             more = quota._beyond_guarantee(more)
         return None
 
-    def _still_occupied(self, name: str, used: int, leaving: int, requested: int) -> Problem:
-        most = write_amount(name, self.most[name])
+    def _blocked(self, name: str, used: int, terminating: int, requested: int) -> Problem:
+        most = write_amount(name, self.ceiling[name])
         reason = Reason.NAMESPACE_OVER_LIMIT if self.namespace else Reason.QUEUE_AT_CAPABILITY
         has = (
             f"{self.words} uses {write_amount(name, used)} of at most {most} {name}"
@@ -337,14 +341,14 @@ class QuotaNode:
             else f"{write_amount(name, used)} of {most} {name} is in use or guaranteed to others"
         )
         message = (
-            f"{has}, and terminating pods use {write_amount(name, leaving)} until they are gone;"
-            f" {write_amount(name, requested)} more would exceed it"
+            f"{has}, and terminating pods use {write_amount(name, terminating)} until they are"
+            f" gone; {write_amount(name, requested)} more would exceed it"
         )
         return Problem(reason, message)
 
     def lacks(self, requested: Mapping[str, int]) -> str:
         """Return a resource of *requested* that this node alone has too little of; else empty."""
-        most, held = self.most, self.held
+        most, held = self.ceiling, self.held
         over = (
             n for n, a in requested.items() if a > 0 and n in most and held.get(n, 0) + a > most[n]
         )
@@ -352,7 +356,7 @@ class QuotaNode:
 
     def is_exceeded(self, names: Iterable[str]) -> bool:
         """Return whether it holds more of any of *names* than its ceiling, which was lowered."""
-        most, held = self.most, self.held
+        most, held = self.ceiling, self.held
         return any(held.get(name, 0) > most[name] for name in names if name in most)
 
     def covers(self, requested: Mapping[str, int]) -> int:
@@ -361,7 +365,7 @@ class QuotaNode:
         Resources that the guarantee does not name are ignored; a guarantee that names none of them
         covers nothing.
         """
-        held, least = self.held, self.least
+        held, least = self.held, self.guarantee
         named = [
             max(0, least[n] - held.get(n, 0)) // a
             for n, a in requested.items()
@@ -371,7 +375,7 @@ class QuotaNode:
 
     def reserves(self, gone: Mapping[str, int]) -> bool:
         """Return whether it still holds its guarantee once *gone* is released."""
-        held, least = self.held, self.least
+        held, least = self.held, self.guarantee
         return all(held.get(n, 0) - a >= least[n] for n, a in gone.items() if a > 0 and n in least)
 
     def left(self, name: str) -> float:
@@ -379,10 +383,12 @@ class QuotaNode:
         return self._left(name)[0]
 
     @property
-    def kept(self) -> Resources:
+    def unused_guarantee(self) -> Resources:
         """Return the part of its guarantee that is not held: kept free for its family."""
         held = self.held
-        return Resources({n: a - max(held.get(n, 0), 0) for n, a in self.least.items()}).positive()
+        return Resources(
+            {n: a - max(held.get(n, 0), 0) for n, a in self.guarantee.items()}
+        ).positive()
 
     @property
     def words(self) -> str:
@@ -394,7 +400,7 @@ class QuotaNode:
     def at_most(self, name: str, requested: int) -> Problem:
         """Return the problem that one more pod or gang would exceed the limit of a namespace."""
         queue = self.name.partition("/")[0]
-        used, limit = self.held.get(name, 0), self.most.get(name, 0)
+        used, limit = self.held.get(name, 0), self.ceiling.get(name, 0)
         message = (
             f"namespace {self.namespace} uses {write_amount(name, used)} of at most"
             f" {write_amount(name, limit)} {name} in queue {queue}; {write_amount(name, requested)}"
@@ -403,10 +409,12 @@ class QuotaNode:
         return Problem(Reason.NAMESPACE_OVER_LIMIT, message)
 
     def _reached(self, claimant: QuotaNode, name: str, requested: int) -> Problem:
-        held, most = self.held.get(name, 0), self.most.get(name, 0)
+        held, most = self.held.get(name, 0), self.ceiling.get(name, 0)
         if self.namespace:
             return self.at_most(name, requested)
-        kept = sum(share.kept.amount(name) for share in self.shares if share is not claimant)
+        kept = sum(
+            share.unused_guarantee.amount(name) for share in self.shares if share is not claimant
+        )
         if self.name != TOP and kept:
             message = (
                 f"queue {self.name} uses {write_amount(name, held - kept)} {name}, reserves"
@@ -437,8 +445,8 @@ def left_of_all(quotas: Iterable[QuotaNode], name: str) -> dict[QuotaNode, float
             held = each.held.get(name, 0)
             above = inf if each.parent is None else known[each.parent]
             # A free guarantee costs the nodes above nothing.
-            above += max(0, each.least.get(name, 0) - held)
-            own = max(each.most[name] - held, 0) if name in each.most else inf
+            above += max(0, each.guarantee.get(name, 0) - held)
+            own = max(each.ceiling[name] - held, 0) if name in each.ceiling else inf
             known[each] = min(own, above)
     return known
 
@@ -467,7 +475,7 @@ def tree(limits: Iterable[QueueLimits], total: Resources) -> dict[str, QuotaNode
         quotas[each.name].take(each.used)
     for each in limits:
         if each.leaving:
-            quotas[each.name].leave(each.leaving)
+            quotas[each.name].count_terminating(each.leaving)
     return quotas
 
 
@@ -477,13 +485,13 @@ def _reserve(guaranteed: list[QuotaNode], top: QuotaNode) -> None:
     Guarantees that together exceed a ceiling above are cut, from the top down, so that the ceiling
     holds. A guarantee larger than the nodes is not cut: nodes may come back in a moment.
     """
-    node_limits, top.most = top.most, {}
+    node_limits, top.ceiling = top.ceiling, {}
     for quota in sorted(guaranteed, key=lambda each: sum(1 for _ in upwards(each))):
         if quota.parent is not None:
             above = quota.parent
-            quota.least = {n: int(min(a, above.left(n))) for n, a in quota.least.items()}
-            above.take(quota.least)
-    top.most = node_limits
+            quota.guarantee = {n: int(min(a, above.left(n))) for n, a in quota.guarantee.items()}
+            above.take(quota.guarantee)
+    top.ceiling = node_limits
 
 
 def _add(sums: dict[str, int], amounts: Mapping[str, int]) -> None:

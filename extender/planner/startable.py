@@ -56,7 +56,7 @@ def ceilings(limits: Sequence[quota.QueueLimits], total: Resources) -> dict[str,
     kept: dict[str, Resources] = {}
     for each in limits:
         if each.namespace and each.guarantee:
-            least = Resources(empty[each.name].least)
+            least = Resources(empty[each.name].guarantee)
             kept[each.parent] = kept.get(each.parent, NOTHING) + least
     left = {name: quota.left_of_all(empty.values(), name) for name in total}
     return {

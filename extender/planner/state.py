@@ -54,7 +54,7 @@ class QueueUsage:
         """Return its guarantee, which is at least the sum of those of its namespaces."""
         if not self.shares:
             return self.queue.guarantee
-        of_shares = total(Resources(share.least) for share in self.shares.values())
+        of_shares = total(Resources(share.guarantee) for share in self.shares.values())
         return self.queue.guarantee.at_least(of_shares)
 
     def rank_over(self, other: QueueUsage) -> str:

@@ -279,7 +279,7 @@ class Verdicts:
         """Return whether any guarantee is not fully used."""
         queues = self._session.queues.values()
         return any(
-            quota.kept
+            quota.unused_guarantee
             for queue in queues
             for quota in (queue.quota, *queue.shares.values())
             if quota is not None

@@ -76,16 +76,16 @@ class QueueAllowance:
         if quota is None:
             return None
         if share is not None:
-            quota.most = dict(share.limit)
-        if top.most:
+            quota.ceiling = dict(share.limit)
+        if top.ceiling:
             now = self._total()
-            top.most = {n: min(a, now.amount(n)) for n, a in top.most.items()}
+            top.ceiling = {n: min(a, now.amount(n)) for n, a in top.ceiling.items()}
         return quota.how_many(amounts)[1] or quota.blocked_by_terminating(amounts, is_taken=False)
 
     def is_exceeded(self) -> bool:
         """Ask whether some queue, or namespace in one, has more than its ceiling by now."""
         return any(
-            quota.is_exceeded(quota.most) for name, quota in self._quotas.items() if name != TOP
+            quota.is_exceeded(quota.ceiling) for name, quota in self._quotas.items() if name != TOP
         )
 
     def exceeds(self, queue: str, namespace: str, amounts: Resources) -> bool:

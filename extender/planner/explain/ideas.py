@@ -200,7 +200,7 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
     first: tuple[Resources, str] = NOTHING, ""
     for quota in upwards(own_share or quotas.get(case.gang.queue)):
         over = _over(quota, needs)
-        needs = needs.beyond(quota.kept)
+        needs = needs.beyond(quota.unused_guarantee)
         queue, share = case.snapshot.queues.get(quota.name), case.snapshot.shares.get(quota.name)
         if over and (queue is not None or share is not None):
             first = first if first[0] else (over, quota.namespace)
@@ -222,8 +222,8 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
 
 def _over(quota: QuotaNode, needs: Resources) -> Resources:
     """Give by how much *needs* more would exceed the ceiling of *quota*."""
-    after = needs + Resources(quota.held) + Resources(quota.leaving)
-    over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
+    after = needs + Resources(quota.held) + Resources(quota.terminating)
+    over = Resources({n: after.amount(n) - most for n, most in quota.ceiling.items()})
     return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
 
 
@@ -232,13 +232,13 @@ def _keeping_less(case: Case, above: QuotaNode, quotas: Iterable[QuotaNode]) -> 
     keeping = [
         quota
         for quota in quotas
-        if quota.namespace and quota.kept and above in upwards(quota)
+        if quota.namespace and quota.unused_guarantee and above in upwards(quota)
         if quota.namespace != case.gang.group.namespace
     ]
     for quota in keeping[:2]:
         share = case.snapshot.shares[quota.name]
-        less = replace(share, guarantee=share.guarantee.beyond(quota.kept).positive())
-        words = f"{amounts(quota.kept)} less kept for {quota.words}, its at-least"
+        less = replace(share, guarantee=share.guarantee.beyond(quota.unused_guarantee).positive())
+        words = f"{amounts(quota.unused_guarantee)} less kept for {quota.words}, its at-least"
         yield Remedy(words, partial(with_shares, shares=[less]))
 
 

@@ -265,5 +265,5 @@ class Proportion(Plugin):
         guaranteed = state.guarantee.amount(resource)
         for share in state.shares.values():
             wanted = self.session.startable_by_share[share.name].amount(resource)
-            guaranteed -= max(0, share.least.get(resource, 0) - wanted)
+            guaranteed -= max(0, share.guarantee.get(resource, 0) - wanted)
         return guaranteed

@@ -63,7 +63,7 @@ def test_guarantees_below_a_ceiling_are_cut_to_it_in_the_order_of_their_queues()
         cpu(20),
     )
 
-    assert [quotas[name].kept.amount("cpu") for name in ("c", "a", "b")] == [1, 3, 0]
+    assert [quotas[name].unused_guarantee.amount("cpu") for name in ("c", "a", "b")] == [1, 3, 0]
     assert [left(quotas, name) for name in ("c", "a", "b", "org")] == [1, 3, 0, 0]
 
 
@@ -76,7 +76,7 @@ def test_a_parent_that_is_guaranteed_something_itself_covers_those_below_it_once
 
     quotas = tree(stakes, cpu(20))
 
-    assert [quotas[name].kept.amount("cpu") for name in ("a", "b")] == [2, 2]
+    assert [quotas[name].unused_guarantee.amount("cpu") for name in ("a", "b")] == [2, 2]
     assert quotas[TOP].held == {"cpu": 4}
 
 
