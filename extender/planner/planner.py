@@ -35,6 +35,7 @@ from extender.planner.plan import (
     Verdict,
 )
 from extender.planner.plugin import View
+from extender.planner.plugins.nodes import cordoned
 from extender.planner.policy import VOLCANO, Policy, Vector
 from extender.planner.quota import upwards
 from extender.planner.session import Session
@@ -57,19 +58,19 @@ def unused_capacity(session: Session) -> Resources:
 def _free(session: Session, nodes: Mask) -> Resources:
     table = session.snapshot.nodes
     free = np.maximum(table.allocatable - table.used, 0)[nodes].sum(axis=0)
-    return Resources(zip(table.dimensions, free.tolist(), strict=True))
+    return _amounts(session, free)
 
 
 def held_capacity(session: Session) -> tuple[HeldCapacity, ...]:
     """Return what of the free capacity is held, guarantees first."""
-    cordoned = _cordoned(session)
-    free = unused_capacity(session) - cordoned.amounts
+    on_cordoned = _cordoned(session)
+    free = unused_capacity(session) - on_cordoned.amounts
     found = (
         *_guarantees(session, free),
         *_reservations(session),
         *_reserved(session),
         *_binding(session),
-        cordoned,
+        on_cordoned,
     )
     return tuple(each for each in found if each.amounts)
 
@@ -91,12 +92,9 @@ def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
 
 
 def _reservations(session: Session) -> Iterator[HeldCapacity]:
-    dimensions = session.snapshot.nodes.dimensions
     for key, reservations in sorted(session.reservations.items()):
-        lines = (
-            Resources(zip(dimensions, each.kept.tolist(), strict=True)) for each in reservations
-        )
-        yield HeldCapacity(HoldReason.STARVING, key, _without_pods(total(lines)))
+        held = total(_amounts(session, each.kept) for each in reservations)
+        yield HeldCapacity(HoldReason.STARVING, key, _without_pods(held))
 
 
 def _reserved(session: Session) -> Iterator[HeldCapacity]:
@@ -119,11 +117,7 @@ def _binding(session: Session) -> Iterator[HeldCapacity]:
 
 
 def _cordoned(session: Session) -> HeldCapacity:
-    facts, ready = session.snapshot.nodes.facts, session.accounting.ready_nodes
-    closed = facts.memo.recall(
-        "cordoned", lambda: np.array([node.unschedulable for node in facts.nodes], dtype=bool)
-    )
-    nodes = closed & ready
+    nodes = cordoned(session.snapshot.nodes.facts) & session.accounting.ready_nodes
     number = int(np.count_nonzero(nodes))
     where = f"{number} cordoned node{'' if number == 1 else 's'}"
     return HeldCapacity(
