@@ -17,7 +17,7 @@ from extender.model.queue import share_words
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
-from extender.planner import policy_parser, quota
+from extender.planner import policy_parser
 from extender.planner.accounting import Accounting
 from extender.planner.actions import volcano
 from extender.planner.actions.allocate import allocate, borrow
@@ -166,7 +166,7 @@ def direct_admission(
             is_quiet=name not in waiting,
         )
         for name, state in session.queues.items()
-        if quota.closed(state) is None
+        if state.closed() is None
     }
 
 

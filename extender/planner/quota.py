@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from extender.model.queue import NamespaceShare, Queue, QueueState, share_words
+from extender.model.queue import NamespaceShare, Queue, share_words
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources, write_amount
 from extender.planner.policy import Vector, excess
@@ -29,11 +29,6 @@ UNBOUNDED = 2**31
 
 class _HasParent(Protocol):
     parent: Any
-
-
-class _Queue(_HasParent, Protocol):
-    name: str
-    queue: Queue
 
 
 Q = TypeVar("Q", bound=_HasParent)
@@ -61,22 +56,6 @@ def stated(capability: Resources) -> Resources:
     return Resources(
         {name: a for name, a in capability.items() if a > 0 or name not in (CPU, MEMORY)}
     )
-
-
-def closed(queue: _Queue) -> Problem | None:
-    """Return a problem if *queue* or one above it is not open, else None.
-
-    Closing a queue closes the whole family. Volcano's scheduler checks the queue alone, but its
-    controller closes the queues below a closed one, so the result is the same.
-    """
-    for each in upwards(queue):
-        state = each.queue.state
-        if state is not QueueState.OPEN:
-            what = f"queue {each.name} is {state.value.lower()}"
-            below = f"queue {queue.name} is below {each.name}, and "
-            message = what if each is queue else f"{below}{what}"
-            return Problem(Reason.QUEUE_CLOSED, message)
-    return None
 
 
 def at_capability(

@@ -87,7 +87,7 @@ def startable(
     shares = {name: dict(use.used) for name, use in accounting.shares.items()}
     for gang in accounting.contenders.values():
         queue = gang.queue
-        if not gang.gang.waiting or quota.closed(queue) is not None:
+        if not gang.gang.waiting or queue.closed() is not None:
             continue
         request = request_of(gang)
         share = gang.share
@@ -119,7 +119,7 @@ def _of_unconsidered(
     """
     wanted: dict[str, dict[str, int]] = {}
     for gang in accounting.over_limit.values():
-        if quota.closed(accounting.queues[gang.queue]) is not None or is_short(gang):
+        if accounting.queues[gang.queue].closed() is not None or is_short(gang):
             continue
         if gang.pending.fits_in(accounting.total):
             share = share_name(gang.queue, gang.group.namespace)

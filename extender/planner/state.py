@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from extender.model.gang import Gang, Phase
 from extender.model.pod import READY_SET, Pod, PodUid
-from extender.model.queue import NamespaceShare, Queue
-from extender.model.reason import Problem
+from extender.model.queue import NamespaceShare, Queue, QueueState
+from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources, total
 from extender.planner.policy import Vector
 from extender.planner.quota import QuotaNode, upwards
@@ -56,6 +56,20 @@ class QueueUsage:
             return self.queue.guarantee
         of_shares = total(Resources(share.guarantee) for share in self.shares.values())
         return self.queue.guarantee.at_least(of_shares)
+
+    def closed(self) -> Problem | None:
+        """Return a problem if it, or a queue above it, is not open, else None.
+
+        Closing a queue closes the whole family. Volcano's scheduler checks the queue alone, but its
+        controller closes the queues below a closed one, so the result is the same.
+        """
+        for each in upwards(self):
+            state = each.queue.state
+            if state is not QueueState.OPEN:
+                what = f"queue {each.name} is {state.value.lower()}"
+                below = f"queue {self.name} is below {each.name}, and "
+                return Problem(Reason.QUEUE_CLOSED, what if each is self else f"{below}{what}")
+        return None
 
     def rank_over(self, other: QueueUsage) -> str:
         """Return a phrase that names both priorities; empty when they are equal."""

@@ -361,7 +361,7 @@ class Capacity(Plugin):
     def _cannot_start(self, queue: QueueUsage, *, closed_matters: bool = True) -> Problem | None:
         problem = self._by_queue.misplaced.get(queue.name)
         if problem is None and closed_matters:
-            problem = quota.closed(queue)
+            problem = queue.closed()
         return problem
 
     def _stays_within_deserved(self, entitled: Entitlement, requested: Resources) -> bool:

@@ -133,7 +133,7 @@ class Proportion(Plugin):
     def allocatable(self, gang: GangState, shape: Shape) -> int | Problem:
         """Count the pods of *shape* that keep the queue of *gang* within its deserved amount."""
         queue = gang.queue
-        problem = quota.closed(queue)
+        problem = queue.closed()
         if problem is not None:
             return problem
         requested = self._requested.get(shape)
@@ -155,7 +155,7 @@ class Proportion(Plugin):
 
     def preemptive(self, gang: GangState, shape: Shape) -> bool:
         """Return whether one more pod of *shape* keeps the queue within its deserved amount."""
-        if quota.closed(gang.queue) is not None:
+        if gang.queue.closed() is not None:
             return False
         after = gang.queue.allocated + shape.requests
         return not excess(after, self.deserved(gang.queue), shape.requests)
@@ -190,7 +190,7 @@ class Proportion(Plugin):
     def enqueueable(self, gang: GangState) -> Vote | Problem:
         """Permit a gang whose minimum its queue could hold beside what is reserved already."""
         queue = gang.queue
-        problem = quota.closed(queue)
+        problem = queue.closed()
         if problem is not None:
             return problem
         least = gang.gang.group.min_resources
