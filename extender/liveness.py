@@ -126,13 +126,13 @@ class SchedulerLiveness:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the schedulers we listen for, sorted."""
+        """Return the schedulers we listen for, sorted."""
         return tuple(sorted(self._ears))
 
     # ── told ──────────────────────────────────────────────────────────────────────────────
 
     def hook_called(self, pod: Pod) -> None:
-        """Hear that a hook was called for *pod*."""
+        """Record that a hook was called for *pod*."""
         ear = self._ears.get(pod.scheduler)
         if ear is None:
             return
@@ -173,7 +173,7 @@ class SchedulerLiveness:
         self._tell_if_changed(ear, before)
 
     def pod_woken(self, uid: PodUid, node: str = "") -> None:
-        """Hear that a pod was woken, for *node*: kube-scheduler should come for it.
+        """Record that a pod was woken, for *node*: kube-scheduler should come for it.
 
         Of one that it said itself fits nowhere that cannot be told: it may say the same again, and
         writes nothing then.
@@ -197,7 +197,7 @@ class SchedulerLiveness:
                 ear.forget()
 
     def _has_spoken(self, known: Pod, pod: Pod) -> bool:
-        """Ask whether kube-scheduler wrote something to the status of *pod*."""
+        """Return whether kube-scheduler wrote something to the status of *pod*."""
         if pod.refusal != known.refusal:
             return not pod.is_woken
         was_cleared = bool(known.nominated) and not pod.nominated
@@ -277,7 +277,7 @@ class SchedulerLiveness:
     # ── asked ─────────────────────────────────────────────────────────────────────────────
 
     def statuses(self) -> Mapping[str, SchedulerStatus]:
-        """Give what is known of every scheduler name, sorted."""
+        """Return what is known of every scheduler name, sorted."""
         return {name: self._caller(ear) for name, ear in sorted(self._ears.items())}
 
     def _caller(self, ear: _SchedulerRecord) -> SchedulerStatus:

@@ -53,7 +53,7 @@ class MakesRoom(Protocol):
     """Carries out evictions; belongs to this thread and never waits."""
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
-        """Give *snapshot* with the pods that must be left alone for now."""
+        """Return *snapshot* with the pods that must be left alone for now."""
 
     def send(self, snapshot: Snapshot, plan: Plan) -> None:
         """Send the evictions of *plan* that are not on their way already."""
@@ -75,7 +75,7 @@ class PublishedPlan:
         self.awaited = threading.Event()
 
     def __call__(self) -> Plan:
-        """Give the last plan."""
+        """Return the last plan."""
         return self.plan
 
     def hurry(self) -> None:
@@ -88,7 +88,7 @@ class PublishedPlan:
         self.plan = NO_PLAN
 
     def readiness(self) -> list[str]:
-        """Say that there is none yet: then nobody knows which queues are open."""
+        """Return that there is none yet: then nobody knows which queues are open."""
         return ["the first plan is being made"] if self.plan is NO_PLAN else []
 
 
@@ -196,7 +196,7 @@ class PlanningLoop:
             gc.set_threshold(50_000, 50, 100)
 
     def is_due(self) -> bool:
-        """Ask whether anything happened since the last pass, or time itself wants a look."""
+        """Return whether anything happened since the last pass, or time itself wants a look."""
         if self._asked_for or self._cluster.reservations.is_backoff_over():
             return True
         moved = self._cluster.generation != self._published.plan.generation

@@ -84,7 +84,7 @@ class GroupReader(Protocol):
     """Reads a PodGroup from the API server itself, past every cache."""
 
     def read(self, group: PodGroup) -> Future[PodGroup | None]:
-        """Give the live object of the same dialect and key; None when it does not exist.
+        """Return the live object of the same dialect and key; None when it does not exist.
 
         The future raises `ApiError` when the API server cannot be asked.
         """
@@ -188,7 +188,7 @@ class ObjectReference:
 
     @classmethod
     def of_gang(cls, gang: Gang) -> ObjectReference | None:
-        """Name the object people look at: its PodGroup, or a pod where there is none."""
+        """Return the object people look at: its PodGroup, or a pod where there is none."""
         group = gang.group
         if group.dialect and group.uid:
             return cls(
@@ -204,12 +204,12 @@ class ObjectReference:
 
     @classmethod
     def of_queue(cls, queue: Queue) -> ObjectReference:
-        """Name a queue; those that only we imagine have no uid."""
+        """Return a queue; those that only we imagine have no uid."""
         return cls(kind="Queue", dialect=VOLCANO, name=queue.name, uid=queue.uid)
 
     @classmethod
     def of_namespace(cls, namespace: Namespace) -> ObjectReference:
-        """Name a namespace; it belongs to none itself."""
+        """Return a namespace; it belongs to none itself."""
         return cls(kind="Namespace", name=namespace.name, uid=namespace.uid)
 
 
@@ -222,7 +222,7 @@ class StatusWriter(Protocol):
     """
 
     def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
-        """Give the status as the API server has it."""
+        """Return the status as the API server has it."""
 
     def write(
         self, subject: ObjectReference, status: Mapping[str, Any]
@@ -258,7 +258,7 @@ class Fencing(Protocol):
         """Number the term that is ours now; 0 while none is."""
 
     def holds(self, number: int) -> bool:
-        """Ask whether the term *number* is still ours: what was ordered in another is void."""
+        """Return whether the term *number* is still ours: what was ordered in another is void."""
 
 
 class AlwaysLeader:
@@ -291,7 +291,7 @@ class Leases(Protocol):
     """One Lease at the API server. These calls wait: they belong to a thread of their own."""
 
     def read(self) -> Lease | None:
-        """Give it as it is now, None when it does not exist; raises `ApiError`."""
+        """Return it as it is now, None when it does not exist; raises `ApiError`."""
 
     def write(self, lease: Lease) -> Lease:
         """Write it and give it as written; `ApiError` when somebody else did, or in doubt."""
@@ -319,7 +319,7 @@ class LeaderLabels(Protocol):
     """
 
     def read(self) -> LabelledPods:
-        """Give the pods that carry it and follow no other lease than ours."""
+        """Return the pods that carry it and follow no other lease than ours."""
 
     def put_on(self, number: int) -> None:
         """Put it on our own pod."""
@@ -392,6 +392,6 @@ class ClusterPorts:
     aclose: Callable[[], Awaitable[object]]
 
     def notes(self) -> list[str]:
-        """Say what should be mended in how we reach it."""
+        """Return what should be mended in how we reach it."""
         problems = [each.problem for each in self.refused()]
         return [*problems, *(f"{UNPROTECTED}{each}" for each in self.unprotected())]

@@ -1,7 +1,7 @@
-"""What can be heard of the cluster: the words in which watches, files and simulations speak.
+"""Changes of the cluster, as watches, files and simulations report them, and the object stores.
 
-A change carries a model object, never JSON. One source speaks for one kind (and, for PodGroups
-and Queues, one dialect); what it replaces are its own objects only.
+A change carries a model object, never JSON. One source reports one kind (and, for PodGroups and
+Queues, one dialect). A new list of a source replaces only the objects of that source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from extender.model.snapshot import DisruptionBudget, OverLimit, ResourceQuota
 
 
 class Kind(Enum):
-    """The kinds of objects we follow; the value is Kubernetes' plural."""
+    """The kinds of objects the cache follows; the value is the plural name of the API."""
 
     __hash__ = object.__hash__  # as with `Status`
 
@@ -49,19 +49,19 @@ Item: TypeAlias = (
 
 
 class Upsert(msgspec.Struct, frozen=True):
-    """An object is there, and this is all there is to it."""
+    """An object exists; *item* is its whole current state."""
 
     item: Item
-    #: Which family of CRDs told us; a PodGroup knows its own.
+    #: The dialect (family of CRDs) of the source; a PodGroup carries its own.
     dialect: str = ""
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """An object is gone: a pod by uid, the others by name or namespace/name."""
+    """An object is gone: a pod by uid, other objects by name or namespace/name."""
 
     kind: Kind
     key: str
-    #: Who says so; None when it is gone in every dialect.
+    #: The dialect of the source; None when the object is gone in every dialect.
     dialect: str | None = None
 
 
@@ -69,12 +69,12 @@ Change: TypeAlias = Upsert | Delete
 
 
 def kind_of(item: Item) -> Kind:
-    """Name the kind of *item*."""
+    """Return the kind of *item*."""
     return _KINDS[type(item)]
 
 
 def key_of(item: Item) -> str:
-    """Name *item* as a `Delete` of it would."""
+    """Return the key of *item*, as in a `Delete` of it."""
     if isinstance(item, SeenPod):
         return item.pod.uid
     if isinstance(item, PodGroup | DisruptionBudget | ResourceQuota):
@@ -83,7 +83,7 @@ def key_of(item: Item) -> str:
 
 
 def excess_of(item: Item) -> OverLimit | None:
-    """Say in what *item* is larger than we read; None when it is not."""
+    """Return which part of *item* exceeds a size limit; None when none does."""
     if isinstance(item, SeenPod):
         what, pod = item.membership.excess, item.pod
         return OverLimit(pod.namespace, "Pod", pod.name, what) if what else None
@@ -113,17 +113,17 @@ NodeListener: TypeAlias = Callable[[str, Node | None], None]
 
 @dataclass(slots=True)
 class ChangeSet:
-    """What one change came to; None stands for gone."""
+    """The effects of one change; None stands for a deleted object."""
 
     pods: list[tuple[PodUid, Pod | None]] = field(default_factory=list)
     groups: list[tuple[GangKey, PodGroup | None]] = field(default_factory=list)
     nodes: list[tuple[str, Node | None]] = field(default_factory=list)
-    #: There is something new to plan.
+    #: Whether the change may change the plan.
     changed: bool = False
 
 
 class Listeners:
-    """Called in the thread that brought the change, in the order in which they came."""
+    """Called in the thread that applied the change, in the order of registration."""
 
     def __init__(self) -> None:
         self.change: list[Callable[[], None]] = []
@@ -131,22 +131,22 @@ class Listeners:
         self.group: list[GroupListener] = []
         self.node: list[NodeListener] = []
 
-    def notify(self, news: ChangeSet) -> None:
-        """Pass *news* on; a listener that fails is logged and keeps nobody else waiting."""
-        for uid, pod in news.pods:
+    def notify(self, changes: ChangeSet) -> None:
+        """Pass *changes* on; a listener that raises is logged, and the next one is called."""
+        for uid, pod in changes.pods:
             for on_pod in self.pod:
                 _call(on_pod, uid, pod)
-        for key, group in news.groups:
+        for key, group in changes.groups:
             for on_group in self.group:
                 _call(on_group, key, group)
-        for name, node in news.nodes:
+        for name, node in changes.nodes:
             for on_node in self.node:
                 _call(on_node, name, node)
-        if news.changed:
+        if changes.changed:
             self.wake()
 
     def wake(self) -> None:
-        """Say that there is something new to plan."""
+        """Notify the listeners that the plan may change."""
         for listener in self.change:
             _call(listener)
 
@@ -155,97 +155,97 @@ def _call(listener: Callable[..., None], *arguments: object) -> None:
     try:
         listener(*arguments)
     except Exception:
-        # The mirror must stay true whatever becomes of those who look at it.
-        log.exception("a listener of the mirror failed")
+        # The cache must stay correct even if a listener fails.
+        log.exception("a listener of the cache failed")
 
 
 _RANK = {dialect: rank for rank, dialect in enumerate(MOST_TRUSTED_FIRST)}
-Thing = TypeVar("Thing")
+Object = TypeVar("Object")
 Contra = TypeVar("Contra", contravariant=True)
-#: Told the key, the object that counted so far, and the one that counts now.
-Effect: TypeAlias = Callable[[str, Thing | None, Thing | None, ChangeSet], None]
+#: Called with the key, the previous object and the current one.
+Effect: TypeAlias = Callable[[str, Object | None, Object | None, ChangeSet], None]
 
 
 class StoreBackend(Protocol[Contra]):
     """The objects of one kind; one thread writes at a time."""
 
-    def put(self, key: str, thing: Contra, dialect: str, news: ChangeSet) -> None:
+    def put(self, key: str, item: Contra, dialect: str, changes: ChangeSet) -> None:
         """Take in an object as it is now."""
 
-    def drop(self, key: str, dialect: str | None, news: ChangeSet) -> None:
-        """Forget what *dialect* (or anyone) told of an object."""
+    def drop(self, key: str, dialect: str | None, changes: ChangeSet) -> None:
+        """Forget the object of *dialect* (None for all dialects)."""
 
-    def told(self, dialect: str | None) -> list[tuple[str, str]]:
-        """Name everything told in *dialect* (or in any), each with its dialect."""
+    def keys(self, dialect: str | None) -> list[tuple[str, str]]:
+        """Return the key and dialect of each object in *dialect* (None for all dialects)."""
 
 
-class ObjectStore(Generic[Thing]):
-    """A store whose *effect* is told whenever the object that counts is another one."""
+class ObjectStore(Generic[Object]):
+    """Objects by key, one per dialect; calls *effect* when the one in use changes."""
 
-    def __init__(self, effect: Effect[Thing]) -> None:
+    def __init__(self, effect: Effect[Object]) -> None:
         self._effect = effect
-        self._told: dict[str, dict[str, Thing]] = {}
-        self._chosen: dict[str, Thing] = {}
+        self._by_dialect: dict[str, dict[str, Object]] = {}
+        self._chosen: dict[str, Object] = {}
 
-    def get(self, key: str) -> Thing | None:
-        """Give the object that counts; takes no lock."""
+    def get(self, key: str) -> Object | None:
+        """Return the object in use; takes no lock."""
         return self._chosen.get(key)
 
     def __contains__(self, key: str) -> bool:
         return key in self._chosen
 
-    def __iter__(self) -> Iterator[Thing]:
+    def __iter__(self) -> Iterator[Object]:
         return iter(self._chosen.values())
 
-    def told(self, dialect: str | None) -> list[tuple[str, str]]:
-        """Name everything told in *dialect* (or in any), each with its dialect."""
+    def keys(self, dialect: str | None) -> list[tuple[str, str]]:
+        """Return the key and dialect of each object in *dialect* (None for all dialects)."""
         return [
             (key, each)
-            for key, told in self._told.items()
-            for each in told
+            for key, by_dialect in self._by_dialect.items()
+            for each in by_dialect
             if dialect is None or each == dialect
         ]
 
-    def put(self, key: str, thing: Thing, dialect: str, news: ChangeSet) -> None:
+    def put(self, key: str, item: Object, dialect: str, changes: ChangeSet) -> None:
         """Take in an object as it is now."""
-        self._told.setdefault(key, {})[dialect] = thing
-        self._choose(key, news)
+        self._by_dialect.setdefault(key, {})[dialect] = item
+        self._choose(key, changes)
 
-    def drop(self, key: str, dialect: str | None, news: ChangeSet) -> None:
-        """Forget what *dialect* (or anyone) told of an object."""
-        told = self._told.get(key, {})
+    def drop(self, key: str, dialect: str | None, changes: ChangeSet) -> None:
+        """Forget the object of *dialect* (None for all dialects)."""
+        by_dialect = self._by_dialect.get(key, {})
         if dialect is None:
-            told.clear()
+            by_dialect.clear()
         else:
-            told.pop(dialect, None)
-        if not told:
-            self._told.pop(key, None)
-        self._choose(key, news)
+            by_dialect.pop(dialect, None)
+        if not by_dialect:
+            self._by_dialect.pop(key, None)
+        self._choose(key, changes)
 
-    def _choose(self, key: str, news: ChangeSet) -> None:
-        told, old = self._told.get(key), self._chosen.get(key)
-        if not told:
+    def _choose(self, key: str, changes: ChangeSet) -> None:
+        by_dialect, old = self._by_dialect.get(key), self._chosen.get(key)
+        if not by_dialect:
             if old is not None:
                 del self._chosen[key]
-                news.changed = True
-                self._effect(key, old, None, news)
+                changes.changed = True
+                self._effect(key, old, None, changes)
             return
-        new = told[min(told, key=lambda dialect: _RANK.get(dialect, len(_RANK)))]
+        new = by_dialect[min(by_dialect, key=lambda dialect: _RANK.get(dialect, len(_RANK)))]
         if new != old:
             self._chosen[key] = new
-            news.changed = True
-            self._effect(key, old, new, news)
+            changes.changed = True
+            self._effect(key, old, new, changes)
 
 
 class OversizedObjects:
-    """Which objects are larger than we read, and in what; one thread writes at a time."""
+    """Objects that exceed a size limit, and in which part; one thread writes at a time."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], OverLimit] = {}
         self._sorted: tuple[OverLimit, ...] | None = ()
 
     def note(self, kind: str, key: str, excess: OverLimit | None) -> None:
-        """Hear how an object is now; None when it is not too large, or gone."""
+        """Record the excess of an object; None when it is within the limits, or gone."""
         known = self._found.get((kind, key))
         if known == excess:
             return
@@ -256,7 +256,7 @@ class OversizedObjects:
         self._sorted = None
 
     def all(self) -> tuple[OverLimit, ...]:
-        """Give them sorted; the same value while they are the same."""
+        """Return all of them, sorted; the same tuple while nothing changes."""
         if self._sorted is None:
             self._sorted = tuple(sorted(self._found.values()))
         return self._sorted

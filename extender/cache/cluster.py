@@ -1,11 +1,11 @@
-"""The mirror of the cluster: told every change, asked for snapshots and for quick facts.
+"""The cache of the cluster: takes in every change, and provides snapshots and single facts.
 
-Rule 1: one lock for those who write and for snapshots; reads never take it, because the filter
-hook may not wait for a snapshot. A read sees one moment of one fact. Where two belong together
-(what is seen, and what is promised) promises are held still for that moment, and what is seen is
-published in the order that makes a race err on the safe side: too little room, too few seats.
-Rule 2: nothing here does I/O. The watches (or files, or the simulated cluster) tell us what
-happened, and listeners are called after the lock is released.
+Rule 1: writers and snapshots share one lock. Reads never take it, because the filter hook may not
+wait for a snapshot. A read returns one fact at one moment. Where two facts belong together (what is
+seen, and what is reserved), the reservations are locked for that moment. What is seen is published
+in an order that makes a race err on the safe side: too little free capacity, too few scheduled.
+Rule 2: nothing here does I/O. The watches (or files, or the simulated cluster) report changes, and
+listeners are called after the lock is released.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 from extender.ports import Clock
 from extender.settings import Settings
 
-#: Objects of a list that are taken in under one hold of the lock.
+#: Objects of a list that are applied while the lock is held once.
 _BATCH = 200
-#: How long a controller may take to create pods of a gang that was let in.
+#: How long a controller may take to create the pods of an admitted gang.
 _CREATED_S = 60.0
-#: How long kube-scheduler may go by what a node had before it shrank.
+#: How long kube-scheduler may use the allocatable resources of a node from before it shrank.
 _SHRUNK_S = 30.0
 _NONE: frozenset[str] = frozenset()
-#: Kinds that tenants write, and that are read only up to a size.
+#: Kinds that tenants write; their objects are read only up to a size limit.
 _BOUNDED = frozenset({Kind.POD, Kind.GROUP, Kind.BUDGET})
 
 
 class Cluster:
-    """Everything we know of the cluster, and everything we promised in it."""
+    """All known objects of the cluster, and all reservations in it."""
 
     def __init__(
         self,
@@ -85,37 +85,37 @@ class Cluster:
         budgets_are_gangs: bool = False,
         hearing: SchedulerLiveness | None = None,
     ) -> None:
-        """*stuck_s* after its grace a deleted pod is given up, but not before *seen_s* of ours.
+        """A deleted pod is stuck *stuck_s* after its grace period, but not before *seen_s* here.
 
-        The clock on the wall may be wrong: it alone, by default, calls nobody stuck.
+        The wall clock may be wrong: by default it alone never makes a pod stuck.
         """
         self._clock = clock
         self._stuck_s = stuck_s
         self._seen_s = stuck_s if seen_s is None else seen_s
         self._lock = threading.Lock()
         self._listeners = Listeners()
-        #: By node, another number after every change of its room or its promises.
+        #: By node, a new number after every change of its usage or its reservations.
         self.versions: dict[str, int] = {}
-        self._numbers = count(1)
-        self._rooms = NodeUsage(self._room_changed)
+        self._version_numbers = count(1)
+        self._usage = NodeUsage(self._usage_changed)
         self._gangs = Gangs()
-        #: What was promised or bound but not yet seen.
+        #: What is reserved or bound but not yet seen.
         self.reservations = ReservationTable(
             clock.monotonic,
             self.pod,
             self._freed,
-            self._room_changed,
+            self._usage_changed,
             shown_until=lambda: self.freshness.current_at(Kind.POD.value),
         )
-        #: Where kube-scheduler would not have a gang though we saw room.
+        #: Nodes that kube-scheduler rejected for a gang though they had free capacity.
         self.rejected_nodes = RejectedNodes(clock.monotonic)
-        #: Gangs of which a commit was not finished.
+        #: Gangs whose commit was not completed.
         self.partial_gangs = PartialGangs()
-        #: Whom we have asked to leave.
+        #: Pods whose eviction was requested.
         self.pending_evictions = PendingEvictions(self)
         self._budget_gangs = BudgetGangs() if budgets_are_gangs else None
         self._pods = Pods(
-            self._rooms,
+            self._usage,
             self._gangs,
             self.reservations,
             self.rejected_nodes,
@@ -144,34 +144,34 @@ class Cluster:
         self._shares: dict[str, NamespaceShare] | None = None
         self._namespaces: Mapping[str, Namespace] | None = None
         self._classes: frozenset[str] | None = None
-        #: PodGroups that promise nothing because of where they are; replaced as a whole.
+        #: PodGroups in exempt namespaces, which guarantee nothing; replaced as a whole.
         self._exempt_groups: tuple[GangKey, ...] = ()
-        self._large = OversizedObjects()
+        self._oversized = OversizedObjects()
         self._sorted_budgets: tuple[DisruptionBudget, ...] | None = None
-        #: When each gang was let in, in monotonic seconds, while that was not long ago.
-        self._let_in: dict[GangKey, float] = {}
-        #: How many quotas there are, by namespace.
+        #: When each recently admitted gang was admitted, in monotonic seconds.
+        self._admitted_at: dict[GangKey, float] = {}
+        #: The number of ResourceQuotas, by namespace.
         self._quotas_in: dict[str, int] = {}
         self._sorted_quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None
-        self._misfits_shown: Mapping[GangKey, frozenset[str]] = {}
+        self._rejected_shown: Mapping[GangKey, frozenset[str]] = {}
         self._generations = count(1)
         #: Grows with every change that may change the plan.
         self.generation = 0
-        #: Nodes that are not ours; any thread may look a name up.
+        #: Nodes that the extender does not manage; any thread may look up a name.
         self.foreign: set[str] = set()
-        #: When each node last shrank, while that was not long ago.
+        #: When each recently shrunk node last shrank.
         self._shrunk: dict[str, float] = {}
-        #: What all ready nodes of ours have together; replaced as a whole value.
+        #: The allocatable resources of all ready managed nodes; replaced as a whole value.
         self.total = NOTHING
-        #: Kept by those who follow the API server.
+        #: Written by the watches.
         self.freshness = Freshness()
-        #: Which kube-schedulers ask us; without any names nobody is missed.
+        #: Liveness of each scheduler name; without names, no scheduler is expected.
         self.hearing = hearing or SchedulerLiveness((), clock)
-        self.watch_pods(self._let_hear)
+        self.watch_pods(self._notify_liveness)
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock) -> Cluster:
-        """Begin an empty one, as was set at start."""
+        """Create an empty cache, by the settings."""
         return cls(
             clock,
             QueuePolicy.of(settings),
@@ -182,60 +182,60 @@ class Cluster:
             ),
         )
 
-    # ── told ──────────────────────────────────────────────────────────────────────────────
+    # ── changes ───────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
-        """Take in one change."""
-        news = ChangeSet()
+        """Apply one change."""
+        changes = ChangeSet()
         with self._lock:
             if isinstance(change, Upsert):
-                self._put(change.item, change.dialect, news)
+                self._put(change.item, change.dialect, changes)
             else:
-                self._drop(change, news)
-        self._tell(news)
+                self._drop(change, changes)
+        self._notify(changes)
 
     def replace(
         self, kind: Kind, objects: Iterable[Item | Delete], dialect: str | None = None
     ) -> None:
-        """Take in a whole list and forget whatever of *kind* and *dialect* is not in it.
+        """Replace the objects of *kind* and *dialect* by a whole list.
 
-        *objects* may come slowly, from the network: they are taken in as they come, and nothing
-        is forgotten before the last one has come. If *objects* raises, nothing is forgotten. A
-        `Delete` among them takes back what came before.
+        *objects* may arrive slowly, from the network. Each is applied as it arrives, and nothing
+        is forgotten before the last one. If *objects* raises, nothing is forgotten. A `Delete`
+        among them undoes an earlier object.
         """
         present: set[tuple[str, str]] = set()
         coming = iter(objects)
         while batch := list(islice(coming, _BATCH)):
-            news = ChangeSet()
+            changes = ChangeSet()
             with self._lock:
                 for each in batch:
                     if isinstance(each, Delete):
-                        self._drop(each, news)
+                        self._drop(each, changes)
                     else:
-                        present.add(self._put(each, dialect or "", news))
-            self._tell(news)
+                        present.add(self._put(each, dialect or "", changes))
+            self._notify(changes)
         with self._lock:
-            gone = [each for each in self._stores[kind].told(dialect) if each not in present]
-        for key, teller in gone:
-            self.apply(Delete(kind, key, teller))
+            gone = [each for each in self._stores[kind].keys(dialect) if each not in present]
+        for key, source in gone:
+            self.apply(Delete(kind, key, source))
 
     def require_namespaces(self) -> None:
-        """Take a namespace nobody has told us of for too new to be trusted with named queues."""
+        """Treat an unknown namespace as too new to be trusted with named queues."""
         self._policy.knows_namespaces = True
 
-    # ── asked ─────────────────────────────────────────────────────────────────────────────
+    # ── reads ─────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self, now: float) -> Snapshot:
-        """Give the cluster as it is at *now*, with every promise counted as if it were kept."""
+        """Return the cluster at *now*, with every reservation counted as if it were used."""
         with self._lock:
-            self._pods.give_up(self._clock.monotonic())
+            self._pods.mark_stuck(self._clock.monotonic())
             self._forget_shrunk()
-            misfits, before = self.rejected_nodes.by_gang(), self._misfits_shown
-            self._gangs.touch(dict(before.items() ^ misfits.items()))
-            self._misfits_shown = misfits
-            turn = self.reservations.drain(self._gangs.stale)
-            self._gangs.touch(turn.touched)
-            self._rooms.reserve(turn.steps)
+            rejected, before = self.rejected_nodes.by_gang(), self._rejected_shown
+            self._gangs.touch(dict(before.items() ^ rejected.items()))
+            self._rejected_shown = rejected
+            drained = self.reservations.drain(self._gangs.stale)
+            self._gangs.touch(drained.touched)
+            self._usage.reserve(drained.steps)
             self._sort_policy()
             gangs = self._gangs.publish(
                 lambda key: (
@@ -245,17 +245,17 @@ class Cluster:
                         key,
                         self._groups.get(key),
                         self._pods.members(key),
-                        turn.reservations.get(key, {}),
+                        drained.reservations.get(key, {}),
                         self._policy,
-                        now + turn.backoff[key] if key in turn.backoff else 0.0,
-                        misfits.get(key, frozenset()),
+                        now + drained.backoff[key] if key in drained.backoff else 0.0,
+                        rejected.get(key, frozenset()),
                     )
                 )
             )
             return Snapshot(
                 generation=self.generation,
                 now=now,
-                nodes=self._rooms.table(),
+                nodes=self._usage.table(),
                 gangs=gangs,
                 queues=self._queues or {},
                 shares=self._shares or {},
@@ -263,48 +263,48 @@ class Cluster:
                 classes=self._classes or frozenset(),
                 usual_priority=self._policy.default_class,
                 exempt_groups=self._exempt_groups,
-                too_large=self._large.all(),
+                too_large=self._oversized.all(),
                 budgets=self._sorted_budgets or (),
                 quotas=self._sorted_quotas or {},
-                recently_admitted=self._let_in_lately(),
+                recently_admitted=self._recently_admitted(),
                 partial_gangs=self.partial_gangs.among(gangs, self._clock.monotonic()),
                 protected=self.partial_gangs.spared(gangs, self._clock.monotonic()),
                 stuck=self._pods.stuck,
                 schedulers=self.hearing.statuses(),
                 rejected_nodes={
                     pod.shape: names
-                    for key, names in misfits.items()
+                    for key, names in rejected.items()
                     if key in gangs
                     for pod in gangs[key].waiting
                 },
             )
 
     def tidy(self) -> None:
-        """Let go of what is kept for the next snapshot alone, while nobody asks for one."""
+        """Drop what is kept only for the next snapshot, while none is taken."""
         with self._lock:
             changes = self.reservations.changes()
             self._gangs.touch(changes.touched)
-            self._rooms.reserve(changes.steps)
+            self._usage.reserve(changes.steps)
             self._gangs.tidy(self._is_there)
 
     def _is_there(self, key: GangKey) -> bool:
-        has_promises = bool(self.reservations.of_gang(key))
-        return has_promises or self._pods.members(key) is not None or key in self._groups
+        has_reservations = bool(self.reservations.of_gang(key))
+        return has_reservations or self._pods.members(key) is not None or key in self._groups
 
     def pod(self, uid: PodUid) -> Pod | None:
-        """Give a pod as last seen."""
+        """Return a pod as last seen."""
         return self._pods.get(uid)
 
     def seen(self, uid: PodUid) -> tuple[Pod, Membership] | None:
-        """Give a pod of ours as last seen, with its membership."""
+        """Return one of our pods as last seen, with its membership."""
         return self._pods.seen(uid)
 
-    def membership(self, pod: Pod, said: Membership) -> Membership:
-        """Give what a pod is a member of that by itself *said* so; the watch may not know it."""
-        return self._budget_gangs.membership(pod, said) if self._budget_gangs else said
+    def membership(self, pod: Pod, declared: Membership) -> Membership:
+        """Return the membership of a pod that itself *declared* one; the watch may not know it."""
+        return self._budget_gangs.membership(pod, declared) if self._budget_gangs else declared
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
-        """Name the gang of a pod; a promise may be known before its pod."""
+        """Return the gang of a pod; its reservation may be known before the pod."""
         key = self._pods.gang_of(uid)
         if key is not None:
             return key
@@ -312,106 +312,106 @@ class Cluster:
         return reservation.gang if reservation else None
 
     def group(self, key: GangKey) -> PodGroup | None:
-        """Give a gang's PodGroup, or the one its pods make without any; None when it is missing."""
+        """Return the PodGroup of a gang, or its implicit one; None when it is missing."""
         written = self._groups.get(key)
         if written is not None:
             return written
-        roster = self._pods.members(key)
-        return roster.made if roster else None
+        members = self._pods.members(key)
+        return members.implicit if members else None
 
     def members(self, key: GangKey) -> int:
-        """Count the pods of a gang that could count towards minMember."""
-        roster = self._pods.members(key)
-        return roster.valid if roster else 0
+        """Return the number of pods of a gang that could count towards minMember."""
+        members = self._pods.members(key)
+        return members.valid if members else 0
 
     def pods_of(self, key: GangKey) -> tuple[Pod, ...]:
-        """Give the pods of a gang as last seen."""
-        roster = self._pods.members(key)
-        return tuple(roster.pods.values()) if roster else ()
+        """Return the pods of a gang as last seen."""
+        members = self._pods.members(key)
+        return tuple(members.pods.values()) if members else ()
 
     def is_finished(self, key: GangKey) -> bool:
-        """Ask whether a gang has members and all of them have ended."""
-        roster = self._pods.members(key)
-        return roster is not None and 0 < len(roster.pods) == roster.over
+        """Return whether a gang has members and all of them have finished."""
+        members = self._pods.members(key)
+        return members is not None and 0 < len(members.pods) == members.finished
 
     def scheduled(self, key: GangKey) -> int:
-        """Count the members on a node or done, those bound by us and not yet seen included.
+        """Return the number of members on a node or succeeded, and bound but not yet seen.
 
-        Whoever was asked to leave stands for nobody, though he is not seen to leave yet.
+        A pod whose eviction was requested does not count, even if it is not terminating yet.
         """
-        going = len(self._going(key))
+        evicting = len(self._evicting(key))
         with self.reservations.still:
-            roster = self._pods.members(key)
-            seen = roster.seated - going if roster else 0
+            members = self._pods.members(key)
+            seen = members.scheduled - evicting if members else 0
             return seen + self.reservations.bound_in(key)
 
     def scheduled_in_role(self, key: GangKey, role: str) -> int:
-        """Count the members of one role that `seated` counts."""
-        going = sum(pod.role == role for pod in self._going(key))
+        """Return the number of members of one role that `scheduled` counts."""
+        evicting = sum(pod.role == role for pod in self._evicting(key))
         with self.reservations.still:
-            roster = self._pods.members(key)
-            seen = roster.scheduled_in_role(role) - going if roster else 0
+            members = self._pods.members(key)
+            seen = members.scheduled_in_role(role) - evicting if members else 0
             return seen + self.reservations.bound_in_role(key, role)
 
-    def _going(self, key: GangKey) -> list[Pod]:
-        """Give who was asked to leave: thousands perhaps, so never while others stand still.
+    def _evicting(self, key: GangKey) -> list[Pod]:
+        """Return the members with a pending eviction: perhaps thousands, so not under the lock.
 
-        Whoever is seen to leave before he is counted is then missing twice, for a moment; that way
-        round nobody counts on him.
+        A pod that is seen to terminate before it is counted is subtracted twice for a moment. That
+        errs on the safe side.
         """
-        roster = self._pods.members(key)
-        return self.pending_evictions.pods(key, roster.pods) if roster else []
+        members = self._pods.members(key)
+        return self.pending_evictions.pods(key, members.pods) if members else []
 
     def on_nodes(self, key: GangKey) -> set[PodUid]:
-        """Name the members on a node, and those on the way there who cannot be called back."""
-        # In this order: whoever is shown in between stands in both.
+        """Return the members on a node, and those whose binding was sent."""
+        # In this order: a pod that is shown in between is in both sets.
         with self.reservations.still:
-            promises = self.reservations.of_gang(key)
-            sent = {each.pod.uid for each in promises if each.stage >= Stage.BINDING}
-        # A pod is shown before its promise ends, and its gang's roster is told after that.
+            reservations = self.reservations.of_gang(key)
+            sent = {each.pod.uid for each in reservations if each.stage >= Stage.BINDING}
+        # A pod is shown before its reservation ends, and its gang knows it after that.
         shown = (self._pods.get(each.uid) or each for each in self.pods_of(key))
         return sent | {pod.uid for pod in shown if pod.status in SCHEDULED_SET}
 
     def node(self, name: str) -> Node | None:
-        """Give a node as last seen."""
+        """Return a node as last seen."""
         return self._nodes.get(name)
 
     def any_node(self) -> str:
-        """Name one node or another; empty when there is none."""
+        """Return the name of any node; empty when there is none."""
         return next((node.name for node in tuple(self._nodes)), "")
 
     def free(self, name: str) -> Resources | None:
-        """Give what a node has left as kube-scheduler counts it; None for an unknown node.
+        """Return what a node has left as kube-scheduler counts it; None for an unknown node.
 
-        Tickets are not subtracted: kube-scheduler does not know of them (`inflight.reserved_on`).
+        Pods that kube-scheduler has not assumed are not subtracted (`reservations.reserved_on`).
         """
         with self.reservations.still:
             committed = self.reservations.committed_on(name)
-            idle = self._rooms.unused(name)
-            return idle - committed if idle is not None and committed else idle
+            unused = self._usage.unused(name)
+            return unused - committed if unused is not None and committed else unused
 
     def unused(self, name: str) -> Resources | None:
-        """Give what a node has left beside the pods seen on it; None for an unknown node."""
-        return self._rooms.unused(name)
+        """Return what a node has left besides the pods seen on it; None for an unknown node."""
+        return self._usage.unused(name)
 
     def recently_shrunk(self) -> Set[str]:
-        """Name the nodes that kube-scheduler may take to be larger than they are."""
+        """Return the nodes that kube-scheduler may still take to be larger than they are."""
         if not self._shrunk:
             return _NONE
         since = self._clock.monotonic() - _SHRUNK_S
         return {name for name, at in tuple(self._shrunk.items()) if at >= since}
 
     def ports(self, name: str) -> HostPorts:
-        """Give the host ports that are taken on a node."""
-        return self._rooms.ports(name)
+        """Return the host ports that are used on a node."""
+        return self._usage.ports(name)
 
     def fullness(self, name: str) -> float:
-        """Give how full a node is with everything promised, from 0 to 1; 1 for an unknown one."""
+        """Return how full a node is with all reservations, from 0 to 1; 1 for an unknown node."""
         node = self._nodes.get(name)
-        room = self.free(name)
-        if node is None or room is None:
+        free_now = self.free(name)
+        if node is None or free_now is None:
             return 1.0
-        free = room - self.reservations.reserved_on(name)
+        free = free_now - self.reservations.reserved_on(name)
         parts = [
             1 - free.amount(each) / node.allocatable.amount(each)
             for each in (CPU, MEMORY)
@@ -420,11 +420,11 @@ class Cluster:
         return min(1.0, max(0.0, sum(parts) / len(parts))) if parts else 1.0
 
     def queue(self, name: str) -> Queue | None:
-        """Give a queue as last seen; None for one nobody wrote."""
+        """Return the Queue object of that name as last seen; None without any."""
         return self._policy.queue(name)
 
     def is_closed(self, name: str) -> bool:
-        """Ask whether a queue, or one above it, is not open."""
+        """Return whether a queue, or one above it, is not open."""
         above: set[str] = set()
         while name not in above and (queue := self._policy.queue(name)) is not None:
             if queue.state is not QueueState.OPEN:
@@ -434,44 +434,44 @@ class Cluster:
         return False
 
     def share(self, queue: str, namespace: str) -> NamespaceShare | None:
-        """Give what a namespace may have of a queue; None where nobody wrote anything."""
+        """Return the share of a namespace in a queue; None without any."""
         return self._policy.share(queue, namespace)
 
     def queue_of(
         self, key: GangKey | None, namespace: str, wanted: str
     ) -> tuple[str, Problem | None]:
-        """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason."""
-        roster = self._pods.members(key) if key is not None else None
-        return self._policy.resolve(namespace, wanted, roster.started_in if roster else "")
+        """Return the queue of a gang that requests *wanted*, and why it may not use it."""
+        members = self._pods.members(key) if key is not None else None
+        return self._policy.resolve(namespace, wanted, members.started_in if members else "")
 
     def used_in_queue(self, key: GangKey | None, namespace: str, wanted: str) -> str:
-        """Give the queue in which whatever room a gang has counts, even if it may have none."""
+        """Return the queue in which the capacity of a gang counts, even if it may have none."""
         return self._policy.accounting_queue(namespace, self.queue_of(key, namespace, wanted)[0])
 
     def reserved_in_queue(self, uid: PodUid) -> str:
-        """Give the queue in which a pod was promised its room; empty when it was not.
+        """Return the queue of the reservation of a pod; empty without a reservation.
 
-        Also while we cannot be sure of it: exempt pods are bound before we know all queues.
+        It is also empty while the cache is not ready: exempt pods are bound before that.
         """
-        promise = self.reservations.of(uid)
-        return promise.queue if promise and not self.readiness() else ""
+        reservation = self.reservations.of(uid)
+        return reservation.queue if reservation and not self.readiness() else ""
 
     def has_quotas(self, namespace: str) -> bool:
-        """Ask whether a ResourceQuota limits what may be created in *namespace*."""
+        """Return whether a ResourceQuota limits what may be created in *namespace*."""
         return self._quotas_in.get(namespace, 0) > 0
 
     def readiness(self) -> list[str]:
-        """Say what keeps the mirror from being trusted; nothing when it can be."""
+        """Return why the cache is not complete or not fresh; nothing when it is."""
         return self.freshness.complaints(self._clock.monotonic())
 
-    # ── overheard ─────────────────────────────────────────────────────────────────────────
+    # ── listeners ─────────────────────────────────────────────────────────────────────────
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call *listener* when there is something new to plan."""
+        """Call *listener* when the plan may change."""
         self._listeners.change.append(listener)
 
     def watch_pods(self, listener: PodListener) -> None:
-        """Call *listener* for every change of a pod of ours; None when it is gone."""
+        """Call *listener* for every change of one of our pods; None when it is gone."""
         self._listeners.pod.append(listener)
 
     def on_group(self, listener: GroupListener) -> None:
@@ -482,15 +482,15 @@ class Cluster:
         """Call *listener* for every change of a node; None when it is gone."""
         self._listeners.node.append(listener)
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────
+    # ── internals ─────────────────────────────────────────────────────────────────────────
 
-    def _tell(self, news: ChangeSet) -> None:
-        if news.changed:
+    def _notify(self, changes: ChangeSet) -> None:
+        if changes.changed:
             self.generation = next(self._generations)
-        self._listeners.notify(news)
+        self._listeners.notify(changes)
 
-    def _let_hear(self, uid: PodUid, pod: Pod | None) -> None:
-        """Tell who waits for kube-scheduler; members of native groups wait for each other first."""
+    def _notify_liveness(self, uid: PodUid, pod: Pod | None) -> None:
+        """Pass pending pods on, but not those of native groups, which wait for each other first."""
         seen = self._pods.seen(uid)
         is_native = seen is not None and seen[1].native
         self.hearing.pod_seen(uid, None if is_native else pod)
@@ -499,9 +499,9 @@ class Cluster:
         grace_s = min(pod.leaves_by - self._clock.now(), LONGEST_GRACE_S)
         return self._clock.monotonic() + max(grace_s + self._stuck_s, self._seen_s)
 
-    def _room_changed(self, node: str) -> None:
-        if node in self._nodes:  # or the promises of nodes that are gone would be kept here
-            self.versions[node] = next(self._numbers)
+    def _usage_changed(self, node: str) -> None:
+        if node in self._nodes:  # or the versions of nodes that are gone would be kept here
+            self.versions[node] = next(self._version_numbers)
 
     def _freed(self) -> None:
         self.generation = next(self._generations)
@@ -512,11 +512,11 @@ class Cluster:
         for name in [name for name, at in self._shrunk.items() if at < since]:
             del self._shrunk[name]
 
-    def _let_in_lately(self) -> frozenset[GangKey]:
+    def _recently_admitted(self) -> frozenset[GangKey]:
         since = self._clock.monotonic() - _CREATED_S
-        for key in [key for key, at in self._let_in.items() if at <= since]:
-            del self._let_in[key]
-        return frozenset(self._let_in)
+        for key in [key for key, at in self._admitted_at.items() if at <= since]:
+            del self._admitted_at[key]
+        return frozenset(self._admitted_at)
 
     def _sort_policy(self) -> None:
         if self._queues is None:
@@ -533,24 +533,26 @@ class Cluster:
             quotas = groupby(sorted(self._quotas, key=key_of), key=lambda quota: quota.namespace)
             self._sorted_quotas = {namespace: tuple(each) for namespace, each in quotas}
 
-    def _put(self, item: Item, dialect: str, news: ChangeSet) -> tuple[str, str]:
-        key, teller = key_of(item), item.dialect if isinstance(item, PodGroup) else dialect
+    def _put(self, item: Item, dialect: str, changes: ChangeSet) -> tuple[str, str]:
+        key, source = key_of(item), item.dialect if isinstance(item, PodGroup) else dialect
         kind = kind_of(item)
-        self._stores[kind].put(key, item, teller, news)
+        self._stores[kind].put(key, item, source, changes)
         if kind in _BOUNDED:
-            self._large.note(kind.value, key, excess_of(item))
-        return key, teller
+            self._oversized.note(kind.value, key, excess_of(item))
+        return key, source
 
-    def _drop(self, gone: Delete, news: ChangeSet) -> None:
-        self._stores[gone.kind].drop(gone.key, gone.dialect, news)
+    def _drop(self, gone: Delete, changes: ChangeSet) -> None:
+        self._stores[gone.kind].drop(gone.key, gone.dialect, changes)
         if gone.kind in _BOUNDED:
-            self._large.note(gone.kind.value, gone.key, None)
+            self._oversized.note(gone.kind.value, gone.key, None)
 
-    def _node_changed(self, name: str, old: Node | None, new: Node | None, news: ChangeSet) -> None:
+    def _node_changed(
+        self, name: str, old: Node | None, new: Node | None, changes: ChangeSet
+    ) -> None:
         if new is not None:
-            self._rooms.put(new)
+            self._usage.put(new)
         else:
-            self._rooms.drop(name)
+            self._usage.drop(name)
             self.versions.pop(name, None)
             self._shrunk.pop(name, None)
         if old is not None and new is not None and not old.allocatable.fits_in(new.allocatable):
@@ -559,11 +561,11 @@ class Cluster:
             self.foreign.add(name)
         else:
             self.foreign.discard(name)
-        self.total = self.total + _ready_room(new) - _ready_room(old)
-        news.nodes.append((name, new))
+        self.total = self.total + _ready_capacity(new) - _ready_capacity(old)
+        changes.nodes.append((name, new))
 
     def _group_changed(
-        self, key: str, old: PodGroup | None, new: PodGroup | None, news: ChangeSet
+        self, key: str, old: PodGroup | None, new: PodGroup | None, changes: ChangeSet
     ) -> None:
         was, now = (each is not None and each.exempt for each in (old, new))
         if was != now:
@@ -571,41 +573,45 @@ class Cluster:
             self._exempt_groups = tuple(sorted(others | ({GangKey(key)} if now else set())))
         self._gangs.touch((GangKey(key),))
         if new is None or new.phase is not Phase.INQUEUE:
-            self._let_in.pop(GangKey(key), None)
+            self._admitted_at.pop(GangKey(key), None)
         elif old is None or old.phase is not Phase.INQUEUE:
-            self._let_in[GangKey(key)] = self._clock.monotonic()
+            self._admitted_at[GangKey(key)] = self._clock.monotonic()
         if new is None or (old is not None and old.uid != new.uid):
             self.rejected_nodes.forget(GangKey(key))
-        news.groups.append((GangKey(key), new))
+        changes.groups.append((GangKey(key), new))
 
     def _queue_changed(
-        self, name: str, old: Queue | None, new: Queue | None, news: ChangeSet
+        self, name: str, old: Queue | None, new: Queue | None, changes: ChangeSet
     ) -> None:
         if old is None or new is None or (old.problem, old.parent) != (new.problem, new.parent):
             self._gangs.touch_all()
         self._queues = self._shares = None
 
     def _namespace_changed(
-        self, name: str, old: Namespace | None, new: Namespace | None, news: ChangeSet
+        self, name: str, old: Namespace | None, new: Namespace | None, changes: ChangeSet
     ) -> None:
         self._gangs.touch_namespace(name)
         self._queues = self._shares = self._namespaces = None
 
     def _class_changed(
-        self, name: str, old: PriorityClass | None, new: PriorityClass | None, news: ChangeSet
+        self, name: str, old: PriorityClass | None, new: PriorityClass | None, changes: ChangeSet
     ) -> None:
         self._gangs.touch_all()
         self._classes = None
 
     def _budget_changed(
-        self, name: str, old: DisruptionBudget | None, new: DisruptionBudget | None, news: ChangeSet
+        self,
+        name: str,
+        old: DisruptionBudget | None,
+        new: DisruptionBudget | None,
+        changes: ChangeSet,
     ) -> None:
         self._sorted_budgets = None
-        if self._budget_gangs is not None and (moved := self._budget_gangs.change(old, new)):
-            self._pods.regroup(moved, news)
+        if self._budget_gangs is not None and (affected := self._budget_gangs.change(old, new)):
+            self._pods.regroup(affected, changes)
 
     def _quota_changed(
-        self, name: str, old: ResourceQuota | None, new: ResourceQuota | None, news: ChangeSet
+        self, name: str, old: ResourceQuota | None, new: ResourceQuota | None, changes: ChangeSet
     ) -> None:
         self._sorted_quotas = None
         namespace = name.partition("/")[0]
@@ -616,10 +622,10 @@ class Cluster:
 
 
 def _our_name() -> str:
-    """Name this process as no other is named, not even another life of it."""
+    """Return a name that no other process has, not even a restart of this one."""
     return f"{os.uname().nodename}_{uuid4().hex[:8]}"
 
 
-def _ready_room(node: Node | None) -> Resources:
+def _ready_capacity(node: Node | None) -> Resources:
     counts = node is not None and node.ready and node.managed
     return node.allocatable if node is not None and counts else NOTHING

@@ -1,15 +1,16 @@
-"""Gangs that we, or whoever led before us, began to bind and did not finish.
+"""What happened to a gang before: partial gangs, rejected nodes, pending evictions.
 
-Such a gang holds room that is of no use without the rest, and it is not to blame: it goes before
-everybody. So nobody may come to look like one by himself. Whoever loses a member while we watch, or
-asks for more members than it was started with, or brings others than were there, runs with too few,
-but was not cut short. We know of two ways only:
+A partial gang is one whose bindings this replica, or the leader before it, did not complete. Its
+capacity is of no use without the rest, and the gang did not cause this. So it goes first. No other
+gang must be able to look like one. A gang that loses a member, raises its minimum or replaces
+members while this replica watches also runs below its minimum, but it is not partial. There are two
+ways to become partial:
 
-    a commit of ours   the barrier says that it ended with too few
-    our beginning      it has too few when we begin to lead, or in the moments after, when what
-                       was sent before us arrives; and nobody has told yet that it runs
+    a failed commit    the state machine reports that the commit ended below the minimum
+    a new term         the gang is below its minimum when this replica begins to lead, or up to
+                       `ARRIVES_S` later, and its status does not say yet that it runs
 
-Nothing is written for it: what the second way rests on, the API server shows.
+Nothing is stored for this: the second way relies on what the API server shows.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from typing import NamedTuple, Protocol, TypeAlias
 from extender.model.gang import UNSPECIFIED, Gang, GangKey, PodGroup
 from extender.model.pod import SCHEDULED_SET, VALID_SET, Pod, PodUid
 
-#: So long after our beginning a binding may arrive that was sent before it.
+#: So long after the begin of a term, a binding that was sent before it may still arrive.
 ARRIVES_S = 15.0
-#: What it has is not taken back at once by those whose due it is, or it would never be completed;
-#: but not for ever, for it may never find room.
+#: For so long, queues below their deserved share do not reclaim its capacity. Otherwise the gang
+#: could never be completed. Not for ever, because it may never find free capacity.
 SPARED_S = 60.0
 _WHY = "the rest of its gang is being bound"
-_NOBODY: frozenset[GangKey] = frozenset()
+_NO_GANGS: frozenset[GangKey] = frozenset()
 
 
-class _Begun(NamedTuple):
-    """What was begun: another PodGroup, another minimum or other members are another gang."""
+class _PartialGang(NamedTuple):
+    """A gang as it became partial; another PodGroup, minimum or members make it another one."""
 
     uid: str
     min_member: int
     members: frozenset[PodUid]
-    #: Until when, in monotonic seconds, nobody of it is asked to leave.
+    #: Until then, in monotonic seconds, none of its pods is evicted.
     spared_until: float
 
     @classmethod
-    def of(cls, group: PodGroup, pods: Iterable[Pod], now: float) -> _Begun:
+    def of(cls, group: PodGroup, pods: Iterable[Pod], now: float) -> _PartialGang:
         members = frozenset(pod.uid for pod in pods)
         return cls(group.uid, group.min_member, members, now + SPARED_S)
 
-    def is_still(self, gang: Gang | None) -> bool:
-        """Ask whether *gang* is what was begun, and could be completed by those who were there."""
+    def matches(self, gang: Gang | None) -> bool:
+        """Return whether *gang* is this one and its members of then can still complete it."""
         if gang is None or not gang.is_below_minimum:
             return False
         group = gang.group
@@ -57,98 +58,98 @@ class _Begun(NamedTuple):
 
 
 class PartialGangs:
-    """Told by the event loop, looked at by whoever takes a snapshot."""
+    """Written by the event loop, read for every snapshot."""
 
     def __init__(self) -> None:
         #: Replaced as a whole.
-        self._known: Mapping[GangKey, _Begun] = {}
-        #: A term begins with the next look; whoever only reads what was saved has none.
-        self._begins = False
-        #: Until when, in monotonic seconds, those count that have too few.
-        self._begins_until = float("-inf")
-        self._tell: Callable[[GangKey], None] = lambda _: None
+        self._known: Mapping[GangKey, _PartialGang] = {}
+        #: A term begins with the next snapshot; a replica that only reads a saved cluster has none.
+        self._is_new_term = False
+        #: Until then, in monotonic seconds, any gang below its minimum is partial.
+        self._discover_until = float("-inf")
+        self._notify: Callable[[GangKey], None] = lambda _: None
 
-    def on_found(self, tell: Callable[[GangKey], None]) -> None:
-        """Tell whom our beginning shows, once each."""
-        self._tell = tell
+    def on_found(self, listener: Callable[[GangKey], None]) -> None:
+        """Call *listener* once for each gang that is found partial at the begin of a term."""
+        self._notify = listener
 
     def forget(self) -> None:
-        """Begin anew: a term has begun, or is over."""
-        self._known, self._begins = {}, True
+        """Begin anew, because a term has begun or ended."""
+        self._known, self._is_new_term = {}, True
 
     def failed(self, group: PodGroup, pods: Iterable[Pod], now: float) -> None:
-        """Hear that a commit of ours has ended, and too few of *pods* are bound."""
-        self._known = {**self._known, group.key: _Begun.of(group, pods, now)}
+        """Record that a commit has ended and fewer *pods* than the minimum are bound."""
+        self._known = {**self._known, group.key: _PartialGang.of(group, pods, now)}
 
     def among(self, gangs: Mapping[GangKey, Gang], now: float) -> frozenset[GangKey]:
-        """Name those of *gangs* that were cut short and still have too few members."""
-        if self._begins:
-            self._begins, self._begins_until = False, now + ARRIVES_S
-        if not self._known and now > self._begins_until:
-            return _NOBODY
+        """Return those of *gangs* that are partial and still below their minimum."""
+        if self._is_new_term:
+            self._is_new_term, self._discover_until = False, now + ARRIVES_S
+        if not self._known and now > self._discover_until:
+            return _NO_GANGS
         known = self._known
-        found = {key: begun for key, begun in known.items() if begun.is_still(gangs.get(key))}
-        begun_before: dict[GangKey, _Begun] = {}
-        if now <= self._begins_until:
-            begun_before = {
-                key: begun
+        found = {key: partial for key, partial in known.items() if partial.matches(gangs.get(key))}
+        partial_before: dict[GangKey, _PartialGang] = {}
+        if now <= self._discover_until:
+            partial_before = {
+                key: partial
                 for key, gang in gangs.items()
                 if key not in found and gang.is_below_minimum and gang.group.phase in UNSPECIFIED
-                if (begun := _Begun.of(gang.group, gang.pods, now)).is_still(gang)
+                if (partial := _PartialGang.of(gang.group, gang.pods, now)).matches(gang)
             }
-            found |= begun_before
-        if self._known is known:  # else the loop has told us of another one, or to begin anew
+            found |= partial_before
+        if self._known is known:  # else the event loop has changed it meanwhile
             self._known = found
-            for key in begun_before:
-                self._tell(key)
+            for key in partial_before:
+                self._notify(key)
         return frozenset(found)
 
     def spared(self, gangs: Mapping[GangKey, Gang], now: float) -> dict[PodUid, str]:
-        """Name the pods of those that are not to be asked to leave, each with the reason."""
+        """Return the pods of partial gangs that must not be evicted yet, each with the reason."""
         return {
             pod.uid: _WHY
-            for key, begun in self._known.items()
-            if now < begun.spared_until and key in gangs
+            for key, partial in self._known.items()
+            if now < partial.spared_until and key in gangs
             for pod in gangs[key].pods
             if pod.status in SCHEDULED_SET
         }
 
 
-#: It offered other nodes; perhaps ours was only full for a moment.
+#: kube-scheduler preferred other nodes; the reserved one may have been full for a moment.
 PASSED_OVER_S = 30.0
-#: It found no node at all; longer than the gang's own pauses, so that the next try is another.
+#: kube-scheduler found no node; longer than the backoff of a gang, so that the next try differs.
 FITS_NOWHERE_S = 300.0
-#: Pairs of a gang and a node.
+#: Most pairs of a gang and a node.
 MOST = 20_000
 _NONE: frozenset[str] = frozenset()
 
 
 class RejectedNodes:
-    """Pairs of a gang and a node; any thread may note one.
+    """Pairs of a gang and a node that kube-scheduler rejected; any thread may add one.
 
-    Where they are too many, the namespace with the most loses some, those of the gang it has had
-    the longest first: nobody makes others forget.
+    Above the limit, the namespace with the most pairs loses some, first those of its oldest gang.
+    So one namespace cannot displace the pairs of another.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        #: Until when each node counts, by namespace and gang.
+        #: When each node expires, by namespace and gang.
         self._until: dict[str, dict[GangKey, dict[str, float]]] = {}
         #: How many pairs there are, by namespace and in all.
         self._counts: dict[str, int] = {}
         self._total = 0
-        #: The nodes by gang; what is over is among them until somebody asks for all.
+        #: The nodes by gang; expired ones are included until the next `by_gang`.
         self._nodes: dict[GangKey, frozenset[str]] = {}
 
     def note(self, gang: GangKey, node: str, for_s: float) -> None:
-        """Remember for a while that kube-scheduler would not have *gang* on *node*."""
+        """Remember for *for_s* that kube-scheduler rejected *node* for *gang*."""
         self.note_all(gang, (node,), for_s)
 
     def note_all(self, gang: GangKey, nodes: Collection[str], for_s: float) -> None:
-        """Remember the same of several nodes, which may be thousands: the event loop waits.
+        """Remember the same of several nodes, perhaps thousands, while the event loop waits.
 
-        So what is known of others is left as it is, until somebody asks for all.
+        So expired pairs of other gangs stay until the next `by_gang`.
         """
         until = self._monotonic() + for_s
         with self._lock:
@@ -158,17 +159,17 @@ class RejectedNodes:
                 self._lose(excess)
 
     def forget(self, gang: GangKey) -> None:
-        """Drop what was remembered of a gang that is gone."""
+        """Forget the nodes of a gang that is gone."""
         if gang in self._nodes:
             with self._lock:
                 self._keep(gang, {})
 
     def of(self, gang: GangKey) -> Set[str]:
-        """Give the nodes to leave alone for *gang*, as last sorted; usually none."""
+        """Return the rejected nodes of *gang*; usually none. Expired ones may be among them."""
         return self._nodes.get(gang, _NONE)
 
     def by_gang(self) -> Mapping[GangKey, frozenset[str]]:
-        """Give the nodes to leave alone, by gang; usually nothing."""
+        """Return the rejected nodes by gang; usually none."""
         if not self._nodes:
             return {}
         with self._lock:
@@ -176,7 +177,7 @@ class RejectedNodes:
             return dict(self._nodes)
 
     def _keep(self, gang: GangKey, known: dict[str, float]) -> None:
-        """Remember this of a gang and nothing else."""
+        """Replace what is remembered of a gang."""
         namespace = _namespace(gang)
         gangs = self._until.setdefault(namespace, {})
         more = len(known) - len(gangs.get(gang, ()))
@@ -197,13 +198,13 @@ class RejectedNodes:
 
     def _expire(self) -> None:
         now = self._monotonic()
-        over = [
+        expired_gangs = [
             (gang, known)
             for gangs in self._until.values()
             for gang, known in gangs.items()
             if min(known.values()) <= now
         ]
-        for gang, known in over:
+        for gang, known in expired_gangs:
             self._keep(gang, {node: until for node, until in known.items() if until > now})
 
 
@@ -211,37 +212,37 @@ def _namespace(gang: GangKey) -> str:
     return gang.partition("/")[0]
 
 
-#: Counts who of a gang, or of one role in it, may be leaving beside those, unseen.
+#: Counts the pods of a gang, or of one role of it, that may be leaving unseen besides the given.
 Granted: TypeAlias = Callable[[GangKey, str | None, Set[PodUid]], int]
 
 
 class PodLookup(Protocol):
-    """How things are in this moment, which a plan may not have seen."""
+    """Current facts that are newer than the snapshot of a plan."""
 
     def pods_of(self, key: GangKey) -> Sequence[Pod]:
-        """Give the pods of a gang."""
+        """Return the pods of a gang."""
 
     def on_nodes(self, key: GangKey) -> Set[PodUid]:
-        """Name who of a gang is on a node, or on the way there."""
+        """Return the members of a gang that are on a node, or on the way there."""
 
 
 class PendingEvictions:
-    """Written by the one who evicts, read from any thread: it is replaced as a whole."""
+    """Written by the thread that evicts, read by any thread: the mapping is replaced as a whole."""
 
     def __init__(self, meanwhile: PodLookup) -> None:
         self.meanwhile = meanwhile
-        #: Told by whoever lets kube-scheduler evict.
+        #: Set by the part that lets kube-scheduler preempt.
         self.granted: Granted = lambda gang, role, beside: 0
-        self._asked: Mapping[GangKey, Set[PodUid]] = {}
+        self._requested: Mapping[GangKey, Set[PodUid]] = {}
 
     def includes(self, pods: Mapping[PodUid, GangKey]) -> None:
-        """Hear who has been asked and has not left, each with its gang; nobody else has."""
-        asked: dict[GangKey, set[PodUid]] = {}
+        """Replace the pods with a pending eviction, each with its gang."""
+        requested: dict[GangKey, set[PodUid]] = {}
         for uid, gang in pods.items():
-            asked.setdefault(gang, set()).add(uid)
-        self._asked = asked
+            requested.setdefault(gang, set()).add(uid)
+        self._requested = requested
 
     def pods(self, gang: GangKey, pods: Mapping[PodUid, Pod]) -> list[Pod]:
-        """Give those of a gang who were asked and seem to stay; nearly always nobody."""
-        asked = (pods.get(uid) for uid in self._asked.get(gang, ()))
-        return [pod for pod in asked if pod is not None and pod.status in SCHEDULED_SET]
+        """Return the pods of *gang* with a pending eviction that still run; nearly always none."""
+        requested = (pods.get(uid) for uid in self._requested.get(gang, ()))
+        return [pod for pod in requested if pod is not None and pod.status in SCHEDULED_SET]

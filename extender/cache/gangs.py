@@ -1,4 +1,4 @@
-"""Gangs as the plan sees them, rebuilt only where something changed."""
+"""Gangs for the planner, rebuilt only where something changed."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ _MOST_STALE = 1_000
 
 
 class Gangs:
-    """The last published mapping and what has to be rebuilt before the next one."""
+    """The last published mapping, and the gangs to rebuild for the next one."""
 
     def __init__(self) -> None:
         self._published: dict[GangKey, Gang] = {}
         self._stale: set[GangKey] = set()
-        #: How many may be stale before those are looked for of whom nothing is left.
+        #: With more stale gangs than this, those that no longer exist are dropped.
         self._most_stale = _MOST_STALE
 
     def touch(self, keys: Iterable[GangKey]) -> None:
-        """Have these rebuilt."""
+        """Mark these gangs for a rebuild."""
         self._stale.update(keys)
 
     def touch_all(self) -> None:
-        """Have every gang rebuilt: a policy they all depend on changed."""
+        """Mark every gang for a rebuild: a policy on which all depend changed."""
         self._stale.update(self._published)
 
     def touch_namespace(self, namespace: str) -> None:
-        """Have the gangs of one namespace rebuilt."""
+        """Mark the gangs of one namespace for a rebuild."""
         prefix = f"{namespace}/"
         self._stale.update(key for key in self._published if key.startswith(prefix))
 
     @property
     def stale(self) -> set[GangKey]:
-        """Name the gangs that will be rebuilt."""
+        """Return the gangs that will be rebuilt."""
         return self._stale
 
     def tidy(self, is_there: Callable[[GangKey], bool]) -> None:
-        """Forget who came and went since the last answer; a standby gives none for days."""
+        """Forget gangs that came and went since `publish`, which a standby does not call."""
         if len(self._stale) <= self._most_stale:
             return
         self._stale = {key for key in self._stale if key in self._published or is_there(key)}
         self._most_stale = max(_MOST_STALE, 2 * len(self._stale))
 
     def publish(self, build: Callable[[GangKey], Gang | None]) -> Mapping[GangKey, Gang]:
-        """Give all gangs, sorted by key; what did not change is shared with the last answer."""
+        """Return all gangs, sorted by key; unchanged ones are shared with the last mapping."""
         if not self._stale:
             return self._published
         stale, self._stale = self._stale, set()
@@ -70,103 +70,108 @@ class Gangs:
 def assemble(
     key: GangKey,
     written: PodGroup | None,
-    roster: GangMembers | None,
-    promises: dict[PodUid, Reservation],
+    members: GangMembers | None,
+    reservations: dict[PodUid, Reservation],
     policy: QueueResolver,
     backing_off_until: float,
-    misfits: Set[str] = frozenset(),
+    rejected: Set[str] = frozenset(),
 ) -> Gang | None:
-    """Join a group with its members and its promises; None when there is nothing to plan."""
-    pods = _members(roster, promises)
-    if roster is not None:
-        pods = _in_own_shapes(pods, roster, misfits)
-    group = written or (roster.made_since() if roster and roster.pods else None)
+    """Build a gang of a PodGroup, members and reservations; None when there is nothing to plan."""
+    pods = _members(members, reservations)
+    if members is not None:
+        pods = _with_own_shapes(pods, members, rejected)
+    group = written or (members.implicit_group() if members and members.pods else None)
     if group is None:
         if not pods:
             return None
-        group = _missing(key, pods, is_seen=roster is not None)
+        group = _missing(key, pods, is_seen=members is not None)
     if written is None and all(pod.status in FINISHED_SET for pod in pods):
         return None
-    if roster is None and written is None:
-        # Only filter has seen its pods so far; it was let into the queue that was promised.
-        queue, misplaced = next(iter(promises.values())).queue, None
+    if members is None and written is None:
+        # Only filter has seen its pods so far; it admitted them in the queue of the reservation.
+        queue, misplaced = next(iter(reservations.values())).queue, None
     else:
-        started_in = roster.started_in if roster else ""
+        started_in = members.started_in if members else ""
         queue, misplaced = policy.resolve(group.namespace, group.queue, started_in)
     is_exempt = group.exempt or (bool(pods) and all(pod.is_exempt for pod in pods))
     if is_exempt or any(pod.status in ALLOCATED_SET for pod in pods):
         queue = policy.accounting_queue(group.namespace, queue)
     rank = policy.rank(group, pods)
     if not rank.may_preempt:
-        pods = tuple(map(_without_claims, pods))
+        pods = tuple(map(_without_preemption, pods))
     return Gang(
         group=group,
         pods=pods,
         queue=queue,
         priority=rank.value,
-        problem=None if is_exempt else _problem(group, roster) or misplaced,
+        problem=None if is_exempt else _problem(group, members) or misplaced,
         remark="; ".join(
-            filter(None, (rank.remark, group.remark, roster.remark if roster else ""))
+            filter(None, (rank.remark, group.remark, members.remark if members else ""))
         ),
         backing_off_until=backing_off_until,
     )
 
 
-def _members(roster: GangMembers | None, promises: dict[PodUid, Reservation]) -> tuple[Pod, ...]:
-    if not promises:
-        pods = [roster.pods[uid] for uid in roster.in_order()] if roster else []
+def _members(
+    members: GangMembers | None, reservations: dict[PodUid, Reservation]
+) -> tuple[Pod, ...]:
+    if not reservations:
+        pods = [members.pods[uid] for uid in members.in_order()] if members else []
     else:
-        pods = _with_promises(roster or GangMembers(), promises)
-    if roster is not None and roster.is_native:
-        # Those that wait are kube-scheduler's own business.
+        pods = _with_reservations(members or GangMembers(), reservations)
+    if members is not None and members.is_native:
+        # kube-scheduler itself plans its pending members.
         pods = [pod for pod in pods if pod.status is not Status.PENDING]
     return tuple(pods)
 
 
-def _in_own_shapes(
-    pods: tuple[Pod, ...], roster: GangMembers, misfits: Set[str]
+def _with_own_shapes(
+    pods: tuple[Pod, ...], members: GangMembers, rejected: Set[str]
 ) -> tuple[Pod, ...]:
-    """Tell the waiting pods of a gang that does not fit somewhere from others of their shape.
+    """Give the pending pods of a gang with rejected nodes shapes of their own.
 
-    The plan asks about nodes by shape; what kube-scheduler found wrong with this gang must bar
-    its nodes to nobody else.
+    The planner checks nodes by shape; a node that is rejected for this gang must stay available
+    to other gangs of the same shape.
     """
-    if not misfits:
-        roster.own_shapes = {}
+    if not rejected:
+        members.own_shapes = {}
         return pods
     for pod in pods:
-        if pod.status is Status.PENDING and pod.shape not in roster.own_shapes:
-            roster.own_shapes[pod.shape] = replace(pod.shape)
-    own = roster.own_shapes
+        if pod.status is Status.PENDING and pod.shape not in members.own_shapes:
+            members.own_shapes[pod.shape] = replace(pod.shape)
+    own = members.own_shapes
     return tuple(
         replace(pod, shape=own[pod.shape]) if pod.status is Status.PENDING else pod for pod in pods
     )
 
 
-def _with_promises(roster: GangMembers, promises: dict[PodUid, Reservation]) -> list[Pod]:
-    """Show promised pods where they will be; kube-scheduler may have seen some before our watch."""
-    uids = roster.in_order()
-    if not promises.keys() <= roster.pods.keys():
-        uids = tuple(sorted(roster.pods.keys() | promises.keys()))
+def _with_reservations(members: GangMembers, reservations: dict[PodUid, Reservation]) -> list[Pod]:
+    """Show pods on their reserved nodes; kube-scheduler may have seen some before our watch."""
+    uids = members.in_order()
+    if not reservations.keys() <= members.pods.keys():
+        uids = tuple(sorted(members.pods.keys() | reservations.keys()))
     shown: dict[PodUid, tuple[Pod, Pod]] = {}
     pods: list[Pod] = []
     for uid in uids:
-        promise, pod = promises.get(uid), roster.pods.get(uid)
-        if promise is not None:
-            shown[uid] = _promised(pod or promise.pod, promise, roster.shown.get(uid))
+        reservation, pod = reservations.get(uid), members.pods.get(uid)
+        if reservation is not None:
+            before = members.shown.get(uid)
+            shown[uid] = _with_reservation(pod or reservation.pod, reservation, before)
             pods.append(shown[uid][1])
         elif pod is not None:
             pods.append(pod)
-    roster.shown = shown
+    members.shown = shown
     return pods
 
 
-def _promised(pod: Pod, promise: Reservation, before: tuple[Pod, Pod] | None) -> tuple[Pod, Pod]:
-    """Pair *pod* with what the plan sees: the pod on the node it was promised."""
-    status = pod.status if pod.status is Status.RELEASING else promise.status
+def _with_reservation(
+    pod: Pod, reservation: Reservation, before: tuple[Pod, Pod] | None
+) -> tuple[Pod, Pod]:
+    """Pair *pod* with the pod that the planner sees: on its reserved node."""
+    status = pod.status if pod.status is Status.RELEASING else reservation.status
     if before is not None and before[0] is pod:
         shown = before[1]
-        if shown.status is status and shown.node == promise.node:
+        if shown.status is status and shown.node == reservation.node:
             return before
     # Field by field, because `replace` takes three times as long and there may be thousands.
     return pod, Pod(
@@ -175,7 +180,7 @@ def _promised(pod: Pod, promise: Reservation, before: tuple[Pod, Pod] | None) ->
         name=pod.name,
         shape=pod.shape,
         status=status,
-        node=promise.node,
+        node=reservation.node,
         role=pod.role,
         priority=pod.priority,
         task_priority=pod.task_priority,
@@ -199,15 +204,15 @@ def _promised(pod: Pod, promise: Reservation, before: tuple[Pod, Pod] | None) ->
     )
 
 
-def _without_claims(pod: Pod) -> Pod:
-    is_free = pod.status is not Status.PENDING or not pod.may_preempt
-    return pod if is_free else replace(pod, may_preempt=False)
+def _without_preemption(pod: Pod) -> Pod:
+    is_unaffected = pod.status is not Status.PENDING or not pod.may_preempt
+    return pod if is_unaffected else replace(pod, may_preempt=False)
 
 
 def _missing(key: GangKey, pods: Iterable[Pod], *, is_seen: bool) -> PodGroup:
-    """Stand in for a group nobody wrote; of a gang that only filter has seen it may still come.
+    """Return a stand-in for a missing PodGroup, which may still come if only filter saw the gang.
 
-    It is as old as its oldest pod: nobody gets in front of others by deleting a PodGroup.
+    It is as old as its oldest pod, so that deleting a PodGroup does not move a gang forward.
     """
     namespace, _, name = key.partition("/")
     mend = "create it, or set gang-extender.io/min-member on its pods"
@@ -216,6 +221,6 @@ def _missing(key: GangKey, pods: Iterable[Pod], *, is_seen: bool) -> PodGroup:
     return PodGroup(namespace=namespace, name=name, created=created, problem=problem)
 
 
-def _problem(group: PodGroup, roster: GangMembers | None) -> Problem | None:
-    message = group.problem or (roster.problem if roster else "")
+def _problem(group: PodGroup, members: GangMembers | None) -> Problem | None:
+    message = group.problem or (members.problem if members else "")
     return Problem(Reason.POD_GROUP_MISSING, message) if message else None

@@ -1,4 +1,4 @@
-"""The pods of one gang, with the few counts that hooks ask for without a lock."""
+"""The pods of one gang, with the counts that hooks read without a lock."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeVar
 from extender.model.gang import NATIVE, UNWRITTEN, Membership, PodGroup
 from extender.model.pod import FINISHED_SET, SCHEDULED_SET, VALID_SET, Pod, PodUid, Shape, Status
 
-_SEATED = SCHEDULED_SET | {Status.SUCCEEDED}
+_SCHEDULED = SCHEDULED_SET | {Status.SUCCEEDED}
 #: A size, the name of a queue, or a pair of a number and a name.
 Value = TypeVar("Value", int, str, tuple[int, str])
 
 
 class GangMembers:
-    """Who belongs to one gang.
+    """The members of one gang.
 
-    One thread writes at a time. *seated*, *valid*, *made* and *started_in* are single references
-    that any thread may read.
+    One thread writes at a time. *scheduled*, *valid*, *implicit* and *started_in* are single
+    references that any thread may read.
     """
 
     __slots__ = (
@@ -31,11 +31,11 @@ class GangMembers:
         "_sizes",
         "_started",
         "_started_order",
-        "made",
-        "over",
+        "finished",
+        "implicit",
         "own_shapes",
         "pods",
-        "seated",
+        "scheduled",
         "shown",
         "started_in",
         "valid",
@@ -43,43 +43,43 @@ class GangMembers:
 
     def __init__(self) -> None:
         self.pods: dict[PodUid, Pod] = {}
-        #: Members on a node, or done: no promise of ours is needed for them any more.
-        self.seated = 0
+        #: Members that have a node or have succeeded: they need no reservation any more.
+        self.scheduled = 0
         #: Members that could count towards minMember.
         self.valid = 0
         #: Members that have succeeded or failed.
-        self.over = 0
-        #: The group its pods make by themselves; None when they name a PodGroup instead.
-        self.made: PodGroup | None = None
-        #: The queue in which most of those on nodes were started; empty when nobody knows.
+        self.finished = 0
+        #: The implicit PodGroup of its pods; None when they name a PodGroup instead.
+        self.implicit: PodGroup | None = None
+        #: The queue in which most scheduled members were started; empty when none states it.
         self.started_in = ""
-        #: Promised members, each with how the last snapshot showed it; for the next one.
+        #: Reserved members, each with its pod in the last snapshot, to reuse it in the next one.
         self.shown: dict[PodUid, tuple[Pod, Pod]] = {}
-        #: Its pods' shapes, each with a copy that is no other gang's, while some node is barred.
+        #: A copy of each shape that only this gang uses, while some node is rejected.
         self.own_shapes: dict[Shape, Shape] = {}
         self._by_role: dict[str, int] = {}
         self._started: dict[str, int] = {}
-        #: The same, sorted: the most pods first, and of two alike the first by name.
+        #: The same, sorted: most pods first; on equal counts the first by name.
         self._started_order: list[tuple[int, str]] = []
         self._memberships: dict[Membership, int] = {}
-        #: What the different memberships say, sorted.
+        #: What the different memberships state, sorted.
         self._sizes: list[int] = []
         self._queues: list[str] = []
         self._named = self._native = 0
         self._order: tuple[PodUid, ...] | None = None
 
     def put(self, pod: Pod, membership: Membership) -> None:
-        """Take a new member in."""
+        """Add a new member."""
         self.pods[pod.uid] = pod
         self._order = None
         count = self._memberships.get(membership, 0)
         self._memberships[membership] = count + 1
         if count == 0:
-            self._make(membership, 1)
+            self._update_implicit(membership, 1)
         self._count(pod, 1)
 
     def update(self, old: Pod, new: Pod) -> None:
-        """Replace a member by what it is now."""
+        """Replace a member by its current state."""
         self.pods[new.uid] = new
         is_counted_alike = (
             old.status is new.status and old.role == new.role and old.started_in == new.started_in
@@ -89,53 +89,53 @@ class GangMembers:
             self._count(new, 1)
 
     def drop(self, pod: Pod, membership: Membership) -> None:
-        """Let a member go."""
+        """Remove a member."""
         del self.pods[pod.uid]
         self._order = None
         self._memberships[membership] -= 1
         if not self._memberships[membership]:
             del self._memberships[membership]
-            self._make(membership, -1)
+            self._update_implicit(membership, -1)
         self._count(pod, -1)
 
     def scheduled_in_role(self, role: str) -> int:
-        """Count the seated members of one role."""
+        """Return the number of scheduled members of one role."""
         return self._by_role.get(role, 0)
 
     def in_order(self) -> tuple[PodUid, ...]:
-        """Give the members' uids, sorted."""
+        """Return the uids of the members, sorted."""
         if self._order is None:
             self._order = tuple(sorted(self.pods))
         return self._order
 
     @property
     def problem(self) -> str:
-        """Say what is wrong with its pods, empty when nothing is."""
+        """Return what is wrong with its pods; empty when nothing is."""
         return min((each.problem for each in self._memberships if each.problem), default="")
 
     @property
     def remark(self) -> str:
-        """Say what else people should know of it, mostly nothing."""
+        """Return a note on its pods for people; mostly empty."""
         return min((each.remark for each in self._memberships if each.remark), default="")
 
     @property
     def is_named(self) -> bool:
-        """Ask whether its pods ask to be started together."""
+        """Return whether its pods request to start together."""
         return self._named > 0
 
     @property
     def is_native(self) -> bool:
-        """Ask whether kube-scheduler itself assembles it."""
+        """Return whether kube-scheduler itself assembles it."""
         return self._native > 0
 
     def _count(self, pod: Pod, step: int) -> None:
-        if pod.status in _SEATED:
+        if pod.status in _SCHEDULED:
             _add(self._by_role, pod.role, step)
-            self.seated += step
+            self.scheduled += step
         if pod.status in VALID_SET:
             self.valid += step
         if pod.status in FINISHED_SET:
-            self.over += step
+            self.finished += step
         elif pod.started_in:
             self._count_started(pod.started_in, step)
 
@@ -146,11 +146,11 @@ class GangMembers:
         _add(started, queue, step)
         if queue in started:
             _sort(order, (-started[queue], queue), 1)
-        # Of two alike the first by name: a restart must not change the answer.
+        # On equal counts the first by name: a restart must not change the result.
         self.started_in = order[0][1] if order else ""
 
-    def _make(self, changed: Membership, step: int) -> None:
-        """Read the group off the pods; where they differ, the most demanding one speaks."""
+    def _update_implicit(self, changed: Membership, step: int) -> None:
+        """Derive the implicit group from the pods; where they differ, the most demanding counts."""
         _sort(self._sizes, changed.min_member or 0, step)
         _sort(self._queues, changed.queue, step)
         self._named += step * changed.named
@@ -158,10 +158,10 @@ class GangMembers:
         size = self._sizes[-1] if self._sizes else 0
         names_a_group = self.is_named and not size and not self.is_native
         if not self._memberships or names_a_group:
-            self.made = None
+            self.implicit = None
             return
         namespace, _, name = changed.key.partition("/")
-        self.made = PodGroup(
+        self.implicit = PodGroup(
             namespace=namespace,
             name=name,
             min_member=size or 1,
@@ -169,25 +169,25 @@ class GangMembers:
             dialect=NATIVE if self.is_native else UNWRITTEN,
         )
 
-    def made_since(self) -> PodGroup | None:
-        """Give the group its pods make, as old as its oldest pod."""
-        if self.made is None:
+    def implicit_group(self) -> PodGroup | None:
+        """Return the implicit PodGroup, as old as its oldest pod."""
+        if self.implicit is None:
             return None
-        return replace(self.made, created=min(pod.created for pod in self.pods.values()))
+        return replace(self.implicit, created=min(pod.created for pod in self.pods.values()))
 
 
 def _add(counts: dict[str, int], name: str, step: int) -> None:
-    """Count, and forget what is not there any more: roles have any names, and gangs last long."""
+    """Add *step*, and drop a count of zero: roles have any names, and gangs last long."""
     counts[name] = counts.get(name, 0) + step
     if not counts[name]:
         del counts[name]
 
 
 def _sort(values: list[Value], value: Value, step: int) -> None:
-    """Put *value* in its place, or take it out of there.
+    """Insert or remove *value* by binary search.
 
-    That takes a search: each of thousands of pods may say something else, and to look at all of
-    them for every one that comes or goes would keep whoever waits for the lock.
+    Each of thousands of pods may state something else. A linear scan for each change would block
+    the threads that wait for the lock.
     """
     place = bisect_left(values, value)
     if step > 0:

@@ -1,15 +1,15 @@
-"""Whose gang is it? The queue and the priority that the cluster's policy gives a gang.
+"""The queue and the priority of a gang, by the policy of the cluster.
 
 Tenants write PodGroups and pods; only administrators write Namespaces, Queues and
-PriorityClasses. So a namespace says which queues its gangs may use, and a gang that names
-another one is invalid instead of being quietly moved. So is one that names none where the list
-leaves more than one choice: it would be in a queue that its namespace may not use.
+PriorityClasses. So a namespace sets which queues its gangs may use. A gang that names another
+queue is invalid; it is not moved silently. So is a gang that names none where the list leaves
+more than one choice: the default queue would be one that its namespace may not use.
 
-Nobody escapes: whoever has a node counts in a queue, whatever is written or deleted later. A gang
-that runs stays in the queue in which it was started, which its pods themselves say (written by
-their bindings, so a restart of ours changes nothing). Pods can be edited by tenants, so that word
-counts only while the namespace may use that queue. Where it does not, what the group says now
-counts, then the home queue of the namespace, then the queue of last resort.
+A pod on a node always counts in a queue, whatever is written or deleted later. A running gang
+stays in the queue in which it was started. Its pods state that queue (their bindings write it, so
+a restart changes nothing). Tenants can edit pods, so that value counts only while the namespace
+may use the queue. Otherwise the queue of the PodGroup counts, then the home queue of the
+namespace, then the default queue.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from extender.model.queue_tree import MAX_DEPTH, is_too_deep
 from extender.model.reason import Problem, Reason
 from extender.settings import Settings
 
-#: Has a node, or could get one.
-_SPEAKING = VALID_SET - FINISHED_SET
+#: Members that have a node or could get one.
+_CAN_RUN = VALID_SET - FINISHED_SET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePolicy:
-    """What holds for gangs whose namespace says nothing."""
+    """The policy for gangs whose namespace sets none."""
 
-    #: The queue of last resort; it exists even if nobody created it.
+    #: The queue of last resort; it exists even without a Queue object.
     default_queue: str = DEFAULT_QUEUE
-    #: A namespace without a queue of its name is one by itself, with weight 1.
+    #: A namespace without a queue of its name counts as one, with weight 1.
     namespaces_are_queues: bool = False
-    #: A namespace on which nobody wrote queues may use none.
+    #: A namespace that lists no queues may use none.
     deny_unlisted: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> QueuePolicy:
-        """Read it from what was set at start."""
+        """Read the policy from the settings."""
         return cls(
             default_queue=settings.default_queue,
             namespaces_are_queues=settings.namespaces_are_queues,
@@ -61,7 +61,7 @@ class QueuePolicy:
         )
 
     def denies(self, namespace: Namespace) -> bool:
-        """Ask whether *namespace* may use no queue, because nobody wrote any on it."""
+        """Return whether *namespace* may use no queue, because it lists none."""
         return self.deny_unlisted and not namespace.queue and namespace.allowed is None
 
 
@@ -69,14 +69,14 @@ class PodPriority(NamedTuple):
     """The priority of a gang."""
 
     value: int
-    #: Why it is not the one it asks for (a sentence), empty when it is.
+    #: Why it differs from the requested priority (a sentence); empty when it does not.
     remark: str = ""
-    #: Its class lets it make others leave.
+    #: Whether its class allows preemption.
     may_preempt: bool = True
 
 
 class QueueResolver:
-    """Answers from what was heard of queues, namespaces and priority classes."""
+    """Resolves queues and priorities from the known queues, namespaces and classes."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class QueueResolver:
         self._queues = queues
         self._namespaces = namespaces
         self._classes = classes
-        #: Namespaces are being followed, so one we have not heard of is too new to be trusted.
+        #: Namespaces are watched, so one that is unknown is too new to be trusted.
         self.knows_namespaces = False
 
     def all_queues(self) -> dict[str, Queue]:
-        """Give every queue, those nobody wrote included, sorted by name."""
+        """Return every queue, implied ones included, sorted by name."""
         queues = {queue.name: queue for queue in self._queues}
         implied = [self._policy.default_queue]
         if self._policy.namespaces_are_queues:
@@ -104,8 +104,8 @@ class QueueResolver:
         return {name: queues[name] for name in sorted(queues)}
 
     def all_shares(self) -> dict[str, NamespaceShare]:
-        """Give what namespaces may have of single queues, by name, sorted."""
-        # What is kept in a queue that its namespace cannot use would be kept for nobody.
+        """Return the shares of namespaces in single queues, by name, sorted."""
+        # A share of a queue that its namespace may not use would be reserved for no gang.
         shares = [
             share
             for namespace in self._namespaces
@@ -115,49 +115,49 @@ class QueueResolver:
         return {share.name: share for share in sorted(shares, key=lambda each: each.name)}
 
     def share(self, queue: str, namespace: str) -> NamespaceShare | None:
-        """Give what a namespace may have of a queue; None where nobody wrote anything."""
+        """Return the share of a namespace in a queue; None without any."""
         known = self._namespaces.get(namespace)
         if known is None or not known.shares:
             return None
         return next((each for each in known.shares if each.queue == queue), None)
 
     def all_namespaces(self) -> dict[str, Namespace]:
-        """Give every namespace somebody told us of, sorted by name."""
+        """Return every known namespace, sorted by name."""
         return {each.name: each for each in sorted(self._namespaces, key=lambda each: each.name)}
 
     def all_classes(self) -> frozenset[str]:
-        """Name every priority class somebody told us of."""
+        """Return the name of every known priority class."""
         return frozenset(each.name for each in self._classes)
 
     @property
     def default_class(self) -> int:
-        """Give the priority of those who name no class."""
+        """Return the priority of pods that name no class."""
         return min((each.value for each in self._classes if each.is_default), default=0)
 
     def queue(self, name: str) -> Queue | None:
-        """Give a queue that somebody wrote."""
+        """Return the Queue object of that name; None without any."""
         return self._queues.get(name)
 
     def resolve(
         self, namespace: str, wanted: str, started_in: str = ""
     ) -> tuple[str, Problem | None]:
-        """Give the queue of a gang that wants *wanted* and, if it may not be there, the reason.
+        """Return the queue of a gang that requests *wanted*, and why it may not use it.
 
-        One that runs stays where it was *started_in*, whatever it wants by now.
+        A running gang stays where it was *started_in*, whatever it requests now.
         """
-        queue, problem = self._place(namespace, wanted)
+        queue, problem = self._resolve_current(namespace, wanted)
         if started_in and self._may_count(namespace, started_in):
             return started_in, problem
         return queue, problem
 
     def accounting_queue(self, namespace: str, queue: str) -> str:
-        """Give the queue in which room in use counts, if somebody says that it is *queue*."""
+        """Return the queue in which used capacity counts, given the queue of the gang."""
         home = self._home(namespace, self._namespaces.get(namespace))
         able = (each for each in (queue, home) if self._may_count(namespace, each))
         return next(able, self._policy.default_queue)
 
     def _may_count(self, namespace: str, queue: str) -> bool:
-        """Ask whether *queue* is there, and may be used by the namespace as far as we know."""
+        """Return whether *queue* exists and the namespace may use it, as far as known."""
         known = self._namespaces.get(namespace)
         exists = (
             queue in self._queues
@@ -171,14 +171,14 @@ class QueueResolver:
             return True
         return namespace.allows(queue) and not self._policy.denies(namespace)
 
-    def _place(self, namespace: str, wanted: str) -> tuple[str, Problem | None]:
+    def _resolve_current(self, namespace: str, wanted: str) -> tuple[str, Problem | None]:
         known = self._namespaces.get(namespace)
         home = self._home(namespace, known)
-        # The CRD fills in `default`, so that word is no choice of the tenant.
+        # The CRD fills in `default`, so that value is no choice of the tenant.
         is_choice = wanted and wanted not in (home, DEFAULT_QUEUE, self._policy.default_queue)
         queue = wanted if is_choice else home or self._policy.default_queue
         if known is None and (self.knows_namespaces or self._policy.deny_unlisted):
-            # Too new to be trusted with any queue: what it may use has not been heard of yet.
+            # Too new to be trusted with any queue: its allowed queues are not known yet.
             unseen = f"namespace {namespace} has not been seen yet"
             return queue, Problem(Reason.QUEUE_NOT_ALLOWED, unseen)
         if known is None:
@@ -194,11 +194,11 @@ class QueueResolver:
         return queue, self._missing(queue, namespace)
 
     def rank(self, group: PodGroup, pods: Iterable[Pod]) -> PodPriority:
-        """Give the value of its priority class; without the field, what its pods have.
+        """Return the priority of the class of the group; without one, that of its pods.
 
-        Anybody may write any class into a PodGroup: unlike a pod's, nobody admits it. So it counts
-        as far as administrators list it on the namespace, or as its pods have it themselves. One
-        that may not be used gives what nobody has to ask for; then a sentence says so.
+        Any user may write any class into a PodGroup: unlike for a pod, no admission checks it. So a
+        class counts only if administrators list it on the namespace, or as far as the pods have it
+        themselves. A class that may not be used counts as the default, and a remark states this.
         """
         if group.dialect in WITHOUT_PRIORITY:
             return self._of_pods(group, tuple(pods))
@@ -212,15 +212,15 @@ class QueueResolver:
     def _as_admitted(
         self, group: PodGroup, named: PriorityClass, pods: Sequence[Pod]
     ) -> PodPriority:
-        """Cut a class to what the API server admitted its pods with, unless it is listed.
+        """Limit a class to the priority with which the pods were admitted, unless it is listed.
 
-        A gang without pods makes nobody leave, and its turn to be let in is all it can win.
+        A gang without pods preempts none; all it can gain is its place in the admission order.
         """
         namespace = group.namespace
         known = self._namespaces.get(namespace)
         is_listed = known is not None and known.classes is not None
-        there = self._of_pods(group, pods).value if pods else named.value
-        value = max(there, self.default_class)
+        admitted = self._of_pods(group, pods).value if pods else named.value
+        value = max(admitted, self.default_class)
         if is_listed or namespace == SYSTEM_NAMESPACE or named.value <= value:
             return PodPriority(named.value, may_preempt=named.may_preempt)
         remark = (
@@ -231,55 +231,55 @@ class QueueResolver:
         return PodPriority(value, remark, may_preempt=named.may_preempt)
 
     def _of_pods(self, group: PodGroup, pods: Sequence[Pod]) -> PodPriority:
-        """Give the highest priority that as many members have as the gang needs.
+        """Return the highest priority that at least as many members have as the gang needs.
 
-        The API server admitted each of them with its own, the list may not. Fewer than the gang
-        needs, one perhaps that never starts, lend theirs to nobody.
+        The API server admitted each pod with its own class; the namespace may not list it. Fewer
+        members than the gang needs, perhaps one that never starts, do not raise its priority.
         """
         known = self._namespaces.get(group.namespace) or Namespace(name=group.namespace)
-        denied, granted = set[str](), list[int]()
-        for pod in _speakers(pods):
+        denied, values = set[str](), list[int]()
+        for pod in _priority_members(pods):
             value = pod.priority
             if pod.priority_class and not known.ranks(pod.priority_class):
                 value = min(value, self.default_class)
             if value < pod.priority and not pod.is_exempt:
                 denied.add(pod.priority_class)
-            granted.append(value)
-        granted.sort(reverse=True)
-        needed = min(max(group.min_member, 1), len(granted))
+            values.append(value)
+        values.sort(reverse=True)
+        needed = min(max(group.min_member, 1), len(values))
         remark = self._no_class(group.namespace, min(denied)) if denied else ""
-        return PodPriority(granted[needed - 1] if granted else 0, remark)
+        return PodPriority(values[needed - 1] if values else 0, remark)
 
     def _ranks(self, namespace: str, priority_class: str) -> bool:
         known = self._namespaces.get(namespace)
         if known is None:
-            # Too new to be trusted with more than what nobody may limit.
+            # Too new to be trusted with a class that administrators may restrict.
             return not self.knows_namespaces and Namespace(name=namespace).ranks(priority_class)
         return known.ranks(priority_class)
 
     def _no_class(self, namespace: str, priority_class: str) -> str:
         known = self._namespaces.get(namespace)
-        says_nothing = f"priority class {priority_class} does not count in namespace {namespace}"
+        ignored = f"priority class {priority_class} does not count in namespace {namespace}"
         if known is None and self.knows_namespaces:
-            return f"{says_nothing}, which has not been seen yet"
+            return f"{ignored}, which has not been seen yet"
         if known is None or known.classes is None:
-            return f"{says_nothing}; its annotation {ALLOWED_CLASSES} would have to list it"
+            return f"{ignored}; its annotation {ALLOWED_CLASSES} would have to list it"
         allowed = ", ".join(sorted(known.classes)) or "none"
-        return f"{says_nothing}; its annotation {ALLOWED_CLASSES} allows {allowed}"
+        return f"{ignored}; its annotation {ALLOWED_CLASSES} allows {allowed}"
 
     def _home(self, name: str, namespace: Namespace | None) -> str:
-        """Give the queue of gangs that name none; empty when each of them has to name one."""
+        """Return the queue of gangs that name none; empty when each of them has to name one."""
         if namespace is not None and namespace.queue:
             return namespace.queue
         is_queue = name in self._queues or self._policy.namespaces_are_queues
-        usual = (name, self._policy.default_queue) if is_queue else (self._policy.default_queue,)
+        default = (name, self._policy.default_queue) if is_queue else (self._policy.default_queue,)
         if namespace is None:
-            return usual[0]
+            return default[0]
         if self._policy.denies(namespace):
             return ""
         listed = namespace.allowed or ()
         only = listed if len(listed) == 1 else ()
-        return next(filter(namespace.allows, (*usual, *only)), "")
+        return next(filter(namespace.allows, (*default, *only)), "")
 
     def _missing(self, name: str, namespace: str) -> Problem | None:
         queue = self._queues.get(name)
@@ -300,15 +300,15 @@ class QueueResolver:
         )
 
 
-def _speakers(pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Choose the members that a gang may have its priority from: they run, or will by us.
+def _priority_members(pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the members that set the priority of a gang: they run, or the extender starts them.
 
-    A gated one may wait for ever and an exempt one waits for nobody; who is over, or on the way
-    out, needs no room any more. Where there are none but such, nothing is to be started.
+    A gated pod may wait for ever, and an exempt pod waits for no gang. A finished or terminating
+    pod needs no capacity any more. If only such pods are left, there is nothing to start.
     """
     if len({(pod.priority, pod.priority_class) for pod in pods}) <= 1:
-        return pods[:1]  # nearly always: whichever are chosen say the same
-    able = (pod for pod in pods if pod.status in _SPEAKING and not pod.gated)
+        return pods[:1]  # nearly always: all of them have the same priority
+    able = (pod for pod in pods if pod.status in _CAN_RUN and not pod.gated)
     return [pod for pod in able if not pod.is_exempt] or pods
 
 
@@ -321,8 +321,8 @@ def _not_allowed(wanted: str, namespace: Namespace) -> Problem:
     )
 
 
-def _no_home(usual: str, namespace: Namespace) -> Problem:
-    """Say that a gang has to name a queue, and which ones it may."""
+def _no_home(default: str, namespace: Namespace) -> Problem:
+    """Return the problem of a gang that has to name a queue, with the queues it may name."""
     if not namespace.allowed:
         message = (
             f"namespace {namespace.name} may use no queue: its annotation {ALLOWED_QUEUES} is"
@@ -330,8 +330,8 @@ def _no_home(usual: str, namespace: Namespace) -> Problem:
         )
     else:
         message = (
-            f"namespace {namespace.name} may not use queue {usual}, where gangs are that name none;"
-            f" name one of {', '.join(sorted(namespace.allowed))}, or have the annotation"
+            f"namespace {namespace.name} may not use queue {default}, the queue of gangs that name"
+            f" none; name one of {', '.join(sorted(namespace.allowed))}, or have the annotation"
             f" {HOME_QUEUE} of the namespace name it for all"
         )
     return Problem(Reason.QUEUE_NOT_ALLOWED, message)

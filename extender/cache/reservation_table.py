@@ -1,22 +1,22 @@
-"""The table of promises: what was promised or bound but not yet seen, by uid.
+"""The reservation table: what is reserved or bound but not yet seen, by uid of the pod.
 
-    TICKETED ──▶ PASSED ──▶ HELD ──▶ COMMITTING ──▶ BOUND ──▶ (seen by the watch)
-    the plan     filter     bind     its binding    the API
-    reserved     answered   waits    is on its      server
-    a node       with it             way            confirmed
+    RESERVED ──▶ FILTERED ──▶ WAITING ──▶ BINDING ──▶ BOUND ──▶ (seen by the watch)
+    the plan     filter       bind        the         the API
+    reserved     admitted     waits       binding     server
+    a node       the pod                  is sent     confirmed
 
-kube-scheduler knows of a pod from HELD on (it has assumed it), so those count against the room
-of a node; what is TICKETED or PASSED it does not know yet, and only we keep it free. A pod may
-fall back from PASSED or HELD, because kube-scheduler may give up and start anew; from COMMITTING
-there is no way back but `release`. Where nobody knows what became of a binding it is DOUBTED:
-kube-scheduler has been told that it failed, so only we keep the room, until the watch shows it. An
-ordinary pod that passed filter is promised a place `SOMEWHERE`: it counts in its queue, and on a
-node as soon as kube-scheduler has named one.
+From WAITING on kube-scheduler has assumed the pod, so it counts as used capacity of the node. A
+pod that is RESERVED or FILTERED is unknown to kube-scheduler, and only the extender keeps its
+capacity free. A pod may return from FILTERED or WAITING, because kube-scheduler may give up and
+start anew. From BINDING there is no way back but `release`. If the outcome of a binding is not
+known, it is UNKNOWN: kube-scheduler was told that it failed, so only the extender keeps the
+capacity, until the watch shows the pod. A single pod that filter admitted has a reservation on
+`ANY_NODE`: it counts in its queue, and on a node as soon as kube-scheduler has chosen one.
 
-The table only keeps what it is told: whether a promise may be made is judged by the one ledger
-(`promises/ledger`), in the event loop, which alone makes promises. The watch has the last word: a
-pod seen on a node, or gone, has no entry any more. So every method may be called from any thread
-and holds the lock for microseconds; single facts are read without.
+The table only stores. The one ledger (`reservations/ledger`) decides in the event loop whether
+capacity may be reserved, and it alone creates reservations. The watch has the last word: a pod
+that is seen on a node, or gone, has no entry any more. So any thread may call every method; each
+holds the lock for microseconds. Single facts are read without the lock.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import NOTHING, Resources
 
 _Key = TypeVar("_Key")
-#: In place of a node: kube-scheduler is still choosing one.
+#: In place of a node: kube-scheduler has not chosen one yet.
 ANY_NODE = ""
-#: A bind that neither the API server confirmed nor the watch showed by then did not happen, if the
-#: watch tells what happens. While its outcome may still come, it is COMMITTING, for as long as
+#: A bind that neither the API server confirmed nor the watch showed by then did not happen, as
+#: long as the watch is fresh. While its outcome may still arrive it is BINDING, for as long as
 #: kube-scheduler waits.
 SETTLED_S = 60.0
 
 
 class Stage(IntEnum):
-    """How far a promise has come."""
+    """How far a reservation has come."""
 
     RESERVED = 1
     FILTERED = 2
@@ -52,70 +52,70 @@ class Stage(IntEnum):
 
 
 class Reservation(NamedTuple):
-    """One pod's place on one node, *since_monotonic* at this stage."""
+    """The reservation of a node for one pod, at this stage *since_monotonic*."""
 
     pod: Pod
     gang: GangKey
     node: str
     stage: Stage
     since_monotonic: float
-    #: The queue it was promised in.
+    #: The queue in which the pod was admitted.
     queue: str = ""
 
     @property
     def uid(self) -> PodUid:
-        """Give the uid of the pod."""
+        """Return the uid of the pod."""
         return self.pod.uid
 
     @property
     def shape(self) -> Shape:
-        """Give what the pod takes up."""
+        """Return the shape of the pod."""
         return self.pod.shape
 
     @property
-    def is_ours_alone(self) -> bool:
-        """Ask whether only we keep its room free: kube-scheduler does not count the pod there."""
+    def is_unassumed(self) -> bool:
+        """Return whether only the extender reserves: kube-scheduler does not count the pod."""
         return self.stage <= Stage.FILTERED or self.stage is Stage.UNKNOWN
 
     @property
     def is_sent(self) -> bool:
-        """Ask whether its binding is on its way, or there."""
+        """Return whether its binding was sent, or has succeeded."""
         return self.stage is Stage.BINDING or self.stage is Stage.BOUND
 
     @property
     def status(self) -> Status:
-        """Give the status in which the plan sees the pod, which may be leaving already."""
+        """Return the status of the pod for the planner; the pod may already be terminating."""
         return Status.ALLOCATED if self.stage <= Stage.FILTERED else Status.BINDING
 
-    def is_beside(self, other: Reservation) -> bool:
-        """Ask whether it takes the same room as *other* in the eyes of plan and kube-scheduler."""
+    def counts_like(self, other: Reservation) -> bool:
+        """Return whether planner and kube-scheduler count it like *other*."""
         return (
             self.node == other.node
             and self.pod.shape is other.pod.shape
             and self.gang == other.gang
             and self.status is other.status
-            and self.is_ours_alone is other.is_ours_alone
+            and self.is_unassumed is other.is_unassumed
             and other.stage is not Stage.BOUND
         )
 
 
 class TableChanges(NamedTuple):
-    """The promises at one moment, and how they differ from those of the turn before."""
+    """The reservations at one moment, and what changed since the last `drain`."""
 
-    #: Gangs whose promises changed.
+    #: Gangs whose reservations changed.
     touched: set[GangKey]
-    #: (node, shape, +1 or -1) for every promise made and every one kept or withdrawn.
+    #: (node, shape, +1 or -1) for every new reservation and for every ended one.
     steps: list[tuple[str, Shape, int]]
     reservations: dict[GangKey, dict[PodUid, Reservation]]
-    #: How many seconds each gang must still wait.
+    #: How many seconds each gang still has to back off.
     backoff: dict[GangKey, float]
 
 
-_NOBODY: dict[PodUid, Reservation] = {}
+_NO_RESERVATIONS: dict[PodUid, Reservation] = {}
 
 
 class ReservationTable:
-    """All promises, and the gangs that must not be tried for a while."""
+    """All reservations, and the backoff of gangs."""
 
     def __init__(
         self,
@@ -126,76 +126,76 @@ class ReservationTable:
         shown_until: Callable[[], float] = lambda: inf,
     ) -> None:
         self._monotonic = monotonic
-        #: Tells up to which moment the watch has shown what became of pods.
+        #: Returns up to which moment the watch has shown what became of pods.
         self._shown_until = shown_until
-        #: The pod as the watch last showed it.
+        #: Returns the pod as the watch last showed it.
         self._seen = seen
-        #: Told when room came free or a gang's backoff changed.
-        self._freed = freed
-        #: Told, afterwards, the name of a node on which promises changed.
-        self._changed = changed
-        #: While it is held no promise is made, kept or withdrawn: for reading facts that belong
-        #: together, with the methods that take no lock, in microseconds.
+        #: Called when capacity was released or the backoff of a gang changed.
+        self._on_freed = freed
+        #: Called, after the change, with the name of a node whose reservations changed.
+        self._on_changed = changed
+        #: While it is held, no reservation changes. For reading facts that belong together, with
+        #: the methods that take no lock, for microseconds.
         self.still = threading.Lock()
         self._by_uid: dict[PodUid, Reservation] = {}
         self._by_gang: dict[GangKey, dict[PodUid, Reservation]] = {}
         self._by_node: dict[str, dict[PodUid, Reservation]] = {}
-        self._promised = NodeCounts()
+        self._reserved = NodeCounts()
         self._committed = NodeCounts()
-        #: How many are bound and not yet seen, by gang, and by gang and role.
+        #: The number of pods bound and not yet seen, by gang, and by gang and role.
         self._bound: dict[GangKey, int] = {}
         self._bound_roles: dict[tuple[GangKey, str], int] = {}
-        #: By queue and namespace, what was promised since the last turn.
+        #: What was reserved since the last `drain`, by queue and namespace.
         self._spent: dict[tuple[str, str], Resources] = {}
         self._backoff: dict[GangKey, float] = {}
         self._touched: set[GangKey] = set()
         self._steps: list[tuple[str, Shape, int]] = []
 
     def of(self, uid: PodUid) -> Reservation | None:
-        """Give the promise to a pod."""
+        """Return the reservation of a pod."""
         return self._by_uid.get(uid)
 
     def of_gang(self, key: GangKey) -> tuple[Reservation, ...]:
-        """Give the promises to a gang."""
+        """Return the reservations of a gang."""
         return tuple(self._by_gang.get(key, {}).values())
 
     def gangs(self) -> tuple[GangKey, ...]:
-        """Name the gangs to which something is promised."""
+        """Return the gangs that have reservations."""
         return tuple(self._by_gang)
 
     def on_node(self, node: str) -> tuple[Reservation, ...]:
-        """Give the promises on *node*, as of now: the watch ends some at any moment."""
-        return tuple(self._by_node.get(node, _NOBODY).values())
+        """Return the current reservations on *node*; the watch may end some at any moment."""
+        return tuple(self._by_node.get(node, _NO_RESERVATIONS).values())
 
     def count_on(self, node: str) -> int:
-        """Count the promises on *node*."""
-        return len(self._by_node.get(node, _NOBODY))
+        """Return the number of reservations on *node*."""
+        return len(self._by_node.get(node, _NO_RESERVATIONS))
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
     def reserved_on(self, node: str) -> Resources:
-        """Add up what is kept free on *node* for pods kube-scheduler has not placed yet."""
-        return self._promised.on(node)
+        """Return what is reserved on *node* for pods that kube-scheduler has not placed yet."""
+        return self._reserved.on(node)
 
     def reserved_nodes(self) -> KeysView[str]:
-        """Name the nodes on which room is kept free."""
-        return self._promised.nodes()
+        """Return the nodes with reserved capacity."""
+        return self._reserved.nodes()
 
     def committed_on(self, node: str) -> Resources:
-        """Add up the pods kube-scheduler counts on *node* though the watch does not show them."""
+        """Return what kube-scheduler counts on *node* though the watch does not show it yet."""
         return self._committed.on(node)
 
     def committed_nodes(self) -> KeysView[str]:
-        """Name the nodes that have such pods."""
+        """Return the nodes with such pods."""
         return self._committed.nodes()
 
     def bound_in(self, key: GangKey) -> int:
-        """Count the members of a gang that are bound and not yet seen so."""
+        """Return the number of members of a gang that are bound and not yet seen on a node."""
         return self._bound.get(key, 0)
 
     def bound_in_role(self, key: GangKey, role: str) -> int:
-        """Count those of one role whom `bound_in` counts."""
+        """Return the number of members of one role that `bound_in` counts."""
         return self._bound_roles.get((key, role), 0)
 
     def reserve(
@@ -208,13 +208,13 @@ class ReservationTable:
         stage: Stage = Stage.RESERVED,
         queue: str = "",
     ) -> bool:
-        """Keep room for *pod* on *node*; False when it needs none, or is further on already.
+        """Reserve *node* for *pod*; False when it needs no node, or its stage is further on.
 
-        What is promised anew counts as spent by *queue* until a turn has shown it.
+        A new reservation counts as spent by *queue* until the next `drain`.
         """
         with self.still:
             known = self._by_uid.get(pod.uid)
-            if not self._needs_a_place(pod.uid) or (known and known.stage > stage):
+            if not self._needs_reservation(pod.uid) or (known and known.stage > stage):
                 return False
             self._put(Reservation(pod, gang, node, stage, now, queue), known)
             if known is None:
@@ -223,26 +223,26 @@ class ReservationTable:
             return True
 
     def mark_spent(self) -> Mapping[tuple[str, str], Resources]:
-        """Give what was promised since the last turn, by queue and namespace."""
+        """Return what was reserved since the last `drain`, by queue and namespace."""
         with self.still:
             return dict(self._spent)
 
-    def trade(self, one: PodUid, other: PodUid) -> bool:
-        """Let two tickets change places; False when either has moved on."""
+    def swap(self, one: PodUid, other: PodUid) -> bool:
+        """Exchange the nodes of two reservations; False when either has moved on."""
         with self.still:
-            ours, theirs = self._by_uid.get(one), self._by_uid.get(other)
+            first, second = self._by_uid.get(one), self._by_uid.get(other)
             if (
-                not (ours and theirs)
-                or theirs.stage > Stage.RESERVED
-                or ours.stage > Stage.FILTERED
+                not (first and second)
+                or second.stage > Stage.RESERVED
+                or first.stage > Stage.FILTERED
             ):
                 return False
-            self._put(ours._replace(node=theirs.node), ours)
-            self._put(theirs._replace(node=ours.node), theirs)
+            self._put(first._replace(node=second.node), first)
+            self._put(second._replace(node=first.node), second)
             return True
 
     def move(self, uid: PodUid, node: str) -> bool:
-        """Give a pod another node; False when it has none, or its binding is on its way."""
+        """Move a reservation to another node; False without one, or when its binding was sent."""
         with self.still:
             known = self._by_uid.get(uid)
             if known is None or known.stage >= Stage.BINDING:
@@ -253,9 +253,9 @@ class ReservationTable:
     def advance(
         self, uid: PodUid, stage: Stage, node: str | None = None, pod: Pod | None = None
     ) -> bool:
-        """Note how far a pod has come, on *node* if kube-scheduler chose another one.
+        """Record the stage of a pod, and *node* if kube-scheduler chose another one.
 
-        *pod* is how kube-scheduler showed it last, with what it had said of it until then.
+        *pod* is the pod as kube-scheduler last showed it, with its condition until then.
         """
         with self.still:
             known = self._by_uid.get(uid)
@@ -269,26 +269,26 @@ class ReservationTable:
             return True
 
     def revert(self, uid: PodUid, node: str) -> bool:
-        """Make a ticket again of the room of a pod whose binding failed; False when it has none."""
+        """Make a pod RESERVED again because its binding failed; False without a reservation."""
         with self.still:
             known = self._by_uid.get(uid)
             if known is None:
                 return False
-            self._step_back(known, node)
+            self._revert(known, node)
             return True
 
-    def _step_back(self, known: Reservation, node: str) -> None:
+    def _revert(self, known: Reservation, node: str) -> None:
         new = known._replace(node=node, stage=Stage.RESERVED)
         self._put(new._replace(since_monotonic=self._monotonic()), known)
 
     def take_over(self, placeholder: PodUid, pod: Pod) -> bool:
-        """Let *pod* have the place of a *placeholder*; False when it is gone or not needed.
+        """Replace a *placeholder* by *pod*; False when it is gone or *pod* needs no node.
 
-        A placeholder has the shape of those it is kept for, so nothing is counted anew.
+        A placeholder has the shape of the pods it stands for, so no amount changes.
         """
         with self.still:
             known = self._by_uid.get(placeholder)
-            if known is None or pod.uid in self._by_uid or not self._needs_a_place(pod.uid):
+            if known is None or pod.uid in self._by_uid or not self._needs_reservation(pod.uid):
                 return False
             members = self._by_gang[known.gang]
             new = known._replace(pod=pod, since_monotonic=self._monotonic())
@@ -299,46 +299,46 @@ class ReservationTable:
             return True
 
     def release(self, uid: PodUid) -> bool:
-        """Give a pod's room back; False when it had none."""
+        """Release the reservation of a pod; False without one."""
         with self.still:
             known = self._drop(uid)
         if known is not None:
-            self._freed()
+            self._on_freed()
         return known is not None
 
     def expire(self, key: GangKey) -> int:
-        """Give back the room of a gang that kube-scheduler does not count on yet."""
+        """Release the reservations of a gang that kube-scheduler does not count yet."""
         with self.still:
-            unused = [each for each in self.of_gang(key) if each.stage <= Stage.FILTERED]
-            for each in unused:
+            releasable = [each for each in self.of_gang(key) if each.stage <= Stage.FILTERED]
+            for each in releasable:
                 self._drop(each.uid)
-        if unused:
-            self._freed()
-        return len(unused)
+        if releasable:
+            self._on_freed()
+        return len(releasable)
 
     def release_all(self) -> None:
-        """Give back all room that kube-scheduler does not count on yet."""
+        """Release all reservations that kube-scheduler does not count yet."""
         for key in tuple(self._by_gang):
             self.expire(key)
 
     def pod_scheduled(self, uid: PodUid) -> None:
-        """Hear from the watch that a pod is on a node, or will never be."""
+        """Called when the watch shows a pod on a node, finished or gone."""
         if uid in self._by_uid:
             with self.still:
                 self._drop(uid)
 
     def pod_deleting(self, uid: PodUid) -> None:
-        """Hear that a pod is being deleted or left its gang; a waiting bind is told elsewhere."""
+        """Called when a pod is being deleted or left its gang; permit ends waiting binds."""
         if uid in self._by_uid:
-            with self.still:  # or its binding could be sent between the look and the end
+            with self.still:  # or its binding could be sent between the check and the end
                 known = self._by_uid.get(uid)
                 if known is not None and known.stage <= Stage.FILTERED:
                     self._drop(uid)
 
     def pod_unschedulable(self, uid: PodUid, refusal: str) -> None:
-        """Hear that kube-scheduler found no node for a pod that filter had let pass.
+        """Called when kube-scheduler found no node for a pod that filter had admitted.
 
-        Not when it has come further since, or when *refusal* was its word before it passed.
+        Does nothing if the pod has come further since, or if it had *refusal* before that.
         """
         with self.still:
             known = self._by_uid.get(uid)
@@ -348,77 +348,80 @@ class ReservationTable:
             if is_over:
                 self._drop(uid)
             else:
-                self._step_back(known, known.node)
+                self._revert(known, known.node)
         if is_over:
-            self._freed()
+            self._on_freed()
 
     def drop_unsettled(self, each: Reservation, now: float) -> bool:
-        """Drop a bind that never came to be: sent long ago, and the pod is on no node."""
-        # Whose watch is silent has not been told that it is not there.
+        """Release a bind that did not happen: sent long ago, and the pod is on no node."""
+        # A watch that is silent cannot show that the pod is not there.
         age = min(now, self._shown_until()) - each.since_monotonic
         if each.stage < Stage.UNKNOWN or age <= SETTLED_S:
             return False
-        # Confirmed, but the pod is unknown: it came and went without our seeing it.
+        # Confirmed, but the pod is unknown: it came and went before the watch showed it.
         if each.stage is Stage.BOUND and self._seen(each.uid) is not None:
             return False
         return self.release(each.uid)
 
     def back_off(self, key: GangKey, span_s: float) -> None:
-        """Do not try a gang again for *span_s*."""
+        """Do not start a gang again for *span_s*."""
         with self.still:
             self._backoff[key] = self._monotonic() + span_s
             self._touched.add(key)
-        self._freed()
+        self._on_freed()
 
     def backs_off_for(self, key: GangKey) -> float:
-        """Tell how long a gang must wait before it is tried again; 0 when it may now."""
+        """Return how many seconds a gang still has to back off; 0 without backoff."""
         until = self._backoff.get(key)
         return max(0.0, until - self._monotonic()) if until is not None else 0.0
 
     def is_backoff_over(self) -> bool:
-        """Ask whether a gang may be tried again that no turn has shown as such yet."""
+        """Return whether the backoff of a gang has ended since the last `drain`."""
         now = self._monotonic()
         return any(until <= now for until in tuple(self._backoff.values()))
 
     def drain(self, also: Iterable[GangKey] = ()) -> TableChanges:
-        """Give what changed since the last turn, and the promises of those gangs and of *also*."""
+        """Return the changes since the last `drain`, and the reservations of the gangs in them.
+
+        Those of the gangs in *also* are included.
+        """
         with self.still:
             now = self._monotonic()
             for key in [key for key, until in self._backoff.items() if until <= now]:
                 del self._backoff[key]
                 self._touched.add(key)
-            # How long a gang must still wait is told in wall time, which may step: always anew.
+            # The end of a backoff is reported in wall time, which may step: so always anew.
             touched, self._touched = self._touched | self._backoff.keys(), set()
             steps, self._steps = self._steps, []
             self._spent = {}
             wanted = self._by_gang.keys() & touched.union(also)
-            promises = {key: dict(self._by_gang[key]) for key in wanted}
+            reservations = {key: dict(self._by_gang[key]) for key in wanted}
             backoff = {key: until - now for key, until in self._backoff.items()}
-            return TableChanges(touched, steps, promises, backoff)
+            return TableChanges(touched, steps, reservations, backoff)
 
     def changes(self) -> TableChanges:
-        """Give what changed and no more: what was spent since the last turn counts still."""
+        """Return the changes alone: what was spent since the last `drain` still counts as spent."""
         with self.still:
             touched, self._touched = self._touched, set()
             steps, self._steps = self._steps, []
             return TableChanges(touched, steps, {}, {})
 
-    def _needs_a_place(self, uid: PodUid) -> bool:
+    def _needs_reservation(self, uid: PodUid) -> bool:
         seen = self._seen(uid)
         return seen is None or (not seen.node and seen.status is Status.PENDING)
 
     def _put(self, new: Reservation, old: Reservation | None) -> None:
-        if old is not None and new.is_beside(old):
-            # The same room, counted the same way: nobody but the hooks has to know.
+        if old is not None and new.counts_like(old):
+            # The same capacity, counted the same way: only the hooks need the new entry.
             self._by_uid[new.uid] = self._by_gang[new.gang][new.uid] = new
             self._by_node[new.node][new.uid] = new
         else:
-            # The new place is counted before the old one is given up: a reader in between sees
-            # too little room, never too much.
+            # The new node is counted before the old one is released: a reader in between sees too
+            # little free capacity, never too much.
             self._count(new, 1)
             if old is not None:
                 self._count(old, -1)
-                self._leave(old)
+                self._unlink(old)
             self._by_uid[new.uid] = new
             self._by_gang.setdefault(new.gang, {})[new.uid] = new
             self._by_node.setdefault(new.node, {})[new.uid] = new
@@ -431,18 +434,18 @@ class ReservationTable:
         old = self._by_uid.pop(uid, None)
         if old is not None:
             self._count(old, -1)
-            self._leave(old)
+            self._unlink(old)
         return old
 
     def _count(self, each: Reservation, step: int) -> None:
         if each.node == ANY_NODE:
             return
-        tally = self._promised if each.is_ours_alone else self._committed
-        tally.count(each.node, each.pod.shape.requests, step)
+        counts = self._reserved if each.is_unassumed else self._committed
+        counts.count(each.node, each.pod.shape.requests, step)
         self._steps.append((each.node, each.pod.shape, step))
-        self._changed(each.node)
+        self._on_changed(each.node)
 
-    def _leave(self, old: Reservation) -> None:
+    def _unlink(self, old: Reservation) -> None:
         members = self._by_gang[old.gang]
         del members[old.uid]
         if not members:
@@ -458,29 +461,29 @@ class ReservationTable:
 
 
 def _step(counts: dict[_Key, int], key: _Key, by: int) -> None:
-    """Count up or down; what comes to nothing is forgotten."""
+    """Add *by*; drop a count of zero."""
     counts[key] = counts.get(key, 0) + by
     if not counts[key]:
         del counts[key]
 
 
 class NodeCounts:
-    """Sums of resources by node, replaced as whole values so that they are read without a lock."""
+    """Sums of resources by node; values are replaced as a whole, so that reads need no lock."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Resources] = {}
         self._counts: dict[str, int] = {}
 
     def on(self, node: str) -> Resources:
-        """Give the sum on *node*."""
+        """Return the sum on *node*."""
         return self._sums.get(node, NOTHING)
 
     def nodes(self) -> KeysView[str]:
-        """Name the nodes with a sum, as a live view."""
+        """Return the nodes with a sum, as a live view."""
         return self._sums.keys()
 
     def count(self, node: str, amounts: Resources, step: int) -> None:
-        """Count *amounts* on *node* (*step* is 1) or no more (-1)."""
+        """Add *amounts* on *node* (*step* is 1) or subtract them (-1)."""
         number = self._counts.get(node, 0) + step
         if not number:
             del self._counts[node], self._sums[node]

@@ -81,14 +81,14 @@ class Assembling:
         yield Verify(group.key, assembly.epoch, group)
 
     def _shown(self, assembly: GangAttempt) -> list[WaitingBind]:
-        """Give those who wait and whom the watch has shown: the others may be gone already.
+        """Return those who wait and whom the watch has shown: the others may be gone already.
 
         kube-scheduler asks for whoever was deleted until it hears of that itself.
         """
         return [each for each in assembly.binds.values() if self._facts.pod(each.uid) is not None]
 
     def _that_asked(self, answer: Verified | VerifyFailed) -> GangAttempt | None:
-        """Give the assembly that waits for *answer*, None when its epoch has passed."""
+        """Return the assembly that waits for *answer*, None when its epoch has passed."""
         assembly = self._table.assemblies.get(answer.gang)
         if assembly is None or assembly.state is not AttemptState.VERIFYING:
             return None
@@ -154,7 +154,7 @@ class Assembling:
         yield from self._table.commit(needed, assembly.give_up)
 
     def _is_too_large(self, group: PodGroup, seated: int, now: float) -> bool:
-        """Ask whether the binder would give up midway; surplus members may be left behind."""
+        """Return whether the binder would give up midway; surplus members may be left behind."""
         limits = self._patience.limits(now)
         return limits.commit_needs_s(group.min_member - seated) > limits.commit_s
 
@@ -211,7 +211,7 @@ class Assembling:
         yield from self.member_changed(assembly, pod.uid, now)
 
     def mark_unknown(self, assembly: GangAttempt, now: float) -> None:
-        """Give a gang that lost a member some grace: controllers replace pods quickly."""
+        """Return a gang that lost a member some grace: controllers replace pods quickly."""
         if assembly.unknown_at is None:
             assembly.unknown_at = now + self._patience.limits(now).grace_s
             self._table.alarms.set(assembly.unknown_at, assembly.key)
@@ -239,7 +239,7 @@ class Assembling:
         yield from self.time_passed(assembly, now)
 
     def _objection(self, group: PodGroup | None, assembly: GangAttempt) -> Cause | None:
-        """Say why an assembly cannot go on with *group*.
+        """Return why an assembly cannot go on with *group*.
 
         What its members were promised counts in the queue that they asked for then; who has begun
         is counted where that was.

@@ -21,7 +21,7 @@ _PROMISE = attrgetter("uid", "min_member", "min_by_role", "problem")
 
 
 def is_same_request(one: PodGroup | None, other: PodGroup | None) -> bool:
-    """Ask whether nothing changed that a gang is judged by; most changes are of status only."""
+    """Return whether nothing changed that a gang is judged by; most changes are of status only."""
     if one is None or other is None:
         return one is other
     return _PROMISE(one) == _PROMISE(other)
@@ -37,12 +37,12 @@ def scheduled_counts(group: PodGroup, facts: Facts) -> ScheduledCounts:
 
 
 def is_satisfied(group: PodGroup, seated: ScheduledCounts) -> bool:
-    """Ask whether the gang runs already, so that further members need not wait."""
+    """Return whether the gang runs already, so that further members need not wait."""
     return _are_enough(group, (), seated)
 
 
 def is_reached(group: PodGroup, holds: Collection[WaitingBind], seated: ScheduledCounts) -> bool:
-    """Ask whether seated and held members together are enough; none of *holds* may be seated."""
+    """Return whether seated and held members together are enough; none of *holds* may be seated."""
     return _are_enough(group, [hold.role for hold in holds], seated)
 
 
@@ -51,7 +51,7 @@ Demand: TypeAlias = tuple[PodGroup, ScheduledCounts]
 
 
 def needed(demands: Iterable[Demand], holds: Collection[WaitingBind]) -> tuple[WaitingBind, ...]:
-    """Give those of *holds* who make the gang whole, by all of *demands*."""
+    """Return those of *holds* who make the gang whole, by all of *demands*."""
     found: dict[PodUid, WaitingBind] = {}
     for group, seated in demands:
         found |= {hold.uid: hold for hold in _needed(group, holds, seated)}
@@ -76,7 +76,7 @@ def _needed(
 
 
 def is_complete(assembly: GangAttempt, stayed: Iterable[PodUid]) -> bool:
-    """Ask whether those of the bound who *stayed* are enough beside who was there before."""
+    """Return whether those of the bound who *stayed* are enough beside who was there before."""
     roles = [assembly.bound[uid] for uid in stayed]
     return _are_enough(assembly.group, roles, assembly.scheduled_before)
 
@@ -91,21 +91,21 @@ def _are_enough(group: PodGroup, coming: Collection[str], seated: ScheduledCount
 
 
 def is_within_reach(assembly: GangAttempt, facts: Facts) -> bool:
-    """Ask whether the members that exist could still be enough."""
+    """Return whether the members that exist could still be enough."""
     hopeful = [pod.role for pod in facts.pods_of(assembly.key) if may_come(pod, assembly)]
     nobody = ScheduledCounts(0, dict.fromkeys(assembly.group.role_minima, 0))
     return _are_enough(assembly.group, hopeful, nobody)
 
 
 def may_come(pod: Pod, assembly: GangAttempt) -> bool:
-    """Ask whether a member is seated, or may yet come to the barrier."""
+    """Return whether a member is seated, or may yet come to the barrier."""
     if pod.status is Status.FAILED or pod.status is Status.RELEASING or pod.gated:
         return False
     return pod.uid not in assembly.stuck
 
 
 def waits_for_victims(pod: Pod, facts: Facts) -> bool:
-    """Ask whether kube-scheduler did find a node for a pod, and only waits for others to leave it.
+    """Return whether kube-scheduler did find a node for a pod, and only waits for others to leave it.
 
     It nominates the pod there in the same write that says it fits no node now. A nomination to the
     reserved node is our own, written to wake the pod; so is one that comes later.
@@ -179,7 +179,7 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
 
 
 def objection(hold: WaitingBind, facts: Facts) -> Cause | None:
-    """Say why a held pod may wait no longer; BOUND when it is on its node already."""
+    """Return why a held pod may wait no longer; BOUND when it is on its node already."""
     pod = facts.arriving(hold.uid)  # our watch may be behind kube-scheduler's
     if pod is None or pod.status is Status.RELEASING:
         return Cause.POD_GONE
@@ -193,7 +193,7 @@ def objection(hold: WaitingBind, facts: Facts) -> Cause | None:
 
 
 def displaced(holds: Iterable[WaitingBind], facts: Facts) -> Iterator[WaitingBind]:
-    """Give the holds whose node has no room any more for all of them that want to go there."""
+    """Return the holds whose node has no room any more for all of them that want to go there."""
     by_node: defaultdict[str, list[WaitingBind]] = defaultdict(list)
     for hold in holds:
         by_node[hold.order.node].append(hold)
@@ -203,7 +203,7 @@ def displaced(holds: Iterable[WaitingBind], facts: Facts) -> Iterator[WaitingBin
 
 
 def group_objection(group: PodGroup | None, uid: str) -> Cause | None:
-    """Say why an assembly of the PodGroup *uid* cannot go on with *group*."""
+    """Return why an assembly of the PodGroup *uid* cannot go on with *group*."""
     if group is None:
         return Cause.GROUP_GONE
     if group.uid != uid:
@@ -212,5 +212,5 @@ def group_objection(group: PodGroup | None, uid: str) -> Cause | None:
 
 
 def _will_take(node: Node | None, pod: Pod) -> bool:
-    """Ask whether a node still stands for a pod; the API server would bind to any name."""
+    """Return whether a node still stands for a pod; the API server would bind to any name."""
     return node is not None and accepts(node, pod.shape)

@@ -177,7 +177,7 @@ class Committing:
             self._table.add(assembly, pod.uid, pod.refusal)
 
     def eviction_started(self, event: EvictionStarted, now: float) -> Iterator[Instruction]:
-        """Give the places of a gang away that is taken back: not before that is certain."""
+        """Return the places of a gang away that is taken back: not before that is certain."""
         self._table.undecided.pop(event.gang, None)
         self._table.short_until.pop(event.gang, None)
         assembly = self._table.assemblies.get(event.gang)
@@ -220,14 +220,14 @@ class Committing:
         return pod is not None and pod.status in UNSEATED_SET
 
     def _may_be_bound(self, uid: PodUid) -> bool:
-        """Ask whether an outcome is unknown still: not shown, and its promise has not lapsed."""
+        """Return whether an outcome is unknown still: not shown, and its promise has not lapsed."""
         pod = self._facts.pod(uid)
         if pod is None or pod.status not in UNSEATED_SET:
             return False
         return self._facts.reserved_node(uid) is not None
 
     def time_passed(self, assembly: GangAttempt, now: float) -> Iterator[Instruction]:
-        """Give up the completion of a gang in part, or the gang itself, when its time is over."""
+        """Return up the completion of a gang in part, or the gang itself, when its time is over."""
         if assembly.state is not AttemptState.PARTIAL or now < assembly.look_at:
             return
         if now < assembly.deadline:
@@ -264,7 +264,7 @@ class Committing:
         )
 
     def _standing(self, assembly: GangAttempt) -> Iterator[Pod]:
-        """Give whoever occupies a node, or may: the watch shows what we have bound later."""
+        """Return whoever occupies a node, or may: the watch shows what we have bound later."""
         sent = assembly.bound.keys() | set(filter(self._may_be_bound, assembly.unknown))
         pods = {pod.uid: pod for pod in self._facts.pods_of(assembly.key)}
         for uid in sent - pods.keys():

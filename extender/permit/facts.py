@@ -22,10 +22,10 @@ class Evictions(Protocol):
     """What kube-scheduler was allowed to take."""
 
     def may_lose(self, uid: PodUid) -> bool:
-        """Ask whether it was allowed to evict a pod, and may be about to."""
+        """Return whether it was allowed to evict a pod, and may be about to."""
 
     def may_lose_all(self, gang: GangKey) -> bool:
-        """Ask the same of all of a gang that are on nodes."""
+        """Return the same of all of a gang that are on nodes."""
 
 
 class CacheFacts:
@@ -45,13 +45,13 @@ class CacheFacts:
         self.may_lose_all = evictions.may_lose_all
 
     def arriving(self, uid: PodUid) -> Pod | None:
-        """Give a pod as last seen, or as filter was shown it before the watch showed it to us."""
+        """Return a pod as last seen, or as filter was shown it before the watch showed it to us."""
         # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
         passer = self._ledger.filter_results.filtered(uid)
         return self._cluster.pod(uid) or (passer.pod if passer else None)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
-        """Name the gang of a pod; None for one that is bound without asking any gang."""
+        """Return the gang of a pod; None for one that is bound without asking any gang."""
         pod = self.arriving(uid)
         if pod is None or pod.uses_no_resources:
             return None
@@ -61,12 +61,12 @@ class CacheFacts:
         return self._ledger.gang_of(uid)
 
     def reserved_node(self, uid: PodUid) -> str | None:
-        """Give the node on which room is kept for this pod, None without any."""
+        """Return the node on which room is kept for this pod, None without any."""
         place = self._ledger.reserved_node(uid)
         return place.node if place else None
 
     def has_passed(self, uid: PodUid) -> bool:
-        """Ask whether filter let a pod pass.
+        """Return whether filter let a pod pass.
 
         Of a gang that kube-scheduler itself assembles it is not asked: that one may have passed
         another extender, which led before us, and to refuse one member would tear it.
@@ -74,7 +74,7 @@ class CacheFacts:
         return self._ledger.filter_results.has_passed(uid) or self._ledger.is_native(uid)
 
     def has_room(self, uid: PodUid, node: str) -> bool:
-        """Ask whether a node has room for a pod; of a gang kube-scheduler itself assembles, it has.
+        """Return whether a node has room for a pod; of a gang kube-scheduler itself assembles, it has.
 
         To refuse one member of such a gang would tear it. Who is on a node needs no room any more.
         """
@@ -83,7 +83,7 @@ class CacheFacts:
         return is_seated or self._ledger.is_native(uid) or self.fits(node, (uid,))
 
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
-        """Ask whether a node has room for *pods* beside all that is there or on its way there.
+        """Return whether a node has room for *pods* beside all that is there or on its way there.
 
         Only what they ask for counts, and tickets of others do not: those have not come yet.
         """
@@ -94,7 +94,7 @@ class CacheFacts:
         last: Shape | None = None
         for uid in pods:
             place = self._ledger.reserved_node(uid)
-            counted = place is not None and place.node == node and not place.is_ours_alone
+            counted = place is not None and place.node == node and not place.is_unassumed
             pod = place.pod if place else self.arriving(uid)
             if counted and pod and pod.shape is last:
                 continue  # nearly always: one of many alike, whose room is subtracted already

@@ -234,19 +234,19 @@ class BindCalls:
 
 
 def is_crowded(order: BindOrder, table: Table, facts: Facts, now: float) -> bool:
-    """Ask whether we count no room for a pod of ours where we bound somebody a moment ago."""
+    """Return whether we count no room for a pod of ours where we bound somebody a moment ago."""
     if order.whose is not Whose.OURS or not table.recent.is_news_from(order.node, now):
         return False
     return facts.node(order.node) is not None and not facts.has_room(order.uid, order.node)
 
 
 def _asks_for_room(verdict: Entry) -> bool:
-    """Ask whether a call may go where no place of a gang is kept for it."""
+    """Return whether a call may go where no place of a gang is kept for it."""
     return isinstance(verdict, BindNow) or (isinstance(verdict, Wait) and verdict.follows)
 
 
 def _room_after(hold: WaitingBind, result: BindResult, *, in_a_gang: bool) -> Iterator[Instruction]:
-    """Say what becomes of the room that was kept for a pod whose binding was sent.
+    """Return what becomes of the room that was kept for a pod whose binding was sent.
 
     Of an unknown outcome it stays taken until the mirror has shown the truth. A member of a gang
     that failed comes again in a moment, and what it was promised must still be there.
@@ -324,16 +324,16 @@ class StateMachine:
         return len(self._table.holds)
 
     def is_crowded(self, order: BindOrder, now: float) -> bool:
-        """Ask whether we count no room where we bound somebody a moment ago; safe as well."""
+        """Return whether we count no room where we bound somebody a moment ago; safe as well."""
         return is_crowded(order, self._table, self._facts, now)
 
     def state_of(self, gang: GangKey) -> AttemptState | None:
-        """Give how far the gang's attempt is, None without any; safe from any thread."""
+        """Return how far the gang's attempt is, None without any; safe from any thread."""
         assembly = self._table.assemblies.get(gang)
         return assembly.state if assembly else None
 
     def news_of(self, uid: PodUid, gang: GangKey | None) -> Joined | PodChanged | None:
-        """Say what a change of this pod means here, None for nothing; safe from any thread."""
+        """Return what a change of this pod means here, None for nothing; safe from any thread."""
         if not self.concerns(uid, gang):
             return None
         if gang is not None and self._is_newcomer(uid, gang):
@@ -341,7 +341,7 @@ class StateMachine:
         return PodChanged(uid, gang)
 
     def concerns(self, uid: PodUid, gang: GangKey | None) -> bool:
-        """Ask whether a change of this pod can matter here; safe from any thread.
+        """Return whether a change of this pod can matter here; safe from any thread.
 
         What was sent stays sent, so the gangs that gather and those who wait in them count, and
         those that were bound in part.
@@ -353,7 +353,7 @@ class StateMachine:
         return assembly is not None and assembly.state is not AttemptState.COMMITTING
 
     def _is_newcomer(self, uid: PodUid, gang: GangKey) -> bool:
-        """Ask whether all there is to know of a pod is that it joined *gang*."""
+        """Return whether all there is to know of a pod is that it joined *gang*."""
         table, pod = self._table, self._facts.pod(uid)
         if pod is None or uid in table.holds or table.siblings.get(uid, gang) != gang:
             return False
@@ -414,7 +414,7 @@ class StateMachine:
         return [hold for hold in holds if hold.node == node and hold.state is BindState.WAITING]
 
     def _still_incomplete(self, event: StillIncomplete, now: float) -> Iterator[Instruction]:
-        """Give the room back of a gang that was let in before all of it existed."""
+        """Return the room back of a gang that was let in before all of it existed."""
         assembly = self._table.assemblies.get(event.gang)
         if assembly is None or assembly.state is not AttemptState.ASSEMBLING:
             return

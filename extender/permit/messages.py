@@ -205,19 +205,19 @@ class Facts(Protocol):
     """The mirror of the cluster, as far as holds are concerned."""
 
     def pod(self, uid: PodUid) -> Pod | None:
-        """Give the pod as last seen, None when it does not exist."""
+        """Return the pod as last seen, None when it does not exist."""
 
     def arriving(self, uid: PodUid) -> Pod | None:
-        """Give the pod as last seen, or as kube-scheduler showed it to filter a moment ago."""
+        """Return the pod as last seen, or as kube-scheduler showed it to filter a moment ago."""
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
-        """Name the gang of a pod; None for a pod that is bound without one."""
+        """Return the gang of a pod; None for a pod that is bound without one."""
 
     def group(self, key: GangKey) -> PodGroup | None:
-        """Give the PodGroup as last seen."""
+        """Return the PodGroup as last seen."""
 
     def pods_of(self, key: GangKey) -> Iterable[Pod]:
-        """Give the members of a gang that exist."""
+        """Return the members of a gang that exist."""
 
     def seated(self, key: GangKey) -> int:
         """Count the members on a node, those bound by us and not yet seen included."""
@@ -226,28 +226,28 @@ class Facts(Protocol):
         """Count the members of one role that `seated` counts."""
 
     def reserved_node(self, uid: PodUid) -> str | None:
-        """Give the node on which room is kept for this pod, None without any."""
+        """Return the node on which room is kept for this pod, None without any."""
 
     def has_passed(self, uid: PodUid) -> bool:
-        """Ask whether filter let a pod pass; also True where only kube-scheduler can tell."""
+        """Return whether filter let a pod pass; also True where only kube-scheduler can tell."""
 
     def may_bind(self, uid: PodUid, node: str) -> bool:
-        """Ask whether a pod that waits for nobody finds its room there, promised to nobody else."""
+        """Return whether a pod that waits for nobody finds its room there, promised to nobody else."""
 
     def may_lose_all(self, gang: GangKey) -> bool:
-        """Ask whether kube-scheduler was allowed to evict a gang, and may be about to."""
+        """Return whether kube-scheduler was allowed to evict a gang, and may be about to."""
 
     def may_lose(self, uid: PodUid) -> bool:
-        """Ask whether kube-scheduler was allowed to evict a pod, and may be about to."""
+        """Return whether kube-scheduler was allowed to evict a pod, and may be about to."""
 
     def node(self, name: str) -> Node | None:
-        """Give a node as last seen."""
+        """Return a node as last seen."""
 
     def has_room(self, uid: PodUid, node: str) -> bool:
-        """Ask whether a node has room for a pod, as far as that is ours to say."""
+        """Return whether a node has room for a pod, as far as that is ours to say."""
 
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
-        """Ask whether a node has room for *pods* beside all that is there or on its way there."""
+        """Return whether a node has room for *pods* beside all that is there or on its way there."""
 
 
 class Instruction(msgspec.Struct, frozen=True):

@@ -108,7 +108,7 @@ class BindDelay:
         self._look_later()
 
     def remove(self, call: CallId) -> bool:
-        """Ask whether a call waits here, which it does no longer."""
+        """Return whether a call waits here, which it does no longer."""
         return self._callers.pop(call, None) is not None
 
     def clear(self) -> None:
@@ -217,7 +217,7 @@ class PermitRunner:
         return self._book.is_crowded(call.order, self._now())
 
     def peer_gone(self, call: CallId) -> None:
-        """Hear that nobody waits for this answer any more."""
+        """Record that nobody waits for this answer any more."""
         if self._doorstep.remove(call):
             del self._answers[call]
         elif call in self._answers:
@@ -226,7 +226,7 @@ class PermitRunner:
     # Told by the mirror
 
     def pod_changed(self, uid: PodUid, gang: GangKey | None) -> None:
-        """Hear that a pod was changed or deleted, after the mirror shows it."""
+        """Record that a pod was changed or deleted, after the mirror shows it."""
         news = self._book.news_of(uid, gang)
         if isinstance(news, Joined):
             # There is one for every pod: the next letter takes it along, nobody is woken for it.
@@ -236,32 +236,32 @@ class PermitRunner:
             self._tell_soon(PodChanged(uid, gang))
 
     def sibling_unschedulable(self, uid: PodUid, gang: GangKey) -> None:
-        """Hear that kube-scheduler refused a pod, after the mirror shows its words."""
+        """Record that kube-scheduler refused a pod, after the mirror shows its words."""
         if self._book.concerns(uid, gang):
             self._tell_soon(SiblingUnschedulable(uid, gang))
 
     def group_changed(self, gang: GangKey, group: PodGroup | None) -> None:
-        """Hear that a PodGroup was changed or deleted."""
+        """Record that a PodGroup was changed or deleted."""
         if self._book.state_of(gang) is not None:
             self._tell_soon(GroupChanged(gang, group))
 
     def node_changed(self, name: str) -> None:
-        """Hear that a node was changed or deleted, after the mirror shows it."""
+        """Record that a node was changed or deleted, after the mirror shows it."""
         if self._book.waiting_binds:
             self._tell_soon(NodeChanged(name))
 
     def still_incomplete(self, gang: GangKey) -> None:
-        """Hear that no further member of an arriving gang has come for a while."""
+        """Record that no further member of an arriving gang has come for a while."""
         if self._book.state_of(gang) is not None:
             self._tell_soon(StillIncomplete(gang))
 
     def withdrawn(self, gang: GangKey) -> None:
-        """Hear that a gang must not start with what it was promised."""
+        """Record that a gang must not start with what it was promised."""
         if self._book.state_of(gang) is not None:
             self._tell_soon(Withdrawn(gang))
 
     def found_partial(self, gang: GangKey) -> None:
-        """Hear that a gang stands in part since before our term."""
+        """Record that a gang stands in part since before our term."""
         self._tell_soon(FoundPartial(gang))
 
     # Told by whoever runs us
@@ -292,7 +292,7 @@ class PermitRunner:
         return self._book.waiting_binds
 
     def readiness(self) -> list[str]:
-        """Say why no bind may come in, if so."""
+        """Return why no bind may come in, if so."""
         cause = self._book.closed
         return [f"binds: {cause.text()}"] if cause else []
 

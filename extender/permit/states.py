@@ -175,7 +175,7 @@ class GangAttempt:
 
     @property
     def key(self) -> GangKey:
-        """Name the gang."""
+        """Return the gang."""
         return self.group.key
 
 
@@ -227,11 +227,11 @@ class RecentEnds:
         self._forget(now)
 
     def is_news_from(self, node: str, now: float) -> bool:
-        """Ask whether somebody was bound to *node* a moment ago, and not everybody may know."""
+        """Return whether somebody was bound to *node* a moment ago, and not everybody may know."""
         return now - self._nodes.get(node, float("-inf")) <= _NEWS_S
 
     def node_of(self, uid: PodUid, now: float) -> str | None:
-        """Give the node *uid* was bound to, None when that was not lately."""
+        """Return the node *uid* was bound to, None when that was not lately."""
         node, at = self._bound.get(uid, (None, now))
         return node if now - at <= _RECENT_S else None
 
@@ -271,7 +271,7 @@ class Table:
         self.stories = MoveHistory()
 
     def attempt_of(self, hold: WaitingBind) -> GangAttempt | None:
-        """Give the assembly a hold is part of; one that is bound at once may have none."""
+        """Return the assembly a hold is part of; one that is bound at once may have none."""
         assembly = self.assemblies.get(hold.gang) if hold.gang else None
         return assembly if assembly is not None and hold.uid in assembly.binds else None
 

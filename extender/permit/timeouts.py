@@ -97,7 +97,7 @@ class Timeouts:
         return self.bind_timeout_s - self.margin_s
 
     def commit_needs_s(self, binds: int) -> float:
-        """Give the time that binding *binds* pods may take; there is commit_s of it, or more."""
+        """Return the time that binding *binds* pods may take; there is commit_s of it, or more."""
         return binds / self.binds_per_s
 
     def for_timeout(self, bind_timeout_s: float) -> Timeouts:
@@ -125,7 +125,7 @@ class LearnedTimeout:
         self._learnt_at = 0.0
 
     def limits(self, now: float) -> Timeouts:
-        """Give the limits to use at *now*."""
+        """Return the limits to use at *now*."""
         if self.believed_until is not None and now >= self.believed_until:
             self.forget()
         return self._limits
@@ -141,7 +141,7 @@ class LearnedTimeout:
         self._ages.clear()
 
     def peer_closed(self, age_s: float, now: float) -> None:
-        """Hear that a call was given up by its caller *age_s* after it came."""
+        """Record that a call was given up by its caller *age_s* after it came."""
         same_moment = now - self._last_close < _SAME_MOMENT_S
         self._last_close = now
         if same_moment or age_s < _LEAST_S:
@@ -183,7 +183,7 @@ class GangBackoff:
         return span
 
     def lasts(self, gang: GangKey, now: float) -> bool:
-        """Ask whether the gang must still wait."""
+        """Return whether the gang must still wait."""
         record = self._records.get(gang)
         return record is not None and now < record.until
 
@@ -208,6 +208,6 @@ class Alarms:
         return self._heap[0][0] if self._heap else None
 
     def ring(self, now: float) -> Iterator[GangKey]:
-        """Give the gangs whose time has come."""
+        """Return the gangs whose time has come."""
         while self._heap and self._heap[0][0] <= now:
             yield heappop(self._heap)[1]

@@ -27,7 +27,7 @@ from extender.reservations.ledger import Ledger
 
 
 def not_admitted(cluster: Cluster) -> list[GangKey]:
-    """Name the gangs of which nobody has started yet where nobody may, or in a queue they left."""
+    """Return the gangs of which nobody has started yet where nobody may, or in a queue they left."""
     return [key for key in cluster.reservations.gangs() if _is_shut_out(cluster, key)]
 
 
@@ -46,7 +46,7 @@ def _has_moved(cluster: Cluster, key: GangKey, queues: set[str]) -> bool:
 
 
 def _has_begun(cluster: Cluster, key: GangKey) -> bool:
-    """Ask whether somebody of a gang is on a node or on the way; who is done is neither."""
+    """Return whether somebody of a gang is on a node or on the way; who is done is neither."""
     is_sent = any(each.stage >= Stage.BINDING for each in cluster.reservations.of_gang(key))
     return is_sent or any(pod.status in SCHEDULED_SET for pod in cluster.pods_of(key))
 
@@ -73,7 +73,7 @@ def _withdraw_if_over(ledger: Ledger, key: GangKey, unused: tuple[Reservation, .
 
 
 def _unused(cluster: Cluster, key: GangKey) -> Iterator[Reservation]:
-    """Give what nobody was sent for yet, held or not; who asks nobody starts in any case."""
+    """Return what nobody was sent for yet, held or not; who asks nobody starts in any case."""
     for each in cluster.reservations.of_gang(key):
         if each.stage <= Stage.WAITING and not each.pod.uses_no_resources:
             yield each
@@ -87,7 +87,7 @@ def _came_far(promises: tuple[Reservation, ...]) -> tuple[Stage, float]:
 
 
 def _can_stop(cluster: Cluster, key: GangKey) -> bool:
-    """Ask whether a gang stays whole without its ticket."""
+    """Return whether a gang stays whole without its ticket."""
     group = cluster.group(key)
     if group is None or not _has_begun(cluster, key):
         return True
@@ -183,7 +183,7 @@ class PlanApplier:
                 part, is_first = rest, False
 
     def _needs_no_ticket(self, gang: Gang, plan: Plan) -> bool:
-        """Ask whether it is an ordinary pod on its way to filter, where it passes in any case.
+        """Return whether it is an ordinary pod on its way to filter, where it passes in any case.
 
         kube-scheduler chooses for it there. Where somebody waits for room it needs its ticket: what
         its queue may start without one has been handed out.
@@ -194,7 +194,7 @@ class PlanApplier:
         return queue.left is None and not any(map(self._is_parked, gang.waiting))
 
     def _is_parked(self, pod: Pod) -> bool:
-        """Ask whether kube-scheduler has put *pod* aside, or may have before we listened.
+        """Return whether kube-scheduler has put *pod* aside, or may have before we listened.
 
         A snapshot may show a pod as it was before: what became of it in kube-scheduler's hands
         changes no plan.
@@ -223,7 +223,7 @@ class PlanApplier:
         return all_issued
 
     def _stands(self, snapshot: Snapshot, part: _Part) -> bool:
-        """Ask whether gang, queue, nodes and their room are still what the plan saw."""
+        """Return whether gang, queue, nodes and their room are still what the plan saw."""
         gang = part.gang
         if part.is_first and not self._is_same(gang):
             return False
@@ -295,7 +295,7 @@ def _slice(parts: Iterator[_Part]) -> Iterator[_Part]:
 
 
 def _is_as_good(node: Node | None, seen: Node) -> bool:
-    """Ask whether a node stands as the plan saw it; its room is judged by itself."""
+    """Return whether a node stands as the plan saw it; its room is judged by itself."""
     if node is None or node is seen:
         return node is seen
     return (node.ready, node.managed, node.unschedulable, node.taints, node.labels) == (

@@ -118,7 +118,7 @@ class ArrivingGangs:
         return self._table.of(pod.uid)
 
     def is_arriving(self, key: GangKey) -> bool:
-        """Ask whether places are kept for members of a gang that are still to come."""
+        """Return whether places are kept for members of a gang that are still to come."""
         return key in self._arrivals
 
     def forget(self) -> None:
@@ -129,7 +129,7 @@ class ArrivingGangs:
         self._full_until.clear()
 
     def settle(self) -> None:
-        """Give places to members the watch has shown, and give back what nobody will need.
+        """Return places to members the watch has shown, and give back what nobody will need.
 
         Called before every snapshot.
         """

@@ -59,16 +59,16 @@ class QueueAllowance:
             self.count(queue, namespace, amounts)
 
     def admits_gangs(self, queue: str) -> bool:
-        """Ask whether a gang may start in *queue* without waiting for a plan."""
+        """Return whether a gang may start in *queue* without waiting for a plan."""
         return queue in self._open and self._open[queue].is_quiet
 
     def _quota(self, queue: str, namespace: str) -> QuotaNode | None:
-        """Give the place where what *namespace* has in *queue* counts."""
+        """Return the place where what *namespace* has in *queue* counts."""
         own = self._quotas.get(share_name(queue, namespace)) if self._has_shares else None
         return own or self._quotas.get(queue)
 
     def objection(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
-        """Say which ceiling or guarantee *amounts* more would break, None when none."""
+        """Return which ceiling or guarantee *amounts* more would break, None when none."""
         quota, top = self._quota(queue, namespace), self._quotas[TOP]
         share = self._share(queue, namespace)
         if share is not None and (quota is None or quota.name != share.name):
@@ -83,19 +83,19 @@ class QueueAllowance:
         return quota.how_many(amounts)[1] or quota.blocked_by_terminating(amounts, is_taken=False)
 
     def is_exceeded(self) -> bool:
-        """Ask whether some queue, or namespace in one, has more than its ceiling by now."""
+        """Return whether some queue, or namespace in one, has more than its ceiling by now."""
         return any(
             quota.is_exceeded(quota.ceiling) for name, quota in self._quotas.items() if name != TOP
         )
 
     def exceeds(self, queue: str, namespace: str, amounts: Resources) -> bool:
-        """Ask whether a ceiling is exceeded by something of which *amounts* are a part."""
+        """Return whether a ceiling is exceeded by something of which *amounts* are a part."""
         quota = self._quota(queue, namespace)
         above = upwards(quota) if quota is not None else ()
         return any(each.is_exceeded(amounts.positive()) for each in above if each.name != TOP)
 
     def may_start(self, queue: str, namespace: str, amounts: Resources) -> bool:
-        """Ask whether *amounts* of *namespace* may start in *queue* before the next plan."""
+        """Return whether *amounts* of *namespace* may start in *queue* before the next plan."""
         if queue not in self._open:
             return False
         left = self._open[queue].left
@@ -141,7 +141,7 @@ class NodeCapacity:
 
     @property
     def backfill_reservations(self) -> Mapping[str, Resources]:
-        """Give the room kept free for gangs that wait too long, by node."""
+        """Return the room kept free for gangs that wait too long, by node."""
         return self._fences
 
     def reserve_for_backfill(
@@ -159,7 +159,7 @@ class NodeCapacity:
 
     @property
     def is_untouched(self) -> bool:
-        """Ask whether kube-scheduler's own count is good for every node."""
+        """Return whether kube-scheduler's own count is good for every node."""
         promises = self._promises
         return not (
             promises.reserved_nodes()
@@ -194,7 +194,7 @@ class NodeCapacity:
         return kept
 
     def first_for(self, shape: Shape, names: Iterable[str], barred: Collection[str]) -> str:
-        """Give the first node that takes a pod of *shape* or is unknown to us; "" without any."""
+        """Return the first node that takes a pod of *shape* or is unknown to us; "" without any."""
         counts, versions = self._counts_of(shape), self._versions
         for name in names:
             known = counts.get(name)
@@ -207,7 +207,7 @@ class NodeCapacity:
         return ""
 
     def fits_reservations(self, name: str, shape: Shape) -> bool:
-        """Ask whether a node has all that is promised there of what *shape* asks for."""
+        """Return whether a node has all that is promised there of what *shape* asks for."""
         promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
         idle = self._cluster.unused(name)
         return idle is not None and all(
@@ -216,7 +216,7 @@ class NodeCapacity:
         )
 
     def fits(self, name: str, amounts: Resources) -> bool:
-        """Ask whether *amounts* fit beside all promises; fences are for others to mind."""
+        """Return whether *amounts* fit beside all promises; fences are for others to mind."""
         # What is promised is read before what is seen: a pod that is just being seen counts in
         # both for a moment, never in neither.
         promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
@@ -262,13 +262,13 @@ class NodeCapacity:
         return most
 
     def _clashes(self, name: str, shape: Shape, version: int) -> bool:
-        """Ask whether a host port of *shape* is taken on a node, or promised to somebody."""
+        """Return whether a host port of *shape* is taken on a node, or promised to somebody."""
         if self._cluster.ports(name).conflicts(shape.host_ports):
             return True
         return self._promised_on(name, version).conflicts(shape.host_ports)
 
     def _promised_on(self, name: str, version: int) -> HostPorts:
-        """Give the host ports promised on a node; looked through once for all shapes."""
+        """Return the host ports promised on a node; looked through once for all shapes."""
         known = self._promised_ports.get(name)
         if known is not None and known[0] == version:
             return known[1]

@@ -100,7 +100,7 @@ class Ledger:
         self._listeners.append(listener)
 
     def asked(self) -> None:
-        """Hear that kube-scheduler works through its queue: who has a place may yet come."""
+        """Record that kube-scheduler works through its queue: who has a place may yet come."""
         self._asked_at = self._clock.monotonic()
 
     def now(self) -> float:
@@ -129,7 +129,7 @@ class Ledger:
             }
 
     def reserved_node(self, uid: PodUid) -> Reservation | None:
-        """Give the promise of a certain node to a pod, None without any."""
+        """Return the promise of a certain node to a pod, None without any."""
         known = self._table.of(uid)
         return known if known is not None and known.node != ANY_NODE else None
 
@@ -193,7 +193,7 @@ class Ledger:
         return nodes
 
     def _keeps_its_place(self, pod: Pod, node: str) -> bool:
-        """Ask whether a pod may go to the node it is promised, where newcomers may not."""
+        """Return whether a pod may go to the node it is promised, where newcomers may not."""
         slots = self.room.slots(node, pod.shape)
         if slots is not None and slots >= 0:
             return True
@@ -211,7 +211,7 @@ class Ledger:
         return nodes
 
     def _only(self, nodes: Sequence[str], pod: Pod) -> str:
-        """Give the node a pod is sure to go to; our watch may be behind and see no room there."""
+        """Return the node a pod is sure to go to; our watch may be behind and see no room there."""
         is_sure = len(nodes) == 1 and (self.room.slots(nodes[0], pod.shape) or 0) > 0
         return nodes[0] if is_sure else ANY_NODE
 
@@ -229,7 +229,7 @@ class Ledger:
     # ── moving ────────────────────────────────────────────────────────────────────────────
 
     def choose_node(self, pod: Pod, promise: Reservation, offered: Sequence[str]) -> str:
-        """Give the one node of a promised pod, moved to one on offer if need be; else nothing.
+        """Return the one node of a promised pod, moved to one on offer if need be; else nothing.
 
         An offer that misses the promised node costs nobody a ticket: kube-scheduler looks at a
         sample, or first at a node it was nominated to long ago. The promise moves to a node with
@@ -273,11 +273,11 @@ class Ledger:
                 and other.shape is promise.shape
                 and promise.node not in self._cluster.rejected_nodes.of(other.gang)
             ):
-                return self._table.trade(promise.uid, other.uid)
+                return self._table.swap(promise.uid, other.uid)
         return False
 
     def _still_stands(self, promise: Reservation) -> bool:
-        """Ask whether a promised node still has the room, and still takes such pods."""
+        """Return whether a promised node still has the room, and still takes such pods."""
         node, slots = self._cluster.node(promise.node), self.room.slots(promise.node, promise.shape)
         has_room = slots is not None and slots >= 0
         return node is not None and has_room and accepts(node, promise.shape)
@@ -297,7 +297,7 @@ class Ledger:
     # ── binding ───────────────────────────────────────────────────────────────────────────
 
     def may_bind(self, uid: PodUid, node: str) -> bool:
-        """Ask whether a pod that waits for nobody may be bound to *node* now.
+        """Return whether a pod that waits for nobody may be bound to *node* now.
 
         Its room may have been promised away since it passed filter, or the node got worse; then
         kube-scheduler tries again. Where we promised nothing, its count is the better one.
@@ -318,20 +318,20 @@ class Ledger:
         return known is not None or is_native or self._is_allowed(pod, uid)
 
     def is_native(self, uid: PodUid) -> bool:
-        """Ask whether kube-scheduler itself assembles its gang: refusing one would tear it."""
+        """Return whether kube-scheduler itself assembles its gang: refusing one would tear it."""
         seen, passer = self._cluster.seen(uid), self.filter_results.filtered(uid)
         member = seen[1] if seen else passer.membership if passer else None
         return member is not None and member.native
 
     def _is_allowed(self, pod: Pod, uid: PodUid) -> bool:
-        """Ask whether the queue has room for a pod whose promise lapsed, or was made before us."""
+        """Return whether the queue has room for a pod whose promise lapsed, or was made before us."""
         queue, problem = self._cluster.queue_of(*self._wish_of(pod, uid))
         if problem is not None:
             return False
         return self.allowance.objection(queue, pod.namespace, pod.requests) is None
 
     def _wish_of(self, pod: Pod, uid: PodUid) -> tuple[GangKey | None, str, str]:
-        """Give a pod's gang, its namespace, and the queue that one of them names."""
+        """Return a pod's gang, its namespace, and the queue that one of them names."""
         passer = self.filter_results.filtered(uid)
         return self._wish(pod, self.gang_of(uid), passer.membership.queue if passer else "")
 
@@ -367,7 +367,7 @@ class Ledger:
         self._table.advance(uid, Stage.UNKNOWN, node)
 
     def release(self, uid: PodUid) -> None:
-        """Give the room of a pod back, unless a binding of it may yet take effect there."""
+        """Return the room of a pod back, unless a binding of it may yet take effect there."""
         if not self._is_doubted(uid):
             self._table.release(uid)
 
@@ -386,7 +386,7 @@ class Ledger:
         self._table.back_off(gang, span_s)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
-        """Name the gang of a pod of ours, also of one that only filter has seen so far."""
+        """Return the gang of a pod of ours, also of one that only filter has seen so far."""
         gang = self._cluster.gang_of(uid)
         if gang is not None:
             return gang
@@ -495,7 +495,7 @@ class Ledger:
         self.expire_gang(promise.gang)
 
     def _waits_for_nobody(self, promise: Reservation) -> bool:
-        """Ask whether it is an ordinary pod, or a member of a gang that runs."""
+        """Return whether it is an ordinary pod, or a member of a gang that runs."""
         group = self._cluster.group(promise.gang)
         return (
             promise.node == ANY_NODE

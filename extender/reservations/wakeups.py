@@ -70,15 +70,15 @@ class FilterResults:
             _forget_some(self._refused)
 
     def filtered(self, uid: PodUid) -> FilteredPod | None:
-        """Give a pod that passed as filter last saw it."""
+        """Return a pod that passed as filter last saw it."""
         return self._passed.get(uid)
 
     def has_passed(self, uid: PodUid) -> bool:
-        """Ask whether filter last let a pod pass, and nobody has seen it on a node since."""
+        """Return whether filter last let a pod pass, and nobody has seen it on a node since."""
         return uid in self._may_come
 
     def refused_at(self, uid: PodUid) -> int | None:
-        """Tell when a pod was refused; None when it passed since, or was never asked about."""
+        """Return when a pod was refused; None when it passed since, or was never asked about."""
         return self._refused.get(uid)
 
     def seen(self, uid: PodUid, pod: Pod | None) -> None:
@@ -95,7 +95,7 @@ class FilterResults:
             self._may_come.pop(uid, None)
 
     def is_gone(self, uid: PodUid) -> bool:
-        """Ask whether the watch has shown that a pod is there no longer; perhaps only we know."""
+        """Return whether the watch has shown that a pod is there no longer; perhaps only we know."""
         return uid in self._gone
 
 
@@ -171,7 +171,7 @@ class WakeUps:
         self.wake([each for each in promises if self.is_due(each, now)], now)
 
     def _is_parked(self, promise: Reservation) -> bool:
-        """Ask whether kube-scheduler has put a pod aside, now or before our time.
+        """Return whether kube-scheduler has put a pod aside, now or before our time.
 
         One it never looked at has no condition that says so; it comes by itself.
         """
@@ -181,7 +181,7 @@ class WakeUps:
         return bool(pod.refusal) and self._answers.filtered(promise.uid) is None
 
     def is_due(self, promise: Reservation, now: float) -> bool:
-        """Ask whether a pod that has a place must be woken, perhaps once more."""
+        """Return whether a pod that has a place must be woken, perhaps once more."""
         if promise.stage is not Stage.RESERVED or promise.pod.is_placeholder:
             return False
         woken = self._woken.get(promise.uid)
@@ -194,16 +194,16 @@ class WakeUps:
         return now - woken.at > AGAIN_S and not self._is_busy()
 
     def has_woken(self, uid: PodUid) -> bool:
-        """Ask whether a pod was woken for the place it has."""
+        """Return whether a pod was woken for the place it has."""
         return uid in self._woken
 
     def was_nominated(self, promise: Reservation, now: float) -> bool:
-        """Ask whether kube-scheduler must have looked at the promised node by now."""
+        """Return whether kube-scheduler must have looked at the promised node by now."""
         woken = self._woken.get(promise.uid)
         return woken is not None and woken.node == promise.node and now - woken.at > ARRIVES_S
 
     def came(self, uid: PodUid, now: float) -> None:
-        """Hear that a pod came to filter; its nomination stands until it is taken back."""
+        """Record that a pod came to filter; its nomination stands until it is taken back."""
         if uid in self._woken:
             self._woken[uid] = _Woken("", now, next(self._answers.moments))
 

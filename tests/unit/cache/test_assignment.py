@@ -189,7 +189,7 @@ def test_a_gang_that_names_none_has_to_choose_where_the_list_has_several(said: s
 
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
     assert message(made) == (
-        "namespace a may not use queue default, where gangs are that name none; name one of"
+        "namespace a may not use queue default, the queue of gangs that name none; name one of"
         " bronze, silver, or have the annotation scheduling.volcano.sh/queue-name of the namespace"
         " name it for all"
     )

@@ -281,7 +281,7 @@ def test_a_pod_that_more_may_select_than_are_looked_at_waits_until_they_are_fewe
         problem = found[GangKey("a/pod:w0")].problem
         assert problem is not None
         assert problem.message == (
-            "more PodDisruptionBudgets may select a pod of it than are looked at (64, with 1,000"
+            "more PodDisruptionBudgets may select one of its pods than are checked (64, with 1,000"
             " words); write fewer, or selectors that name different labels"
         )
         assert found[GangKey("a/pod:d0")].problem is None

@@ -460,7 +460,7 @@ def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) ->
     made.apply(Upsert(node("n")))
 
     assert woken == [1]
-    assert "a listener of the mirror failed" in caplog.text
+    assert "a listener of the cache failed" in caplog.text
 
 
 def test_listeners_may_look_at_the_cluster_and_take_snapshots() -> None:

@@ -35,7 +35,7 @@ def test_a_namespace_without_budgets_any_more_is_forgotten() -> None:
     budgets.change(None, budget)
     budgets.change(budget, None)
 
-    assert budgets._shelves == {}
+    assert budgets._namespaces == {}
 
 
 def test_roles_that_a_gang_has_no_more_are_forgotten() -> None:

@@ -354,7 +354,7 @@ def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
     inflight.reserve(pod("w-0"), GANG, "n-0", 0.0)
     inflight.reserve(pod("w-1"), GANG, "n-1", 0.0)
 
-    assert inflight.trade(uid("w-0"), uid("w-1"))
+    assert inflight.swap(uid("w-0"), uid("w-1"))
     assert {each.pod.name: each.node for each in inflight.of_gang(GANG)} == {
         "w-0": "n-1",
         "w-1": "n-0",
@@ -363,7 +363,7 @@ def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
     assert inflight.reserved_on("n-0") == pod("w-0").requests
 
     inflight.advance(uid("w-1"), Stage.FILTERED)
-    assert not inflight.trade(uid("w-0"), uid("w-1"))
+    assert not inflight.swap(uid("w-0"), uid("w-1"))
 
 
 def test_a_place_somewhere_takes_no_room_of_any_node() -> None:

@@ -127,13 +127,13 @@ def test_a_member_is_on_a_node_from_its_promise_to_its_gangs_roster_without_a_ga
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
     shown: list[set[str]] = []
-    told = made._pods._enrol
+    told = made._pods._update_members
 
     def look_first(*news: Any) -> None:
         shown.append(made.on_nodes(GANG))
         told(*news)
 
-    monkeypatch.setattr(made._pods, "_enrol", look_first)
+    monkeypatch.setattr(made._pods, "_update_members", look_first)
     made.apply(Upsert(seen("w-0", on="n", status=Status.BOUND)))
 
     assert shown == [{uid("w-0")}]

@@ -165,5 +165,5 @@ def test_names_that_come_and_go_leave_nothing_behind() -> None:
         rooms.reserve([("n", junk, 1)])
         rooms.reserve([("n", junk, -1)])
 
-    assert not rooms._beside._amounts
+    assert not rooms._sparse._amounts
     assert sum(map(len, rooms._vectors)) <= 250_000

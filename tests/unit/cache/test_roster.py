@@ -97,6 +97,6 @@ def test_what_is_counted_along_the_way_is_what_all_of_them_say(seed: int) -> Non
             roster.update(old, members[known][0])
         else:
             roster.drop(*members.pop(known))
-        made = roster.made and (roster.made.min_member, roster.made.queue)
+        made = roster.implicit and (roster.implicit.min_member, roster.implicit.queue)
 
         assert (made, roster.is_named, roster.is_native, roster.started_in) == said(members)

@@ -80,7 +80,7 @@ def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
     assert freshness.complaints(1.0) == []
     freshness.forbidden("pods", "we may not watch pods")
 
-    named = ["pods: changes are not heard (we may not watch pods)"]
+    named = ["pods: changes are not received (we may not watch pods)"]
     assert freshness.complaints(1.0) == named
 
     freshness.received("pods", 2.0)
@@ -116,7 +116,7 @@ def test_an_api_server_that_answers_nothing_is_named_long_before_its_watches_are
 
     assert freshness.complaints(9.0) == []
     assert freshness.complaints(11.0) == [
-        "API server: no answer for 11 s (timed out); what we know is as old"
+        "API server: no answer for 11 s (timed out); the cache is as old"
     ]
     assert freshness.is_silent(11.0)
 
@@ -135,7 +135,7 @@ def test_after_a_silence_every_source_has_to_speak_again_before_it_is_trusted() 
     assert freshness.probe_answered(30.0) == 30.0
     assert not freshness.is_suspect("nodes")
     assert freshness.complaints(31.0) == [
-        "pods: not heard since the API server fell silent 31 s ago"
+        "pods: nothing received since the API server fell silent 31 s ago"
     ]
 
     freshness.received("pods", 32.0)
@@ -164,7 +164,7 @@ def test_a_source_that_is_listed_again_is_as_old_as_before_until_the_end_of_the_
 
     assert not freshness.is_suspect("pods")
     assert freshness.complaints(102.0) == [
-        "pods: not heard since the API server fell silent 92 s ago"
+        "pods: nothing received since the API server fell silent 92 s ago"
     ]
     assert freshness.silence(102.0) == {"pods": 1.0, "API server": 2.0}
 

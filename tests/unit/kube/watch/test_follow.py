@@ -507,7 +507,7 @@ def test_what_we_may_list_but_not_watch_is_named(api: WatchedApi) -> None:
     api.streams_lists = False
     api.unwatched.add(PODS)
     with watching(api) as watched:
-        watched.until(lambda: only(watched, "pods: changes are not heard (GET"))
+        watched.until(lambda: only(watched, "pods: changes are not received (GET"))
 
         # Listing over and over instead would be a burden, and hide what is wrong.
         assert len([query for query in api.asked(PODS) if "limit" in query]) == 1

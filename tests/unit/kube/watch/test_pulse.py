@@ -166,7 +166,7 @@ def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_
         watched.until(lambda: len(api.asked(PATH)) > asked + 5)
         (complaint,) = watched.cluster.readiness()  # p0 is still there for us
 
-        assert complaint.startswith("pods: not heard since the API server fell silent")
+        assert complaint.startswith("pods: nothing received since the API server fell silent")
         assert watched.has_pod("p0")
         api.end_lists(PODS)
         watched.ready()
