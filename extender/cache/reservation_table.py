@@ -222,7 +222,7 @@ class ReservationTable:
                 self._spent[place] = self._spent.get(place, NOTHING) + pod.requests
             return True
 
-    def mark_spent(self) -> Mapping[tuple[str, str], Resources]:
+    def spent(self) -> Mapping[tuple[str, str], Resources]:
         """Return what was reserved since the last `drain`, by queue and namespace."""
         with self.still:
             return dict(self._spent)

@@ -141,7 +141,7 @@ def listen(cluster: Cluster, ledger: Ledger, barrier: PermitRunner) -> None:
     """Let *ledger* and *barrier* hear what changes in the cluster."""
 
     def hear_pod(uid: PodUid, pod: Pod | None) -> None:
-        ledger.scheduler_called(uid, pod)
+        ledger.pod_changed(uid, pod)
         gang = cluster.gang_of(uid)
         barrier.pod_changed(uid, gang)
         if pod is not None and pod.refusal and not pod.is_woken and gang is not None:

@@ -1,9 +1,9 @@
-"""The plan's tickets: proposed by the planner's thread, issued or refused by the event loop.
+"""Applies the placements of a plan: the planner's thread proposes, the event loop decides.
 
-A plan is older than the moment it is published: filter may have let others in, a node may be
-gone, a queue changed. So every ticket is judged once more where promises are made. That happens in
-slices, because filter waits for it; a gang larger than a slice is *opening* until its last member
-has a place, and nobody of it passes before.
+A plan is older than the moment it is published: filter may have admitted other pods, a node may be
+gone, a queue may have changed. So every placement is checked again where reservations are created.
+That happens in slices, because filter waits meanwhile. A gang larger than a slice is *opening*
+until its last member has a reservation, and filter admits none of its pods before that.
 """
 
 from __future__ import annotations
@@ -27,80 +27,80 @@ from extender.reservations.ledger import Ledger
 
 
 def not_admitted(cluster: Cluster) -> list[GangKey]:
-    """Return the gangs of which nobody has started yet where nobody may, or in a queue they left."""
-    return [key for key in cluster.reservations.gangs() if _is_shut_out(cluster, key)]
+    """Return gangs without a started member whose namespace or queue no longer admits them."""
+    return [key for key in cluster.reservations.gangs() if _is_not_admitted(cluster, key)]
 
 
-def _is_shut_out(cluster: Cluster, key: GangKey) -> bool:
-    queues = {each.queue for each in _unused(cluster, key)}
-    is_astray = any(map(cluster.is_closed, queues)) or _has_moved(cluster, key, queues)
-    return bool(queues) and is_astray and not _has_begun(cluster, key)
+def _is_not_admitted(cluster: Cluster, key: GangKey) -> bool:
+    queues = {each.queue for each in _unsent(cluster, key)}
+    may_not_stay = any(map(cluster.is_closed, queues)) or _queue_changed(cluster, key, queues)
+    return bool(queues) and may_not_stay and not _has_started(cluster, key)
 
 
-def _has_moved(cluster: Cluster, key: GangKey, queues: set[str]) -> bool:
+def _queue_changed(cluster: Cluster, key: GangKey, queues: set[str]) -> bool:
     group = cluster.group(key)
     if group is None or not group.dialect:
-        return False  # its pods are all there is of it, and their labels were read as they came
+        return False  # its pods define it, and their labels were read as they came
     queue, problem = cluster.queue_of(key, group.namespace, group.queue)
     return problem is not None or queues != {queue}
 
 
-def _has_begun(cluster: Cluster, key: GangKey) -> bool:
-    """Return whether somebody of a gang is on a node or on the way; who is done is neither."""
+def _has_started(cluster: Cluster, key: GangKey) -> bool:
+    """Return whether a member is on a node or its binding was sent; a finished one is neither."""
     is_sent = any(each.stage >= Stage.BINDING for each in cluster.reservations.of_gang(key))
     return is_sent or any(pod.status in SCHEDULED_SET for pod in cluster.pods_of(key))
 
 
-def keep_ceilings(cluster: Cluster, ledger: Ledger) -> None:
-    """Take tickets back until every queue is within its ceiling, or nothing is left to take.
+def enforce_limits(cluster: Cluster, ledger: Ledger) -> None:
+    """Release reservations until every queue is within its limit, or nothing is left to release.
 
-    First from who came least far, and of those from who came last.
+    First those of the gang that has come least far; of equal ones, the one that came last.
     """
     if not ledger.allowance.is_exceeded():
         return
-    gangs = {key: tuple(_unused(cluster, key)) for key in cluster.reservations.gangs()}
-    for key in sorted(filter(gangs.get, gangs), key=lambda key: _came_far(gangs[key])):
+    gangs = {key: tuple(_unsent(cluster, key)) for key in cluster.reservations.gangs()}
+    for key in sorted(filter(gangs.get, gangs), key=lambda key: _progress(gangs[key])):
         if _can_stop(cluster, key):
-            _withdraw_if_over(ledger, key, gangs[key])
+            _release_if_over(ledger, key, gangs[key])
 
 
-def _withdraw_if_over(ledger: Ledger, key: GangKey, unused: tuple[Reservation, ...]) -> None:
-    queue, namespace = unused[0].queue, unused[0].pod.namespace
-    room = sum((each.pod.requests for each in unused), NOTHING)
-    if ledger.allowance.exceeds(queue, namespace, room):
+def _release_if_over(ledger: Ledger, key: GangKey, unsent: tuple[Reservation, ...]) -> None:
+    queue, namespace = unsent[0].queue, unsent[0].pod.namespace
+    requests = sum((each.pod.requests for each in unsent), NOTHING)
+    if ledger.allowance.exceeds(queue, namespace, requests):
         ledger.release_gang(key)
-        ledger.allowance.count(queue, namespace, NOTHING - room)
+        ledger.allowance.count(queue, namespace, NOTHING - requests)
 
 
-def _unused(cluster: Cluster, key: GangKey) -> Iterator[Reservation]:
-    """Return what nobody was sent for yet, held or not; who asks nobody starts in any case."""
+def _unsent(cluster: Cluster, key: GangKey) -> Iterator[Reservation]:
+    """Return reservations without a sent binding; pods without requests need no capacity."""
     for each in cluster.reservations.of_gang(key):
         if each.stage <= Stage.WAITING and not each.pod.uses_no_resources:
             yield each
 
 
-def _came_far(promises: tuple[Reservation, ...]) -> tuple[Stage, float]:
+def _progress(reservations: tuple[Reservation, ...]) -> tuple[Stage, float]:
     return (
-        max(each.stage for each in promises),
-        -max(each.since_monotonic for each in promises),
+        max(each.stage for each in reservations),
+        -max(each.since_monotonic for each in reservations),
     )
 
 
 def _can_stop(cluster: Cluster, key: GangKey) -> bool:
-    """Return whether a gang stays whole without its ticket."""
+    """Return whether a gang stays complete without its reservations."""
     group = cluster.group(key)
-    if group is None or not _has_begun(cluster, key):
+    if group is None or not _has_started(cluster, key):
         return True
     return cluster.scheduled(key) >= group.min_member and all(
         cluster.scheduled_in_role(key, role) >= least for role, least in group.role_minima.items()
     )
 
 
-#: A ticket is proposed so often in a row before its gang has to wait.
+#: How often in a row a placement may be rejected before the gang backs off.
 MOST_REFUSALS = 5
-#: Members that get their place in one go: about a millisecond.
+#: Members that are reserved in one slice: about a millisecond.
 SLICE = 200
-#: Runs something in the event loop and gives its answer, for a thread that may wait.
+#: Runs a function in the event loop and returns its result, for a thread that may wait.
 InLoop: TypeAlias = Callable[[Callable[[], bool]], bool]
 
 
@@ -108,22 +108,22 @@ def _at_once(step: Callable[[], bool]) -> bool:
     return step()
 
 
-class _Place(NamedTuple):
+class _Placement(NamedTuple):
     pod: Pod
     node: str
 
 
 class _Part(NamedTuple):
-    """Some of the places of one ticket."""
+    """Some of the members of one placement."""
 
     gang: Gang
-    places: tuple[_Place, ...]
+    placements: tuple[_Placement, ...]
     is_first: bool
     is_last: bool
 
 
 class PlanApplier:
-    """Issues what a plan proposes, as far as it still stands."""
+    """Applies what a plan proposes, as far as it is still valid."""
 
     def __init__(
         self,
@@ -139,11 +139,11 @@ class PlanApplier:
         self._clock = clock
         self._in_loop = in_loop
         self._started = clock.now()
-        #: How often in a row the ticket of a gang did not stand.
-        self._refused: dict[GangKey, int] = {}
+        #: How often in a row the placement of a gang was rejected.
+        self._rejections: dict[GangKey, int] = {}
 
     def settle(self) -> None:
-        """Put promises in order before a snapshot is taken."""
+        """Bring reservations up to date before a snapshot is taken."""
         self._in_loop(self._settle)
 
     def _settle(self) -> bool:
@@ -151,91 +151,90 @@ class PlanApplier:
         return self._ledger.check_due()
 
     def propose(self, snapshot: Snapshot, plan: Plan) -> bool:
-        """Dispose of all tickets of *plan*; False when one could not be issued: plan anew."""
+        """Apply the placements of *plan*; False when one was rejected: a new plan is needed."""
         parts = self._parts(snapshot, plan)
-        self._refused = {key: n for key, n in self._refused.items() if key in plan.placements}
-        # Looked for here, because filter waits for what is done in the loop.
-        shut_out = not_admitted(self._cluster)
-        self._in_loop(partial(self._renew, plan, shut_out))
-        all_issued = True
+        self._rejections = {key: n for key, n in self._rejections.items() if key in plan.placements}
+        # Computed here, because filter waits for what runs in the event loop.
+        rejected_gangs = not_admitted(self._cluster)
+        self._in_loop(partial(self._use_plan, plan, rejected_gangs))
+        all_applied = True
         while batch := list(_slice(parts)):
-            all_issued = self._in_loop(partial(self._issue, snapshot, batch)) and all_issued
-        return all_issued
+            all_applied = self._in_loop(partial(self._apply, snapshot, batch)) and all_applied
+        return all_applied
 
-    def _renew(self, plan: Plan, shut_out: Iterable[GangKey]) -> bool:
+    def _use_plan(self, plan: Plan, rejected_gangs: Iterable[GangKey]) -> bool:
         self._ledger.use_plan(plan)
-        for key in shut_out:
+        for key in rejected_gangs:
             self._ledger.release_gang(key)
-        keep_ceilings(self._cluster, self._ledger)
+        enforce_limits(self._cluster, self._ledger)
         return True
 
     def _parts(self, snapshot: Snapshot, plan: Plan) -> Iterator[_Part]:
-        for ticket in plan.placements.values():
-            gang = snapshot.gangs[ticket.gang]
-            if self._needs_no_ticket(gang, plan):
+        for placement in plan.placements.values():
+            gang = snapshot.gangs[placement.gang]
+            if self._needs_no_placement(gang, plan):
                 continue
-            places = iter(self._places(gang, ticket))
-            part = tuple(islice(places, SLICE))
+            placements = iter(self._placements(gang, placement))
+            part = tuple(islice(placements, SLICE))
             is_first = True
             while part:
-                rest = tuple(islice(places, SLICE))
+                rest = tuple(islice(placements, SLICE))
                 yield _Part(gang, part, is_first, is_last=not rest)
                 part, is_first = rest, False
 
-    def _needs_no_ticket(self, gang: Gang, plan: Plan) -> bool:
-        """Return whether it is an ordinary pod on its way to filter, where it passes in any case.
+    def _needs_no_placement(self, gang: Gang, plan: Plan) -> bool:
+        """Return whether it is a single pod that filter is going to admit in any case.
 
-        kube-scheduler chooses for it there. Where somebody waits for room it needs its ticket: what
-        its queue may start without one has been handed out.
+        There kube-scheduler chooses its node. Where gangs wait for capacity the pod needs a
+        placement: all that its queue may start without one has been used.
         """
         queue = plan.direct_admission.get(gang.queue)
         if gang.group.dialect or gang.group.min_member > 1 or queue is None:
             return False
-        return queue.left is None and not any(map(self._is_parked, gang.waiting))
+        return queue.left is None and not any(map(self._is_unschedulable, gang.waiting))
 
-    def _is_parked(self, pod: Pod) -> bool:
-        """Return whether kube-scheduler has put *pod* aside, or may have before we listened.
+    def _is_unschedulable(self, pod: Pod) -> bool:
+        """Return whether *pod* is unschedulable in kube-scheduler, or may be since before.
 
-        A snapshot may show a pod as it was before: what became of it in kube-scheduler's hands
-        changes no plan.
+        A snapshot may show an older state of the pod: a new condition does not change the plan.
         """
         now = self._cluster.pod(pod.uid) or pod
         was_refused = self._ledger.filter_results.refused_at(pod.uid) is not None
         return was_refused or bool(now.refusal) or pod.created <= self._started
 
-    def _places(self, gang: Gang, ticket: GangPlacement) -> list[_Place]:
+    def _placements(self, gang: Gang, placement: GangPlacement) -> list[_Placement]:
         pods = {pod.uid: pod for pod in gang.waiting}
-        return [_Place(pods[uid], node) for uid, node in ticket.placements.items()]
+        return [_Placement(pods[uid], node) for uid, node in placement.placements.items()]
 
-    def _issue(self, snapshot: Snapshot, parts: list[_Part]) -> bool:
-        """Judge and write down; in the event loop, so nobody comes in between."""
-        all_issued = True
+    def _apply(self, snapshot: Snapshot, parts: list[_Part]) -> bool:
+        """Check and reserve; in the event loop, so that nothing happens in between."""
+        all_applied = True
         for part in parts:
             key = part.gang.key
             if not part.is_first and key not in self._ledger.opening:
-                continue  # an earlier part was refused
-            if self._stands(snapshot, part):
-                self._give(part)
-                self._refused.pop(key, None)
+                continue  # an earlier part was rejected
+            if self._is_valid(snapshot, part):
+                self._reserve(part)
+                self._rejections.pop(key, None)
             else:
-                all_issued = False
-                self._withdraw(key)
-        return all_issued
+                all_applied = False
+                self._reject(key)
+        return all_applied
 
-    def _stands(self, snapshot: Snapshot, part: _Part) -> bool:
-        """Return whether gang, queue, nodes and their room are still what the plan saw."""
+    def _is_valid(self, snapshot: Snapshot, part: _Part) -> bool:
+        """Return whether gang, queue, nodes and free capacity are still as the plan saw them."""
         gang = part.gang
         if part.is_first and not self._is_same(gang):
             return False
         needs: dict[str, Resources] = {}
-        for pod, node in part.places:
+        for pod, node in part.placements:
             if not self._still_waits(pod):
                 return False
             needs[node] = needs[node] + pod.requests if node in needs else pod.requests
         nodes = snapshot.nodes.facts
         for name, need in needs.items():
             seen = nodes.nodes[nodes.index[name]]
-            if not _is_as_good(self._cluster.node(name), seen) or not self._ledger.room.fits(
+            if not _is_unchanged(self._cluster.node(name), seen) or not self._ledger.capacity.fits(
                 name, need
             ):
                 return False
@@ -252,18 +251,18 @@ class PlanApplier:
         if self._cluster.reservations.backs_off_for(key):
             return False
         if self._arrivals.is_arriving(key) and not gang.placeholders:
-            return False  # it began to arrive since: its members have places that nobody saw
+            return False  # it began to arrive since: the plan did not see its reservations
         if not group.dialect:
-            return True  # its pods are all there is of it, and each is judged when it gets a place
+            return True  # its pods define it, and each is checked when it gets a reservation
         known = self._cluster.group(key)
         if known is None or known.uid != group.uid or known.min_member != group.min_member:
             return False
         queue, problem = self._cluster.queue_of(known.key, known.namespace, known.queue)
         return queue == gang.queue and problem is None
 
-    def _give(self, part: _Part) -> None:
+    def _reserve(self, part: _Part) -> None:
         key, ledger = part.gang.key, self._ledger
-        for pod, node in part.places:
+        for pod, node in part.placements:
             ledger.reserve(pod, key, node, part.gang.queue)
         if not part.is_last:
             ledger.opening.add(key)
@@ -271,31 +270,31 @@ class PlanApplier:
         ledger.opening.discard(key)
         ledger.wakeups.wake_due(self._cluster.reservations.of_gang(key), self._clock.monotonic())
 
-    def _withdraw(self, key: GangKey) -> None:
-        """Give back the first parts of a ticket whose rest no longer stands.
+    def _reject(self, key: GangKey) -> None:
+        """Release the first parts of a placement whose rest is no longer valid.
 
-        The next plan knows what this one did not. Should it propose the same again and again, the
-        gang waits a while, or we would do nothing but plan.
+        The next plan knows what this one did not. If it proposes the same again and again, the gang
+        backs off. Otherwise the extender would do nothing but plan.
         """
         if key in self._ledger.opening:
             self._ledger.opening.discard(key)
             self._cluster.reservations.expire(key)
-        times = self._refused[key] = self._refused.get(key, 0) + 1
+        times = self._rejections[key] = self._rejections.get(key, 0) + 1
         if times > MOST_REFUSALS:
-            del self._refused[key]
+            del self._rejections[key]
             self._ledger.expire_gang(key)
 
 
 def _slice(parts: Iterator[_Part]) -> Iterator[_Part]:
-    """Take parts until they make a slice."""
+    """Yield parts until they fill a slice."""
     count = 0
     while count < SLICE and (part := next(parts, None)) is not None:
-        count += len(part.places)
+        count += len(part.placements)
         yield part
 
 
-def _is_as_good(node: Node | None, seen: Node) -> bool:
-    """Return whether a node stands as the plan saw it; its room is judged by itself."""
+def _is_unchanged(node: Node | None, seen: Node) -> bool:
+    """Return whether a node is as the plan saw it; its capacity is checked separately."""
     if node is None or node is seen:
         return node is seen
     return (node.ready, node.managed, node.unschedulable, node.taints, node.labels) == (

@@ -1,8 +1,8 @@
-"""What queues may still promise: by the last plan, and by what was promised since its snapshot.
+"""Capacity that queues and nodes have left: by the last plan, less what was reserved since.
 
-A namespace that has a share of its own in a queue is judged by that, and by the queue. What an
-administrator wrote of it after the snapshot counts at once: between two plans a namespace could
-start everything it has.
+A namespace with a share of its own in a queue is checked against its share and the queue. A share
+that an administrator wrote after the snapshot counts at once: otherwise the namespace could start
+all its pods between two plans.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NOT_PLANNED = Problem(
 
 
 class QueueAllowance:
-    """Two limits: the ceilings and guarantees of all queues, which hold for everybody; and the
-    due of each, which holds for what starts before the next plan."""
+    """Two bounds: the limits and guarantees of all queues, which hold for every pod; and the
+    deserved amount of each queue, which holds for what starts before the next plan."""
 
     def __init__(
         self,
@@ -35,24 +35,24 @@ class QueueAllowance:
         total: Callable[[], Resources],
         share: Callable[[str, str], NamespaceShare | None],
     ) -> None:
-        #: What was promised since the last snapshot, by queue and namespace.
+        #: What was reserved since the last snapshot, by queue and namespace.
         self._spent_since = spent
-        #: What all ready nodes have now; fewer may be left than the plan saw.
+        #: What all ready nodes have now, which may be less than in the plan.
         self._total = total
-        #: What a namespace may have of a queue by now.
+        #: The current share of a namespace in a queue.
         self._share = share
         self._quotas: dict[str, QuotaNode] = {}
-        #: Whether any namespace had a share of its own.
+        #: Whether any namespace had a share of its own in the plan.
         self._has_shares = False
-        self._open: Mapping[str, DirectAdmission] = {}
-        #: Of the dues: what was started without a plan.
+        self._direct_admission: Mapping[str, DirectAdmission] = {}
+        #: What was started without a plan, by queue.
         self._spent: dict[str, Resources] = {}
         self.renew(NO_PLAN)
 
     def renew(self, plan: Plan) -> None:
-        """Begin anew with what *plan* leaves, less what was promised since its snapshot."""
-        self._open, self._quotas = plan.direct_admission, tree(plan.limits, plan.total)
-        self._has_shares = any(stake.namespace for stake in plan.limits)
+        """Begin anew with what *plan* leaves, less what was reserved since its snapshot."""
+        self._direct_admission, self._quotas = plan.direct_admission, tree(plan.limits, plan.total)
+        self._has_shares = any(limit.namespace for limit in plan.limits)
         self._spent = {}
         for (queue, namespace), amounts in self._spent_since().items():
             self.spend(queue, amounts)
@@ -60,15 +60,15 @@ class QueueAllowance:
 
     def admits_gangs(self, queue: str) -> bool:
         """Return whether a gang may start in *queue* without waiting for a plan."""
-        return queue in self._open and self._open[queue].is_quiet
+        return queue in self._direct_admission and self._direct_admission[queue].is_quiet
 
     def _quota(self, queue: str, namespace: str) -> QuotaNode | None:
-        """Return the place where what *namespace* has in *queue* counts."""
+        """Return the quota in which *namespace* counts in *queue*."""
         own = self._quotas.get(share_name(queue, namespace)) if self._has_shares else None
         return own or self._quotas.get(queue)
 
     def objection(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
-        """Return which ceiling or guarantee *amounts* more would break, None when none."""
+        """Return which limit or guarantee *amounts* more would break; None when none."""
         quota, top = self._quota(queue, namespace), self._quotas[TOP]
         share = self._share(queue, namespace)
         if share is not None and (quota is None or quota.name != share.name):
@@ -83,22 +83,22 @@ class QueueAllowance:
         return quota.how_many(amounts)[1] or quota.blocked_by_terminating(amounts, is_taken=False)
 
     def is_exceeded(self) -> bool:
-        """Return whether some queue, or namespace in one, has more than its ceiling by now."""
+        """Return whether a queue, or a namespace in one, exceeds its limit now."""
         return any(
             quota.is_exceeded(quota.ceiling) for name, quota in self._quotas.items() if name != TOP
         )
 
     def exceeds(self, queue: str, namespace: str, amounts: Resources) -> bool:
-        """Return whether a ceiling is exceeded by something of which *amounts* are a part."""
+        """Return whether a limit is exceeded to which *amounts* contribute."""
         quota = self._quota(queue, namespace)
         above = upwards(quota) if quota is not None else ()
         return any(each.is_exceeded(amounts.positive()) for each in above if each.name != TOP)
 
     def may_start(self, queue: str, namespace: str, amounts: Resources) -> bool:
         """Return whether *amounts* of *namespace* may start in *queue* before the next plan."""
-        if queue not in self._open:
+        if queue not in self._direct_admission:
             return False
-        left = self._open[queue].left
+        left = self._direct_admission[queue].left
         if left is not None:
             spent = self._spent.get(queue, NOTHING)
             if any(a > left.amount(n) - spent.amount(n) for n, a in amounts.items() if a > 0):
@@ -106,82 +106,82 @@ class QueueAllowance:
         return self.objection(queue, namespace, amounts) is None
 
     def count(self, queue: str, namespace: str, amounts: Resources) -> None:
-        """Count *amounts* against ceilings and guarantees."""
+        """Count *amounts* against limits and guarantees."""
         quota = self._quota(queue, namespace)
         if quota is not None:
             quota.take(amounts)
 
     def spend(self, queue: str, amounts: Resources) -> None:
-        """Take *amounts* from the due: they were promised without a plan."""
+        """Subtract *amounts* that were reserved without a plan from what may start."""
         self._spent[queue] = self._spent.get(queue, NOTHING) + amounts
 
 
-#: Shapes whose counts are kept: a few thousand nodes each.
+#: Shapes whose counts are cached: a few thousand nodes each.
 _SHAPES = 64
-#: Nodes whose promised host ports are kept.
+#: Nodes whose reserved host ports are cached.
 _NODES = 10_000
-#: Nodes whose count for one shape is kept: more than there are, for many come and go.
+#: Nodes whose count is cached for one shape: more than exist, because many come and go.
 _COUNTED = 20_000
 #: By node, the version it was counted at and the count.
 _Counts = dict[str, tuple[int, int]]
 
 
 class NodeCapacity:
-    """Room that is neither used nor promised; belongs to the event loop."""
+    """Free capacity of nodes, neither used nor reserved; belongs to the event loop."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._promises = cluster.reservations
+        self._table = cluster.reservations
         self._versions = cluster.versions
-        self._fences: Mapping[str, Resources] = {}
-        self._owed: Mapping[str, Resources] = {}
+        self._backfill: Mapping[str, Resources] = {}
+        self._missing: Mapping[str, Resources] = {}
         self._counts: LRUCache[Shape, _Counts] = LRUCache(_SHAPES)
-        #: Host ports promised on a node, and at which version of it.
-        self._promised_ports: LRUCache[str, tuple[int, HostPorts]] = LRUCache(_NODES)
+        #: Host ports reserved on a node, and the version of the node.
+        self._reserved_ports: LRUCache[str, tuple[int, HostPorts]] = LRUCache(_NODES)
 
     @property
     def backfill_reservations(self) -> Mapping[str, Resources]:
-        """Return the room kept free for gangs that wait too long, by node."""
-        return self._fences
+        """Return the capacity that is reserved for backfill, by node."""
+        return self._backfill
 
     def reserve_for_backfill(
-        self, fences: Mapping[str, Resources], owed: Mapping[str, Resources]
+        self, backfill: Mapping[str, Resources], missing: Mapping[str, Resources]
     ) -> None:
-        """Keep *fences* free, and what is *owed* there as soon as somebody leaves it."""
-        if fences != self._fences or owed != self._owed:
-            self._fences, self._owed = fences, owed
+        """Reserve *backfill*, and what is *missing* there as soon as it becomes free."""
+        if backfill != self._backfill or missing != self._missing:
+            self._backfill, self._missing = backfill, missing
             self._counts.clear()
 
     def slots(self, name: str, shape: Shape) -> int | None:
-        """Count the pods of *shape* that a node takes; None for an unknown node."""
+        """Return how many pods of *shape* fit on a node; None for an unknown node."""
         counts = self._counts_of(shape)
         return self._slots(name, shape, counts)
 
     @property
     def is_untouched(self) -> bool:
-        """Return whether kube-scheduler's own count is good for every node."""
-        promises = self._promises
+        """Return whether the count of kube-scheduler is right for every node."""
+        reservations = self._table
         return not (
-            promises.reserved_nodes()
-            or promises.committed_nodes()
-            or self._fences
+            reservations.reserved_nodes()
+            or reservations.committed_nodes()
+            or self._backfill
             or self._cluster.recently_shrunk()
         )
 
     def nodes_for(self, shape: Shape, names: Iterable[str], least: int = 1) -> list[str]:
-        """Keep the nodes that take *least* pods of *shape*, or on which nothing is contested.
+        """Return the nodes that fit *least* pods of *shape*, or on which nothing is contested.
 
-        Where nothing is promised kube-scheduler's own count is the better one; so it is for a
-        node we have not heard of. Where only bindings are on their way it should know of them,
-        but one that was just restarted does not; nor does it know at once of a node that shrank:
-        the room for one pod must be there.
+        Where nothing is reserved, and for an unknown node, the count of kube-scheduler is better.
+        Where only bindings are on their way, kube-scheduler should know of them. But one that just
+        restarted does not, and of a node that shrank it does not know at once. So there one pod
+        must fit.
         """
         counts, versions = self._counts_of(shape), self._versions
-        promised, fences = self._promises.reserved_nodes(), self._fences
-        committed, shrunk = self._promises.committed_nodes(), self._cluster.recently_shrunk()
+        reserved, backfill = self._table.reserved_nodes(), self._backfill
+        committed, shrunk = self._table.committed_nodes(), self._cluster.recently_shrunk()
         kept = []
         for name in names:
-            is_contested = name in promised or name in fences
+            is_contested = name in reserved or name in backfill
             if is_contested or name in committed or name in shrunk:
                 known = counts.get(name)
                 if known is not None and known[0] == versions.get(name):
@@ -193,8 +193,8 @@ class NodeCapacity:
             kept.append(name)
         return kept
 
-    def first_for(self, shape: Shape, names: Iterable[str], barred: Collection[str]) -> str:
-        """Return the first node that takes a pod of *shape* or is unknown to us; "" without any."""
+    def first_for(self, shape: Shape, names: Iterable[str], rejected: Collection[str]) -> str:
+        """Return the first node that fits a pod of *shape* or is unknown; empty without any."""
         counts, versions = self._counts_of(shape), self._versions
         for name in names:
             known = counts.get(name)
@@ -202,29 +202,29 @@ class NodeCapacity:
                 slots: int | None = known[1]
             else:
                 slots = self._slots(name, shape, counts)
-            if (slots is None or slots > 0) and name not in barred:
+            if (slots is None or slots > 0) and name not in rejected:
                 return name
         return ""
 
     def fits_reservations(self, name: str, shape: Shape) -> bool:
-        """Return whether a node has all that is promised there of what *shape* asks for."""
-        promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
-        idle = self._cluster.unused(name)
-        return idle is not None and all(
-            idle.amount(each) >= promised.amount(each) + committed.amount(each)
+        """Return whether all reservations of the resources of *shape* fit on a node."""
+        reserved, committed = self._table.reserved_on(name), self._table.committed_on(name)
+        unused = self._cluster.unused(name)
+        return unused is not None and all(
+            unused.amount(each) >= reserved.amount(each) + committed.amount(each)
             for each in shape.requests
         )
 
     def fits(self, name: str, amounts: Resources) -> bool:
-        """Return whether *amounts* fit beside all promises; fences are for others to mind."""
-        # What is promised is read before what is seen: a pod that is just being seen counts in
-        # both for a moment, never in neither.
-        promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
-        idle = self._cluster.unused(name)
-        if idle is None:
+        """Return whether *amounts* fit besides all reservations; backfill is checked elsewhere."""
+        # Reservations are read before usage: a pod that is just being seen counts in both for a
+        # moment, never in neither.
+        reserved, committed = self._table.reserved_on(name), self._table.committed_on(name)
+        unused = self._cluster.unused(name)
+        if unused is None:
             return False
         return all(
-            amount <= idle.amount(each) - promised.amount(each) - committed.amount(each)
+            amount <= unused.amount(each) - reserved.amount(each) - committed.amount(each)
             for each, amount in amounts.items()
             if amount > 0
         )
@@ -240,43 +240,44 @@ class NodeCapacity:
         known = counts.get(name)
         if known is not None and known[0] == version:
             return known[1]
-        promised, committed = self._promises.reserved_on(name), self._promises.committed_on(name)
-        idle = self._cluster.unused(name)
-        if idle is None or version is None:
+        reserved, committed = self._table.reserved_on(name), self._table.committed_on(name)
+        unused = self._cluster.unused(name)
+        if unused is None or version is None:
             return None
-        fence, owed = self._fences.get(name, NOTHING), self._owed.get(name, NOTHING)
+        backfill, missing = self._backfill.get(name, NOTHING), self._missing.get(name, NOTHING)
         most = UNLIMITED
         for each, amount in shape.requests.items():
             if amount > 0:
-                taken = committed.amount(each) + promised.amount(each) + fence.amount(each)
-                free = idle.amount(each) - taken
+                taken = committed.amount(each) + reserved.amount(each) + backfill.amount(each)
+                free = unused.amount(each) - taken
                 most = min(most, free // amount)
-                if owed and most > 0:
-                    # Debts turn away whoever comes; who has a place already is in nobody's way.
-                    most = min(most, max(0, (free - owed.amount(each)) // amount))
+                if missing and most > 0:
+                    # Missing backfill capacity keeps new pods out; it does not affect reserved
+                    # pods.
+                    most = min(most, max(0, (free - missing.amount(each)) // amount))
         if shape.host_ports:
-            most = min(most, 0 if self._clashes(name, shape, version) else 1)
+            most = min(most, 0 if self._conflicts(name, shape, version) else 1)
         if len(counts) >= _COUNTED:
             counts.clear()
         counts[name] = (version, most)
         return most
 
-    def _clashes(self, name: str, shape: Shape, version: int) -> bool:
-        """Return whether a host port of *shape* is taken on a node, or promised to somebody."""
+    def _conflicts(self, name: str, shape: Shape, version: int) -> bool:
+        """Return whether a host port of *shape* is used or reserved on a node."""
         if self._cluster.ports(name).conflicts(shape.host_ports):
             return True
-        return self._promised_on(name, version).conflicts(shape.host_ports)
+        return self._ports_reserved_on(name, version).conflicts(shape.host_ports)
 
-    def _promised_on(self, name: str, version: int) -> HostPorts:
-        """Return the host ports promised on a node; looked through once for all shapes."""
-        known = self._promised_ports.get(name)
+    def _ports_reserved_on(self, name: str, version: int) -> HostPorts:
+        """Return the host ports reserved on a node; computed once for all shapes."""
+        known = self._reserved_ports.get(name)
         if known is not None and known[0] == version:
             return known[1]
-        promised = HostPorts(
-            port for each in self._promises.on_node(name) for port in each.shape.host_ports
+        reserved = HostPorts(
+            port for each in self._table.on_node(name) for port in each.shape.host_ports
         )
-        if promised:
-            self._promised_ports[name] = (version, promised)
+        if reserved:
+            self._reserved_ports[name] = (version, reserved)
         else:
-            self._promised_ports.pop(name, None)
-        return promised
+            self._reserved_ports.pop(name, None)
+        return reserved

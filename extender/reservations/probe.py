@@ -1,11 +1,11 @@
-"""Calling for kube-scheduler where nobody knows whether it comes: no room is kept meanwhile.
+"""Probes kube-scheduler when its liveness is unknown, because no capacity is reserved meanwhile.
 
-A pod that is parked is looked at again only when something happens to it, so after a restart of
-ours, or in a quiet cluster, a kube-scheduler that is well may ask nothing for minutes. Whether it
-would come is found out by waking one pod after the other, with pauses, for nothing in particular:
-by any change where we refused the pod, by a nomination that is taken back where all nodes are full.
-Who is answered with a refusal has lost nothing; who has a place, or a sibling that has one, is left
-to the ledger.
+kube-scheduler retries an unschedulable pod only when something changes. So after a restart of the
+extender, or in a quiet cluster, a healthy kube-scheduler may not call for minutes. A probe finds
+out whether it would: the extender wakes one pod after the other, with pauses, without a
+reservation. For a pod that filter refused, any change of the pod is enough. For a pod that fits no
+node, a nomination is set and cleared. A pod that is refused again loses nothing. A pod with a
+reservation, or of a gang that has one, is left to the ledger.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from extender.model.pod import WOKEN, Pod
 from extender.ports import WakeOrder
 
 LOOK_S = 0.5
-#: So much of its last word is kept beside `CALLED`; people may have to read it for long.
-_KEPT_WORDS = 200
+#: So much of the last condition is kept next to `WOKEN`; people may have to read it for long.
+_KEPT_CHARACTERS = 200
 
 
 class SchedulerProbe:
-    """Calls for the kube-scheduler of every name that gives no sign while pods wait for it."""
+    """Probes the kube-scheduler of every name that shows no sign of life while pods wait for it."""
 
     def __init__(
         self,
@@ -32,35 +32,35 @@ class SchedulerProbe:
     ) -> None:
         self._cluster = cluster
         self._wake = wake
-        #: A standby calls for nobody, and concludes nothing.
+        #: A standby sends no probes, and decides nothing.
         self._readiness = readiness
 
     def probe(self) -> bool:
-        """Conclude who is silent and call where it is time; there is never more to do at once."""
+        """Update the liveness of each scheduler, and probe where due; always return False."""
         if self._readiness():
             return False
-        hearing = self._cluster.hearing
-        hearing.update()
-        for name in hearing.names:
-            pod = hearing.due_for_probe(name, self._has_no_part_in_promises)
+        liveness = self._cluster.hearing
+        liveness.update()
+        for name in liveness.names:
+            pod = liveness.due_for_probe(name, self._has_no_reservation)
             if pod is not None:
-                self._wake([self._call(pod)])
+                self._wake([self._wake_order(pod)])
         return False
 
-    def _has_no_part_in_promises(self, pod: Pod) -> bool:
+    def _has_no_reservation(self, pod: Pod) -> bool:
         gang = self._cluster.gang_of(pod.uid)
-        is_promised = gang is not None and bool(self._cluster.reservations.of_gang(gang))
-        return not is_promised and not pod.nominated
+        is_reserved = gang is not None and bool(self._cluster.reservations.of_gang(gang))
+        return not is_reserved and not pod.nominated
 
-    def _call(self, pod: Pod) -> WakeOrder:
-        said = pod.refusal.removesuffix(WOKEN)[:_KEPT_WORDS]
-        # Where no node has room for the pod, it does not matter which one is named for a moment.
+    def _wake_order(self, pod: Pod) -> WakeOrder:
+        message = pod.refusal.removesuffix(WOKEN)[:_KEPT_CHARACTERS]
+        # If no node has free capacity for the pod, any node may be nominated for a moment.
         node = self._cluster.any_node() if pod.lacks_capacity else ""
         return WakeOrder(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             node=node,
-            refusal=f"{said}{WOKEN}" if said else "",
+            refusal=f"{message}{WOKEN}" if message else "",
             briefly=bool(node),
         )

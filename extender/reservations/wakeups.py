@@ -1,9 +1,9 @@
-"""Who has a place and did not come: woken at once when parked, and again when overslept.
+"""Wakes pods that have a reservation and do not come to filter.
 
-kube-scheduler does not know that a gang was admitted; a parked pod comes only when somebody
-nominates it to its node. A pod may be refused and promised a place in the same moment, and a
-wake-up may be lost on its way, so nobody relies on one order: whoever is parked and has a place
-is looked at every second.
+kube-scheduler does not know that a gang was admitted. A pod in its unschedulable queue comes only
+when it is nominated to its node. A pod may be refused and reserved in the same moment, and a
+wake-up may be lost on its way. So no order of events is assumed: an unschedulable pod with a
+reservation is checked again and again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from extender.model.gang import Membership
 from extender.model.pod import Pod, PodUid
 from extender.ports import WakeOrder
 
-#: More than kube-scheduler has between filter and bind, or parked and not yet shown to us.
+#: More pods than kube-scheduler has between filter and bind, or unschedulable and not yet shown.
 REMEMBERED = 20_000
-#: And so many of whom the watch has shown that they are gone: some seconds' worth, by far.
+#: The most pods that the watch has shown to be gone: some seconds' worth, by far.
 _MOST_GONE = 20_000
 
 
@@ -32,83 +32,84 @@ class FilteredPod(NamedTuple):
 
 
 class FilterResults:
-    """The last answers; each operation is one step of a dict, so nobody locks.
+    """The last filter results; each operation is one step of a dict, so no lock is needed.
 
-    To look for the oldest with an iterator would be two, and the watch takes entries out meanwhile.
+    To find the oldest entry with an iterator would be two steps, and the watch removes entries
+    meanwhile.
     """
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        self._passed: dict[PodUid, FilteredPod] = {}
-        #: Who may come to bind: it passed, and is not known to have a node.
-        self._may_come: dict[PodUid, None] = {}
-        #: Numbers answers and wake-ups, so that of two the later one is known.
-        self.moments = count(1)
-        #: Whom the watch has shown for the last time; kube-scheduler may not have heard of it yet.
+        self._filtered: dict[PodUid, FilteredPod] = {}
+        #: Pods that may come to bind: filter admitted them, and they are not known to have a node.
+        self._awaiting_bind: dict[PodUid, None] = {}
+        #: Numbers results and wake-ups, so that of two the later one is known.
+        self.sequence = count(1)
+        #: Pods that the watch has shown to be gone; kube-scheduler may not know it yet.
         self._gone: dict[PodUid, None] = {}
-        #: The moment at which each was refused last.
+        #: The sequence number of the last refusal of each pod.
         self._refused: dict[PodUid, int] = {}
 
     def passed(self, pod: Pod, membership: Membership) -> None:
-        """Remember that *pod* was let pass."""
+        """Record that filter admitted *pod*."""
         self._refused.pop(pod.uid, None)
-        self._passed.pop(pod.uid, None)
-        self._passed[pod.uid] = FilteredPod(pod, membership)
-        if len(self._passed) > self._remembered:
-            _forget_some(self._passed)
-        self._may_come.pop(pod.uid, None)
-        self._may_come[pod.uid] = None
-        if len(self._may_come) > 10 * self._remembered:
-            _forget_some(self._may_come)
+        self._filtered.pop(pod.uid, None)
+        self._filtered[pod.uid] = FilteredPod(pod, membership)
+        if len(self._filtered) > self._remembered:
+            _forget_some(self._filtered)
+        self._awaiting_bind.pop(pod.uid, None)
+        self._awaiting_bind[pod.uid] = None
+        if len(self._awaiting_bind) > 10 * self._remembered:
+            _forget_some(self._awaiting_bind)
 
     def refused(self, uid: PodUid) -> None:
-        """Remember that a pod was refused."""
-        self._may_come.pop(uid, None)
+        """Record that filter refused a pod."""
+        self._awaiting_bind.pop(uid, None)
         self._refused.pop(uid, None)
-        self._refused[uid] = next(self.moments)
+        self._refused[uid] = next(self.sequence)
         if len(self._refused) > 10 * self._remembered:
             _forget_some(self._refused)
 
     def filtered(self, uid: PodUid) -> FilteredPod | None:
-        """Return a pod that passed as filter last saw it."""
-        return self._passed.get(uid)
+        """Return an admitted pod as filter last saw it."""
+        return self._filtered.get(uid)
 
     def has_passed(self, uid: PodUid) -> bool:
-        """Return whether filter last let a pod pass, and nobody has seen it on a node since."""
-        return uid in self._may_come
+        """Return whether filter last admitted a pod, and it has not been seen on a node since."""
+        return uid in self._awaiting_bind
 
     def refused_at(self, uid: PodUid) -> int | None:
-        """Return when a pod was refused; None when it passed since, or was never asked about."""
+        """Return the sequence number of the last refusal; None when admitted since, or unknown."""
         return self._refused.get(uid)
 
     def seen(self, uid: PodUid, pod: Pod | None) -> None:
-        """Hear what the watch says of a pod: it knows better now, also that it is gone."""
+        """Called with the state of a pod in the watch, which is newer; None when it is gone."""
         if pod is not None:
             self._gone.pop(uid, None)
         else:
             self._gone[uid] = None
             if len(self._gone) > _MOST_GONE:
                 _forget_some(self._gone)
-        self._passed.pop(uid, None)
+        self._filtered.pop(uid, None)
         if pod is None or pod.node:
             self._refused.pop(uid, None)
-            self._may_come.pop(uid, None)
+            self._awaiting_bind.pop(uid, None)
 
     def is_gone(self, uid: PodUid) -> bool:
-        """Return whether the watch has shown that a pod is there no longer; perhaps only we know."""
+        """Return whether the watch has shown that a pod is gone, before kube-scheduler perhaps."""
         return uid in self._gone
 
 
 def _forget_some(remembered: dict[PodUid, Any]) -> None:
-    """Drop the oldest twentieth, so that it is looked for seldom."""
+    """Drop the oldest twentieth, so that this is seldom needed."""
     for uid in list(remembered)[: max(1, len(remembered) // 20)]:
         remembered.pop(uid, None)
 
 
-#: A woken pod that has not come to filter by then is woken again.
+#: A woken pod that has not come to filter after so long is woken again.
 AGAIN_S = 3.0
-#: Who has a place and comes by himself is here by then; else kube-scheduler sleeps on him. One of
-#: 1.28 does when nobody answered its call, and says so in no condition that we read.
+#: A reserved pod that comes without a wake-up has come by then; otherwise kube-scheduler forgot it.
+#: Version 1.28 does so when its call got no answer, and writes no condition about it that is read.
 NOT_WOKEN_S = 9.0
 #: How long a nomination may take to reach kube-scheduler and bring the pod back to filter.
 ARRIVES_S = 1.0
@@ -117,42 +118,42 @@ ARRIVES_S = 1.0
 class _Woken(NamedTuple):
     node: str
     at: float
-    #: Before or after an answer? See `Answers.moments`.
-    moment: int
+    #: Before or after a filter result? See `FilterResults.sequence`.
+    number: int
 
 
 class WakeUps:
-    """Sends wake-ups and remembers them as long as the promise lasts."""
+    """Sends wake-ups and remembers them while the reservation lasts."""
 
     def __init__(
         self,
         cluster: Cluster,
-        answers: FilterResults,
+        results: FilterResults,
         send: Callable[[list[WakeOrder]], None],
         is_busy: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
-        self._answers = answers
+        self._results = results
         self._send = send
-        #: kube-scheduler is working through its queue: a pod's turn may yet come.
+        #: kube-scheduler works through its queue: the pod may still come.
         self._is_busy = is_busy
         self._woken: dict[PodUid, _Woken] = {}
 
-    def wake(self, promises: Iterable[Reservation], now: float) -> None:
-        """Nominate pods to the nodes they were promised."""
-        woken, moment = list(promises), next(self._answers.moments)
-        self._woken.update((each.uid, _Woken(each.node, now, moment)) for each in woken)
-        self._order(woken)
+    def wake(self, reservations: Iterable[Reservation], now: float) -> None:
+        """Nominate pods to their reserved nodes."""
+        woken, number = list(reservations), next(self._results.sequence)
+        self._woken.update((each.uid, _Woken(each.node, now, number)) for each in woken)
+        self._send_orders(woken)
 
-    def take_back(self, promises: Iterable[Reservation]) -> None:
-        """Take back what pods were nominated to: their places are given back too."""
-        self._order(
+    def clear_nominations(self, reservations: Iterable[Reservation]) -> None:
+        """Clear the nominations of pods whose reservations are released."""
+        self._send_orders(
             each._replace(node="")
-            for each in promises
+            for each in reservations
             if self._woken.pop(each.uid, None) is not None
         )
 
-    def _order(self, promises: Iterable[Reservation]) -> None:
+    def _send_orders(self, reservations: Iterable[Reservation]) -> None:
         orders = [
             WakeOrder(
                 uid=each.uid,
@@ -161,52 +162,53 @@ class WakeUps:
                 gang=each.gang,
                 node=each.node,
             )
-            for each in promises
+            for each in reservations
         ]
         if orders:
             self._send(orders)
 
-    def wake_due(self, promises: Iterable[Reservation], now: float) -> None:
-        """Wake those whom kube-scheduler has put aside; the others come by themselves."""
-        self.wake([each for each in promises if self.is_due(each, now)], now)
+    def wake_due(self, reservations: Iterable[Reservation], now: float) -> None:
+        """Wake pods in the unschedulable queue of kube-scheduler; it retries all others itself."""
+        self.wake([each for each in reservations if self.is_due(each, now)], now)
 
-    def _is_parked(self, promise: Reservation) -> bool:
-        """Return whether kube-scheduler has put a pod aside, now or before our time.
+    def _is_unschedulable(self, reservation: Reservation) -> bool:
+        """Return whether a pod is in the unschedulable queue, now or since before our start.
 
-        One it never looked at has no condition that says so; it comes by itself.
+        A pod that it never looked at has no condition of this kind; kube-scheduler retries it
+        itself.
         """
-        if self._answers.refused_at(promise.uid) is not None:
+        if self._results.refused_at(reservation.uid) is not None:
             return True
-        pod = self._cluster.pod(promise.uid) or promise.pod
-        return bool(pod.refusal) and self._answers.filtered(promise.uid) is None
+        pod = self._cluster.pod(reservation.uid) or reservation.pod
+        return bool(pod.refusal) and self._results.filtered(reservation.uid) is None
 
-    def is_due(self, promise: Reservation, now: float) -> bool:
-        """Return whether a pod that has a place must be woken, perhaps once more."""
-        if promise.stage is not Stage.RESERVED or promise.pod.is_placeholder:
+    def is_due(self, reservation: Reservation, now: float) -> bool:
+        """Return whether a reserved pod must be woken, perhaps once more."""
+        if reservation.stage is not Stage.RESERVED or reservation.pod.is_placeholder:
             return False
-        woken = self._woken.get(promise.uid)
+        woken = self._woken.get(reservation.uid)
         if woken is None:
-            overslept = now - promise.since_monotonic > NOT_WOKEN_S and not self._is_busy()
-            return overslept or self._is_parked(promise)
-        refused_at = self._answers.refused_at(promise.uid)
-        if refused_at is not None and refused_at > woken.moment:
+            is_late = now - reservation.since_monotonic > NOT_WOKEN_S and not self._is_busy()
+            return is_late or self._is_unschedulable(reservation)
+        refused_at = self._results.refused_at(reservation.uid)
+        if refused_at is not None and refused_at > woken.number:
             return True
         return now - woken.at > AGAIN_S and not self._is_busy()
 
     def has_woken(self, uid: PodUid) -> bool:
-        """Return whether a pod was woken for the place it has."""
+        """Return whether a pod was woken for its reservation."""
         return uid in self._woken
 
-    def was_nominated(self, promise: Reservation, now: float) -> bool:
-        """Return whether kube-scheduler must have looked at the promised node by now."""
-        woken = self._woken.get(promise.uid)
-        return woken is not None and woken.node == promise.node and now - woken.at > ARRIVES_S
+    def was_nominated(self, reservation: Reservation, now: float) -> bool:
+        """Return whether kube-scheduler must have checked the reserved node by now."""
+        woken = self._woken.get(reservation.uid)
+        return woken is not None and woken.node == reservation.node and now - woken.at > ARRIVES_S
 
-    def came(self, uid: PodUid, now: float) -> None:
-        """Record that a pod came to filter; its nomination stands until it is taken back."""
+    def pod_filtered(self, uid: PodUid, now: float) -> None:
+        """Record that a pod came to filter; its nomination stands until it is cleared."""
         if uid in self._woken:
-            self._woken[uid] = _Woken("", now, next(self._answers.moments))
+            self._woken[uid] = _Woken("", now, next(self._results.sequence))
 
     def forget(self, uid: PodUid) -> None:
-        """Drop what is remembered of a pod without a promise."""
+        """Forget a pod without a reservation."""
         self._woken.pop(uid, None)

@@ -342,11 +342,11 @@ def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue_and_namespac
     made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, queue="q")
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, queue="q")
 
-    assert made.reservations.mark_spent() == {("q", "a"): pod("w-0").requests}
+    assert made.reservations.spent() == {("q", "a"): pod("w-0").requests}
 
     made.snapshot(NOW)
 
-    assert made.reservations.mark_spent() == {}
+    assert made.reservations.spent() == {}
 
 
 def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:

@@ -78,8 +78,8 @@ def test_answers_are_forgotten_while_the_watch_forgets_others() -> None:
         answers.passed(pod(f"p{number}"), member_of())
 
     def come(name: str) -> None:
-        answers._passed[uid(name)] = FilteredPod(pod(name), member_of())
-        answers._may_come[uid(name)] = None
+        answers._filtered[uid(name)] = FilteredPod(pod(name), member_of())
+        answers._awaiting_bind[uid(name)] = None
         answers._refused[uid(name)] = 0
 
     with between_steps(come_and_go(come, lambda name: answers.seen(uid(name), None))):
@@ -87,7 +87,7 @@ def test_answers_are_forgotten_while_the_watch_forgets_others() -> None:
             answers.passed(pod(f"p{number}"), member_of())
             answers.refused(uid(f"p{number}"))
 
-    assert len(answers._passed) <= 5 + 3
+    assert len(answers._filtered) <= 5 + 3
 
 
 def test_a_memo_is_kept_small_by_two_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ class World:
             metrics=Metrics(),
             readiness=list,
         )
-        self.cluster.watch_pods(self.ledger.scheduler_called)
+        self.cluster.watch_pods(self.ledger.pod_changed)
         if plan is not None:
             self.publish(plan)
 
