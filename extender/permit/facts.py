@@ -1,4 +1,4 @@
-"""The barrier beside the mirror: facts to judge by, and news to hear."""
+"""Connects the state machine with the cache: its facts, and the changes it is notified of."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from extender.reservations.ledger import Ledger
 
 
 class Evictions(Protocol):
-    """What kube-scheduler was allowed to take."""
+    """What kube-scheduler may preempt."""
 
     def may_lose(self, uid: PodUid) -> bool:
-        """Return whether it was allowed to evict a pod, and may be about to."""
+        """Return whether kube-scheduler may evict a pod, because the preempt hook allowed it."""
 
     def may_lose_all(self, gang: GangKey) -> bool:
-        """Return the same of all of a gang that are on nodes."""
+        """Return the same of all members of a gang that are on nodes."""
 
 
 class CacheFacts:
-    """What the book asks (`Facts`), answered without a lock."""
+    """Provides the facts of the state machine (`Facts`), without a lock."""
 
     def __init__(self, cluster: Cluster, ledger: Ledger, evictions: Evictions) -> None:
         self._cluster = cluster
@@ -37,72 +37,78 @@ class CacheFacts:
         self.pod = cluster.pod
         self.group = cluster.group
         self.pods_of = cluster.pods_of
-        self.seated = cluster.scheduled
-        self.seated_in_role = cluster.scheduled_in_role
+        self.scheduled = cluster.scheduled
+        self.scheduled_in_role = cluster.scheduled_in_role
         self.node = cluster.node
         self.may_bind = ledger.may_bind
         self.may_lose = evictions.may_lose
         self.may_lose_all = evictions.may_lose_all
 
     def arriving(self, uid: PodUid) -> Pod | None:
-        """Return a pod as last seen, or as filter was shown it before the watch showed it to us."""
+        """Return a pod as last seen, or as filter saw it before the watch showed it."""
         # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
-        passer = self._ledger.filter_results.filtered(uid)
-        return self._cluster.pod(uid) or (passer.pod if passer else None)
+        filtered = self._ledger.filter_results.filtered(uid)
+        return self._cluster.pod(uid) or (filtered.pod if filtered else None)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
-        """Return the gang of a pod; None for one that is bound without asking any gang."""
+        """Return the gang of a pod; None for one that is bound without a gang."""
         pod = self.arriving(uid)
         if pod is None or pod.uses_no_resources:
             return None
-        passer = self._ledger.filter_results.filtered(uid)
-        if passer and not passer.membership.named and self._cluster.seen(uid) is None:
-            return None  # an ordinary pod's shadow gang appears after its pod
+        filtered = self._ledger.filter_results.filtered(uid)
+        if filtered and not filtered.membership.named and self._cluster.seen(uid) is None:
+            return None  # the implicit PodGroup of a single pod appears after the pod
         return self._ledger.gang_of(uid)
 
     def reserved_node(self, uid: PodUid) -> str | None:
-        """Return the node on which room is kept for this pod, None without any."""
-        place = self._ledger.reserved_node(uid)
-        return place.node if place else None
+        """Return the node that is reserved for this pod; None without any."""
+        reservation = self._ledger.reserved_node(uid)
+        return reservation.node if reservation else None
 
     def has_passed(self, uid: PodUid) -> bool:
-        """Return whether filter let a pod pass.
+        """Return whether filter admitted a pod.
 
-        Of a gang that kube-scheduler itself assembles it is not asked: that one may have passed
-        another extender, which led before us, and to refuse one member would tear it.
+        For a gang that kube-scheduler itself assembles it is always true: an earlier leader may
+        have admitted the pod, and refusing one member would split the gang.
         """
         return self._ledger.filter_results.has_passed(uid) or self._ledger.is_native(uid)
 
-    def has_room(self, uid: PodUid, node: str) -> bool:
-        """Return whether a node has room for a pod; of a gang kube-scheduler itself assembles, it has.
+    def has_capacity(self, uid: PodUid, node: str) -> bool:
+        """Return whether a node has free capacity for a pod.
 
-        To refuse one member of such a gang would tear it. Who is on a node needs no room any more.
+        For a gang that kube-scheduler itself assembles it is always true: refusing one member
+        would split the gang. A pod that is on a node needs no capacity any more.
         """
         pod = self._cluster.pod(uid)
-        is_seated = pod is not None and bool(pod.node)
-        return is_seated or self._ledger.is_native(uid) or self.fits(node, (uid,))
+        is_scheduled = pod is not None and bool(pod.node)
+        return is_scheduled or self._ledger.is_native(uid) or self.fits(node, (uid,))
 
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
-        """Return whether a node has room for *pods* beside all that is there or on its way there.
+        """Return whether *pods* fit on a node besides all pods that are there or on the way there.
 
-        Only what they ask for counts, and tickets of others do not: those have not come yet.
+        Only the resources that they request count. Reservations of pods that kube-scheduler has
+        not assumed do not count: those pods have not come yet.
         """
-        room = self._cluster.free(node)
-        if room is None:
+        free = self._cluster.free(node)
+        if free is None:
             return False
         wanted: dict[str, int] = {}
         last: Shape | None = None
         for uid in pods:
-            place = self._ledger.reserved_node(uid)
-            counted = place is not None and place.node == node and not place.is_unassumed
-            pod = place.pod if place else self.arriving(uid)
+            reservation = self._ledger.reserved_node(uid)
+            counted = (
+                reservation is not None
+                and reservation.node == node
+                and not reservation.is_unassumed
+            )
+            pod = reservation.pod if reservation else self.arriving(uid)
             if counted and pod and pod.shape is last:
-                continue  # nearly always: one of many alike, whose room is subtracted already
+                continue  # nearly always: one of many alike, already subtracted
             last = pod.shape if pod else None
             for name, amount in pod.requests.items() if pod else ():
                 if amount > 0:
                     wanted[name] = wanted.get(name, 0) + (0 if counted else amount)
-        return all(amount <= room.amount(name) for name, amount in wanted.items())
+        return all(amount <= free.amount(name) for name, amount in wanted.items())
 
 
 def permit_runner(
@@ -110,45 +116,45 @@ def permit_runner(
     ledger: Ledger,
     evictions: Evictions,
     ports: ClusterPorts,
-    limits: Timeouts,
+    timeouts: Timeouts,
     timer: LoopTimer,
     clock: Clock,
     observer: Observer,
     *,
     is_closed: bool,
 ) -> PermitRunner:
-    """Put the barrier up where it hears what changes; if it *is_closed*, it is opened by a term."""
-    barrier = PermitRunner(
+    """Create the runner and connect it to the cache; *is_closed* until a term begins."""
+    runner = PermitRunner(
         StateMachine(
             CacheFacts(cluster, ledger, evictions),
-            limits,
+            timeouts,
             chance=random.random,
             closed=Cause.LEASE_LOST if is_closed else None,
         ),
         binder=ports.binder,
         groups=ports.groups,
-        inflight=ledger,
+        ledger=ledger,
         undo=ports.undo,
         timer=timer,
         clock=clock,
         observer=observer,
     )
-    listen(cluster, ledger, barrier)
-    return barrier
+    listen(cluster, ledger, runner)
+    return runner
 
 
-def listen(cluster: Cluster, ledger: Ledger, barrier: PermitRunner) -> None:
-    """Let *ledger* and *barrier* hear what changes in the cluster."""
+def listen(cluster: Cluster, ledger: Ledger, runner: PermitRunner) -> None:
+    """Notify *ledger* and *runner* of changes in the cluster."""
 
-    def hear_pod(uid: PodUid, pod: Pod | None) -> None:
+    def on_pod(uid: PodUid, pod: Pod | None) -> None:
         ledger.pod_changed(uid, pod)
         gang = cluster.gang_of(uid)
-        barrier.pod_changed(uid, gang)
+        runner.pod_changed(uid, gang)
         if pod is not None and pod.refusal and not pod.is_woken and gang is not None:
-            barrier.sibling_unschedulable(uid, gang)
+            runner.sibling_unschedulable(uid, gang)
 
-    cluster.watch_pods(hear_pod)
-    ledger.on_released(barrier.withdrawn)
-    cluster.on_group(barrier.group_changed)
-    cluster.partial_gangs.on_found(barrier.found_partial)
-    cluster.on_node(lambda name, _: barrier.node_changed(name))
+    cluster.watch_pods(on_pod)
+    ledger.on_released(runner.withdrawn)
+    cluster.on_group(runner.group_changed)
+    cluster.partial_gangs.on_found(runner.found_partial)
+    cluster.on_node(lambda name, _: runner.node_changed(name))

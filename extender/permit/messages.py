@@ -1,6 +1,6 @@
-"""All that passes between the book and the world.
+"""The interface of the state machine.
 
-What it is told (events), what it may ask meanwhile (`Facts`), what it wants done (instructions).
+Events go in, `Facts` are what it may look up meanwhile, instructions are what is to be done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from extender.ports import BindOrder, BindOutcome, EvictOrder
 
 
 class Cause(Enum):
-    """The closed list of what ends a bind call; the value is its sentence."""
+    """The closed list of reasons why a bind call ends; the value is its sentence."""
 
     __hash__ = object.__hash__  # as with `Status`
 
@@ -31,39 +31,39 @@ class Cause(Enum):
     NOT_ENOUGH_MEMBERS = "too few members are left to reach minMember"
     INCOMPLETE = "the rest of the gang has not been created yet"
     UNVERIFIED = "its PodGroup could not be read from the API server in time"
-    EVICTED_PARTIAL = "it could not be completed and what had started was taken back"
+    EVICTED_PARTIAL = "it could not be completed, and the members that had started were evicted"
     GROUP_GONE = "its PodGroup does not exist"
     GROUP_REPLACED = "its PodGroup was replaced by another of the same name"
-    GROUP_MOVED = "its PodGroup was moved to another queue; it must pass filter there"
+    GROUP_MOVED = "its PodGroup was moved to another queue; filter must admit the pod there"
     GROUP_UNUSABLE = "its PodGroup cannot be used; see its events"
     NODE_LOST = "the chosen node is gone, not ready, cordoned or tainted"
-    NODE_FULL = "the chosen node has no room for it any more"
+    NODE_FULL = "the chosen node has not enough free capacity for it any more"
     POD_GONE = "the pod is gone or being deleted"
     POD_PREEMPTED = "kube-scheduler may be evicting the pod for another one"
     GANG_PREEMPTED = "kube-scheduler may be evicting all of it for another pod"
     POD_CHANGED = "the pod was gated or moved to another gang while its bind waited"
     POD_ELSEWHERE = "the pod is already on another node"
-    PEER_GONE = "the caller went away before the answer"
+    PEER_GONE = "the caller disconnected before the answer"
     SUPERSEDED = "a newer bind call for the same pod took its place"
     BACKING_OFF = "the gang did not assemble in time and is tried again later"
-    NO_RESERVATION = "the gang holds no ticket for this pod; it must pass filter again"
-    NOT_FILTERED = "the pod has not passed filter here; it must pass first"
-    CAPACITY_RESERVED = "the room on the chosen node, or in the queue, is promised to others"
-    TABLE_FULL = "too many binds are held already; raise max-holds"
+    NO_RESERVATION = "the gang has no reservation for this pod; filter must admit it again"
+    NOT_FILTERED = "filter has not admitted the pod here; it must do so first"
+    CAPACITY_RESERVED = "the capacity of the chosen node, or of the queue, is reserved for others"
+    TABLE_FULL = "too many binds wait already; raise max-holds"
     SHUT_DOWN = "the extender is shutting down"
     LEASE_LOST = "this extender is not the leader"
 
     @property
     def word(self) -> str:
-        """Name it for metrics and stories."""
+        """Return its name for metrics and histories."""
         return self.name.lower()
 
     def text(self, gang: GangKey | None = None) -> str:
-        """Say it to a person, the same words every time for the same gang."""
+        """Return its sentence, the same every time for the same gang."""
         return f"gang {gang}: {self.value}" if gang else self.value
 
 
-#: Causes after which the gang should not be tried again at once.
+#: Causes after which the gang backs off.
 BACKS_OFF = frozenset(
     {
         Cause.DEADLINE,
@@ -80,7 +80,7 @@ BACKS_OFF = frozenset(
 
 #: One HTTP request; a pod may have several over time.
 CallId = NewType("CallId", int)
-#: Takes the error text of the answer to a bind, empty when the pod is bound.
+#: Called with the error text of the answer to a bind; empty when the pod is bound.
 TakeAnswer: TypeAlias = Callable[[str], None]
 
 
@@ -89,7 +89,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Arrived(Event, frozen=True):
-    """A bind call came in, asking for *order*."""
+    """A bind call arrived that requests *order*."""
 
     id: CallId
     order: BindOrder
@@ -102,14 +102,14 @@ class PeerGone(Event, frozen=True):
 
 
 class Joined(Event, frozen=True):
-    """A new member exists, and nothing is known against it."""
+    """A new member exists, and nothing prevents it from coming."""
 
     uid: PodUid
     gang: GangKey
 
 
 class PodChanged(Event, frozen=True):
-    """A pod of a gang was changed, deleted or is being deleted; the mirror shows how."""
+    """A pod of a gang was changed, deleted or is being deleted; the cache shows how."""
 
     uid: PodUid
     gang: GangKey | None
@@ -130,7 +130,7 @@ class GroupChanged(Event, frozen=True):
 
 
 class NodeChanged(Event, frozen=True):
-    """A node was changed or deleted; the mirror shows how."""
+    """A node was changed or deleted; the cache shows how."""
 
     name: str
 
@@ -142,25 +142,25 @@ class StillIncomplete(Event, frozen=True):
 
 
 class Withdrawn(Event, frozen=True):
-    """What a gang was promised is good no more: its queue was closed, left, or has less."""
+    """The reservations of a gang were released: its queue closed, changed, or has less capacity."""
 
     gang: GangKey
 
 
 class FoundPartial(Event, frozen=True):
-    """Whoever led before us, or we before we were ended, left a gang bound in part."""
+    """An earlier leader, or this replica before a restart, left a gang bound in part."""
 
     gang: GangKey
 
 
 class EvictionStarted(Event, frozen=True):
-    """A gang that was to be taken back is asked to leave: nobody of it has to stay."""
+    """The eviction of a partial gang starts: all its members may be evicted."""
 
     gang: GangKey
 
 
 class EvictionRefused(Event, frozen=True):
-    """A gang that was to be taken back stays, because somebody of it would never come again."""
+    """A partial gang is not evicted, because one of its members would never come again."""
 
     gang: GangKey
 
@@ -181,7 +181,7 @@ class VerifyFailed(Event, frozen=True):
 
 
 class Settled(Event, frozen=True):
-    """It is known what became of a binding that was sent."""
+    """The outcome of a binding that was sent is known."""
 
     uid: PodUid
     outcome: BindOutcome
@@ -192,23 +192,23 @@ class Tick(Event, frozen=True):
 
 
 class Opened(Event, frozen=True):
-    """We lead from now on: binds are welcome."""
+    """This replica leads from now on and accepts binds."""
 
 
 class Closed(Event, frozen=True):
-    """No more binds from now on, because we shut down or lost the lease."""
+    """No more binds from now on, because of a shutdown or a lost lease."""
 
     cause: Cause
 
 
 class Facts(Protocol):
-    """The mirror of the cluster, as far as holds are concerned."""
+    """The facts of the cluster that the state machine needs."""
 
     def pod(self, uid: PodUid) -> Pod | None:
-        """Return the pod as last seen, None when it does not exist."""
+        """Return the pod as last seen; None when it does not exist."""
 
     def arriving(self, uid: PodUid) -> Pod | None:
-        """Return the pod as last seen, or as kube-scheduler showed it to filter a moment ago."""
+        """Return the pod as last seen, or as filter saw it a moment ago."""
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Return the gang of a pod; None for a pod that is bound without one."""
@@ -219,54 +219,54 @@ class Facts(Protocol):
     def pods_of(self, key: GangKey) -> Iterable[Pod]:
         """Return the members of a gang that exist."""
 
-    def seated(self, key: GangKey) -> int:
-        """Count the members on a node, those bound by us and not yet seen included."""
+    def scheduled(self, key: GangKey) -> int:
+        """Return the number of members on a node, and of those bound but not yet seen."""
 
-    def seated_in_role(self, key: GangKey, role: str) -> int:
-        """Count the members of one role that `seated` counts."""
+    def scheduled_in_role(self, key: GangKey, role: str) -> int:
+        """Return the number of members of one role that `scheduled` counts."""
 
     def reserved_node(self, uid: PodUid) -> str | None:
-        """Return the node on which room is kept for this pod, None without any."""
+        """Return the node that is reserved for this pod; None without any."""
 
     def has_passed(self, uid: PodUid) -> bool:
-        """Return whether filter let a pod pass; also True where only kube-scheduler can tell."""
+        """Return whether filter admitted a pod; also True where only kube-scheduler can know."""
 
     def may_bind(self, uid: PodUid, node: str) -> bool:
-        """Return whether a pod that waits for nobody finds its room there, promised to nobody else."""
+        """Return whether a pod that need not wait finds capacity not reserved for others."""
 
     def may_lose_all(self, gang: GangKey) -> bool:
-        """Return whether kube-scheduler was allowed to evict a gang, and may be about to."""
+        """Return whether kube-scheduler may preempt a gang, because the preempt hook allowed it."""
 
     def may_lose(self, uid: PodUid) -> bool:
-        """Return whether kube-scheduler was allowed to evict a pod, and may be about to."""
+        """Return whether kube-scheduler may preempt a pod, because the preempt hook allowed it."""
 
     def node(self, name: str) -> Node | None:
         """Return a node as last seen."""
 
-    def has_room(self, uid: PodUid, node: str) -> bool:
-        """Return whether a node has room for a pod, as far as that is ours to say."""
+    def has_capacity(self, uid: PodUid, node: str) -> bool:
+        """Return whether a node has free capacity for a pod, as far as the extender decides it."""
 
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:
-        """Return whether a node has room for *pods* beside all that is there or on its way there."""
+        """Return whether *pods* fit on a node besides all that is there or on the way there."""
 
 
 class Instruction(msgspec.Struct, frozen=True):
-    """Something to be done, in order."""
+    """Something to do, in order."""
 
 
 class NodeInstruction(Instruction, frozen=True):
-    """Something to be done about the room of one pod at one node."""
+    """Something to do about the reservation of one pod on one node."""
 
     uid: PodUid
     node: str
 
 
 class MarkWaiting(NodeInstruction, frozen=True):
-    """Mark the pod in flight as held at *node*."""
+    """Mark the reservation of the pod on *node* as WAITING."""
 
 
 class Verify(Instruction, frozen=True):
-    """Read the PodGroup from the API server and tell `Verified` or `VerifyFailed`."""
+    """Read the PodGroup from the API server; its result is `Verified` or `VerifyFailed`."""
 
     gang: GangKey
     epoch: int
@@ -274,9 +274,9 @@ class Verify(Instruction, frozen=True):
 
 
 class Bind(Instruction, frozen=True):
-    """Mark the pods in flight as committing, send the bindings, tell `Settled` for each.
+    """Mark the reservations as BINDING and send the bindings; each results in `Settled`.
 
-    All outcomes must be known *until* then: later kube-scheduler would not wait for the answer.
+    All outcomes must be known at *until*: kube-scheduler does not wait longer for the answer.
     """
 
     orders: tuple[BindOrder, ...]
@@ -284,21 +284,21 @@ class Bind(Instruction, frozen=True):
 
 
 class MarkBound(NodeInstruction, frozen=True):
-    """Mark the pod in flight as bound to *node*, until the mirror shows it."""
+    """Mark the reservation of the pod as BOUND to *node*, until the watch shows the pod."""
 
 
 class Release(Instruction, frozen=True):
-    """Give back the room the pod had in flight."""
+    """Release the reservation of the pod."""
 
     uid: PodUid
 
 
 class KeepReserved(NodeInstruction, frozen=True):
-    """Let the pod keep its room as a ticket: its binding failed, its gang has begun to start."""
+    """Make the pod RESERVED again: its binding failed, but its gang has begun to start."""
 
 
 class MarkUnknown(NodeInstruction, frozen=True):
-    """Keep the room of a pod that may be bound or not; its caller hears that it was not."""
+    """Keep the reservation of a pod that may be bound; its caller was told that it is not."""
 
 
 class Answer(Instruction, frozen=True):
@@ -311,20 +311,20 @@ class Answer(Instruction, frozen=True):
 
 
 class BackOff(Instruction, frozen=True):
-    """Do not try the gang for *span_s* seconds."""
+    """Do not start the gang for *span_s* seconds."""
 
     gang: GangKey
     span_s: float
 
 
 class ReportPartial(Instruction, frozen=True):
-    """A gang ended short of minMember after its bindings were sent."""
+    """A gang is below minMember after its bindings were sent."""
 
     gang: GangKey
 
 
 class EvictPartial(Instruction, frozen=True):
-    """Ask the members of a gang that did get bound to leave again."""
+    """Evict the members of a partial gang that were bound."""
 
     gang: GangKey
     orders: tuple[EvictOrder, ...]

@@ -1,6 +1,6 @@
 """One attempt of a gang to start, the bind calls that wait in it, and how far each may go.
 
-The tables of moves are the whole truth: they are asked before every move, and the diagrams in
+The tables of moves are complete: they are checked before every move, and the diagrams in
 docs/holds.md are drawn from them.
 """
 
@@ -39,8 +39,8 @@ class BindState(Enum):
 
     __hash__ = object.__hash__  # as with `Status`
 
-    NEW = "The call has just come in and its pod passed the entry checks."
-    WAITING = "The call waits for the rest of its gang; nothing was sent to the API server."
+    NEW = "The call has just come in, and its pod has passed the entry checks."
+    WAITING = "The bind waits for the rest of its gang; nothing was sent to the API server."
     BINDING = "The binding was sent, or is about to be; there is no way back."
     BOUND = "The API server has shown the pod on the node; the answer was success."
     FAILED = "The pod is not known to be on the node; the answer was an error."
@@ -52,13 +52,13 @@ class AttemptState(Enum):
 
     __hash__ = object.__hash__
 
-    ASSEMBLING = "Members are held, but too few to start; the first arrival set the deadline."
-    VERIFYING = "Enough are held; the PodGroup is being read from the API server itself."
-    COMMITTING = "The members it needs are being bound; the others wait for what becomes of them."
+    ASSEMBLING = "Members wait, but too few to start; the first arrival set the deadline."
+    VERIFYING = "Enough members wait; the PodGroup is being read from the API server itself."
+    COMMITTING = "The members it needs are being bound; the others wait for the outcome."
     DONE = "At least minMember members are bound; the attempt is over."
-    PARTIAL = "Too few got bound; while one of them runs, missing ones are bound as they come."
+    PARTIAL = "Too few are bound; while one of them runs, missing ones are bound as they come."
     ABORTED = "All were refused together, and nothing stays bound; the gang may have to back off."
-    EMPTY = "Nobody waits or runs any more; the gang starts anew when a member comes."
+    EMPTY = "No member waits or runs any more; the gang starts anew when a member comes."
 
 
 BIND_MOVES: Mapping[BindState, frozenset[BindState]] = {
@@ -93,14 +93,14 @@ ATTEMPT_MOVES: Mapping[AttemptState, frozenset[AttemptState]] = {
     AttemptState.ABORTED: frozenset(),
     AttemptState.EMPTY: frozenset(),
 }
-#: Nothing was sent yet: any doubt may still end it.
-GATHERING = frozenset({AttemptState.ASSEMBLING, AttemptState.VERIFYING})
-#: Bindings were sent: it can only go forward.
-FORWARD = frozenset({AttemptState.COMMITTING, AttemptState.PARTIAL})
+#: Nothing was sent yet: the attempt may still be ended.
+BEFORE_COMMIT = frozenset({AttemptState.ASSEMBLING, AttemptState.VERIFYING})
+#: Bindings were sent: the attempt cannot be undone.
+AFTER_COMMIT = frozenset({AttemptState.COMMITTING, AttemptState.PARTIAL})
 
 
 class ScheduledCounts(NamedTuple):
-    """Members on a node; *by_role* only knows the roles that have a minimum."""
+    """Members on a node; *by_role* only has the roles with a minimum."""
 
     total: int
     by_role: Mapping[str, int]
@@ -110,7 +110,7 @@ NOTHING_SCHEDULED = ScheduledCounts(0, {})
 
 
 class BindCall(msgspec.Struct, frozen=True):
-    """A call that gets the answer; *node* is what it asked for."""
+    """A call that gets the answer; *node* is what it requested."""
 
     id: CallId
     node: str
@@ -118,125 +118,125 @@ class BindCall(msgspec.Struct, frozen=True):
 
 
 class WaitingBind(msgspec.Struct, kw_only=True):
-    """One pod whose bind waits or is under way."""
+    """One pod whose bind waits or was sent."""
 
     uid: PodUid
-    #: The newest one when the call was repeated.
+    #: The newest one if the call was repeated.
     order: BindOrder
     gang: GangKey | None
     role: str
     state: BindState = BindState.NEW
-    #: One while HELD; more when a call is repeated while COMMITTING; none when all went away.
+    #: One while WAITING; more if a call is repeated while BINDING; none if all callers are gone.
     calls: list[BindCall] = msgspec.field(default_factory=list)
 
     @property
     def node(self) -> str:
-        """Where the pod is about to go."""
+        """Return the node that the pod is to be bound to."""
         return self.order.node
 
 
 @dataclass(slots=True, kw_only=True)
 class GangAttempt:
-    """The held members of one PodGroup object (another uid is another assembly)."""
+    """The waiting members of one PodGroup object (another uid is another attempt)."""
 
     group: PodGroup
-    #: Unique over the life of the book; a new one for every verification.
+    #: Unique while the process runs; a new one for every verification.
     epoch: int
     deadline: float
-    #: A verification that has not ended by then never will.
+    #: A verification that has not ended by then has failed.
     verify_by: float
-    #: kube-scheduler's patience with the first arrival ends here, margin taken off.
+    #: The timeout of kube-scheduler for the first arrival, less the margin.
     give_up: float
     state: AttemptState = AttemptState.ASSEMBLING
-    #: What the mirror showed when the live PodGroup was asked for.
+    #: The PodGroup in the cache when the live one was requested.
     seen: PodGroup | None = None
-    #: Members that wait or are being bound.
+    #: Members that wait or whose binding was sent.
     binds: dict[PodUid, WaitingBind] = field(default_factory=dict)
-    #: How many of those are being bound.
+    #: The number of those whose binding was sent.
     under_way: int = 0
-    #: Members known to exist, held or not, with what kube-scheduler had said of them before.
+    #: Existing members, waiting or not, each with its condition before the attempt.
     siblings: dict[PodUid, str] = field(default_factory=dict)
-    #: Members kube-scheduler found no node for since the assembly began.
+    #: Members that fit no node since the attempt began.
     stuck: set[PodUid] = field(default_factory=set)
-    #: When to look again whether enough members are left; None without doubt.
+    #: When to check whether enough members are left; None if no member was lost.
     unknown_at: float | None = None
     #: When to read the PodGroup again after a failed read; None otherwise.
     reread_at: float | None = None
-    #: When to look after a gang bound in part.
-    look_at: float = 0.0
+    #: When to check a partial gang again.
+    check_at: float = 0.0
     #: Members on a node when the commit began.
     scheduled_before: ScheduledCounts = NOTHING_SCHEDULED
-    #: Members bound by this assembly, with their roles.
+    #: Members bound in this attempt, with their roles.
     bound: dict[PodUid, str] = field(default_factory=dict)
     #: Members whose binding certainly failed.
     failed: set[PodUid] = field(default_factory=set)
-    #: Members that may have been bound without our seeing it.
+    #: Members that may be bound though this was not seen.
     unknown: set[PodUid] = field(default_factory=set)
 
     @property
     def key(self) -> GangKey:
-        """Return the gang."""
+        """Return the key of the gang."""
         return self.group.key
 
 
-_LINES = 64
-_GANGS = 1_000
+_MOST_LINES = 64
+_MOST_GANGS = 1_000
 _RECENT_S = 60.0
 #: By then every watch has shown a binding.
-_NEWS_S = 2.0
+_SETTLE_S = 2.0
 _MOST_RECENT = 20_000
 
 
 class MoveHistory:
-    """What happened last to the gangs that were here last, for whoever must find a mistake."""
+    """The last moves of the most recent gangs, to find errors."""
 
     def __init__(self) -> None:
-        self._lines: FIFOCache[GangKey, deque[str]] = FIFOCache(_GANGS)
+        self._lines: FIFOCache[GangKey, deque[str]] = FIFOCache(_MOST_GANGS)
 
     def note(self, gang: GangKey | None, what: str) -> None:
-        """Add a line; lone pods have no story."""
+        """Add a line; single pods have no history."""
         if gang is None:
             return
         lines = self._lines.get(gang)
         if lines is None:
-            lines = self._lines[gang] = deque(maxlen=_LINES)
+            lines = self._lines[gang] = deque(maxlen=_MOST_LINES)
         lines.append(what)
 
     def of(self, gang: GangKey) -> tuple[str, ...]:
-        """Tell the story of a gang, oldest line first."""
+        """Return the moves of a gang, oldest first."""
         return tuple(self._lines.get(gang, ()))
 
 
 class RecentEnds:
-    """Pods whose bind succeeded, oldest first, until the mirror surely shows them."""
+    """Pods whose bind succeeded, oldest first, until the watch surely shows them."""
 
     def __init__(self) -> None:
         self._bound: dict[PodUid, tuple[str, float]] = {}
-        #: When somebody was last bound to a node, the longest ago first.
+        #: When a pod was last bound to each node, oldest first.
         self._nodes: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._bound)
 
     def remember(self, uid: PodUid, node: str, now: float) -> None:
-        """Keep in mind that the API server has shown *uid* on *node*."""
+        """Remember that the API server has shown *uid* on *node*."""
         self._bound.pop(uid, None)
         self._bound[uid] = (node, now)
         self._nodes.pop(node, None)
         self._nodes[node] = now
         self._forget(now)
 
-    def is_news_from(self, node: str, now: float) -> bool:
-        """Return whether somebody was bound to *node* a moment ago, and not everybody may know."""
-        return now - self._nodes.get(node, float("-inf")) <= _NEWS_S
+    def bound_recently(self, node: str, now: float) -> bool:
+        """Return whether a pod was bound to *node* so recently that a watch may not show it."""
+        return now - self._nodes.get(node, float("-inf")) <= _SETTLE_S
 
     def node_of(self, uid: PodUid, now: float) -> str | None:
-        """Return the node *uid* was bound to, None when that was not lately."""
+        """Return the node *uid* was recently bound to; None otherwise."""
         node, at = self._bound.get(uid, (None, now))
         return node if now - at <= _RECENT_S else None
 
     def _forget(self, now: float) -> None:
-        while now - self._nodes[first := next(iter(self._nodes))] > _NEWS_S:
+        while now - self._nodes[first := next(iter(self._nodes))] > _SETTLE_S:
             del self._nodes[first]
         while self._bound:
             oldest = next(iter(self._bound))
@@ -247,144 +247,146 @@ class RecentEnds:
 
 
 class Table:
-    """Who waits for what. A gang has at most one assembly, a pod at most one hold."""
+    """All waiting binds and attempts; a gang has at most one attempt, a pod at most one bind."""
 
-    def __init__(self, backoff: GangBackoff, max_holds: int, closed: Cause | None) -> None:
-        self.max_holds = max_holds
-        #: Why nothing may come in; None while we are open.
+    def __init__(self, backoff: GangBackoff, max_binds: int, closed: Cause | None) -> None:
+        self.max_binds = max_binds
+        #: Why no bind may come in; None while open.
         self.closed = closed
-        self.holds: dict[PodUid, WaitingBind] = {}
-        self.assemblies: dict[GangKey, GangAttempt] = {}
-        #: To which assembly a pod belongs that may not be held (any more, or yet).
+        self.binds: dict[PodUid, WaitingBind] = {}
+        self.attempts: dict[GangKey, GangAttempt] = {}
+        #: The attempt of each pod that may have no waiting bind (any more, or yet).
         self.siblings: dict[PodUid, GangKey] = {}
-        #: Which pod an unanswered call is about.
+        #: The pod of each unanswered call.
         self.calls: dict[CallId, PodUid] = {}
-        #: Gangs in part of which it is not known yet whether they can be taken back, and until when
-        #: that is waited for.
+        #: Partial gangs whose eviction is requested but not certain, and until when that is
+        #: awaited.
         self.undecided: dict[GangKey, float] = {}
-        #: Gangs that were found in part while they assembled, and until when they are completed,
-        #: should that come to nothing.
-        self.short_until: dict[GangKey, float] = {}
+        #: Gangs that were found partial while they assembled, and until when they are completed if
+        #: the attempt fails.
+        self.partial_until: dict[GangKey, float] = {}
         self.backoff = backoff
         self.alarms = Alarms()
         self.recent = RecentEnds()
-        self.stories = MoveHistory()
+        self.history = MoveHistory()
 
-    def attempt_of(self, hold: WaitingBind) -> GangAttempt | None:
-        """Return the assembly a hold is part of; one that is bound at once may have none."""
-        assembly = self.assemblies.get(hold.gang) if hold.gang else None
-        return assembly if assembly is not None and hold.uid in assembly.binds else None
+    def attempt_of(self, bind: WaitingBind) -> GangAttempt | None:
+        """Return the attempt that a bind is part of; one that is sent at once may have none."""
+        attempt = self.attempts.get(bind.gang) if bind.gang else None
+        return attempt if attempt is not None and bind.uid in attempt.binds else None
 
-    def add(self, assembly: GangAttempt, uid: PodUid, refusal: str = "") -> None:
-        """Remember who belongs to an assembly: once a pod is gone, nobody else can tell.
+    def add(self, attempt: GangAttempt, uid: PodUid, refusal: str = "") -> None:
+        """Record a member of an attempt: once the pod is gone, no other record of it exists.
 
-        With it goes what kube-scheduler has said of it so far.
+        *refusal* is the condition that kube-scheduler has written so far.
         """
-        assembly.siblings.setdefault(uid, refusal)
-        self.siblings[uid] = assembly.key
+        attempt.siblings.setdefault(uid, refusal)
+        self.siblings[uid] = attempt.key
 
-    def remove(self, assembly: GangAttempt, uid: PodUid) -> None:
-        """Forget that a pod belongs to an assembly."""
-        assembly.siblings.pop(uid, None)
-        assembly.stuck.discard(uid)
+    def remove(self, attempt: GangAttempt, uid: PodUid) -> None:
+        """Forget a member of an attempt."""
+        attempt.siblings.pop(uid, None)
+        attempt.stuck.discard(uid)
         self.siblings.pop(uid, None)
 
-    def wait(self, hold: WaitingBind, waiter: BindCall) -> None:
-        """Let a call wait for the answer of a hold."""
-        hold.calls.append(waiter)
-        self.calls[waiter.id] = hold.uid
+    def wait(self, bind: WaitingBind, call: BindCall) -> None:
+        """Let a call wait for the answer of a bind."""
+        bind.calls.append(call)
+        self.calls[call.id] = bind.uid
 
-    def mark_waiting(self, hold: WaitingBind, assembly: GangAttempt) -> Iterator[Instruction]:
-        """Hold a new arrival in its assembly."""
-        self.holds[hold.uid] = assembly.binds[hold.uid] = hold
-        self.add(assembly, hold.uid)
-        assembly.stuck.discard(hold.uid)
-        self.move(hold, BindState.WAITING)
-        yield MarkWaiting(hold.uid, hold.node)
+    def mark_waiting(self, bind: WaitingBind, attempt: GangAttempt) -> Iterator[Instruction]:
+        """Let a new arrival wait in its attempt."""
+        self.binds[bind.uid] = attempt.binds[bind.uid] = bind
+        self.add(attempt, bind.uid)
+        attempt.stuck.discard(bind.uid)
+        self.move_bind(bind, BindState.WAITING)
+        yield MarkWaiting(bind.uid, bind.node)
 
-    def commit(self, holds: tuple[WaitingBind, ...], until: float) -> Iterator[Instruction]:
-        """Send the bindings of *holds*; from here there is no way back."""
-        for hold in holds:
-            self.holds[hold.uid] = hold
-            self.move(hold, BindState.BINDING)
-        yield Bind(tuple(hold.order for hold in holds), until)
+    def commit(self, binds: tuple[WaitingBind, ...], until: float) -> Iterator[Instruction]:
+        """Send the bindings of *binds*; from here there is no way back."""
+        for bind in binds:
+            self.binds[bind.uid] = bind
+            self.move_bind(bind, BindState.BINDING)
+        yield Bind(tuple(bind.order for bind in binds), until)
 
-    def release(self, hold: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
-        """Refuse a hold before anything was sent."""
-        self.move(hold, BindState.RELEASED, cause)
-        self.drop(hold)
-        yield from self.answer(hold, cause, now, cause.text(hold.gang))
-        yield Release(hold.uid)
+    def release(self, bind: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Refuse a bind before anything was sent."""
+        self.move_bind(bind, BindState.RELEASED, cause)
+        self.drop(bind)
+        yield from self.answer(bind, cause, now, cause.text(bind.gang))
+        yield Release(bind.uid)
 
-    def release_call(self, hold: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
-        """Answer a held call: refused, or bound when the mirror shows it on its node."""
+    def release_call(self, bind: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Answer a waiting bind: refused, or bound if the cache shows the pod on its node."""
         if cause is not Cause.BOUND:
-            yield from self.release(hold, cause, now)
+            yield from self.release(bind, cause, now)
             return
-        self.move(hold, BindState.BOUND)
-        self.drop(hold)
-        # The mirror shows it on its node: nothing of it is in flight any more.
-        yield Release(hold.uid)
-        yield from self.answer(hold, cause, now, "")
+        self.move_bind(bind, BindState.BOUND)
+        self.drop(bind)
+        # The cache shows the pod on its node: it needs no reservation any more.
+        yield Release(bind.uid)
+        yield from self.answer(bind, cause, now, "")
 
-    def end(self, assembly: GangAttempt, cause: Cause, now: float) -> Iterator[Instruction]:
-        """Refuse every held call of an attempt together, of which nothing stays bound."""
-        self.turn(assembly, AttemptState.ABORTED, cause)
-        for hold in tuple(assembly.binds.values()):
-            yield from self.release(hold, cause, now)
+    def end(self, attempt: GangAttempt, cause: Cause, now: float) -> Iterator[Instruction]:
+        """Refuse all waiting binds of an attempt of which no member stays bound."""
+        self.move_attempt(attempt, AttemptState.ABORTED, cause)
+        for bind in tuple(attempt.binds.values()):
+            yield from self.release(bind, cause, now)
         if cause in BACKS_OFF:
-            yield BackOff(assembly.key, self.backoff.aborted(assembly.key, now))
+            yield BackOff(attempt.key, self.backoff.aborted(attempt.key, now))
         elif cause in (Cause.GROUP_GONE, Cause.GROUP_REPLACED):
-            self.short_until.pop(assembly.key, None)
-            self.backoff.started(assembly.key)
+            self.partial_until.pop(attempt.key, None)
+            self.backoff.reset(attempt.key)
 
-    def drop(self, hold: WaitingBind) -> None:
-        """Take a hold off the table; its waiters are still to be answered."""
-        assembly = self.attempt_of(hold)
-        if assembly is not None:
-            del assembly.binds[hold.uid]
-        del self.holds[hold.uid]
+    def drop(self, bind: WaitingBind) -> None:
+        """Remove a bind; its calls are still to be answered."""
+        attempt = self.attempt_of(bind)
+        if attempt is not None:
+            del attempt.binds[bind.uid]
+        del self.binds[bind.uid]
 
     def answer(
-        self, hold: WaitingBind, cause: Cause, now: float, error: str
+        self, bind: WaitingBind, cause: Cause, now: float, error: str
     ) -> Iterator[Instruction]:
-        """Answer every call that waits for *hold*."""
-        for waiter in hold.calls:
-            del self.calls[waiter.id]
-            yield Answer(waiter.id, error, cause, now - waiter.arrived)
-        hold.calls.clear()
+        """Answer every call that waits for *bind*."""
+        for call in bind.calls:
+            del self.calls[call.id]
+            yield Answer(call.id, error, cause, now - call.arrived)
+        bind.calls.clear()
 
-    def move(self, hold: WaitingBind, to: BindState, cause: Cause | None = None) -> None:
-        """Bring a hold into another state, if the table of moves allows it."""
-        if to not in BIND_MOVES[hold.state]:
-            raise self._illegal(f"pod {hold.uid}", hold.gang, hold.state.name, to.name)
-        assembly = self.attempt_of(hold)
-        if assembly is not None:
+    def move_bind(self, bind: WaitingBind, to: BindState, cause: Cause | None = None) -> None:
+        """Move a bind to another state, if the table of moves allows it."""
+        if to not in BIND_MOVES[bind.state]:
+            raise self._illegal(f"pod {bind.uid}", bind.gang, bind.state.name, to.name)
+        attempt = self.attempt_of(bind)
+        if attempt is not None:
             is_sent = BindState.BINDING
-            assembly.under_way += (to is is_sent) - (hold.state is is_sent)
-        hold.state = to
-        self.stories.note(hold.gang, _words(to, cause))
+            attempt.under_way += (to is is_sent) - (bind.state is is_sent)
+        bind.state = to
+        self.history.note(bind.gang, _line(to, cause))
 
-    def turn(self, assembly: GangAttempt, to: AttemptState, cause: Cause | None = None) -> None:
-        """Bring an assembly into another state, if the table of moves allows it."""
-        if to not in ATTEMPT_MOVES[assembly.state]:
-            raise self._illegal("the assembly", assembly.key, assembly.state.name, to.name)
-        assembly.state = to
-        self.stories.note(assembly.key, _words(to, cause))
-        if to not in GATHERING:
-            for uid in assembly.siblings:
+    def move_attempt(
+        self, attempt: GangAttempt, to: AttemptState, cause: Cause | None = None
+    ) -> None:
+        """Move an attempt to another state, if the table of moves allows it."""
+        if to not in ATTEMPT_MOVES[attempt.state]:
+            raise self._illegal("the attempt", attempt.key, attempt.state.name, to.name)
+        attempt.state = to
+        self.history.note(attempt.key, _line(to, cause))
+        if to not in BEFORE_COMMIT:
+            for uid in attempt.siblings:
                 self.siblings.pop(uid, None)
-            assembly.siblings.clear()
+            attempt.siblings.clear()
         if not ATTEMPT_MOVES[to]:
-            del self.assemblies[assembly.key]
-            if assembly.key in self.short_until:
-                self.alarms.set(0.0, assembly.key)  # at once
+            del self.attempts[attempt.key]
+            if attempt.key in self.partial_until:
+                self.alarms.set(0.0, attempt.key)  # at once
 
     def _illegal(self, what: str, gang: GangKey | None, old: str, new: str) -> IllegalTransition:
-        story = "; ".join(self.stories.of(gang)) if gang else ""
-        return IllegalTransition(f"{what} of gang {gang} cannot go from {old} to {new} ({story})")
+        history = "; ".join(self.history.of(gang)) if gang else ""
+        return IllegalTransition(f"{what} of gang {gang} cannot go from {old} to {new} ({history})")
 
 
 @cache
-def _words(to: BindState | AttemptState, cause: Cause | None) -> str:
+def _line(to: BindState | AttemptState, cause: Cause | None) -> str:
     return f"{to.name}: {cause.word}" if cause else to.name

@@ -1,13 +1,13 @@
-"""How long: the spans of the barrier, what experience makes of them, pauses and alarms.
+"""Timeouts of waiting binds, configured or learnt, the backoff of gangs, and alarms.
 
-kube-scheduler gives a bind call one timeout for everything. It is split into holding,
-verifying, committing and a margin; the first call of a gang starts the clock for all.
+kube-scheduler has one timeout for a bind call. It is split into the time to wait, to verify and to
+commit, and a margin. The clock starts with the first call of a gang, for all its calls.
 
-Its httpTimeout is not on the wire. But it closes the connection exactly then, so calls that die
-at the same age again and again betray it. A restart closes everything at once, at ages that
-mean nothing: closes of the same moment are therefore one observation, and only three of them
-that agree are believed. What was learnt is forgotten after a while, so that a mended
-configuration shows.
+The request does not state the httpTimeout of kube-scheduler. But kube-scheduler closes the
+connection exactly then, so calls that end at the same age again and again reveal it. A restart of
+kube-scheduler closes all connections at once, at ages without a meaning. So closes at the same
+moment are one observation, and only three equal ones are used. A learnt timeout expires after a
+while, so that a corrected configuration takes effect.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from extender.settings import Settings
 _AGREE = 3
 _SPREAD_S = 0.25
 _SAME_MOMENT_S = 1.0
-_BELIEVED_S = 600.0
-#: Nobody configures less; whoever hangs up sooner is not kube-scheduler running out of time.
+_LEARNT_FOR_S = 600.0
+#: No configuration has less; a caller that closes sooner did not run into its timeout.
 _LEAST_S = 1.0
 _JITTER = 0.25
 _REMEMBERED = 10_000
@@ -35,23 +35,23 @@ _REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Spans in seconds; together they make up httpTimeout of kube-scheduler's bind entry."""
+    """Durations in seconds; together they are the httpTimeout of kube-scheduler's bind entry."""
 
     hold_s: float = 30.0
     verify_s: float = 2.0
     commit_s: float = 10.0
     margin_s: float = 3.0
-    #: How fast a slow API server takes our bindings; a gang that is larger needs more time.
+    #: How fast a slow API server accepts bindings; a larger gang needs more time.
     binds_per_s: float = 250.0
-    #: How long a gang may look hopeless before it is sent back.
+    #: How long a gang may lack members before it is refused.
     grace_s: float = 2.0
-    #: Pause before the PodGroup is read again after a failed read.
+    #: How long to wait after a failed read of the PodGroup.
     reread_s: float = 0.5
-    #: How often a gang that was bound only in part is looked at.
-    look_s: float = 2.0
-    #: How long a gang that was bound only in part is completed without holding its members.
+    #: How often a partial gang is checked.
+    check_s: float = 2.0
+    #: How long a partial gang is completed with members that need not wait.
     partial_s: float = 600.0
-    #: After so long without the rest, what was bound is taken back instead; None: never.
+    #: After so long without the rest, the bound members are evicted instead; None: never.
     evict_partial_s: float | None = None
     max_waiting_binds: int = 10_000
     backoff_s: float = 10.0
@@ -59,7 +59,7 @@ class Timeouts:
 
     @classmethod
     def of(cls, settings: Settings) -> Timeouts:
-        """Split the time kube-scheduler gives a bind."""
+        """Split the bind timeout of the settings."""
         return cls.within(
             settings.hold_s,
             settings.bind_timeout_s,
@@ -88,73 +88,73 @@ class Timeouts:
 
     @property
     def bind_timeout_s(self) -> float:
-        """The httpTimeout these limits are made for."""
+        """Return the httpTimeout for which these durations are made."""
         return self.hold_s + self.verify_s + self.commit_s + self.margin_s
 
     @property
     def answer_s(self) -> float:
-        """How long after its arrival a call is answered at the latest."""
+        """Return how long after its arrival a call is answered at the latest."""
         return self.bind_timeout_s - self.margin_s
 
     def commit_needs_s(self, binds: int) -> float:
-        """Return the time that binding *binds* pods may take; there is commit_s of it, or more."""
+        """Return how long binding *binds* pods may take; the commit has at least commit_s."""
         return binds / self.binds_per_s
 
     def for_timeout(self, bind_timeout_s: float) -> Timeouts:
-        """Shrink every span in proportion, for a caller that gives up after *bind_timeout_s*."""
-        share = min(1.0, bind_timeout_s / self.bind_timeout_s)
+        """Shrink every duration in proportion to a caller's timeout of *bind_timeout_s*."""
+        ratio = min(1.0, bind_timeout_s / self.bind_timeout_s)
         return replace(
             self,
-            hold_s=self.hold_s * share,
-            verify_s=self.verify_s * share,
-            commit_s=self.commit_s * share,
-            margin_s=self.margin_s * share,
+            hold_s=self.hold_s * ratio,
+            verify_s=self.verify_s * ratio,
+            commit_s=self.commit_s * ratio,
+            margin_s=self.margin_s * ratio,
         )
 
 
 class LearnedTimeout:
-    """The limits in force: the configured ones, or shorter ones learnt from experience."""
+    """The timeouts in force: the configured ones, or shorter ones that were learnt."""
 
     def __init__(self, configured: Timeouts) -> None:
         self._configured = configured
-        self._limits = configured
+        self._current = configured
         self._ages: deque[float] = deque(maxlen=_AGREE)
         self._last_close = float("-inf")
-        #: The httpTimeout kube-scheduler seems to have, when it is shorter than configured.
+        #: The observed httpTimeout of kube-scheduler, if it is shorter than configured.
         self.learnt_timeout_s: float | None = None
         self._learnt_at = 0.0
 
-    def limits(self, now: float) -> Timeouts:
-        """Return the limits to use at *now*."""
-        if self.believed_until is not None and now >= self.believed_until:
+    def current(self, now: float) -> Timeouts:
+        """Return the timeouts in force at *now*."""
+        if self.learnt_until is not None and now >= self.learnt_until:
             self.forget()
-        return self._limits
+        return self._current
 
     @property
-    def believed_until(self) -> float | None:
-        """When what was learnt is forgotten; None while nothing is."""
-        return None if self.learnt_timeout_s is None else self._learnt_at + _BELIEVED_S
+    def learnt_until(self) -> float | None:
+        """Return when the learnt timeout expires; None without any."""
+        return None if self.learnt_timeout_s is None else self._learnt_at + _LEARNT_FOR_S
 
     def forget(self) -> None:
-        """Believe what is configured again."""
-        self.learnt_timeout_s, self._limits = None, self._configured
+        """Return to the configured timeouts."""
+        self.learnt_timeout_s, self._current = None, self._configured
         self._ages.clear()
 
     def peer_closed(self, age_s: float, now: float) -> None:
-        """Record that a call was given up by its caller *age_s* after it came."""
+        """Record that the caller closed a call *age_s* after it arrived."""
         same_moment = now - self._last_close < _SAME_MOMENT_S
         self._last_close = now
         if same_moment or age_s < _LEAST_S:
             return
         self._ages.append(age_s)
         if len(self._ages) == _AGREE and max(self._ages) - min(self._ages) <= _SPREAD_S:
-            self._believe(min(self._ages), now)
+            self._adopt(min(self._ages), now)
 
-    def _believe(self, timeout_s: float, now: float) -> None:
+    def _adopt(self, timeout_s: float, now: float) -> None:
         if timeout_s >= self._configured.bind_timeout_s - _SPREAD_S:
             return
         self.learnt_timeout_s, self._learnt_at = timeout_s, now
-        self._limits = self._configured.for_timeout(timeout_s)
+        self._current = self._configured.for_timeout(timeout_s)
 
 
 @dataclass(slots=True)
@@ -164,50 +164,50 @@ class _Record:
 
 
 class GangBackoff:
-    """Aborts of gangs that have not started since; *chance* gives numbers from 0 to 1."""
+    """Aborts of gangs that have not started since; *chance* returns numbers from 0 to 1."""
 
-    def __init__(self, limits: Timeouts, chance: Callable[[], float]) -> None:
-        self._pause = Backoff(limits.backoff_s, limits.max_backoff_s)
+    def __init__(self, current: Timeouts, chance: Callable[[], float]) -> None:
+        self._backoff = Backoff(current.backoff_s, current.max_backoff_s)
         self._chance = chance
         self._records: LRUCache[GangKey, _Record] = LRUCache(_REMEMBERED)
 
     def aborted(self, gang: GangKey, now: float) -> float:
-        """Count an abort and give the seconds the gang must wait."""
+        """Count an abort and return the seconds that the gang must back off."""
         record = self._records.setdefault(gang, _Record())
-        # A gang that stayed away for long is a new attempt, not a stubborn one.
-        if now - record.until > 2 * self._pause.longest_s:
+        # A gang that stayed away for long begins anew.
+        if now - record.until > 2 * self._backoff.longest_s:
             record.aborts = 0
         record.aborts += 1
-        span = self._pause.delay_s(record.aborts) * (1 + _JITTER * self._chance())
+        span = self._backoff.delay_s(record.aborts) * (1 + _JITTER * self._chance())
         record.until = now + span
         return span
 
-    def lasts(self, gang: GangKey, now: float) -> bool:
-        """Return whether the gang must still wait."""
+    def is_active(self, gang: GangKey, now: float) -> bool:
+        """Return whether the gang still backs off."""
         record = self._records.get(gang)
         return record is not None and now < record.until
 
-    def started(self, gang: GangKey) -> None:
-        """Forget the aborts of a gang that has started, or is another one by now."""
+    def reset(self, gang: GangKey) -> None:
+        """Forget the aborts of a gang that has started, or was replaced."""
         self._records.pop(gang, None)
 
 
 class Alarms:
-    """Moments to look after a gang; one that no longer matters rings for nothing."""
+    """When to check each gang; an alarm of a gang that is gone has no effect."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, GangKey]] = []
 
     def set(self, when: float, gang: GangKey) -> None:
-        """Look after *gang* at *when*."""
+        """Check *gang* at *when*."""
         heappush(self._heap, (when, gang))
 
     @property
     def due(self) -> float | None:
-        """When to ring next; may be earlier than needed, never later."""
+        """Return the next alarm; it may be earlier than needed, never later."""
         return self._heap[0][0] if self._heap else None
 
-    def ring(self, now: float) -> Iterator[GangKey]:
-        """Return the gangs whose time has come."""
+    def pop_due(self, now: float) -> Iterator[GangKey]:
+        """Yield the gangs whose alarm is due, and remove the alarms."""
         while self._heap and self._heap[0][0] <= now:
             yield heappop(self._heap)[1]

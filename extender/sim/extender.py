@@ -72,7 +72,7 @@ class DirectExtender:
             StateMachine(facts, Timeouts.of(settings), chance=Random(seed).random),  # noqa: S311
             binder=api,
             groups=api,
-            inflight=ledger,
+            ledger=ledger,
             undo=self,
             timer=time,
             clock=time,

@@ -94,7 +94,7 @@ class System:
             ),
             binder=api,
             groups=api,
-            inflight=ledger,
+            ledger=ledger,
             undo=self,
             timer=time,
             clock=time,

@@ -335,7 +335,7 @@ def test_a_part_that_fails_and_only_logs_it(world: World) -> None:
         try:
             raise ZeroDivisionError
         except ZeroDivisionError:
-            logging.getLogger("extender.permit").exception("barrier failed")
+            logging.getLogger("extender.permit").exception("permit runner failed")
 
     broken(world, "crash", fail)
 

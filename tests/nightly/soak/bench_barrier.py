@@ -76,7 +76,7 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
         StateMachine(world, Timeouts(), chance=random),
         binder=ApiBinder(pipeline),
         groups=reader,
-        inflight=world,
+        ledger=world,
         undo=RecordingUndo(),
         timer=LoopTimer(loop),
         clock=SystemClock(),
@@ -92,7 +92,7 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
             world.add_group(size, gang)
             names.append([world.add_pod(f"{round_}-{number}-{i}", gang) for i in range(size)])
         world.pods_of = lambda key: ()  # type: ignore[method-assign]
-        world.seated = lambda key: 0  # type: ignore[method-assign]
+        world.scheduled = lambda key: 0  # type: ignore[method-assign]
         cpu, started = time.process_time(), time.monotonic()
         for uids in names:
             waiting = [Call(barrier, uid) for uid in uids]

@@ -41,7 +41,7 @@ class Counted(World):
         super().mark_bound(uid, node)
         self.count += 1
 
-    def seated(self, key: GangKey) -> int:
+    def scheduled(self, key: GangKey) -> int:
         return self.count
 
 
@@ -65,7 +65,7 @@ class Scene:
             StateMachine(self.world, limits, chance=lambda: 0.0),
             binder=self.binder,
             groups=reader,
-            inflight=self.world,
+            ledger=self.world,
             undo=RecordingUndo(),
             timer=self.clock,  # type: ignore[arg-type]
             clock=self.clock,

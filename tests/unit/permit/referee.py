@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import PodUid
-from extender.permit.checks import UNSEATED_SET
+from extender.permit.checks import UNSCHEDULED_SET
 from extender.permit.messages import (
     Answer,
     Bind,
@@ -118,7 +118,7 @@ class Referee:
             pod = self.mirror.pod(order.uid)
             assert pod is not None, "I2: a pod that is gone, or may be for all the watch has shown"
             assert self.mirror.fits(order.node, (order.uid,)), "I2: a node that is full"
-            assert pod.status in UNSEATED_SET, "I2: a pod that is bound or leaving"
+            assert pod.status in UNSCHEDULED_SET, "I2: a pod that is bound or leaving"
             node = self.mirror.node(order.node)
             assert node is not None, "I2: a node that is gone"
             assert node.ready, "I2: a node that is not ready"

@@ -6,8 +6,8 @@ from extender.errors import IllegalTransition
 from extender.permit.machine import StateMachine
 from extender.permit.states import (
     ATTEMPT_MOVES,
+    BEFORE_COMMIT,
     BIND_MOVES,
-    GATHERING,
     AttemptState,
     BindState,
     GangAttempt,
@@ -19,17 +19,17 @@ from extender.permit.states import (
 def check(book: StateMachine) -> None:
     """Raise `IllegalTransition` for what is not as it must always be."""
     table = book._table
-    _demand(len(table.holds) <= table.max_holds, "more holds than the table may have")
-    for hold in table.holds.values():
+    _demand(len(table.binds) <= table.max_binds, "more holds than the table may have")
+    for hold in table.binds.values():
         _check_hold(hold, table)
-    for key, assembly in table.assemblies.items():
+    for key, assembly in table.attempts.items():
         _demand(assembly.key == key, f"{assembly.key} stands under another name")
         _check_assembly(assembly, table)
-    siblings = {uid: key for key, each in table.assemblies.items() for uid in each.siblings}
+    siblings = {uid: key for key, each in table.attempts.items() for uid in each.siblings}
     _demand(siblings == table.siblings, "a sibling of no assembly, or of a wrong one")
-    looked_after = table.assemblies.keys() | {gang for _, gang in table.alarms._heap}
-    _demand(table.short_until.keys() <= looked_after, "a gang in part that nobody looks after")
-    waiting = {waiter.id: hold.uid for hold in table.holds.values() for waiter in hold.calls}
+    looked_after = table.attempts.keys() | {gang for _, gang in table.alarms._heap}
+    _demand(table.partial_until.keys() <= looked_after, "a gang in part that nobody looks after")
+    waiting = {waiter.id: hold.uid for hold in table.binds.values() for waiter in hold.calls}
     _demand(waiting == table.calls, "a call that waits for nobody, or nobody knows of")
 
 
@@ -46,9 +46,9 @@ def _check_assembly(assembly: GangAttempt, table: Table) -> None:
     key = assembly.key
     _demand(bool(ATTEMPT_MOVES[assembly.state]), f"{key} is over but still on the table")
     for uid, hold in assembly.binds.items():
-        _demand(table.holds.get(uid) is hold, f"{uid} of {key} is not on the table")
+        _demand(table.binds.get(uid) is hold, f"{uid} of {key} is not on the table")
     states = {hold.state for hold in assembly.binds.values()}
-    if assembly.state in GATHERING:
+    if assembly.state in BEFORE_COMMIT:
         _demand(states == {BindState.WAITING}, f"{key} gathers, but not only held members")
     elif assembly.state is AttemptState.COMMITTING:
         _demand(BindState.BINDING in states, f"{key} waits for nothing that was sent")

@@ -32,9 +32,9 @@ def test_the_wait_ends():
     gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
     gangs.aborted(GANG, 100.0)
 
-    assert gangs.lasts(GANG, 109.9)
-    assert not gangs.lasts(GANG, 110.0)
-    assert not gangs.lasts(GangKey("team/other"), 100.0)
+    assert gangs.is_active(GANG, 109.9)
+    assert not gangs.is_active(GANG, 110.0)
+    assert not gangs.is_active(GangKey("team/other"), 100.0)
 
 
 def test_a_gang_that_stayed_away_for_long_is_not_stubborn():
@@ -51,6 +51,6 @@ def test_gangs_are_not_remembered_without_bound(monkeypatch):
     for name in ("a", "b", "a", "c"):
         gangs.aborted(GangKey(f"team/{name}"), 0.0)
 
-    assert gangs.lasts(GangKey("team/a"), 1.0)
-    assert gangs.lasts(GangKey("team/c"), 1.0)
-    assert not gangs.lasts(GangKey("team/b"), 1.0)
+    assert gangs.is_active(GangKey("team/a"), 1.0)
+    assert gangs.is_active(GangKey("team/c"), 1.0)
+    assert not gangs.is_active(GangKey("team/b"), 1.0)

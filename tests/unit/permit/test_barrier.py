@@ -46,7 +46,7 @@ class Scene:
             self.book,
             binder=self.binder,
             groups=self.reader,
-            inflight=self.world,
+            ledger=self.world,
             undo=self.undo,
             timer=self.clock,
             clock=self.clock,
@@ -258,7 +258,7 @@ def test_one_failing_act_does_not_cost_the_others_their_answer(caplog):
     scene.clock.advance(30)
 
     assert all(each.done() for each in waiting)
-    assert "barrier failed" in caplog.text
+    assert "permit runner failed" in caplog.text
 
 
 def stumble(*_: object) -> None:
@@ -317,7 +317,7 @@ def test_time_goes_on_although_nobody_could_be_told_of_a_timeout(caplog):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
         scene.clock.advance(5)
-        if scene.book.patience.learnt_timeout_s is None:
+        if scene.book.learned.learnt_timeout_s is None:
             waiting.hang_up()
         scene.clock.advance(2)
     assert "stumbled" in caplog.text
@@ -346,7 +346,7 @@ def test_an_impossible_event_is_logged_and_survived(caplog):
     stranger = BindOrder(uid=PodUid("stranger"), namespace="team", name="stranger", node="n-1")
     scene.barrier._settle(stranger, BOUND)
 
-    assert "barrier failed" in caplog.text
+    assert "permit runner failed" in caplog.text
     scene.clock.advance(30)
     assert waiting.done()
 
@@ -439,7 +439,7 @@ def test_only_the_leader_takes_binds():
 
 def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
     scene = Scene(2)
-    assert scene.book.patience.learnt_timeout_s is None
+    assert scene.book.learned.learnt_timeout_s is None
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
@@ -447,7 +447,7 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
         waiting.hang_up()
         scene.clock.advance(2)
 
-    assert scene.book.patience.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
+    assert scene.book.learned.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
     assert "kube-scheduler gives up binds sooner than configured" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
@@ -477,7 +477,7 @@ def test_what_was_learnt_in_a_term_is_not_told_by_a_standby():
     scene.barrier.lose_lease()
 
     assert scene.notebook.learnt is None
-    assert scene.book.patience.limits(scene.clock.monotonic()).hold_s == 30
+    assert scene.book.learned.current(scene.clock.monotonic()).hold_s == 30
 
 
 def test_what_was_learnt_is_told_for_ten_minutes_though_no_bind_comes_any_more():

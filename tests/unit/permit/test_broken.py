@@ -369,7 +369,7 @@ def test_a_gang_found_in_part_while_it_gathers_is_forgotten_as_soon_as_it_starte
     the_pods_are_gone(desk, "w-1")  # it is another story by now
 
     assert desk.passes(3600) == []
-    assert desk.book._table.short_until == {}
+    assert desk.book._table.partial_until == {}
 
 
 def test_its_time_begins_anew_when_it_is_bound_in_part_by_us():
@@ -393,7 +393,7 @@ def test_nothing_is_left_of_it_when_its_group_goes_or_the_lease_is_lost():
 
     for desk in (gone, replaced, closed):
         assert desk.passes(3600) == []
-        assert desk.book._table.short_until == {}
+        assert desk.book._table.partial_until == {}
 
 
 def the_pods_are_gone(desk: Desk, *uids: str) -> None:
@@ -580,7 +580,7 @@ def test_a_gang_of_which_perhaps_nothing_got_bound_dissolves_by_itself_once_its_
     assert desk.book.state_of(GANG) is AttemptState.PARTIAL, "they may be bound still"
     for uid in ("w-0", "w-1"):
         desk.world.flight.pop(PodUid(uid))
-    desk.passes(desk.limits.look_s)
+    desk.passes(desk.limits.check_s)
 
     assert desk.book.state_of(GANG) is None
     desk.world.add_pod("w-0")
@@ -590,7 +590,7 @@ def test_a_gang_of_which_perhaps_nothing_got_bound_dissolves_by_itself_once_its_
 def test_a_broken_gang_that_runs_after_all_is_done_although_nobody_told():
     desk = a_gang_sent_with(BOUND, UNKNOWN)
     desk.world.change_pod("w-1", status=Status.BOUND, node="n-1")
-    desk.passes(desk.limits.look_s)
+    desk.passes(desk.limits.check_s)
 
     assert desk.book.state_of(GANG) is None
 
@@ -600,6 +600,6 @@ def test_a_broken_gang_is_looked_at_once_at_a_time_however_often_it_broke():
     table = desk.book._table
     for _ in range(5):
         table.alarms.set(desk.now, GANG)  # left over from earlier attempts
-    desk.passes(10 * desk.limits.look_s)
+    desk.passes(10 * desk.limits.check_s)
 
     assert len(table.alarms._heap) == 2, "the next look, and the deadline of the hold"

@@ -575,7 +575,7 @@ def test_the_story_of_a_gang_is_told_in_order():
     desk.settled("w-0", BOUND)
     desk.settled("w-1", BOUND)
 
-    assert list(desk.book._table.stories.of(GANG)) == [
+    assert list(desk.book._table.history.of(GANG)) == [
         "WAITING",
         "WAITING",
         "VERIFYING",

@@ -32,19 +32,19 @@ def test_a_sound_table_passes(desk):
     ("spoil", "complaint"),
     [
         (lambda table: table.calls.pop(CallId(1)), "nobody knows of"),
-        (lambda table: table.holds[W0].calls.clear(), "held for no call"),
-        (lambda table: table.assemblies[GANG].binds.pop(W0), "held for no gang"),
-        (lambda table: table.holds.pop(W0), "not on the table"),
-        (lambda table: setattr(table.holds[W0], "state", BindState.BOUND), "is over"),
-        (lambda table: setattr(table.holds[W0], "state", BindState.NEW), "never parked"),
-        (lambda table: setattr(table.holds[W0], "state", BindState.BINDING), "only held"),
+        (lambda table: table.binds[W0].calls.clear(), "held for no call"),
+        (lambda table: table.attempts[GANG].binds.pop(W0), "held for no gang"),
+        (lambda table: table.binds.pop(W0), "not on the table"),
+        (lambda table: setattr(table.binds[W0], "state", BindState.BOUND), "is over"),
+        (lambda table: setattr(table.binds[W0], "state", BindState.NEW), "never parked"),
+        (lambda table: setattr(table.binds[W0], "state", BindState.BINDING), "only held"),
         (
-            lambda table: setattr(table.assemblies[GANG], "state", AttemptState.COMMITTING),
+            lambda table: setattr(table.attempts[GANG], "state", AttemptState.COMMITTING),
             "waits for nothing that was sent",
         ),
-        (lambda table: setattr(table.assemblies[GANG], "state", AttemptState.DONE), "is over"),
+        (lambda table: setattr(table.attempts[GANG], "state", AttemptState.DONE), "is over"),
         (
-            lambda table: table.assemblies.update({GangKey("a/b"): table.assemblies[GANG]}),
+            lambda table: table.attempts.update({GangKey("a/b"): table.attempts[GANG]}),
             "another name",
         ),
         (lambda table: table.siblings.pop(W0), "sibling"),
@@ -58,7 +58,7 @@ def test_a_spoilt_table_is_found_out(desk, spoil, complaint):
 
 
 def test_a_table_over_its_bound_is_found_out(desk):
-    desk.book._table.max_holds = 1
+    desk.book._table.max_binds = 1
 
     with pytest.raises(IllegalTransition, match="more holds"):
         soundness.check(desk.book)
@@ -70,6 +70,6 @@ def test_a_forbidden_move_tells_the_story_of_its_gang(desk):
     with pytest.raises(
         IllegalTransition, match=r"cannot go from WAITING to FAILED \(WAITING; WAITING\)"
     ):
-        table.move(table.holds[W0], BindState.FAILED)
+        table.move_bind(table.binds[W0], BindState.FAILED)
     with pytest.raises(IllegalTransition, match="cannot go from ASSEMBLING to DONE"):
-        table.turn(table.assemblies[GANG], AttemptState.DONE)
+        table.move_attempt(table.attempts[GANG], AttemptState.DONE)

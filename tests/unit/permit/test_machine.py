@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Taint
 from extender.model.pod import PodUid, Status
-from extender.permit.checks import UNSEATED_SET
+from extender.permit.checks import UNSCHEDULED_SET
 from extender.permit.machine import StateMachine
 from extender.permit.messages import (
     Answer,
@@ -199,7 +199,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         news = [
             uid
             for uid, node in self.bound_to.items()
-            if node and self.mirror.arriving(uid).status in UNSEATED_SET
+            if node and self.mirror.arriving(uid).status in UNSCHEDULED_SET
         ]
         if news:
             uid = news[index % len(news)]
@@ -299,7 +299,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     def hear_of(self, uid, gang, *, at_once):
         """A pod changed; what the book does not want to hear of, or not yet, is kept from it."""
-        news = self.book.news_of(uid, gang)
+        news = self.book.event_for(uid, gang)
         if isinstance(news, Joined):
             self.mail.append(news)
         elif news is not None or any(each.uid == uid for each in self.mail):
@@ -339,7 +339,7 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     @rule(call=one_of(INDEXES, NODES, MOSTLY))
     def call_for_another(self, call):
         index, node, has_ticket = call
-        waiting = [uid for uid in self.mirror.gangs if uid not in self.book._table.holds]
+        waiting = [uid for uid in self.mirror.gangs if uid not in self.book._table.binds]
         if waiting:
             self.call_for(waiting[index % len(waiting)], node, has_ticket)
 

@@ -59,7 +59,7 @@ def test_a_story_keeps_its_last_lines():
 
 
 def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
-    monkeypatch.setattr(states, "_GANGS", 2)
+    monkeypatch.setattr(states, "_MOST_GANGS", 2)
     stories = MoveHistory()
     for name in ("a", "b", "c"):
         stories.note(GangKey(f"team/{name}"), "HELD")

@@ -57,7 +57,7 @@ class Scene:
             StateMachine(self.facts, chance=lambda: 0.0),
             binder=self.binder,
             groups=self.reader,
-            inflight=self.ledger,
+            ledger=self.ledger,
             undo=RecordingUndo(),
             timer=self.clock,
             clock=self.clock,

@@ -39,8 +39,8 @@ def test_calls_that_die_at_the_same_age_again_and_again_betray_the_timeout():
     now = closes(patience, 5.01, 5.0, 5.03)
 
     assert patience.learnt_timeout_s == 5.0
-    assert patience.limits(now).bind_timeout_s == pytest.approx(5.0)
-    assert patience.limits(now).hold_s == pytest.approx(30 * 5 / 45)
+    assert patience.current(now).bind_timeout_s == pytest.approx(5.0)
+    assert patience.current(now).hold_s == pytest.approx(30 * 5 / 45)
 
 
 def test_a_restart_that_closes_everything_at_once_teaches_nothing():
@@ -69,13 +69,13 @@ def test_a_timeout_as_configured_changes_nothing():
     now = closes(patience, 45.0, 45.0, 45.0)
 
     assert patience.learnt_timeout_s is None
-    assert patience.limits(now) is CONFIGURED
+    assert patience.current(now) is CONFIGURED
 
 
 def test_what_was_learnt_is_forgotten_in_time():
     patience = LearnedTimeout(CONFIGURED)
     now = closes(patience, 5.0, 5.0, 5.0)
 
-    assert patience.limits(now + 599) != CONFIGURED
-    assert patience.limits(now + 601) is CONFIGURED
+    assert patience.current(now + 599) != CONFIGURED
+    assert patience.current(now + 601) is CONFIGURED
     assert patience.learnt_timeout_s is None

@@ -152,10 +152,10 @@ class World:
     def pods_of(self, key: GangKey) -> Iterable[Pod]:
         return [pod for uid, pod in self.pods.items() if self.gangs.get(uid) == key]
 
-    def seated(self, key: GangKey) -> int:
+    def scheduled(self, key: GangKey) -> int:
         return len(self.seats(key))
 
-    def seated_in_role(self, key: GangKey, role: str) -> int:
+    def scheduled_in_role(self, key: GangKey, role: str) -> int:
         return sum(pod.role == role for pod in self.seats(key))
 
     def seats(self, key: GangKey) -> list[Pod]:
@@ -182,7 +182,7 @@ class World:
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
 
-    def has_room(self, uid: PodUid, node: str) -> bool:
+    def has_capacity(self, uid: PodUid, node: str) -> bool:
         return self.fits(node, (uid,))
 
     def fits(self, node: str, pods: Iterable[PodUid]) -> bool:

@@ -79,7 +79,10 @@ def test_nodes_that_are_full_are_not_looked_at_for_every_member_of_a_gang() -> N
     """Each would cost kube-scheduler's one loop a look at all nodes, as often as it is tried."""
     world = World(pod_group(min_member=9))
     looks = []
-    look, world.ledger.capacity.slots = world.ledger.capacity.slots, lambda *asked: looks.append(asked) or 0
+    look, world.ledger.capacity.slots = (
+        world.ledger.capacity.slots,
+        lambda *asked: looks.append(asked) or 0,
+    )
     for number in range(9):
         assert world.admit(f"p{number}", 9) is None
     assert len(looks) == len(NODES)

@@ -70,7 +70,7 @@ def test_a_pod_of_ours_is_not_bound_before_it_passed(
         world.group(gang, 1)
     ours = world.pod("ours", gang)
 
-    assert "has not passed filter here" in call("bind", bind_call(ours)).json["Error"]
+    assert "filter has not admitted the pod here" in call("bind", bind_call(ours)).json["Error"]
     assert not node_of(world, ours)
     call("filter", {"Pod": ours, "NodeNames": ["node-0"]})
     assert call("bind", bind_call(ours)).json == {"Error": ""}
