@@ -1,8 +1,8 @@
-"""Wake, snapshot, plan, propose, act: one thread, one pass at a time.
+"""The planning loop: snapshot, plan, propose, report; one thread, one cycle at a time.
 
-A pass is woken by a change (after a short pause, so that a burst is one pass) and by a slow tick
-that carries what only time changes: gangs whose backoff is over. What a pass decides is proposed
-to the ledger of promises, which lives in the event loop and disposes.
+A cycle is started by a change (after a short delay, so that a burst is one cycle) and by a slow
+tick for what only time changes, such as the end of a backoff. The result is proposed to the ledger
+of reservations, which lives in the event loop and decides.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ from extender.planner.plan import NO_PLAN, Plan
 from extender.ports import Clock
 
 log = logging.getLogger(__name__)
-#: A burst of changes becomes one pass.
+#: A burst of changes becomes one cycle.
 DEBOUNCE_S = 0.02
-#: After a pass we rest for so many times what it computed, because hooks share the interpreter with
-#: it and let in by themselves whom nobody waits ahead of; but not for longer than this, unless
-#: the pass itself took half of that. Time in which it only waited is not counted: a process that
-#: was frozen for half a minute would rest for a whole one.
+#: After a cycle the loop rests for so many times its computing time. Hooks share the interpreter
+#: with it, and they admit single pods without a plan. But it rests no longer than `LONGEST_REST_S`,
+#: unless the cycle itself took half of that. Time in which it only waited does not count: a process
+#: that was frozen for half a minute would otherwise rest for a whole one.
 REST = 40.0
 LONGEST_REST_S = 0.25
-#: And for so many times only while a gang that has just come can be let in by nothing but a plan,
-#: because others wait for the room: it would else wait for most of our rest.
+#: The shorter rest while a new gang can only be admitted by a plan, because others wait for the
+#: capacity: it would otherwise wait for most of the rest.
 SHORT_REST = 4.0
 LEAST_REST = 2.0
 TICK_S = 1.0
-#: Without any change we look again after this long, for what only time changes.
+#: Without any change, a cycle runs after so long, for what only time changes.
 QUIET_S = 5.0
 
 
 class Disposes(Protocol):
-    """Takes what a pass proposes; judged and written down in the event loop."""
+    """Applies what a cycle proposes; it is checked and recorded in the event loop."""
 
     def settle(self) -> None:
-        """Put promises in order before a snapshot is taken."""
+        """Bring reservations up to date before a snapshot is taken."""
 
     def propose(self, snapshot: Snapshot, plan: Plan) -> bool:
-        """Issue the tickets of *plan*; False when something has changed: plan anew."""
+        """Apply the placements of *plan*; False when one was rejected: a new plan is needed."""
 
 
 class MakesRoom(Protocol):
-    """Carries out evictions; belongs to this thread and never waits."""
+    """Sends evictions; belongs to this thread and never waits."""
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with the pods that must be left alone for now."""
+        """Return *snapshot* with the pods that must not be evicted for now."""
 
     def send(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Send the evictions of *plan* that are not on their way already."""
+        """Send the evictions of *plan* that are not in flight already."""
 
 
 class Tells(Protocol):
-    """Tells the cluster what was decided; never waits."""
+    """Reports the result of a cycle to the cluster; never waits."""
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Take a pass in."""
+        """Report one cycle."""
 
 
 class PublishedPlan:
@@ -71,7 +71,7 @@ class PublishedPlan:
 
     def __init__(self) -> None:
         self.plan: Plan = NO_PLAN
-        #: Somebody waits for the next one, and for nothing else.
+        #: A gang waits for the next plan, and for nothing else.
         self.awaited = threading.Event()
 
     def __call__(self) -> Plan:
@@ -79,28 +79,28 @@ class PublishedPlan:
         return self.plan
 
     def hurry(self) -> None:
-        """Ask for the next plan as soon as it can be had; callable from any thread."""
+        """Request the next plan as soon as possible; callable from any thread."""
         if not self.awaited.is_set():
             self.awaited.set()
 
     def forget(self) -> None:
-        """Show none any more: whoever leads plans anew."""
+        """Return to no plan: the next leader plans anew."""
         self.plan = NO_PLAN
 
     def readiness(self) -> list[str]:
-        """Return that there is none yet: then nobody knows which queues are open."""
+        """Return that there is no plan yet: until then it is not known which queues are open."""
         return ["the first plan is being made"] if self.plan is NO_PLAN else []
 
 
 class PlanningLoop:
-    """Runs passes until stopped."""
+    """Runs cycles until stopped."""
 
     def __init__(
         self,
         *,
         cluster: Cluster,
         published: PublishedPlan,
-        promises: Disposes,
+        applier: Disposes,
         make_plan: Callable[[Snapshot], Plan],
         dispatch: MakesRoom,
         reporter: Tells,
@@ -109,10 +109,10 @@ class PlanningLoop:
         readiness: Callable[[], list[str]],
         meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
-        """While nothing may be planned, as on a standby, *meanwhile* is called now and then."""
+        """While no cycle may run, as on a standby, *meanwhile* is called now and then."""
         self._cluster = cluster
         self._published = published
-        self._promises = promises
+        self._applier = applier
         self._make_plan = make_plan
         self._dispatch = dispatch
         self._reporter = reporter
@@ -124,27 +124,27 @@ class PlanningLoop:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cycle", daemon=True)
         self._rest_until = self._short_rest_until = float("-inf")
-        self._passed_at = self._stood_by_at = float("-inf")
-        #: Somebody asked for a pass though nothing changed.
-        self._asked_for = False
+        self._cycled_at = self._idled_at = float("-inf")
+        #: A cycle was requested though nothing changed.
+        self._is_requested = False
         self._is_settled = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._cluster.on_change(self._changed.set)
         self._cluster.hearing.on_change(lambda _: self.request_cycle())
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the pass under way."""
+        """Stop after the cycle that runs."""
         self._stopping.set()
         self._changed.set()
         self._published.awaited.set()
         self._thread.join(timeout=10)
 
     def request_cycle(self) -> None:
-        """Ask for a pass soon, whether or not anything has changed."""
-        self._asked_for = True
+        """Request a cycle soon, whether or not anything has changed."""
+        self._is_requested = True
         self._changed.set()
 
     def _run(self) -> None:
@@ -167,7 +167,7 @@ class PlanningLoop:
             except ShuttingDown:
                 return
             except Exception:
-                # A pass that fails must not end planning; the next change brings another.
+                # A cycle that fails must not end planning; the next change starts another.
                 log.exception("cycle failed")
                 self._stopping.wait(TICK_S)
 
@@ -178,15 +178,15 @@ class PlanningLoop:
 
     def _stand_by(self) -> None:
         now = self._clock.monotonic()
-        if now - self._stood_by_at >= TICK_S:
-            self._stood_by_at = now
+        if now - self._idled_at >= TICK_S:
+            self._idled_at = now
             self._cluster.tidy()
             self._meanwhile()
 
     def _settle_memory(self) -> None:
-        """Take what the first lists brought out of the garbage collector's sight, once.
+        """Exclude the objects of the first lists from garbage collection, once.
 
-        It lives as long as we do, and a full collection over 100,000 pods stops every thread,
+        They live as long as the process. A full collection over 100,000 pods stops every thread,
         hooks included, for a tenth of a second and more.
         """
         if not self._is_settled:
@@ -196,25 +196,25 @@ class PlanningLoop:
             gc.set_threshold(50_000, 50, 100)
 
     def is_due(self) -> bool:
-        """Return whether anything happened since the last pass, or time itself wants a look."""
-        if self._asked_for or self._cluster.reservations.is_backoff_over():
+        """Return whether anything happened since the last cycle, or enough time has passed."""
+        if self._is_requested or self._cluster.reservations.is_backoff_over():
             return True
         moved = self._cluster.generation != self._published.plan.generation
-        return moved or self._clock.monotonic() - self._passed_at > QUIET_S
+        return moved or self._clock.monotonic() - self._cycled_at > QUIET_S
 
     def run_once(self) -> None:
-        """Make one pass."""
-        self._asked_for = False
-        self._passed_at = self._clock.monotonic()
+        """Run one cycle."""
+        self._is_requested = False
+        self._cycled_at = self._clock.monotonic()
         with self._metrics.cycle_seconds.labels("snapshot").time():
-            self._promises.settle()
+            self._applier.settle()
             snapshot = self._dispatch.protect(self._cluster.snapshot(self._clock.now()))
         with self._metrics.cycle_seconds.labels("plan").time():
             plan = self._make_plan(snapshot)
         with self._metrics.cycle_seconds.labels("publish").time():
-            # Promises stand before the plan that speaks of them: a filter call between the two
-            # is refused once more instead of passing without one.
-            if not self._promises.propose(snapshot, plan):
+            # Reservations exist before the plan that refers to them: a filter call between the
+            # two is refused once more instead of being admitted without one.
+            if not self._applier.propose(snapshot, plan):
                 self.request_cycle()
             self._published.plan = plan
         with self._metrics.cycle_seconds.labels("report").time():
@@ -224,5 +224,5 @@ class PlanningLoop:
 
 
 def rest(computed_s: float, times: float = REST) -> float:
-    """Say for how long nothing is planned after a pass."""
+    """Return how many seconds the loop rests after a cycle."""
     return max(min(times * computed_s, LONGEST_REST_S), LEAST_REST * computed_s)

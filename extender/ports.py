@@ -1,8 +1,8 @@
-"""The doors to the outside: small protocols that `kube` and `sim` both implement.
+"""The requests to the cluster: small protocols that `kube` and `sim` both implement.
 
-Everything here may be called from any thread; nothing here blocks, because whoever asks may
-stand in an event loop. Outcomes come back as futures; those of binds, of which there is one for
-every pod of the cluster, are told to a callback.
+Any thread may call everything here, and nothing here blocks, because the caller may be an event
+loop. Outcomes are returned as futures. Those of binds, one for every pod of the cluster, are passed
+to a callback.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Clock(Protocol):
         """Seconds since the epoch, to compare with what the API server wrote."""
 
     def monotonic(self) -> float:
-        """Seconds that never jump, for deadlines."""
+        """Seconds that never step, for deadlines."""
 
 
 class Whose(Enum):
     """Whose decision a bind carries out."""
 
-    OURS = "ours"  # it needs a term: only whoever leads may decide
-    SCHEDULERS = "kube-scheduler's"  # we only pass it on, whoever we are
-    #: kube-scheduler's if the API server shows an exempt pod of ours; else nobody's just now.
+    OURS = "ours"  # it needs a term: only the leader may decide
+    SCHEDULERS = "kube-scheduler's"  # only passed on, by any replica
+    #: kube-scheduler's if the API server shows an exempt pod of ours; otherwise it is refused now.
     UNKNOWN = "unknown"
 
 
 class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Bind this very pod (the API server checks *uid*) to this node."""
+    """Bind exactly this pod (the API server checks *uid*) to this node."""
 
     uid: PodUid
     namespace: str
@@ -50,7 +50,7 @@ class BindOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BindResult(Enum):
-    """What became of a bind, as far as the API server has shown it."""
+    """The result of a bind, as far as the API server has shown it."""
 
     BOUND = "bound"  # the API server has shown the pod on our node
     LOST = "lost"  # it is on another node, gone, being deleted, or another pod by now
@@ -65,37 +65,37 @@ class BindOutcome(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-#: Hears what became of an order.
+#: Called with the outcome of an order.
 OnOutcome: TypeAlias = Callable[[BindOrder, BindOutcome], None]
 
 
 class Binder(Protocol):
-    """Writes bindings; the orders of one call belong together and go out one after the other."""
+    """Writes bindings; the orders of one call belong together and are sent in order."""
 
     def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
-        """Send *orders* and settle each once, perhaps before this returns; retries are ours.
+        """Send *orders*, with retries, and call *settle* once for each, perhaps before returning.
 
-        *until* is the moment (of `Clock.monotonic`) by which whoever waits must hear. It is there
-        to be used up: as long as it has not come, an outcome may still become known.
+        *until* is the time (of `Clock.monotonic`) by which the caller needs the outcome. All of it
+        may be used: until then, an unknown outcome may still become known.
         """
 
 
 class GroupReader(Protocol):
-    """Reads a PodGroup from the API server itself, past every cache."""
+    """Reads a PodGroup from the API server, without any cache."""
 
     def read(self, group: PodGroup) -> Future[PodGroup | None]:
         """Return the live object of the same dialect and key; None when it does not exist.
 
-        The future raises `ApiError` when the API server cannot be asked.
+        The future raises `ApiError` when the API server does not answer.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeOrder:
-    """Make kube-scheduler look at a parked pod again, at *node* first.
+    """Make kube-scheduler retry an unschedulable pod, on *node* first.
 
-    Without a node an earlier nomination is taken back: as long as it stands, kube-scheduler keeps
-    that node's room from pods that are no more important.
+    Without a node an earlier nomination is cleared: while it stands, kube-scheduler keeps the
+    capacity of that node from pods of the same or a lower priority.
     """
 
     uid: PodUid
@@ -103,11 +103,11 @@ class WakeOrder:
     name: str
     gang: GangKey | None = None
     node: str = ""
-    #: In place of what kube-scheduler last said of the pod (its condition PodScheduled), so that
-    #: it says it again; empty to leave that as it is.
+    #: Replaces the message of the pod's condition PodScheduled, so that kube-scheduler writes it
+    #: again; empty to leave it unchanged.
     refusal: str = ""
-    #: The nomination is taken back as soon as it stands: room that is given back makes
-    #: kube-scheduler look at pods for which it found none.
+    #: The nomination is cleared as soon as it is written: released capacity makes kube-scheduler
+    #: retry pods that fitted no node.
     briefly: bool = False
 
     @property
@@ -117,7 +117,7 @@ class WakeOrder:
 
 
 class Waker(Protocol):
-    """Wakes parked pods; rate-limited, retried, fire and forget."""
+    """Wakes unschedulable pods; rate-limited, retried, without an outcome."""
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         """Queue *orders*; a later order for the same pod replaces one not yet sent."""
@@ -125,7 +125,7 @@ class Waker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictOrder:
-    """Ask this very pod (the API server checks *uid*) to leave; *why* is told on the pod."""
+    """Evict exactly this pod (the API server checks *uid*); *why* is written to the pod."""
 
     uid: PodUid
     namespace: str
@@ -134,31 +134,31 @@ class EvictOrder:
 
 
 class EvictResult(Enum):
-    """What became of an eviction."""
+    """The result of an eviction."""
 
     LEAVING = "leaving"  # the API server has accepted it
-    GONE = "gone"  # the pod is not there any more, or is another one by now
-    BLOCKED = "blocked"  # a PodDisruptionBudget, or the API server for another reason, says no
+    GONE = "gone"  # the pod does not exist any more, or is another one by now
+    BLOCKED = "blocked"  # refused, by a PodDisruptionBudget or for another reason
     FAILED = "failed"  # no answer; trying again may help
 
 
 @dataclass(frozen=True, slots=True)
 class EvictOutcome:
-    """The result and, unless the pod leaves, a sentence for people."""
+    """The result and, unless the pod terminates, a sentence for people."""
 
     result: EvictResult
     message: str = ""
 
 
 class Evictor(Protocol):
-    """Asks pods to leave; rate-limited, retried within reason."""
+    """Evicts pods; rate-limited, with a limited number of retries."""
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        """Send *orders* and give one future for each, in order."""
+        """Send *orders* and return one future for each, in order."""
 
 
 class PartialBindRollback(Protocol):
-    """Makes what was bound in part leave again; rarely asked, never waits."""
+    """Evicts the members of a gang that was bound in part; rarely called, never waits."""
 
     def evict_all(
         self,
@@ -168,27 +168,28 @@ class PartialBindRollback(Protocol):
         leaves: Callable[[GangKey], None],
         stays: Callable[[GangKey], None],
     ) -> None:
-        """Ask all of them to leave, or none when one would never come again; then it *stays*.
+        """Evict all of them, or none if one would never come again; then call *stays*.
 
-        That it *leaves* is told before anybody is asked; one of them may yet be kept, and it stays.
+        *leaves* is called before the first request. One pod may still be kept; then *stays*
+        follows.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReference:
-    """An object of the API server that we speak about: a PodGroup, Queue, Pod or Namespace."""
+    """An object of the API server that an Event or a status is about."""
 
     kind: str
     name: str
     uid: str
-    #: Empty for what belongs to no namespace.
+    #: Empty for an object without a namespace.
     namespace: str = ""
     #: The API group of a PodGroup or Queue.
     dialect: str = ""
 
     @classmethod
     def of_gang(cls, gang: Gang) -> ObjectReference | None:
-        """Return the object people look at: its PodGroup, or a pod where there is none."""
+        """Return the object that people look at: the PodGroup, or a pod where there is none."""
         group = gang.group
         if group.dialect and group.uid:
             return cls(
@@ -204,21 +205,21 @@ class ObjectReference:
 
     @classmethod
     def of_queue(cls, queue: Queue) -> ObjectReference:
-        """Return a queue; those that only we imagine have no uid."""
+        """Return a queue; an implied queue has no uid."""
         return cls(kind="Queue", dialect=VOLCANO, name=queue.name, uid=queue.uid)
 
     @classmethod
     def of_namespace(cls, namespace: Namespace) -> ObjectReference:
-        """Return a namespace; it belongs to none itself."""
+        """Return a namespace, which is in no namespace itself."""
         return cls(kind="Namespace", name=namespace.name, uid=namespace.uid)
 
 
 class StatusWriter(Protocol):
     """Reads and writes the status of PodGroups and Queues; rate-limited.
 
-    The futures give None when the object is gone or another one by now, or when the state of a
-    queue was to be written and somebody wrote to it since it was read; they raise `ApiError` when
-    the API server refuses or cannot be asked.
+    The futures return None when the object is gone or another one by now, or when the status of a
+    queue has changed since it was read. They raise `ApiError` when the API server refuses or does
+    not answer.
     """
 
     def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
@@ -227,145 +228,145 @@ class StatusWriter(Protocol):
     def write(
         self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
-        """Merge *status* into what is there and give the whole."""
+        """Merge *status* into the current status and return the whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """Something worth telling whoever looks at *subject*."""
+    """An Event to write about *subject*."""
 
     subject: ObjectReference
     #: One word of a closed list.
     reason: str
     message: str
-    #: A person has to do something about it.
+    #: Whether a person has to act.
     warning: bool = False
     #: Seconds since the epoch.
     at: float = 0.0
 
 
 class EventWriter(Protocol):
-    """Writes Events; the same word about the same object raises a count, not a stream."""
+    """Writes Events; repeating an Event of an object raises its count."""
 
     def write(self, notice: EventRecord) -> None:
-        """Queue *notice*; rate-limited, fire and forget."""
+        """Queue *notice*; rate-limited, without an outcome."""
 
 
 class Fencing(Protocol):
-    """Says whether we may act on the cluster; asked where a request is written, not before."""
+    """The fencing token: it is checked where a request is written, not before."""
 
     def current(self) -> int:
-        """Number the term that is ours now; 0 while none is."""
+        """Return the number of the current term of this replica; 0 without one."""
 
     def holds(self, number: int) -> bool:
-        """Return whether the term *number* is still ours: what was ordered in another is void."""
+        """Return whether term *number* is still current; requests of an earlier term are void."""
 
 
 class AlwaysLeader:
-    """The `Mandate` of whoever is alone: one term without an end."""
+    """The `Fencing` of a single replica: one term without an end."""
 
     def current(self) -> int:
-        """Number the only term."""
+        """Return the number of the only term."""
         return 1
 
     def holds(self, number: int) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads, and for how long after others saw it change; all times in it are only told."""
+    """The leader, and for how long after its last renewal was seen; its times are only shown."""
 
-    #: Empty once it was given back.
+    #: Empty once it was released.
     holder: str = ""
     duration_s: float = 0.0
     acquired: str = ""
     renewed: str = ""
-    #: How often it went from one holder to another.
+    #: How often the holder changed.
     transitions: int = 0
-    #: Writing succeeds only if nobody has written since; empty for one that does not exist yet.
+    #: A write succeeds only at this version; empty for a Lease that does not exist yet.
     version: str = ""
 
 
 class Leases(Protocol):
-    """One Lease at the API server. These calls wait: they belong to a thread of their own."""
+    """One Lease at the API server. These calls block: they belong to a thread of their own."""
 
     def read(self) -> Lease | None:
-        """Return it as it is now, None when it does not exist; raises `ApiError`."""
+        """Return the current Lease, None when it does not exist; raise `ApiError`."""
 
     def write(self, lease: Lease) -> Lease:
-        """Write it and give it as written; `ApiError` when somebody else did, or in doubt."""
+        """Write it and return it as written; raise `ApiError` on a conflict, or in doubt."""
 
 
 class LabelledPod(msgspec.Struct, frozen=True):
-    """A pod that carries the label of the leader, as it was seen."""
+    """A pod with the label of the leader, as it was seen."""
 
     pod: str
-    #: Taking it off succeeds only if nobody has written to the pod since.
+    #: Removing the label succeeds only at this version of the pod.
     version: str
 
 
 class LabelledPods(msgspec.Struct, frozen=True, kw_only=True):
-    """Who carries the label of the leader."""
+    """The pods with the label of the leader."""
 
     is_ours: bool = False
     others: tuple[LabelledPod, ...] = ()
 
 
 class LeaderLabels(Protocol):
-    """The label by which a Service finds the leader. These calls wait, like those of `Leases`.
+    """The label by which a Service finds the leader. These calls block, like those of `Leases`.
 
-    All raise `ApiError`; `OutOfTerm`, when nothing was sent because the term *number* is over.
+    All raise `ApiError`, or `OutOfTerm` when nothing was sent because the term *number* is over.
     """
 
     def read(self) -> LabelledPods:
-        """Return the pods that carry it and follow no other lease than ours."""
+        """Return the pods that have it and belong to our lease."""
 
     def put_on(self, number: int) -> None:
-        """Put it on our own pod."""
+        """Set it on our own pod."""
 
     def take_off(self, mark: LabelledPod, number: int) -> None:
-        """Take it off another; 409 when somebody has written to that pod since."""
+        """Remove it from another pod; 409 when that pod has changed since."""
 
     def withdraw(self, number: int) -> None:
-        """Take it off our own pod."""
+        """Remove it from our own pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewed:
-    """Whose token it is, empty when nobody's, and whether that one may read the page."""
+    """The user of a token, empty when it is not valid, and whether that user may read the page."""
 
     user: str = ""
     may_read: bool = False
 
 
 class Reviewer(Protocol):
-    """Says who may read on the operations port. Its call waits, like those of `Leases`."""
+    """Decides who may read on the operations port. Its call blocks, like those of `Leases`."""
 
     def review(self, token: str, page: str) -> Reviewed:
-        """Raises `ApiError` when nobody says; no word of *token* is in it."""
+        """Review *token*; raise `ApiError` without a decision, and never with the token in it."""
 
 
-#: How a note on credentials begins.
+#: The prefix of a note on credentials.
 UNPROTECTED = "credentials: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A right that we lack: as whom we asked, and a sentence with the mend."""
+    """A missing right: the account of the request, and a sentence on how to grant it."""
 
     account: str
     why: str
 
     @property
     def problem(self) -> str:
-        """Say it among other notes."""
+        """Return the sentence for a list of notes."""
         return f"rights: {self.why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
-    """One cluster, real or simulated: how it is heard and acted upon."""
+    """One cluster, real or simulated: all requests to it, and its start and stop."""
 
     binder: Binder
     groups: GroupReader
@@ -374,24 +375,24 @@ class ClusterPorts:
     undo: PartialBindRollback
     status: StatusWriter
     events: EventWriter
-    #: None where nobody else could lead.
+    #: None where no other replica could lead.
     leases: Leases | None = None
-    #: None where no Service follows the leader.
+    #: None where no Service selects the leader.
     labels: LeaderLabels | None = None
-    #: None where whoever reaches the operations port may read.
+    #: None where any client of the operations port may read.
     reviewer: Reviewer | None = None
-    #: Says what we were refused lately for want of a right.
+    #: Returns the recently refused requests for which a right is missing.
     refused: Callable[[], Sequence[Refused]] = lambda: ()
-    #: Says how our credentials are open to others.
+    #: Returns how our credentials are exposed to others.
     unprotected: Callable[[], Sequence[str]] = lambda: ()
-    #: Begins to tell the cache what changes.
+    #: Starts to pass changes to the cache.
     start: Callable[[], None]
-    #: Ends every thread.
+    #: Stops every thread.
     stop: Callable[[], None]
-    #: Breaks the connections that live in the event loop.
+    #: Closes the connections that live in the event loop.
     aclose: Callable[[], Awaitable[object]]
 
     def notes(self) -> list[str]:
-        """Return what should be mended in how we reach it."""
+        """Return what should be corrected in the access to the cluster."""
         problems = [each.problem for each in self.refused()]
         return [*problems, *(f"{UNPROTECTED}{each}" for each in self.unprotected())]

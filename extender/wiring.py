@@ -127,7 +127,7 @@ class Runtime:
         self._planning = PlanningLoop(
             cluster=cluster,
             published=published,
-            promises=PlanApplier(cluster, ledger, arrivals, clock, self._loop_calls),
+            applier=PlanApplier(cluster, ledger, arrivals, clock, self._loop_calls),
             make_plan=recorder.planner(policies.current, metrics.time_action),
             dispatch=dispatch,
             reporter=self._reporter,

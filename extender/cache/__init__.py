@@ -1,1 +1,1 @@
-"""What have we heard? A mirror of the cluster, fed by changes, read as snapshots."""
+"""A cache of the cluster: changes go in, snapshots and single facts come out."""

@@ -298,7 +298,7 @@ class KeepReserved(NodeInstruction, frozen=True):
 
 
 class MarkUnknown(NodeInstruction, frozen=True):
-    """Keep the reservation of a pod that may be bound; its caller was told that it is not."""
+    """Keep the reservation of a pod that may be bound; its caller got an error."""
 
 
 class Answer(Instruction, frozen=True):

@@ -93,7 +93,7 @@ class DirectExtender:
         self._cycle = PlanningLoop(
             cluster=cluster,
             published=published,
-            promises=PlanApplier(cluster, ledger, arrivals, time),
+            applier=PlanApplier(cluster, ledger, arrivals, time),
             make_plan=lambda snapshot: make_plan(snapshot, self._policy),
             dispatch=self._dispatch,
             reporter=self,

@@ -105,7 +105,7 @@ class System:
         self._cycle = PlanningLoop(
             cluster=cluster,
             published=published,
-            promises=PlanApplier(cluster, ledger, arrivals, time, self._errand),
+            applier=PlanApplier(cluster, ledger, arrivals, time, self._errand),
             make_plan=self._make_plan,
             dispatch=self,
             reporter=self,

@@ -101,4 +101,4 @@ def test_nobody_is_remembered_by_a_name_or_uid_without_end(
 
     answer = call("filter", {"Pod": theirs, "NodeNames": ["node-0"]}).json
     assert answer["Error"] == "a name or uid is longer than 253 characters"
-    assert not world.runtime.hooks._gate._ledger.filter_results._may_come
+    assert not world.runtime.hooks._gate._ledger.filter_results._awaiting_bind
