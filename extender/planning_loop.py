@@ -132,7 +132,7 @@ class PlanningLoop:
     def start(self) -> None:
         """Start the thread."""
         self._cluster.on_change(self._changed.set)
-        self._cluster.hearing.on_change(lambda _: self.request_cycle())
+        self._cluster.liveness.on_change(lambda _: self.request_cycle())
         self._thread.start()
 
     def stop(self) -> None:

@@ -66,7 +66,7 @@ class Runtime:
         leadership.run(ports.leases, ports.labels, is_warm=lambda: not cluster.readiness())
 
         # Reservations and the answers of the hooks.
-        scheduler_notes = SchedulerNotes(cluster.hearing, metrics, clock)
+        scheduler_notes = SchedulerNotes(cluster.liveness, metrics, clock)
         wake = scheduler_notes.counted(ports.waker)
         ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         arrivals = ArrivingGangs(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
@@ -146,7 +146,7 @@ class Runtime:
                 ledger,
                 published,
                 journal,
-                cluster.hearing,
+                cluster.liveness,
                 cluster.partial_gangs,
             ),
             plan_soon=self._planning.request_cycle,

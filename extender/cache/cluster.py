@@ -83,7 +83,7 @@ class Cluster:
         stuck_s: float = STUCK_S,
         seen_s: float | None = None,
         budgets_are_gangs: bool = False,
-        hearing: SchedulerLiveness | None = None,
+        liveness: SchedulerLiveness | None = None,
     ) -> None:
         """A deleted pod is stuck *stuck_s* after its grace period, but not before *seen_s* here.
 
@@ -166,7 +166,7 @@ class Cluster:
         #: Written by the watches.
         self.freshness = Freshness()
         #: Liveness of each scheduler name; without names, no scheduler is expected.
-        self.hearing = hearing or SchedulerLiveness((), clock)
+        self.liveness = liveness or SchedulerLiveness((), clock)
         self.watch_pods(self._notify_liveness)
 
     @classmethod
@@ -177,7 +177,7 @@ class Cluster:
             QueuePolicy.of(settings),
             stuck_s=settings.stuck_s,
             budgets_are_gangs=settings.budgets_are_gangs,
-            hearing=SchedulerLiveness(
+            liveness=SchedulerLiveness(
                 settings.scheduler_name, clock, patience_s=settings.ticket_s, me=_our_name()
             ),
         )
@@ -270,7 +270,7 @@ class Cluster:
                 partial_gangs=self.partial_gangs.among(gangs, self._clock.monotonic()),
                 protected=self.partial_gangs.spared(gangs, self._clock.monotonic()),
                 stuck=self._pods.stuck,
-                schedulers=self.hearing.statuses(),
+                schedulers=self.liveness.statuses(),
                 rejected_nodes={
                     pod.shape: names
                     for key, names in rejected.items()
@@ -340,7 +340,7 @@ class Cluster:
         A pod whose eviction was requested does not count, even if it is not terminating yet.
         """
         evicting = len(self._evicting(key))
-        with self.reservations.still:
+        with self.reservations.lock:
             members = self._pods.members(key)
             seen = members.scheduled - evicting if members else 0
             return seen + self.reservations.bound_in(key)
@@ -348,7 +348,7 @@ class Cluster:
     def scheduled_in_role(self, key: GangKey, role: str) -> int:
         """Return the number of members of one role that `scheduled` counts."""
         evicting = sum(pod.role == role for pod in self._evicting(key))
-        with self.reservations.still:
+        with self.reservations.lock:
             members = self._pods.members(key)
             seen = members.scheduled_in_role(role) - evicting if members else 0
             return seen + self.reservations.bound_in_role(key, role)
@@ -365,7 +365,7 @@ class Cluster:
     def on_nodes(self, key: GangKey) -> set[PodUid]:
         """Return the members on a node, and those whose binding was sent."""
         # In this order: a pod that is shown in between is in both sets.
-        with self.reservations.still:
+        with self.reservations.lock:
             reservations = self.reservations.of_gang(key)
             sent = {each.pod.uid for each in reservations if each.stage >= Stage.BINDING}
         # A pod is shown before its reservation ends, and its gang knows it after that.
@@ -385,7 +385,7 @@ class Cluster:
 
         Pods that kube-scheduler has not assumed are not subtracted (`reservations.reserved_on`).
         """
-        with self.reservations.still:
+        with self.reservations.lock:
             committed = self.reservations.committed_on(name)
             unused = self._usage.unused(name)
             return unused - committed if unused is not None and committed else unused
@@ -493,7 +493,7 @@ class Cluster:
         """Pass pending pods on, but not those of native groups, which wait for each other first."""
         seen = self._pods.seen(uid)
         is_native = seen is not None and seen[1].native
-        self.hearing.pod_seen(uid, None if is_native else pod)
+        self.liveness.pod_seen(uid, None if is_native else pod)
 
     def _expected_until(self, pod: Pod) -> float:
         grace_s = min(pod.leaves_by - self._clock.now(), LONGEST_GRACE_S)

@@ -116,11 +116,11 @@ class PartialGangs:
 
 
 #: kube-scheduler preferred other nodes; the reserved one may have been full for a moment.
-PASSED_OVER_S = 30.0
+NOT_CHOSEN_S = 30.0
 #: kube-scheduler found no node; longer than the backoff of a gang, so that the next try differs.
 FITS_NOWHERE_S = 300.0
 #: Most pairs of a gang and a node.
-MOST = 20_000
+MAX_PAIRS = 20_000
 _NONE: frozenset[str] = frozenset()
 
 
@@ -155,7 +155,7 @@ class RejectedNodes:
         with self._lock:
             known = self._until.get(_namespace(gang), {}).get(gang, {})
             self._keep(gang, {**known, **dict.fromkeys(nodes, until)})
-            while (excess := self._total - MOST) > 0:
+            while (excess := self._total - MAX_PAIRS) > 0:
                 self._lose(excess)
 
     def forget(self, gang: GangKey) -> None:
@@ -235,7 +235,7 @@ class PendingEvictions:
         self.granted: Granted = lambda gang, role, beside: 0
         self._requested: Mapping[GangKey, Set[PodUid]] = {}
 
-    def includes(self, pods: Mapping[PodUid, GangKey]) -> None:
+    def replace(self, pods: Mapping[PodUid, GangKey]) -> None:
         """Replace the pods with a pending eviction, each with its gang."""
         requested: dict[GangKey, set[PodUid]] = {}
         for uid, gang in pods.items():

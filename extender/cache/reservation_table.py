@@ -136,7 +136,7 @@ class ReservationTable:
         self._on_changed = changed
         #: While it is held, no reservation changes. For reading facts that belong together, with
         #: the methods that take no lock, for microseconds.
-        self.still = threading.Lock()
+        self.lock = threading.Lock()
         self._by_uid: dict[PodUid, Reservation] = {}
         self._by_gang: dict[GangKey, dict[PodUid, Reservation]] = {}
         self._by_node: dict[str, dict[PodUid, Reservation]] = {}
@@ -212,7 +212,7 @@ class ReservationTable:
 
         A new reservation counts as spent by *queue* until the next `drain`.
         """
-        with self.still:
+        with self.lock:
             known = self._by_uid.get(pod.uid)
             if not self._needs_reservation(pod.uid) or (known and known.stage > stage):
                 return False
@@ -224,12 +224,12 @@ class ReservationTable:
 
     def spent(self) -> Mapping[tuple[str, str], Resources]:
         """Return what was reserved since the last `drain`, by queue and namespace."""
-        with self.still:
+        with self.lock:
             return dict(self._spent)
 
     def swap(self, one: PodUid, other: PodUid) -> bool:
         """Exchange the nodes of two reservations; False when either has moved on."""
-        with self.still:
+        with self.lock:
             first, second = self._by_uid.get(one), self._by_uid.get(other)
             if (
                 not (first and second)
@@ -243,7 +243,7 @@ class ReservationTable:
 
     def move(self, uid: PodUid, node: str) -> bool:
         """Move a reservation to another node; False without one, or when its binding was sent."""
-        with self.still:
+        with self.lock:
             known = self._by_uid.get(uid)
             if known is None or known.stage >= Stage.BINDING:
                 return False
@@ -257,7 +257,7 @@ class ReservationTable:
 
         *pod* is the pod as kube-scheduler last showed it, with its condition until then.
         """
-        with self.still:
+        with self.lock:
             known = self._by_uid.get(uid)
             if known is None or (known.is_sent and stage < known.stage):
                 return False
@@ -270,7 +270,7 @@ class ReservationTable:
 
     def revert(self, uid: PodUid, node: str) -> bool:
         """Make a pod RESERVED again because its binding failed; False without a reservation."""
-        with self.still:
+        with self.lock:
             known = self._by_uid.get(uid)
             if known is None:
                 return False
@@ -286,7 +286,7 @@ class ReservationTable:
 
         A placeholder has the shape of the pods it stands for, so no amount changes.
         """
-        with self.still:
+        with self.lock:
             known = self._by_uid.get(placeholder)
             if known is None or pod.uid in self._by_uid or not self._needs_reservation(pod.uid):
                 return False
@@ -300,7 +300,7 @@ class ReservationTable:
 
     def release(self, uid: PodUid) -> bool:
         """Release the reservation of a pod; False without one."""
-        with self.still:
+        with self.lock:
             known = self._drop(uid)
         if known is not None:
             self._on_freed()
@@ -308,7 +308,7 @@ class ReservationTable:
 
     def expire(self, key: GangKey) -> int:
         """Release the reservations of a gang that kube-scheduler does not count yet."""
-        with self.still:
+        with self.lock:
             releasable = [each for each in self.of_gang(key) if each.stage <= Stage.FILTERED]
             for each in releasable:
                 self._drop(each.uid)
@@ -324,13 +324,13 @@ class ReservationTable:
     def pod_scheduled(self, uid: PodUid) -> None:
         """Called when the watch shows a pod on a node, finished or gone."""
         if uid in self._by_uid:
-            with self.still:
+            with self.lock:
                 self._drop(uid)
 
     def pod_deleting(self, uid: PodUid) -> None:
         """Called when a pod is being deleted or left its gang; permit ends waiting binds."""
         if uid in self._by_uid:
-            with self.still:  # or its binding could be sent between the check and the end
+            with self.lock:  # or its binding could be sent between the check and the end
                 known = self._by_uid.get(uid)
                 if known is not None and known.stage <= Stage.FILTERED:
                     self._drop(uid)
@@ -340,7 +340,7 @@ class ReservationTable:
 
         Does nothing if the pod has come further since, or if it had *refusal* before that.
         """
-        with self.still:
+        with self.lock:
             known = self._by_uid.get(uid)
             if known is None or known.stage is not Stage.FILTERED or known.pod.refusal == refusal:
                 return
@@ -365,7 +365,7 @@ class ReservationTable:
 
     def back_off(self, key: GangKey, span_s: float) -> None:
         """Do not start a gang again for *span_s*."""
-        with self.still:
+        with self.lock:
             self._backoff[key] = self._monotonic() + span_s
             self._touched.add(key)
         self._on_freed()
@@ -385,7 +385,7 @@ class ReservationTable:
 
         Those of the gangs in *also* are included.
         """
-        with self.still:
+        with self.lock:
             now = self._monotonic()
             for key in [key for key, until in self._backoff.items() if until <= now]:
                 del self._backoff[key]
@@ -401,7 +401,7 @@ class ReservationTable:
 
     def changes(self) -> TableChanges:
         """Return the changes alone: what was spent since the last `drain` still counts as spent."""
-        with self.still:
+        with self.lock:
             touched, self._touched = self._touched, set()
             steps, self._steps = self._steps, []
             return TableChanges(touched, steps, {}, {})

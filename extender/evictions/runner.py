@@ -245,7 +245,7 @@ class EvictionRunner:
             asked = {uid: gang for uid, (gang, _) in self._followers.items()}
             for each in self._sets.values():
                 asked |= each.open
-            self._goodbyes.includes(asked)
+            self._goodbyes.replace(asked)
 
     def _who_must_follow(self, snapshot: Snapshot) -> list[Pod]:
         """Give who stayed of gangs that are torn, by now as well: one may have become whole."""

@@ -128,7 +128,7 @@ class Gate:
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Return the *offered* nodes that *pod* may use now, and record the result."""
-        self._ledger.asked()
+        self._ledger.hook_called()
         answer = self._answer(pod, member, offered)
         if answer.nodes:
             self._ledger.filter_results.passed(pod, member)
@@ -138,13 +138,13 @@ class Gate:
 
     def record_call(self, pod: Pod) -> None:
         """Record that kube-scheduler called a hook for *pod*, whatever the answer is."""
-        self._cluster.hearing.hook_called(pod)
+        self._cluster.liveness.hook_called(pod)
 
     def record_bind(self, uid: PodUid) -> None:
         """Record a bind call; a pod that the watch has not shown yet is known from filter."""
         pod = self._cluster.pod(uid)
         if pod is not None:
-            self._cluster.hearing.hook_called(pod)
+            self._cluster.liveness.hook_called(pod)
 
     def whose(self, uid: PodUid) -> Whose:
         """Return which scheduler decides the bind of a pod; UNKNOWN if the pod was never seen.

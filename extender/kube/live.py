@@ -78,7 +78,7 @@ def live_cluster(
         ),
         groups=GroupReads(pipeline),
         waker=ApiWaker(
-            wake_pipeline, per_s=500, burst=1000, fencing=fencing, identity=cluster.hearing.me
+            wake_pipeline, per_s=500, burst=1000, fencing=fencing, identity=cluster.liveness.me
         ),
         evictor=evictor,
         undo=ApiPartialBindRollback(pipeline, evictor, fencing=fencing),

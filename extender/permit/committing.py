@@ -139,22 +139,15 @@ class Committing:
 
     def found_partial(self, event: FoundPartial, now: float) -> Iterable[Instruction]:
         """Evict a gang in time that an earlier leader bound in part, if that is configured."""
-        evict_partial_s, group = (
-            self._learned.current(now).evict_partial_s,
-            self._facts.group(event.gang),
-        )
-        if (
-            self._table.closed
-            or not evict_partial_s
-            or group is None
-            or not self._is_partial(group)
-        ):
+        after_s = self._learned.current(now).evict_partial_s
+        group = self._facts.group(event.gang)
+        if self._table.closed or not after_s or group is None or not self._is_partial(group):
             return ()
         attempt = self._table.attempts.get(group.key)
         if attempt is None:
-            self._resume(group, now + evict_partial_s, now)
+            self._resume(group, now + after_s, now)
         elif attempt.state is not AttemptState.PARTIAL:
-            self._table.partial_until[group.key] = now + evict_partial_s
+            self._table.partial_until[group.key] = now + after_s
         return ()
 
     def attempt_ended(self, gang: GangKey, now: float) -> None:
@@ -243,14 +236,9 @@ class Committing:
             return
         timeouts = self._learned.current(now)
         group = self._facts.group(attempt.key) or attempt.group
-        scheduled = checks.scheduled_counts(group, self._facts)
         if attempt.binds:
             self._table.alarms.set(now + timeouts.commit_s, attempt.key)
-        elif (
-            timeouts.evict_partial_s
-            and scheduled.total
-            and not checks.is_satisfied(group, scheduled)
-        ):
+        elif timeouts.evict_partial_s and self._is_partial(group):
             yield from self._evict(attempt, now)
         else:
             self._table.move_attempt(attempt, AttemptState.EMPTY)

@@ -28,7 +28,7 @@ from contextlib import ExitStack
 from heapq import heappop, heappush
 
 from extender.cache.cluster import Cluster
-from extender.cache.gang_history import FITS_NOWHERE_S, PASSED_OVER_S
+from extender.cache.gang_history import FITS_NOWHERE_S, NOT_CHOSEN_S
 from extender.cache.reservation_table import ANY_NODE, Reservation, Stage
 from extender.durations import Backoff
 from extender.model.gang import GangKey, Membership
@@ -97,7 +97,7 @@ class Ledger:
         """Call *listener* with a gang whose reservations expired, and with its backoff."""
         self._listeners.append(listener)
 
-    def asked(self) -> None:
+    def hook_called(self) -> None:
         """Record that kube-scheduler works through its queue: reserved pods may yet come."""
         self._called_at = self._clock.monotonic()
 
@@ -291,7 +291,7 @@ class Ledger:
             if not is_stale_nomination:
                 self.wakeups.wake([reservation], now)
             return
-        self._cluster.rejected_nodes.note(reservation.gang, reservation.node, PASSED_OVER_S)
+        self._cluster.rejected_nodes.note(reservation.gang, reservation.node, NOT_CHOSEN_S)
         self.expire_gang(reservation.gang)
 
     # ── bind ──────────────────────────────────────────────────────────────────────────────

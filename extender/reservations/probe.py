@@ -39,7 +39,7 @@ class SchedulerProbe:
         """Update the liveness of each scheduler, and probe where due; always return False."""
         if self._readiness():
             return False
-        liveness = self._cluster.hearing
+        liveness = self._cluster.liveness
         liveness.update()
         for name in liveness.names:
             pod = liveness.due_for_probe(name, self._has_no_reservation)

@@ -38,18 +38,18 @@ lapsed-reservation-kept  cache/reservation_table.py  cache/test_inflight.py
 
 capacity-free-while-binding  permit/runner.py  permit/test_barrier.py
     A reservation ends when its binding is sent, and not when the watch shows the pod.
--   self._inflight.committing(each.uid, each.node)
-+   self._inflight.release(each.uid)
+-   self._ledger.mark_binding(each.uid, each.node)
++   self._ledger.release(each.uid)
 
 node-reserved-twice  reservations/capacity.py  test_cycle.py
     A plan's reservations are judged without those made since its snapshot.
--   idle.amount(each) - promised.amount(each) - committed.amount(each)
-+   idle.amount(each) - committed.amount(each)
+-   unused.amount(each) - reserved.amount(each) - committed.amount(each)
++   unused.amount(each) - committed.amount(each)
 
 starving-gang-loses-its-room  reservations/capacity.py  reservations/test_arrivals.py
     A new pod may use the capacity that is kept for a gang that waits too long.
--   promised.amount(each) + fence.amount(each)
-+   promised.amount(each)
+-   reserved.amount(each) + backfill.amount(each)
++   reserved.amount(each)
 
 terminating-pod-takes-no-room  cache/pods.py  cache/test_cluster.py
     The capacity of a pod is free as soon as it is deleted, though it still runs.
@@ -58,8 +58,8 @@ terminating-pod-takes-no-room  cache/pods.py  cache/test_cluster.py
 
 bound-member-forgotten  cache/members.py  cache/test_inflight.py
     A member on a node counts as started only once its containers run, also after a restart.
--   _SEATED = SEATED_SET | {Status.SUCCEEDED}
-+   _SEATED = frozenset({Status.RUNNING, Status.SUCCEEDED})
+-   _SCHEDULED = SCHEDULED_SET | {Status.SUCCEEDED}
++   _SCHEDULED = frozenset({Status.RUNNING, Status.SUCCEEDED})
 
 queue-allow-list-ignored  cache/queue_policy.py  cache/test_assignment.py
     A namespace may use a queue that its list does not name.
@@ -68,22 +68,22 @@ queue-allow-list-ignored  cache/queue_policy.py  cache/test_assignment.py
 
 bind-before-minimum  cache/cluster.py  cache/test_inflight.py
     A member whose bind still waits counts as started.
--   seen + self.inflight.bound_in(key)
-+   seen + len(self.inflight.of_gang(key))
+-   seen + self.reservations.bound_in(key)
++   seen + len(self.reservations.of_gang(key))
 
 role-minimum-ignored  permit/checks.py  permit/test_gathering.py
     A late member is bound at once though its gang lacks members of a role.
--   facts.seated(gang) >= group.min_member and is_satisfied(
-+   facts.seated(gang) >= group.min_member or is_satisfied(
+-   facts.scheduled(gang) >= group.min_member and is_satisfied(
++   facts.scheduled(gang) >= group.min_member or is_satisfied(
 
 held-bind-never-times-out  permit/assembling.py  permit/test_barrier.py
     A bind that waits for its gang is not answered at its deadline.
--   yield from self._table.end(assembly, Cause.DEADLINE, now)
+-   yield from self._table.end(attempt, Cause.DEADLINE, now)
 +   pass
 
 partly-bound-gang-stays  permit/committing.py  permit/test_broken.py
     A gang that was bound in part and cannot be completed is not taken back.
--   elif limits.take_back_s and seated.total and not checks.is_satisfied(group, seated):
+-   elif timeouts.evict_partial_s and self._is_partial(group):
 +   elif False:
 
 ceiling-rounds-up  planner/quota.py  planner/queues/test_quota.py

@@ -80,7 +80,7 @@ class System:
         self._time = time
         self._api = api
         hearing = SchedulerLiveness((SCHEDULER,), time, patience_s=TICKET_S)
-        self._cluster = cluster = Cluster(time, hearing=hearing)
+        self._cluster = cluster = Cluster(time, liveness=hearing)
         cluster.partial_gangs.forget()  # a term begins
         self._published = published = PublishedPlan()
         self._ledger = ledger = Ledger(cluster, time, wake=self._wake, ticket_s=TICKET_S)
@@ -175,7 +175,7 @@ class System:
 
     def _wake(self, orders: Sequence[WakeOrder]) -> None:
         for order in orders:
-            self._cluster.hearing.pod_woken(order.uid, order.nomination)
+            self._cluster.liveness.pod_woken(order.uid, order.nomination)
         self._api.wake(orders)
 
     # ── the planner's thread, step by step ────────────────────────────────────────────────
@@ -238,23 +238,23 @@ class System:
 
     def meet_scheduler(self) -> None:
         """Hear kube-scheduler ask for a pod that is long gone."""
-        self._cluster.hearing.hook_called(
+        self._cluster.liveness.hook_called(
             Pod(uid=PodUid("gone"), namespace="a", name="gone", shape=Shape(), scheduler=SCHEDULER)
         )
 
     def forget_scheduler(self) -> None:
         """Begin to listen anew, as after a restart of ours or when a term begins."""
-        self._cluster.hearing.forget()
+        self._cluster.liveness.forget()
 
     @property
     def voice(self) -> Liveness:
         """Give what it hears of kube-scheduler."""
-        return self._cluster.hearing.statuses()[SCHEDULER].liveness
+        return self._cluster.liveness.statuses()[SCHEDULER].liveness
 
     @property
     def overdue(self) -> int:
         """Count the pods that kube-scheduler should have come for."""
-        return self._cluster.hearing.overdue(SCHEDULER)
+        return self._cluster.liveness.overdue(SCHEDULER)
 
     def reason(self, gang: GangKey) -> Reason:
         """Give the reason of a gang in the last plan."""

@@ -60,7 +60,7 @@ class WatchedSystem(System):
             clock=time,
         )
         self._tally = PrometheusApiMetrics(self.metrics)
-        SchedulerNotes(self._cluster.hearing, self.metrics, time)
+        SchedulerNotes(self._cluster.liveness, self.metrics, time)
         create_app(
             journal=journal,
             findings=lambda: findings.current,

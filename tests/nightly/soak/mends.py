@@ -23,7 +23,7 @@ from hypothesis import Phase, seed
 
 from extender.cache import cluster as cluster_module, gangs
 from extender.cache.cluster import Cluster
-from extender.cache.gang_history import PASSED_OVER_S, RejectedNodes
+from extender.cache.gang_history import NOT_CHOSEN_S, RejectedNodes
 from extender.cache.reservation_table import ReservationTable, Stage
 from extender.model.resources import NOTHING
 from extender.permit import checks
@@ -85,8 +85,8 @@ def instead(owner: Any, name: str, new: Any) -> TakenOut:
 def _look_without_waking(self: Ledger, promise: Any, now: float) -> None:
     if promise.stage >= Stage.WAITING:
         self._table.drop_unsettled(promise, now)
-    elif now - promise.since_monotonic >= self._patience_s:
-        self._lapse(promise)
+    elif now - promise.since_monotonic >= self._current_timeout_s:
+        self._expire(promise)
 
 
 def _heard_without_stepping_back(self: Ledger, uid: Any, pod: Any) -> None:
@@ -96,7 +96,7 @@ def _heard_without_stepping_back(self: Ledger, uid: Any, pod: Any) -> None:
 def _is_due_by_changes_alone(self: PlanningLoop) -> bool:
     moved = self._cluster.generation != self._published.plan.generation
     is_over = self._cluster.reservations.is_backoff_over()
-    return is_over or moved or self._clock.monotonic() - self._passed_at > QUIET_S
+    return is_over or moved or self._clock.monotonic() - self._cycled_at > QUIET_S
 
 
 # ── offers ────────────────────────────────────────────────────────────────────────────────────
@@ -105,12 +105,12 @@ def _is_due_by_changes_alone(self: PlanningLoop) -> bool:
 @contextmanager
 def _an_offer_that_misses_costs_the_ticket() -> Iterator[None]:
     def missed(self: Ledger, pod: Any, promise: Any, offered: Any) -> None:
-        self._cluster.rejected_nodes.note(promise.gang, promise.node, PASSED_OVER_S)
+        self._cluster.rejected_nodes.note(promise.gang, promise.node, NOT_CHOSEN_S)
         self.expire_gang(promise.gang)
 
     with (
-        patch.object(Ledger, "_another", lambda self, pod, promise, offered: ""),
-        patch.object(Ledger, "_missed", missed),
+        patch.object(Ledger, "_other_node", lambda self, pod, promise, offered: ""),
+        patch.object(Ledger, "_node_not_offered", missed),
     ):
         yield
 
@@ -163,7 +163,7 @@ def _stands_whatever_the_queue_has(usual: Callable[..., bool]) -> Callable[..., 
 
 def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[..., bool]:
     def may_start(self: QueueAllowance, queue: str, namespace: str, needs: Any) -> bool:
-        left = self._open[queue].left if queue in self._open else None
+        left = self._direct_admission[queue].left if queue in self._direct_admission else None
         spent, quota = self._spent.get(queue, NOTHING), self._quotas.get(queue)
         if left is not None and any(left[name] <= spent.amount(name) for name in left):
             return False
@@ -197,7 +197,7 @@ def _backoff_hangs_on_the_wall_clock() -> Iterator[None]:
     usual_init = Cluster.__init__
     with ExitStack() as patches:
         patches.enter_context(patch.object(Cluster, "__init__", make))
-        for name in ("back_off", "backs_off_for", "is_backoff_over", "turn"):
+        for name in ("back_off", "backs_off_for", "is_backoff_over", "drain"):
             patched = by_wall_clock(getattr(ReservationTable, name))
             patches.enter_context(patch.object(ReservationTable, name, patched))
         yield
@@ -242,7 +242,7 @@ MENDS = (
     Mend(
         "p03",
         "nobody is woken but who was parked when the ticket was issued",
-        instead(Ledger, "_look", _look_without_waking),
+        instead(Ledger, "_check", _look_without_waking),
         test_stories.test_a_member_of_whose_refusal_we_hear_after_its_ticket_was_made_is_woken,
     ),
     Mend(
@@ -282,14 +282,14 @@ MENDS = (
     Mend(
         "p11",
         "a ticket lapses although members are held",
-        instead(Ledger, "_lapse", _lapse_whoever_is_held(Ledger._lapse)),
+        instead(Ledger, "_expire", _lapse_whoever_is_held(Ledger._expire)),
         test_ledger.test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_held,
         theme=Theme(("slow_volumes",)),
     ),
     Mend(
         "p12",
         "taints are not looked at before the bindings go out",
-        instead(checks, "_will_take", lambda node, pod: node is not None),
+        instead(checks, "_accepts", lambda node, pod: node is not None),
         test_stories.test_a_taint_is_seen_before_the_bindings_go_out,
         theme=Theme(("slow_volumes", "taint_a_node"), "one"),
     ),
@@ -308,14 +308,14 @@ MENDS = (
     Mend(
         "p16",
         "what is wrong with one gang bars its nodes to all pods of the shape",
-        instead(gangs, "_in_own_shapes", lambda pods, roster, misfits: pods),
+        instead(gangs, "_with_own_shapes", lambda pods, roster, misfits: pods),
         test_stories.test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size,
         {"clears": True},
     ),
     Mend(
         "p18",
         "tickets are issued without asking what the queue has left",
-        instead(PlanApplier, "_stands", _stands_whatever_the_queue_has(PlanApplier._stands)),
+        instead(PlanApplier, "_is_valid", _stands_whatever_the_queue_has(PlanApplier._is_valid)),
         test_stories.test_filter_and_plan_do_not_spend_the_same_rest_of_a_ceiling,
         {"only": "n2"},
     ),
@@ -338,7 +338,7 @@ MENDS = (
     Mend(
         "",
         "the room of a binding without an answer is given back",
-        instead(Ledger, "doubt", lambda self, uid, node: self.release(uid)),
+        instead(Ledger, "mark_unknown", lambda self, uid, node: self.release(uid)),
         test_stories.test_room_of_a_binding_without_an_answer_is_given_to_nobody,
     ),
     Mend(
@@ -346,15 +346,15 @@ MENDS = (
         "ordinary pods get no ticket where somebody waits",
         instead(
             PlanApplier,
-            "_needs_no_ticket",
-            _needs_no_ticket_whoever_waits(PlanApplier._needs_no_ticket),
+            "_needs_no_placement",
+            _needs_no_ticket_whoever_waits(PlanApplier._needs_no_placement),
         ),
         test_stories.test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look,
     ),
     Mend(
         "",
         "what kube-scheduler says of an ordinary pod is believed as the snapshot had it",
-        instead(PlanApplier, "_is_parked", _is_parked_by_its_snapshot),
+        instead(PlanApplier, "_is_unschedulable", _is_parked_by_its_snapshot),
         test_stories.test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else,
     ),
     Mend(
@@ -367,14 +367,14 @@ MENDS = (
     Mend(
         "",
         "a nomination outlives its ticket",
-        instead(WakeUps, "take_back", lambda self, promises: None),
+        instead(WakeUps, "clear_nominations", lambda self, promises: None),
         test_stories.test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size,
         {"clears": False},
     ),
     Mend(
         "",
         "somebody is traded to a node that shrank",
-        instead(Ledger, "_still_stands", lambda self, promise: True),
+        instead(Ledger, "_is_valid", lambda self, promise: True),
         test_ledger.test_nobody_is_traded_to_a_node_that_got_worse_since_it_was_promised,
         {"worse": {"cpu": 1}},
     ),
@@ -401,19 +401,19 @@ MENDS = (
     Mend(
         "",
         "a member that passed and was found no node is taken to be on its way",
-        instead(Ledger, "heard", _heard_without_stepping_back),
+        instead(Ledger, "pod_changed", _heard_without_stepping_back),
         test_stories.test_a_member_that_passed_and_was_found_no_node_after_all_is_woken,
     ),
     Mend(
         "",
         "a bind after its promise lapsed is not judged by its queue",
-        instead(Ledger, "_is_allowed", lambda self, pod, uid: True),
+        instead(Ledger, "_queue_allows", lambda self, pod, uid: True),
         test_ledger.test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes,
     ),
     Mend(
         "",
         "a bind after its promise lapsed counts nowhere until it is seen",
-        instead(Ledger, "committing", _commit_only_what_is_promised),
+        instead(Ledger, "mark_binding", _commit_only_what_is_promised),
         test_stories.test_a_bind_after_its_promise_lapsed_counts_in_its_queue_at_once,
     ),
     Mend(
@@ -425,7 +425,7 @@ MENDS = (
     Mend(
         "",
         "a ticket is issued for a node that was tainted meanwhile",
-        instead(apply_plan, "_is_as_good", lambda node, seen: node is not None),
+        instead(apply_plan, "_is_unchanged", lambda node, seen: node is not None),
         test_ledger.test_a_ticket_is_not_issued_when_its_node_was_tainted_meanwhile,
     ),
     Mend(
@@ -438,7 +438,7 @@ MENDS = (
     Mend(
         "",
         "members of a large gang are woken before all of it has a place",
-        instead(Ledger, "_look", _while_the_ticket_is_issued(Ledger._look)),
+        instead(Ledger, "_check", _while_the_ticket_is_issued(Ledger._check)),
         test_ledger.test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place,
         unfound="who is woken too early is refused and woken once more, which breaks no rule",
     ),

@@ -22,7 +22,7 @@ BOUNDS = {
     "extender.cache.nodes._REMEMBERED_AMOUNTS": 60,
     "extender.liveness._REMEMBERED": 3,
     "extender.reservations.wakeups._MOST_GONE": 60,
-    "extender.permit.states._GANGS": 3,
+    "extender.permit.states._MOST_GANGS": 3,
     "extender.status.history._GANGS": 3,
 }
 
@@ -61,21 +61,21 @@ def keeps_every_pod(monkeypatch: pytest.MonkeyPatch) -> str:
         self.__dict__.setdefault("planted", heard)[uid] = pod
         seen(self, uid, pod)
 
-    monkeypatch.setattr(SchedulerLiveness, "seen", see)
+    monkeypatch.setattr(SchedulerLiveness, "pod_seen", see)
     return "SchedulerLiveness.planted"
 
 
 def forgets_no_wake_up(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(WakeUps, "forget", lambda self, uid: None)
-    monkeypatch.setattr(WakeUps, "take_back", lambda self, promises: None)
+    monkeypatch.setattr(WakeUps, "clear_nominations", lambda self, promises: None)
     return "WakeUps._woken"
 
 
 def counts_every_node_for_ever(monkeypatch: pytest.MonkeyPatch) -> str:
     def changed(self: Cluster, node: str) -> None:
-        self.versions[node] = next(self._numbers)
+        self.versions[node] = next(self._version_numbers)
 
-    monkeypatch.setattr(Cluster, "_room_changed", changed)
+    monkeypatch.setattr(Cluster, "_usage_changed", changed)
     return "Cluster.versions"
 
 

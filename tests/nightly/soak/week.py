@@ -73,7 +73,7 @@ class WholeSystem(System):
             reprieves=EvictionBackoff(min_run_s=60.0),
             goodbyes=self._cluster.pending_evictions,
         )
-        self._callers = SchedulerNotes(self._cluster.hearing, self.metrics, time)
+        self._callers = SchedulerNotes(self._cluster.liveness, self.metrics, time)
 
     def _observer(self) -> Observer:
         return BindNotes(self.metrics, self._cluster, self._announcer, self._time, 45.0)
@@ -170,7 +170,7 @@ class Week:
         self._hear(Upsert(SeenPod(done, member)))
         self._hear(Delete(Kind.POD, picky.uid))
         # Woken, and gone before anybody heard of it.
-        self.system._cluster.hearing.pod_woken(picky.uid, "n1")
+        self.system._cluster.liveness.pod_woken(picky.uid, "n1")
         stranger = Pod(
             uid=PodUid(f"uid-stranger-{name}"), name="s", shape=shape, node=f"node-{name}",
             status=Status.RUNNING, ours=False, **{**about, "scheduler": "default-scheduler"},

@@ -73,7 +73,7 @@ def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
 
 
 def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cache.gang_history.MOST", 100)
+    monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 100)
     misfits, theirs = RejectedNodes(VirtualClock().monotonic), GangKey("b/victim")
     misfits.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
     for number in range(200):
@@ -88,7 +88,7 @@ def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.Monk
 
 
 def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cache.gang_history.MOST", 100)
+    monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 100)
     misfits = RejectedNodes(VirtualClock().monotonic)
     misfits.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
 
@@ -96,7 +96,7 @@ def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cache.gang_history.MOST", 2)
+    monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 2)
     clock = VirtualClock()
     misfits = RejectedNodes(clock.monotonic)
     misfits.note(GANG, "n1", 30.0)

@@ -144,11 +144,11 @@ def test_nobody_stands_still_while_it_is_counted_who_was_asked_to_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = cache(node("n"), pod_group(), seen("w-0", on="n", status=Status.BOUND))
-    made.pending_evictions.includes({uid("w-0"): GANG})
+    made.pending_evictions.replace({uid("w-0"): GANG})
     among = made.pending_evictions.pods
 
     def look(*about: Any) -> list[Pod]:
-        assert not made.reservations.still.locked()
+        assert not made.reservations.lock.locked()
         return among(*about)
 
     monkeypatch.setattr(made.pending_evictions, "pods", look)

@@ -211,7 +211,7 @@ def test_one_may_when_it_was_not_evicted_for_so_long_that_it_would_have_been_see
 
 
 def test_nobody_joins_a_gang_that_we_have_asked_to_leave_and_not_seen_leave(runs: Scene) -> None:
-    runs.cluster.pending_evictions.includes({PodUid("w-0"): GANG, PodUid("w-1"): GANG})
+    runs.cluster.pending_evictions.replace({PodUid("w-0"): GANG, PodUid("w-1"): GANG})
     Call(runs.barrier, "w-2")
 
     assert runs.binder.batches == []
@@ -219,7 +219,7 @@ def test_nobody_joins_a_gang_that_we_have_asked_to_leave_and_not_seen_leave(runs
 
 def test_nor_does_it_start_over_with_one_of_those(runs: Scene) -> None:
     runs.show(pod("w-0", node="n-1", status=Status.RELEASING))
-    runs.cluster.pending_evictions.includes({PodUid("w-1"): GANG})
+    runs.cluster.pending_evictions.replace({PodUid("w-1"): GANG})
     Call(runs.barrier, "w-2")
 
     assert (runs.reader.reads, runs.binder.batches) == ([], [])
@@ -227,7 +227,7 @@ def test_nor_does_it_start_over_with_one_of_those(runs: Scene) -> None:
 
 def test_one_may_join_while_enough_of_it_stay(runs: Scene) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
-    runs.cluster.pending_evictions.includes({PodUid("w-0"): GANG})
+    runs.cluster.pending_evictions.replace({PodUid("w-0"): GANG})
     Call(runs.barrier, "w-2")
 
     assert runs.binder.batches == [["w-2"]]

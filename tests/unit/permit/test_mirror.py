@@ -139,7 +139,7 @@ def test_a_refusal_gives_the_room_back(scene):
 
 def test_a_gang_that_backs_off_keeps_no_room_for_those_who_never_came(scene):
     waiting = Call(scene.barrier, "w-0")
-    scene.ledger.asked()  # kube-scheduler works on: a ticket would last for minutes
+    scene.ledger.hook_called()  # kube-scheduler works on: a ticket would last for minutes
     scene.clock.advance(Timeouts().hold_s)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)

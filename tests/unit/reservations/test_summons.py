@@ -25,7 +25,7 @@ class Listening(World):
 
     def __init__(self, *items: Any) -> None:
         super().__init__()
-        self.cluster.hearing = hearing = SchedulerLiveness(("mine",), self.clock)
+        self.cluster.liveness = hearing = SchedulerLiveness(("mine",), self.clock)
         self.ready: list[str] = []
         self.calls: list[WakeOrder] = []
         self._calls = SchedulerProbe(self.cluster, self.calls.extend, lambda: self.ready)
@@ -41,7 +41,7 @@ class Listening(World):
 
     @property
     def voice(self) -> Liveness:
-        return self.cluster.hearing.statuses()["mine"].liveness
+        return self.cluster.liveness.statuses()["mine"].liveness
 
 
 def gang(name: str = "train", size: int = 2, **rest: Any) -> list[Any]:

@@ -69,7 +69,7 @@ class World:
         self.cycle = PlanningLoop(
             cluster=self.cluster,
             published=self.published,
-            promises=self.tickets,
+            applier=self.tickets,
             make_plan=lambda snapshot: self.make_plan(snapshot),
             dispatch=self,
             reporter=self,
@@ -127,7 +127,7 @@ class World:
         """Make one pass and name the pods woken by it."""
         self.clock.advance(after_s)
         if self.is_busy:
-            self.ledger.asked()
+            self.ledger.hook_called()
         self.woken.clear()
         self.cycle.run_once()
         return sorted(order.name for order in self.woken)
@@ -139,7 +139,7 @@ class World:
         while self.clock.seconds < until:
             self.clock.advance(min(0.5, until - self.clock.seconds))
             if self.is_busy:
-                self.ledger.asked()
+                self.ledger.hook_called()
             while self.ledger.check_due():
                 pass
         return sorted(order.name for order in self.woken)

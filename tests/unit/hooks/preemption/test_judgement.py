@@ -84,12 +84,12 @@ def test_a_gang_may_not_that_somebody_is_about_to_join() -> None:
 
 def test_nor_may_those_whom_a_gang_cannot_spare_beside_whom_we_have_asked_to_leave() -> None:
     world = World(pod_group(), *running(4))
-    world.cluster.pending_evictions.includes(
+    world.cluster.pending_evictions.replace(
         {uid("p0"): member_of().key, uid("p1"): member_of().key}
     )
 
     assert world.ask("p2") == []
-    world.cluster.pending_evictions.includes({})
+    world.cluster.pending_evictions.replace({})
     assert world.ask("p2") == ["p2"]
 
 
