@@ -20,6 +20,7 @@ from extender.metrics import Metrics
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import NO_PLAN, Plan
 from extender.ports import Clock
+from extender.reservations.apply_plan import PlanApplier
 
 log = logging.getLogger(__name__)
 #: A burst of changes becomes one cycle.
@@ -39,17 +40,7 @@ TICK_S = 1.0
 QUIET_S = 5.0
 
 
-class Disposes(Protocol):
-    """Applies what a cycle proposes; it is checked and recorded in the event loop."""
-
-    def settle(self) -> None:
-        """Bring reservations up to date before a snapshot is taken."""
-
-    def propose(self, snapshot: Snapshot, plan: Plan) -> bool:
-        """Apply the placements of *plan*; False when one was rejected: a new plan is needed."""
-
-
-class MakesRoom(Protocol):
+class EvictionDispatch(Protocol):
     """Sends evictions; belongs to this thread and never waits."""
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
@@ -59,7 +50,7 @@ class MakesRoom(Protocol):
         """Send the evictions of *plan* that are not in flight already."""
 
 
-class Tells(Protocol):
+class CycleReporter(Protocol):
     """Reports the result of a cycle to the cluster; never waits."""
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -100,10 +91,10 @@ class PlanningLoop:
         *,
         cluster: Cluster,
         published: PublishedPlan,
-        applier: Disposes,
+        applier: PlanApplier,
         make_plan: Callable[[Snapshot], Plan],
-        dispatch: MakesRoom,
-        reporter: Tells,
+        dispatch: EvictionDispatch,
+        reporter: CycleReporter,
         clock: Clock,
         metrics: Metrics,
         readiness: Callable[[], list[str]],

@@ -167,7 +167,7 @@ class Pods:
             self._gangs.touch((key,))
 
     def _note_status(self, old: Pod, pod: Pod, changes: ChangeSet) -> None:
-        """Pass on what kube-scheduler wrote about a pod, or who woke it; the plan does not change.
+        """Pass on what kube-scheduler wrote about a pod, or its wake-up; the plan does not change.
 
         The time when it began is stored too: the kubelet reports it before the containers run.
         """

@@ -7,14 +7,14 @@ all its pods between two plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from cachetools import LRUCache
 
 from extender.cache.cluster import Cluster
 from extender.model.node import UNLIMITED, HostPorts
 from extender.model.pod import Shape
-from extender.model.queue import NamespaceShare, share_name
+from extender.model.queue import share_name
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
 from extender.planner.plan import NO_PLAN, DirectAdmission, Plan
@@ -29,18 +29,8 @@ class QueueAllowance:
     """Two bounds: the limits and guarantees of all queues, which hold for every pod; and the
     deserved amount of each queue, which holds for what starts before the next plan."""
 
-    def __init__(
-        self,
-        spent: Callable[[], Mapping[tuple[str, str], Resources]],
-        total: Callable[[], Resources],
-        share: Callable[[str, str], NamespaceShare | None],
-    ) -> None:
-        #: What was reserved since the last snapshot, by queue and namespace.
-        self._spent_since = spent
-        #: What all ready nodes have now, which may be less than in the plan.
-        self._total = total
-        #: The current share of a namespace in a queue.
-        self._share = share
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._quotas: dict[str, QuotaNode] = {}
         #: Whether any namespace had a share of its own in the plan.
         self._has_shares = False
@@ -54,7 +44,7 @@ class QueueAllowance:
         self._direct_admission, self._quotas = plan.direct_admission, tree(plan.limits, plan.total)
         self._has_shares = any(limit.namespace for limit in plan.limits)
         self._spent = {}
-        for (queue, namespace), amounts in self._spent_since().items():
+        for (queue, namespace), amounts in self._cluster.reservations.spent().items():
             self.spend(queue, amounts)
             self.count(queue, namespace, amounts)
 
@@ -70,7 +60,7 @@ class QueueAllowance:
     def objection(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
         """Return which limit or guarantee *amounts* more would break; None when none."""
         quota, top = self._quota(queue, namespace), self._quotas[TOP]
-        share = self._share(queue, namespace)
+        share = self._cluster.share(queue, namespace)
         if share is not None and (quota is None or quota.name != share.name):
             return _NOT_PLANNED
         if quota is None:
@@ -78,8 +68,9 @@ class QueueAllowance:
         if share is not None:
             quota.ceiling = dict(share.limit)
         if top.ceiling:
-            now = self._total()
-            top.ceiling = {n: min(a, now.amount(n)) for n, a in top.ceiling.items()}
+            # Nodes may be gone since the plan.
+            total = self._cluster.total
+            top.ceiling = {n: min(a, total.amount(n)) for n, a in top.ceiling.items()}
         return quota.how_many(amounts)[1] or quota.blocked_by_terminating(amounts, is_taken=False)
 
     def is_exceeded(self) -> bool:

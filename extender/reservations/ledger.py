@@ -76,7 +76,7 @@ class Ledger:
         #: When kube-scheduler last called for any pod.
         self._called_at = float("-inf")
         self.filter_results = FilterResults()
-        self.allowance = QueueAllowance(self._table.spent, lambda: cluster.total, cluster.share)
+        self.allowance = QueueAllowance(cluster)
         self.capacity = NodeCapacity(cluster)
         self.wakeups = WakeUps(cluster, self.filter_results, wake, self._is_busy)
         #: A pod that runs at most so long may use capacity that is reserved for backfill.
