@@ -35,6 +35,7 @@ class CacheFacts:
         self._cluster = cluster
         self._ledger = ledger
         self.pod = cluster.pod
+        self.arriving = ledger.pod
         self.group = cluster.group
         self.pods_of = cluster.pods_of
         self.scheduled = cluster.scheduled
@@ -43,12 +44,6 @@ class CacheFacts:
         self.may_bind = ledger.may_bind
         self.may_lose = evictions.may_lose
         self.may_lose_all = evictions.may_lose_all
-
-    def arriving(self, uid: PodUid) -> Pod | None:
-        """Return a pod as last seen, or as filter saw it before the watch showed it."""
-        # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
-        filtered = self._ledger.filter_results.filtered(uid)
-        return self._cluster.pod(uid) or (filtered.pod if filtered else None)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Return the gang of a pod; None for one that is bound without a gang."""

@@ -303,7 +303,7 @@ class Ledger:
         changed. Then kube-scheduler tries again. Without reservations, the count of kube-scheduler
         is better.
         """
-        known, pod = self._table.of(uid), self._pod(uid)
+        known, pod = self._table.of(uid), self.pod(uid)
         is_there = known is not None and known.node == node
         if known is not None and is_there and known.stage > Stage.WAITING:
             return True
@@ -352,7 +352,7 @@ class Ledger:
         """Keep the reservation of a pod whose binding is being sent."""
         if self._table.advance(uid, Stage.BINDING, node):
             return
-        pod, gang = self._pod(uid), self.gang_of(uid)
+        pod, gang = self.pod(uid), self.gang_of(uid)
         if pod is not None and gang is not None:
             queue = self._cluster.used_in_queue(*self._queue_request_of(pod, uid))
             self._record(pod, gang, node, queue, Stage.BINDING)
@@ -399,7 +399,9 @@ class Ledger:
             return self._cluster.gang_of(uid)  # shown by the watch, so forgotten, in between
         return filtered.membership.key if filtered.pod.ours else None
 
-    def _pod(self, uid: PodUid) -> Pod | None:
+    def pod(self, uid: PodUid) -> Pod | None:
+        """Return a pod as last seen, or as filter saw it before the watch showed it."""
+        # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
         filtered = self.filter_results.filtered(uid)
         return self._cluster.pod(uid) or (filtered.pod if filtered else None)
 
