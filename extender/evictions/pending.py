@@ -259,14 +259,14 @@ class PartialEvictions:
         """
         before, self._whole_since = self._whole_since, {}
         for key, gang in snapshot.gangs.items():
-            if gang.group.min_member <= 1 or not gang.has_terminating:
+            if gang.group.min_member <= 1 or not gang.terminating:
                 continue  # nearly always; and a gang of one cannot be torn
-            known = {uid: before[uid] for uid in gang.has_terminating if uid in before}
+            known = {uid: before[uid] for uid in gang.terminating if uid in before}
             if gang.is_below_minimum:
                 let_off = {uid: since for uid, since in known.items() if now - since >= LET_OFF_S}
                 self._whole_since |= let_off
-                if marked := gang.has_terminating - let_off.keys():
+                if marked := gang.terminating - let_off.keys():
                     self.lost(key, marked, now)
             else:
-                stays = gang.has_terminating - leaving
+                stays = gang.terminating - leaving
                 self._whole_since |= {uid: known.get(uid, now) for uid in stays}

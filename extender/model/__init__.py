@@ -1,1 +1,1 @@
-"""What exists? Values without behaviour of their own: no clock, no threads, no I/O."""
+"""The values of the cluster: pods, gangs, queues, nodes. No clock, no threads, no I/O."""

@@ -1,4 +1,4 @@
-"""Gangs: a PodGroup with its members at one moment, and which gang a pod belongs to."""
+"""Gangs: a PodGroup with its members at one moment, and the gang that a pod belongs to."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from extender.model.reason import Problem
 from extender.model.resources import NOTHING, Resources, total
 
 GangKey = NewType("GangKey", str)  # "namespace/name"
-#: Separates a shadow's kind from its name; no Kubernetes name can contain it, so the gang of
-#: the Job `train` (`job:train`) is never mistaken for the PodGroup `train`.
+#: Separates the kind from the name in the name of an implicit PodGroup. No Kubernetes name
+#: contains it, so the gang of the Job `train` (`job:train`) never equals the PodGroup `train`.
 IMPLICIT = ":"
 
 
 class Phase(Enum):
-    """Volcano's words for the life of a PodGroup."""
+    """The phases that Volcano writes into the status of a PodGroup."""
 
     PENDING = "Pending"
     INQUEUE = "Inqueue"
@@ -37,38 +37,38 @@ class Phase(Enum):
     COMPLETED = "Completed"
 
 
-#: What is told of a gang of which no part has run in anybody's eyes.
+#: The phases of a gang of which no member has run yet.
 UNSPECIFIED = frozenset({Phase.PENDING, Phase.INQUEUE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """The gang a pod itself names, or the shadow gang it falls into when it names none.
+    """The gang that a pod names, or its implicit gang when it names none.
 
-    A shadow gang needs no object of its own: all pods of one controller (a Job, a ReplicaSet, a
-    StatefulSet) are one, and a pod without a controller is one by itself.
+    An implicit gang has no object of its own. All pods of one controller (a Job, a ReplicaSet, a
+    StatefulSet) form one, and a pod without a controller forms one by itself.
     """
 
     key: GangKey
-    #: The pod asks to be started together with others; False for an ordinary pod.
+    #: The pod requests to start together with others; False for an ordinary pod.
     named: bool = False
-    #: The size of a gang that its pods declare themselves, without any PodGroup.
+    #: The size of a gang whose pods declare it themselves, without a PodGroup.
     min_member: int | None = None
-    #: A native scheduling.k8s.io group: kube-scheduler assembles it, we only count it.
+    #: A native scheduling.k8s.io group: kube-scheduler assembles it, this extender only counts it.
     native: bool = False
     #: The queue the pod names, for gangs without a PodGroup.
     queue: str = ""
     #: Why the pod cannot be used as it is (a sentence), empty when it can.
     problem: str = ""
-    #: What else people should know of it (a sentence), mostly empty.
+    #: A note for the user (a sentence), mostly empty.
     remark: str = ""
-    #: What of the pod is more than we read (a phrase), mostly empty.
+    #: The part of the pod that exceeds what this extender reads (a phrase), mostly empty.
     excess: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroup:
-    """A promise: at least *min_member* pods run at once, or none of them starts."""
+    """A group of pods: at least *min_member* of them start together, or none starts."""
 
     namespace: str
     name: str
@@ -76,32 +76,32 @@ class PodGroup:
     uid: str = ""
     #: Minimum per role (minTaskMember).
     min_by_role: Mapping[str, int] = field(default_factory=dict)
-    #: What enqueueing reserves; None means "always enqueue".
+    #: What enqueueing checks and reserves; None means "always enqueue".
     min_resources: Resources | None = None
-    #: What of it takes no room on a node but counts in quotas: `limits.cpu`, `count/pods`.
+    #: The part of it that counts in ResourceQuotas but not on nodes: `limits.cpu`, `count/pods`.
     min_limits: Resources = NOTHING
-    #: As written; empty when the group leaves it to its namespace.
+    #: As written; empty when the queue comes from the namespace.
     queue: str = ""
     priority_class: str = ""
     created: float = 0.0
     phase: Phase = Phase.PENDING
-    #: Nobody ever wrote a phase: kube-batch's way, which keeps no gang out of its queue.
+    #: The status has no phase, as with kube-batch, which enqueues every gang.
     is_phaseless: bool = False
-    #: For how long it will run, as its author says, in seconds; 0 when it does not say.
+    #: How long the gang runs, as its author declares, in seconds; 0 when not declared.
     lasts_s: float = 0.0
-    #: Only the annotations somebody reads.
+    #: Only the annotations that are read.
     annotations: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
-    #: Which family of CRDs it was written in; empty for a shadow of pods without any.
+    #: The API group of its CRD; empty for an implicit PodGroup.
     dialect: str = ""
-    #: Why the object itself cannot be used (a sentence), empty when it can.
+    #: Why the object cannot be used (a sentence), empty when it can.
     problem: str = ""
-    #: What of it has no effect here (a sentence), empty when all of it has.
+    #: The parts of it that have no effect here (a sentence), empty when all have.
     remark: str = ""
-    #: Its namespace is exempt, so it promises nothing.
+    #: Its namespace is exempt, so the group has no effect.
     exempt: bool = False
-    #: What of it is more than we read (a phrase), mostly empty.
+    #: The part of it that exceeds what this extender reads (a phrase), mostly empty.
     excess: str = ""
-    #: `namespace/name`; asked for all the time, so it is written once.
+    #: `namespace/name`; read very often, so it is computed once.
     key: GangKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -109,9 +109,9 @@ class PodGroup:
 
     @property
     def role_minima(self) -> dict[str, int]:
-        """Give the minimum of each role, none where they add up to more than *min_member*.
+        """Return the minimum of each role, none where they add up to more than *min_member*.
 
-        Volcano's rule: such a group is held to *min_member* alone.
+        This is Volcano's rule: for such a group *min_member* alone counts.
         """
         if not self.min_by_role:
             return {}
@@ -121,31 +121,30 @@ class PodGroup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gang:
-    """A PodGroup, its members sorted by uid, and what the cluster's policy makes of it."""
+    """A PodGroup, its members sorted by uid, and its effective queue and priority."""
 
     group: PodGroup
     pods: tuple[Pod, ...] = ()
-    #: The queue it really belongs to, after namespace policy; what an invalid gang occupies counts
-    #: there too.
+    #: The effective queue, after namespace policy; what an invalid gang occupies counts there too.
     queue: str = "default"
     priority: int = 0
-    #: Why it cannot be considered at all; None when it can.
+    #: Why the gang cannot be scheduled at all; None when it can.
     problem: Problem | None = None
-    #: What else people should know of it (a sentence), told with every verdict; mostly empty.
+    #: A note for the user (a sentence), part of every verdict; mostly empty.
     remark: str = ""
-    #: Seconds since the epoch until which it must not be tried again; 0 when it may.
+    #: End of its backoff in seconds since the epoch; 0 without a backoff.
     backing_off_until: float = 0.0
-    #: A place for answers that depend on nothing but this gang, such as the order of its tasks.
+    #: Caches results that depend on nothing but this gang, such as the order of its tasks.
     memo: Memo = field(default_factory=Memo, repr=False)
 
     @property
     def key(self) -> GangKey:
-        """Give `namespace/name`."""
+        """Return `namespace/name`."""
         return self.group.key
 
     @cached_property
     def by_status(self) -> Mapping[Status, tuple[Pod, ...]]:
-        """Group the members by how far they are."""
+        """Return the members by their status."""
         groups: dict[Status, list[Pod]] = {}
         for pod in self.pods:
             groups.setdefault(pod.status, []).append(pod)
@@ -153,47 +152,47 @@ class Gang:
 
     @cached_property
     def waiting(self) -> tuple[Pod, ...]:
-        """Members that need a node and may be given one."""
+        """Return the pending members without scheduling gates."""
         return tuple(pod for pod in self.by_status.get(Status.PENDING, ()) if not pod.gated)
 
     @cached_property
     def schedulers(self) -> frozenset[str]:
-        """Name the schedulers that have to bring those who wait."""
+        """Return the scheduler names of the waiting members."""
         return frozenset(pod.scheduler for pod in self.waiting)
 
     @cached_property
     def is_exempt(self) -> bool:
-        """Ask whether all who wait for a node wait for kube-scheduler alone."""
+        """Return whether all waiting members are exempt: kube-scheduler alone places them."""
         return bool(self.waiting) and all(pod.is_exempt for pod in self.waiting)
 
     @cached_property
     def ready(self) -> int:
-        """Count the members that stand for `minMember`: on a node, promised one, or succeeded."""
+        """Count the members towards `minMember`: on a node, with a reservation, or succeeded."""
         return sum(len(pods) for status, pods in self.by_status.items() if status in READY_SET)
 
     @cached_property
     def placeholders(self) -> int:
-        """Count the places kept for members that do not exist yet; *ready* counts them too."""
+        """Count the reservations for members that do not exist yet; *ready* counts them too."""
         return sum(pod.is_placeholder for pod in self.by_status.get(Status.ALLOCATED, ()))
 
     @cached_property
     def scheduled(self) -> int:
-        """Count the members the API server shows on a node."""
+        """Count the members that are bound or running according to the API server."""
         return sum(len(pods) for status, pods in self.by_status.items() if status in SCHEDULED_SET)
 
     @cached_property
     def on_nodes(self) -> int:
-        """Count the members that occupy a node or were promised one."""
+        """Count the members that occupy a node or have a reservation on one."""
         return sum(len(pods) for status, pods in self.by_status.items() if status in ALLOCATED_SET)
 
     @cached_property
     def bound_or_done(self) -> int:
-        """Count the members that stand for `minMember` without any promise: seated, or done."""
+        """Count the members towards `minMember` without reservations: scheduled or succeeded."""
         return self.scheduled + len(self.by_status.get(Status.SUCCEEDED, ()))
 
     @cached_property
     def is_below_minimum(self) -> bool:
-        """Ask whether some members run, but too few of them; an invalid gang waits for nobody."""
+        """Return whether some members are scheduled, but too few; never for an invalid gang."""
         return (
             self.problem is None
             and self.scheduled > 0
@@ -202,27 +201,27 @@ class Gang:
 
     @cached_property
     def runs_since(self) -> float | None:
-        """Tell when the last member that it needs began, by what pods say; None while too few run.
+        """Return when the gang reached its minimum, by the times of its pods; None below it.
 
-        Who came after that makes it no younger.
+        Members that started later do not change it.
         """
         least = max(1, self.group.min_member)
         if not self.scheduled or self.bound_or_done < least:
             return None
-        firm = SCHEDULED_SET | {Status.SUCCEEDED}
-        begun = (max(pod.began, pod.created) for pod in self.pods if pod.status in firm)
-        return sorted(begun)[least - 1]
+        counted = SCHEDULED_SET | {Status.SUCCEEDED}
+        starts = (max(pod.began, pod.created) for pod in self.pods if pod.status in counted)
+        return sorted(starts)[least - 1]
 
     @cached_property
-    def has_terminating(self) -> frozenset[PodUid]:
-        """Name the running members on which a scheduler wrote that they have to leave."""
+    def terminating(self) -> frozenset[PodUid]:
+        """Return the scheduled members that carry the condition DisruptionTarget."""
         return frozenset(
             pod.uid for pod in self.pods if pod.terminating and pod.status in SCHEDULED_SET
         )
 
     @cached_property
     def allocated(self) -> Resources:
-        """Add up what its members occupy (releasing ones not counted)."""
+        """Return the sum of what its members occupy, without releasing ones."""
         return total(
             pod.requests
             for status, pods in self.by_status.items()
@@ -232,9 +231,9 @@ class Gang:
 
     @cached_property
     def pending(self) -> Resources:
-        """Add up what its pending members ask for, gated ones too; an invalid gang gets nothing.
+        """Return the requests of its pending members, gated ones too.
 
-        Nor does an exempt one ask for anything.
+        Nothing for an invalid or an exempt gang.
         """
         if self.problem is not None or self.is_exempt:
             return NOTHING
@@ -245,15 +244,15 @@ VOLCANO = "scheduling.volcano.sh"
 COSCHEDULING = "scheduling.x-k8s.io"
 KUBE_BATCH = "scheduling.sigs.dev"
 KUBE_BATCH_INCUBATOR = "scheduling.incubator.k8s.io"
-#: Groups that kube-scheduler assembles itself; we count them and let them pass.
+#: Groups that kube-scheduler assembles itself; this extender counts them and admits them.
 NATIVE = "scheduling.k8s.io"
-#: No object at all: pods make the gang by themselves.
+#: No PodGroup object: an implicit PodGroup.
 UNWRITTEN = ""
-#: Of two objects with the same name, the one that comes first here counts.
+#: Of two objects with the same name, the one of the first API group here counts.
 MOST_TRUSTED_FIRST = (VOLCANO, COSCHEDULING, KUBE_BATCH, KUBE_BATCH_INCUBATOR, UNWRITTEN)
-#: Their PodGroups have no priority of their own; their pods speak for them.
+#: PodGroups without a priority class of their own; the priority comes from their pods.
 WITHOUT_PRIORITY = frozenset({COSCHEDULING, NATIVE, UNWRITTEN})
-#: The version of each in which we read and write.
+#: The version of each that is read and written.
 VERSIONS = {
     VOLCANO: "v1beta1",
     COSCHEDULING: "v1alpha1",

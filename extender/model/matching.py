@@ -12,18 +12,18 @@ import numpy.typing as npt
 from extender.model.node import Mask, Node, NodeFacts, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 
-#: The taints by which the API server says, a moment later, what a node says of itself.
+#: The taints that the API server adds a moment after the node's status changes.
 _NOT_READY = Taint("node.kubernetes.io/not-ready")
 _CORDONED = Taint("node.kubernetes.io/unschedulable")
 
 
 def accepts(node: Node, shape: Shape) -> bool:
-    """Ask whether *node* stands, and takes pods of *shape* however full it is."""
+    """Return whether *node* is ready and accepts pods of *shape*, however full it is."""
     return (node.ready or tolerates(shape, _NOT_READY)) and is_schedulable_for(node, shape)
 
 
 def is_schedulable_for(node: Node, shape: Shape) -> bool:
-    """Ask whether *node* is ours, and neither a cordon nor a taint keeps pods of *shape* off it."""
+    """Return whether *node* is managed, and no cordon or taint excludes pods of *shape*."""
     if not node.managed:
         return False
     if node.unschedulable and not tolerates(shape, _CORDONED):
@@ -32,12 +32,12 @@ def is_schedulable_for(node: Node, shape: Shape) -> bool:
 
 
 def is_hard(taint: Taint) -> bool:
-    """Ask whether *taint* keeps pods away that do not tolerate it."""
+    """Return whether *taint* excludes pods that do not tolerate it."""
     return taint.effect in ("NoSchedule", "NoExecute")
 
 
 def tolerates(shape: Shape, taint: Taint) -> bool:
-    """Ask whether a pod of *shape* puts up with *taint*."""
+    """Return whether a pod of *shape* tolerates *taint*."""
     return any(_tolerates(toleration, taint) for toleration in shape.tolerations)
 
 
@@ -52,7 +52,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def meets_requirement(need: Requirement, value: str | None) -> bool:
-    """Ask whether *value*, None where there is none, is what *need* wants."""
+    """Return whether *value*, None where there is none, meets *need*."""
     if need.operator == "DoesNotExist":
         return value is None
     if need.operator == "NotIn":
@@ -77,20 +77,20 @@ _Codes = npt.NDArray[np.int32]
 
 
 def index_of(facts: NodeFacts) -> NodeIndex:
-    """Give the index of some nodes; the same one until a node changes."""
+    """Return the index of some nodes; the same one until a node changes."""
     return facts.memo.recall("index", lambda: NodeIndex(facts.nodes))
 
 
 class NodeIndex:
-    """Answers with a mark for every node, in the order they were given."""
+    """Answers with a mask over all nodes, in the order in which they were given."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._columns: dict[str, _Column] = {}
-        self._nobody = _column([None] * len(nodes))
+        self._without_label = _column([None] * len(nodes))
 
     def selected(self, shape: Shape) -> Mask:
-        """Mark the nodes that selector and required affinity of *shape* let it use."""
+        """Mark the nodes that meet the selector and the required affinity of *shape*."""
         marks = np.ones(len(self._nodes), dtype=bool)
         for key, value in shape.selector:
             marks &= self._labelled(key).has(value)
@@ -105,15 +105,15 @@ class NodeIndex:
             marks &= self._names.meets(need)
         return marks
 
-    def bearing(self, objects_to: Callable[[Taint], bool]) -> Mask:
-        """Mark the nodes that have a taint which *objects_to* says yes to."""
-        marks: Mask = self.count_taints(objects_to) > 0
+    def tainted(self, matches: Callable[[Taint], bool]) -> Mask:
+        """Mark the nodes with a taint for which *matches* returns true."""
+        marks: Mask = self.count_taints(matches) > 0
         return marks
 
-    def count_taints(self, objects_to: Callable[[Taint], bool]) -> npt.NDArray[np.int64]:
-        """Count the taints of every node that *objects_to* says yes to."""
+    def count_taints(self, matches: Callable[[Taint], bool]) -> npt.NDArray[np.int64]:
+        """Count the taints of every node for which *matches* returns true."""
         groups, codes = self._taints
-        answers = {taint: objects_to(taint) for taints in groups for taint in taints}
+        answers = {taint: matches(taint) for taints in groups for taint in taints}
         counts = [sum(answers[taint] for taint in taints) for taints in groups]
         found: npt.NDArray[np.int64] = np.array(counts, dtype=np.int64)[codes]
         return found
@@ -126,7 +126,7 @@ class NodeIndex:
 
     def _labelled(self, key: str) -> _Column:
         if key not in self._keys:
-            return self._nobody
+            return self._without_label
         column = self._columns.get(key)
         if column is None:
             column = self._columns[key] = _column([node.labels.get(key) for node in self._nodes])
@@ -148,19 +148,19 @@ class NodeIndex:
 
 
 class _Column:
-    """The values of one label: a code for each, 0 for those who have none."""
+    """The values of one label: a code for each node, 0 for nodes without the label."""
 
     def __init__(self, values: dict[str, int], codes: _Codes) -> None:
         self._values = values
         self._codes = codes
 
     def has(self, value: str) -> Mask:
-        """Mark where the value is this."""
+        """Mark the nodes with this value."""
         marks: Mask = self._codes == self._values.get(value, -1)
         return marks
 
     def meets(self, need: Requirement) -> Mask:
-        """Mark where the value, or that there is none, is what *need* wants."""
+        """Mark the nodes whose value, or lack of one, meets *need*."""
         if need.operator == "In":
             return self._is_one_of(need.values)
         if need.operator == "NotIn":
@@ -193,14 +193,14 @@ class _Column:
 
     @cached_property
     def _ranked(self) -> tuple[list[int], _Codes]:
-        """Give the numbers among the values in order, and the place of each node's, else -1."""
+        """Return the numbers among the values in order, and the rank of each node's, else -1."""
         whole = {code: _whole(value) for value, code in self._values.items()}
         numbers = sorted({number for number in whole.values() if number is not None})
-        places = {number: place for place, number in enumerate(numbers)}
+        rank_of = {number: rank for rank, number in enumerate(numbers)}
         ranks = np.full(len(self._values) + 1, -1, dtype=np.int32)
         for code, number in whole.items():
             if number is not None:
-                ranks[code] = places[number]
+                ranks[code] = rank_of[number]
         return numbers, ranks[self._codes]
 
 

@@ -1,4 +1,4 @@
-"""Answers that depend on nothing but whose they are, such as which nodes a kind of pod may use."""
+"""Caches results that depend on their owner alone, such as the nodes that a shape may use."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: More answers than a cluster's pods ask for at one time; when they are reached, the older half
-#: goes: those about pods long gone, and a few that are still asked for and worked out again.
+#: More entries than a cluster's pods need at one time. When they are reached, the older half is
+#: dropped: mostly entries of pods long gone; the few that are still needed are computed again.
 MOST = 4096
 
 
 class Memo(dict[object, tuple[object, Any]]):
-    """Lives and dies with its owner, and stays small."""
+    """A bounded cache with the lifetime of its owner."""
 
-    def recall(self, key: object, work_out: Callable[[], T], about: object = None) -> T:
-        """Give the answer to *key*, worked out anew only when *about* is another object."""
-        known = self.get(key)
-        if known is not None and known[0] is about:
-            answer: T = known[1]
-            return answer
-        return self.keep(key, work_out(), about)
+    def recall(self, key: object, compute: Callable[[], T], about: object = None) -> T:
+        """Return the result for *key*, computed again only when *about* is another object."""
+        cached = self.get(key)
+        if cached is not None and cached[0] is about:
+            result: T = cached[1]
+            return result
+        return self.keep(key, compute(), about)
 
-    def keep(self, key: object, answer: T, about: object = None) -> T:
-        """Remember *answer* and give it back."""
+    def keep(self, key: object, result: T, about: object = None) -> T:
+        """Store *result* and return it."""
         if len(self) >= MOST:
-            # Listed in one step, and taken out one by one: another thread may do the same.
+            # Copy the keys in one step and remove them one by one: another thread may do the same.
             for old in list(self)[: MOST // 2]:
                 self.pop(old, None)
-        self[key] = (about, answer)
-        return answer
+        self[key] = (about, result)
+        return result

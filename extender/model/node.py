@@ -1,4 +1,4 @@
-"""Nodes, and the table of all of them with their room as arrays."""
+"""Nodes, and the table of all nodes with their capacity and usage as arrays."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from extender.model.memo import Memo
 from extender.model.pod import NO_LABELS, HostPort
 from extender.model.resources import Resources
 
-#: Kubernetes' word for every address of a node.
+#: The wildcard address: every address of a node.
 ANY = "0.0.0.0"  # noqa: S104 (nothing listens here)
-#: Stands for the single addresses together, whichever they are.
+#: The key of "any single address".
 _SINGLE = None
 #: Protocol, port, address.
 PortKey = tuple[str, int, str | None]
 
 
 class HostPorts:
-    """The host ports taken in one place, as often as they are; never changes."""
+    """The host ports in use on one node, with their counts; immutable."""
 
     __slots__ = ("_counts",)
 
@@ -31,55 +31,55 @@ class HostPorts:
 
     @classmethod
     def counted(cls, counts: Mapping[PortKey, int]) -> HostPorts:
-        """Give the ports that are taken so often."""
-        return _holding(dict(counts))
+        """Build from counts by key."""
+        return _from_counts(dict(counts))
 
     @property
     def counts(self) -> Mapping[PortKey, int]:
-        """Say how often each key is taken."""
+        """The number of uses of each key."""
         return self._counts
 
     def plus(self, ports: Iterable[HostPort]) -> HostPorts:
-        """Give these and *ports*."""
-        return _holding(_counted(self._counts, ports, 1))
+        """Return these and *ports*."""
+        return _from_counts(_counted(self._counts, ports, 1))
 
     def minus(self, ports: Iterable[HostPort]) -> HostPorts:
-        """Give these without *ports*."""
-        return _holding(_counted(self._counts, ports, -1))
+        """Return these without *ports*."""
+        return _from_counts(_counted(self._counts, ports, -1))
 
     def conflicts(self, ports: Iterable[HostPort]) -> bool:
-        """Ask whether one of *ports* cannot be where these are."""
+        """Return whether one of *ports* conflicts with these."""
         counts = self._counts
         return any(key in counts for key in conflicting_keys(ports))
 
     def __iter__(self) -> Iterator[PortKey]:
-        """Give the keys under which these are in the way of others."""
+        """Yield the keys in use."""
         return iter(self._counts)
 
     def __bool__(self) -> bool:
-        """Ask whether any is taken."""
+        """Return whether any port is in use."""
         return bool(self._counts)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what is taken, and how often."""
+        """Compare the keys and their counts."""
         return isinstance(other, HostPorts) and self._counts == other._counts
 
     def __repr__(self) -> str:
-        """Show the counts."""
+        """Return the counts for debugging."""
         return f"Ports({dict(self._counts)})"
 
 
 def keys_of(port: HostPort) -> tuple[PortKey, ...]:
-    """Give the keys under which a port that is taken is noted."""
+    """Return the keys under which a used port is counted."""
     own = (port.protocol, port.port, port.ip)
     return (own,) if port.ip == ANY else (own, (port.protocol, port.port, _SINGLE))
 
 
 def conflicting_keys(ports: Iterable[HostPort]) -> Iterator[PortKey]:
-    """Give the keys of what would be in the way of *ports*.
+    """Yield the keys whose use conflicts with *ports*.
 
-    That is, for each: the same port on every address, and on its own or, if it wants every
-    address, on any.
+    For each port: the same port on the wildcard address, and on its own address. For a port on the
+    wildcard address: the same port on any single address.
     """
     for port in ports:
         yield port.protocol, port.port, ANY
@@ -100,24 +100,24 @@ def _counted(
     return counts
 
 
-def _holding(counts: Mapping[PortKey, int]) -> HostPorts:
+def _from_counts(counts: Mapping[PortKey, int]) -> HostPorts:
     made = HostPorts()
     made._counts = counts
     return made
 
 
 Amounts: TypeAlias = npt.NDArray[np.int64]
-#: A yes or no for every row.
+#: A boolean for every row.
 Mask: TypeAlias = npt.NDArray[np.bool_]
-#: What a node offers of a resource it does not limit (only ever `pods`).
+#: The allocatable amount of a resource that a node does not limit (only ever `pods`).
 UNLIMITED = 2**60
-#: How taints begin that Kubernetes sets by itself: not-ready, unreachable, unschedulable.
+#: Prefix of the taints that Kubernetes sets by itself: not-ready, unreachable, unschedulable.
 _CONDITION = "node.kubernetes.io/"
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A node's objection to pods that do not tolerate it."""
+    """A taint of a node."""
 
     key: str
     value: str = ""
@@ -126,7 +126,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node, as far as placing a pod is concerned."""
+    """The parts of a node that decide where a pod may run."""
 
     name: str
     allocatable: Resources
@@ -134,18 +134,18 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
-    #: Has a label of `--node-selector`, or nobody asks for one; no pod of ours goes to the others.
+    #: Has a label of `--node-selector`, or the flag is not set; other nodes are never used.
     managed: bool = True
 
     @property
     def is_closed(self) -> bool:
-        """Ask whether it takes nobody until it is mended or opened again."""
+        """Return whether the node is cordoned or not ready."""
         return self.unschedulable or not self.ready
 
     def opened(self) -> Node:
-        """Give it as it would be, ready and not cordoned.
+        """Return the node as if it were ready and not cordoned.
 
-        The taints go that Kubernetes itself puts on a node in such a state.
+        This drops the taints that Kubernetes sets on a node in such a state.
         """
         if not self.is_closed:
             return self
@@ -155,10 +155,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeFacts:
-    """What is true of the nodes themselves, shared by snapshots until a node changes.
+    """All nodes without their usage, shared by snapshots until a node changes.
 
-    Sorted by name. *memo* is a place for answers that depend on nothing else, such as which
-    nodes a shape may use at all; it lives and dies with these facts.
+    Sorted by name. *memo* caches results that depend on nothing else, such as the nodes that a
+    shape may use at all.
     """
 
     nodes: tuple[Node, ...]
@@ -168,10 +168,10 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
-    """All nodes with their room: one row per node of *facts*, one column per resource.
+    """All nodes with their usage: one row per node of *facts*, one column per resource.
 
-    *used* counts every pod on the node, or about to be there (ALLOCATED, BINDING), releasing
-    ones too; *releasing* counts those again that are on their way out. Idle room is
+    *used* counts every pod that is on the node or has a reservation on it (ALLOCATED, BINDING),
+    releasing pods included. *releasing* counts the releasing pods again. Free capacity is
     `allocatable - used`; it may be negative.
     """
 
@@ -186,5 +186,5 @@ class NodeTable:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Give the nodes in row order."""
+        """Return the nodes in row order."""
         return self.facts.nodes

@@ -1,4 +1,4 @@
-"""A pod as the plan sees it: who it is, what it needs, how far it is."""
+"""A pod: its identity, its requirements and its status."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
 
 PodUid = NewType("PodUid", str)
-#: Begins the uid of a place kept for a pod that does not exist yet; no real uid looks like it.
+#: Prefix of the uid of a placeholder for a pod that does not exist yet; no real uid has it.
 PLACEHOLDER = "placeholder:"
-#: Ends what kube-scheduler said of a pod while it is called to say it again. Its next word, even
-#: if it is the same, is written then: otherwise it writes nothing that is there already.
+#: Suffix of the message of kube-scheduler on a pod while the pod is woken. It makes the message
+#: differ: otherwise kube-scheduler would not write its next message if that is the same.
 WOKEN = " (kube-scheduler was called to look again)"
-#: How our own refusals begin inside kube-scheduler's words.
-#: What kube-scheduler says of a node that has no room for a pod.
-_NO_ROOM = ("Insufficient ", "Too many pods")
-_OUR_WORDS = tuple(f"{reason.value}:" for reason in Reason)
-#: Keeps the cluster itself alive: exempt whatever was set.
+#: What kube-scheduler writes of a node without the capacity for a pod.
+_LACKS_CAPACITY = ("Insufficient ", "Too many pods")
+#: Prefixes of refusals of this extender inside messages of kube-scheduler.
+_OWN_REASONS = tuple(f"{reason.value}:" for reason in Reason)
+#: The pods that keep the cluster alive are here: always exempt.
 SYSTEM_NAMESPACE = "kube-system"
 _CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class Status(Enum):
-    """How far a pod is; the first half of the words exists only between two sightings."""
+    """The status of a pod; PIPELINED, ALLOCATED and BINDING exist only in this extender."""
 
-    # Members are singletons; Enum's own hash is a Python function, and pods are many.
+    # Members are singletons. The hash of Enum is a slow Python function, and pods are many.
     __hash__ = object.__hash__
 
     PENDING = "Pending"
-    PIPELINED = "Pipelined"  # a node is chosen, but its room is still being released
-    ALLOCATED = "Allocated"  # a node is reserved by a ticket
-    BINDING = "Binding"  # its bind is held, or on its way, or done and not yet seen
+    PIPELINED = "Pipelined"  # a node is chosen, but its capacity is still being released
+    ALLOCATED = "Allocated"  # it has a reservation on a node
+    BINDING = "Binding"  # its bind waits, or is in flight, or is done and not yet observed
     BOUND = "Bound"
     RUNNING = "Running"
     RELEASING = "Releasing"
@@ -46,17 +46,17 @@ class Status(Enum):
     UNKNOWN = "Unknown"
 
 
-#: Occupies its node for good unless somebody evicts it.
+#: Occupies its node until it ends or is evicted.
 ALLOCATED_SET = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING})
 #: Counts towards `minMember`.
 READY_SET = ALLOCATED_SET | {Status.SUCCEEDED}
 #: Could still count towards `minMember`.
 VALID_SET = READY_SET | {Status.PIPELINED, Status.PENDING}
-#: Is in the API server's eyes on its node: no promise of ours is needed any more.
+#: Is on its node according to the API server: needs no reservation any more.
 SCHEDULED_SET = frozenset({Status.BOUND, Status.RUNNING})
-#: Takes up room on its node.
+#: Uses capacity of its node.
 OCCUPYING_SET = ALLOCATED_SET | {Status.RELEASING}
-#: Will never need room again.
+#: Will never need capacity again.
 FINISHED_SET = frozenset({Status.SUCCEEDED, Status.FAILED})
 
 
@@ -81,7 +81,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """All *labels* (matchExpressions) and *fields* (matchFields) must hold; empty matches none."""
+    """All *labels* (matchExpressions) and *fields* (matchFields) must match; empty matches none."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -89,19 +89,19 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A port of the node itself; *ip* 0.0.0.0 clashes with every address."""
+    """A port of the node itself; *ip* 0.0.0.0 conflicts with every address."""
 
     port: int
     protocol: str = "TCP"
-    ip: str = "0.0.0.0"  # noqa: S104 (Kubernetes' word for any address; nothing listens here)
+    ip: str = "0.0.0.0"  # noqa: S104 (the wildcard address; nothing listens here)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Everything about a pod that decides which nodes it fits; identical pods share one.
+    """The parts of a pod that decide which nodes it fits; identical pods share one.
 
-    Shapes are interned by whoever decodes pods, so they compare by identity and node questions
-    can be answered once per shape.
+    The decoder of pods interns shapes. So they compare by identity, and the nodes of a shape are
+    computed once per shape.
     """
 
     requests: Resources = NOTHING
@@ -123,117 +123,117 @@ class Pod:
     name: str
     shape: Shape
     status: Status = Status.PENDING
-    #: Where it is, or (ALLOCATED, BINDING) where it is about to be; empty when nowhere.
+    #: Its node or (ALLOCATED, BINDING) its reserved node; empty without one.
     node: str = ""
     role: str = ""
-    #: As the API server admitted it.
+    #: The priority that the API server set.
     priority: int = 0
-    #: What its author wrote instead, for the order within its gang alone.
+    #: A priority from an annotation, for the order within its gang alone.
     task_priority: int | None = None
     priority_class: str = ""
     #: Seconds since the epoch.
     created: float = 0.0
-    #: When it is to be gone, if it was deleted (RELEASING); in the same seconds.
+    #: When it terminates at the latest, if it was deleted (RELEASING); seconds since the epoch.
     leaves_by: float = 0.0
-    #: Has scheduling gates: kube-scheduler will not look at it.
+    #: Has scheduling gates: kube-scheduler does not schedule it.
     gated: bool = False
     preemptable: bool = True
     #: preemptionPolicy is not Never.
     may_preempt: bool = True
-    #: Its scheduler is one of ours; the others only use up room.
+    #: Its scheduler uses this extender; the other pods only use capacity.
     ours: bool = True
-    #: The name of that scheduler, if it is one of ours.
+    #: The name of its scheduler, if *ours*.
     scheduler: str = ""
-    #: Its namespace was exempted (`--exempt-namespace`).
+    #: Its namespace is exempt (`--exempt-namespace`).
     exempt: bool = False
     #: status.nominatedNodeName.
     nominated: str = ""
-    #: The queue it was bound in, as its binding says; empty without a node, or when nobody knows.
+    #: The queue in which it was bound, from its binding; empty without a node or when unknown.
     started_in: str = ""
-    #: A scheduler is about to make it leave its node, and has written so on it (DisruptionTarget).
+    #: A scheduler is about to evict it and set the condition DisruptionTarget.
     terminating: bool = False
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
-    #: For how long it will run, as its author says, in seconds; 0 when it does not say. A claim:
-    #: it gets nobody room.
+    #: How long it runs, as its author declares, in seconds; 0 when not declared. Unverified: no pod
+    #: gets capacity because of it.
     lasts_s: float = 0.0
-    #: After so many seconds the kubelet ends it (activeDeadlineSeconds); 0 when it does not.
+    #: The kubelet ends it after so many seconds (activeDeadlineSeconds); 0 without a deadline.
     deadline_s: float = 0.0
-    #: For how long it may go on after that before it is killed; 0 where nobody ends it.
+    #: The grace period after the deadline before it is killed; 0 without a deadline.
     grace_s: float = 0.0
-    #: When it began on its node and when it ended, in seconds since the epoch; 0 while it did not.
-    #: No part of equality: a plan goes by its creation until it hears of its beginning.
+    #: When it started on its node and when it ended, in seconds since the epoch; 0 before that.
+    #: No part of equality: until its start is known, the planner uses its creation time.
     began: float = field(default=0.0, compare=False)
     ended: float = field(default=0.0, compare=False)
-    #: What kube-scheduler said when it last found no node (PodScheduled is False, Unschedulable).
-    #: It decides nothing, so it is no part of equality.
+    #: The message of kube-scheduler when it last found no node (PodScheduled is False,
+    #: Unschedulable). No decision depends on it, so it is no part of equality.
     refusal: str = field(default="", compare=False)
-    #: Which extender woke it last; decides nothing either.
+    #: The extender that woke it last; no decision depends on it either.
     woken_by: str = field(default="", compare=False)
 
     @property
     def key(self) -> str:
-        """Give `namespace/name`, for people; the machine uses *uid*."""
+        """Return `namespace/name` for messages; the code uses *uid*."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def rank(self) -> int:
-        """Its priority among the members of its gang."""
+        """Return its priority among the members of its gang."""
         return self.priority if self.task_priority is None else self.task_priority
 
     @property
     def is_exempt(self) -> bool:
-        """Ask whether it waits for nobody and is never made to leave by us.
+        """Return whether it is admitted at once and never evicted by this extender.
 
-        It keeps the cluster itself alive, or its namespace was exempted.
+        Such a pod keeps the cluster alive, or its namespace is exempt.
         """
         return self.exempt or self.namespace == SYSTEM_NAMESPACE or self.priority_class in _CRITICAL
 
     @property
     def why_exempt(self) -> str:
-        """Say why it is exempt (a phrase), empty when it is not."""
+        """Return why it is exempt (a phrase), empty when it is not."""
         if self.exempt or self.namespace == SYSTEM_NAMESPACE:
             return f"namespace {self.namespace} is exempt"
         return f"priority class {self.priority_class} is exempt" if self.is_exempt else ""
 
     @property
     def uses_no_resources(self) -> bool:
-        """Ask whether where it goes is kube-scheduler's decision alone."""
+        """Return whether kube-scheduler alone decides where it runs."""
         return not self.ours or self.is_exempt
 
     @property
     def is_placeholder(self) -> bool:
-        """Ask whether it only keeps a place for a pod that is still to come."""
+        """Return whether it stands for a pod that does not exist yet."""
         return self.uid.startswith(PLACEHOLDER)
 
     @property
     def requests(self) -> Resources:
-        """What it needs on its node."""
+        """Return its resource requests."""
         return self.shape.requests
 
     @property
     def most_s(self) -> float:
-        """For how long it can run, whatever its author does; endless where nobody ends it.
+        """Return how long it can run at most; infinite without a deadline.
 
-        A deadline can be shortened on a pod that exists, and never be lengthened.
+        The deadline of an existing pod can be shortened, but never extended.
         """
         return self.deadline_s + self.grace_s if self.deadline_s else inf
 
     @property
     def is_woken(self) -> bool:
-        """Ask whether its refusal is an old one, with our mark that kube-scheduler was called."""
+        """Return whether its refusal is an old one with the mark of a wake-up."""
         return self.refusal.endswith(WOKEN)
 
     @property
     def fits_no_node(self) -> bool:
-        """Ask whether kube-scheduler itself found no node for it.
+        """Return whether kube-scheduler itself found no node for it.
 
-        One that we refused is not lost: it is woken when its turn comes.
+        A pod that this extender refused does not count: it is woken when it may start.
         """
         if self.status is not Status.PENDING or not self.refusal:
             return False
-        return not any(word in self.refusal for word in _OUR_WORDS)
+        return not any(reason in self.refusal for reason in _OWN_REASONS)
 
     @property
     def lacks_capacity(self) -> bool:
-        """Ask whether kube-scheduler found nodes for it that are only full."""
-        return self.fits_no_node and any(word in self.refusal for word in _NO_ROOM)
+        """Return whether kube-scheduler found suitable nodes that only lack free capacity."""
+        return self.fits_no_node and any(text in self.refusal for text in _LACKS_CAPACITY)

@@ -1,4 +1,4 @@
-"""Queues, and what administrators, not tenants, may say of gangs: namespaces, priorities."""
+"""Queues, namespaces and priority classes: what administrators, not tenants, define."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from extender.model.resources import NOTHING, Resources
 
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"
-#: Where the cluster's own pods live, and how the names of the priority classes begin that
-#: Kubernetes keeps for them: nobody can create another such class.
+#: The namespace of the cluster's own pods, and the prefix of the priority classes that
+#: Kubernetes reserves for them: the API server refuses other classes with it.
 SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_CLASSES = "system-"
 
@@ -25,7 +25,7 @@ GUARANTEE = "gang-extender.io/at-least"
 
 
 class QueueState(Enum):
-    """Only an open queue starts gangs."""
+    """The state of a queue; only an open queue starts gangs."""
 
     OPEN = "Open"
     CLOSED = "Closed"
@@ -35,13 +35,13 @@ class QueueState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A claim on the cluster; resources it does not name in *capability* are not limited."""
+    """A share of the cluster; resources that *capability* does not name are not limited."""
 
     name: str
     weight: int = 1
     capability: Resources = NOTHING
     guarantee: Resources = NOTHING
-    #: Others may use what it leaves of its guarantee until it wants it back.
+    #: Other queues may borrow its unused guarantee until the queue needs it.
     lends_guarantee: bool = False
     deserved: Resources = NOTHING
     priority: int = 0
@@ -52,71 +52,71 @@ class Queue:
     uid: str = ""
     #: `volcano.sh/hierarchy` and `-weights`, for hierarchical DRF.
     annotations: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
-    #: Why it cannot be used (a sentence), empty when it can.
+    #: Why the queue cannot be used (a sentence), empty when it can.
     problem: str = ""
-    #: What is written in it and has no effect here, each as people would find it.
+    #: Fields of it that have no effect here, each by its path.
     ignored_fields: tuple[str, ...] = ()
 
     @property
     def reserved(self) -> Resources:
-        """Give what is kept for it while it does not use it."""
+        """Return what is reserved for the queue even while unused."""
         return NOTHING if self.lends_guarantee else self.guarantee
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceShare:
-    """What one namespace may have of one queue, and what is kept for it there."""
+    """The limit and the guarantee of one namespace in one queue."""
 
     queue: str
     namespace: str
-    #: At most; what it does not name is not limited, and zero is none at all.
+    #: Resources that it does not name are not limited; zero allows none at all.
     limit: Resources = NOTHING
-    #: At least, used or not; a queue that lends its own guarantee does not lend this.
+    #: Reserved even while unused; a queue that lends its own guarantee does not lend this.
     guarantee: Resources = NOTHING
 
     @property
     def name(self) -> str:
-        """Give the name under which it counts; no queue can be called so."""
+        """Return its name in the accounting; no queue can have such a name."""
         return share_name(self.queue, self.namespace)
 
 
 def share_words(queue: str, namespace: str) -> str:
-    """Say whose share of what it is."""
+    """Return the share of *namespace* in *queue* as a phrase."""
     return f"{namespace} in queue {queue}"
 
 
 def share_name(queue: str, namespace: str) -> str:
-    """Name what *namespace* has of *queue*."""
+    """Return the name of the share of *namespace* in *queue*."""
     return f"{queue}/{namespace}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """A tenant's place, with the policy its administrators wrote on it."""
+    """A namespace with the policy that administrators wrote on it."""
 
     name: str
     uid: str = ""
-    #: The queue of gangs that name none; empty when not said.
+    #: The queue of gangs that name none; empty when not set.
     queue: str = ""
-    #: The queues its gangs may use, its home queue beside; None when nobody limits them.
+    #: The queues that its gangs may use besides its home queue; None without a restriction.
     allowed: frozenset[str] | None = None
-    #: The priority classes that count for its gangs; None when all but the system's own do, as far
-    #: as their pods have them.
+    #: The priority classes that its gangs may use; None when all but the system's own count, as
+    #: far as the pods have them.
     classes: frozenset[str] | None = None
-    #: What it may have of single queues, by name of the queue.
+    #: Its limits and guarantees in single queues, by name of the queue.
     shares: tuple[NamespaceShare, ...] = ()
-    #: Why nothing of it may start (a sentence), empty when it may.
+    #: Why no gang of the namespace may start (a sentence), empty when it may.
     problem: str = ""
 
     def allows(self, queue: str) -> bool:
-        """Ask whether its list lets its gangs use *queue*."""
+        """Return whether the list of allowed queues includes *queue*."""
         return self.allowed is None or queue in self.allowed
 
     def ranks(self, priority_class: str) -> bool:
-        """Ask whether a PodGroup here may have *priority_class*.
+        """Return whether a PodGroup of the namespace may use *priority_class*.
 
-        The system's own classes are for what keeps the cluster alive: they count where that
-        lives, or where administrators list them by name.
+        The system's own classes are for pods that keep the cluster alive. They count in the system
+        namespace, or where administrators list them by name.
         """
         if self.classes is not None:
             return priority_class in self.classes
@@ -129,7 +129,7 @@ class PriorityClass:
 
     name: str
     value: int = 0
-    #: The one for those who name none.
+    #: The class of pods that name none.
     is_default: bool = False
     #: preemptionPolicy is not Never.
     may_preempt: bool = True

@@ -1,8 +1,7 @@
-"""Amounts of cpu, memory and everything else a pod asks for, exact and immutable.
+"""Amounts of cpu, memory and all other resources, exact and immutable.
 
-cpu is counted in thousandths, every other resource in its own whole unit (bytes, devices,
-pods). `pods` is a resource like any other here; whether it takes part in shares is the
-policy's business.
+cpu is counted in thousandths, every other resource in whole units (bytes, devices, pods).
+`pods` is a resource like any other here. The policy decides whether it counts in shares.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 from extender.errors import InvalidQuantity
 
-#: Amounts beyond this are cut to it, so that sums over all nodes stay within 64 bits.
+#: Larger amounts are cut to this, so that sums over all nodes stay within 64 bits.
 LARGEST = 2**50
 _FORM = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|([KMGTPE]i|[numkMGTPE])?)"
@@ -30,10 +29,10 @@ _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, 
 _FACTOR = _BINARY | {suffix: Fraction(10) ** power for suffix, power in _POWERS.items()}
 
 
-# By type too: 1.0 is an amount, and true, which is equal to it, is none.
+# Typed, because 1.0 is a quantity and True, which is equal to it, is not.
 @lru_cache(maxsize=4096, typed=True)
 def parse_quantity(text: str | int | float) -> Fraction:
-    """Read a quantity exactly."""
+    """Parse a quantity exactly."""
     try:
         written = str(text)
     except ValueError as error:
@@ -48,22 +47,22 @@ def parse_quantity(text: str | int | float) -> Fraction:
 
 
 def parse_whole(text: str | int | float) -> int:
-    """Read a quantity in whole units, rounded up."""
+    """Parse a quantity in whole units, rounded up."""
     return _within_limits(ceil(parse_quantity(text)))
 
 
 def parse_milli(text: str | int | float) -> int:
-    """Read a quantity in thousandths, rounded up."""
+    """Parse a quantity in thousandths, rounded up."""
     return _within_limits(ceil(parse_quantity(text) * 1000))
 
 
 def write_milli(amount: int) -> str:
-    """Write thousandths: `1500` becomes `1500m`, `2000` becomes `2`."""
+    """Format thousandths: `1500` becomes `1500m`, `2000` becomes `2`."""
     return f"{amount}m" if amount % 1000 else str(amount // 1000)
 
 
 def write_bytes(amount: int) -> str:
-    """Write bytes with the largest binary suffix that keeps the number whole."""
+    """Format bytes with the largest binary suffix that keeps the number whole."""
     for suffix, factor in reversed(_BINARY.items()):
         if amount and amount % factor == 0:
             return f"{amount // int(factor)}{suffix}"
@@ -77,7 +76,7 @@ def _within_limits(amount: int) -> int:
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
-#: Quotas have two more names for it.
+#: ResourceQuotas have two more names for cpu.
 _IN_MILLI = (CPU, "requests.cpu", "limits.cpu")
 _IN_BYTES = (MEMORY, "ephemeral-storage", "storage")
 
@@ -93,7 +92,7 @@ class Resources(Mapping[str, int]):
 
     @classmethod
     def parse(cls, quantities: Mapping[str, Any]) -> Resources:
-        """Read a Kubernetes resource list such as `{"cpu": "500m", "memory": "1Gi"}`."""
+        """Parse a Kubernetes resource list such as `{"cpu": "500m", "memory": "1Gi"}`."""
         return cls(
             {
                 name: parse_milli(text) if name in _IN_MILLI else parse_whole(text)
@@ -102,7 +101,7 @@ class Resources(Mapping[str, int]):
         )
 
     def write(self) -> dict[str, str]:
-        """Write it as a Kubernetes resource list."""
+        """Format the amounts as a Kubernetes resource list."""
         return {name: write_amount(name, amount) for name, amount in self._amounts.items()}
 
     def __getitem__(self, name: str) -> int:
@@ -115,11 +114,11 @@ class Resources(Mapping[str, int]):
         return len(self._amounts)
 
     def items(self) -> ItemsView[str, int]:
-        """Give the pairs; the dictionary's own view is several times faster than `Mapping`'s."""
+        """Return the pairs; the view of `dict` is several times faster than that of `Mapping`."""
         return self._amounts.items()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Give the amount of *name*, else *default*."""
+        """Return the amount of *name*, else *default*."""
         return self._amounts.get(name, default)
 
     def __hash__(self) -> int:
@@ -149,23 +148,23 @@ class Resources(Mapping[str, int]):
         return Resources({name: amount * times for name, amount in self._amounts.items()})
 
     def add_to(self, total: dict[str, int]) -> None:
-        """Add every amount to *total* in place, for sums over very many."""
+        """Add every amount to *total* in place; faster than `+` for long sums."""
         for name, amount in self._amounts.items():
             total[name] = total.get(name, 0) + amount
 
     def amount(self, name: str) -> int:
-        """Give the amount of *name*, zero when absent."""
+        """Return the amount of *name*, zero when absent."""
         return self._amounts.get(name, 0)
 
     def at_least(self, floor: Resources) -> Resources:
-        """Raise every amount to that of *floor* where it is lower."""
+        """Return these amounts, raised to those of *floor* where they are lower."""
         raised = dict(self._amounts)
         for name, amount in floor._amounts.items():
             raised[name] = max(raised.get(name, 0), amount)
         return Resources(raised)
 
     def at_most(self, ceiling: Resources) -> Resources:
-        """Lower every amount to that of *ceiling* where it names one; the others stay."""
+        """Return these amounts, lowered to those that *ceiling* names; the others stay."""
         return Resources(
             {
                 name: min(amount, ceiling._amounts.get(name, amount))
@@ -174,7 +173,7 @@ class Resources(Mapping[str, int]):
         )
 
     def beyond(self, other: Resources) -> Resources:
-        """Give what exceeds *other*, never below zero."""
+        """Return what exceeds *other*, never below zero."""
         return Resources(
             {
                 name: max(0, amount - other._amounts.get(name, 0))
@@ -183,16 +182,16 @@ class Resources(Mapping[str, int]):
         )
 
     def without(self, *names: str) -> Resources:
-        """Leave out *names*."""
+        """Return the amounts without *names*."""
         return Resources({name: a for name, a in self._amounts.items() if name not in names})
 
     def positive(self) -> Resources:
-        """Leave out what is zero or less."""
+        """Return the amounts that are above zero."""
         return Resources({name: amount for name, amount in self._amounts.items() if amount > 0})
 
-    def fits_in(self, room: Resources) -> bool:
-        """Ask whether every amount is there in *room*."""
-        return all(amount <= room.amount(name) for name, amount in self._amounts.items())
+    def fits_in(self, capacity: Resources) -> bool:
+        """Return whether no amount exceeds that of *capacity*."""
+        return all(amount <= capacity.amount(name) for name, amount in self._amounts.items())
 
     def __repr__(self) -> str:
         return f"Resources({self._amounts!r})"
@@ -202,7 +201,7 @@ NOTHING = Resources()
 
 
 def total(amounts: Iterable[Resources]) -> Resources:
-    """Add up very many; `NOTHING` itself when there are none."""
+    """Return the sum of *amounts*; `NOTHING` itself when there are none."""
     added: dict[str, int] = {}
     for each in amounts:
         each.add_to(added)
@@ -210,7 +209,7 @@ def total(amounts: Iterable[Resources]) -> Resources:
 
 
 def write_amount(name: str, amount: int) -> str:
-    """Write one amount as Kubernetes does: `cpu` 1500 is `1500m`, `memory` 2**30 is `1Gi`."""
+    """Format an amount as Kubernetes does: `cpu` 1500 is `1500m`, `memory` 2**30 is `1Gi`."""
     kind = name.removeprefix("requests.").removeprefix("limits.")
     if kind == CPU:
         return write_milli(amount)

@@ -36,7 +36,7 @@ def test_a_gang_of_a_name_that_no_profile_serves_takes_no_room(scene: Scene) -> 
     wait_for(lambda: scene.unheard(NOBODY) >= 1, 60, "pods of nobody are unheard")
     assert scene.extender.metric(LAST_HOOK, scheduler=NOBODY) == 0
     assert scene.extender.metric(LAST_HOOK, scheduler=LIVING) > 1e9
-    note = f"scheduler {NOBODY}: no kube-scheduler has asked for pods of scheduler name {NOBODY}"
+    note = f"scheduler {NOBODY}: no kube-scheduler has called for pods of scheduler name {NOBODY}"
     assert note in scene.extender.page("/readyz")
     assert scene.extender.page("/readyz").startswith("ok\n")
     assert scene.unheard(LIVING) == 0
@@ -83,7 +83,7 @@ def test_a_second_extender_that_nobody_asks_makes_nobody_leave(
             scene.wait_until_told("train", "WaitingForVictims")
 
             with plane.extender(f"--scheduler-name={LIVING}") as second:
-                note = f"scheduler {LIVING}: kube-scheduler asks another extender"
+                note = f"scheduler {LIVING}: kube-scheduler calls another extender"
                 wait_for(
                     lambda: note in second.page("/readyz"),
                     60,

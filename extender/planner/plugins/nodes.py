@@ -56,7 +56,7 @@ class Predicates(Plugin):
             excluded["not selected"] = memo.recall(key, lambda: ~index.selected(shape))
         if self._taints:
             excluded["tainted"] = memo.recall(
-                ("tainted", shape.tolerations), lambda: index.bearing(partial(_repels, shape))
+                ("tainted", shape.tolerations), lambda: index.tainted(partial(_repels, shape))
             )
         return excluded
 

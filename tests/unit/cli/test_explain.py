@@ -68,7 +68,7 @@ def test_who_has_to_bring_its_members_is_said_and_when_it_last_asked(
 
     told = run("a/train", "--ops-url", ops_url).output
 
-    assert "volcano, heard, asked 40 s ago" in told
+    assert "volcano, heard, called 40 s ago" in told
     assert "kube-batch" not in told
 
 

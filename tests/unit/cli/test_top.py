@@ -88,7 +88,7 @@ def test_a_kube_scheduler_that_does_not_come_is_named_and_one_that_nobody_misses
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env={"COLUMNS": "200"}).output
 
     assert (
-        "scheduler dead: no kube-scheduler has asked for pods of scheduler name dead for 90 s"
+        "scheduler dead: no kube-scheduler has called for pods of scheduler name dead for 90 s"
         in (said)
     )
     assert "unused" not in said

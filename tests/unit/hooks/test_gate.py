@@ -394,7 +394,9 @@ def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
     answers = [world.ask_single("single"), world.ask("p0", offered=["n2", "n1"])]
 
     assert [list(answer.nodes) for answer in answers] == [["n1"], ["n1"]]
-    sentence = "NodeNotManaged: nodes without a label of --node-selector are not ours"
+    sentence = (
+        "NodeNotManaged: nodes without a label of --node-selector are not managed by this extender"
+    )
     assert answers[0].refused == {"n2": sentence}
 
 

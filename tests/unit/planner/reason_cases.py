@@ -196,8 +196,8 @@ SENTENCES = [
     ),
     Told(
         Reason.SCHEDULER_SILENT,
-        "no kube-scheduler has asked for pods of scheduler name volcano for 40 s: is it running,"
-        " and does a profile serve that name?",
+        "no kube-scheduler has called for pods of scheduler name volcano for 40 s: is it running,"
+        " and does a profile have that name?",
         _unheard,
     ),
     Told(

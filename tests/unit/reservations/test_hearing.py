@@ -85,7 +85,7 @@ def test_a_name_that_was_never_heard_has_no_room_from_the_first_moment(ears: Ear
     ears.see()
 
     assert not ears.caller().may_reserve
-    assert "no kube-scheduler has asked for pods of scheduler name mine yet" in (
+    assert "no kube-scheduler has called for pods of scheduler name mine yet" in (
         ears.caller().complaint(ears.clock.now())
     )
 
@@ -360,7 +360,7 @@ def test_our_words_that_we_did_not_speak_are_those_of_another_extender(ears: Ear
 
     assert ears.voice is Liveness.ELSEWHERE
     assert not ears.caller().may_reserve
-    assert "asks another extender for pods of scheduler name mine" in (
+    assert "calls another extender for pods of scheduler name mine" in (
         ears.caller().complaint(ears.clock.now())
     )
 
@@ -399,7 +399,7 @@ def test_who_is_not_asked_and_sees_another_wake_its_pods_stands_back(ears: Ears)
     ears.see(refusal=ITS_OWN, woken_by="them")
 
     assert (ears.voice, ears.caller().rival) == (Liveness.ELSEWHERE, "them")
-    assert "asks another extender (them)" in ears.caller().complaint(ears.clock.now())
+    assert "calls another extender (them)" in ears.caller().complaint(ears.clock.now())
 
 
 def test_who_is_asked_goes_on_and_names_the_other(ears: Ears) -> None:
@@ -409,7 +409,7 @@ def test_who_is_asked_goes_on_and_names_the_other(ears: Ears) -> None:
     ears.see(refusal=OURS, woken_by="them")
 
     assert (ears.voice, ears.caller().may_claim) == (Liveness.HEARD, True)
-    assert "another extender (them) acts on pods of scheduler name mine beside us" in (
+    assert "another extender (them) also acts on pods of scheduler name mine;" in (
         ears.caller().complaint(ears.clock.now())
     )
 

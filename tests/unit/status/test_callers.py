@@ -78,8 +78,8 @@ def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCapt
     assert caplog.records[0].facts["pods"] == 1  # type: ignore[attr-defined]
     assert desk.value("gang_extender_pods_without_scheduler") == 1
     assert desk.news.notes() == [
-        "scheduler mine: no kube-scheduler has asked for pods of scheduler name mine for 5 min: is"
-        " it running, and does a profile serve that name?"
+        "scheduler mine: no kube-scheduler has called for pods of scheduler name mine for 5 min: is"
+        " it running, and does a profile have that name?"
     ]
 
     desk.ask("p")
@@ -110,8 +110,8 @@ def test_another_extender_is_named_once_in_the_log_and_counted(
     assert lines(caplog) == [("WARNING", "another extender acts beside us")]
     assert desk.metrics.registry.get_sample_value("gang_extender_other_extenders") == 1
     assert desk.news.notes() == [
-        "scheduler mine: another extender (them) acts on pods of scheduler name mine beside us; end"
-        " one of the two, or let one stand by (--lease)"
+        "scheduler mine: another extender (them) also acts on pods of scheduler name mine; stop"
+        " one of the two, or run one as standby (--lease)"
     ]
 
 
