@@ -191,7 +191,7 @@ def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
             f"namespace {greedy} uses 3 of at most 3 cpu in queue {ours}; 1 more would exceed it"
         )
         assert told["would_start_with"][0] == (
-            f"1 cpu more at most for namespace {greedy} in queue {ours}"
+            f"a limit 1 cpu higher for namespace {greedy} in queue {ours}"
         )
         assert binds.peaks(whose)[greedy] == 3
 

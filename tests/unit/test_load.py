@@ -78,7 +78,7 @@ def test_what_would_help_a_gang_of_a_billion_is_not_tried_out() -> None:
 
     assert kept_bytes(ask) < 1_000_000
     ((sentence,),) = ask()
-    assert sentence == ("999999998 more pods that name a/train; not tried, for they are too many")
+    assert sentence == ("999999998 more pods that name a/train; not tried: they are too many")
 
 
 def test_a_gang_of_a_billion_keeps_no_other_from_starting() -> None:
@@ -161,7 +161,7 @@ def test_of_a_gang_of_many_sizes_some_are_named_and_the_others_counted(motley: S
     assert told.verdict.message.startswith("needs 1 x 1 cpu and 1 x 1001m cpu and 1 x ")
     assert "and 497 other members" in told.verdict.message
     assert (len(told.needs), told.needs_count) == (10, MANY)
-    assert told.remedies == (f"room for {MANY} more members of {MANY} sizes",)
+    assert told.remedies == (f"capacity for {MANY} more members of {MANY} sizes",)
     assert f"needs nodes for members of {MANY - 10} more sizes" in shown(motley, "a/motley")
 
 

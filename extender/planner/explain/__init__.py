@@ -1,1 +1,1 @@
-"""Why a gang waits, and which changes would let it start."""
+"""Explains why a gang waits and which changes would let it start."""

@@ -1,4 +1,4 @@
-"""A gang that waits, and something that could help it: what ideas are made of."""
+"""A waiting gang, the changes that could help it, and snapshots with such changes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from extender.planner.plan import Plan, Verdict
 from extender.planner.policy import Policy
 from extender.planner.session import Session, needed_pods
 
-#: The kind of ideas that are tried only where nothing else helps.
+#: The kind of remedies that are tried only when nothing else helps.
 LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something that somebody could change."""
+    """A change that an administrator or a user could make."""
 
     words: str
     apply: Callable[[Snapshot], Snapshot]
-    #: Of those alike, which differ in how much, only the first that helps is said.
+    #: Of remedies of one kind, which differ in their amount, only the first that helps is reported.
     kind: str = ""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A gang that waits, and what was planned."""
+    """A waiting gang with the snapshot and the plan."""
 
     snapshot: Snapshot
     plan: Plan
@@ -52,17 +52,17 @@ class Case:
 
     @property
     def verdict(self) -> Verdict:
-        """What the plan says of it."""
+        """Its verdict in the plan."""
         return self.plan.verdicts[self.key]
 
     @property
     def queue(self) -> Queue:
-        """Its queue, as if written where nobody wrote it."""
+        """Its queue, with default values where the queue does not exist."""
         return self.snapshot.queues.get(self.gang.queue) or Queue(name=self.gang.queue)
 
     @cached_property
     def wanted(self) -> Counter[Shape]:
-        """The members it lacks, by shape."""
+        """The members that still need a node, by shape."""
         with closing(Session(Accounting(self.snapshot), self.policy)) as session:
             state = session.accounting.state(self.key)
             needed = needed_pods(session, state) if state is not None else []
@@ -70,68 +70,68 @@ class Case:
 
     @property
     def needs(self) -> Resources:
-        """What those members ask for."""
+        """The requests of those members."""
         return total(s.requests * count for s, count in self.wanted.items()).without(PODS)
 
     @property
     def uses(self) -> Resources:
-        """What its queue uses, what may start by the plan included."""
+        """The usage of its queue, gangs that start by the plan included."""
         figures = self.plan.queues.get(self.gang.queue)
         return figures.own.without(PODS) if figures is not None else NOTHING
 
 
 def others_waiting(case: Case) -> set[PodUid]:
-    """Give the pods of all other gangs that wait."""
+    """Return the waiting pods of all other gangs."""
     gangs = case.snapshot.gangs.values()
     return {pod.uid for gang in gangs if gang.key != case.key for pod in gang.waiting}
 
 
 def some(names: Sequence[str]) -> str:
-    """Name the first two and count the rest."""
+    """Return the first two names and the number of the others."""
     rest = [f"{len(names) - 2} more"] if len(names) > 2 else []
     return ", ".join([*names[:2], *rest]) if rest else " and ".join(names)
 
 
 def more_of(number: int, noun: str) -> str:
-    """Say so many more."""
+    """Format "2 more members"."""
     return f"{number} more {noun}" + ("" if number == 1 else "s")
 
 
 def count_pods(number: int) -> str:
-    """Say so many pods."""
+    """Format "2 pods"."""
     return f"{number} pod" + ("" if number == 1 else "s")
 
 
-#: Sorts behind every name that Kubernetes allows.
+#: Sorts after every name that Kubernetes allows.
 _NEW = "~new-{}"
 
 
 def with_gang(snapshot: Snapshot, gang: Gang) -> Snapshot:
-    """Give *snapshot* with another version of a gang it has."""
+    """Return *snapshot* with *gang* in place of the gang with its key."""
     fresh = replace(gang, memo=Memo())
     return replace(snapshot, gangs={**snapshot.gangs, gang.key: fresh})
 
 
 def with_members(snapshot: Snapshot, key: GangKey, more: Iterable[Pod]) -> Snapshot:
-    """Give *snapshot* with *more* pods in a gang."""
+    """Return *snapshot* with *more* pods in a gang."""
     gang = snapshot.gangs[key]
     return with_gang(snapshot, replace(gang, pods=(*gang.pods, *more)))
 
 
 def with_queues(snapshot: Snapshot, queues: Iterable[Queue]) -> Snapshot:
-    """Give *snapshot* with other versions of queues, or with new ones."""
+    """Return *snapshot* with *queues* replaced or added."""
     known = {**snapshot.queues, **{queue.name: queue for queue in queues}}
     return replace(snapshot, queues=dict(sorted(known.items())))
 
 
 def with_shares(snapshot: Snapshot, shares: Iterable[NamespaceShare]) -> Snapshot:
-    """Give *snapshot* with other versions of what namespaces have of queues."""
+    """Return *snapshot* with namespace *shares* replaced or added."""
     known = {**snapshot.shares, **{share.name: share for share in shares}}
     return replace(snapshot, shares=dict(sorted(known.items())))
 
 
 def with_open_nodes(snapshot: Snapshot) -> Snapshot:
-    """Give *snapshot* with every node ready and none cordoned."""
+    """Return *snapshot* with every node ready and none cordoned."""
     table = snapshot.nodes
     nodes = tuple(node.opened() for node in table.nodes)
     facts = NodeFacts(nodes, table.facts.index)
@@ -139,21 +139,21 @@ def with_open_nodes(snapshot: Snapshot) -> Snapshot:
 
 
 def with_all_nodes(snapshot: Snapshot) -> Snapshot:
-    """Give *snapshot* with every node ours."""
+    """Return *snapshot* with every node managed."""
     table = snapshot.nodes
     nodes = tuple(replace(node, managed=True) for node in table.nodes)
     return replace(snapshot, nodes=replace(table, facts=NodeFacts(nodes, table.facts.index)))
 
 
 def with_quota(snapshot: Snapshot, quota: ResourceQuota) -> Snapshot:
-    """Give *snapshot* with another version of a quota it has."""
+    """Return *snapshot* with *quota* in place of the ResourceQuota with its name."""
     others = snapshot.quotas[quota.namespace]
     changed = tuple(quota if each.name == quota.name else each for each in others)
     return replace(snapshot, quotas={**snapshot.quotas, quota.namespace: changed})
 
 
 def with_less_used(snapshot: Snapshot, name: str, amounts: Resources) -> Snapshot:
-    """Give *snapshot* with *amounts* more idle on the node *name*."""
+    """Return *snapshot* with *amounts* more free capacity on the node *name*."""
     table = snapshot.nodes
     used = table.used.copy()
     used[table.facts.index[name]] -= _row(table, amounts)
@@ -163,9 +163,10 @@ def with_less_used(snapshot: Snapshot, name: str, amounts: Resources) -> Snapsho
 def with_capacity(
     snapshot: Snapshot, shapes: Mapping[Shape, int], like: Mapping[Shape, Node]
 ) -> Snapshot:
-    """Give *snapshot* with new nodes for so many pods of each of *shapes*, one for each pod.
+    """Return *snapshot* with new nodes for so many pods of each of *shapes*, one for each pod.
 
-    They take after a node that the shape may use; without any such, they have what it selects.
+    A new node copies labels and taints of a node that the shape may use. Without such a node it has
+    the labels that the shape selects.
     """
     nodes = [
         Node(
@@ -176,21 +177,21 @@ def with_capacity(
         )
         for number, shape in enumerate(s for s, count in shapes.items() for _ in range(count))
     ]
-    return replace(snapshot, nodes=_enlarged(snapshot.nodes, nodes))
+    return replace(snapshot, nodes=_with_nodes(snapshot.nodes, nodes))
 
 
 def without_pods(snapshot: Snapshot, gone: Collection[PodUid]) -> Snapshot:
-    """Give *snapshot* without those pods and with their room idle."""
+    """Return *snapshot* without those pods and with their capacity free."""
     table, gangs = snapshot.nodes, dict(snapshot.gangs)
     used, releasing = table.used.copy(), table.releasing.copy()
     for key, gang in snapshot.gangs.items():
-        left = [pod for pod in gang.pods if pod.uid in gone]
-        if not left:
+        removed = [pod for pod in gang.pods if pod.uid in gone]
+        if not removed:
             continue
         gangs[key] = replace(
             gang, pods=tuple(pod for pod in gang.pods if pod.uid not in gone), memo=Memo()
         )
-        for pod in left:
+        for pod in removed:
             row = table.facts.index.get(pod.node)
             if row is not None and pod.status in OCCUPYING_SET:
                 amounts = _row(table, pod.requests)
@@ -204,19 +205,19 @@ def _row(table: NodeTable, amounts: Resources) -> Amounts:
     return np.array([amounts.amount(name) for name in table.dimensions], dtype=np.int64)
 
 
-def _enlarged(table: NodeTable, more: list[Node]) -> NodeTable:
-    every = total(node.allocatable for node in more)
+def _with_nodes(table: NodeTable, more: list[Node]) -> NodeTable:
+    added = total(node.allocatable for node in more)
     first = table.dimensions[:3]
-    rest = sorted({*table.dimensions[3:], *(name for name in every if name not in first)})
+    rest = sorted({*table.dimensions[3:], *(name for name in added if name not in first)})
     names = (*first, *rest)
     columns = [names.index(name) for name in table.dimensions]
 
-    def grown(amounts: Amounts) -> Amounts:
+    def enlarged(amounts: Amounts) -> Amounts:
         larger = np.zeros((len(table.nodes) + len(more), len(names)), dtype=np.int64)
         larger[: len(table.nodes), columns] = amounts
         return larger
 
-    allocatable = grown(table.allocatable)
+    allocatable = enlarged(table.allocatable)
     for number, node in enumerate(more, start=len(table.nodes)):
         allocatable[number] = [node.allocatable.amount(name) for name in names]
     nodes = (*table.nodes, *more)
@@ -225,6 +226,6 @@ def _enlarged(table: NodeTable, more: list[Node]) -> NodeTable:
         facts=NodeFacts(nodes, {node.name: row for row, node in enumerate(nodes)}),
         dimensions=names,
         allocatable=allocatable,
-        used=grown(table.used),
-        releasing=grown(table.releasing),
+        used=enlarged(table.used),
+        releasing=enlarged(table.releasing),
     )

@@ -1,8 +1,8 @@
-"""Why a gang stands where it stands: the arithmetic, who is ahead of it, what would let it start.
+"""Explains the verdict on a gang: its arithmetic, the gangs ahead of it, and tested remedies.
 
-Worked out when somebody asks, from the same snapshot and by the same plugins as the plan, so it
-costs the planning nothing and cannot disagree with it: the rule by which another gang is ahead is
-told by whoever made the part of their keys that differs first.
+An explanation is computed on request, from the same snapshot and by the same plugins as the plan.
+So it costs the planning loop nothing and cannot contradict the plan. The plugin whose part of the
+sort keys differs first states the rule by which another gang is ahead.
 """
 
 from __future__ import annotations
@@ -37,74 +37,75 @@ from extender.planner.policy import Policy
 from extender.planner.session import Session
 from extender.planner.state import GangState
 
-#: So many plans are made for one answer, fewer of a large cluster so that nobody waits long for
-#: it; of so many ideas, so many of them put together.
+#: Bounds of the plans made for one explanation; a large cluster gets fewer, to bound the time.
 _MOST_PLANS, _FEWEST_PLANS, _MOST_GANGS = 12, 5, 20_000
+#: Limits of the remedies tried, and of those combined into one.
 _MOST_IDEAS = 8
-_MOST_TOGETHER = 3
+_MOST_COMBINED = 3
 _NOTHING = "nothing an administrator could change"
 _NOTHING_FOUND = "nothing was found that an administrator could change"
 
 
 def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tuple[str, ...]:
-    """Say what would let the gang start; each sentence is enough, or says that nothing is."""
+    """Return what would let the gang start; each sentence suffices, or states that nothing does."""
     case = Case(snapshot, plan, policy, key)
     if case.verdict.reason is Reason.SCHEDULER_SILENT:
         return (f"{_NOTHING} here: {case.verdict.reason.mend}",)
     if case.verdict.reason is Reason.POD_GROUP_MISSING:
-        return (f"{_NOTHING}: its owner has to create or mend its PodGroup",)
+        return (f"{_NOTHING}: its owner has to create or fix its PodGroup",)
     if words := untried(case):
         return (words,)
-    thought_of = list(islice(ideas(case), _MOST_IDEAS))
-    if not thought_of:
+    candidates = list(islice(ideas(case), _MOST_IDEAS))
+    if not candidates:
         return (_NOTHING_FOUND,)
     plans = min(_MOST_PLANS, max(_FEWEST_PLANS, _MOST_GANGS // (len(snapshot.gangs) or 1)))
     trials = _Trials(case, plans)
     found: dict[str, str] = {}
-    for idea in thought_of:
+    for idea in candidates:
         kind = idea.kind or idea.words
         if kind not in (LAST, *found) and (words := trials.alone(snapshot, idea)):
             found[kind] = words
     if found:
         return tuple(found.values())
-    together = (trials.together(snapshot, idea) for idea in thought_of if idea.kind != LAST)
-    last = (trials.alone(snapshot, idea) for idea in thought_of if idea.kind == LAST)
+    together = (trials.together(snapshot, idea) for idea in candidates if idea.kind != LAST)
+    last = (trials.alone(snapshot, idea) for idea in candidates if idea.kind == LAST)
     enough = next((words for words in chain(together, last) if words), "")
     if enough:
         return (enough,)
     if case.verdict.reason is Reason.BACKING_OFF:
-        return (thought_of[0].words,)  # that is so, whatever comes of it
-    return (f"{_NOTHING_FOUND}; in vain would be: {'; '.join(idea.words for idea in thought_of)}",)
+        return (candidates[0].words,)  # the gang is retried then, whatever the result
+    insufficient = "; ".join(idea.words for idea in candidates)
+    return (f"{_NOTHING_FOUND}; not sufficient: {insufficient}",)
 
 
 class _Trials:
-    """Plans made to see what would happen, a limited number of them."""
+    """Tries remedies with a limited number of plans."""
 
     def __init__(self, case: Case, plans: int) -> None:
         self._policy, self._key = case.policy, case.key
-        #: Many a controller creates the pods only when the gang has been let in.
-        self._was_kept_out = case.verdict.reason is Reason.NOT_ENQUEUED
+        #: Some controllers create the pods only after the gang is enqueued.
+        self._was_not_enqueued = case.verdict.reason is Reason.NOT_ENQUEUED
         self._left = plans
 
     def alone(self, snapshot: Snapshot, idea: Remedy) -> str:
-        """Give the words of *idea* if it lets the gang start."""
+        """Return the words of *idea* if it lets the gang start."""
         return self._started(idea.words, self._planned(idea.apply(snapshot)))
 
     def together(self, snapshot: Snapshot, idea: Remedy) -> str:
-        """Give the words of *idea* and of what is needed with it, if that is enough.
+        """Return the words of *idea* and of what is needed with it, if that suffices.
 
-        One plan is left over, for what is tried last.
+        One plan remains for what is tried last.
         """
         words: list[str] = []
         step: Remedy | None = idea
-        while step is not None and len(words) < _MOST_TOGETHER:
+        while step is not None and len(words) < _MOST_COMBINED:
             words.append(step.words)
             snapshot = step.apply(snapshot)
             plan = self._planned(snapshot) if self._left > 1 else None
             if plan is None:
                 return ""
-            if said := self._started(", and ".join(words), plan):
-                return said
+            if sentence := self._started(", and ".join(words), plan):
+                return sentence
             more = ideas(Case(snapshot, plan, self._policy, self._key))
             step = next((each for each in more if each.words not in words), None)
         return ""
@@ -116,30 +117,30 @@ class _Trials:
         return make_plan(snapshot, self._policy)
 
     def _started(self, words: str, plan: Plan | None) -> str:
-        """Give *words* if the gang may start by *plan*, at once or when others have left for it."""
+        """Return *words* if the gang may start by *plan*, at once or after evictions for it."""
         verdict = plan.verdicts.get(self._key) if plan is not None else None
         if plan is None or verdict is None:
             return ""
         if verdict.standing in (GangStatus.ADMITTED, GangStatus.RUNNING):
             return words
-        is_let_in = self._was_kept_out and verdict.phase is Phase.INQUEUE
-        if is_let_in and verdict.reason is Reason.NOT_ENOUGH_MEMBERS:
+        is_enqueued = self._was_not_enqueued and verdict.phase is Phase.INQUEUE
+        if is_enqueued and verdict.reason is Reason.NOT_ENOUGH_MEMBERS:
             return f"{words}, and then its pods"
         if verdict.reason is not Reason.WAITING_FOR_VICTIMS:
             return ""
-        leaving = sum(each.beneficiary == self._key for each in plan.evictions)
-        return f"{words}, once {count_pods(leaving)} left for it" if leaving else ""
+        evicted = sum(each.beneficiary == self._key for each in plan.evictions)
+        return f"{words}, after {count_pods(evicted)} evicted for it" if evicted else ""
 
 
-#: So many of those ahead, and sizes of members, are named; the others are counted.
+#: So many gangs ahead, and sizes of members, are listed; the others are only counted.
 NAMED = 10
-#: Says what would let a gang start.
+#: Returns what would let a gang start.
 Remedying: TypeAlias = Callable[[Snapshot, Plan, Policy, GangKey], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class GangAhead:
-    """A waiting gang whose turn comes first, and by what rule."""
+    """A waiting gang that is ahead in the order, and the rule that puts it there."""
 
     gang: GangKey
     queue: str
@@ -148,31 +149,31 @@ class GangAhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """All there is to say about one gang."""
+    """The verdict on one gang with its causes and remedies."""
 
     verdict: Verdict
     priority: int
-    #: Members by how far they are.
+    #: Members by status.
     members: Mapping[str, int]
     #: Members that must find a node before it may start.
     missing: int
     queue: QueueFigures | None = None
-    #: What its namespace has of the queue, where that is limited or guaranteed.
+    #: The share of its namespace in the queue, where that is limited or guaranteed.
     share: ShareFigures | None = None
-    #: Of the first sizes of members, and how many sizes there are.
+    #: Shortfalls of the first sizes of members, and the number of sizes.
     needs: tuple[Shortfall, ...] = ()
     needs_count: int = 0
     ahead: tuple[GangAhead, ...] = ()
     ahead_count: int = 0
-    #: Pods asked to leave for it by this plan.
+    #: Pods that this plan evicts for it.
     victims: tuple[Eviction, ...] = ()
-    #: Why pods are left alone now -> how many.
+    #: Why pods are protected from eviction now -> how many.
     protected: Mapping[str, int] = field(default_factory=dict)
-    #: Idle room that it could use some of, but that is kept for others.
+    #: Free capacity that it could use in part, but that is held for others.
     held: tuple[HeldCapacity, ...] = ()
-    #: Who has to bring those of its members that wait.
+    #: The schedulers of its waiting members.
     schedulers: tuple[SchedulerStatus, ...] = ()
-    #: What would let it start, tried in the planner: each sentence is enough, or says nothing is.
+    #: What would let it start, tested in the planner; each suffices, or states that nothing does.
     remedies: tuple[str, ...] = ()
 
 
@@ -183,9 +184,9 @@ def explain(
     key: GangKey,
     remedied: Remedying = remedies,
 ) -> Explanation | None:
-    """Explain the verdict on a gang; None when the plan knows no such gang.
+    """Explain the verdict on a gang; None when the plan has no such gang.
 
-    *remedied* says what would let it start, by far the dearest part of it.
+    *remedied* returns what would let it start; it takes by far the most time.
     """
     verdict, gang = plan.verdicts.get(key), snapshot.gangs.get(key)
     if verdict is None or gang is None:
@@ -209,7 +210,7 @@ def explain(
         ahead_count=len(ahead),
         victims=tuple(each for each in plan.evictions if each.beneficiary == key),
         protected=dict(Counter(snapshot.protected.values()).most_common()) if stuck else {},
-        held=_kept_from(plan, gang) if stuck else (),
+        held=_held_for_others(plan, gang) if stuck else (),
         schedulers=tuple(
             snapshot.schedulers[name]
             for name in sorted(gang.schedulers & snapshot.schedulers.keys())
@@ -218,30 +219,30 @@ def explain(
     )
 
 
-def _kept_from(plan: Plan, gang: Gang) -> tuple[HeldCapacity, ...]:
-    """List the room that is kept for others and has something the members of *gang* ask for."""
-    asked = total(pod.requests for pod in gang.waiting)
+def _held_for_others(plan: Plan, gang: Gang) -> tuple[HeldCapacity, ...]:
+    """Return held capacity of others with resources that the members of *gang* request."""
+    requests = total(pod.requests for pod in gang.waiting)
     own = (gang.key, gang.queue, share_words(gang.queue, gang.group.namespace))
     return tuple(
         each
         for each in plan.held
-        if each.whom not in own and any(asked.amount(name) > 0 for name in each.amounts)
+        if each.whom not in own and any(requests.amount(name) > 0 for name in each.amounts)
     )
 
 
 def _ahead(session: Session, plan: Plan, key: GangKey) -> list[GangAhead]:
-    """List the waiting gangs whose turn comes before that of *key*, the first of them first."""
+    """Return the waiting gangs ahead of *key*, in order."""
     mine = session.accounting.state(key)
     if mine is None:
         return []
 
-    def place(gang: GangState) -> Key:
+    def order(gang: GangState) -> Key:
         namespace = session.namespace_key(gang.gang.group.namespace)
         return namespace, session.queue_key(gang.queue), session.gang_key(gang)
 
-    ours = place(mine)
+    own = order(mine)
     waiting = [each for each in session.accounting.contenders.values() if _waits(plan, each.key)]
-    others = sorted((each for each in waiting if place(each) < ours), key=place)
+    others = sorted((each for each in waiting if order(each) < own), key=order)
     return [GangAhead(other.key, other.queue.name, _why(session, other, mine)) for other in others]
 
 
@@ -251,7 +252,7 @@ def _waits(plan: Plan, key: GangKey) -> bool:
 
 
 def _why(session: Session, other: GangState, mine: GangState) -> str:
-    """Say what decided: the first part of their keys in which they differ."""
+    """Return the rule behind the first part of their sort keys that differs."""
     there, here = other.gang.group.namespace, mine.gang.group.namespace
     if session.namespace_key(there) != session.namespace_key(here):
         why = session.plugins.why_namespace_first(there, here)
@@ -264,7 +265,7 @@ def _why(session: Session, other: GangState, mine: GangState) -> str:
         return f"it runs with {other.gang.scheduled} of at least {other.min_member} members"
     why = session.plugins.why_gang_first(other, mine)
     if not why and session.rules.freed_capacity_is_reserved and _only(other, mine):
-        why = "kube-scheduler made room for it"
+        why = "kube-scheduler freed capacity for it"
     return why or _why_older(other.created, mine.created, "it")
 
 
@@ -272,7 +273,7 @@ def _only(other: GangState, mine: GangState) -> bool:
     return other.has_freed_capacity and not mine.has_freed_capacity
 
 
-def _why_older(theirs: float, ours: float, who: str) -> str:
+def _why_older(theirs: float, ours: float, subject: str) -> str:
     if theirs < ours:
-        return f"{who} is {ours - theirs:.0f} s older"
-    return f"{who} is equal in all and first by name"
+        return f"{subject} is {ours - theirs:.0f} s older"
+    return f"{subject} is equal in everything else and first by name"

@@ -1,4 +1,4 @@
-"""What could help a gang that waits, thought of from its reason; `remedies` tries it."""
+"""Suggests changes that could help a waiting gang, by its reason; `remedies` tests them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from extender.planner.plan import HoldReason
 from extender.planner.quota import TOP, QuotaNode, tree, upwards, using
 from extender.planner.session import Session
 
-#: More new nodes than this are not tried one by one.
+#: Limit of the new nodes in one remedy.
 _MOST_NODES = 2_000
-#: Nor are more sizes of members looked at one by one.
+#: Limit of the sizes of members that are examined one by one.
 _MOST_SHAPES = 10
 
 
 def more_capacity(case: Case) -> Iterator[Remedy]:
-    """Think of nodes that are shut, of more room for all members, of more on one node."""
+    """Suggest opening closed nodes, more capacity for all members, more on one node."""
     if len(case.wanted) > _MOST_SHAPES:
-        yield from _room_for_all(case)
+        yield from _capacity_for_all(case)
         return
     with closing(Session(Accounting(case.snapshot), case.policy)) as session:
         needs = shortfalls(session, case.plan, case.wanted)
@@ -56,9 +56,9 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
         like = {
             shape: nodes[int(rows[0])]
             for shape in case.wanted
-            if len(rows := session.nodes.usable_at_all(shape).nonzero()[0])
+            if len(rows := session.places.usable_at_all(shape).nonzero()[0])
         }
-        opened = any(session.nodes.count_if_opened(shape) for shape in case.wanted)
+        opened = any(session.places.count_if_opened(shape) for shape in case.wanted)
     if opened:
         yield Remedy(_opened_words(case.snapshot), with_open_nodes)
     short = {s: n - found[s].slots for s, n in case.wanted.items() if n > found[s].slots}
@@ -75,62 +75,64 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
                 if found[s].empty_slots < case.wanted[s]
             ]
             size = f": the cluster, empty, takes {', '.join(rest)}" if rest else ""
-            roomier = partial(with_capacity, shapes=lacking, like=like)
-            yield Remedy(f"room for {words}{size}", roomier)
+            enlarged = partial(with_capacity, shapes=lacking, like=like)
+            yield Remedy(f"capacity for {words}{size}", enlarged)
             if short and (others := others_waiting(case)):
-                words = f"room for {words}{size}, and no other gang waiting"
-                yield Remedy(words, lambda s: roomier(without_pods(s, others)), LAST)  # noqa: B023
+                words = f"capacity for {words}{size}, and no other gang waiting"
+                yield Remedy(words, lambda s: enlarged(without_pods(s, others)), LAST)  # noqa: B023
     if sum(short.values()) == 1:
         for near in next(iter(found[s] for s in short)).nearest[:1]:
             yield Remedy(
-                f"{amounts(near.lacks)} more idle on node {near.node}",
+                f"{amounts(near.lacks)} more free on node {near.node}",
                 partial(with_less_used, name=near.node, amounts=near.lacks),
             )
 
 
-def _room_for_all(case: Case) -> Iterator[Remedy]:
-    """Think of nodes for all of a gang of which hardly two members are alike."""
+def _capacity_for_all(case: Case) -> Iterator[Remedy]:
+    """Suggest nodes for a whole gang with many sizes of members."""
     members = case.wanted.total()
     if members <= _MOST_NODES:
-        words = f"room for {more_of(members, 'member')} of {len(case.wanted)} sizes"
+        words = f"capacity for {more_of(members, 'member')} of {len(case.wanted)} sizes"
         yield Remedy(words, partial(with_capacity, shapes=case.wanted, like={}))
 
 
 def _opened_words(snapshot: Snapshot) -> str:
-    shut = [node for node in snapshot.nodes.nodes if node.is_closed and node.managed]
-    noun = "node" if len(shut) == 1 else "nodes"
-    if all(node.ready for node in shut):
+    closed = [node for node in snapshot.nodes.nodes if node.is_closed and node.managed]
+    noun = "node" if len(closed) == 1 else "nodes"
+    if all(node.ready for node in closed):
         state = "uncordoned"
     else:
-        state = "ready and uncordoned" if any(n.unschedulable for n in shut) else "ready again"
-    return f"{noun} {some([node.name for node in shut])} {state}"
+        state = "ready and uncordoned" if any(n.unschedulable for n in closed) else "ready again"
+    return f"{noun} {some([node.name for node in closed])} {state}"
 
 
 def nothing_ahead(case: Case) -> Iterator[Remedy]:
-    """Think of those who go first gone, and then of room."""
-    first = [str(key) for key, ticket in case.plan.placements.items() if ticket.placements]
-    first += [kept.whom for kept in case.plan.held if kept.reason is HoldReason.STARVING]
+    """Suggest removing the gangs ahead, and then more capacity."""
+    first = [str(key) for key, each in case.plan.placements.items() if each.placements]
+    first += [held.whom for held in case.plan.held if held.reason is HoldReason.STARVING]
     first = [key for key in first if key != case.key and key in case.snapshot.gangs]
     if first:
         waiting = {pod.uid for key in first for pod in case.snapshot.gangs[GangKey(key)].waiting}
-        yield Remedy(f"{some(first)} gone, which went first", partial(without_pods, gone=waiting))
+        verb = "is" if len(first) == 1 else "are"
+        words = f"{some(first)} gone, which {verb} ahead"
+        yield Remedy(words, partial(without_pods, gone=waiting))
     yield from more_capacity(case)
 
 
 def our_nodes(case: Case) -> Iterator[Remedy]:
-    """Think of the nodes that are not ours."""
+    """Suggest labelling the nodes that are not managed."""
     others = [node.name for node in case.snapshot.nodes.nodes if not node.managed]
     noun = "node" if len(others) == 1 else "nodes"
     yield Remedy(f"a label of --node-selector on {noun} {some(others)}", with_all_nodes)
     yield from more_capacity(case)
 
 
-#: By how much a weight is raised.
+#: The factors by which a weight is raised.
 _FACTORS = (2, 4, 16)
 
 
 def larger_share(case: Case) -> Iterator[Remedy]:
-    """Think of less in use, of more due, and of more room to lend."""
+    """Suggest less usage, a larger deserved share, and more capacity to borrow."""
     queue, figures = case.queue, case.plan.queues.get(case.gang.queue)
     if figures is not None:
         yield from less_in_use(case, (case.uses + case.needs).beyond(figures.deserved).positive())
@@ -159,9 +161,9 @@ def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
 
 
 def less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Remedy]:
-    """Think of the last gangs of its queue gone, as many as use what is *over*.
+    """Suggest removing the last gangs of its queue, as many as use the excess *over*.
 
-    Only those of *namespace*, where that has too much.
+    Only gangs of *namespace*, if given: that namespace is over its limit.
     """
     running = [
         gang
@@ -176,8 +178,8 @@ def less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Re
     if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
         pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
         queue = case.gang.queue
-        whom = f"namespace {share_words(queue, namespace)}" if namespace else f"queue {queue}"
-        words = f"{amounts(over)} less in use by {whom}"
+        subject = f"namespace {share_words(queue, namespace)}" if namespace else f"queue {queue}"
+        words = f"{amounts(over)} less in use by {subject}"
         yield Remedy(words, partial(without_pods, gone=pods))
 
 
@@ -188,7 +190,7 @@ def _on_nodes(gang: Gang) -> Iterator[Pod]:
 
 
 def higher_ceilings(case: Case) -> Iterator[Remedy]:
-    """Think of every ceiling it would break, from its queue upwards, and of who keeps the rest."""
+    """Suggest raising every ceiling it would exceed, from its queue upwards, and less reserved."""
     plan, needs = case.plan, case.needs
     used = {name: figures.own for name, figures in plan.queues.items()}
     of_shares = {name: figures.allocated for name, figures in plan.shares.items()}
@@ -200,7 +202,7 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
     first: tuple[Resources, str] = NOTHING, ""
     for quota in upwards(own_share or quotas.get(case.gang.queue)):
         over = _over(quota, needs)
-        needs = needs.beyond(quota.unused_guarantee)
+        needs = needs.beyond(quota.kept)
         queue, share = case.snapshot.queues.get(quota.name), case.snapshot.shares.get(quota.name)
         if over and (queue is not None or share is not None):
             first = first if first[0] else (over, quota.namespace)
@@ -209,7 +211,7 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
             words.append(f"{amounts(over)} more capability of queue {queue.name}")
         if over and share is not None:
             granted.append(replace(share, limit=share.limit + over))
-            words.append(f"{amounts(over)} more at most for {quota.words}")
+            words.append(f"a limit {amounts(over)} higher for {quota.words}")
         if over and not quota.namespace:
             yield from _keeping_less(case, quota, quotas.values())
         if over and quota.name == TOP:
@@ -221,29 +223,29 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
 
 
 def _over(quota: QuotaNode, needs: Resources) -> Resources:
-    """Give by how much *needs* more would exceed the ceiling of *quota*."""
-    after = needs + Resources(quota.held) + Resources(quota.terminating)
-    over = Resources({n: after.amount(n) - most for n, most in quota.ceiling.items()})
+    """Return by how much *needs* would exceed the ceiling of *quota*."""
+    after = needs + Resources(quota.held) + Resources(quota.leaving)
+    over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
     return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
 
 
 def _keeping_less(case: Case, above: QuotaNode, quotas: Iterable[QuotaNode]) -> Iterator[Remedy]:
-    """Think of namespaces below *above* for which room is kept: each has only what it uses."""
+    """Suggest cutting the guarantees of namespaces below *above* to what they use."""
     keeping = [
         quota
         for quota in quotas
-        if quota.namespace and quota.unused_guarantee and above in upwards(quota)
+        if quota.namespace and quota.kept and above in upwards(quota)
         if quota.namespace != case.gang.group.namespace
     ]
     for quota in keeping[:2]:
         share = case.snapshot.shares[quota.name]
-        less = replace(share, guarantee=share.guarantee.beyond(quota.unused_guarantee).positive())
-        words = f"{amounts(quota.unused_guarantee)} less kept for {quota.words}, its at-least"
+        less = replace(share, guarantee=share.guarantee.beyond(quota.kept).positive())
+        words = f"{amounts(quota.kept)} less guaranteed to {quota.words}"
         yield Remedy(words, partial(with_shares, shares=[less]))
 
 
 def _lending(case: Case) -> Iterator[Remedy]:
-    """Think of those whose guarantee is idle: each lends it, or all of them do."""
+    """Suggest that queues lend their guarantee: each of two, or all of them."""
     lenders = [
         replace(queue, lends_guarantee=True)
         for name, queue in case.snapshot.queues.items()
@@ -258,26 +260,25 @@ def _lending(case: Case) -> Iterator[Remedy]:
         yield Remedy(words, partial(with_queues, queues=lenders))
 
 
-#: More members than this are not made up to see what would become of them: a tenant writes the
-#: number, a billion if he likes.
+#: Limit of the members that are added to a snapshot: a tenant sets the number, even to a billion.
 _MOST_MEMBERS = 2_000
 
 
 def ideas(case: Case) -> Iterable[Remedy]:
-    """Think of what could help against the reason, the likeliest first."""
-    think = _IDEAS.get(case.verdict.reason)
-    return think(case) if think is not None else ()
+    """Return the changes that could help against the reason, the likeliest first."""
+    suggest = _IDEAS.get(case.verdict.reason)
+    return suggest(case) if suggest is not None else ()
 
 
 def untried(case: Case) -> str:
-    """Say what the gang lacks where that cannot be tried; mostly nothing."""
+    """Return what the gang lacks where that cannot be tested; mostly empty."""
     gang, lacking = case.gang, _lacks(case.gang)
     if case.verdict.reason is not Reason.NOT_ENOUGH_MEMBERS:
         return ""
     wanted = f"{more_of(lacking, 'pod')} that name {gang.key}"
     if not gang.pods:
-        return f"{wanted}; not tried, for nobody knows yet what they ask for"
-    return f"{wanted}; not tried, for they are too many" if lacking > _MOST_MEMBERS else ""
+        return f"{wanted}; not tried: their requests are not known yet"
+    return f"{wanted}; not tried: they are too many" if lacking > _MOST_MEMBERS else ""
 
 
 def _lacks(gang: Gang) -> int:
@@ -290,18 +291,18 @@ def _members(case: Case) -> Iterator[Remedy]:
     yield from _gates(case)
     if 0 < lacking <= _MOST_MEMBERS:
         more = _siblings(gang, lacking)
-        places = {pod.uid for pod in gang.pods if pod.is_placeholder}
+        placeholders = {pod.uid for pod in gang.pods if pod.is_placeholder}
         have = gang.group.min_member - lacking
 
-        def come(snapshot: Snapshot) -> Snapshot:
-            return with_members(without_pods(snapshot, places), gang.key, more)
+        def add(snapshot: Snapshot) -> Snapshot:
+            return with_members(without_pods(snapshot, placeholders), gang.key, more)
 
-        yield Remedy(f"{more_of(lacking, 'pod')} that name {gang.key}; it has {have}", come)
+        yield Remedy(f"{more_of(lacking, 'pod')} that name {gang.key}; it has {have}", add)
 
 
 def _roles(case: Case) -> Iterator[Remedy]:
     gang, words, more = case.gang, [], []
-    # Their minima are no more than its members: none is asked for more than there are pods.
+    # The minima add up to at most minMember: no role needs more pods than exist.
     for role, needed in sorted(gang.group.role_minima.items()):
         have = sum(pod.role == role and not pod.gated for pod in gang.pods)
         if have < needed:
@@ -312,7 +313,7 @@ def _roles(case: Case) -> Iterator[Remedy]:
 
 
 def _siblings(gang: Gang, number: int, role: str = "") -> list[Pod]:
-    """Make *number* more members like those it has, of *role* if there are any."""
+    """Create *number* more members like those it has, of *role* if there are any."""
     models = [pod for pod in gang.pods if role and pod.role == role] or list(gang.pods)
     return [
         replace(
@@ -333,52 +334,52 @@ def _gates(case: Case) -> Iterator[Remedy]:
     gang = case.gang
     gated = sum(pod.gated for pod in gang.pods)
     if gated:
-        free = tuple(replace(pod, gated=False) if pod.gated else pod for pod in gang.pods)
-        words = f"the scheduling gates of {gated} of its pods taken away"
-        yield Remedy(words, partial(with_gang, gang=replace(gang, pods=free)))
+        ungated = tuple(replace(pod, gated=False) if pod.gated else pod for pod in gang.pods)
+        words = f"the scheduling gates of {gated} of its pods removed"
+        yield Remedy(words, partial(with_gang, gang=replace(gang, pods=ungated)))
 
 
-def _let_in(case: Case) -> Iterator[Remedy]:
+def _enqueue(case: Case) -> Iterator[Remedy]:
     for quota in case.snapshot.quotas.get(case.gang.group.namespace, ()):
         words = f"a ResourceQuota {quota.namespace}/{quota.name} that allows more"
         yield Remedy(words, partial(with_quota, quota=replace(quota, hard=NOTHING)))
-    asked = case.gang.group.min_resources
-    if asked:
+    minimum = case.gang.group.min_resources
+    if minimum:
         yield Remedy(
-            f"nodes with {amounts(asked)} more, its minResources",
-            partial(with_capacity, shapes={Shape(requests=asked): 1}, like={}),
+            f"nodes with {amounts(minimum)} more, its minResources",
+            partial(with_capacity, shapes={Shape(requests=minimum): 1}, like={}),
         )
-    yield from less_in_use(case, (asked or NOTHING).without(PODS))
+    yield from less_in_use(case, (minimum or NOTHING).without(PODS))
 
 
 def _victims(case: Case) -> Iterator[Remedy]:
-    asked = {each.uid for each in case.plan.evictions if each.beneficiary == case.key}
-    leaving = {
+    evicted = {each.uid for each in case.plan.evictions if each.beneficiary == case.key}
+    terminating = {
         pod.uid
         for gang in case.snapshot.gangs.values()
         for pod in gang.by_status.get(Status.RELEASING, ())
     }
     words = (
-        f"{count_pods(len(asked))} gone, asked to leave for it"
-        if asked
-        else "the leaving pods gone"
+        f"{count_pods(len(evicted))} gone, evicted for it"
+        if evicted
+        else "the terminating pods gone"
     )
-    gone = leaving | (asked or {each.uid for each in case.plan.evictions})
+    gone = terminating | (evicted or {each.uid for each in case.plan.evictions})
     yield Remedy(words, partial(without_pods, gone=gone))
     if others := others_waiting(case):
         words = f"{words}, and no other gang waiting"
         yield Remedy(words, partial(without_pods, gone=gone | others), LAST)
 
 
-def _patience(case: Case) -> Iterator[Remedy]:
+def _backoff(case: Case) -> Iterator[Remedy]:
     left = case.gang.backing_off_until - case.snapshot.now
     yield Remedy(
-        f"{max(0.0, left):.0f} s more; then it is tried again",
+        f"{max(0.0, left):.0f} s more; then it is retried",
         partial(with_gang, gang=replace(case.gang, backing_off_until=0.0)),
     )
 
 
-def _found(case: Case) -> Iterator[Remedy]:
+def _existing_queue(case: Case) -> Iterator[Remedy]:
     gang = replace(case.gang, problem=None)
     yield Remedy(
         f"a Queue {gang.queue}, or another queue named in its PodGroup",
@@ -386,27 +387,28 @@ def _found(case: Case) -> Iterator[Remedy]:
     )
 
 
-def _allowed(case: Case) -> Iterator[Remedy]:
+def _allowed_queue(case: Case) -> Iterator[Remedy]:
     gang = replace(case.gang, problem=None)
     name = gang.group.namespace
     known = case.snapshot.namespaces.get(name)
     if known is not None and known.problem:
-        yield Remedy(f"what is written on namespace {name} mended", partial(with_gang, gang=gang))
+        yield Remedy(f"the annotations of namespace {name} fixed", partial(with_gang, gang=gang))
         return
     for queue in sorted(known.allowed or ()) if known is not None else ():
         if queue in case.snapshot.queues:
-            words = f"queue {queue} named as its own, which namespace {name} may use"
+            words = f"queue {queue}, which namespace {name} may use, named in its PodGroup"
             moved = replace(gang, queue=queue)
             yield Remedy(words, partial(with_gang, gang=moved), kind="another queue")
-    yield Remedy(f"queue {gang.queue} allowed to namespace {name}", partial(with_gang, gang=gang))
+    words = f"queue {gang.queue} allowed for namespace {name}"
+    yield Remedy(words, partial(with_gang, gang=gang))
 
 
-def _opened(case: Case) -> Iterator[Remedy]:
+def _open_queue(case: Case) -> Iterator[Remedy]:
     line = [each.queue for each in upwards(Accounting(case.snapshot).queues.get(case.queue.name))]
-    shut = [replace(q, state=QueueState.OPEN) for q in line if q.state is not QueueState.OPEN]
-    noun = "queue" if len(shut) == 1 else "queues"
-    named = " and ".join(queue.name for queue in shut)
-    yield Remedy(f"{noun} {named} opened again", partial(with_queues, queues=shut))
+    closed = [replace(q, state=QueueState.OPEN) for q in line if q.state is not QueueState.OPEN]
+    noun = "queue" if len(closed) == 1 else "queues"
+    named = " and ".join(queue.name for queue in closed)
+    yield Remedy(f"{noun} {named} opened again", partial(with_queues, queues=closed))
 
 
 _IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
@@ -418,12 +420,12 @@ _IDEAS: dict[Reason, Callable[[Case], Iterable[Remedy]]] = {
     Reason.QUEUE_OVER_DESERVED: larger_share,
     Reason.QUEUE_AT_CAPABILITY: higher_ceilings,
     Reason.NAMESPACE_OVER_LIMIT: higher_ceilings,
-    Reason.NOT_ENQUEUED: _let_in,
+    Reason.NOT_ENQUEUED: _enqueue,
     Reason.BEHIND_IN_ORDER: nothing_ahead,
     Reason.WAITING_FOR_VICTIMS: _victims,
-    Reason.BACKING_OFF: _patience,
-    Reason.QUEUE_NOT_FOUND: _found,
-    Reason.QUEUE_NOT_ALLOWED: _allowed,
-    Reason.QUEUE_CLOSED: _opened,
+    Reason.BACKING_OFF: _backoff,
+    Reason.QUEUE_NOT_FOUND: _existing_queue,
+    Reason.QUEUE_NOT_ALLOWED: _allowed_queue,
+    Reason.QUEUE_CLOSED: _open_queue,
     Reason.GATED: _gates,
 }

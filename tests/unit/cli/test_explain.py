@@ -85,7 +85,7 @@ def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> Non
         "n1 lacks 1 cpu",
         "a/first (left): it is 110 s older",
         "a/old-0 on n",
-        "room for 2 more members of 1 cpu each",
+        "capacity for 2 more members of 1 cpu each",
         "VictimNotEvicted: a/old-0 stays: a budget forbids it",
     ):
         assert words in said

@@ -58,5 +58,5 @@ def test_who_waits_behind_it_is_told_so() -> None:
 
     assert told is not None
     assert [(each.gang, each.why) for each in told.ahead] == [
-        ("a/z", "kube-scheduler made room for it")
+        ("a/z", "kube-scheduler freed capacity for it")
     ]

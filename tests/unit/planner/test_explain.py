@@ -342,7 +342,7 @@ def test_a_gang_that_backs_off_says_for_how_long() -> None:
     mine = Gang(group=waiting("train").group, pods=(), queue="left", backing_off_until=NOW + 7)
 
     assert remedies(verdict("a/train", Reason.BACKING_OFF), mine) == (
-        "7 s more; then it is tried again",
+        "7 s more; then it is retried",
     )
 
 

@@ -407,7 +407,7 @@ def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> No
     assert told.held == plan.held
     assert told.remedies == (
         "queue kept lending its guarantee (`guarantee.lend: true`)",
-        "room for 1 more member of 1 cpu each",
+        "capacity for 1 more member of 1 cpu each",
     )
 
 

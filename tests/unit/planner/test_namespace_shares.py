@@ -338,7 +338,7 @@ def test_explain_tells_what_the_namespace_has_and_what_would_help() -> None:
         "at least 1 cpu",
     ]
     assert would_start_with(before) == [
-        "1 cpu more at most for namespace a in queue q",
+        "a limit 1 cpu higher for namespace a in queue q",
         "1 cpu less in use by namespace a in queue q",
     ]
 
@@ -357,7 +357,7 @@ def test_a_gang_kept_out_by_what_others_have_at_least_says_so_and_what_would_hel
         "QueueAtCapability: queue q uses 2 cpu, reserves 2 for its namespaces and may have at most"
         " 4; 2 more would exceed it"
     )
-    assert "2 cpu less kept for namespace b in queue q, its at-least" in would_start_with(before)
+    assert "2 cpu less guaranteed to namespace b in queue q" in would_start_with(before)
     assert "2 cpu more capability of queue q" in would_start_with(before)
 
 
@@ -435,13 +435,13 @@ def test_of_two_ceilings_the_nearest_is_named() -> None:
     [
         (
             {"problem": "the annotation cannot be read"},
-            ["what is written on namespace a mended"],
+            ["the annotations of namespace a fixed"],
         ),
         (
             {"allowed": frozenset({"q", "r", "lost"})},
             [
-                "queue q named as its own, which namespace a may use",
-                "queue default allowed to namespace a",
+                "queue q, which namespace a may use, named in its PodGroup",
+                "queue default allowed for namespace a",
             ],
         ),
     ],

@@ -28,7 +28,7 @@ FULL = running("held", ["n0"] * 7)
 
 def test_room_is_asked_for_exactly_as_much_as_is_missing() -> None:
     assert would_start_with(seen(waiting("train", 1, 1, 1), FULL)) == [
-        "room for 2 more members of 1 cpu each"
+        "capacity for 2 more members of 1 cpu each"
     ]
 
 
@@ -36,8 +36,8 @@ def test_one_missing_member_names_the_node_that_lacks_least() -> None:
     crowded = seen(waiting("train", 1, 1), FULL, running("more", ["n1"] * 8), cpus=[8, 8])
 
     assert would_start_with(crowded) == [
-        "room for 1 more member of 1 cpu each",
-        "1 cpu more idle on node n1",
+        "capacity for 1 more member of 1 cpu each",
+        "1 cpu more free on node n1",
     ]
 
 
@@ -61,7 +61,7 @@ def test_what_is_not_enough_by_itself_is_said_with_the_rest() -> None:
     before = seen(waiting("train", *[1] * 20), cpus=[16], among=queues(capability=cpu(4)))
 
     assert would_start_with(before) == [
-        "room for 4 more members of 1 cpu each: the cluster, empty, takes 16 of 20,"
+        "capacity for 4 more members of 1 cpu each: the cluster, empty, takes 16 of 20,"
         " and 16 cpu more capability of queue left"
     ]
 
@@ -99,7 +99,7 @@ def test_an_idle_guarantee_is_to_be_lent() -> None:
 
     assert would_start_with(seen(waiting("train", *[1] * 6), among=among)) == [
         "queue right lending its guarantee (`guarantee.lend: true`)",
-        "room for 6 more members of 1 cpu each",
+        "capacity for 6 more members of 1 cpu each",
     ]
 
 
@@ -108,7 +108,7 @@ def test_several_guarantees_are_lent_together_where_one_is_not_enough() -> None:
 
     assert would_start_with(seen(waiting("train", *[1] * 8), among=among)) == [
         "queues r1 and r2 lending their guarantee (`guarantee.lend: true`)",
-        "room for 8 more members of 1 cpu each",
+        "capacity for 8 more members of 1 cpu each",
     ]
 
 
@@ -116,7 +116,7 @@ def test_others_who_would_take_the_room_first_are_named_only_where_nothing_else_
     first = [waiting(f"first-{n}", 1, 1, created=NOW - 60) for n in range(9)]
 
     assert would_start_with(seen(waiting("train", *[1] * 4), *first, FULL)) == [
-        "room for 3 more members of 1 cpu each, and no other gang waiting"
+        "capacity for 3 more members of 1 cpu each, and no other gang waiting"
     ]
 
 
@@ -124,8 +124,8 @@ def test_whoever_went_first_is_named() -> None:
     old = waiting("old", *[1] * 6, created=NOW - 60)
 
     assert would_start_with(seen(waiting("train", *[1] * 6), old)) == [
-        "a/old gone, which went first",
-        "room for 4 more members of 1 cpu each",
+        "a/old gone, which is ahead",
+        "capacity for 4 more members of 1 cpu each",
     ]
 
 
@@ -133,7 +133,7 @@ def test_members_that_wait_for_others_to_leave_say_how_many() -> None:
     held = running("held", ["n0"] * 6, queue="right")
 
     assert would_start_with(seen(waiting("train", *[1] * 4), held)) == [
-        "6 pods gone, asked to leave for it"
+        "6 pods gone, evicted for it"
     ]
 
 
@@ -142,7 +142,7 @@ def test_a_queue_is_opened_and_what_then_is_missing_is_said_too() -> None:
 
     assert would_start_with(seen(waiting("train", 1), among=closed)) == ["queue left opened again"]
     assert would_start_with(seen(waiting("train", *[1] * 9), among=closed)) == [
-        "room for 1 more member of 1 cpu each: the cluster, empty, takes 8 of 9,"
+        "capacity for 1 more member of 1 cpu each: the cluster, empty, takes 8 of 9,"
         " and queue left opened again"
     ]
 
@@ -158,7 +158,7 @@ def test_a_queue_the_namespace_may_not_use_is_allowed() -> None:
         waiting("train", 1), problem=Problem(Reason.QUEUE_NOT_ALLOWED, "it may not use it")
     )
 
-    assert would_start_with(seen(barred)) == ["queue left allowed to namespace a"]
+    assert would_start_with(seen(barred)) == ["queue left allowed for namespace a"]
 
 
 def test_missing_members_are_taken_to_be_like_those_there_are() -> None:
@@ -167,13 +167,13 @@ def test_missing_members_are_taken_to_be_like_those_there_are() -> None:
     ]
     assert would_start_with(seen(waiting("train", 1, 1, min_member=9))) == [
         "7 more pods that name a/train; it has 2,"
-        " and room for 1 more member of 1 cpu each: the cluster, empty, takes 8 of 9"
+        " and capacity for 1 more member of 1 cpu each: the cluster, empty, takes 8 of 9"
     ]
 
 
 def test_members_nobody_has_seen_cannot_be_tried() -> None:
     assert would_start_with(seen(gang("train", [], min_member=2))) == [
-        "2 more pods that name a/train; not tried, for nobody knows yet what they ask for"
+        "2 more pods that name a/train; not tried: their requests are not known yet"
     ]
 
 
@@ -181,7 +181,7 @@ def test_gates_are_to_be_taken_away() -> None:
     gated = [pod(f"train-{n}", gated=True) for n in range(2)]
 
     assert would_start_with(seen(gang("train", gated))) == [
-        "the scheduling gates of 2 of its pods taken away"
+        "the scheduling gates of 2 of its pods removed"
     ]
 
 
@@ -193,8 +193,8 @@ def test_what_nobody_could_change_is_said() -> None:
     before = seen(gang("train", [pod("train-0", shape=nowhere)]))
 
     assert would_start_with(before) == [
-        "nothing was found that an administrator could change; in vain would be:"
-        " room for 1 more member of 1 cpu each: the cluster, empty, takes 0 of 1"
+        "nothing was found that an administrator could change; not sufficient:"
+        " capacity for 1 more member of 1 cpu each: the cluster, empty, takes 0 of 1"
     ]
 
 
@@ -204,7 +204,7 @@ def test_a_group_that_cannot_be_used_is_for_its_owner_to_mend() -> None:
     )
 
     assert would_start_with(seen(broken)) == [
-        "nothing an administrator could change: its owner has to create or mend its PodGroup"
+        "nothing an administrator could change: its owner has to create or fix its PodGroup"
     ]
 
 

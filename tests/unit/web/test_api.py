@@ -128,8 +128,8 @@ def test_a_gang_says_why_it_waits_since_when_and_what_would_help(client: FlaskCl
         }
     ]
     assert told["would_start_with"] == [
-        "room for 2 more members of 1 cpu each: the cluster, empty, takes 3 of 4,"
-        " and a/new gone, which went first"
+        "capacity for 2 more members of 1 cpu each: the cluster, empty, takes 3 of 4,"
+        " and a/new gone, which is ahead"
     ]
     assert told["queue_figures"]["name"] == "left"
     assert [line["reason"] for line in told["history"]] == ["InsufficientCapacity"]
