@@ -105,12 +105,12 @@ class Runtime:
         # Planning, and carrying out the plan.
         dispatch = EvictionRunner(
             evictor=ports.evictor,
-            announcer=ports.events,
+            events=ports.events,
             journal=journal,
             metrics=metrics,
             clock=clock,
-            reprieves=EvictionBackoff(min_run_s=settings.min_run_s),
-            goodbyes=cluster.pending_evictions,
+            backoff=EvictionBackoff(min_run_s=settings.min_run_s),
+            pending=cluster.pending_evictions,
             dry_run=settings.dry_run,
         )
         findings = Findings(Audit(policies.findings), ports.events, clock)

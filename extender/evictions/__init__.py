@@ -1,1 +1,1 @@
-"""Who is asked to leave, and when: pure deciding, ports out."""
+"""Evictions: which pods are evicted and when; allows or refuses preemptions of kube-scheduler."""

@@ -1,10 +1,10 @@
-"""Who is left alone for a while, and why: whoever may not leave, and gangs that only just started.
+"""Eviction backoff: pods whose eviction was refused, and gangs that have only just started.
 
-A pod that may not leave is left alone longer each time it is found out: however many of its kind
-there are, the search for others who may comes to an end. Where one budget forbids it, all pods that
-budget covers are left alone with it, and all that is over as soon as the budget gives in. A gang
-that was made to leave and has started again is left alone longer each time too: whatever makes
-queues take turns at the same room, they do so ever more slowly, instead of wasting work.
+The backoff of a pod grows with every refusal, so the search for other victims ends, however many
+such pods there are. Where one budget forbids an eviction, all pods of that budget are protected.
+All that ends as soon as the budget allows more. The backoff of a gang that was evicted and started
+again grows too: queues that compete for the same capacity exchange it ever more slowly, instead
+of wasting work.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from extender.model.snapshot import DisruptionBudget, Snapshot
 K = TypeVar("K")
 #: A gang is never protected longer than this after its start.
 LONGEST_S = 600.0
-#: What happened to a gang this long ago is forgotten.
+#: The evictions of a gang are forgotten after this.
 MEMORY_S = 3600.0
-#: So long after a pod was left alone for the last time it is forgotten that it ever was.
+#: The refusals of a pod are forgotten this long after its last backoff.
 FORGET_S = 600.0
-_GANGS = 10_000
-_PODS = 100_000
-_BUDGETS = 10_000
+_MAX_GANGS = 10_000
+_MAX_PODS = 100_000
+_MAX_BUDGETS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Refusal:
     why: str
     until: float
     times: int
-    #: The budgets that cover the pod, as they were.
+    #: The budgets that cover the pod, as they were at the refusal.
     budgets: tuple[DisruptionBudget, ...] = ()
 
 
@@ -67,55 +67,55 @@ class _Past:
 
 
 class EvictionBackoff:
-    """Remembers who may not leave and who had to; told the monotonic time, never asks for it."""
+    """Stores refused and past evictions; the monotonic time comes in as an argument."""
 
     def __init__(self, *, min_run_s: float = 0.0, rerun_s: float = 60.0) -> None:
         self._min_run_s = min_run_s
         self._rerun = Backoff(rerun_s, LONGEST_S)
-        self._refused: FIFOCache[PodUid, _Refusal] = FIFOCache(_PODS)
-        #: The same for everybody a budget covers, by its name.
-        self._forbidden: FIFOCache[str, _Refusal] = FIFOCache(_BUDGETS)
-        #: The budgets of those by what they select.
+        self._refused: FIFOCache[PodUid, _Refusal] = FIFOCache(_MAX_PODS)
+        #: The same for all pods of a budget, by its name.
+        self._forbidden: FIFOCache[str, _Refusal] = FIFOCache(_MAX_BUDGETS)
+        #: The index of those budgets.
         self._index: _Forbidden | None = None
-        #: Those made to leave last at the end.
-        self._past: FIFOCache[GangKey, _Past] = FIFOCache(_GANGS)
+        #: Evicted gangs, the last at the end.
+        self._past: FIFOCache[GangKey, _Past] = FIFOCache(_MAX_GANGS)
 
     def add(
         self,
         pod: Pod,
         why: str,
-        pause: Backoff,
+        delay: Backoff,
         now: float,
         budgets: Iterable[DisruptionBudget] = (),
     ) -> None:
-        """Leave a pod alone for the *pause* due to it, or until one of *budgets* gives in."""
+        """Protect a pod for its *delay*, or until one of *budgets* allows more."""
         earlier = self._refused.pop(pod.uid, None)
         about = tuple(covering(pod, budgets))
-        self._refused[pod.uid] = _next(earlier, why, pause, now, about)
+        self._refused[pod.uid] = _next(earlier, why, delay, now, about)
 
-    def forbid(self, budget: DisruptionBudget, why: str, pause: Backoff, now: float) -> None:
-        """Leave all that *budget* covers alone, for the *pause* due to it or until it gives in."""
+    def forbid(self, budget: DisruptionBudget, why: str, delay: Backoff, now: float) -> None:
+        """Protect all pods of *budget* for its *delay*, or until it allows more."""
         earlier = self._forbidden.pop(_name(budget), None)
         if earlier is not None and now < earlier.until:
-            self._forbidden[_name(budget)] = earlier  # one of many that were asked at once
+            self._forbidden[_name(budget)] = earlier  # one of many evictions sent at once
             return
         self._index = None
-        self._forbidden[_name(budget)] = _next(earlier, why, pause, now, (budget,))
+        self._forbidden[_name(budget)] = _next(earlier, why, delay, now, (budget,))
 
     def protects(self, pod: Pod, now: float) -> bool:
-        """Ask whether a pod is left alone at *now* because it may not leave."""
+        """Return whether a refused eviction protects *pod* at *now*."""
         refusal = self._refused.get(pod.uid)
         if refusal is not None and now < refusal.until:
             return True
         return bool(self._forbidden) and bool(self._forbidding(pod, now))
 
-    def made_to_leave(self, key: GangKey, now: float) -> None:
-        """Remember that a gang lost members to somebody else."""
+    def gang_evicted(self, key: GangKey, now: float) -> None:
+        """Record that a gang lost members to another gang."""
         earlier = self._past.pop(key, None)
         self._past[key] = _Past(earlier.times + 1 if earlier else 1, now)
 
-    def undisturbed_s(self, key: GangKey) -> float:
-        """Tell how long a gang may run before it can be a victim."""
+    def protection_s(self, key: GangKey) -> float:
+        """Return how long a gang runs before it can be a victim."""
         past = self._past.get(key)
         if past is None:
             return self._min_run_s
@@ -124,13 +124,13 @@ class EvictionBackoff:
     def protected(
         self, snapshot: Snapshot, running_since: Callable[[GangKey], float | None], now: float
     ) -> dict[PodUid, str]:
-        """Name the pods to leave alone at *now*, each with the reason."""
+        """Return the pods that must not be evicted at *now*, each with the reason."""
         self._forget(now)
-        _look_at_budgets(self._refused, snapshot, now)
-        if _look_at_budgets(self._forbidden, snapshot, now):
+        _end_by_budgets(self._refused, snapshot, now)
+        if _end_by_budgets(self._forbidden, snapshot, now):
             self._index = None
         protected = {uid: each.why for uid, each in self._refused.items() if now < each.until}
-        protected = self._forbidden_ones(snapshot, now) | protected
+        protected = self._forbidden_pods(snapshot, now) | protected
         for key in snapshot.gangs if self._min_run_s > 0 else tuple(self._past):
             since = running_since(key)
             if since is not None and key in snapshot.gangs:
@@ -138,8 +138,8 @@ class EvictionBackoff:
         return protected
 
     def _young(self, snapshot: Snapshot, key: GangKey, since: float) -> dict[PodUid, str]:
-        allowed = self.undisturbed_s(key)
-        # A start in the future means that the clock on the wall was set back.
+        allowed = self.protection_s(key)
+        # A start in the future means that the wall clock was set back.
         if not 0 <= snapshot.now - since < allowed:
             return {}
         why = f"{key} may run {allowed:g} s undisturbed after its start"
@@ -147,7 +147,7 @@ class EvictionBackoff:
         return {pod.uid: why for pod in gang.pods if pod.status in SCHEDULED_SET}
 
     def _forbidding(self, pod: Pod, now: float) -> str:
-        """Say why a budget, the first that was forbidden of those there are, keeps *pod*."""
+        """Return why the first budget that refused protects *pod*; empty when none does."""
         known = self._index
         if known is None or now >= known.until:
             active = [each for each in self._forbidden.values() if now < each.until]
@@ -156,11 +156,11 @@ class EvictionBackoff:
         if number is None:
             return ""
         if known.index.is_crowd(number):
-            return f"{known.index.title(number)} allows nobody to leave"
+            return f"{known.index.title(number)} allows no disruptions"
         return known.whys[number]
 
-    def _forbidden_ones(self, snapshot: Snapshot, now: float) -> dict[PodUid, str]:
-        """Name the pods on nodes that forbidden budgets cover, each with the reason."""
+    def _forbidden_pods(self, snapshot: Snapshot, now: float) -> dict[PodUid, str]:
+        """Return the scheduled pods of budgets that refused, each with the reason."""
         namespaces = {
             each.budgets[0].namespace for each in self._forbidden.values() if now < each.until
         }
@@ -181,7 +181,7 @@ class EvictionBackoff:
 
 
 def covering(pod: Pod, budgets: Iterable[DisruptionBudget]) -> Iterable[DisruptionBudget]:
-    """Give those of *budgets* that have a say about *pod*."""
+    """Return those of *budgets* that select *pod*."""
     return (
         each
         for each in budgets
@@ -192,23 +192,23 @@ def covering(pod: Pod, budgets: Iterable[DisruptionBudget]) -> Iterable[Disrupti
 def _next(
     earlier: _Refusal | None,
     why: str,
-    pause: Backoff,
+    delay: Backoff,
     now: float,
     budgets: tuple[DisruptionBudget, ...],
 ) -> _Refusal:
     times = earlier.times + 1 if earlier else 1
-    return _Refusal(why, now + pause.delay_s(times), times, budgets)
+    return _Refusal(why, now + delay.delay_s(times), times, budgets)
 
 
-def _look_at_budgets(refusals: MutableMapping[K, _Refusal], snapshot: Snapshot, now: float) -> bool:
-    """End what rests on a budget that allows more by now, or is gone; ask whether any ended."""
-    held = [(key, each) for key, each in refusals.items() if each.budgets and now < each.until]
-    if not held:
+def _end_by_budgets(refusals: MutableMapping[K, _Refusal], snapshot: Snapshot, now: float) -> bool:
+    """End refusals by budgets that allow more now, or are gone; return whether any ended."""
+    active = [(key, each) for key, each in refusals.items() if each.budgets and now < each.until]
+    if not active:
         return False
     allowed = {_name(budget): budget.allowed for budget in snapshot.budgets}
     over = [
         (key, each)
-        for key, each in held
+        for key, each in active
         if any(allowed.get(_name(b), b.allowed + 1) > b.allowed for b in each.budgets)
     ]
     for key, each in over:
@@ -217,7 +217,7 @@ def _look_at_budgets(refusals: MutableMapping[K, _Refusal], snapshot: Snapshot, 
 
 
 def _drop_old(refusals: MutableMapping[K, _Refusal], now: float) -> bool:
-    """Forget what is long over; ask whether anything was."""
+    """Drop refusals that ended long ago; return whether any did."""
     old = [key for key, each in refusals.items() if each.until + FORGET_S <= now]
     for key in old:
         del refusals[key]

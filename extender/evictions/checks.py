@@ -1,7 +1,7 @@
-"""May these pods be asked to leave? The last look before evictions go out.
+"""The last check of victims before their evictions are sent.
 
-The plan has asked all of this before. It is asked again here, from the objects alone and
-whatever the policy file says, because an eviction cannot be taken back.
+The planner has checked all of this before. It is checked again here, from the objects alone and
+regardless of the policy file, because an eviction cannot be undone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from extender.model.queue import share_name
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.planner.plan import Eviction
 
-_FIRM = SCHEDULED_SET | {Status.SUCCEEDED}
+_BOUND_OR_DONE = SCHEDULED_SET | {Status.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victim:
-    """An eviction with the pod and the gang it concerns, as the snapshot has them."""
+    """An eviction with its pod and gang from the snapshot."""
 
     eviction: Eviction
     gang: Gang
@@ -31,7 +31,7 @@ class Victim:
 
 
 def find(evictions: Sequence[Eviction], snapshot: Snapshot) -> dict[PodUid, Victim]:
-    """Look the pods of *evictions* up; those that are not in the snapshot are left out."""
+    """Return the victims of *evictions*, without pods that are not in the snapshot."""
     wanted = {eviction.uid: eviction for eviction in evictions}
     namespaces = {eviction.namespace for eviction in evictions}
     return {
@@ -44,64 +44,66 @@ def find(evictions: Sequence[Eviction], snapshot: Snapshot) -> dict[PodUid, Vict
 
 
 def objections(
-    victims: Mapping[PodUid, Victim], snapshot: Snapshot, leaving: Set[PodUid] = frozenset()
+    victims: Mapping[PodUid, Victim], snapshot: Snapshot, in_progress: Set[PodUid] = frozenset()
 ) -> dict[PodUid, str]:
-    """Say of each victim that may not be asked to leave, why; empty when all of them may.
+    """Return why victims may not be evicted, by uid; empty when all of them may.
 
-    Those in *leaving* have been asked before and are as good as gone.
+    Pods in *in_progress* are being evicted and count as gone.
     """
-    said = {uid: why for uid, victim in victims.items() if (why := _objection(victim, snapshot))}
-    for gang, asked in _by_gang(victims.values()):
-        if why := _tear(gang, gang.pods, {pod.uid for pod in asked} | leaving):
-            said.update(dict.fromkeys((pod.uid for pod in asked), why))
+    found = {uid: why for uid, victim in victims.items() if (why := _objection(victim, snapshot))}
+    for gang, evicted in _by_gang(victims.values()):
+        if why := _below_minimum(gang, gang.pods, {pod.uid for pod in evicted} | in_progress):
+            found.update(dict.fromkeys((pod.uid for pod in evicted), why))
     budgets = budgets_of(snapshot)
     counted = _counted(budgets, victims.values())
-    before = _asked(budgets, victims.values() if counted else (), snapshot, leaving)
+    before = _pending(budgets, victims.values() if counted else (), snapshot, in_progress)
     for number, uids in counted.items():
         left = max(0, budgets[number].allowed - before[number])
         if len(uids) > left:
-            # Those within it are no worse than any.
+            # Victims within the budget are as good as any others.
             why = f"{budgets.title(number)} allows {left} disruptions, not {len(uids)}"
-            said.update(dict.fromkeys(uids[left:], why))
-    return said
+            found.update(dict.fromkeys(uids[left:], why))
+    return found
 
 
 def has_changed(
-    victims: Mapping[PodUid, Victim], goodbyes: PendingEvictions, leaving: Set[PodUid] = frozenset()
+    victims: Mapping[PodUid, Victim],
+    pending: PendingEvictions,
+    in_progress: Set[PodUid] = frozenset(),
 ) -> bool:
-    """Ask whether a gang would be torn as it is by now: others join or leave it while we plan."""
+    """Return whether a gang changed after the snapshot and would fall below its minimum."""
     return any(
-        _tear(
+        _below_minimum(
             gang,
-            goodbyes.meanwhile.pods_of(gang.key),
-            {pod.uid for pod in asked} | leaving,
-            goodbyes.granted,
+            pending.meanwhile.pods_of(gang.key),
+            {pod.uid for pod in evicted} | in_progress,
+            pending.granted,
         )
-        for gang, asked in _by_gang(victims.values())
+        for gang, evicted in _by_gang(victims.values())
     )
 
 
 def exhausted(
-    victims: Mapping[PodUid, Victim], snapshot: Snapshot, leaving: Set[PodUid] = frozenset()
+    victims: Mapping[PodUid, Victim], snapshot: Snapshot, in_progress: Set[PodUid] = frozenset()
 ) -> list[DisruptionBudget]:
-    """List the budgets that cover some of *victims* and allow nobody at all."""
+    """Return the budgets that cover some of *victims* and allow no disruption at all."""
     budgets = budgets_of(snapshot)
-    asked = _asked(budgets, victims.values(), snapshot, leaving)
+    pending = _pending(budgets, victims.values(), snapshot, in_progress)
     return [
         budgets[number]
         for number in _counted(budgets, victims.values())
-        if budgets[number].allowed <= asked[number] and not budgets.is_crowd(number)
+        if budgets[number].allowed <= pending[number] and not budgets.is_crowd(number)
     ]
 
 
 def guarded(victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> set[PodUid]:
-    """Name the victims about whom some budget has a say."""
+    """Return the victims that some budget selects."""
     budgets = budgets_of(snapshot)
     return {uid for uid, victim in victims.items() if budgets.selecting(victim.pod)}
 
 
 def budgets_about(pod: Pod, snapshot: Snapshot) -> list[DisruptionBudget]:
-    """List the budgets that have a say about *pod*; none where they are too many to tell."""
+    """Return the budgets that select *pod*; none where there are too many."""
     budgets = budgets_of(snapshot)
     return [budgets[each] for each in budgets.selecting(pod) if not budgets.is_crowd(each)]
 
@@ -120,15 +122,17 @@ def _objection(victim: Victim, snapshot: Snapshot) -> str:
 
 
 def _wrong_queue(victim: Victim, snapshot: Snapshot) -> str:
-    claimant = snapshot.gangs.get(victim.eviction.beneficiary)
-    if claimant is None:
-        return "the gang that wanted its room is gone"
-    same = claimant.queue == victim.gang.queue
+    beneficiary = snapshot.gangs.get(victim.eviction.beneficiary)
+    if beneficiary is None:
+        return "the gang that needs its capacity is gone"
+    same = beneficiary.queue == victim.gang.queue
     if victim.eviction.action == "preempt":
-        return "" if same else f"preemption stays inside queue {claimant.queue}"
+        return "" if same else f"preemption stays inside queue {beneficiary.queue}"
     if same:
         return (
-            "" if _has_share(claimant, victim, snapshot) else "a queue does not reclaim from itself"
+            ""
+            if _has_share(beneficiary, victim, snapshot)
+            else "a queue does not reclaim from itself"
         )
     queue = snapshot.queues.get(victim.gang.queue)
     if queue is not None and not queue.reclaimable:
@@ -136,29 +140,29 @@ def _wrong_queue(victim: Victim, snapshot: Snapshot) -> str:
     return ""
 
 
-def _has_share(claimant: Gang, victim: Victim, snapshot: Snapshot) -> bool:
-    """Ask whether the claimant's namespace has a part of the queue that is not the victim's."""
-    namespace = claimant.group.namespace
-    own = snapshot.shares.get(share_name(claimant.queue, namespace))
+def _has_share(beneficiary: Gang, victim: Victim, snapshot: Snapshot) -> bool:
+    """Return whether the beneficiary's namespace, not the victim's, has a guarantee there."""
+    namespace = beneficiary.group.namespace
+    own = snapshot.shares.get(share_name(beneficiary.queue, namespace))
     return own is not None and bool(own.guarantee) and namespace != victim.gang.group.namespace
 
 
 def _by_gang(victims: Iterable[Victim]) -> list[tuple[Gang, list[Pod]]]:
-    leaving: dict[str, tuple[Gang, list[Pod]]] = {}
+    gangs: dict[str, tuple[Gang, list[Pod]]] = {}
     for victim in victims:
-        leaving.setdefault(victim.gang.key, (victim.gang, []))[1].append(victim.pod)
-    return list(leaving.values())
+        gangs.setdefault(victim.gang.key, (victim.gang, []))[1].append(victim.pod)
+    return list(gangs.values())
 
 
-def _tear(
+def _below_minimum(
     gang: Gang, pods: Iterable[Pod], gone: Set[PodUid], granted: Granted = lambda *_: 0
 ) -> str:
-    """Say what is wrong when a gang would go on with fewer members than it needs."""
+    """Return an objection when a gang would run on below its minimum, else an empty text."""
     stays = [pod for pod in pods if pod.uid not in gone]
     if not any(pod.status in ALLOCATED_SET for pod in stays):
         return ""
-    # Promised members do not count: a promise may lapse.
-    ready = [pod for pod in stays if pod.status in _FIRM]
+    # Members with reservations do not count: a reservation may expire.
+    ready = [pod for pod in stays if pod.status in _BOUND_OR_DONE]
     group = gang.group
     left = len(ready) - granted(gang.key, None, gone)
     if left < group.min_member:
@@ -171,7 +175,7 @@ def _tear(
 
 
 def _counted(budgets: BudgetIndex, victims: Iterable[Victim]) -> dict[int, list[PodUid]]:
-    """Name, for every budget of which they would use up some, the victims that do; in order."""
+    """Return the victims that count against each budget, in order."""
     counted: dict[int, list[PodUid]] = {}
     for victim in victims:
         for number in budgets.covering(victim.pod):
@@ -179,16 +183,16 @@ def _counted(budgets: BudgetIndex, victims: Iterable[Victim]) -> dict[int, list[
     return dict(sorted(counted.items()))
 
 
-def _asked(
-    budgets: BudgetIndex, victims: Iterable[Victim], snapshot: Snapshot, leaving: Set[PodUid]
+def _pending(
+    budgets: BudgetIndex, victims: Iterable[Victim], snapshot: Snapshot, in_progress: Set[PodUid]
 ) -> Counter[int]:
-    """Count the pods that were asked to leave and that their budgets do not show yet."""
-    namespaces = {victim.pod.namespace for victim in victims} if leaving else set()
+    """Count the evictions in progress that the status of each budget does not show yet."""
+    namespaces = {victim.pod.namespace for victim in victims} if in_progress else set()
     return Counter(
         number
         for gang in (snapshot.gangs.values() if namespaces else ())
         if gang.group.namespace in namespaces
         for pod in gang.pods
-        if pod.uid in leaving and pod.status in SCHEDULED_SET
+        if pod.uid in in_progress and pod.status in SCHEDULED_SET
         for number in budgets.covering(pod)
     )

@@ -1,12 +1,12 @@
-"""One set of victims on its way: what goes out next, and who has not left yet.
+"""Sets of victims in progress, and gangs that were evicted in part.
 
-A set goes out in waves, and a wave only when all of the one before said yes: gangs that a budget
-has a say about first, each by itself, then the others, many at once. A gang never stands in two
-waves. So when somebody may not leave after all, or whoever needed the room is gone, nobody else
-leaves in vain, and a restart in the middle finds whole gangs.
+A set is sent in waves. A wave is sent only after all evictions of the wave before were accepted.
+Gangs covered by a budget come first, each by itself, then the others, many at once. A gang is
+never part of two waves. So when a victim is refused, or the gang that needs the capacity is gone,
+no other victim is evicted in vain, and a restart in the middle finds whole gangs.
 
-A set is over when each of its pods is gone, was refused, or will never go. After a refusal it is
-over as soon as the others are seen to leave: from then on plans know all there is to know.
+A set is over when each of its pods is gone, was refused, or will never terminate. After a refusal
+it is over as soon as the others are seen to terminate: from then on plans have the full state.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from extender.model.pod import FINISHED_SET, SCHEDULED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.ports import EvictOutcome
 
-#: A wave takes in whole gangs until it has so many pods.
+#: A wave collects whole gangs until it has so many pods.
 WAVE = 50
 
 
 @dataclass(slots=True, eq=False)
 class _Awaited:
-    """A victim that has not left; *agreed_at* is when the API server said that it will."""
+    """A victim that is not gone; *accepted_at* is when the API server accepted its eviction."""
 
     victim: Victim
-    asked: bool = False
-    agreed_at: float | None = None
+    is_sent: bool = False
+    accepted_at: float | None = None
     future: Future[EvictOutcome] | None = None
 
 
 class VictimSet:
-    """The victims of one gang; whoever owns it sees to it that one thread is here at a time."""
+    """The victims evicted for one gang; the owner serializes access by threads."""
 
     def __init__(
         self,
@@ -54,43 +54,43 @@ class VictimSet:
         self._waves = deque(_waves(victims.values(), guarded))
         self._unanswered: set[PodUid] = set()
         #: Gangs that lose members.
-        self._losers: set[GangKey] = set()
+        self._evicted_gangs: set[GangKey] = set()
         self._was_refused = False
         self._is_sending = False
 
     @property
     def open(self) -> Mapping[PodUid, GangKey]:
-        """Name those who have not left, each with its gang."""
+        """The victims that are not gone, each with its gang."""
         return {uid: each.victim.gang.key for uid, each in self._awaited.items()}
 
     @property
     def victims(self) -> list[Victim]:
-        """List those who have not left."""
+        """The victims that are not gone."""
         return [each.victim for each in self._awaited.values()]
 
     def members_of(self, gang: Gang) -> set[PodUid]:
-        """Name all victims of one gang, whether they have left or not."""
+        """Return all victims of one gang, gone or not."""
         return {victim.pod.uid for victim in self._all if victim.gang is gang}
 
     @property
     def is_over(self) -> bool:
-        """Ask whether nobody is waited for any more."""
+        """Return whether no victim is awaited any more."""
         return not self._awaited
 
-    # Going out
+    # Sending
 
     def begin_to_send(self) -> bool:
-        """Ask for the right to send waves; only one thread at a time has it."""
-        mine = not self._is_sending
+        """Acquire the right to send waves; only one thread at a time has it."""
+        is_first = not self._is_sending
         self._is_sending = True
-        return mine
+        return is_first
 
     def next_wave(self) -> list[Victim]:
-        """Give the wave that is due; with none, the right to send is given back."""
+        """Return the next wave; without one, release the right to send."""
         while self._waves and not self._unanswered:
             wave = [victim for victim in self._waves.popleft() if victim.pod.uid in self._awaited]
             for victim in wave:
-                self._awaited[victim.pod.uid].asked = True
+                self._awaited[victim.pod.uid].is_sent = True
                 self._unanswered.add(victim.pod.uid)
             if wave:
                 return wave
@@ -98,26 +98,26 @@ class VictimSet:
         return []
 
     def sent(self, victim: Victim, future: Future[EvictOutcome]) -> None:
-        """Note how the answer about a victim will come."""
+        """Store the future of a victim's eviction."""
         awaited = self._awaited.get(victim.pod.uid)
         if awaited is not None:
             awaited.future = future
 
-    def agreed(self, victim: Victim, now: float) -> bool:
-        """Note that the API server lets a victim go; True for the first of its gang."""
+    def accepted(self, victim: Victim, now: float) -> bool:
+        """Record that the API server accepted an eviction; True for the first of its gang."""
         uid, key = victim.pod.uid, victim.gang.key
         self._unanswered.discard(uid)
         awaited = self._awaited.get(uid)
         if awaited is not None:
-            awaited.agreed_at, awaited.future = now, None
-        is_first = key not in self._losers
-        self._losers.add(key)
+            awaited.accepted_at, awaited.future = now, None
+        is_first = key not in self._evicted_gangs
+        self._evicted_gangs.add(key)
         return is_first
 
     def refused(self, victim: Victim) -> list[Future[EvictOutcome]]:
-        """Note that a victim stays, and give the orders that may still be called back.
+        """Record that a victim stays, and return the orders that may still be cancelled.
 
-        What is left of its gang would leave in vain, and so would the waves to come.
+        Evicting the rest of its gang, and the later waves, would be in vain.
         """
         self._was_refused = True
         self.forget(victim.pod.uid)
@@ -129,21 +129,21 @@ class VictimSet:
         ]
 
     def forget(self, uid: PodUid) -> None:
-        """Wait for a pod no more."""
+        """Stop waiting for a pod."""
         self._unanswered.discard(uid)
         self._awaited.pop(uid, None)
 
     def withdraw(self) -> None:
-        """Leave out whoever has not been asked yet."""
+        """Drop the victims whose evictions are not sent yet."""
         self._waves.clear()
-        self._awaited = {uid: each for uid, each in self._awaited.items() if each.asked}
+        self._awaited = {uid: each for uid, each in self._awaited.items() if each.is_sent}
 
-    # Being gone
+    # Termination
 
-    def look(self, snapshot: Snapshot, now: float, unseen_s: float) -> list[Victim]:
-        """See who has left; give those who were to leave *unseen_s* ago and do not."""
+    def update(self, snapshot: Snapshot, now: float, unseen_s: float) -> list[Victim]:
+        """Drop victims that are gone; return those accepted *unseen_s* ago and not terminating."""
         pods = self._pods(snapshot)
-        if not _needs_room(snapshot, self.beneficiary):
+        if not _is_waiting(snapshot, self.beneficiary):
             self.withdraw()
         staying = []
         for uid, each in list(self._awaited.items()):
@@ -154,8 +154,8 @@ class VictimSet:
                 if self._was_refused:
                     self.forget(uid)
             elif pod.status not in SCHEDULED_SET:
-                self.forget(uid)  # its node is lost, and nobody can tell
-            elif each.agreed_at is not None and now - each.agreed_at > unseen_s:
+                self.forget(uid)  # its node is lost, so its state is unknown
+            elif each.accepted_at is not None and now - each.accepted_at > unseen_s:
                 staying.append(each.victim)
         return staying
 
@@ -169,7 +169,7 @@ class VictimSet:
         }
 
 
-def _needs_room(snapshot: Snapshot, key: GangKey) -> bool:
+def _is_waiting(snapshot: Snapshot, key: GangKey) -> bool:
     gang = snapshot.gangs.get(key)
     return gang is not None and bool(gang.waiting)
 
@@ -178,95 +178,98 @@ def _waves(victims: Iterable[Victim], guarded: Set[PodUid]) -> Iterable[Sequence
     gangs: dict[GangKey, list[Victim]] = {}
     for victim in victims:
         gangs.setdefault(victim.gang.key, []).append(victim)
-    free: list[Victim] = []
+    unguarded: list[Victim] = []
     rest: list[list[Victim]] = []
     for members in gangs.values():
         if any(victim.pod.uid in guarded for victim in members):
             yield members
             continue
-        free.extend(members)
-        if len(free) >= WAVE:
-            rest.append(free)
-            free = []
+        unguarded.extend(members)
+        if len(unguarded) >= WAVE:
+            rest.append(unguarded)
+            unguarded = []
     yield from rest
-    if free:
-        yield free
+    if unguarded:
+        yield unguarded
 
 
-#: Before they are asked again.
+#: The delay before the rest of a gang is evicted again.
 AGAIN = Backoff(1.0, 30.0)
-#: Whoever carries a mark and stands in a whole gang for so long was never asked to leave: who wrote
-#: it was ended before he could ask, or was not let to, and nobody takes it off again.
+#: A pod with a DisruptionTarget condition in a gang at its minimum for so long was never evicted.
+#: The scheduler that set the condition stopped before the eviction, or the eviction was refused;
+#: no controller removes the condition.
 LET_OFF_S = 60.0
 
 
 @dataclass(slots=True)
-class _Loser:
-    """A gang of which somebody was let go, and who was to go with him."""
+class _PartialGang:
+    """A gang of which a member was evicted, and the members to evict with it."""
 
     victims: set[PodUid]
-    ask_at: float
+    evict_at: float
     times: int = 0
 
 
-def _may_come(gang: Gang, victims: Set[PodUid]) -> bool:
-    """Ask whether somebody who was to go with the others is on the way to a node."""
+def _is_binding(gang: Gang, victims: Set[PodUid]) -> bool:
+    """Return whether one of *victims* is being bound."""
     binding = gang.by_status.get(Status.BINDING, ())
     return any(pod.uid in victims for pod in binding)
 
 
 class PartialEvictions:
-    """Whoever owns it sees to it that one thread is here at a time."""
+    """Gangs evicted in part, and the rest to evict; the owner serializes access by threads."""
 
     def __init__(self) -> None:
-        self._losers: dict[GangKey, _Loser] = {}
-        #: Since when those who carry a mark were seen in a whole gang.
+        self._gangs: dict[GangKey, _PartialGang] = {}
+        #: Since when a pod with the condition is in a gang at its minimum.
         self._whole_since: dict[PodUid, float] = {}
 
-    def lost(self, gang: GangKey, victims: Iterable[PodUid], now: float) -> None:
-        """Hear that the first of *victims*, all of *gang*, was let go."""
-        loser = self._losers.setdefault(gang, _Loser(set(), now + AGAIN.first_s))
-        loser.victims.update(victims)
+    def add(self, gang: GangKey, victims: Iterable[PodUid], now: float) -> None:
+        """Record that the eviction of the first of *victims*, all of *gang*, was accepted."""
+        partial = self._gangs.setdefault(gang, _PartialGang(set(), now + AGAIN.first_s))
+        partial.victims.update(victims)
 
-    def due(self, snapshot: Snapshot, leaving: Set[PodUid], now: float) -> dict[GangKey, list[Pod]]:
-        """Give those who stayed though their gang is torn, unless they were asked just now.
+    def to_evict(
+        self, snapshot: Snapshot, in_progress: Set[PodUid], now: float
+    ) -> dict[GangKey, list[Pod]]:
+        """Return the rest of gangs below their minimum, unless it was evicted just now.
 
-        Whoever is *leaving* has been asked, and the answer, or its effect, is not seen yet.
+        The outcome of evictions *in_progress* is not seen yet.
         """
-        self._find_marked(snapshot, leaving, now)
+        self._find_marked(snapshot, in_progress, now)
         due: dict[GangKey, list[Pod]] = {}
-        for key, loser in list(self._losers.items()):
-            if not leaving.isdisjoint(loser.victims):
+        for key, partial in list(self._gangs.items()):
+            if not in_progress.isdisjoint(partial.victims):
                 continue
             gang = snapshot.gangs.get(key)
             pods = gang.pods if gang is not None and gang.is_below_minimum else ()
             stayed = [
-                pod for pod in pods if pod.status in SCHEDULED_SET and pod.uid in loser.victims
+                pod for pod in pods if pod.status in SCHEDULED_SET and pod.uid in partial.victims
             ]
             if not stayed:
-                if gang is None or not _may_come(gang, loser.victims):
-                    del self._losers[key]
-            elif now >= loser.ask_at:
-                loser.times += 1
-                loser.ask_at = now + AGAIN.delay_s(loser.times)
+                if gang is None or not _is_binding(gang, partial.victims):
+                    del self._gangs[key]
+            elif now >= partial.evict_at:
+                partial.times += 1
+                partial.evict_at = now + AGAIN.delay_s(partial.times)
                 due[key] = stayed
         return due
 
-    def _find_marked(self, snapshot: Snapshot, leaving: Set[PodUid], now: float) -> None:
-        """Find those of torn gangs who were to leave with the others.
+    def _find_marked(self, snapshot: Snapshot, in_progress: Set[PodUid], now: float) -> None:
+        """Find members of partly evicted gangs that carry the condition DisruptionTarget.
 
-        Whoever is *leaving* we marked ourselves, and are about to ask.
+        Pods *in_progress* carry it from this extender, which is about to evict them.
         """
         before, self._whole_since = self._whole_since, {}
         for key, gang in snapshot.gangs.items():
             if gang.group.min_member <= 1 or not gang.terminating:
-                continue  # nearly always; and a gang of one cannot be torn
+                continue  # nearly always; and a gang of one is never partly evicted
             known = {uid: before[uid] for uid in gang.terminating if uid in before}
             if gang.is_below_minimum:
                 let_off = {uid: since for uid, since in known.items() if now - since >= LET_OFF_S}
                 self._whole_since |= let_off
                 if marked := gang.terminating - let_off.keys():
-                    self.lost(key, marked, now)
+                    self.add(key, marked, now)
             else:
-                stays = gang.terminating - leaving
+                stays = gang.terminating - in_progress
                 self._whole_since |= {uid: known.get(uid, now) for uid in stays}

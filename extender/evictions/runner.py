@@ -1,12 +1,12 @@
-"""Carries out the plan's evictions: whole sets, one at a time for each gang that needs room.
+"""Sends the evictions of the plan as whole sets, one set at a time for each gang that needs them.
 
-Rule 1: a set goes out whole or not at all. If one victim may not go, none of them would help, so
-the objection is remembered, the pod gets a reprieve, and a next plan, at once, chooses otherwise.
-Rule 2: while a set is on its way, nothing more is asked for the same gang: plans made before the
-victims are seen to leave would ask for others in their place.
-Rule 3: what is left of a gang that lost members to a set is asked again, whatever plans say; so is
-whoever had joined it before it was known that all of it leaves. From then on nobody joins it.
-Rule 4: `carry_out` and `protect` belong to the planning thread and never wait.
+Rule 1: a set is sent whole or not at all. If one victim may not be evicted, the others would not
+help. So the objection is stored, the pod gets a backoff, and a new plan is requested at once.
+Rule 2: while a set is in progress, no other victims are evicted for the same gang. Plans made
+before the victims are seen to terminate would choose others in their place.
+Rule 3: the rest of a gang that lost members to a set is evicted again, whatever later plans choose.
+So are pods that joined it before it was known that all of it is evicted; later none may join.
+Rule 4: `send` and `protect` belong to the planning thread and never wait.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from extender.ports import (
 )
 from extender.status.history import GangHistory, RecordedEviction
 
-#: Volcano's word for it.
+#: The reason that Volcano uses too.
 EVICT = Happening.EVICT.value
 WOULD_EVICT = Happening.WOULD_EVICT.value
 
 
 class EvictionMessages:
-    """One set of victims, told once to each gang concerned instead of once per pod."""
+    """The messages about one set of victims: one for each gang instead of one per pod."""
 
     def __init__(
         self,
@@ -64,19 +64,19 @@ class EvictionMessages:
         self._victims = victims
         self._gangs: dict[GangKey, Gang] = {each.gang.key: each.gang for each in victims}
         self.word = WOULD_EVICT if dry_run else EVICT
-        self.sentence = "victims would be asked to leave" if dry_run else "victims asked to leave"
+        self.sentence = "victims would be evicted" if dry_run else "evicting victims"
 
     def lines(self) -> Iterator[tuple[GangKey, str]]:
-        """Give a line for the story of each gang concerned."""
+        """Yield a line for the history of each gang concerned."""
         action = self._victims[0].eviction.action
         pods = _count(len(self._victims), "pod")
         gangs = ", ".join(sorted(self._gangs)[:5]) + (", …" if len(self._gangs) > 5 else "")
-        yield self._beneficiary, f"{action} asks {pods} to leave for it, of {gangs}"
+        yield self._beneficiary, f"{action} evicts {pods} for it, of {gangs}"
         for key in self._gangs:
             yield key, self._loss(key)
 
     def on_gangs(self) -> Iterator[EventRecord]:
-        """Give one notice for each gang that loses members."""
+        """Yield one event for each gang that loses members."""
         for key, gang in self._gangs.items():
             subject = ObjectReference.of_gang(gang)
             if subject is not None:
@@ -88,7 +88,7 @@ class EvictionMessages:
                 )
 
     def facts(self) -> dict[str, object]:
-        """Give the facts for the log."""
+        """Return the fields for the log."""
         return {
             "action": self._victims[0].eviction.action,
             "pods": [victim.pod.key for victim in self._victims[:50]],
@@ -97,22 +97,22 @@ class EvictionMessages:
         }
 
     def _loss(self, key: GangKey) -> str:
-        mine = [victim for victim in self._victims if victim.gang.key == key]
-        part = f"{len(mine)} of {self._gangs[key].scheduled} running members"
-        return f"{part} leave: {reason_for(mine[0], self._snapshot)}"
+        own = [victim for victim in self._victims if victim.gang.key == key]
+        part = f"{len(own)} of {self._gangs[key].scheduled} running members"
+        return f"{part} evicted: {reason_for(own[0], self._snapshot)}"
 
 
 def reason_for(victim: Victim, snapshot: Snapshot) -> str:
-    """Say in one sentence for whom a pod leaves, and by what right."""
-    claimant = snapshot.gangs[victim.eviction.beneficiary]
+    """Return for which gang a pod is evicted and by which rule, as a sentence."""
+    beneficiary = snapshot.gangs[victim.eviction.beneficiary]
     if victim.eviction.action == "reclaim":
         return (
-            f"queue {claimant.queue} takes back its due from queue {victim.gang.queue}"
-            f" for {claimant.key}"
+            f"queue {beneficiary.queue} reclaims its deserved share from queue {victim.gang.queue}"
+            f" for {beneficiary.key}"
         )
-    if claimant.priority > victim.gang.priority:
-        return f"{claimant.key} has priority {claimant.priority} over {victim.gang.priority}"
-    return f"{claimant.key} is further below its share of queue {claimant.queue}"
+    if beneficiary.priority > victim.gang.priority:
+        return f"{beneficiary.key} has priority {beneficiary.priority} over {victim.gang.priority}"
+    return f"{beneficiary.key} is further below its share of queue {beneficiary.queue}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -120,65 +120,65 @@ def _count(number: int, noun: str) -> str:
 
 
 log = logging.getLogger(__name__)
-#: How long a pod is left alone after the API server would not let it go.
+#: How long a pod is protected after the API server refused its eviction.
 BLOCKED = Backoff(30.0, 600.0)
-#: The same after a check of ours, or an API server that did not answer.
+#: The same after a check here refused it, or the API server did not answer.
 REFUSED = Backoff(5.0, 300.0)
-#: A victim that was let go and is not seen to leave by then is taken for one that stays.
+#: A victim whose eviction was accepted and that is not seen to terminate by then counts as failed.
 UNSEEN_S = 60.0
-#: A pod that began later than this from now says so by a clock that is wrong.
+#: A start time further in the future than this comes from a wrong clock.
 _SKEW_S = 60.0
-#: What `gang_extender_evictions_total` counts.
+#: The label values of `gang_extender_evictions_total`.
 _FOLLOW = "follow"
 ACTIONS = ("reclaim", "preempt", _FOLLOW)
 OUTCOMES = ("evicted", "blocked", "failed", "refused", "dry-run")
-_FOLLOWS = "the rest of its gang was made to leave"
-#: Without asking anybody, the same set is reported again after this long.
+_FOLLOWS = "the rest of its gang was evicted"
+#: A dry run reports the same set again after this long.
 DRY_RUN_S = 3600.0
 
 
 class EvictionRunner:
-    """Stands between the plan and the Eviction API."""
+    """Sends planned evictions to the Eviction API and reports their outcomes."""
 
     def __init__(
         self,
         *,
         evictor: Evictor,
-        announcer: EventWriter,
+        events: EventWriter,
         journal: GangHistory,
         metrics: Metrics,
         clock: Clock,
-        reprieves: EvictionBackoff | None = None,
-        goodbyes: PendingEvictions,
+        backoff: EvictionBackoff | None = None,
+        pending: PendingEvictions,
         dry_run: bool = False,
     ) -> None:
         self._evictor = evictor
-        self._announcer = announcer
+        self._events = events
         self._journal = journal
         self._metrics = metrics
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
         init_labels(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
-        self._reprieves = reprieves or EvictionBackoff()
-        self._goodbyes = goodbyes
+        self._backoff = backoff or EvictionBackoff()
+        self._pending = pending
         self._dry_run = dry_run
         self._sets: dict[GangKey, VictimSet] = {}
-        self._remnants = PartialEvictions()
-        #: Who of a torn gang was asked to follow the others, and when.
+        self._partial = PartialEvictions()
+        #: The rest of partial gangs that was evicted too: gang and time.
         self._followers: dict[PodUid, tuple[GangKey, float]] = {}
         #: When the sets of a dry run were reported.
         self._reported: dict[GangKey, float] = {}
-        # Outcomes come back in the evictor's threads.
+        # Outcomes arrive in the evictor's threads.
         self._lock = threading.Lock()
 
     def on_objection(self, listener: Callable[[], None]) -> None:
-        """Call *listener* when a victim cannot go, so that another plan is needed."""
+        """Call *listener* when a victim cannot be evicted, so that another plan is needed."""
         self._listeners.append(listener)
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
-        """Give *snapshot* with the pods that must be left alone for now."""
+        """Return *snapshot* with the pods that must not be evicted for now."""
         with self._lock:
-            protected = self._reprieves.protected(
+            protected = self._backoff.protected(
                 snapshot, partial(self._running_since, snapshot), self._clock.monotonic()
             )
         if not protected:
@@ -186,159 +186,161 @@ class EvictionRunner:
         return replace(snapshot, protected={**snapshot.protected, **protected})
 
     def _running_since(self, snapshot: Snapshot, key: GangKey) -> float | None:
-        """Tell since when a gang runs, by what we noted or its pods say, whichever is later.
+        """Return since when a gang runs, by the history or by its pods, whichever is later.
 
-        Nothing is noted before our first plan, nor while another leads.
+        The history has nothing before the first plan, nor while another replica leads.
         """
-        gang, noted = snapshot.gangs.get(key), self._journal.running_since(key)
-        shown = gang.runs_since if gang is not None else None
-        if shown is None or shown > snapshot.now + _SKEW_S:
-            return noted
-        shown = min(shown, snapshot.now)
-        return shown if noted is None or noted > snapshot.now else max(noted, shown)
+        gang, recorded = snapshot.gangs.get(key), self._journal.running_since(key)
+        by_pods = gang.runs_since if gang is not None else None
+        if by_pods is None or by_pods > snapshot.now + _SKEW_S:
+            return recorded
+        by_pods = min(by_pods, snapshot.now)
+        return by_pods if recorded is None or recorded > snapshot.now else max(recorded, by_pods)
 
     def send(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Send the evictions of *plan* that are not on their way already."""
+        """Send the evictions of *plan* that are not in progress already."""
         sets, objected = [], False
         with self._lock:
-            self._look_who_left(snapshot)
-            stayed = self._who_must_follow(snapshot)
+            self._update_sets(snapshot)
+            rest = self._rest_of_partial(snapshot)
             for beneficiary, evictions in _by_beneficiary(plan.evictions).items():
-                if self._is_on_its_way(beneficiary, evictions):
+                if self._is_in_progress(beneficiary, evictions):
                     continue
                 victims = checks.find(evictions, snapshot)
                 if len(victims) < len(evictions):
-                    continue  # somebody left meanwhile; the next plan knows
-                if not self._may_go(victims, snapshot):
+                    continue  # a victim is gone meanwhile; the next plan accounts for it
+                if not self._are_allowed(victims, snapshot):
                     objected = True
-                elif not checks.has_changed(victims, self._goodbyes, self._leaving()):
+                elif not checks.has_changed(victims, self._pending, self._in_progress()):
                     sets.append(self._order(beneficiary, victims, snapshot))
-                # else it would tear a gang only as that is by now; the next plan knows
-            self._say_goodbyes()
-        # An outcome may be there at once, and noting it takes the lock again.
-        self._ask_again(stayed)
+                # else a gang changed after the snapshot and would fall below its minimum; the next
+                # plan accounts for it
+            self._publish_pending()
+        # An outcome may arrive at once, and recording it takes the lock again.
+        self._evict_rest(rest)
         for each in sets:
             self._send(each)
         if objected:
-            self._object()
+            self._notify()
 
-    def _look_who_left(self, snapshot: Snapshot) -> None:
+    def _update_sets(self, snapshot: Snapshot) -> None:
         now = self._clock.monotonic()
         for beneficiary, each in list(self._sets.items()):
-            for victim in each.look(snapshot, now, UNSEEN_S):
-                self._leave_alone(victim, "it was let go and does not leave", REFUSED, "failed")
+            for victim in each.update(snapshot, now, UNSEEN_S):
+                why = "its eviction was accepted, but it does not terminate"
+                self._protect(victim, why, REFUSED, "failed")
                 each.refused(victim)
             if each.is_over or now - self._reported.get(beneficiary, now) > DRY_RUN_S:
                 del self._sets[beneficiary]
                 self._reported.pop(beneficiary, None)
 
-    def _is_on_its_way(self, beneficiary: GangKey, evictions: Sequence[Eviction]) -> bool:
+    def _is_in_progress(self, beneficiary: GangKey, evictions: Sequence[Eviction]) -> bool:
         if beneficiary in self._sets:
             return True
-        return not self._leaving().isdisjoint(eviction.uid for eviction in evictions)
+        return not self._in_progress().isdisjoint(eviction.uid for eviction in evictions)
 
-    def _leaving(self) -> set[PodUid]:
+    def _in_progress(self) -> set[PodUid]:
         return {uid for each in self._sets.values() for uid in each.open}
 
-    def _say_goodbyes(self) -> None:
+    def _publish_pending(self) -> None:
         if not self._dry_run:
-            asked = {uid: gang for uid, (gang, _) in self._followers.items()}
+            pending = {uid: gang for uid, (gang, _) in self._followers.items()}
             for each in self._sets.values():
-                asked |= each.open
-            self._goodbyes.replace(asked)
+                pending |= each.open
+            self._pending.replace(pending)
 
-    def _who_must_follow(self, snapshot: Snapshot) -> list[Pod]:
-        """Give who stayed of gangs that are torn, by now as well: one may have become whole."""
+    def _rest_of_partial(self, snapshot: Snapshot) -> list[Pod]:
+        """Return the rest of partly evicted gangs, unless a gang has its minimum again."""
         now = self._clock.monotonic()
-        due = self._remnants.due(snapshot, self._leaving(), now)
-        torn = {key: pods for key, pods in due.items() if self._is_torn(snapshot.gangs[key])}
-        lately = self._followers.items()
-        self._followers = {uid: told for uid, told in lately if now - told[1] < UNSEEN_S}
-        for key, pods in torn.items():
+        due = self._partial.to_evict(snapshot, self._in_progress(), now)
+        partial_gangs = {
+            key: pods for key, pods in due.items() if self._is_below_minimum(snapshot.gangs[key])
+        }
+        recent = self._followers.items()
+        self._followers = {uid: sent for uid, sent in recent if now - sent[1] < UNSEEN_S}
+        for key, pods in partial_gangs.items():
             self._followers |= {pod.uid: (key, now) for pod in pods}
-        return [pod for pods in torn.values() for pod in pods]
+        return [pod for pods in partial_gangs.values() for pod in pods]
 
-    def _is_torn(self, gang: Gang) -> bool:
-        return replace(
-            gang, pods=tuple(self._goodbyes.meanwhile.pods_of(gang.key))
-        ).is_below_minimum
+    def _is_below_minimum(self, gang: Gang) -> bool:
+        return replace(gang, pods=tuple(self._pending.meanwhile.pods_of(gang.key))).is_below_minimum
 
-    def _may_go(self, victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> bool:
+    def _are_allowed(self, victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> bool:
         now = self._clock.monotonic()
-        if any(self._reprieves.protects(victim.pod, now) for victim in victims.values()):
+        if any(self._backoff.protects(victim.pod, now) for victim in victims.values()):
             return False  # refused while this plan was made
-        leaving = self._leaving()
-        refused = checks.objections(victims, snapshot, leaving)
+        in_progress = self._in_progress()
+        refused = checks.objections(victims, snapshot, in_progress)
         for uid, why in refused.items():
-            self._leave_alone(victims[uid], why, REFUSED, "refused", snapshot)
-        for budget in checks.exhausted(victims, snapshot, leaving) if refused else ():
-            why = f"PodDisruptionBudget {budget.namespace}/{budget.name} allows nobody to leave"
-            self._reprieves.forbid(budget, why, REFUSED, now)
+            self._protect(victims[uid], why, REFUSED, "refused", snapshot)
+        for budget in checks.exhausted(victims, snapshot, in_progress) if refused else ():
+            why = f"PodDisruptionBudget {budget.namespace}/{budget.name} allows no disruptions"
+            self._backoff.forbid(budget, why, REFUSED, now)
         return not refused
 
     def _order(
         self, beneficiary: GangKey, victims: Mapping[PodUid, Victim], snapshot: Snapshot
     ) -> VictimSet:
-        """Note a set as on its way."""
+        """Record a set as in progress."""
         guarded = checks.guarded(victims, snapshot)
-        ordered = VictimSet(beneficiary, victims, snapshot, guarded)
-        self._sets[beneficiary] = ordered
+        created = VictimSet(beneficiary, victims, snapshot, guarded)
+        self._sets[beneficiary] = created
         if self._dry_run:
             self._reported[beneficiary] = self._clock.monotonic()
-        return ordered
+        return created
 
-    def _tell(self, one: VictimSet, victims: Sequence[Victim]) -> None:
+    def _report(self, one: VictimSet, victims: Sequence[Victim]) -> None:
         snapshot, beneficiary = one.snapshot, one.beneficiary
-        notices = EvictionMessages(snapshot, beneficiary, victims, dry_run=self._dry_run)
-        for key, text in notices.lines():
-            self._journal.tell(key, snapshot.now, snapshot.generation, notices.word, text)
+        messages = EvictionMessages(snapshot, beneficiary, victims, dry_run=self._dry_run)
+        for key, text in messages.lines():
+            self._journal.tell(key, snapshot.now, snapshot.generation, messages.word, text)
         for victim in victims:
-            self._note(victim, snapshot.now, reason_for(victim, snapshot))
-        for notice in notices.on_gangs():
-            self._announcer.write(notice)
-        event(log, logging.INFO, notices.sentence, gang=beneficiary, **notices.facts())
+            self._record(victim, snapshot.now, reason_for(victim, snapshot))
+        for record in messages.on_gangs():
+            self._events.write(record)
+        event(log, logging.INFO, messages.sentence, gang=beneficiary, **messages.facts())
 
     def _send(self, one: VictimSet) -> None:
-        """Send what of a set may go out by now; called again with every answer."""
+        """Send the next waves of a set; called again with every answer."""
         if self._dry_run:
-            self._tell(one, one.victims)
+            self._report(one, one.victims)
             for victim in one.victims:
                 self._count(victim, "dry-run")
             return
         with self._lock:
             if not one.begin_to_send():
-                return  # whoever is sending will see what has changed
+                return  # the thread that is sending sees the change
         while wave := self._next_wave(one):
-            self._tell(one, wave)
+            self._report(one, wave)
             outcomes = self._evictor.evict([_order_for(each, one.snapshot) for each in wave])
             for victim, outcome in zip(wave, outcomes, strict=True):
                 with self._lock:
                     one.sent(victim, outcome)
                 outcome.add_done_callback(partial(self._done, one, victim))
 
-    def _ask_again(self, stayed: Sequence[Pod]) -> None:
-        """Ask those whose gang was torn, by us or whoever led before us, to follow the others."""
-        if not stayed or self._dry_run:
+    def _evict_rest(self, rest: Sequence[Pod]) -> None:
+        """Evict the rest of gangs that this or an earlier leader evicted in part."""
+        if not rest or self._dry_run:
             return
         orders = [
             EvictOrder(uid=pod.uid, namespace=pod.namespace, name=pod.name, why=_FOLLOWS)
-            for pod in stayed
+            for pod in rest
         ]
-        for pod, outcome in zip(stayed, self._evictor.evict(orders), strict=True):
+        for pod, outcome in zip(rest, self._evictor.evict(orders), strict=True):
             outcome.add_done_callback(partial(self._followed, pod.uid))
-        names = sorted(pod.key for pod in stayed)
-        sentence = "the rest of a torn gang is asked to leave again"
+        names = sorted(pod.key for pod in rest)
+        sentence = "evicting the rest of a partly evicted gang"
         event(log, logging.WARNING, sentence, pods=names[:50], count=len(names))
 
     def _followed(self, uid: PodUid, future: Future[EvictOutcome]) -> None:
         outcome = _outcome_of(future)
-        has_left = outcome and outcome.result in (EvictResult.LEAVING, EvictResult.GONE)
-        if not has_left:
+        is_evicted = outcome and outcome.result in (EvictResult.LEAVING, EvictResult.GONE)
+        if not is_evicted:
             with self._lock:
                 self._followers.pop(uid, None)
-                self._say_goodbyes()
+                self._publish_pending()
         if outcome is not None:
-            word = "evicted" if has_left else outcome.result.value
+            word = "evicted" if is_evicted else outcome.result.value
             self._metrics.evictions.labels(_FOLLOW, word).inc()
 
     def _next_wave(self, one: VictimSet) -> list[Victim]:
@@ -347,62 +349,62 @@ class EvictionRunner:
 
     def _done(self, one: VictimSet, victim: Victim, future: Future[EvictOutcome]) -> None:
         outcome, stays = _outcome_of(future), False
-        to_call_back: list[Future[EvictOutcome]] = []
+        to_cancel: list[Future[EvictOutcome]] = []
         with self._lock:
             if outcome is None:
                 one.forget(victim.pod.uid)
                 one.withdraw()
-                self._say_goodbyes()
+                self._publish_pending()
             elif outcome.result in (EvictResult.LEAVING, EvictResult.GONE):
                 now = self._clock.monotonic()
-                if one.agreed(victim, now):
-                    self._reprieves.made_to_leave(victim.gang.key, now)
-                    self._remnants.lost(victim.gang.key, self._who_leaves(one, victim.gang), now)
+                if one.accepted(victim, now):
+                    self._backoff.gang_evicted(victim.gang.key, now)
+                    self._partial.add(victim.gang.key, self._evicted_with(one, victim.gang), now)
                 self._count(victim, "evicted")
             else:
                 stays = True
-                pause = BLOCKED if outcome.result is EvictResult.BLOCKED else REFUSED
+                delay = BLOCKED if outcome.result is EvictResult.BLOCKED else REFUSED
                 result = outcome.result.value
-                self._leave_alone(victim, outcome.message, pause, result, one.snapshot)
+                self._protect(victim, outcome.message, delay, result, one.snapshot)
                 if outcome.result is EvictResult.BLOCKED:
                     self._forbid(victim, outcome.message, one.snapshot)
-                to_call_back = one.refused(victim)
-                self._say_goodbyes()
-        for other in to_call_back:
+                to_cancel = one.refused(victim)
+                self._publish_pending()
+        for other in to_cancel:
             other.cancel()
         if stays:
-            self._object()
+            self._notify()
         self._send(one)
 
-    def _who_leaves(self, one: VictimSet, gang: Gang) -> Set[PodUid]:
-        """Name those of a gang who leave with a set: all who stand, if it cannot go on without."""
+    def _evicted_with(self, one: VictimSet, gang: Gang) -> Set[PodUid]:
+        """Return the members evicted with a set: all on nodes, if the rest is below the minimum."""
         members = one.members_of(gang)
         if gang.bound_or_done - len(members) >= gang.group.min_member:
             return members
-        return members | self._goodbyes.meanwhile.on_nodes(gang.key)
+        return members | self._pending.meanwhile.on_nodes(gang.key)
 
     def _forbid(self, victim: Victim, why: str, snapshot: Snapshot) -> None:
-        """Leave all others alone too that the same budget covers; with several, who can tell?"""
+        """Protect all pods of the budget that refused; with several, the cause is unknown."""
         about = checks.budgets_about(victim.pod, snapshot)
         if len(about) == 1:
-            self._reprieves.forbid(about[0], why, BLOCKED, self._clock.monotonic())
+            self._backoff.forbid(about[0], why, BLOCKED, self._clock.monotonic())
 
-    def _object(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 
-    def _leave_alone(
+    def _protect(
         self,
         victim: Victim,
         why: str,
-        pause: Backoff,
+        delay: Backoff,
         outcome: str,
         snapshot: Snapshot | None = None,
     ) -> None:
         now = self._clock.now()
         budgets = checks.budgets_about(victim.pod, snapshot) if snapshot else ()
-        self._reprieves.add(victim.pod, why, pause, self._clock.monotonic(), budgets)
-        self._note(victim, now, f"it stays: {why}")
+        self._backoff.add(victim.pod, why, delay, self._clock.monotonic(), budgets)
+        self._record(victim, now, f"it stays: {why}")
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"
         for key in (victim.eviction.beneficiary, victim.gang.key):
@@ -416,9 +418,9 @@ class EvictionRunner:
             why=why,
         )
 
-    def _note(self, victim: Victim, at: float, why: str) -> None:
-        """Remember for those who look whom we asked to leave, or would have."""
-        told = RecordedEviction(
+    def _record(self, victim: Victim, at: float, why: str) -> None:
+        """Record the eviction, or that of a dry run, for the pages."""
+        eviction = RecordedEviction(
             at=at,
             pod=victim.pod.key,
             gang=victim.gang.key,
@@ -427,7 +429,7 @@ class EvictionRunner:
             beneficiary=victim.eviction.beneficiary,
             why=why,
         )
-        self._journal.departures.note(victim.pod.uid, told)
+        self._journal.departures.note(victim.pod.uid, eviction)
 
     def _count(self, victim: Victim, outcome: str) -> None:
         self._journal.departures.settled(victim.pod.uid, outcome)
@@ -449,7 +451,7 @@ def _order_for(victim: Victim, snapshot: Snapshot) -> EvictOrder:
 
 
 def _outcome_of(future: Future[EvictOutcome]) -> EvictOutcome | None:
-    """Give what became of an order, None when it was called back before anybody was asked."""
+    """Return the outcome of an order, None when it was cancelled before it was sent."""
     try:
         return future.result()
     except CancelledError:

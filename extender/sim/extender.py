@@ -83,12 +83,12 @@ class DirectExtender:
         self._journal = GangHistory()
         self._dispatch = EvictionRunner(
             evictor=self,
-            announcer=self,
+            events=self,
             journal=self._journal,
             metrics=metrics,
             clock=time,
-            reprieves=EvictionBackoff(min_run_s=settings.min_run_s),
-            goodbyes=cluster.pending_evictions,
+            backoff=EvictionBackoff(min_run_s=settings.min_run_s),
+            pending=cluster.pending_evictions,
         )
         self._cycle = PlanningLoop(
             cluster=cluster,

@@ -51,8 +51,8 @@ def test_a_queue_takes_back_its_half_within_ten_seconds_and_nobody_is_torn(
     for name in gone:
         told = [said for said in telling.in_events(api, namespace, name) if said.reason == "Evict"]
         assert [said.message for said in told] == [
-            f"2 of 2 running members leave: queue {ours} takes back its due from queue {theirs}"
-            f" for {namespace}/large"
+            f"2 of 2 running members evicted: queue {ours} reclaims its deserved share from queue"
+            f" {theirs} for {namespace}/large"
         ]
     written = plane.writes_about(namespace, ours, theirs)
     evicting = 2 * written["pods/eviction"]  # each is told why first

@@ -1,1 +1,1 @@
-"""Which running pods leave so that a gang can start."""
+"""Finds the running pods to evict so that a gang can start."""

@@ -1,4 +1,4 @@
-"""Who sits where: the pods that could be asked to leave, by gang and by node."""
+"""An index of the running pods that could be evicted, by gang and by node."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Group = tuple[str, int, str]
 
 
 def running_pods(session: Session) -> RunningPods:
-    """Give the index of a session, made when the first action asks for it."""
-    known = session.shared.get("occupants")
+    """Return the index of a session, built for the first action that needs it."""
+    known = session.shared.get("running pods")
     if not isinstance(known, RunningPods):
-        known = session.shared["occupants"] = RunningPods(session)
+        known = session.shared["running pods"] = RunningPods(session)
     return known
 
 
 class RunningPods:
-    """An index over everybody on a node."""
+    """An index over all pods on nodes."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -44,14 +44,14 @@ class RunningPods:
         self._queue_orders: dict[str, Key] = {}
         self._members: dict[GangKey, list[VictimCandidate]] = {}
         self._rows: dict[GangKey, frozenset[int]] = {}
-        #: What pods free that leave together, by who they are.
+        #: What sets of pods free together, by their uids.
         self.frees: dict[tuple[PodUid, ...], tuple[Rows, Amounts]] = {}
-        #: For whom room was made in this cycle, or held.
-        self.claimants: set[GangKey] = set()
+        #: Gangs for which this cycle evicted pods or reserved free capacity.
+        self.preemptors: set[GangKey] = set()
         self._sorted: dict[Group, list[GangState]] = {}
-        self._leave: dict[GangKey, tuple[bool, bool]] = {}
+        self._may_lose: dict[GangKey, tuple[bool, bool]] = {}
         self._budgets = budgets_of(session.snapshot)
-        self._askable: dict[tuple[GangKey, bool, bool], list[VictimCandidate]] = {}
+        self._evictable: dict[tuple[GangKey, bool, bool], list[VictimCandidate]] = {}
         shares = session.accounting.shares
         for key, gang in session.snapshot.gangs.items():
             if gang.scheduled and gang.queue in session.queues:
@@ -61,69 +61,70 @@ class RunningPods:
 
     def eviction_order(
         self,
-        spares: Callable[[GangState], bool],
+        protects: Callable[[GangState], bool],
         pool: Callable[[GangState], bool],
         helps: Callable[[GangState], bool],
     ) -> Iterator[GangState]:
-        """Give the gangs of *pool* that nobody *spares*, whoever should leave first first.
+        """Yield the gangs of *pool* without protection, in the order of eviction.
 
-        Gangs of one queue (or of a namespace's share in it) and priority are a group; *spares* is
-        asked about one of each, and of each only the first ones are given: more of the same make
-        no choice better. Those who help are counted by themselves, so that others do not hide them.
+        Gangs of one queue (or of a namespace's share in it) and priority form a group. *protects*
+        is called with one gang of each group. Only the first gangs of each group are yielded: more
+        of the same do not make the choice better. Gangs that help are counted separately, so that
+        others do not displace them.
         """
         groups = [
-            self._first_ones(group, pool, helps)
+            self._first_of(group, pool, helps)
             for group, keys in self._by_group.items()
-            if not spares(self.state(keys[0]))
+            if not protects(self.state(keys[0]))
         ]
         return merge(*groups, key=self.order, reverse=True)
 
-    def _first_ones(
+    def _first_of(
         self,
         group: Group,
         pool: Callable[[GangState], bool],
         helps: Callable[[GangState], bool],
     ) -> Iterator[GangState]:
-        given = Counter[bool]()
+        yielded = Counter[bool]()
         for gang in self._last_first(group):
             kind = helps(gang)
-            if given[kind] < _MOST_OF_A_GROUP and pool(gang) and self._can_give(gang):
-                given[kind] += 1
+            if yielded[kind] < _MOST_OF_A_GROUP and pool(gang) and self._has_victims(gang):
+                yielded[kind] += 1
                 yield gang
-            elif given[True] == _MOST_OF_A_GROUP:
+            elif yielded[True] == _MOST_OF_A_GROUP:
                 return
 
-    def _can_give(self, gang: GangState) -> bool:
-        """Ask whether somebody of *gang* could leave, alone or all together.
+    def _has_victims(self, gang: GangState) -> bool:
+        """Return whether members of *gang* could be evicted, alone or all together.
 
-        Those who cannot must not take the place of those who can among the first ones.
+        Gangs without victims must not displace others among the first of a group.
         """
         if gang.bound_or_done <= 0:
             return False
-        alone, together = self._may_leave(gang.gang)
+        alone, together = self._may_evict(gang.gang)
         return together or (alone and gang.bound_or_done > gang.min_member)
 
-    def _may_leave(self, gang: Gang) -> tuple[bool, bool]:
-        """Ask whether marks, reprieves and budgets let some of *gang* leave, and whether all."""
-        known = self._leave.get(gang.key)
+    def _may_evict(self, gang: Gang) -> tuple[bool, bool]:
+        """Return whether some, and whether all, of *gang* may be evicted."""
+        known = self._may_lose.get(gang.key)
         if known is None:
             snapshot = self._session.snapshot
             if any(pod.uid in snapshot.protected for pod in gang.pods):
-                known = self._weigh(gang)
-            else:  # almost always, and of everybody who runs while somebody looks for room
-                known = gang.memo.recall("leave", lambda: self._weigh(gang), about=snapshot.budgets)
-            self._leave[gang.key] = known
+                known = self._check(gang)
+            else:  # almost always, and for every running gang in a cycle with a search
+                known = gang.memo.recall("evict", lambda: self._check(gang), about=snapshot.budgets)
+            self._may_lose[gang.key] = known
         return known
 
-    def _weigh(self, gang: Gang) -> tuple[bool, bool]:
+    def _check(self, gang: Gang) -> tuple[bool, bool]:
         protected, budgets = self._session.snapshot.protected, self._budgets
-        seated = [pod for pod in gang.pods if pod.status in SCHEDULED_SET]
-        free = [pod for pod in seated if pod.preemptable and pod.uid not in protected]
-        covering = [budgets.covering(pod) for pod in free]
-        asked = Counter(chain.from_iterable(covering))
+        scheduled = [pod for pod in gang.pods if pod.status in SCHEDULED_SET]
+        evictable = [pod for pod in scheduled if pod.preemptable and pod.uid not in protected]
+        covering = [budgets.covering(pod) for pod in evictable]
+        needed = Counter(chain.from_iterable(covering))
         alone = any(all(budgets[each].allowed > 0 for each in some) for some in covering)
-        together = len(free) == len(seated) and all(
-            budgets[each].allowed >= count for each, count in asked.items()
+        together = len(evictable) == len(scheduled) and all(
+            budgets[each].allowed >= count for each, count in needed.items()
         )
         return alone, together
 
@@ -131,22 +132,22 @@ class RunningPods:
         known = self._sorted.get(group)
         if known is None:
             gangs = self._session.snapshot.gangs
-            # Who cannot leave is left out before anybody is put in order: there may be thousands.
-            some = (key for key in self._by_group[group] if any(self._may_leave(gangs[key])))
+            # Filter before sorting: there may be thousands of gangs.
+            some = (key for key in self._by_group[group] if any(self._may_evict(gangs[key])))
             known = [self.state(key) for key in some]
             known.sort(key=self.order, reverse=True)
             self._sorted[group] = known
         return known
 
     def state(self, key: GangKey) -> GangState:
-        """Give the state of a gang that is on nodes."""
+        """Return the state of a gang that is on nodes."""
         state = self._session.accounting.state(key)
         if state is None:
             raise KeyError(key)
         return state
 
     def order(self, gang: GangState) -> Key:
-        """Give the place of *gang* among all; whoever is last should leave first."""
+        """Return the sort key of *gang* among all; the last gang is evicted first."""
         known = self._orders.get(gang.key)
         if known is None:
             queue = gang.queue
@@ -157,52 +158,52 @@ class RunningPods:
         return known
 
     def of(self, gang: GangState) -> list[VictimCandidate]:
-        """List the members of *gang* that are on nodes and stay so far, the last in order first."""
-        return staying(gang, self._seated(gang))
+        """Return the members of *gang* on nodes that are not evicted yet, the last first."""
+        return staying(gang, self._scheduled(gang))
 
     def rows_of(self, gang: GangState) -> frozenset[int]:
-        """Give the rows on which members of *gang* are."""
+        """Return the rows of the nodes of *gang*."""
         rows = self._rows.get(gang.key)
         if rows is None:
-            rows = self._rows[gang.key] = frozenset(one.row for one in self._seated(gang))
+            rows = self._rows[gang.key] = frozenset(one.row for one in self._scheduled(gang))
         return rows
 
-    def _seated(self, gang: GangState) -> list[VictimCandidate]:
+    def _scheduled(self, gang: GangState) -> list[VictimCandidate]:
         members = self._members.get(gang.key)
         if members is None:
             members = self._members[gang.key] = self._sort(gang)
         return members
 
     def _sort(self, gang: GangState) -> list[VictimCandidate]:
-        room, protected = self._session.capacity, self._session.snapshot.protected
+        capacity, protected = self._session.capacity, self._session.snapshot.protected
         pods = [pod for pod in gang.gang.pods if pod.status in SCHEDULED_SET]
         pods.sort(key=self._session.task_key, reverse=True)
         return [
             VictimCandidate(gang, pod, row)
             for pod in pods
-            if pod.uid not in protected and (row := room.row_of(pod)) >= 0
+            if pod.uid not in protected and (row := capacity.row_of(pod)) >= 0
         ]
 
     def evictable(self, gang: GangState, *, bound: bool, empty: bool) -> list[VictimCandidate]:
-        """List the members of *gang* that are not exempt and stay so far, the last first.
+        """Return the preemptable members of *gang* that are not evicted yet, the last first.
 
-        *bound* includes those that do not run yet; *empty* wants only those without requests.
+        *bound* includes members that do not run yet; *empty* restricts to those without requests.
         """
         key = (gang.key, bound, empty)
-        found = self._askable.get(key)
+        found = self._evictable.get(key)
         if found is None:
-            is_best_effort = self._session.is_best_effort
-            found = self._askable[key] = [
+            is_empty = self._session.is_empty
+            found = self._evictable[key] = [
                 one
-                for one in self._seated(gang)
+                for one in self._scheduled(gang)
                 if one.pod.preemptable
                 and (bound or is_running(one))
-                and (not empty or is_best_effort(one.pod.shape))
+                and (not empty or is_empty(one.pod.shape))
             ]
         return staying(gang, found)
 
     def on(self, row: int, wanted: Callable[[VictimCandidate], bool]) -> list[VictimCandidate]:
-        """List who sits on *row* and is *wanted*, by name, those already leaving left out."""
+        """Return the *wanted* pods on *row* that are not evicted yet, by name."""
         if self._by_row is None:
             self._by_row = self._index()
         return [
@@ -222,44 +223,44 @@ class RunningPods:
 
 
 def staying(gang: GangState, members: list[VictimCandidate]) -> list[VictimCandidate]:
-    """Leave out the *members* of *gang* that have been asked to leave."""
+    """Return the *members* of *gang* that are not evicted yet."""
     if not gang.evicted:
         return members
     return [one for one in members if one.pod.uid not in gang.evicted]
 
 
 def is_running(candidate: VictimCandidate) -> bool:
-    """Ask whether the pod runs; reclaiming spares those that are only bound."""
+    """Return whether the pod runs; reclaim does not evict pods that are only bound."""
     return candidate.pod.status is Status.RUNNING
 
 
 def may_lose(gang: GangState, other: GangState) -> bool:
-    """Ask whether *other* may have to give room back to *gang*."""
+    """Return whether reclaim for *gang* may evict *other*."""
     return other.queue is not gang.queue and other.queue.queue.reclaimable
 
 
 def is_beside(gang: GangState, other: GangState) -> bool:
-    """Ask whether *other* is another gang of the same queue."""
+    """Return whether *other* is another gang of the same queue."""
     return other.queue is gang.queue and other is not gang
 
 
 def is_covered(session: Session, gang: GangState) -> bool:
-    """Ask whether the namespace of *gang* has less than at least, even with all that it lacks."""
+    """Return whether the namespace of *gang* stays within its guarantee with all that it needs."""
     if gang.share is None:
         return False
     needs = total(pod.requests for pod in needed_pods(session, gang) or gang.gang.waiting[:1])
-    return bool(session.plugins.within_guarantee(gang, needs))
+    return bool(session.opinions.within_guarantee(gang, needs))
 
 
 def may_lose_to_share(gang: GangState, other: GangState) -> bool:
-    """Ask whether *other* may have to give room back to *gang*, whose namespace has too little."""
+    """Return whether *other* may lose members to *gang*, whose namespace is below its guarantee."""
     if other.queue is gang.queue:
         return other.share is not gang.share
     return may_lose(gang, other)
 
 
 class Borrowed:
-    """Tells, for one cycle, which gangs stand on lent room."""
+    """Finds, for one cycle, the gangs that use borrowed capacity."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -267,11 +268,12 @@ class Borrowed:
         self._known: dict[str, set[GangKey]] = {}
 
     def holds(self, gang: GangState) -> bool:
-        """Ask whether *gang* uses room beyond its queue's due."""
+        """Return whether *gang* uses capacity beyond the deserved share of its queue."""
         name = gang.queue.name
         if name not in self._known:
-            due = self._session.plugins.deserved(gang.queue)
-            self._known[name] = set() if due is None else _beyond(due, self._running(name))
+            deserved = self._session.opinions.deserved(gang.queue)
+            known = set() if deserved is None else _beyond(deserved, self._running(name))
+            self._known[name] = known
         return gang.key in self._known[name]
 
     def _running(self, queue: str) -> list[Gang]:
@@ -283,12 +285,12 @@ class Borrowed:
         return self._by_queue.get(queue, [])
 
 
-def _beyond(due: Vector, gangs: list[Gang]) -> set[GangKey]:
-    """Name the gangs that the due does not cover, the first in line covered first."""
+def _beyond(deserved: Vector, gangs: list[Gang]) -> set[GangKey]:
+    """Return the gangs that the deserved share does not cover, counting in order."""
     covered, beyond = NOTHING, set()
     for gang in sorted(gangs, key=lambda gang: (-gang.priority, gang.group.created, gang.key)):
         after = covered + gang.allocated
-        if excess(after, due, gang.allocated):
+        if excess(after, deserved, gang.allocated):
             beyond.add(gang.key)
         else:
             covered = after

@@ -1,7 +1,7 @@
-"""Searching the few who must leave so that a demand comes true.
+"""Searches the smallest set of victims for a demand.
 
-First greedily, by what a move costs in pods for each slot it brings; then everybody who need not
-have left is given back, the most important first; then, where there are few candidates, every
+First greedily, by the pods that a move costs for each slot it frees. Then victims that turn out
+unnecessary are dropped, the most important first. Then, where there are few candidates, every
 smaller set is tried.
 """
 
@@ -19,59 +19,59 @@ from extender.planner.free_capacity import Rows
 from extender.planner.node_ranking import pods_that_fit
 from extender.planner.plugin import VictimCandidate
 from extender.planner.session import Demand, Session
-from extender.planner.victims.choose import Cover, Puzzle, UnitsByNode, Work, smaller_solution
+from extender.planner.victims.choose import Cover, SlotProblem, UnitsByNode, Work, smaller_solution
 from extender.planner.victims.units import Unit, Units, bound_by_role, by_gang
 
-#: Looking at more nodes than this does not make the choice noticeably better.
+#: More nodes than this do not make the choice noticeably better.
 _MOST_NODES = 16
-#: Giving back is quadratic; beyond this many units it is left out.
+#: Dropping unnecessary victims is quadratic; it is skipped with more units than this.
 _MOST_UNITS = 64
-#: With more units than this, trying all small sets takes too long to be worth it.
+#: With more units than this, trying all small sets takes too long.
 _FEW = 24
-#: Where greed found nothing, solutions of up to so many pods are looked for.
+#: Limit of the pods in a set where the greedy search found nothing.
 _SMALL = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Units that leave at once, and the slots they bring."""
+    """Units evicted together, and the slots they free."""
 
     units: tuple[Unit, ...]
     gain: int
 
     def rate(self, missing: int) -> Key:
-        """Rate it: pods for each useful slot, then pods, then who matters least."""
+        """Return the sort key: pods for each useful slot, then pods, then importance."""
         cost = sum(len(unit.members) for unit in self.units)
         return (cost / min(self.gain, missing), cost, tuple(unit.rank for unit in self.units))
 
 
 class Search:
-    """Looks for the units to leave; the room is as before when it is done."""
+    """Searches the units to evict; the free capacity is unchanged afterwards."""
 
     def __init__(
         self, session: Session, action: str, demand: Demand, units: Units, work: Work
     ) -> None:
-        """Look for who of *units* must leave, with no more *work* than it may take."""
+        """Search among *units* within the limit of *work*."""
         self._session = session
-        self._room = session.capacity
+        self._capacity = session.capacity
         self._action = action
         self._demand = demand
         self._units = units
         self._work = work
-        self._leavers = UnitsByNode(units, work)
-        #: Who leaves a row for one more of a shape, and whom that was chosen from.
+        self._by_node = UnitsByNode(units, work)
+        #: The units to evict from a row for one more of a shape, and the state they were chosen in.
         self._covers: dict[tuple[Shape, int], tuple[Hashable, tuple[Unit, ...]]] = {}
 
     def run(self) -> list[Unit] | None:
-        """Give the units that must leave, none for nothing; None when nothing helps."""
+        """Return the units to evict, empty when none is needed; None when nothing helps."""
         if self._suffices(()):
             return []
         if not self._units or not self._could_ever():
             return None
-        with self._room.trial():
+        with self._capacity.trial():
             found = self._greedily()
         if found is not None:
-            found = self._give_back(_joined(found))
+            found = self._drop_unnecessary(_joined(found))
         return self._fewer(found) or found
 
     def _greedily(self) -> list[Unit] | None:
@@ -95,18 +95,18 @@ class Search:
         return next((move.units for move in moves if self._units.may_go(move.units)), None)
 
     def _cheapest_in_queue(self) -> Sequence[Unit] | None:
-        """Choose whose leaving brings the claimant's queue below its limit with few pods."""
-        claimant = self._demand.gang
-        ours = [gang for gang in self._units.gangs if gang.queue is claimant.queue]
-        if self._session.plugins.exceeds_share(claimant, self._demand.total):
-            ours = [gang for gang in ours if gang.share is claimant.share]
-        choices = [self._units.single(one) for gang in ours for one in self._units.surplus(gang)]
-        choices += [unit for gang in ours if (unit := self._units.whole(gang)) is not None]
-        choices.sort(key=lambda unit: (len(unit.members) / self._brings(unit), unit.rank))
+        """Choose the unit that brings the preemptor's queue below its limit with fewest pods."""
+        preemptor = self._demand.gang
+        own = [gang for gang in self._units.gangs if gang.queue is preemptor.queue]
+        if self._session.opinions.exceeds_share(preemptor, self._demand.total):
+            own = [gang for gang in own if gang.share is preemptor.share]
+        choices = [self._units.single(one) for gang in own for one in self._units.surplus(gang)]
+        choices += [unit for gang in own if (unit := self._units.whole(gang)) is not None]
+        choices.sort(key=lambda unit: (len(unit.members) / self._part_freed(unit), unit.rank))
         return next(((unit,) for unit in choices if self._units.may_go((unit,))), None)
 
-    def _brings(self, unit: Unit) -> float:
-        """Give which part of the demand *unit* uses, at most all of it."""
+    def _part_freed(self, unit: Unit) -> float:
+        """Return which part of the demand *unit* uses, at most 1."""
         parts = [
             sum(one.pod.requests.amount(name) for one in unit.members) / amount
             for name, amount in self._demand.total.items()
@@ -115,15 +115,15 @@ class Search:
         return min(1.0, max(parts)) or 1e-9
 
     def _moves(self, shape: Shape) -> Iterator[Move]:
-        """Give what could be done next: a gang leaves whole, or a node makes another slot."""
-        self._leavers.refresh()
-        yield from self._whole_moves(self._leavers.wholes, shape)
-        for row in self._nearest_rows(shape, self._leavers.rows):
+        """Yield the possible next moves: evict a whole gang, or free another slot on a node."""
+        self._by_node.refresh()
+        yield from self._whole_moves(self._by_node.wholes, shape)
+        for row in self._nearest_rows(shape, self._by_node.rows):
             if units := self._cover(shape, row):
                 yield self._move(units, shape)
 
     def _whole_moves(self, wholes: Sequence[Unit], shape: Shape) -> Iterator[Move]:
-        """Count the slots every gang would bring by leaving whole, all gangs in one go."""
+        """Count the slots that each whole gang frees, for all gangs at once."""
         if not wholes:
             return
         parts = [self._units.frees(unit) for unit in wholes]
@@ -136,33 +136,33 @@ class Search:
 
     def _nearest_rows(self, shape: Shape, rows: list[int]) -> list[int]:
         """Choose the rows that lack least for another slot."""
-        usable = self._session.nodes.usable(shape)
+        usable = self._session.places.usable(shape)
         rows = [row for row in rows if usable[row]]
         if len(rows) <= _MOST_NODES:
             return rows
-        need = self._room.row(shape)
-        asked = np.flatnonzero(need)
-        room = self._idle_or_coming()[rows][:, asked]
-        goal = pods_that_fit(room, need[asked])[:, None] + 1
-        lack = ((goal * need[asked] - room) / need[asked]).max(axis=1)
-        return [rows[place] for place in np.argsort(lack, kind="stable")[:_MOST_NODES]]
+        need = self._capacity.row(shape)
+        needed = np.flatnonzero(need)
+        free = self._free_or_releasing()[rows][:, needed]
+        goal = pods_that_fit(free, need[needed])[:, None] + 1
+        lack = ((goal * need[needed] - free) / need[needed]).max(axis=1)
+        return [rows[index] for index in np.argsort(lack, kind="stable")[:_MOST_NODES]]
 
     def _cover(self, shape: Shape, row: int) -> tuple[Unit, ...]:
-        """Choose units that bring another slot on *row*; nobody where that cannot be."""
-        mark = self._leavers.mark(row)
+        """Choose units that free another slot on *row*; empty where that is impossible."""
+        state = self._by_node.state_of(row)
         known = self._covers.get((shape, row))
-        if known is None or known[0] != mark or not self._is_current(known[1]):
-            need = self._room.row(shape)
-            room = self._room.free[row] + self._room.releasing[row]
-            lack = np.maximum(need * (int(pods_that_fit(room, need)) + 1) - room, 0)
-            units = self._leavers.on(row)
+        if known is None or known[0] != state or not self._is_current(known[1]):
+            need = self._capacity.row(shape)
+            free = self._capacity.idle[row] + self._capacity.coming[row]
+            lack = np.maximum(need * (int(pods_that_fit(free, need)) + 1) - free, 0)
+            units = self._by_node.on(row)
             chosen = self._choose(units, row, lack)
-            chosen = chosen or self._choose(_rather_whole(units), row, lack)
-            known = self._covers[shape, row] = (mark, chosen)
+            chosen = chosen or self._choose(_prefer_whole(units), row, lack)
+            known = self._covers[shape, row] = (state, chosen)
         return known[1]
 
     def _is_current(self, units: Sequence[Unit]) -> bool:
-        return all(self._leavers.is_current(unit) for unit in units if unit.is_whole)
+        return all(self._by_node.is_current(unit) for unit in units if unit.is_whole)
 
     def _choose(self, units: Sequence[Unit], row: int, lack: Amounts) -> tuple[Unit, ...]:
         if not units:
@@ -172,7 +172,7 @@ class Search:
         ).choose(lack)
 
     def _move(self, units: tuple[Unit, ...], shape: Shape) -> Move:
-        """Count the slots that *units* bring by leaving, wherever they are."""
+        """Count the slots that evicting *units* frees on all nodes."""
         if len(units) == 1:
             rows, amounts = self._units.frees(units[0])
         else:
@@ -180,14 +180,14 @@ class Search:
         return Move(units, int(self._more(rows, amounts, shape).sum()))
 
     def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
-        """Count how many more pods of *shape* each row takes with *amounts* more room."""
-        room = self._room.free[rows] + self._room.releasing[rows]
-        need = self._room.row(shape)
-        more: Amounts = pods_that_fit(room + amounts, need) - pods_that_fit(room, need)
-        return more * self._session.nodes.usable(shape)[rows]
+        """Count how many more pods of *shape* fit each row with *amounts* more free capacity."""
+        free = self._capacity.idle[rows] + self._capacity.coming[rows]
+        need = self._capacity.row(shape)
+        more: Amounts = pods_that_fit(free + amounts, need) - pods_that_fit(free, need)
+        return more * self._session.places.usable(shape)[rows]
 
     def _missing(self) -> Shape | None:
-        """Give a shape of the demand that lacks slots, None when all pods find room."""
+        """Return a shape of the demand that lacks slots, None when all pods fit."""
         for shape in self._demand.by_shape:
             if self._short_of(shape) > 0:
                 return shape
@@ -196,38 +196,38 @@ class Search:
         return next(iter(self._demand.by_shape))
 
     def _short_of(self, shape: Shape) -> int:
-        slots = int(self._session.nodes.count(self._idle_or_coming(), shape).sum())
+        slots = int(self._session.places.count(self._free_or_releasing(), shape).sum())
         return len(self._demand.by_shape[shape]) - slots
 
-    def _idle_or_coming(self) -> Amounts:
-        room: Amounts = self._room.free + self._room.releasing
-        return room
+    def _free_or_releasing(self) -> Amounts:
+        free: Amounts = self._capacity.idle + self._capacity.coming
+        return free
 
     def _is_fulfilled(self) -> bool:
         return self._missing() is None and self._demand.is_allowed(self._session)
 
     def _could_ever(self) -> bool:
-        """See whether there would be room if everybody left who may."""
-        room = self._idle_or_coming()
+        """Return whether the demand would fit if all units were evicted."""
+        free = self._free_or_releasing()
         for unit in self._units.all_members():
-            np.add.at(room, *self._units.frees(unit))
+            np.add.at(free, *self._units.frees(unit))
         return all(
-            self._session.nodes.count(room, shape).sum() >= len(pods)
+            self._session.places.count(free, shape).sum() >= len(pods)
             for shape, pods in self._demand.by_shape.items()
         )
 
     def _suffices(self, units: Sequence[Unit]) -> bool:
-        with self._room.trial():
+        with self._capacity.trial():
             for unit in units:
                 self._evict(unit.members)
             return self._is_fulfilled()
 
     def _evict(self, members: Sequence[VictimCandidate]) -> None:
         for one in members:
-            self._room.evict(one.eviction(self._action, self._demand.gang))
+            self._capacity.evict(one.leaving(self._action, self._demand.gang))
 
-    def _give_back(self, units: list[Unit]) -> list[Unit]:
-        """Let stay, the largest and most important first, whoever need not leave after all."""
+    def _drop_unnecessary(self, units: list[Unit]) -> list[Unit]:
+        """Drop units that are not needed after all, the largest and most important first."""
         if len(units) > _MOST_UNITS:
             return units
         shape = next(iter(self._demand.by_shape))
@@ -235,35 +235,35 @@ class Search:
         for unit in sorted(units, key=lambda unit: (len(unit.members), unit.rank), reverse=True):
             rest = [other for other in units if other is not unit]
             if missing > 0 and (not rest or self._move(tuple(rest), shape).gain < missing):
-                continue  # seen without trying it
+                continue  # known without a trial
             if self._suffices(rest):
                 units = rest
         return units
 
     def _fewer(self, found: list[Unit] | None) -> list[Unit] | None:
-        """Look for a smaller solution among all small sets, if there are not too many of them."""
+        """Search a smaller solution among all small sets, if there are not too many of them."""
         units = list(self._units.all())
         shape = next(iter(self._demand.by_shape))
         if len(units) > _FEW or not self._demand.is_uniform or self._short_of(shape) <= 0:
             return None
         units = [unit for unit in units if self._units.may_go((unit,))]
-        room, usable = self._idle_or_coming().tolist(), self._session.nodes.usable(shape)
-        puzzle = Puzzle(
+        free, usable = self._free_or_releasing().tolist(), self._session.places.usable(shape)
+        problem = SlotProblem(
             units=units,
-            frees=[_lines(*self._units.frees(unit)) for unit in units],
-            room={row: tuple(room[row]) for row in np.flatnonzero(usable).tolist()},
-            need=tuple(self._room.row(shape).tolist()),
+            frees=[_by_row(*self._units.frees(unit)) for unit in units],
+            free={row: tuple(free[row]) for row in np.flatnonzero(usable).tolist()},
+            need=tuple(self._capacity.row(shape).tolist()),
             missing=self._short_of(shape),
         )
         pods = sum(len(unit.members) for unit in found) if found is not None else _SMALL + 1
-        smaller = smaller_solution(puzzle, pods)
+        smaller = smaller_solution(problem, pods)
         if smaller is None or not self._suffices(smaller) or not self._may_all_go(smaller):
             return None
         return smaller
 
     def _may_all_go(self, units: Sequence[Unit]) -> bool:
-        """Ask whether *units* may leave one after the other."""
-        with self._room.trial():
+        """Return whether *units* may be evicted one after the other."""
+        with self._capacity.trial():
             for unit in units:
                 if not self._units.may_go((unit,)):
                     return False
@@ -271,14 +271,14 @@ class Search:
         return True
 
 
-def _rather_whole(units: Sequence[Unit]) -> list[Unit]:
-    """Leave out single members of gangs that could leave whole."""
+def _prefer_whole(units: Sequence[Unit]) -> list[Unit]:
+    """Return *units* without single members of gangs that could be evicted whole."""
     whole = {unit.gang.key for unit in units if unit.is_whole}
     return [unit for unit in units if unit.is_whole or unit.gang.key not in whole]
 
 
 def _joined(units: Sequence[Unit]) -> list[Unit]:
-    """Join what a gang lost one by one with the rest, if it left whole in the end."""
+    """Merge the units of a gang that was evicted whole in the end."""
     joined: list[Unit] = []
     for own in by_gang(units).values():
         members = tuple(one for unit in own for one in unit.members)
@@ -288,11 +288,11 @@ def _joined(units: Sequence[Unit]) -> list[Unit]:
 
 
 def _on(row: int, rows: Rows, amounts: Amounts) -> Amounts:
-    """Give the line of *row*."""
-    line: Amounts = amounts[int((rows == row).argmax())]
-    return line
+    """Return the amounts of *row*."""
+    found: Amounts = amounts[int((rows == row).argmax())]
+    return found
 
 
-def _lines(rows: Rows, amounts: Amounts) -> dict[int, tuple[int, ...]]:
-    """Give all lines by row, as plain numbers."""
-    return {row: tuple(line) for row, line in zip(rows.tolist(), amounts.tolist(), strict=True)}
+def _by_row(rows: Rows, amounts: Amounts) -> dict[int, tuple[int, ...]]:
+    """Return the amounts by row, as plain numbers."""
+    return {row: tuple(each) for row, each in zip(rows.tolist(), amounts.tolist(), strict=True)}

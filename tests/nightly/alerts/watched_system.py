@@ -44,11 +44,11 @@ class WatchedSystem(System):
         findings = Findings(Audit(), self._announcer, time)
         self._dispatch = EvictionRunner(
             evictor=_Evictor(api),
-            announcer=self._announcer,
+            events=self._announcer,
             journal=journal,
             metrics=self.metrics,
             clock=time,
-            goodbyes=self._cluster.pending_evictions,
+            pending=self._cluster.pending_evictions,
         )
         self._dispatch.on_objection(self.ask_for_a_pass)
         self._reporter = Reporter(

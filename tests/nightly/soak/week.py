@@ -66,12 +66,12 @@ class WholeSystem(System):
         )
         self._dispatch = EvictionRunner(
             evictor=RecordingEvictor(),
-            announcer=self._announcer,
+            events=self._announcer,
             journal=self.journal,
             metrics=self.metrics,
             clock=time,
-            reprieves=EvictionBackoff(min_run_s=60.0),
-            goodbyes=self._cluster.pending_evictions,
+            backoff=EvictionBackoff(min_run_s=60.0),
+            pending=self._cluster.pending_evictions,
         )
         self._callers = SchedulerNotes(self._cluster.liveness, self.metrics, time)
 

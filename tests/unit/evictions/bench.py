@@ -45,12 +45,12 @@ class Bench:
         self.goodbyes = PendingEvictions(self)
         self.dispatch = EvictionRunner(
             evictor=self.evictor,
-            announcer=self.announcer,
+            events=self.announcer,
             journal=self.journal,
             metrics=self.metrics,
             clock=self.clock,
-            reprieves=EvictionBackoff(min_run_s=self.min_run_s, rerun_s=60),
-            goodbyes=self.goodbyes,
+            backoff=EvictionBackoff(min_run_s=self.min_run_s, rerun_s=60),
+            pending=self.goodbyes,
             dry_run=self.dry_run,
         )
         self.dispatch.on_objection(self._poke)

@@ -402,10 +402,11 @@ def test_everybody_concerned_is_told_once_and_not_per_pod() -> None:
 
     assert bench.announcer.said() == [("old", "Evict")]
     assert bench.announcer.notices[0].message == (
-        "2 of 2 running members leave: queue right takes back its due from queue left for a/needy"
+        "2 of 2 running members evicted: queue right reclaims its deserved share from queue left"
+        " for a/needy"
     )
     assert [line.text for line in bench.journal.story(GangKey("a/needy"))] == [
-        "reclaim asks 2 pods to leave for it, of a/old"
+        "reclaim evicts 2 pods for it, of a/old"
     ]
     assert [line.word for line in bench.journal.story(GangKey("a/old"))] == ["Evict"]
 

@@ -60,11 +60,11 @@ class Quiet:
         self.journal = GangHistory()
         self.dispatch = EvictionRunner(
             evictor=self,
-            announcer=RecordingAnnouncer(),
+            events=RecordingAnnouncer(),
             journal=self.journal,
             metrics=Metrics(),
             clock=world.clock,
-            goodbyes=world.cluster.pending_evictions,
+            pending=world.cluster.pending_evictions,
         )
         self.dispatch.on_objection(world.cycle.request_cycle)
         world.make_plan = lambda snapshot: make_plan(snapshot, WITHOUT_PDB)

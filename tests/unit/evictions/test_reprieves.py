@@ -96,8 +96,8 @@ def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
     reprieves = EvictionBackoff(rerun_s=60)
     allowed = []
     for _ in range(6):
-        reprieves.made_to_leave(OLD, NOW)
-        allowed.append(reprieves.undisturbed_s(OLD))
+        reprieves.gang_evicted(OLD, NOW)
+        allowed.append(reprieves.protection_s(OLD))
 
     assert allowed == [60, 120, 240, 480, LONGEST_S, LONGEST_S]
     assert protected(reprieves, since=NOW - 599) == {"a-old-0", "a-old-1"}
@@ -106,8 +106,8 @@ def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
 
 def test_what_happened_long_ago_is_forgotten() -> None:
     reprieves = EvictionBackoff(rerun_s=60)
-    reprieves.made_to_leave(OLD, NOW)
+    reprieves.gang_evicted(OLD, NOW)
     later = NOW + MEMORY_S + 1
 
     assert protected(reprieves, since=later, now=later) == set()
-    assert reprieves.undisturbed_s(OLD) == 0
+    assert reprieves.protection_s(OLD) == 0

@@ -149,7 +149,7 @@ def test_a_queue_gives_back_to_a_namespace_that_has_at_least_so_much_of_it() -> 
 def test_nobody_leaves_for_a_gang_that_is_gone() -> None:
     other = gang("other", queue="right")
 
-    assert objections(gang("old"), needy=other) == {"the gang that wanted its room is gone"}
+    assert objections(gang("old"), needy=other) == {"the gang that needs its capacity is gone"}
 
 
 def test_a_disruption_budget_is_counted_over_the_whole_set() -> None:

@@ -82,11 +82,11 @@ class Town:
         self.journal = GangHistory()
         self.dispatch = EvictionRunner(
             evictor=self,
-            announcer=RecordingAnnouncer(),
+            events=RecordingAnnouncer(),
             journal=self.journal,
             metrics=Metrics(),
             clock=self.clock,
-            goodbyes=PendingEvictions(self),
+            pending=PendingEvictions(self),
         )
 
     def pods_of(self, key: GangKey) -> Sequence[Pod]:

@@ -202,4 +202,4 @@ def test_the_explanation_points_at_kube_scheduler_and_invents_no_remedy() -> Non
 
     assert told is not None
     (remedy,) = told.remedies
-    assert "see whether that kube-scheduler runs" in remedy
+    assert "check that this kube-scheduler runs" in remedy

@@ -215,7 +215,7 @@ def test_those_who_may_not_ask_are_not_remembered_without_end(
 ) -> None:
     session = Session(Accounting(snapshot(nodes(1), many(3))), policy_parser.DEFAULT)
     maker = VictimFinder(session, "reclaim")
-    monkeypatch.setattr(maker, "_may_ask", lambda demand: False)
+    monkeypatch.setattr(maker, "_may_evict", lambda demand: False)
     state = next(iter(session.accounting.contenders.values()))
     for number in range(MOST_FAILURES + 10):
         asked = Resources({"cpu": 1 + number, "memory": 1000 - number})

@@ -18,7 +18,7 @@ from extender.model.node import Amounts
 from extender.model.snapshot import Snapshot
 from extender.planner.planner import make_plan
 from extender.planner.victims import choose as working, search
-from extender.planner.victims.choose import Cover, UnitsByNode, Work, Workload, go_together
+from extender.planner.victims.choose import Cover, SearchBudget, UnitsByNode, Work, go_together
 from extender.planner.victims.units import Unit
 from tests.builders import gang, node, nodes, pod, shape, snapshot
 from tests.strategies import examples
@@ -136,14 +136,14 @@ def small_ones(count: int, places: int, each: int) -> list[Gang]:
 def looked(monkeypatch: pytest.MonkeyPatch, size: int, places: int = 40) -> tuple[int, int]:
     """Count the looks of the searches of a plan, and who leaves for *size* large members."""
     done: list[int] = []
-    book = Workload.book
+    spend = SearchBudget.spend
 
-    def note(self: Workload, work: Work, namespace: str, *, in_vain: bool) -> None:
+    def note(self: SearchBudget, work: Work, namespace: str, *, failed: bool) -> None:
         done.append(work.done)
-        book(self, work, namespace, in_vain=in_vain)
+        spend(self, work, namespace, failed=failed)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workload, "book", note)
+        patch.setattr(SearchBudget, "spend", note)
         big = gang("a/big", size, cpu=50, priority=1000)
         gangs = [*small_ones(10, places, 5), big]
         plan = make_plan(snapshot(nodes(places, cpu=50, memory=1000), gangs))
@@ -194,22 +194,22 @@ def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
 
 
 def test_what_one_namespace_looks_for_in_vain_is_bounded() -> None:
-    workload = Workload()
+    budget = SearchBudget()
     for _ in range(3):
-        work = workload.next("a")
+        work = budget.next("a")
         work.count(working.MOST_WORK // 8)
-        workload.book(work, "a", in_vain=True)
+        budget.spend(work, "a", failed=True)
 
-    assert workload.next("a").is_too_much
-    assert not workload.next("b").is_too_much
+    assert budget.next("a").is_too_much
+    assert not budget.next("b").is_too_much
 
 
 def test_what_one_namespace_finds_leaves_it_as_much_as_others() -> None:
-    workload = Workload()
-    work = workload.next("a")
+    budget = SearchBudget()
+    work = budget.next("a")
     work.count(working.MOST_WORK // 4)
-    workload.book(work, "a", in_vain=False)
-    mine, others = workload.next("a"), workload.next("b")
+    budget.spend(work, "a", failed=False)
+    mine, others = budget.next("a"), budget.next("b")
     for each in (mine, others):
         each.count(working.MOST_WORK // 8)
 
