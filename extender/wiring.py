@@ -116,7 +116,7 @@ class Runtime:
         findings = Findings(Audit(policies.findings), ports.events, clock)
         self._reporter = Reporter(
             writer=ports.status,
-            announcer=ports.events,
+            events=ports.events,
             journal=journal,
             findings=findings,
             metrics=metrics,

@@ -1,4 +1,4 @@
-"""All findings about one snapshot, looked for again only when what they depend on has changed."""
+"""All findings about one snapshot, computed again only when their inputs have changed."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from extender.ports import Refused
 
 
 class Audit:
-    """Remembers the last answer: snapshots come many times a second, and are mostly alike."""
+    """Caches the last findings: snapshots come many times a second and are mostly alike."""
 
     def __init__(self, besides: Callable[[], Iterable[Finding]] = tuple) -> None:
-        """*besides* gives what is known without any snapshot."""
+        """*besides* returns findings that need no snapshot."""
         self._besides = besides
         self._seen: Snapshot | None = None
         self._found: tuple[Finding, ...] = ()
 
     def __call__(self, snapshot: Snapshot) -> tuple[Finding, ...]:
-        """Find what makes no sense in *snapshot*."""
+        """Return the findings about *snapshot*."""
         if self._seen is None or not _are_alike(self._seen, snapshot):
             self._found = _audit(snapshot)
         self._seen = snapshot
-        # Budgets change with every pod that starts, and their index is there for the plan anyway.
+        # Budgets change with every pod that starts, and the planner needs their index anyway.
         return self._found + tuple(_of_budgets(snapshot)) + tuple(self._besides())
 
 
 def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
-    """Find what makes no sense in *snapshot*."""
+    """Return the findings about *snapshot*."""
     return (*_audit(snapshot), *_of_budgets(snapshot))
 
 
@@ -61,7 +61,7 @@ def _audit(snapshot: Snapshot) -> tuple[Finding, ...]:
 
 
 def whole(table: NodeTable) -> Resources:
-    """Add up what all nodes have; ready or not, for a reboot makes nothing senseless."""
+    """Return the capacity of all nodes, ready or not: a reboot must not cause findings."""
     amounts = np.minimum(table.allocatable, LARGEST).sum(axis=0)
     return Resources(zip(table.dimensions, amounts.tolist(), strict=True)).positive()
 
@@ -77,12 +77,12 @@ def _are_alike(one: Snapshot, other: Snapshot) -> bool:
     )
 
 
-#: What the manual says of it.
+#: The meaning, for the manual.
 REASONS = {
     PERMISSION_MISSING: Problem(
-        "the account we act as was refused something in the last ten minutes for want of a"
+        "a request of the service account was refused in the last ten minutes because it lacks a"
         " [right](rights.md)",
-        "what needs it is not done",
+        "what needs the right does not work",
     )
 }
 
@@ -90,6 +90,6 @@ REASONS = {
 def with_missing_rights(
     found: Sequence[Finding] | None, refused: Sequence[Refused]
 ) -> Sequence[Finding] | None:
-    """Add the rights we lack, also before the first plan: without some of them none is made."""
+    """Add missing permissions, also before the first plan: without some of them none is made."""
     missing = [Finding(ACCOUNT, each.account, PERMISSION_MISSING, each.why) for each in refused]
     return (*(found or ()), *missing) if missing else found

@@ -1,7 +1,7 @@
-"""Namespaces whose policy does not mean what it says: names nobody has, shares nobody can keep.
+"""Findings about namespaces: unknown names in their policy, and shares that cannot be met.
 
-A typo in a list is otherwise heard of when somebody waits, if at all: a queue that is misspelt in
-`gang-extender.io/queues` is simply not allowed, and an at-least in it keeps nothing.
+Without a finding a typo in a list shows only when a gang waits, if at all. A queue that is misspelt
+in `gang-extender.io/queues` is not allowed, and a guarantee in it reserves nothing.
 """
 
 from __future__ import annotations
@@ -42,50 +42,50 @@ REASONS = {
     NAMESPACE: {
         UNREADABLE: Problem(
             "an annotation with limits or guarantees cannot be read",
-            "nothing of it starts (`QueueNotAllowed`)",
+            "none of its gangs starts (`QueueNotAllowed`)",
         ),
         QUEUE_UNKNOWN: Problem(
-            "its list names queues that do not exist; the nearest names are given",
+            "its list names queues that do not exist; the message suggests the nearest names",
             "gangs that name them wait (`QueueNotFound`)",
         ),
         HOME_QUEUE_MISSING: Problem(
             "its home queue does not exist", "gangs that name no other wait (`QueueNotFound`)"
         ),
         PRIORITY_CLASS_UNKNOWN: Problem(
-            "its list names priority classes that do not exist", "they give nobody a priority"
+            "its list names priority classes that do not exist", "they give no pod a priority"
         ),
         SHARE_OF_UNKNOWN_QUEUE: Problem(
-            "it has a share of a queue that does not exist", "the share limits and keeps nothing"
+            "it has a share of a queue that does not exist", "the share limits and reserves nothing"
         ),
         SHARE_OF_FORBIDDEN_QUEUE: Problem(
-            "it has a share of a queue it may not use", "the share limits and keeps nothing"
+            "it has a share of a queue it may not use", "the share limits and reserves nothing"
         ),
         GUARANTEE_ABOVE_LIMIT: Problem(
-            "it has more of a queue at least than at most", "the at-least is cut"
+            "its guarantee in a queue exceeds its limit", "the guarantee is cut"
         ),
         EXEMPT_GANG: Problem(
             "it is [exempt](default-scheduler.md#who-never-waits) and has PodGroups",
             "they make no gang: their pods start one by one",
         ),
         TOO_LARGE: Problem(
-            "it has pods, PodGroups or PodDisruptionBudgets with more of something than anybody"
-            " needs; one is named",
+            "it has pods, PodGroups or PodDisruptionBudgets beyond a size limit; the message names"
+            " one",
             "such a gang does not start (`PodGroupMissing`, `QueueNotFound`, `NotEnoughMembers`)"
-            " unless it is only labels; what runs counts in full, and of the rest only so much is"
-            " read",
+            " unless it only has too many labels; running pods count in full, and other objects are"
+            " read up to the limit",
         ),
         TOO_MANY_BUDGETS: Problem(
-            "one pod of it may be covered by more PodDisruptionBudgets than anybody looks at",
-            "none of the pods they may cover is asked to leave, whatever they allow",
+            "more PodDisruptionBudgets than are checked may cover one of its pods",
+            "none of the pods they may cover is evicted, whatever they allow",
         ),
     },
     QUEUE: {
         GUARANTEES_ABOVE_QUEUE: Problem(
-            "namespaces have more of it at least, together, than it may have at most",
-            "they are cut to that, and others of the queue get nothing",
+            "the guarantees of namespaces in it exceed its capability together",
+            "they are cut to that, and other namespaces of the queue get nothing",
         ),
         GUARANTEES_ABOVE_CLUSTER: Problem(
-            "the same, and more than all nodes have", "whoever comes first has them"
+            "the same, and they exceed all nodes", "the first gangs to start get them"
         ),
     },
 }
@@ -98,10 +98,10 @@ def of_namespaces(
     classes: Collection[str],
     cluster: Resources,
 ) -> list[Finding]:
-    """Find what makes no sense on *namespaces*, all there are.
+    """Return the findings about all *namespaces*.
 
-    *shares* are those that count. What nobody has seen yet is not held against anybody: without
-    any of *classes*, or without nodes, nothing is compared with them.
+    *shares* are the effective ones. Nothing is compared with *classes* or nodes before any of
+    them is known.
     """
     near = NearNames()
     found = [
@@ -114,7 +114,7 @@ def of_namespaces(
 
 
 def of_exempt_groups(groups: Iterable[GangKey]) -> list[Finding]:
-    """Find the PodGroups that promise nothing because their namespace is exempt."""
+    """Return the findings about PodGroups without effect because their namespace is exempt."""
     by_namespace: dict[str, list[str]] = {}
     for key in groups:
         namespace, _, name = key.partition("/")
@@ -124,7 +124,7 @@ def of_exempt_groups(groups: Iterable[GangKey]) -> list[Finding]:
             NAMESPACE,
             namespace,
             EXEMPT_GANG,
-            f"namespace {namespace} is exempt, so {_some(names)} there makes no gang and its pods"
+            f"namespace {namespace} is exempt, so {_some(names)} there forms no gang and its pods"
             " start one by one; move it to a namespace that is not exempt",
         )
         for namespace, names in sorted(by_namespace.items())
@@ -132,7 +132,7 @@ def of_exempt_groups(groups: Iterable[GangKey]) -> list[Finding]:
 
 
 def of_large_objects(large: Iterable[OverLimit]) -> list[Finding]:
-    """Find the namespaces with objects that are larger than we read."""
+    """Return the findings about namespaces with objects that exceed what is read."""
     by_namespace: dict[str, list[OverLimit]] = {}
     for each in large:
         by_namespace.setdefault(each.namespace, []).append(each)
@@ -150,15 +150,15 @@ def of_large_objects(large: Iterable[OverLimit]) -> list[Finding]:
 
 
 def of_crowded_budgets(crowded: Iterable[str]) -> list[Finding]:
-    """Find the namespaces with more budgets for one pod than are looked at."""
+    """Return the findings about namespaces with more budgets for one pod than are checked."""
     return [
         Finding(
             NAMESPACE,
             namespace,
             TOO_MANY_BUDGETS,
-            f"namespace {namespace} has more PodDisruptionBudgets for one pod than are looked at"
-            f" ({MOST_BUDGETS}, with {MOST_WORDS:,} words), so that pods which they may cover are"
-            " not asked to leave; write fewer, or selectors that name different labels",
+            f"namespace {namespace} has more PodDisruptionBudgets for one pod than are checked"
+            f" ({MOST_BUDGETS}, with {MOST_WORDS:,} selector terms), so pods that they may cover"
+            " are not evicted; write fewer, or selectors that name different labels",
         )
         for namespace in sorted(crowded)
     ]
@@ -177,27 +177,27 @@ def _of_one(
     classes: Collection[str],
     near: NearNames,
 ) -> Iterator[tuple[str, str]]:
-    """Find what one namespace has wrong, in one sentence for each reason."""
-    who = f"namespace {namespace.name}"
+    """Yield what is wrong with one namespace, one sentence for each reason."""
+    subject = f"namespace {namespace.name}"
     if namespace.problem:
-        yield UNREADABLE, f"nothing of {who} can start: {namespace.problem}"
+        yield UNREADABLE, f"no gang of {subject} can start: {namespace.problem}"
     if unknown := sorted((namespace.allowed or frozenset()) - queues.keys()):
         yield (
             QUEUE_UNKNOWN,
-            f"{who} may use {_named(unknown, 'queue')}, which nobody wrote; mend the annotation"
+            f"{subject} may use unknown {_named(unknown, 'queue')}; fix the annotation"
             f" {ALLOWED_QUEUES} or create what it names{near.hints(unknown, queues)}",
         )
     if namespace.queue and namespace.queue not in queues:
         home = [namespace.queue]
         yield (
             HOME_QUEUE_MISSING,
-            f"the home queue of {who} is {home[0]}, which nobody wrote; mend the annotation"
+            f"the home queue {home[0]} of {subject} does not exist; fix the annotation"
             f" {HOME_QUEUE} or create it{near.hints(home, queues)}",
         )
     if classes and (unknown := sorted((namespace.classes or frozenset()) - set(classes))):
         yield (
             PRIORITY_CLASS_UNKNOWN,
-            f"{who} may use {_named(unknown, 'priority class')}, which nobody wrote; mend the"
+            f"{subject} may use unknown {_named(unknown, 'priority class')}; fix the"
             f" annotation {ALLOWED_CLASSES} or create what it names{near.hints(unknown, classes)}",
         )
     yield from _of_shares(namespace, queues, shares, near)
@@ -209,12 +209,12 @@ def _of_shares(
     shares: Mapping[str, NamespaceShare],
     near: NearNames,
 ) -> Iterator[tuple[str, str]]:
-    who, both = f"namespace {namespace.name}", f"{LIMIT} or {GUARANTEE}"
+    subject, both = f"namespace {namespace.name}", f"{LIMIT} or {GUARANTEE}"
     unknown = [share.queue for share in namespace.shares if share.queue not in queues]
     if unknown:
         yield (
             SHARE_OF_UNKNOWN_QUEUE,
-            f"{who} has a share of {_named(unknown, 'queue')}, which nobody wrote; mend its"
+            f"{subject} has a share of unknown {_named(unknown, 'queue')}; fix its"
             f" annotation {both}{near.hints(unknown, queues)}",
         )
     forbidden = [
@@ -225,53 +225,55 @@ def _of_shares(
     if forbidden:
         yield (
             SHARE_OF_FORBIDDEN_QUEUE,
-            f"{who} has a share of {_named(forbidden, 'queue')}, which it may not use; mend its"
+            f"{subject} has a share of {_named(forbidden, 'queue')}, which it may not use; fix its"
             f" annotation {both}, or allow the queue by {ALLOWED_QUEUES}",
         )
     above = [
-        f"{amount} {name} in queue {share.queue}, and at most {limit}"
+        f"{amount} {name} in queue {share.queue} and limited to {limit}"
         for share in namespace.shares
         for name, amount, limit in _above(share.guarantee, share.limit)
     ]
     if above:
         yield (
             GUARANTEE_ABOVE_LIMIT,
-            f"{who} has at least {'; at least '.join(above)}; lower its annotation {GUARANTEE} or"
-            f" raise {LIMIT}",
+            f"{subject} is guaranteed {'; guaranteed '.join(above)}; lower its annotation"
+            f" {GUARANTEE} or raise {LIMIT}",
         )
 
 
 def _together(
     queues: Mapping[str, Queue], shares: Mapping[str, NamespaceShare], cluster: Resources
 ) -> Iterator[Finding]:
-    """Find what namespaces have at least of a queue together, and it could never keep."""
-    least: dict[str, list[NamespaceShare]] = {}
+    """Yield the guarantees of namespaces in a queue that cannot be met together."""
+    guarantees: dict[str, list[NamespaceShare]] = {}
     for share in shares.values():
         if share.guarantee and share.queue in queues:
-            least.setdefault(share.queue, []).append(share)
-    for queue, kept in least.items():
-        promised = total(share.guarantee for share in kept)
-        who = ", ".join(share.namespace for share in kept)
-        said = f"have at least {{}} {{}} of queue {queue} together"
+            guarantees.setdefault(share.queue, []).append(share)
+    for queue, of_queue in guarantees.items():
+        guaranteed = total(share.guarantee for share in of_queue)
+        subject = ", ".join(share.namespace for share in of_queue)
+        verb = f"are guaranteed {{}} {{}} of queue {queue} together"
         for reason, limit, rest in (
             (
                 GUARANTEES_ABOVE_QUEUE,
                 stated(queues[queue].capability),
-                "it may have at most {}; lower that or raise spec.capability",
+                "its capability is {}; lower the guarantees or raise spec.capability",
             ),
             (
                 GUARANTEES_ABOVE_CLUSTER,
-                Resources({name: cluster.amount(name) for name in promised if cluster}),
-                "the cluster has {}; lower it",
+                Resources({name: cluster.amount(name) for name in guaranteed if cluster}),
+                "the cluster has {}; lower the guarantees",
             ),
         ):
-            for name, amount, most in _above(promised, limit)[:1]:
-                words = f"by {GUARANTEE} {who} {said.format(amount, name)}, and {rest.format(most)}"
+            for name, amount, most in _above(guaranteed, limit)[:1]:
+                words = (
+                    f"by {GUARANTEE} {subject} {verb.format(amount, name)}, and {rest.format(most)}"
+                )
                 yield Finding(QUEUE, queue, reason, words)
 
 
 def _above(amounts: Resources, limit: Resources) -> list[tuple[str, str, str]]:
-    """Name what of *amounts* is above what *limit* says of it, with both amounts."""
+    """Return each of *amounts* above its *limit*, with both amounts."""
     return [
         (name, write_amount(name, amount), write_amount(name, limit[name]))
         for name, amount in sorted(amounts.items())
@@ -280,7 +282,7 @@ def _above(amounts: Resources, limit: Resources) -> list[tuple[str, str, str]]:
 
 
 def _some(names: list[str]) -> str:
-    """Name one PodGroup and count the others: there may be one for every job."""
+    """Return one PodGroup and the number of the others: there may be one for every job."""
     rest = f", like {len(names) - 1} more," if len(names) > 1 else ""
     return f"PodGroup {names[0]}{rest}"
 

@@ -1,7 +1,7 @@
-"""Queues that make no sense, by themselves or beside each other.
+"""Findings about queues, by themselves or together.
 
-Nobody is kept from running by a finding: the plan has an answer for every such queue (a guarantee
-above its ceiling is cut, a circle of parents is opened). But the answer is not what was written.
+A finding keeps no gang from running: the planner handles every such queue. It cuts a guarantee
+above its ceiling, and a cycle of parents at one place. But the result is not what was written.
 """
 
 from __future__ import annotations
@@ -30,72 +30,73 @@ PARENT_CYCLE = "ParentCycle"
 TOO_DEEP = "TooDeep"
 GUARANTEES_ABOVE_PARENT = "GuaranteesAboveParent"
 GUARANTEES_ABOVE_CLUSTER = "GuaranteesAboveCluster"
-#: So many queues of a circle are named.
-_AROUND = 8
+#: Limit of the queues of a cycle in a message.
+_MOST_IN_CYCLE = 8
 REASONS = {
     UNREADABLE: Problem(
         "a field cannot be read, or an amount or the weight is negative",
         "its gangs are invalid (`QueueNotFound`)",
     ),
     IGNORED_FIELD: Problem(
-        "it sets what has no effect here, such as `dequeueStrategy: fifo`",
+        "it sets a field that has no effect here, such as `dequeueStrategy: fifo`",
         "nothing depends on it",
     ),
     WEIGHT_ZERO: Problem(
-        "weight 0, which our CRD and Volcano's forbid and kube-batch's does not",
+        "weight 0, which the CRDs here and of Volcano forbid and that of kube-batch does not",
         "it deserves its guarantee and nothing else",
     ),
     GUARANTEE_ABOVE_CAPABILITY: Problem(
-        "it is guaranteed more than it may have", "the guarantee is cut"
+        "its guarantee exceeds its capability", "the guarantee is cut"
     ),
-    DESERVED_ABOVE_CAPABILITY: Problem("it deserves more than it may have", "the due is cut"),
+    DESERVED_ABOVE_CAPABILITY: Problem(
+        "its deserved share exceeds its capability", "the deserved share is cut"
+    ),
     PARENT_MISSING: Problem(
-        "its parent does not exist; the nearest name is given",
+        "its parent does not exist; the message suggests the nearest name",
         "it counts as a queue at the top; with hierarchical `capacity` its gangs wait",
     ),
     PARENT_CYCLE: Problem(
-        "it is below itself",
-        "the circle is opened at one place; with hierarchical `capacity` gangs there wait",
+        "it is its own ancestor",
+        "the cycle is cut at one place; with hierarchical `capacity` gangs there wait",
     ),
     TOO_DEEP: Problem(
         f"it is more than {MAX_DEPTH - 1} levels below the top",
-        "its gangs are invalid (`QueueNotFound`); what runs in it counts in those above",
+        "its gangs are invalid (`QueueNotFound`); its running gangs count in the queues above",
     ),
     GUARANTEES_ABOVE_PARENT: Problem(
-        "queues below it are guaranteed more together than it is itself or, where it is guaranteed"
-        " nothing, than it may have",
+        "the guarantees of queues below it together exceed its own guarantee or, without one, its"
+        " capability",
         "its ceiling holds: guarantees are cut to it, from the top down and then by name",
     ),
     GUARANTEES_ABOVE_CLUSTER: Problem(
-        "all queues together are guaranteed more than all nodes have, ready or not",
-        "whoever comes first has them",
+        "the guarantees of all queues together exceed all nodes, ready or not",
+        "the first gangs to start get them",
     ),
 }
 
 
 def of_queues(queues: Mapping[str, Queue], cluster: Resources) -> list[Finding]:
-    """Find what makes no sense in *queues*, all there are, in a *cluster* that has so much.
+    """Return the findings about all *queues*, in a *cluster* with such capacity.
 
-    What nobody has seen yet is not held against anybody: without nodes nothing is compared
-    with the cluster.
+    Nothing is compared with the cluster before nodes are known.
     """
-    family = _Family(queues)
+    tree = _Tree(queues)
     found = [_found(queue, *each) for queue in queues.values() for each in _alone(queue)]
-    found += [_found(queue, *each) for queue in queues.values() for each in family.line(queue)]
-    found += [_found(queue, *each) for queue in queues.values() for each in family.below(queue)]
+    found += [_found(queue, *each) for queue in queues.values() for each in tree.parent(queue)]
+    found += [_found(queue, *each) for queue in queues.values() for each in tree.below(queue)]
     if cluster:
-        found += [_found(*each) for each in family.together(cluster)]
+        found += [_found(*each) for each in tree.together(cluster)]
     return sorted(found, key=lambda each: (each.name, each.reason, each.message))
 
 
 def _alone(queue: Queue) -> Iterator[tuple[str, str]]:
-    """Find what one queue by itself has wrong."""
+    """Yield what is wrong with one queue by itself."""
     if queue.problem:
         yield UNREADABLE, f"queue {queue.name} cannot be used: {queue.problem}"
     elif not queue.weight:
         yield (
             WEIGHT_ZERO,
-            f"queue {queue.name} has weight 0 and so no part of its own; set spec.weight to 1 or"
+            f"queue {queue.name} has weight 0 and so no share of its own; set spec.weight to 1 or"
             " more",
         )
     if queue.ignored_fields:
@@ -110,37 +111,37 @@ def _alone(queue: Queue) -> Iterator[tuple[str, str]]:
         (GUARANTEE_ABOVE_CAPABILITY, "is guaranteed", "guarantee.resource", queue.guarantee),
         (DESERVED_ABOVE_CAPABILITY, "deserves", "deserved", queue.deserved),
     )
-    for reason, says, field, amounts in named:
+    for reason, verb, field, amounts in named:
         if over := _over(amounts, most):
             name, amount, limit = over
             yield (
                 reason,
-                f"queue {queue.name} {says} {amount} {name} and may have at most {limit};"
+                f"queue {queue.name} {verb} {amount} {name} and may have at most {limit};"
                 f" lower spec.{field} or raise spec.capability",
             )
 
 
-class _Family:
-    """Who is below whom."""
+class _Tree:
+    """The findings about parents and guarantees in the tree of queues."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        self._kin = queue_tree(queues)
+        self._tree = queue_tree(queues)
         self._hints = MOST_HINTS
-        #: By name what is guaranteed below it, and what to it or those below, whichever is more
-        #: and up to its limit: what is above that is found there.
+        #: By name the guarantees below it, and the larger of those and its own, up to its
+        #: capability: what exceeds that is a finding of its own.
         self._below: dict[str, Resources] = {}
         self._needs: dict[str, Resources] = {}
-        for name in reversed(self._kin.level):
+        for name in reversed(self._tree.level):
             queue = queues[name]
             below = self._below.setdefault(name, NOTHING)
             needs = below.at_least(queue.guarantee).at_most(stated(queue.capability))
             self._needs[name] = needs
-            if (above := self._kin.parents.get(name)) is not None:
-                self._below[above] = self._below.get(above, NOTHING) + needs
+            if (parent := self._tree.parents.get(name)) is not None:
+                self._below[parent] = self._below.get(parent, NOTHING) + needs
 
-    def line(self, queue: Queue) -> Iterator[tuple[str, str]]:
-        """Find what is wrong with whom *queue* says it is below."""
+    def parent(self, queue: Queue) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the parent of *queue*."""
         parent = queue.parent
         if parent and parent != ROOT_QUEUE and parent not in self._queues:
             yield (
@@ -148,45 +149,45 @@ class _Family:
                 f"queue {queue.name} is below queue {parent}, which does not exist; create it or"
                 f" change spec.parent{self._hint(queue, parent)}",
             )
-        if circle := self._kin.cycles.get(queue.name):
+        if cycle := self._tree.cycles.get(queue.name):
             yield (
                 PARENT_CYCLE,
-                f"queue {queue.name} is below itself ({_around(circle, queue.name)}); change"
+                f"queue {queue.name} is its own ancestor ({_around(cycle, queue.name)}); change"
                 " spec.parent of one of them",
             )
-        elif (level := self._kin.level[queue.name]) > MAX_DEPTH:
+        elif (level := self._tree.level[queue.name]) > MAX_DEPTH:
             yield (
                 TOO_DEEP,
                 f"queue {queue.name} is {level - 1} levels below the top, and {MAX_DEPTH - 1} is"
-                " the most; change spec.parent of it or of one above",
+                " the maximum; change spec.parent of it or of one above",
             )
 
     def below(self, queue: Queue) -> Iterator[tuple[str, str]]:
-        """Find guarantees below *queue* that it could not keep together."""
-        promised = self._below[queue.name]
+        """Yield guarantees below *queue* that cannot be met together."""
+        guaranteed = self._below[queue.name]
         least, most = queue.guarantee, stated(queue.capability)
-        for limit, says in (
+        for limit, verb in (
             (least, "is itself guaranteed only"),
             (Resources({n: a for n, a in most.items() if n not in least}), "may have at most"),
         ):
-            if over := _over(promised, limit):
+            if over := _over(guaranteed, limit):
                 name, amount, bound = over
                 yield (
                     GUARANTEES_ABOVE_PARENT,
                     f"the queues below {queue.name} are guaranteed {amount} {name} together, and"
-                    f" it {says} {bound}; lower their guarantees or raise its own",
+                    f" it {verb} {bound}; lower their guarantees or raise its own",
                 )
                 return
 
     def together(self, cluster: Resources) -> Iterator[tuple[Queue, str, str]]:
-        """Find guarantees that the cluster could not keep all at once; named at the top."""
+        """Yield guarantees that the cluster cannot meet together, reported on the top queues."""
         tops = [queue for queue in self._queues.values() if self._is_top(queue)]
-        promised = total(self._needs[queue.name] for queue in tops)
-        limit = Resources({name: cluster.amount(name) for name in promised})
+        guaranteed = total(self._needs[queue.name] for queue in tops)
+        limit = Resources({name: cluster.amount(name) for name in guaranteed})
         for queue in tops:
             needs = self._needs[queue.name]
-            ours = Resources({n: promised.amount(n) for n, a in needs.items() if a > 0})
-            if over := _over(ours, limit):
+            relevant = Resources({n: guaranteed.amount(n) for n, a in needs.items() if a > 0})
+            if over := _over(relevant, limit):
                 name, amount, has = over
                 yield (
                     queue,
@@ -196,8 +197,8 @@ class _Family:
                 )
 
     def _is_top(self, queue: Queue) -> bool:
-        above = self._kin.parents.get(queue.name)
-        return queue.name != ROOT_QUEUE and above in (None, ROOT_QUEUE)
+        parent = self._tree.parents.get(queue.name)
+        return queue.name != ROOT_QUEUE and parent in (None, ROOT_QUEUE)
 
     def _hint(self, queue: Queue, parent: str) -> str:
         self._hints -= 1
@@ -206,17 +207,17 @@ class _Family:
         return did_you_mean(parent, self._queues.keys() - {queue.name})
 
 
-def _around(circle: Sequence[str], name: str) -> str:
-    """Give the way up from *name* to itself; of a long one the beginning."""
-    place = circle.index(name)
-    way = [*circle[place:], *circle[:place]]
-    if len(way) > _AROUND:
-        way = [*way[:_AROUND], f"{len(way) - _AROUND} more"]
-    return " below ".join((*way, name))
+def _around(cycle: Sequence[str], name: str) -> str:
+    """Return the path up from *name* to itself; of a long one the beginning."""
+    place = cycle.index(name)
+    path = [*cycle[place:], *cycle[:place]]
+    if len(path) > _MOST_IN_CYCLE:
+        path = [*path[:_MOST_IN_CYCLE], f"{len(path) - _MOST_IN_CYCLE} more"]
+    return " below ".join((*path, name))
 
 
 def _over(amounts: Resources, limit: Resources) -> tuple[str, str, str] | None:
-    """Name the first of *amounts* above what *limit* says of it, with both amounts."""
+    """Return the first of *amounts* above its *limit*, with both amounts."""
     for name, amount in sorted(amounts.items()):
         most = limit.get(name)
         if most is not None and amount > most:

@@ -1,7 +1,7 @@
-"""What the status of a PodGroup or Queue should say: pure, from a verdict and its gang.
+"""The desired status of a PodGroup or Queue: pure, from a verdict and its gang.
 
-The words are the dialect's own. A status has a main part, which people and controllers act upon,
-and details, which may lag a little: counters, amounts, the sentence beside a reason.
+The phases and conditions are those of the API group. A status has a main part, which users and
+controllers act upon, and details, which may lag a little: counters, amounts, messages.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from extender.model.snapshot import Snapshot
 from extender.planner.plan import GangStatus, Plan, QueueFigures, Verdict
 from extender.ports import EventRecord, ObjectReference
 
-#: On a Queue: true when it means what it says.
+#: Condition of a Queue: true when it has no findings.
 AS_WRITTEN = "Valid"
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
-#: A gang that waits should say so at once, one whose pods are still being created a little later,
-#: and one that starts when its pods have been seen to run, so that their counters are right.
+#: The status of a waiting gang is written at once, that of a gang whose pods are being created a
+#: little later, and that of a starting gang when its pods run, so that the counters are right.
 WAITING_SETTLES_S = 0.25
 ARRIVING_SETTLES_S = 0.6
 RUNNING_SETTLES_S = 1.0
-#: The arithmetic of a wait should be right at once; that one of many members has ended is no news.
+#: The message of a waiting gang should be current; counters of ended members are not urgent.
 WAITING_PAUSES_S = 0.8
 RUNNING_PAUSES_S = 5.0
 QUEUE_PAUSES_S = 2.0
@@ -51,11 +51,11 @@ _ARRIVING = frozenset(
         Reason.SCHEDULER_SILENT,
     }
 )
-#: The API server takes more, but nobody reads more.
+#: The API server accepts more, but longer messages are not useful.
 _LONGEST_MESSAGE = 1024
-#: Kinds of resources in one status.
+#: Limit of the resources in one status.
 _MOST_AMOUNTS = 64
-#: Where a dialect has no word for a phase, the nearest it has.
+#: The nearest phase where an API group lacks one.
 _PHASES: Mapping[str, Mapping[Phase, str]] = {
     VOLCANO: {},
     COSCHEDULING: {Phase.INQUEUE: "Scheduling", Phase.COMPLETED: "Finished"},
@@ -67,14 +67,14 @@ _CONDITIONS: Mapping[str, tuple[str, ...]] = {
     KUBE_BATCH: (UNSCHEDULABLE,),
     KUBE_BATCH_INCUBATOR: (UNSCHEDULABLE,),
 }
-#: A gang that has ended was scheduled, and stays so.
+#: An ended gang stays scheduled.
 _STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
 _QUEUE_COUNTERS = {phase: phase.value.lower() for phase in Phase}
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredStatus:
-    """A status without the times in it; two that are equal need no write between them."""
+    """A status without its times; two equal ones need no write between them."""
 
     main: tuple[object, ...]
     body: Mapping[str, Any]
@@ -85,7 +85,7 @@ class DesiredStatus:
 
 
 def of_gang(gang: Gang, verdict: Verdict) -> DesiredStatus | None:
-    """Say what the status of a gang's PodGroup should be; None when it is not ours to write."""
+    """Return the status of a gang's PodGroup; None when this extender does not write it."""
     dialect = gang.group.dialect
     if dialect not in _PHASES or not gang.group.uid:
         return None
@@ -99,39 +99,39 @@ def of_gang(gang: Gang, verdict: Verdict) -> DesiredStatus | None:
     conditions = [_condition(kind, verdict) for kind in _CONDITIONS.get(dialect, ())]
     if conditions:
         body["conditions"] = conditions
-    told = _timed(content(body), verdict)
+    status = _timed(content(body), verdict)
     if gang.placeholders:
-        # News though the words are the same as while nobody was there: it settles anew, and in
-        # most cases runs before anybody is told.
-        return replace(told, main=(*told.main, "arriving"))
-    return told
+        # A change of the main part though the text is the same as without any pods: the status
+        # settles again, and in most cases the gang runs before it is written.
+        return replace(status, main=(*status.main, "arriving"))
+    return status
 
 
-def spoken(verdict: Verdict) -> DesiredStatus:
-    """Stand in for the status of a gang that has no PodGroup to write it on."""
+def for_events(verdict: Verdict) -> DesiredStatus:
+    """Return a stand-in for a gang without a PodGroup, which schedules its events alone."""
     return _timed(DesiredStatus((verdict.standing, verdict.reason), {}), verdict)
 
 
 def stuck_reason(status: Mapping[str, Any]) -> str:
-    """Read from a status why its gang was stuck; empty when it was not."""
+    """Return from a status why its gang was stuck; empty when it was not."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == UNSCHEDULABLE and condition.get("status") == "True":
             return str(condition.get("reason", ""))
     return ""
 
 
-def _timed(told: DesiredStatus, verdict: Verdict) -> DesiredStatus:
-    """Say how long a verdict should stand before anybody is told."""
+def _timed(status: DesiredStatus, verdict: Verdict) -> DesiredStatus:
+    """Set how long a verdict should last before its status is written."""
     if verdict.standing in (*_STARTED, GangStatus.ADMITTED):
-        return replace(told, settle_s=RUNNING_SETTLES_S, pause_s=RUNNING_PAUSES_S)
+        return replace(status, settle_s=RUNNING_SETTLES_S, pause_s=RUNNING_PAUSES_S)
     settle_s = ARRIVING_SETTLES_S if verdict.reason in _ARRIVING else WAITING_SETTLES_S
-    return replace(told, settle_s=settle_s)
+    return replace(status, settle_s=settle_s)
 
 
 def of_queues(
     snapshot: Snapshot, plan: Plan, found: Callable[[str], Sequence[Finding]] = lambda _: ()
 ) -> dict[str, DesiredStatus]:
-    """Say what the status of every queue should be, with what was *found* wrong with it."""
+    """Return the status of every queue, with the findings that *found* returns."""
     counters: dict[str, Counter[Phase]] = {name: Counter() for name in plan.queues}
     for key, verdict in plan.verdicts.items():
         gang = snapshot.gangs.get(key)
@@ -145,27 +145,27 @@ def of_queues(
 
 
 def content(body: Mapping[str, Any]) -> DesiredStatus:
-    """Read a status, ours or the API server's, leaving out when things happened."""
+    """Return a status, desired or from the API server, without its times."""
     conditions = [
         {key: each.get(key, "") for key in ("type", "status", "reason", "message")}
         for each in body.get("conditions", ())
     ]
-    told = {**body, "conditions": conditions} if conditions else dict(body)
+    timeless = {**body, "conditions": conditions} if conditions else dict(body)
     main = [(each["type"], each["status"], each["reason"]) for each in conditions]
-    return DesiredStatus((told.get("phase"), *main), told)
+    return DesiredStatus((timeless.get("phase"), *main), timeless)
 
 
 def dated(wanted: DesiredStatus, known: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Write *wanted* out; a condition that stays true or false keeps the time it became so.
+    """Return the body of *wanted*; a condition that stays true or false keeps its transition time.
 
-    Conditions that somebody else wrote are kept: the list is replaced as a whole.
+    Conditions of other writers are kept: the list is replaced as a whole.
     """
     body = dict(wanted.body)
     if "conditions" not in body:
         return body
     there = {each.get("type"): each for each in known.get("conditions") or ()}
-    ours = [_dated(each, there.pop(each["type"], {}), at) for each in body["conditions"]]
-    return {**body, "conditions": [*there.values(), *ours]}
+    own = [_dated(each, there.pop(each["type"], {}), at) for each in body["conditions"]]
+    return {**body, "conditions": [*there.values(), *own]}
 
 
 def _dated(condition: Mapping[str, str], before: Mapping[str, str], at: str) -> dict[str, str]:
@@ -188,10 +188,10 @@ def _condition(kind: str, verdict: Verdict) -> dict[str, str]:
 def _of_queue(
     figures: QueueFigures, counters: Counter[Phase], state: QueueState, found: Sequence[Finding]
 ) -> DesiredStatus:
-    # A queue that was told to close has closed once its last gang is gone. Nothing else about
-    # its state is ours to change.
+    # A closing queue is closed once its last gang is gone. This extender changes nothing else of
+    # its state.
     closed = state is QueueState.CLOSING and not counters.total()
-    told = content(
+    status = content(
         {
             **({"state": QueueState.CLOSED.value} if closed else {}),
             **{word: counters[phase] for phase, word in _QUEUE_COUNTERS.items()},
@@ -201,11 +201,11 @@ def _of_queue(
             "conditions": [_as_written(found)],
         }
     )
-    return replace(told, pause_s=QUEUE_PAUSES_S)
+    return replace(status, pause_s=QUEUE_PAUSES_S)
 
 
 def _as_written(found: Sequence[Finding]) -> dict[str, str]:
-    """Say whether a queue means what it says; Volcano's own CRD has no place for it."""
+    """Return the condition about findings; Volcano's own CRD has no field for it."""
     return {
         "type": AS_WRITTEN,
         "status": "False" if found else "True",
@@ -215,9 +215,9 @@ def _as_written(found: Sequence[Finding]) -> dict[str, str]:
 
 
 def _amounts(resources: Resources, foremost: Container[str] = ()) -> dict[str, str]:
-    """Write amounts by name, but no more of them than an object can carry, *foremost* first.
+    """Return amounts by name, no more than an object can carry, *foremost* first.
 
-    Pods may ask for as many kinds of resources as their authors can name.
+    Pods may request as many kinds of resources as their authors can name.
     """
     names = sorted(name for name, amount in resources.items() if name != PODS or amount)
     if len(names) > _MOST_AMOUNTS:
@@ -227,13 +227,13 @@ def _amounts(resources: Resources, foremost: Container[str] = ()) -> dict[str, s
 
 #: A main part that keeps changing is written this long after it should have settled.
 PATIENCE_S = 0.35
-#: The longest pause before a write of details only; the content says which is the first.
+#: The longest delay before a write of details only; the content defines the first one.
 LAST_PAUSE_S = 60.0
 #: After a write that failed.
 RETRY = Backoff(2.0, LAST_PAUSE_S)
-#: Shorter waits end without a word: kube-scheduler's own events show that the pods started.
+#: Shorter waits end without an event: kube-scheduler's own events show that the pods started.
 WORTH_TELLING_S = 10.0
-#: Reasons that time does not heal: somebody has to do something.
+#: Reasons that need an action of a user or administrator.
 _WARNINGS = frozenset(
     {
         Reason.QUEUE_NOT_FOUND,
@@ -250,30 +250,30 @@ _WARNINGS = frozenset(
 
 @dataclass(slots=True)
 class WriteSchedule:
-    """The status of one object: what it should be, and what is known to be there."""
+    """When to write the status of one object: what is wanted and what the API server has."""
 
     #: What the API server has, with its times; None when it was not read yet.
     known: Mapping[str, Any] | None = None
     written: DesiredStatus | None = None
     _wanted: DesiredStatus | None = None
-    #: When what is wanted began to differ from what is written.
+    #: Since when the wanted status differs from the written one.
     _since: float = inf
     _changed_at: float = 0.0
     _details_at: float = 0.0
-    #: Writes of details only, since the last news.
+    #: Writes of details only, since the last change of the main part.
     _quiet_writes: int = 0
     _failures: int = 0
 
     def begin(self, content: DesiredStatus | None, *, is_new: bool, has_started: bool) -> None:
-        """Decide what may be taken for granted about a gang we see for the first time."""
+        """Set what may be assumed about the status of a gang seen for the first time."""
         if content is None or is_new:
             self.known = {}
         elif has_started:
-            # Thousands run when we start. What they say is right, as far as anybody acts on it.
+            # Thousands of gangs run at the start. The main part of their status is right.
             self.written = content
 
     def want(self, content: DesiredStatus, now: float) -> None:
-        """Say what the status should be from now on."""
+        """Set the wanted status."""
         if content == self._wanted:
             return
         if self._wanted is None or content.main != self._wanted.main:
@@ -282,7 +282,7 @@ class WriteSchedule:
         self._since = inf if self._is_settled() else min(self._since, now)
 
     def due(self) -> float:
-        """Tell when to write; infinity when there is nothing to write."""
+        """Return when to write; infinity when there is nothing to write."""
         if self._since == inf or self._wanted is None:
             return inf
         if self.written is None or self._wanted.main != self.written.main:
@@ -291,33 +291,33 @@ class WriteSchedule:
         return max(self._details_at, self._since)
 
     def is_news(self) -> bool:
-        """Ask whether people and controllers wait for the write that is due."""
+        """Return whether the due write changes the main part."""
         if self.known is None or self._wanted is None:
-            return False  # what is there has to be read first, and somebody has told it before
+            return False  # the present status has to be read first; an earlier leader wrote it
         return self.written is None or self._wanted.main != self.written.main
 
     def wanted(self) -> DesiredStatus | None:
-        """Give what should be written; None when it is there already."""
+        """Return the status to write; None when it is there already."""
         return None if self._is_settled() else self._wanted
 
     def found(self, status: Mapping[str, Any], content: DesiredStatus, now: float) -> None:
-        """Hear what the API server has, before we wrote anything."""
+        """Store the status that the API server has, before the first write."""
         self.known = status
         self.written = content
         self._since = inf if self._is_settled() else min(self._since, now)
 
     def wrote(self, status: Mapping[str, Any], content: DesiredStatus, now: float) -> None:
-        """Hear that *content* was written; *status* is the whole as it is there now."""
-        news = self.written is None or self.written.main != content.main
-        self._quiet_writes = 0 if news else self._quiet_writes + 1
-        pause = Backoff(content.pause_s, LAST_PAUSE_S)
-        self._details_at = now + pause.delay_s(self._quiet_writes + 1)
+        """Record that *content* was written; *status* is the whole present status."""
+        is_news = self.written is None or self.written.main != content.main
+        self._quiet_writes = 0 if is_news else self._quiet_writes + 1
+        backoff = Backoff(content.pause_s, LAST_PAUSE_S)
+        self._details_at = now + backoff.delay_s(self._quiet_writes + 1)
         self.known, self.written = status, content
         self._failures = 0
         self._since = inf if self._is_settled() else now
 
     def failed(self, now: float) -> None:
-        """Hear that the write did not happen; it is tried again later."""
+        """Record a failed write; it is retried later."""
         self._failures += 1
         self._since = self._changed_at = self._details_at = now + RETRY.delay_s(self._failures)
 
@@ -332,43 +332,44 @@ class WriteSchedule:
 
 @dataclass(slots=True, eq=False)
 class ObjectRecord:
-    """One object: who it is, what its status should say, what people were told."""
+    """One object with its desired status and its last event."""
 
     subject: ObjectReference
-    #: It has a status we write; a pod has none of ours and is only spoken about.
+    #: This extender writes its status; a pod only gets events.
     is_written: bool = True
     schedule: WriteSchedule = field(default_factory=WriteSchedule)
     gang: Gang | None = None
     verdict: Verdict | None = None
-    #: A request about it is on its way.
+    #: A request about it is in flight.
     is_busy: bool = False
-    #: The reason people were told last, empty when they were told nothing or it runs.
+    #: The reason of the last event, empty when there was none or the gang runs.
     last_event: str = ""
-    #: When the wait began that it is in, or was in last; in seconds since the epoch.
+    #: When its present or last wait began, in seconds since the epoch.
     waiting_since: float = 0.0
 
     def is_about(self, gang: Gang, verdict: Verdict) -> bool:
-        """Ask whether nothing is new."""
+        """Return whether nothing has changed."""
         return gang is self.gang and (verdict is self.verdict or verdict == self.verdict)
 
     def notice(self, now: float) -> EventRecord | None:
-        """Give what people should be told, once per change of reason."""
+        """Return the event to write, one per change of reason."""
         verdict = self.verdict
         if verdict is None or verdict.standing is GangStatus.ADMITTED:
             return None
         if verdict.standing is GangStatus.FINISHED:
             self.last_event = ""
-            return None  # that it ends is told by whoever made its pods
+            return None  # the controller of the pods reports the end
         if verdict.standing is GangStatus.RUNNING:
-            waited, told = now - self.waiting_since, bool(self.last_event)
+            waited, had_event = now - self.waiting_since, bool(self.last_event)
             self.last_event = ""
-            if not told or waited < WORTH_TELLING_S:
+            if not had_event or waited < WORTH_TELLING_S:
                 return None
-            # Told by an extender before us, and over before we looked: nobody knows since when.
+            # An earlier leader wrote the event, and the wait was over before this one observed it:
+            # its start is unknown.
             waiting = f" after waiting {waited:.0f} s" if self.waiting_since else ""
             return self._notice(verdict, f"runs{waiting}", now)
         if verdict.reason.value == self.last_event or not (self.gang and self.gang.pods):
-            return None  # nothing new, or nobody there who waits
+            return None  # nothing new, or no pod exists that waits
         self.last_event = verdict.reason.value
         return self._notice(verdict, verdict.message, now)
 
@@ -383,7 +384,7 @@ class ObjectRecord:
 
 
 def warning(subject: ObjectReference, remark: str, now: float) -> EventRecord:
-    """Say what of a PodGroup has no effect."""
+    """Return the event about fields of a PodGroup without effect."""
     return EventRecord(
         subject=subject,
         reason=Happening.IGNORED_FIELD.value,

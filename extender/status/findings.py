@@ -1,8 +1,8 @@
-"""What makes no sense in the cluster now, and when people were told.
+"""The current findings, and their events.
 
-A finding is shown at once where people ask: series, API, command, condition. The event waits for a
-moment: whoever applies a family of queues at once writes the child before the parent. It is not
-said again while the finding stays, but for once an hour: by then the API server has forgotten it.
+Series, API, command and condition show a finding at once. The event waits for a moment, because
+applying a tree of queues may write the child before its parent. It is repeated once an hour while
+the finding stays, because the API server drops events after an hour.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from extender.model.snapshot import Snapshot
 from extender.ports import Clock, EventRecord, EventWriter, ObjectReference
 
 log = logging.getLogger(__name__)
-#: A finding that lasts so long is told.
+#: A finding that lasts so long gets an event.
 SETTLE_S = 2.0
-#: And again when it still stands after so long; the API server keeps events for an hour.
+#: The event is repeated after this; the API server keeps events for an hour.
 AGAIN_S = 3600.0
-#: Of what an error says.
+#: Limit of the error text.
 _LONGEST = 300
-#: What the same finding keeps while its figures change.
+#: Identifies a finding while its figures change.
 _Key: TypeAlias = tuple[str, str, str]
 
 
 class Findings:
-    """Belongs to the thread that reports; *current* is one reference that anybody may read."""
+    """Owned by the reporting thread; any thread may read the reference *current*."""
 
     def __init__(
         self,
         audit: Callable[[Snapshot], Sequence[Finding]],
-        announcer: EventWriter,
+        events: EventWriter,
         clock: Clock,
     ) -> None:
         self._audit = audit
-        self._announcer = announcer
+        self._events = events
         self._clock = clock
-        #: What makes no sense now; None before anybody looked.
+        #: The current findings; None before the first audit.
         self.current: Sequence[Finding] | None = None
         self._by_queue: Mapping[str, Sequence[Finding]] = {}
         self._seen: Snapshot | None = None
-        #: When each is to be told next.
+        #: When the event of each is due next.
         self._due: dict[_Key, float] = {}
-        self._seldom = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog(log)
 
-    def look(self, snapshot: Snapshot, now: float) -> None:
-        """Take a snapshot in."""
+    def update(self, snapshot: Snapshot, now: float) -> None:
+        """Audit a snapshot."""
         self._seen = snapshot
         try:
             found = self._audit(snapshot)
         except Exception as error:
-            # What is written in the cluster must not stop whoever tells of gangs.
+            # Objects in the cluster must not stop the reporting about gangs.
             self._failed(error)
             return
         if found == self.current:
@@ -68,21 +68,21 @@ class Findings:
         self._due = {_key(each): self._due.get(_key(each), now + SETTLE_S) for each in found}
 
     def forget(self) -> None:
-        """Forget what was found: while others lead, nobody looks, and it may have been mended."""
+        """Drop the findings: without an audit while others lead, they may be fixed meanwhile."""
         self.current, self._by_queue, self._seen, self._due = None, {}, None, {}
 
     def _failed(self, error: Exception) -> None:
         if self.current is None:
             self.current = ()
         why = f"{type(error).__name__}: {error}"[:_LONGEST]
-        self._seldom.event(logging.ERROR, "findings cannot be looked for", why=why)
+        self._limited_log.event(logging.ERROR, "findings cannot be computed", why=why)
 
     def about_queue(self, name: str) -> Sequence[Finding]:
-        """Give what was found about one queue."""
+        """Return the findings about one queue."""
         return self._by_queue.get(name, ())
 
-    def tell(self, now: float) -> float:
-        """Tell whatever is due; give when something is due again."""
+    def write_due(self, now: float) -> float:
+        """Write the events that are due; return when the next one is due."""
         for each in self.current or ():
             if self._due[_key(each)] <= now:
                 self._due[_key(each)] = now + AGAIN_S
@@ -93,7 +93,7 @@ class Findings:
         event(
             log,
             logging.WARNING,
-            "makes no sense as it is written",
+            "misconfiguration found",
             kind=found.kind,
             name=found.name,
             reason=found.reason,
@@ -101,8 +101,8 @@ class Findings:
         )
         subject = self._subject(found)
         if subject is None or not subject.uid:
-            return  # nobody wrote it; it is ours alone
-        self._announcer.write(
+            return  # the object does not exist in the API server
+        self._events.write(
             EventRecord(
                 subject=subject,
                 reason=found.reason,

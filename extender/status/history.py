@@ -1,7 +1,7 @@
-"""What each queue was due, used and wanted in the last hour, for whoever draws it.
+"""Recent history for pages and commands: queues, evictions and gangs.
 
-Bounded in every way: a moment each half minute, an hour of them, so many queues and resources.
-One thread notes; readers take the tuple, which is never changed.
+Everything is bounded. The history of queues has one entry each half minute for an hour, and limits
+for queues and resources. One thread writes; readers take a tuple, which is never changed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from extender.planner.plan import GangStatus, Plan, Verdict
 EVERY_S = 30.0
 HOUR_S = 3600.0
 _MOST_MOMENTS = int(HOUR_S / EVERY_S) + 1
-#: The first by name.
+#: The first queues by name.
 _MOST_QUEUES = 256
 _MOST_RESOURCES = 4
-#: What people do not share out.
-_UNSEEN = (PODS, "ephemeral-storage")
+#: Resources without shares of interest.
+_IGNORED = (PODS, "ephemeral-storage")
 
 
 class Figures(NamedTuple):
@@ -41,25 +41,25 @@ class Figures(NamedTuple):
 
 class _Moment(NamedTuple):
     at: float
-    #: Queue -> due, used and wanted, of one resource after the other.
+    #: Queue -> deserved, used and requested, of one resource after the other.
     queues: dict[str, array[float]]
 
 
 class QueueHistory:
-    """The last hour."""
+    """Deserved, used and requested amounts of queues in the last hour."""
 
     def __init__(self) -> None:
         self._resources: tuple[str, ...] = ()
         self._moments: tuple[_Moment, ...] = ()
 
     def note(self, plan: Plan, now: float) -> None:
-        """Take in a plan, if the last one taken is old enough."""
+        """Store the figures of a plan, if the last entry is old enough."""
         resources = main_resources(plan.total)
         if resources != self._resources:
             self._resources, self._moments = resources, ()
         if self._moments and 0 <= now - self._moments[-1].at < EVERY_S:
             return
-        # A clock that was set back leaves no line that runs backwards.
+        # After the clock was set back no entry may lie in the future.
         before = [each for each in self._moments if now - HOUR_S <= each.at < now]
         queues = {
             figures.name: array(
@@ -75,7 +75,7 @@ class QueueHistory:
         self._moments = (*before[1 - _MOST_MOMENTS :], _Moment(now, queues))
 
     def of(self, queue: str, resource: str) -> list[Figures]:
-        """Give the last hour of one resource of a queue, oldest first."""
+        """Return the last hour of one resource of a queue, oldest first."""
         moments, resources = self._moments, self._resources
         if resource not in resources:
             return []
@@ -88,8 +88,8 @@ class QueueHistory:
 
 
 def main_resources(total: Iterable[str] | Resources) -> tuple[str, ...]:
-    """Name the resources worth a bar: cpu, memory, then what is special to the cluster."""
-    special = sorted(set(total) - {CPU, MEMORY, *_UNSEEN})
+    """Return the resources to draw: cpu, memory, then extended resources of the cluster."""
+    special = sorted(set(total) - {CPU, MEMORY, *_IGNORED})
     special = [name for name in special if not name.startswith("hugepages-")]
     known = [name for name in (CPU, MEMORY) if name in total]
     return (*known, *special)[:_MOST_RESOURCES]
@@ -97,12 +97,12 @@ def main_resources(total: Iterable[str] | Resources) -> tuple[str, ...]:
 
 _MOST = 500
 _EVICTION_TEXT = 500
-#: Nobody has answered yet.
+#: No answer yet.
 ASKED = "asked"
 
 
 class RecordedEviction(NamedTuple):
-    """One pod that leaves, or stays though it should have left."""
+    """The eviction of one pod, or its refusal."""
 
     at: float
     #: `namespace/name`.
@@ -118,45 +118,45 @@ class RecordedEviction(NamedTuple):
 
 
 class EvictionHistory:
-    """The last ones, the newest last."""
+    """The last evictions, the newest last."""
 
     def __init__(self) -> None:
         self._known: dict[PodUid, RecordedEviction] = {}
 
-    def note(self, uid: PodUid, told: RecordedEviction) -> None:
-        """Remember what is known of a pod now, in place of what was known before."""
+    def note(self, uid: PodUid, eviction: RecordedEviction) -> None:
+        """Store the eviction of a pod, in place of an earlier one."""
         self._known.pop(uid, None)
-        self._known[uid] = told._replace(why=told.why[:_EVICTION_TEXT])
+        self._known[uid] = eviction._replace(why=eviction.why[:_EVICTION_TEXT])
         while len(self._known) > _MOST:
             self._known.pop(next(iter(self._known)), None)
 
     def settled(self, uid: PodUid, outcome: str) -> None:
-        """Note what became of one that was asked."""
-        told = self._known.get(uid)
-        if told is not None:
-            self._known[uid] = told._replace(outcome=outcome)
+        """Store the outcome of an eviction."""
+        eviction = self._known.get(uid)
+        if eviction is not None:
+            self._known[uid] = eviction._replace(outcome=outcome)
 
     def all(self) -> tuple[RecordedEviction, ...]:
-        """Give them, the newest first."""
+        """Return the evictions, the newest first."""
         return tuple(self._known.values())[::-1]
 
 
 _LINES = 40
 _GANGS = 10_000
-#: Of all gangs together; who was first heard of the longest ago is forgotten first.
+#: Limit over all gangs; the gang with the oldest first line is dropped first.
 _ALL_LINES = 100_000
-#: They are counted again after so many.
+#: The lines are counted again after so many.
 _COUNTED_AFTER = 1_000
 _TEXT = 1_000
 _COUNTED = {GangStatus.RUNNING: SCHEDULED_SET, GangStatus.FINISHED: FINISHED_SET}
 _PENDING = frozenset({Status.PENDING})
-#: Who does none of these waits.
+#: A gang in none of these waits.
 _SPANS = {each: each for each in (GangStatus.RUNNING, GangStatus.FINISHED)}
 
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """One cycle: what it saw and what it decided."""
+    """The snapshot and the plan of one cycle."""
 
     snapshot: Snapshot
     plan: Plan
@@ -164,7 +164,7 @@ class CycleResult:
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """One thing that happened to a gang: *word* is a reason, or what was done to it."""
+    """One event in the history of a gang; *word* is a `Reason` or a `Happening`."""
 
     #: Seconds since the epoch.
     at: float
@@ -175,32 +175,32 @@ class JournalLine:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A gang stands elsewhere than before, or for another reason."""
+    """A gang with another status or reason than before."""
 
     verdict: Verdict
     #: None when the gang was not known.
     before: Verdict | None
-    #: How long it had waited, or run, until now.
+    #: How long it had waited, or run, before.
     lasted_s: float
-    #: There is no such gang any more; *verdict* was the last.
+    #: The gang is gone; *verdict* was the last one.
     is_gone: bool = False
 
 
 @dataclass(slots=True)
 class _Since:
-    """When a gang began to wait, to run or to be over, and when that got its present reason.
+    """Since when a gang waits, runs or is over, and since when for its present reason.
 
-    Whoever does not run waits, whatever it is told meanwhile: to be admitted, or found invalid, or
-    passed over for another reason than before makes no wait shorter.
+    A gang that does not run waits. That it is admitted, invalid, or refused for another reason does
+    not restart its wait.
     """
 
     stands: float
     reason: float
-    #: The PodGroup of which it was noted, empty when there was none.
+    #: The uid of its PodGroup, empty without one.
     uid: str = ""
 
     def seen(self, gang: Gang | None, now: float) -> _Since:
-        """Give it for *gang*: one that was made anew between two passes began no sooner."""
+        """Return the times for *gang*; one created again between two cycles starts anew."""
         uid = gang.group.uid if gang is not None else ""
         if gang is None or not uid or uid == self.uid:
             return self
@@ -209,44 +209,44 @@ class _Since:
 
 
 class GangHistory:
-    """The last pass, and the story of every gang so far."""
+    """The last cycle, and the history of every gang."""
 
     def __init__(self) -> None:
         self.last: CycleResult | None = None
-        #: Terms that are over.
+        #: Number of past leadership terms.
         self.terms = 0
         self.history = QueueHistory()
         self.departures = EvictionHistory()
         self._lines: OrderedDict[GangKey, deque[JournalLine]] = OrderedDict()
         self._since: dict[GangKey, _Since] = {}
-        #: Admitted gangs of which it was said that binds are held.
-        self._held: set[GangKey] = set()
+        #: Admitted gangs whose waiting binds are recorded.
+        self._waiting: set[GangKey] = set()
         self._uncounted = 0
 
     def forget(self) -> None:
-        """Forget what a term was told: in the next one others may bear the same names.
+        """Drop the history of a term: in the next one other gangs may have the same names.
 
-        Who was asked to leave is told of as long as we live.
+        The evictions are kept as long as the process lives.
         """
         self.last = None
         self.terms += 1
         self.history = QueueHistory()
-        self._lines, self._since, self._held = OrderedDict(), {}, set()
+        self._lines, self._since, self._waiting = OrderedDict(), {}, set()
 
     def note(self, snapshot: Snapshot, plan: Plan) -> list[Change]:
-        """Take in a pass and give what changed since the one before."""
-        # Whoever ends a term forgets in another thread.
+        """Store a cycle and return what changed since the one before."""
+        # Another thread calls `forget` at the end of a term.
         last = self.last
         earlier = last.plan.verdicts if last else {}
         changes, known = [], 0
-        # Every gang of the cluster passes here in every cycle, so this loop is kept bare.
+        # This loop runs for every gang in every cycle, so it is kept minimal.
         for key, verdict in plan.verdicts.items():
             before = earlier.get(key)
             if before is not None:
                 known += 1
                 if before.reason is verdict.reason and before.standing is verdict.standing:
                     if verdict.standing is GangStatus.ADMITTED:
-                        self._look_for_holds(snapshot, key)
+                        self._record_waiting(snapshot, key)
                     continue
             changes.append(self._change(snapshot, verdict, before))
         if known < len(earlier):
@@ -257,19 +257,19 @@ class GangHistory:
         return changes
 
     def tell(self, key: GangKey, at: float, cycle: int, word: str, text: str) -> None:
-        """Add a line to the story of a gang."""
+        """Add a line to the history of a gang."""
         lines = self._lines.get(key)
         if lines is None:
             lines = self._lines[key] = deque(maxlen=_LINES)
             if len(self._lines) > _GANGS:
                 self._lines.popitem(last=False)
         lines.append(JournalLine(at, cycle, word, text[:_TEXT]))
-        self._uncounted += 1  # nobody minds if two threads count as one
+        self._uncounted += 1  # a lost update between two threads does no harm
         if self._uncounted >= _COUNTED_AFTER:
             self._uncounted = 0
-            self._forget_the_oldest()
+            self._drop_oldest()
 
-    def _forget_the_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         kept = tuple(self._lines.items())
         surplus = sum(len(lines) for _, lines in kept) - _ALL_LINES
         for key, lines in kept:
@@ -279,21 +279,21 @@ class GangHistory:
             self._lines.pop(key, None)
 
     def story(self, key: GangKey) -> tuple[JournalLine, ...]:
-        """Tell what happened to a gang, oldest line first."""
+        """Return the history of a gang, oldest line first."""
         return tuple(self._lines.get(key, ()))
 
     def since(self, key: GangKey) -> float | None:
-        """Tell when a gang began to wait, to run, or to be over; None when it is not known."""
+        """Return since when a gang waits, runs, or is over; None when unknown."""
         since = self._spans(key)
         return since.stands if since is not None else None
 
     def reason_since(self, key: GangKey) -> float | None:
-        """Tell since when that has its present reason; None when the gang is not known."""
+        """Return since when a gang has its present reason; None when unknown."""
         since = self._spans(key)
         return since.reason if since is not None else None
 
     def running_since(self, key: GangKey) -> float | None:
-        """Tell since when a gang runs; None when it does not."""
+        """Return since when a gang runs; None when it does not."""
         last = self.last
         verdict = last.plan.verdicts.get(key) if last else None
         if verdict is None or verdict.standing is not GangStatus.RUNNING:
@@ -308,7 +308,7 @@ class GangHistory:
 
     def _close(self, verdict: Verdict, snapshot: Snapshot) -> Change:
         key, now = verdict.gang, snapshot.now
-        self._held.discard(key)
+        self._waiting.discard(key)
         since = self._since.pop(key, None)
         if key in self._lines:
             self.tell(key, now, snapshot.generation, Happening.GONE, "the gang is gone")
@@ -327,28 +327,28 @@ class GangHistory:
             since.reason = now
             if _SPANS.get(before.standing) is not _SPANS.get(verdict.standing):
                 since.stands = now
-        # Ordinary pods and gangs from before our time run without ever having had to wait.
+        # Ordinary pods, and gangs that ran before this process, never waited here.
         if before is not None or verdict.standing not in _SPANS:
             self.tell(key, now, snapshot.generation, verdict.reason.value, verdict.message)
-        self._held.discard(key)
+        self._waiting.discard(key)
         if verdict.standing is GangStatus.ADMITTED:
-            self._look_for_holds(snapshot, key)
+            self._record_waiting(snapshot, key)
         return Change(verdict, before, lasted_s)
 
-    def _look_for_holds(self, snapshot: Snapshot, key: GangKey) -> None:
-        """Say once that members of an admitted gang have come and wait for the others."""
+    def _record_waiting(self, snapshot: Snapshot, key: GangKey) -> None:
+        """Record once that binds of an admitted gang wait for its other members."""
         gang = snapshot.gangs.get(key)
-        held = len(gang.by_status.get(Status.BINDING, ())) if gang is not None else 0
-        if gang is None or not held or key in self._held:
+        count = len(gang.by_status.get(Status.BINDING, ())) if gang is not None else 0
+        if gang is None or not count or key in self._waiting:
             return
-        self._held.add(key)
+        self._waiting.add(key)
         least = gang.group.min_member
-        text = f"{held} of at least {least} members have come; their binds are held for the rest"
+        text = f"binds of {count} of at least {least} members wait for the rest"
         self.tell(key, snapshot.now, snapshot.generation, Happening.HELD, text)
 
 
 def _began(gang: Gang, standing: GangStatus, now: float) -> float:
-    """Date a standing that was there before we looked, from what the API server has written."""
+    """Return the start of a status from before this process, from times in the API server."""
     counted = _COUNTED.get(standing, _PENDING)
     created = [pod.created for pod in gang.pods if pod.status in counted]
     return min(now, max([gang.group.created, *created]))

@@ -1,4 +1,4 @@
-"""What we hear of kube-scheduler, told to those who operate it: log, series and notes."""
+"""Log lines, series and health notes about schedulers, binds and refused namespaces."""
 
 from __future__ import annotations
 
@@ -19,117 +19,119 @@ from extender.model.snapshot import Liveness, SchedulerStatus
 from extender.ports import Clock, EventRecord, EventWriter, ObjectReference, WakeOrder, Waker
 
 log = logging.getLogger(__name__)
-#: Other extenders that we remember to have named.
+#: Limit of the other extenders that are remembered as logged.
 _MOST_RIVALS = 100
-_TROUBLES = (Liveness.SILENT, Liveness.ELSEWHERE)
+_SILENT = (Liveness.SILENT, Liveness.ELSEWHERE)
 
 
 class SchedulerNotes:
-    """Says once who falls silent and who is heard again, and as long as it lasts who is missing."""
+    """Logs once when a scheduler falls silent or calls again; notes those that are silent."""
 
-    def __init__(self, hearing: SchedulerLiveness, metrics: Metrics, clock: Clock) -> None:
-        self._hearing = hearing
+    def __init__(self, liveness: SchedulerLiveness, metrics: Metrics, clock: Clock) -> None:
+        self._liveness = liveness
         self._metrics = metrics
         self._clock = clock
-        self._troubled: set[str] = set()
+        self._silent: set[str] = set()
         self._rivals: set[str] = set()
-        self._seldom = RateLimitedLog(log)
-        hearing.on_change(self._changed)
+        self._limited_log = RateLimitedLog(log)
+        liveness.on_change(self._changed)
         metrics.other_extenders.set_function(self._count_rivals)
-        for name in hearing.names:
-            metrics.last_hook.labels(name).set_function(partial(self._asked_at, name))
-            metrics.pods_without_scheduler.labels(name).set_function(partial(hearing.overdue, name))
+        for name in liveness.names:
+            metrics.last_hook.labels(name).set_function(partial(self._called_at, name))
+            metrics.pods_without_scheduler.labels(name).set_function(
+                partial(liveness.overdue, name)
+            )
 
     def notes(self) -> list[str]:
-        """Say who is missing, and where kube-scheduler asks another."""
+        """Return a note for each scheduler that is silent or calls another extender."""
         now = self._clock.now()
         return [
             f"scheduler {each.name}: {each.complaint(now)}"
-            for each in self._hearing.statuses().values()
-            if each.liveness in _TROUBLES or each.rival
+            for each in self._liveness.statuses().values()
+            if each.liveness in _SILENT or each.rival
         ]
 
     def counted(self, waker: Waker) -> Callable[[Sequence[WakeOrder]], None]:
-        """Count what *waker* is ordered, and listen whether somebody comes."""
+        """Return a wake function that counts the orders and expects calls for the woken pods."""
 
         def wake(orders: Sequence[WakeOrder]) -> None:
             self._metrics.wakes.inc(len(orders))
             for order in orders:
-                self._hearing.pod_woken(order.uid, order.nomination)
+                self._liveness.pod_woken(order.uid, order.nomination)
             waker.wake(orders)
 
         return wake
 
     def _count_rivals(self) -> float:
-        return len({each.rival for each in self._hearing.statuses().values()} - {""})
+        return len({each.rival for each in self._liveness.statuses().values()} - {""})
 
-    def _asked_at(self, name: str) -> float:
-        return self._hearing.statuses()[name].called_at
+    def _called_at(self, name: str) -> float:
+        return self._liveness.statuses()[name].called_at
 
-    def _changed(self, caller: SchedulerStatus) -> None:
-        if caller.rival and caller.rival not in self._rivals:
+    def _changed(self, status: SchedulerStatus) -> None:
+        if status.rival and status.rival not in self._rivals:
             # Tenants may write any name on their pods.
             if len(self._rivals) >= _MOST_RIVALS:
                 self._rivals.clear()
-            self._rivals.add(caller.rival)
-            self._seldom.event(
+            self._rivals.add(status.rival)
+            self._limited_log.event(
                 logging.WARNING,
-                "another extender acts beside us",
-                scheduler=caller.name,
-                rival=caller.rival,
-                why=caller.complaint(self._clock.now()),
+                "another extender acts on the same pods",
+                scheduler=status.name,
+                rival=status.rival,
+                why=status.complaint(self._clock.now()),
             )
-        if caller.liveness in _TROUBLES:
-            self._troubled.add(caller.name)
-            said = (
-                "kube-scheduler does not ask"
-                if caller.liveness is Liveness.SILENT
-                else "kube-scheduler asks another extender"
+        if status.liveness in _SILENT:
+            self._silent.add(status.name)
+            message = (
+                "kube-scheduler does not call"
+                if status.liveness is Liveness.SILENT
+                else "kube-scheduler calls another extender"
             )
             event(
                 log,
                 logging.WARNING,
-                said,
-                scheduler=caller.name,
-                pods=self._hearing.overdue(caller.name),
-                why=caller.complaint(self._clock.now()),
+                message,
+                scheduler=status.name,
+                pods=self._liveness.overdue(status.name),
+                why=status.complaint(self._clock.now()),
             )
-        elif caller.name in self._troubled:
-            self._troubled.discard(caller.name)
-            event(log, logging.INFO, "kube-scheduler is heard again", scheduler=caller.name)
+        elif status.name in self._silent:
+            self._silent.discard(status.name)
+            event(log, logging.INFO, "kube-scheduler calls again", scheduler=status.name)
 
 
-#: The word of the event about a gang of which only a part got bound.
+#: The reason of the event about a gang of which only a part is bound.
 PARTIALLY_BOUND = Happening.PARTIALLY_BOUND.value
 
 
 class BindNotes:
-    """The barrier's `Observer`."""
+    """Reports waiting binds and partial commits: the `Observer` of the permit package."""
 
     def __init__(
         self,
         metrics: Metrics,
         cluster: Cluster,
-        announcer: EventWriter,
+        events: EventWriter,
         clock: Clock,
         bind_timeout_s: float,
     ) -> None:
         self._metrics = metrics
-        #: What httpTimeout of kube-scheduler's bind entry should be, and what it seems to be.
+        #: The required httpTimeout of kube-scheduler's bind entry, and the one learned.
         self._bind_timeout_s = bind_timeout_s
-        self._learnt_s: float | None = None
+        self._learned_s: float | None = None
         self._cluster = cluster
-        self._announcer = announcer
+        self._events = events
         self._clock = clock
-        # Looking a series up costs more than counting, and there are few.
+        # Finding a series costs more than counting, and there are few.
         self._waits = cache(metrics.bind_wait_seconds.labels)
 
     def released(self, cause: str, waited_s: float) -> None:
-        """A bind call was answered."""
+        """Called when a bind call is answered."""
         self._waits(cause).observe(waited_s)
 
     def partial_commit(self, gang: GangKey) -> None:
-        """A gang ended short of minMember after its bindings were sent."""
+        """Called when too few members of a gang are bound after its bindings were sent."""
         self._metrics.partial_commits.inc()
         group = self._cluster.group(gang)
         if group is None:
@@ -138,45 +140,46 @@ class BindNotes:
         self._cluster.partial_gangs.failed(group, pods, self._clock.monotonic())
         subject = ObjectReference.of_gang(Gang(group=group, pods=pods))
         if subject is not None:
-            self._announcer.write(
+            self._events.write(
                 EventRecord(
                     subject=subject,
                     reason=PARTIALLY_BOUND,
-                    message="fewer than minMember members got bound; the rest is bound as it comes",
+                    message="fewer than minMember members are bound; the others are bound as they"
+                    " arrive",
                     warning=True,
                     at=self._clock.now(),
                 )
             )
 
     def ticket_given_back(self, gang: GangKey, pause_s: float) -> None:
-        """A gang could not use the room promised to it."""
-        event(log, logging.INFO, "ticket given back", gang=gang, pause_s=pause_s)
+        """Called when a gang could not use its reservation."""
+        event(log, logging.INFO, "reservation released", gang=gang, pause_s=pause_s)
 
     def peer_closed(self, age_s: float) -> None:
-        """A caller gave up."""
+        """Called when the caller of a bind closed its connection."""
         self._metrics.abandoned_binds.inc()
 
     def learnt_timeout(self, seconds: float | None) -> None:
-        """kube-scheduler seems to give up sooner than configured; None when it does not."""
+        """Called when kube-scheduler gives up sooner than configured; None when it does not."""
         self._metrics.learned_bind_timeout.set(seconds or 0.0)
-        self._learnt_s = seconds
+        self._learned_s = seconds
 
     def notes(self) -> list[str]:
-        """Say what should be mended although we go on."""
-        if self._learnt_s is None:
+        """Return a note when the configured timeout should be fixed."""
+        if self._learned_s is None:
             return []
         return [
-            f"binds: kube-scheduler gives up after {self._learnt_s:.0f} s; set httpTimeout of its"
+            f"binds: kube-scheduler gives up after {self._learned_s:.0f} s; set httpTimeout of its"
             f" bind entry to {self._bind_timeout_s:g}s"
         ]
 
 
-#: Refused so often, a namespace has a series; and so many namespaces have one, at most.
+#: A namespace gets a series after so many refusals; limit of the namespaces with a series.
 SHOWN = 100
 MOST_SHOWN = 50
-#: Namespaces that are counted; those of which less was refused are forgotten.
+#: Limit of the namespaces that are counted; those with fewer refusals are dropped.
 _MOST_COUNTED = 2000
-#: Refused so often within a minute, it is told: ten times a second.
+#: So many refusals within a minute are logged: ten times a second.
 MINUTE_S = 60.0
 LOUD = 600
 
@@ -187,13 +190,13 @@ class _Example(NamedTuple):
 
 
 class RefusedNamespaces:
-    """Counts refusals of filter by namespace; belongs to the event loop."""
+    """Counts refusals of filter by namespace; owned by the event loop."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._series = metrics.refused_pods
         self._counts: Counter[str] = Counter()
         self._shown: set[str] = set()
-        #: Of the minute that runs.
+        #: The current minute.
         self._since = float("-inf")
         self._minute: Counter[str] = Counter()
         self._examples: dict[str, _Example] = {}
@@ -201,7 +204,7 @@ class RefusedNamespaces:
     def refused(self, namespace: str, gang: GangKey, reason: str, now: float) -> None:
         """Count that a pod of *gang* was refused."""
         if now - self._since >= MINUTE_S:
-            self._tell()
+            self._log_minute()
             self._since = now
         self._counts[namespace] += 1
         self._minute[namespace] += 1
@@ -226,15 +229,15 @@ class RefusedNamespaces:
         self._shown.add(namespace)
         self._series.labels(namespace).inc(count)
 
-    def _tell(self) -> None:
-        """Say whose pods took most attempts in the minute that is over, if they were many."""
+    def _log_minute(self) -> None:
+        """Log the namespace with the most refusals in the past minute, if they were many."""
         for namespace, count in nlargest(1, self._minute.items(), key=lambda pair: pair[1]):
             if count >= LOUD:
                 example = self._examples[namespace]
                 event(
                     log,
                     logging.WARNING,
-                    "kube-scheduler tries pods of a namespace again and again in vain",
+                    "kube-scheduler keeps retrying refused pods of a namespace",
                     namespace=namespace,
                     refused=count,
                     gang=example.gang,

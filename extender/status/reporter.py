@@ -1,7 +1,7 @@
-"""Tells the cluster what was decided: status and events, on change only, in a thread of its own.
+"""Writes status and events about the plan, on change only, in a thread of its own.
 
-The planning thread hands over each pass and goes on at once. What is told lags by the moment a
-status needs to settle, so that a gang that starts right away costs one write and no event.
+The planning thread hands over each cycle and goes on at once. Writes lag by the time that a status
+needs to settle, so that a gang that starts right away costs one write and no event.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from extender.status.history import CycleResult, GangHistory
 from extender.status.transitions import transition
 
 log = logging.getLogger(__name__)
-#: How often the thread looks whether something is due when nothing wakes it.
+#: How often the thread checks for due work when nothing wakes it.
 IDLE_S = 5.0
-#: How long it rests before each look, at least, and for each second the last look took: plans
-#: may come much faster than anybody reads, and hooks need the processor more.
+#: The minimum rest before each round, and the rest per second that the last round took. Plans may
+#: come much faster than is useful to report, and hooks need the processor more.
 REST_S = 0.1
 REST = 4.0
-#: While so many requests are under way, a second's worth, only news goes out: jobs wait for it.
+#: With so many requests in flight, a second's worth, only changes of the main part are written.
 MAX_IN_BACKGROUND = 50
-#: A gang that is older than this when we first see it started before our time.
+#: A gang that is older than this when first seen existed before this process.
 UNSEEN_S = 60.0
 _STUCK = (GangStatus.WAITING, GangStatus.INVALID)
 _STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
@@ -47,39 +47,39 @@ Status = Mapping[str, Any]
 
 
 class Reporter:
-    """Keeps PodGroups, Queues and people up to date."""
+    """Writes the status of PodGroups and Queues, and events."""
 
     def __init__(
         self,
         *,
         writer: StatusWriter,
-        announcer: EventWriter,
+        events: EventWriter,
         journal: GangHistory,
         findings: Findings,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._writer = writer
-        self._announcer = announcer
+        self._events = events
         self._journal = journal
         self._findings = findings
         self._metrics = metrics
         self._clock = clock
         self._started = clock.now()
-        self._seldom = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog(log)
         self._seen: CycleResult | None = None
-        #: Which term the records are of, and when its first pass was seen: what is older may have
-        #: been told by whoever led before.
+        #: The term of the records, and the time of its first cycle: the status of older objects may
+        #: come from an earlier leader.
         self._terms = journal.terms
         self._began = clock.now()
         #: Queues that may have series.
         self._counted: set[str] = set()
         self._gangs: dict[GangKey, ObjectRecord] = {}
         self._queues: dict[str, ObjectRecord] = {}
-        #: Those with something to write.
+        #: Records with a pending write.
         self._open: set[ObjectRecord] = set()
-        self._under_way = 0
-        #: What the writer answered; noted by the thread, so that only it touches the records.
+        self._in_flight = 0
+        #: Answers of the writer, handled by the thread, so that only it changes the records.
         self._answers: deque[Callable[[], None]] = deque()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -89,25 +89,25 @@ class Reporter:
         init_labels(metrics.status_writes, *((kind, word) for kind in kinds for word in outcomes))
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what is not yet written is written by whoever comes after us."""
+        """Stop the thread; the next leader writes what is not yet written."""
         self._stopping.set()
         self._wake.set()
         self._thread.join(timeout=5)
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Take a pass in; called by the planning thread, which it does not hold up."""
-        # Who begins to lead sees thousands for the first time that have run for long.
+        """Hand over a cycle; called by the planning thread, which does not wait."""
+        # A new leader sees thousands of gangs for the first time that have run for long.
         ours_since = max(self._started, snapshot.now - UNSEEN_S)
         before = self._journal.last
         changes = self._journal.note(snapshot, plan)
         for change in changes:
-            passed = transition(change, snapshot.gangs.get(change.verdict.gang), ours_since)
-            if passed is not None:
-                event(log, logging.INFO, passed.sentence, **passed.facts, cycle=plan.generation)
+            line = transition(change, snapshot.gangs.get(change.verdict.gang), ours_since)
+            if line is not None:
+                event(log, logging.INFO, line.sentence, **line.facts, cycle=plan.generation)
         transitions.observe(self._metrics, before, snapshot, plan, changes)
         for name in self._counted - plan.queues.keys():
             self._metrics.forget_queue(name)
@@ -129,7 +129,7 @@ class Reporter:
             rest = max(REST_S, REST * (self._clock.monotonic() - started))
 
     def work(self) -> float:
-        """Do what is due and give the seconds until something else is."""
+        """Do what is due and return the seconds until the next due work."""
         while self._answers:
             self._answers.popleft()()
         now = self._clock.monotonic()
@@ -139,17 +139,17 @@ class Reporter:
         if last is not None and last is not self._seen:
             if self._seen is None:
                 self._began = last.snapshot.now
-            self._findings.look(last.snapshot, now)
+            self._findings.update(last.snapshot, now)
             self._schedule_gangs(last, now)
             self._schedule_queues(last, now)
             self._seen = last
-        # The one that has waited longest goes first: not all may go.
-        turns = sorted(self._open, key=lambda record: record.schedule.due())
-        due = min((self._advance(record, now) for record in turns), default=inf)
-        return min(IDLE_S, max(0.0, min(due, self._findings.tell(now)) - now))
+        # The record that has waited longest comes first: the number of writes is limited.
+        ordered = sorted(self._open, key=lambda record: record.schedule.due())
+        due = min((self._advance(record, now) for record in ordered), default=inf)
+        return min(IDLE_S, max(0.0, min(due, self._findings.write_due(now)) - now))
 
     def _forget(self) -> None:
-        """Take nothing of an earlier term for granted: others have led and written since."""
+        """Drop the state of an earlier term: other leaders have written since."""
         self._terms, self._seen = self._journal.terms, None
         self._gangs, self._queues, self._open = {}, {}, set()
         self._findings.forget()
@@ -186,12 +186,12 @@ class Reporter:
         record.gang, record.verdict = gang, verdict
         if verdict.standing in _STUCK:
             record.waiting_since = self._journal.since(gang.key) or self._clock.now()
-        self._want(record, content or desired.spoken(verdict), now)
+        self._want(record, content or desired.for_events(verdict), now)
 
     def _warn(self, subject: ObjectReference, gang: Gang) -> None:
-        """Tell once what of a new PodGroup has no effect: a gang that starts says nothing else."""
+        """Write one event about fields without effect: a gang that starts gets no other event."""
         if gang.group.remark and gang.group.created > self._began:
-            self._announcer.write(warning(subject, gang.group.remark, self._clock.now()))
+            self._events.write(warning(subject, gang.group.remark, self._clock.now()))
 
     def _schedule_queues(self, last: CycleResult, now: float) -> None:
         for name in self._queues.keys() - last.plan.queues.keys():
@@ -205,17 +205,17 @@ class Reporter:
             self._want(record, content, now)
 
     def _advance(self, record: ObjectRecord, now: float) -> float:
-        """Do what is due on one record; give when it wants to be looked at again."""
+        """Do what is due on one record; return when it is due again."""
         if record.is_busy:
-            return inf  # what it wants may be there already, but for the write under way
+            return inf  # the write in flight may already contain what it wants
         due, wanted = record.schedule.due(), record.schedule.wanted()
         if wanted is None:
             self._open.discard(record)
         if wanted is None or due > now:
             return due
-        is_full = self._under_way >= MAX_IN_BACKGROUND and record.is_written
+        is_full = self._in_flight >= MAX_IN_BACKGROUND and record.is_written
         if is_full and not record.schedule.is_news():
-            return inf  # the answers will wake us
+            return inf  # the answers wake this thread
         if not record.is_written:
             record.schedule.wrote({}, wanted, now)
             self._announce(record)
@@ -228,7 +228,7 @@ class Reporter:
     def _write(self, record: ObjectRecord, wanted: DesiredStatus, known: Status) -> None:
         body = desired.dated(wanted, known, timestamp(self._clock.now()))
         if record.subject.kind == "Queue" and not known.get("state"):
-            # Without Volcano's controller nobody else says that a new queue is open.
+            # Without Volcano's controller no other writer marks a new queue as open.
             body.setdefault("state", QueueState.OPEN.value)
         written = partial(self._wrote, wanted)
         self._await(record, self._writer.write(record.subject, body), written)
@@ -237,9 +237,9 @@ class Reporter:
     def _announce(self, record: ObjectRecord) -> None:
         if record.verdict is None:
             return
-        notice = record.notice(self._clock.now())
-        if notice is not None:
-            self._announcer.write(notice)
+        record_event = record.notice(self._clock.now())
+        if record_event is not None:
+            self._events.write(record_event)
 
     def _await(
         self,
@@ -248,7 +248,7 @@ class Reporter:
         note: Callable[[ObjectRecord, Status], None],
     ) -> None:
         record.is_busy = True
-        self._under_way += 1
+        self._in_flight += 1
 
         def answered(done: Future[Status | None]) -> None:
             self._answers.append(lambda: self._note(record, done, note))
@@ -263,15 +263,15 @@ class Reporter:
         note: Callable[[ObjectRecord, Status], None],
     ) -> None:
         record.is_busy = False
-        self._under_way -= 1
+        self._in_flight -= 1
         try:
             status = done.result()
-        except Exception as error:  # whatever it is, others want to be told of as well
+        except Exception as error:  # any error of one object must not stop the others
             self._count(record, "gone" if isinstance(error, NamespaceTerminating) else "failed")
             record.schedule.failed(self._clock.monotonic())
             if isinstance(error, NotLeader | NamespaceTerminating):
-                return  # whoever leads writes it, or nobody needs it any more
-            self._seldom.event(
+                return  # the present leader writes it, or it is not needed any more
+            self._limited_log.event(
                 logging.WARNING,
                 "status not written",
                 error.status if isinstance(error, ApiError) else 0,
@@ -282,8 +282,8 @@ class Reporter:
             )
             return
         if status is None:
-            # The object is gone, or another one, and the mirror will say so in a moment; or
-            # somebody wrote to it since we read it, and what it says now must be read again.
+            # The object is gone or replaced, which the cache will show in a moment. Or another
+            # writer changed it since it was read, and it must be read again.
             self._count(record, "gone")
             record.schedule.known = None
             record.schedule.failed(self._clock.monotonic())

@@ -1,6 +1,6 @@
-"""What the log says of a gang: one line when it is admitted, starts, falls back, and ends.
+"""Log lines about a gang: one when it is admitted, starts, waits again, and ends.
 
-Waiting is no line: why a gang waits changes often, and status, events and `explain` tell it.
+A waiting gang gets no line: its reason changes often, and status, events and `explain` show it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
 
 
 class Transition(NamedTuple):
-    """A constant sentence, and the facts beside it."""
+    """A constant message and its fields."""
 
     sentence: str
     facts: dict[str, object]
 
 
 def transition(change: Change, gang: Gang | None, ours_since: float) -> Transition | None:
-    """Say what the log should have of *change*; *ours_since* is when we began to look.
+    """Return the log line for *change*; *ours_since* is when this process began to observe.
 
-    What had happened by then is no news. Ordinary pods are no gangs, and there are many of them.
+    Earlier changes are not logged. Nor are ordinary pods: they are no gangs, and there are many.
     """
     verdict, before = change.verdict, change.before
     if IMPLICIT in verdict.gang:
@@ -56,7 +56,7 @@ def transition(change: Change, gang: Gang | None, ours_since: float) -> Transiti
 def _gone(change: Change) -> Transition | None:
     verdict = change.verdict
     if verdict.standing is GangStatus.FINISHED:
-        return None  # it ended before, and that was said
+        return None  # its end was logged before
     if verdict.standing is GangStatus.RUNNING:
         return _about(verdict, "gang ended", outcome="deleted", ran_s=_seconds(change))
     outcome, reason = "deleted while it waited", verdict.reason.value
@@ -64,9 +64,9 @@ def _gone(change: Change) -> Transition | None:
 
 
 def _about(verdict: Verdict, sentence: str, **facts: object) -> Transition:
-    who = {"gang": verdict.gang, "queue": verdict.queue}
+    identity = {"gang": verdict.gang, "queue": verdict.queue}
     size = {"members": verdict.members, "min_member": verdict.min_member}
-    return Transition(sentence, {**who, **size, **facts})
+    return Transition(sentence, {**identity, **size, **facts})
 
 
 def _ends(gang: Gang | None) -> dict[str, object]:
@@ -81,8 +81,7 @@ def _seconds(change: Change) -> float:
     return round(change.lasted_s, 3)
 
 
-#: Whoever leads plans every few seconds. After a longer gap nobody knows when a gang began to run
-#: that is new to us.
+#: The leader plans every few seconds. After a longer gap the start time of a new gang is unknown.
 GAP_S = 30.0
 _STUCK = (GangStatus.WAITING, GangStatus.INVALID)
 
@@ -94,11 +93,11 @@ def observe(
     plan: Plan,
     changes: Iterable[Change],
 ) -> None:
-    """Note each gang that was admitted, or began to run, since the pass *before*."""
+    """Observe each gang that was admitted, or started, since the cycle *before*."""
     for change in changes:
         verdict = change.verdict
         gang = snapshot.gangs.get(verdict.gang)
-        # Of a queue that is gone the series are too, and should not come back.
+        # The series of a deleted queue are deleted too, and must not return.
         if gang is None or IMPLICIT in verdict.gang or verdict.queue not in plan.queues:
             continue
         if _was_admitted(change):
@@ -111,12 +110,12 @@ def observe(
 
 
 def created(gang: Gang) -> float:
-    """Say when *gang* came to be: the PodGroup, or the first of the pods that run.
+    """Return when *gang* was created: the PodGroup, or the first of its scheduled pods.
 
-    Whichever came last: a gang that left and was made anew began with its new pods.
+    The later of both counts: a gang that ended and was created again starts with its new pods.
     """
-    seated = [pod.created for pod in gang.pods if pod.status in SCHEDULED_SET]
-    return max(gang.group.created, min(seated, default=0.0))
+    scheduled = [pod.created for pod in gang.pods if pod.status in SCHEDULED_SET]
+    return max(gang.group.created, min(scheduled, default=0.0))
 
 
 def _was_admitted(change: Change) -> bool:
@@ -132,5 +131,5 @@ def _has_just_begun(
         return False
     if change.before is not None:
         return change.before.standing is not GangStatus.RUNNING
-    # It came and started between two passes; older ones ran before we looked.
+    # It was created and started between two cycles; older gangs ran before the first cycle.
     return created(gang) > before.snapshot.now - GAP_S

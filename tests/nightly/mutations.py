@@ -103,8 +103,8 @@ dominant-share-of-cpu-alone  planner/policy.py  planner/plugins/test_orders.py
 
 gang-evicted-in-part  planner/victims/units.py  planner/test_victims.py
     A gang of which one member may not be evicted loses all the others.
--   if is_ours or self._is_busy(gang) or not left or len(left) < present:
-+   if is_ours or self._is_busy(gang) or not left:
+-   if is_own or self._is_busy(gang) or not left or len(left) < present:
++   if is_own or self._is_busy(gang) or not left:
 
 unknown-bind-called-failed  kube/write/bind.py  kube/act/test_bind.py
     A bind that was sent and not answered is reported as failed.

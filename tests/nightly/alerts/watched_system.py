@@ -53,7 +53,7 @@ class WatchedSystem(System):
         self._dispatch.on_objection(self.ask_for_a_pass)
         self._reporter = Reporter(
             writer=RecordingWriter(),
-            announcer=self._announcer,
+            events=self._announcer,
             journal=journal,
             findings=findings,
             metrics=self.metrics,

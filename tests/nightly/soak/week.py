@@ -58,7 +58,7 @@ class WholeSystem(System):
         self._findings = Findings(Audit(), self._announcer, time)
         self._reporter = Reporter(
             writer=self._writer,
-            announcer=self._announcer,
+            events=self._announcer,
             journal=self.journal,
             findings=self._findings,
             metrics=self.metrics,

@@ -155,7 +155,7 @@ def test_queues_that_make_no_sense_are_named_and_planned_as_they_are_live(tmp_pa
         ("Queue", "a", "ParentCycle"),
         ("Queue", "b", "ParentCycle"),
     ]
-    assert "ParentCycle: queue a is below itself (a below b below a)" in result.stderr
+    assert "ParentCycle: queue a is its own ancestor (a below b below a)" in result.stderr
 
 
 @pytest.mark.parametrize(

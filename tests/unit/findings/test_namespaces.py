@@ -92,45 +92,45 @@ def test_a_policy_that_means_what_it_says_is_not_mentioned() -> None:
         (
             {"allowed": frozenset({"reserch", "nightly"})},
             "QueueUnknown",
-            "namespace b may use queue reserch, which nobody wrote; mend the annotation"
+            "namespace b may use unknown queue reserch; fix the annotation"
             " gang-extender.io/queues or create what it names; did you mean research?",
         ),
         (
             {"queue": "nightl"},
             "HomeQueueMissing",
-            "the home queue of namespace b is nightl, which nobody wrote; mend the annotation"
+            "the home queue nightl of namespace b does not exist; fix the annotation"
             " scheduling.volcano.sh/queue-name or create it; did you mean nightly?",
         ),
         (
             {"classes": frozenset({"hgih", "low"})},
             "PriorityClassUnknown",
-            "namespace b may use priority class hgih, which nobody wrote; mend the annotation"
+            "namespace b may use unknown priority class hgih; fix the annotation"
             " gang-extender.io/priority-classes or create what it names; did you mean high?",
         ),
         (
             {"problem": "the annotation gang-extender.io/at-most of namespace b cannot be read"},
             "Unreadable",
-            "nothing of namespace b can start: the annotation gang-extender.io/at-most of"
+            "no gang of namespace b can start: the annotation gang-extender.io/at-most of"
             " namespace b cannot be read",
         ),
         (
             {"shares": (share("Research", limit=cpu(1)),)},
             "ShareOfUnknownQueue",
-            "namespace b has a share of queue Research, which nobody wrote; mend its annotation"
+            "namespace b has a share of unknown queue Research; fix its annotation"
             " gang-extender.io/at-most or gang-extender.io/at-least; did you mean research?",
         ),
         (
             {"allowed": frozenset({"nightly"}), "shares": (share("research", limit=cpu(1)),)},
             "ShareOfForbiddenQueue",
-            "namespace b has a share of queue research, which it may not use; mend its annotation"
+            "namespace b has a share of queue research, which it may not use; fix its annotation"
             " gang-extender.io/at-most or gang-extender.io/at-least, or allow the queue by"
             " gang-extender.io/queues",
         ),
         (
             {"shares": (share("research", limit=cpu(1), guarantee=cpu(2)),)},
             "NamespaceGuaranteeAboveLimit",
-            "namespace b has at least 2 cpu in queue research, and at most 1; lower its annotation"
-            " gang-extender.io/at-least or raise gang-extender.io/at-most",
+            "namespace b is guaranteed 2 cpu in queue research and limited to 1; lower its"
+            " annotation gang-extender.io/at-least or raise gang-extender.io/at-most",
         ),
     ],
 )
@@ -159,8 +159,8 @@ def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
             "Queue",
             "research",
             "NamespaceGuaranteesAboveQueue",
-            "by gang-extender.io/at-least b, c have at least 10 cpu of queue research together,"
-            " and it may have at most 8; lower that or raise spec.capability",
+            "by gang-extender.io/at-least b, c are guaranteed 10 cpu of queue research together,"
+            " and its capability is 8; lower the guarantees or raise spec.capability",
         )
     ]
 
@@ -170,7 +170,7 @@ def test_at_leasts_that_the_cluster_could_not_keep_are_said_of_the_queue() -> No
 
     assert (one.kind, one.reason) == ("Queue", "NamespaceGuaranteesAboveCluster")
     assert one.message.endswith(
-        "17 cpu of queue nightly together, and the cluster has 16; lower it"
+        "17 cpu of queue nightly together, and the cluster has 16; lower the guarantees"
     )
 
 
@@ -202,7 +202,7 @@ def test_pod_groups_of_exempt_namespaces_are_named_because_they_promise_nothing(
     (one,) = look(made.snapshot(NOW))
     assert (one.kind, one.name, one.reason) == ("Namespace", "a", "ExemptGang")
     assert one.message == (
-        "namespace a is exempt, so PodGroup train, like 1 more, there makes no gang and its pods"
+        "namespace a is exempt, so PodGroup train, like 1 more, there forms no gang and its pods"
         " start one by one; move it to a namespace that is not exempt"
     )
     made.apply(Delete(Kind.GROUP, "a/train", VOLCANO))
@@ -246,8 +246,8 @@ def test_a_namespace_with_more_budgets_for_one_pod_than_are_looked_at_is_named()
     (found,) = look(made.snapshot(NOW))
     assert (found.kind, found.name, found.reason) == ("Namespace", "a", "TooManyBudgets")
     assert found.message == (
-        "namespace a has more PodDisruptionBudgets for one pod than are looked at (64, with 1,000"
-        " words), so that pods which they may cover are not asked to leave; write fewer, or"
+        "namespace a has more PodDisruptionBudgets for one pod than are checked (64, with 1,000"
+        " selector terms), so pods that they may cover are not evicted; write fewer, or"
         " selectors that name different labels"
     )
     made.apply(Delete(Kind.BUDGET, "a/b0"))

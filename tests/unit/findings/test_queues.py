@@ -106,17 +106,17 @@ def test_every_queue_in_a_circle_of_parents_is_found_and_those_below_are_not() -
         (
             "a",
             "ParentCycle",
-            "queue a is below itself (a below b below a); change spec.parent of one of them",
+            "queue a is its own ancestor (a below b below a); change spec.parent of one of them",
         ),
         (
             "b",
             "ParentCycle",
-            "queue b is below itself (b below a below b); change spec.parent of one of them",
+            "queue b is its own ancestor (b below a below b); change spec.parent of one of them",
         ),
         (
             "own",
             "ParentCycle",
-            "queue own is below itself (own below own); change spec.parent of one of them",
+            "queue own is its own ancestor (own below own); change spec.parent of one of them",
         ),
     ]
 
@@ -134,8 +134,8 @@ def test_hundreds_of_nested_queues_are_found_where_they_are_too_deep() -> None:
     assert [each.name for each in said] == [f"q{n:03}" for n in range(MAX_DEPTH, 800)]
     assert {each.reason for each in said} == {"TooDeep"}
     assert said[0].message == (
-        "queue q032 is 32 levels below the top, and 31 is the most; change spec.parent of it or of"
-        " one above"
+        "queue q032 is 32 levels below the top, and 31 is the maximum; change spec.parent of it"
+        " or of one above"
     )
 
 
@@ -155,7 +155,7 @@ def test_a_large_circle_is_named_by_its_beginning() -> None:
     assert {each.reason for each in said} == {"ParentCycle"}
     assert len(said) == 800
     assert max(len(each.message) for each in said) < 300
-    assert said[0].message.startswith("queue q000 is below itself (q000 below q799 below q798 ")
+    assert said[0].message.startswith("queue q000 is its own ancestor (q000 below q799 below q798 ")
 
 
 def test_thousands_of_queues_without_their_parent_are_found_without_a_search_for_each() -> None:
@@ -267,7 +267,7 @@ def test_weight_zero_and_fields_that_cannot_be_read_are_found() -> None:
         (
             "a",
             "WeightZero",
-            "queue a has weight 0 and so no part of its own; set spec.weight to 1 or more",
+            "queue a has weight 0 and so no share of its own; set spec.weight to 1 or more",
         ),
         ("b", "Unreadable", "queue b cannot be used: it is odd"),
     ]

@@ -74,7 +74,7 @@ def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCapt
     desk.see("p")
     for _ in range(30):
         desk.wait(10)
-    assert lines(caplog) == [("WARNING", "kube-scheduler does not ask")]
+    assert lines(caplog) == [("WARNING", "kube-scheduler does not call")]
     assert caplog.records[0].facts["pods"] == 1  # type: ignore[attr-defined]
     assert desk.value("gang_extender_pods_without_scheduler") == 1
     assert desk.news.notes() == [
@@ -84,7 +84,7 @@ def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCapt
 
     desk.ask("p")
 
-    assert lines(caplog)[1:] == [("INFO", "kube-scheduler is heard again")]
+    assert lines(caplog)[1:] == [("INFO", "kube-scheduler calls again")]
     assert desk.value("gang_extender_pods_without_scheduler") == 0
     assert desk.news.notes() == []
 
@@ -107,7 +107,7 @@ def test_another_extender_is_named_once_in_the_log_and_counted(
         member = pod("p", scheduler="mine", refusal="0/2 nodes are available", woken_by=name)
         desk.hearing.pod_seen(member.uid, member)
 
-    assert lines(caplog) == [("WARNING", "another extender acts beside us")]
+    assert lines(caplog) == [("WARNING", "another extender acts on the same pods")]
     assert desk.metrics.registry.get_sample_value("gang_extender_other_extenders") == 1
     assert desk.news.notes() == [
         "scheduler mine: another extender (them) also acts on pods of scheduler name mine; stop"

@@ -30,9 +30,9 @@ class Desk:
         self.findings = Findings(lambda seen: (*audit(seen), *extra), self.announcer, self.clock)
 
     def look(self, seen: Snapshot, wait_s: float = 0.0) -> float:
-        self.findings.look(seen, self.clock.monotonic())
+        self.findings.update(seen, self.clock.monotonic())
         self.clock.advance(wait_s)
-        return self.findings.tell(self.clock.monotonic())
+        return self.findings.write_due(self.clock.monotonic())
 
 
 def test_a_finding_is_a_warning_on_its_queue_once_it_has_lasted_a_moment() -> None:
@@ -68,12 +68,12 @@ def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
 
     findings = Findings(fails, RecordingAnnouncer(), VirtualClock())
     fatal = snapshot([], queues=[Queue(name="fatal")])
-    findings.look(fatal, 0.0)
-    findings.look(fatal, 0.0)
+    findings.update(fatal, 0.0)
+    findings.update(fatal, 0.0)
 
     assert findings.current == ()
-    assert findings.tell(0.0) == inf
-    assert [each.getMessage() for each in caplog.records] == ["findings cannot be looked for"]
+    assert findings.write_due(0.0) == inf
+    assert [each.getMessage() for each in caplog.records] == ["findings cannot be computed"]
 
 
 def test_a_finding_that_stays_is_told_again_after_an_hour_and_not_before() -> None:

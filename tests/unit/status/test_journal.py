@@ -173,7 +173,7 @@ def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> 
 
     told = journal.story(GangKey("a/g"))
     assert [line.word for line in told] == ["Admitted", "Held", "BackingOff", "Admitted", "Held"]
-    assert told[1].text == "1 of at least 2 members have come; their binds are held for the rest"
+    assert told[1].text == "binds of 1 of at least 2 members wait for the rest"
 
 
 def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:

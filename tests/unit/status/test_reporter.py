@@ -52,7 +52,7 @@ class Desk:
         self.findings = Findings(Audit(), self.announcer, self.clock)
         self.reporter = Reporter(
             writer=self.writer,
-            announcer=self.announcer,
+            events=self.announcer,
             journal=self.journal,
             findings=self.findings,
             metrics=self.metrics,
