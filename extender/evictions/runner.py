@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
@@ -48,60 +48,6 @@ EVICT = Happening.EVICT.value
 WOULD_EVICT = Happening.WOULD_EVICT.value
 
 
-class EvictionMessages:
-    """The messages about one set of victims: one for each gang instead of one per pod."""
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        beneficiary: GangKey,
-        victims: Sequence[Victim],
-        *,
-        dry_run: bool,
-    ) -> None:
-        self._snapshot = snapshot
-        self._beneficiary = beneficiary
-        self._victims = victims
-        self._gangs: dict[GangKey, Gang] = {each.gang.key: each.gang for each in victims}
-        self.word = WOULD_EVICT if dry_run else EVICT
-        self.sentence = "victims would be evicted" if dry_run else "evicting victims"
-
-    def lines(self) -> Iterator[tuple[GangKey, str]]:
-        """Yield a line for the history of each gang concerned."""
-        action = self._victims[0].eviction.action
-        pods = _count(len(self._victims), "pod")
-        gangs = ", ".join(sorted(self._gangs)[:5]) + (", …" if len(self._gangs) > 5 else "")
-        yield self._beneficiary, f"{action} evicts {pods} for it, of {gangs}"
-        for key in self._gangs:
-            yield key, self._loss(key)
-
-    def on_gangs(self) -> Iterator[EventRecord]:
-        """Yield one event for each gang that loses members."""
-        for key, gang in self._gangs.items():
-            subject = ObjectReference.of_gang(gang)
-            if subject is not None:
-                yield EventRecord(
-                    subject=subject,
-                    reason=self.word,
-                    message=self._loss(key),
-                    at=self._snapshot.now,
-                )
-
-    def facts(self) -> dict[str, object]:
-        """Return the fields for the log."""
-        return {
-            "action": self._victims[0].eviction.action,
-            "pods": [victim.pod.key for victim in self._victims[:50]],
-            "count": len(self._victims),
-            "victims": sorted(self._gangs)[:50],
-        }
-
-    def _loss(self, key: GangKey) -> str:
-        own = [victim for victim in self._victims if victim.gang.key == key]
-        part = f"{len(own)} of {self._gangs[key].scheduled} running members"
-        return f"{part} evicted: {reason_for(own[0], self._snapshot)}"
-
-
 def reason_for(victim: Victim, snapshot: Snapshot) -> str:
     """Return for which gang a pod is evicted and by which rule, as a sentence."""
     beneficiary = snapshot.gangs[victim.eviction.beneficiary]
@@ -113,6 +59,11 @@ def reason_for(victim: Victim, snapshot: Snapshot) -> str:
     if beneficiary.priority > victim.gang.priority:
         return f"{beneficiary.key} has priority {beneficiary.priority} over {victim.gang.priority}"
     return f"{beneficiary.key} is further below its share of queue {beneficiary.queue}"
+
+
+def _loss(victims: Sequence[Victim], snapshot: Snapshot) -> str:
+    part = f"{len(victims)} of {victims[0].gang.scheduled} running members"
+    return f"{part} evicted: {reason_for(victims[0], snapshot)}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -290,15 +241,37 @@ class EvictionRunner:
         return created
 
     def _report(self, one: VictimSet, victims: Sequence[Victim]) -> None:
-        snapshot, beneficiary = one.snapshot, one.beneficiary
-        messages = EvictionMessages(snapshot, beneficiary, victims, dry_run=self._dry_run)
-        for key, text in messages.lines():
-            self._journal.tell(key, snapshot.now, snapshot.generation, messages.word, text)
+        """Report evictions in log, history and events: once for each gang, not per pod."""
+        snapshot, beneficiary, action = one.snapshot, one.beneficiary, victims[0].eviction.action
+        reason = WOULD_EVICT if self._dry_run else EVICT
+        by_gang: dict[GangKey, list[Victim]] = {}
+        for victim in victims:
+            by_gang.setdefault(victim.gang.key, []).append(victim)
+        names = sorted(by_gang)
+        gangs = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        text = f"{action} evicts {_count(len(victims), 'pod')} for it, of {gangs}"
+        self._journal.tell(beneficiary, snapshot.now, snapshot.generation, reason, text)
+        losses = {key: _loss(own, snapshot) for key, own in by_gang.items()}
+        for key, loss in losses.items():
+            self._journal.tell(key, snapshot.now, snapshot.generation, reason, loss)
         for victim in victims:
             self._record(victim, snapshot.now, reason_for(victim, snapshot))
-        for record in messages.on_gangs():
-            self._events.write(record)
-        event(log, logging.INFO, messages.sentence, gang=beneficiary, **messages.facts())
+        for key, loss in losses.items():
+            subject = ObjectReference.of_gang(by_gang[key][0].gang)
+            if subject is not None:
+                self._events.write(
+                    EventRecord(subject=subject, reason=reason, message=loss, at=snapshot.now)
+                )
+        event(
+            log,
+            logging.INFO,
+            "victims would be evicted" if self._dry_run else "evicting victims",
+            gang=beneficiary,
+            action=action,
+            pods=[victim.pod.key for victim in victims[:50]],
+            count=len(victims),
+            victims=names[:50],
+        )
 
     def _send(self, one: VictimSet) -> None:
         """Send the next waves of a set; called again with every answer."""
