@@ -1,11 +1,11 @@
-"""Decides on which nodes kube-scheduler may evict its victims for a pod; no node is a veto.
+"""Decides on which nodes kube-scheduler may evict its victims for a pod.
 
 kube-scheduler chooses victims by priority alone, one pod at a time. It knows neither gangs nor
 queues. So its choice may free one node for a gang that needs ten, leave another gang below its
 minimum, or take the deserved share of a queue. A node stays a candidate only with all of its
 victims, except those that terminate anyway: only kube-scheduler knows why it needs each of them
 (capacity, ports, affinity). A preemption is checked together with all pending preemptions, those
-that were allowed and have not been observed yet.
+that were allowed and have not been observed yet. Without any allowed node the preemption fails.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PreemptionVictim(NamedTuple):
     uid: PodUid
     gang: GangKey | None = None
     #: The pod, if it counts towards the minimum of its gang.
-    node: Pod | None = None
+    member: Pod | None = None
     #: Its queue and share in the accounting, if it is *ours*, and what it frees there.
     queue: str = ""
     share: str = ""
@@ -231,8 +231,8 @@ def _worst(choices: Iterable[Sequence[PreemptionVictim]]) -> _Loss:
         members: dict[GangKey, dict[PodUid, Pod]] = {}
         amounts: dict[str, Resources] = {}
         for each in victims:
-            if each.gang is not None and each.node is not None:
-                members.setdefault(each.gang, {})[each.uid] = each.node
+            if each.gang is not None and each.member is not None:
+                members.setdefault(each.gang, {})[each.uid] = each.member
             for name in filter(None, (each.queue, each.share)):
                 amounts[name] = amounts.get(name, NOTHING) + each.frees
         for gang, pods in members.items():
@@ -373,8 +373,8 @@ class Preemption:
         """Return whether some gang would run on below its minimum."""
         evicted: dict[GangKey, dict[PodUid, Pod]] = {}
         for each in victims:
-            if each.gang is not None and each.node is not None:
-                evicted.setdefault(each.gang, {})[each.uid] = each.node
+            if each.gang is not None and each.member is not None:
+                evicted.setdefault(each.gang, {})[each.uid] = each.member
         return any(self._falls_below_minimum(key, pods) for key, pods in evicted.items())
 
     def _falls_below_minimum(self, key: GangKey, evicted: Mapping[PodUid, Pod]) -> bool:

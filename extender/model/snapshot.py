@@ -84,7 +84,7 @@ class SchedulerStatus:
             return self._of_rival()
         how_long = f"for {span(now - self.quiet_since)}"
         if not self.called_at:
-            how_long = f"since this extender started {span(now - self.quiet_since)} ago"
+            how_long = f"since this extender began to listen {span(now - self.quiet_since)} ago"
         return (
             f"no kube-scheduler has called for pods of scheduler name {self.name} {how_long}: is it"
             " running, and does a profile have that name?"

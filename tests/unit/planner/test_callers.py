@@ -177,7 +177,7 @@ def test_a_member_of_a_silent_scheduler_keeps_its_whole_gang_waiting() -> None:
     plan = make_plan(heard(before, Liveness.SILENT))
 
     assert not plan.placements
-    assert "of scheduler name dead since this extender started 40 s ago" in (
+    assert "of scheduler name dead since this extender began to listen 40 s ago" in (
         plan.verdicts[TRAIN].message
     )
 
