@@ -265,8 +265,8 @@ def test_a_gang_too_large_for_everything_is_told_so() -> None:
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), waiting("lab/big", 9)), "lab/big")
 
     assert told.words == (
-        "unknown, because it does not wait for others to end: the gang would not fit the cluster"
-        " if it were empty"
+        "unknown, because it does not wait for others to end: the gang would not fit even an"
+        " empty cluster"
     )
 
 
