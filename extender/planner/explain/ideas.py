@@ -56,9 +56,9 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
         like = {
             shape: nodes[int(rows[0])]
             for shape in case.wanted
-            if len(rows := session.places.usable_at_all(shape).nonzero()[0])
+            if len(rows := session.nodes.usable_at_all(shape).nonzero()[0])
         }
-        opened = any(session.places.count_if_opened(shape) for shape in case.wanted)
+        opened = any(session.nodes.count_if_opened(shape) for shape in case.wanted)
     if opened:
         yield Remedy(_opened_words(case.snapshot), with_open_nodes)
     short = {s: n - found[s].slots for s, n in case.wanted.items() if n > found[s].slots}
@@ -202,7 +202,7 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
     first: tuple[Resources, str] = NOTHING, ""
     for quota in upwards(own_share or quotas.get(case.gang.queue)):
         over = _over(quota, needs)
-        needs = needs.beyond(quota.kept)
+        needs = needs.beyond(quota.unused_guarantee)
         queue, share = case.snapshot.queues.get(quota.name), case.snapshot.shares.get(quota.name)
         if over and (queue is not None or share is not None):
             first = first if first[0] else (over, quota.namespace)
@@ -224,8 +224,8 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
 
 def _over(quota: QuotaNode, needs: Resources) -> Resources:
     """Return by how much *needs* would exceed the ceiling of *quota*."""
-    after = needs + Resources(quota.held) + Resources(quota.leaving)
-    over = Resources({n: after.amount(n) - most for n, most in quota.most.items()})
+    after = needs + Resources(quota.held) + Resources(quota.terminating)
+    over = Resources({n: after.amount(n) - most for n, most in quota.ceiling.items()})
     return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
 
 
@@ -234,13 +234,13 @@ def _keeping_less(case: Case, above: QuotaNode, quotas: Iterable[QuotaNode]) -> 
     keeping = [
         quota
         for quota in quotas
-        if quota.namespace and quota.kept and above in upwards(quota)
+        if quota.namespace and quota.unused_guarantee and above in upwards(quota)
         if quota.namespace != case.gang.group.namespace
     ]
     for quota in keeping[:2]:
         share = case.snapshot.shares[quota.name]
-        less = replace(share, guarantee=share.guarantee.beyond(quota.kept).positive())
-        words = f"{amounts(quota.kept)} less guaranteed to {quota.words}"
+        less = replace(share, guarantee=share.guarantee.beyond(quota.unused_guarantee).positive())
+        words = f"{amounts(quota.unused_guarantee)} less guaranteed to {quota.words}"
         yield Remedy(words, partial(with_shares, shares=[less]))
 
 

@@ -192,13 +192,13 @@ class RunningPods:
         key = (gang.key, bound, empty)
         found = self._evictable.get(key)
         if found is None:
-            is_empty = self._session.is_empty
+            is_best_effort = self._session.is_best_effort
             found = self._evictable[key] = [
                 one
                 for one in self._scheduled(gang)
                 if one.pod.preemptable
                 and (bound or is_running(one))
-                and (not empty or is_empty(one.pod.shape))
+                and (not empty or is_best_effort(one.pod.shape))
             ]
         return staying(gang, found)
 
@@ -249,7 +249,7 @@ def is_covered(session: Session, gang: GangState) -> bool:
     if gang.share is None:
         return False
     needs = total(pod.requests for pod in needed_pods(session, gang) or gang.gang.waiting[:1])
-    return bool(session.opinions.within_guarantee(gang, needs))
+    return bool(session.plugins.within_guarantee(gang, needs))
 
 
 def may_lose_to_share(gang: GangState, other: GangState) -> bool:
@@ -271,7 +271,7 @@ class Borrowed:
         """Return whether *gang* uses capacity beyond the deserved share of its queue."""
         name = gang.queue.name
         if name not in self._known:
-            deserved = self._session.opinions.deserved(gang.queue)
+            deserved = self._session.plugins.deserved(gang.queue)
             known = set() if deserved is None else _beyond(deserved, self._running(name))
             self._known[name] = known
         return gang.key in self._known[name]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from extender.model.pod import Pod, Shape
-from extender.planner.free_capacity import undo_gift
+from extender.planner.free_capacity import undo_placement
 from extender.planner.plugin import Round
 from extender.planner.session import Demand, Session, needed_pods
 from extender.planner.starvation import is_first, starving_gangs, without_its_reservation
@@ -65,7 +65,7 @@ class VictimFinder:
 
     def free_capacity(self, gang: GangState, pool: Pool) -> None:
         """Evict others until the minimum of *gang* fits, or its members one by one."""
-        if self._session.opinions.missing_members(gang):
+        if self._session.plugins.missing_members(gang):
             self._try(Demand(gang, self._preempting(gang)), pool)
             return
         for pod in _that_may_preempt(self._session.waiting_tasks(gang)):
@@ -86,7 +86,7 @@ class VictimFinder:
 
     def free_capacity_inside(self, gang: GangState) -> None:
         """Evict surplus members of *gang* for more important members."""
-        if self._session.opinions.missing_members(gang):
+        if self._session.plugins.missing_members(gang):
             return  # it has no surplus, and free capacity alone does not start it
         for pod in _that_may_preempt(self._session.waiting_tasks(gang)):
             if not self._try(Demand(gang, [pod]), None):
@@ -125,11 +125,14 @@ class VictimFinder:
             victims = self._choose(demand, pool)
             if victims is None:
                 return False
-            if not victims and self._session.occupied(demand.gang, demand.total) is not None:
+            if (
+                not victims
+                and self._session.blocked_by_terminating(demand.gang, demand.total) is not None
+            ):
                 return False  # it fits; only terminating pods still count against its queue
             idle = None
             if not victims and self._leaves_free_capacity:
-                idle = demand.assign(self._session, idle=True)
+                idle = demand.assign(self._session, only_free=True)
             if idle:
                 self._reserve(demand, idle)
             else:
@@ -138,7 +141,7 @@ class VictimFinder:
         running_pods(self._session).preemptors.add(demand.gang.key)
         for unit in victims:
             if unit.gang is not demand.gang:
-                undo_gift(self._capacity, unit.gang)
+                undo_placement(self._capacity, unit.gang)
         return None if idle else True
 
     def _reserve(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
@@ -175,19 +178,19 @@ class VictimFinder:
         found = Search(self._session, self._action, demand, units, work).run()
         self._budget.spend(work, namespace, failed=found is None)
         if work.is_too_much:
-            self._session.unsearched.add(demand.gang.key)
+            self._session.search_cut_short.add(demand.gang.key)
         return found
 
     def _may_evict(self, demand: Demand) -> bool:
         """Return whether other pods may be evicted for *demand* at all."""
         if self._action == "preempt":
             return True
-        return self._session.opinions.is_preemptive(demand.gang, Shape(requests=demand.total))
+        return self._session.plugins.is_preemptive(demand.gang, Shape(requests=demand.total))
 
     def _evict(self, demand: Demand, units: list[Unit]) -> None:
         for unit in units:
             for one in unit.members:
-                self._capacity.evict(one.leaving(self._action, demand.gang))
+                self._capacity.evict(one.eviction(self._action, demand.gang))
         for pod, row in demand.assign(self._session) or ():
             self._capacity.pipeline(demand.gang, pod, row)
 
@@ -255,7 +258,7 @@ def reclaim(session: Session) -> None:
     finder = VictimFinder(session, "reclaim", first=Borrowed(session).holds)
     has_shares = bool(session.accounting.shares)
     for gangs in starving_gangs(session):
-        is_overused = session.opinions.is_overused(gangs[0].queue)
+        is_overused = session.plugins.is_overused(gangs[0].queue)
         for gang in _in_order(session, gangs):
             if has_shares and is_covered(session, gang):
                 finder.free_capacity(gang, partial(may_lose_to_share, gang))
@@ -273,5 +276,5 @@ def _in_order(session: Session, gangs: list[GangState]) -> Iterator[GangState]:
     first, *others = gangs
     waits, had = is_first(session, first), len(first.pipelined)
     yield first
-    if not waits or (first.key not in session.fenced and len(first.pipelined) == had):
+    if not waits or (first.key not in session.reservations and len(first.pipelined) == had):
         yield from others

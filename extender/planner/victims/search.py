@@ -98,7 +98,7 @@ class Search:
         """Choose the unit that brings the preemptor's queue below its limit with fewest pods."""
         preemptor = self._demand.gang
         own = [gang for gang in self._units.gangs if gang.queue is preemptor.queue]
-        if self._session.opinions.exceeds_share(preemptor, self._demand.total):
+        if self._session.plugins.exceeds_share(preemptor, self._demand.total):
             own = [gang for gang in own if gang.share is preemptor.share]
         choices = [self._units.single(one) for gang in own for one in self._units.surplus(gang)]
         choices += [unit for gang in own if (unit := self._units.whole(gang)) is not None]
@@ -136,7 +136,7 @@ class Search:
 
     def _nearest_rows(self, shape: Shape, rows: list[int]) -> list[int]:
         """Choose the rows that lack least for another slot."""
-        usable = self._session.places.usable(shape)
+        usable = self._session.nodes.usable(shape)
         rows = [row for row in rows if usable[row]]
         if len(rows) <= _MOST_NODES:
             return rows
@@ -153,7 +153,7 @@ class Search:
         known = self._covers.get((shape, row))
         if known is None or known[0] != state or not self._is_current(known[1]):
             need = self._capacity.row(shape)
-            free = self._capacity.idle[row] + self._capacity.coming[row]
+            free = self._capacity.free[row] + self._capacity.releasing[row]
             lack = np.maximum(need * (int(pods_that_fit(free, need)) + 1) - free, 0)
             units = self._by_node.on(row)
             chosen = self._choose(units, row, lack)
@@ -181,10 +181,10 @@ class Search:
 
     def _more(self, rows: Rows, amounts: Amounts, shape: Shape) -> Amounts:
         """Count how many more pods of *shape* fit each row with *amounts* more free capacity."""
-        free = self._capacity.idle[rows] + self._capacity.coming[rows]
+        free = self._capacity.free[rows] + self._capacity.releasing[rows]
         need = self._capacity.row(shape)
         more: Amounts = pods_that_fit(free + amounts, need) - pods_that_fit(free, need)
-        return more * self._session.places.usable(shape)[rows]
+        return more * self._session.nodes.usable(shape)[rows]
 
     def _missing(self) -> Shape | None:
         """Return a shape of the demand that lacks slots, None when all pods fit."""
@@ -196,11 +196,11 @@ class Search:
         return next(iter(self._demand.by_shape))
 
     def _short_of(self, shape: Shape) -> int:
-        slots = int(self._session.places.count(self._free_or_releasing(), shape).sum())
+        slots = int(self._session.nodes.count(self._free_or_releasing(), shape).sum())
         return len(self._demand.by_shape[shape]) - slots
 
     def _free_or_releasing(self) -> Amounts:
-        free: Amounts = self._capacity.idle + self._capacity.coming
+        free: Amounts = self._capacity.free + self._capacity.releasing
         return free
 
     def _is_fulfilled(self) -> bool:
@@ -212,7 +212,7 @@ class Search:
         for unit in self._units.all_members():
             np.add.at(free, *self._units.frees(unit))
         return all(
-            self._session.places.count(free, shape).sum() >= len(pods)
+            self._session.nodes.count(free, shape).sum() >= len(pods)
             for shape, pods in self._demand.by_shape.items()
         )
 
@@ -224,7 +224,7 @@ class Search:
 
     def _evict(self, members: Sequence[VictimCandidate]) -> None:
         for one in members:
-            self._capacity.evict(one.leaving(self._action, self._demand.gang))
+            self._capacity.evict(one.eviction(self._action, self._demand.gang))
 
     def _drop_unnecessary(self, units: list[Unit]) -> list[Unit]:
         """Drop units that are not needed after all, the largest and most important first."""
@@ -247,7 +247,7 @@ class Search:
         if len(units) > _FEW or not self._demand.is_uniform or self._short_of(shape) <= 0:
             return None
         units = [unit for unit in units if self._units.may_go((unit,))]
-        free, usable = self._free_or_releasing().tolist(), self._session.places.usable(shape)
+        free, usable = self._free_or_releasing().tolist(), self._session.nodes.usable(shape)
         problem = SlotProblem(
             units=units,
             frees=[_by_row(*self._units.frees(unit)) for unit in units],

@@ -197,7 +197,7 @@ class Units:
     def may_go(self, units: Sequence[Unit]) -> bool:
         """Return whether the plugins now allow to evict all of *units*."""
         members = [one for unit in units for one in unit.members]
-        claim, opinions = self._demand.claim, self._session.opinions
+        claim, opinions = self._demand.preemptor, self._session.plugins
         with self._without_gifts(members):
             allowed = opinions.allowed_victims(self._action, claim, members) if members else ()
         if len(allowed) < len(members):
@@ -213,14 +213,12 @@ class Units:
         session, capacity = self._session, self._session.capacity
         with capacity.trial():
             for one in members:
-                capacity.evict(one.leaving(self._action, self._demand.gang))
-            evicted = [
-                each for each in capacity.departures if each.beneficiary is self._demand.gang
-            ]
+                capacity.evict(one.eviction(self._action, self._demand.gang))
+            evicted = [each for each in capacity.evictions if each.beneficiary is self._demand.gang]
             own = self._demand.gang.queue
             with self._without_gifts(evicted):
                 return any(
-                    session.fits_deserved(gang, only_promises=gang.queue is own)
+                    session.fits_deserved(gang, only_limits=gang.queue is own)
                     for gang in {each.gang.key: each.gang for each in evicted}.values()
                 )
 
@@ -247,7 +245,7 @@ class Units:
         """Return the members that may be evicted, by gang, the first victims first."""
         found: dict[str, list[VictimCandidate]] = {}
         # A demand without requests only evicts pods without requests.
-        empty = self._session.is_empty(self._demand.pods[0].shape)
+        empty = self._session.is_best_effort(self._demand.pods[0].shape)
         others = 0
         for rank, gang in enumerate(self._in_order(pool)):
             # Plugins are called when a victim is chosen: calling them for all members takes longer.
@@ -283,21 +281,21 @@ class Units:
         for shape in self._demand.by_shape:
             need = session.capacity.need(shape)
             if need is not None:
-                mask |= session.places.usable(shape) & (pods_that_fit(whole, need) > 0)
+                mask |= session.nodes.usable(shape) & (pods_that_fit(whole, need) > 0)
         return None if mask.all() else frozenset(np.flatnonzero(mask).tolist())
 
     def _in_order(self, pool: Callable[[GangState], bool] | None) -> Iterable[GangState]:
         if pool is None:
             return [self._demand.gang]
-        claim, own = self._demand.claim, self._demand.gang.queue
+        claim, own = self._demand.preemptor, self._demand.gang.queue
 
         def is_protected(gang: GangState) -> bool:
-            return self._session.opinions.protect(self._action, claim, gang)
+            return self._session.plugins.protect(self._action, claim, gang)
 
         def is_eligible(gang: GangState) -> bool:
             return pool(gang) and self._gives(gang)
 
         gangs = self._running.eviction_order(is_protected, is_eligible, self._helps)
-        if not self._session.opinions.prefer_relatives:
+        if not self._session.plugins.prefer_relatives:
             return gangs
-        return sorted(gangs, key=lambda g: self._session.opinions.victim_queue_order(g.queue, own))
+        return sorted(gangs, key=lambda g: self._session.plugins.victim_queue_order(g.queue, own))
