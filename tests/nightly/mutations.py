@@ -93,8 +93,8 @@ ceiling-rounds-up  planner/quota.py  planner/queues/test_quota.py
 
 reclaim-from-due  planner/plugins/proportion.py  planner/plugins/test_proportion.py
     A queue that uses no more than it deserves has to give capacity back.
--   return excess(queue.allocated, self.deserved(queue), claim.pod.requests)
-+   return list(claim.pod.requests.without(PODS))
+-   return excess(queue.allocated, self.deserved(queue), preemptor.pod.requests)
++   return list(preemptor.pod.requests.without(PODS))
 
 dominant-share-of-cpu-alone  planner/policy.py  planner/plugins/test_orders.py
     The dominant share of a gang is its share of cpu, whatever else it uses more of.
@@ -123,7 +123,7 @@ older-event-wins  kube/list_watch.py  kube/watch/test_order.py
 
 exempt-pod-waits  hooks/gate.py  hooks/test_gate.py
     A pod of an exempt namespace, or of another scheduler, is judged like any other.
--   return pod.asks_nobody or bool(pod.node) or member.native
+-   return pod.uses_no_resources or bool(pod.node) or member.native
 +   return bool(pod.node) or member.native
 
 hook-secret-not-compared  hooks/server.py  web/test_strangers.py

@@ -77,7 +77,7 @@ def test_an_event_that_is_not_utf8_breaks_the_stream_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", ["page-that-is-html", "page-that-breaks-off"])
 def test_a_page_that_is_no_list_is_asked_for_again(name: str) -> None:
-    with pytest.raises(NoResponse, match="no list of objects"):
+    with pytest.raises(NoResponse, match="not a list of objects"):
         list(ListWatch(PODS).page(kept(f"watch/{name}.events")))
 
 

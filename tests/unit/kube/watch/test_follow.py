@@ -668,8 +668,8 @@ def test_watches_that_fall_silent_without_closing_are_begun_anew(api: WatchedApi
             meanwhile = {"name": "meanwhile", "namespace": "a", "uid": "uid-meanwhile"}
             api.put(resource.path, {"metadata": meanwhile})
         for resource in EVERYTHING:
-            told = watched.cluster._stores[resource.decoder.kind].told
-            watched.until(partial(told, resource.decoder.dialect))
+            keys = watched.cluster._stores[resource.decoder.kind].keys
+            watched.until(partial(keys, resource.decoder.dialect))
 
         assert watched.cluster.readiness() == []
 
