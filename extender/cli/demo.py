@@ -176,7 +176,7 @@ def demo(speed: float, name: str | None, keep: bool) -> None:
             outcomes = _run_acts(acts, ActRunner(embedded, view.say, speed), view)
         _print_summary(terminal, outcomes, time.monotonic() - began)
         if form is not None:
-            form.open(embedded.tenants)
+            form.open(embedded.workloads)
             _wait_for_submissions(view, f"{embedded.address}{form.PATH}")
 
 
@@ -184,7 +184,7 @@ def _run_acts(acts: Sequence[Act], runner: ActRunner, view: DemoView) -> list[Ac
     outcomes = []
     for number, act in enumerate(acts, 1):
         view.begin(f"act {number} of {len(acts)}: {act.title}", number, len(acts))
-        outcomes.append(runner.tell(act))
+        outcomes.append(runner.run(act))
     return outcomes
 
 

@@ -46,10 +46,10 @@ from extender.whatif.compare import (
     GangOutcome,
     PlannedSnapshot,
     Reading,
-    asked_for,
     by_node,
     compare_plans,
     gang_outcome,
+    submitted_gangs,
 )
 from extender.whatif.hypothesis import Hypothesis
 from extender.whatif.manifests import Manifest, Objects, manifests_of as told_by
@@ -62,7 +62,7 @@ _MAX_PRINTED = 40
 def print_compared(after: PlannedSnapshot, differing: list[Difference], policy: Policy) -> None:
     """Print the outcomes of the submitted gangs, and what changes for all others."""
     terminal = Terminal()
-    asked = asked_for(after.snapshot)
+    asked = submitted_gangs(after.snapshot)
     for key in asked[:_MAX_PRINTED]:
         outcome = gang_outcome(after, key, policy)
         terminal.lay_out(*_outcome_lines(outcome) if outcome else ())
@@ -157,7 +157,7 @@ class PlanOutput:
     def written(self) -> dict[str, Any]:
         """Return its fields of the document."""
         return {
-            "asked": asked_for(self.after.snapshot),
+            "asked": submitted_gangs(self.after.snapshot),
             "differences": [each._asdict() for each in self.differing or ()],
         }
 
@@ -192,7 +192,7 @@ def planned(request: PlanInput, policy: Policy) -> PlanOutput:
             now=now,
             schedulers=reading.schedulers,
         )
-        new, remarks = submission.things, submission.remarks
+        new, remarks = submission.manifests, submission.remarks
     else:
         manifests, live_plan = [*saved.read_manifests(request.files)], None
     compared = compare_plans(manifests, new, request.supposed, reading, policy, now)
@@ -320,7 +320,7 @@ def plan(
     )
     for remark in result.remarks:
         print_error(remark)
-    _report_ignored(found.passed_over)
+    _report_ignored(found.skipped)
     for each in findings:
         print_error(f"{each.reason}: {each.message}")
     if not live:  # a running extender watches every kind, so that none is missing

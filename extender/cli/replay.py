@@ -104,7 +104,7 @@ def _replay_one(recording: Recording, policy: Policy | None, at: str) -> ReplayR
     begins: float | None = None
     requested, chosen, last = parse_time(at, "--at"), None, None
     # Read to the end, because a clock may have been set back; the nearest cycle is chosen.
-    for step in recording.steps():
+    for step in recording.cycles():
         begins = step.snapshot.now if begins is None else begins
         if last is not None and requested < step.snapshot.now:
             chosen = _later(chosen, last, requested)
@@ -129,7 +129,7 @@ def _later(
 
 
 def _counted(recording: Recording, result: ReplayResult) -> Iterator[RecordedCycle]:
-    for step in recording.steps():
+    for step in recording.cycles():
         _count(step, result)
         yield step
 

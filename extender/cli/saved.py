@@ -20,7 +20,7 @@ from extender.model.queue import Namespace, PriorityClass
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Plan
 from extender.planner.policy import Policy
-from extender.whatif.manifests import Manifest, Objects, decoded, manifests_of
+from extender.whatif.manifests import Manifest, Objects, decode, manifests_of
 
 #: The suffixes of the files that are read from a directory.
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -40,7 +40,7 @@ def read(
     Pods of *schedulers* are scheduled by the extender, and nodes with one of *node_labels*, where
     there are any, managed by it. In *exempt* namespaces no pod is in a gang.
     """
-    return decoded(read_manifests(paths), schedulers, node_labels, exempt)
+    return decode(read_manifests(paths), schedulers, node_labels, exempt)
 
 
 def read_manifests(paths: Sequence[str], max_bytes: int = _MAX_BYTES) -> Iterator[Manifest]:

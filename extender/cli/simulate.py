@@ -26,7 +26,7 @@ from extender.policy_file import PolicyFile
 from extender.sim import scenario as scenarios, traces
 from extender.sim.cluster import Simulation
 from extender.sim.report import page
-from extender.sim.result import Simulated, parted, span, value
+from extender.sim.result import Simulated, span, split_figures, value
 from extender.sim.scenario import ExternalInput, Scenario, check_ignored, ignored_fields
 from extender.sim.traces import TraceSpec
 from extender.text import shown
@@ -167,9 +167,9 @@ def simulate(
 def _run(scenario: Scenario, external: ExternalInput, label: str, policy: Policy) -> Simulated:
     simulation = Simulation(scenario, policy, external)
     with _without_logs(), _progress(label) as progress:
-        outcome = simulation.run(progress)
-    figures = outcome.figures(simulation.beginning)
-    return Simulated(label, outcome, simulation.beginning, figures)
+        result = simulation.run(progress)
+    figures = result.figures(simulation.beginning)
+    return Simulated(label, result, simulation.beginning, figures)
 
 
 def _check_place(html: str) -> None:
@@ -253,7 +253,7 @@ def _progress(label: str) -> Iterator[Callable[[float], None]]:
 
 def _head(scenario: Scenario, external: ExternalInput, runs: Sequence[Simulated]) -> str:
     nodes = len(scenarios.nodes_of(scenario, external))
-    gangs = len(runs[0].outcome.runs)
+    gangs = len(runs[0].result.runs)
     time = span(scenarios.span_s(scenario))
     return f"{time} of {count(nodes, 'node')} and {count(gangs, 'gang')}"
 
@@ -278,7 +278,7 @@ def _print(scenario: Scenario, head: str, runs: Sequence[Simulated]) -> None:
 def _waits(run: Simulated) -> Columns:
     heads = ("GANGS", "STARTED", "P50", "P95", "MAX")
     table = Columns("QUEUE", "SIZE", *heads, numbers=heads)
-    for (queue, size), each in run.outcome.waits(run.beginning).items():
+    for (queue, size), each in run.result.waits(run.beginning).items():
         spans = (span(each.p50), span(each.p95), span(each.longest))
         table.add(queue, size, str(each.gangs), str(each.started), *spans)
     return table
@@ -286,7 +286,7 @@ def _waits(run: Simulated) -> Columns:
 
 def _compared(terminal: Terminal, runs: Sequence[Simulated]) -> None:
     labels = [each.label for each in runs]
-    for title, part in zip(("what differs", "the same in all"), parted(runs), strict=True):
+    for title, part in zip(("what differs", "the same in all"), split_figures(runs), strict=True):
         table = Columns("FIGURE", *labels, numbers=labels, title=title)
         for name, values in part.items():
             table.add(name, *values)

@@ -39,18 +39,18 @@ _HALF = SLOTS // 2
 
 def _deadlock(on: ActRunner) -> None:
     red, blue = (
-        DemoJob(name=name, queue="lab", size=_NEED, least=_NEED, each=THIRD)
+        DemoJob(name=name, queue="lab", size=_NEED, min_member=_NEED, requests=THIRD)
         for name in ("red", "blue")
     )
     on.say(
         f"Gangs red and blue need {_NEED} pods each, all at once; {SLOTS} fit. Placed pod by pod"
         f" each would get {_HALF}, and neither could ever begin."
     )
-    on.tenants.submit(red, blue)
+    on.workloads.submit(red, blue)
     on.wait_for_start("red", _NEED)
     waits = on.wait_for_reason("blue", "InsufficientCapacity")
-    on.claim(on.witness.on_nodes("blue") == 0, "blue occupies no node while red runs")
-    spread = on.witness.spread_ms("red", _NEED)
+    on.claim(on.placements.on_nodes("blue") == 0, "blue occupies no node while red runs")
+    spread = on.placements.spread_ms("red", _NEED)
     on.say(
         f"Their pods came by turns. Red starts whole, its last pod {spread:.0f} ms after its first."
     )
@@ -58,11 +58,11 @@ def _deadlock(on: ActRunner) -> None:
         0
     ]  # what is free now, and for whom, changes by the moment
     on.say(f"Blue occupies nothing and says why: {waits['reason']}, {why}.")
-    on.tenants.end("red")
+    on.workloads.end("red")
     on.wait_for_start("blue", _NEED)
-    on.claim(not on.witness.were_together("red", "blue"), "never did both hold room at once")
-    on.claim(on.tenants.evicted.total() == 0, "nobody had to leave")
-    spread = on.witness.spread_ms("blue", _NEED)
+    on.claim(not on.placements.were_together("red", "blue"), "never did both hold room at once")
+    on.claim(on.workloads.evicted.total() == 0, "nobody had to leave")
+    spread = on.placements.spread_ms("blue", _NEED)
     on.say(f"Red is done and blue starts by itself, its last pod {spread:.0f} ms after its first.")
 
 
@@ -80,23 +80,33 @@ _CPUS, _GI = 3, 4
 
 def _fair_shares(on: ActRunner) -> None:
     full = {"cpu": str(_CPUS), "memory": f"{MEMORY_GI // 3}Gi"}
-    on.tenants.submit(DemoJob(name="night", queue="lab", size=SLOTS, least=SLOTS, each=full))
+    on.workloads.submit(
+        DemoJob(name="night", queue="lab", size=SLOTS, min_member=SLOTS, requests=full)
+    )
     on.wait_for_start("night", SLOTS)
     sums = DemoJob(
-        name="sums", queue="lab", size=SLOTS, least=1, each={"cpu": f"{_CPUS}", "memory": "1Gi"}
+        name="sums",
+        queue="lab",
+        size=SLOTS,
+        min_member=1,
+        requests={"cpu": f"{_CPUS}", "memory": "1Gi"},
     )
     index = DemoJob(
-        name="index", queue="lab", size=16, least=1, each={"cpu": "1", "memory": f"{_GI}Gi"}
+        name="index",
+        queue="lab",
+        size=16,
+        min_member=1,
+        requests={"cpu": "1", "memory": f"{_GI}Gi"},
     )
-    on.tenants.submit(sums)
-    on.tenants.submit(index)
+    on.workloads.submit(sums)
+    on.workloads.submit(index)
     for name in ("sums", "index"):
         on.wait_for_reason(name, "InsufficientCapacity", "NotYourTurn")
     on.say(
         f"Everything is taken by night. Sums wants {sums.size} pods of {_CPUS} cpus, index, behind"
         f" it, {index.size} of {_GI} GiB: whoever is first could take nearly all."
     )
-    on.tenants.end("night")
+    on.workloads.end("night")
     on.wait(lambda: _is_settled(on), "sums and index have shared the room")
     cpus, memory = _shares(on)
     # Pods are indivisible: nobody can be nearer than one pod.
@@ -107,21 +117,21 @@ def _fair_shares(on: ActRunner) -> None:
     )
     on.say(
         "Night is done. By dominant resource fairness sums gets"
-        f" {on.witness.on_nodes('sums')} pods, {float(cpus):.0%} of all cpus, and index"
-        f" {on.witness.on_nodes('index')}, {float(memory):.0%} of all memory."
+        f" {on.placements.on_nodes('sums')} pods, {float(cpus):.0%} of all cpus, and index"
+        f" {on.placements.on_nodes('index')}, {float(memory):.0%} of all memory."
     )
 
 
 def _shares(on: ActRunner) -> tuple[Fraction, Fraction]:
     return (
-        Fraction(on.witness.on_nodes("sums") * _CPUS, _ALL_CPUS),
-        Fraction(on.witness.on_nodes("index") * _GI, _ALL_GI),
+        Fraction(on.placements.on_nodes("sums") * _CPUS, _ALL_CPUS),
+        Fraction(on.placements.on_nodes("index") * _GI, _ALL_GI),
     )
 
 
 def _is_settled(on: ActRunner) -> bool:
     """Ask whether no further pod of sums fits anywhere, and the plan lets nobody else in."""
-    used = on.witness.on_nodes("sums") * _CPUS + on.witness.on_nodes("index")
+    used = on.placements.on_nodes("sums") * _CPUS + on.placements.on_nodes("index")
     return used > _ALL_CPUS - _CPUS
 
 
@@ -142,34 +152,36 @@ _PATIENCE_S = 3.0
 
 def _giant(on: ActRunner) -> None:
     small = _Crowd(on)
-    on.meanwhile = small.go_on
+    on.on_tick = small.go_on
     on.wait(lambda: small.running() == _AT_ONCE, "small gangs fill the cluster")
     on.say(f"Small gangs of {_SMALL} pods never stop coming: when one ends, the next one starts.")
-    on.tenants.submit(DemoJob(name="giant", queue="lab", size=SLOTS, least=SLOTS, each=THIRD))
+    on.workloads.submit(
+        DemoJob(name="giant", queue="lab", size=SLOTS, min_member=SLOTS, requests=THIRD)
+    )
     on.wait_for_reason("giant", "InsufficientCapacity", "NotYourTurn")
-    ahead, patient_until = small.started(), time.monotonic() + on.in_story(_PATIENCE_S)
+    ahead, patient_until = small.started(), time.monotonic() + on.scaled(_PATIENCE_S)
     on.say(f"Giant needs all {SLOTS} places at once, and there is no moment when all are free.")
     on.wait(lambda: small.started() >= ahead + 2, "small gangs start before giant")
-    on.claim(not on.witness.moments("giant"), "small gangs ran first, giant never held a place")
+    on.claim(not on.placements.moments("giant"), "small gangs ran first, giant never held a place")
     on.wait(lambda: time.monotonic() >= patient_until, "giant has lost its turn for long")
     try:
-        on.set_policy(impatient(on.in_story(_PATIENCE_S) / 2))
+        on.set_policy(impatient(on.scaled(_PATIENCE_S) / 2))
         small.gives_way = True
-        on.wait(lambda: on.is_all_kept_for("giant"), "room is kept for giant")
+        on.wait(lambda: on.is_all_reserved_for("giant"), "room is kept for giant")
         late = small.started()
         on.wait_for_start("giant", SLOTS)
     finally:
         on.set_policy(policy_parser.DEFAULT_TEXT)
     on.claim(small.started() == late, "once room was kept for giant, nobody overtook it")
     on.claim(small.waiting() > 0, "giant started although small gangs were still waiting")
-    on.claim(on.tenants.evicted.total() == 0, "nobody had to leave for giant")
+    on.claim(on.workloads.evicted.total() == 0, "nobody had to leave for giant")
     on.say(
         f"It lost its turn for {_PATIENCE_S:.0f} s, so what became free was kept for it (after ten"
         " minutes by default). It runs, and nobody was evicted."
     )
-    on.tenants.end("giant")
+    on.workloads.end("giant")
     on.wait(lambda: small.started() > late, "small gangs run again")
-    on.claim(on.witness.on_nodes("giant") == 0, "small gangs went on after giant")
+    on.claim(on.placements.on_nodes("giant") == 0, "small gangs went on after giant")
     on.say("Giant is done, and the small ones go on.")
 
 
@@ -189,10 +201,10 @@ class _Crowd:
         if self.waiting() == 0:
             self._send_one()
         elif time.monotonic() >= self._next_at and self._is_settled():
-            self._next_at = time.monotonic() + self._on.in_story(_EVERY_S)
+            self._next_at = time.monotonic() + self._on.scaled(_EVERY_S)
             if oldest := next(iter(self._working()), None):
                 self._ended.add(oldest)
-                self._on.tenants.end(oldest)
+                self._on.workloads.end(oldest)
 
     def started(self) -> int:
         """Count those that have begun."""
@@ -209,19 +221,19 @@ class _Crowd:
     def _is_settled(self) -> bool:
         """Ask whether the room of who ended last was taken, or is kept for giant."""
         is_full = self.running() == _AT_ONCE
-        return is_full or (self.gives_way and self._on.is_all_kept_for("giant"))
+        return is_full or (self.gives_way and self._on.is_all_reserved_for("giant"))
 
     def _working(self) -> list[str]:
         return [name for name in self._sent if self._has_started(name) and name not in self._ended]
 
     def _has_started(self, name: str) -> bool:
-        return self._on.witness.started_at(name, _SMALL) is not None
+        return self._on.placements.started_at(name, _SMALL) is not None
 
     def _send_one(self) -> None:
         name = f"s{len(self._sent) + 1}"
         self._sent.append(name)
-        self._on.tenants.submit(
-            DemoJob(name=name, queue="lab", size=_SMALL, least=_SMALL, each=THIRD)
+        self._on.workloads.submit(
+            DemoJob(name=name, queue="lab", size=_SMALL, min_member=_SMALL, requests=THIRD)
         )
 
 
@@ -241,23 +253,27 @@ _DUE = SLOTS // 2
 
 def _lending(on: ActRunner) -> None:
     for name in _LAB:
-        on.tenants.submit(DemoJob(name=name, queue="lab", size=_EACH, least=_EACH, each=THIRD))
+        on.workloads.submit(
+            DemoJob(name=name, queue="lab", size=_EACH, min_member=_EACH, requests=THIRD)
+        )
         on.wait_for_start(name, _EACH)
         on.rest(0.2)
     on.say(
         "Queues lab and ops are due half of the cluster each. Ops sleeps, so lab runs"
         f" {len(_LAB)} gangs on all of it."
     )
-    on.tenants.submit(DemoJob(name="report", queue="ops", size=_DUE, least=_DUE, each=THIRD))
+    on.workloads.submit(
+        DemoJob(name="report", queue="ops", size=_DUE, min_member=_DUE, requests=THIRD)
+    )
     on.wait_for_start("report", _DUE)
-    left = {name: on.tenants.evicted[name] for name in _LAB if on.tenants.evicted[name]}
+    left = {name: on.workloads.evicted[name] for name in _LAB if on.workloads.evicted[name]}
     stayed = [name for name in _LAB if name not in left]
     on.claim(
         all(count == _EACH for count in left.values()) and sum(left.values()) == _DUE,
         f"{len(left)} whole gangs of lab left, no pod more than ops was due",
     )
     on.claim(
-        all(on.witness.fewest(name, 0.0, _EACH) == _EACH for name in stayed),
+        all(on.placements.fewest(name, 0.0, _EACH) == _EACH for name in stayed),
         "the others of lab never lost a pod",
     )
     on.say(
@@ -267,10 +283,10 @@ def _lending(on: ActRunner) -> None:
     for name in left:
         on.wait_for_reason(name, "QueueOverDeserved", "InsufficientCapacity", "NotYourTurn")
     on.say(f"{_and(left).capitalize()} wait for room that nobody else is due.")
-    on.tenants.end("report")
+    on.workloads.end("report")
     for name in left:
         on.wait_for_start(name, _EACH)
-    on.claim(on.tenants.evicted.total() == _DUE, "whoever left came back when ops slept again")
+    on.claim(on.workloads.evicted.total() == _DUE, "whoever left came back when ops slept again")
     on.say(f"Report is done, ops sleeps again, and {_and(left)} are back.")
 
 

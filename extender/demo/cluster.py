@@ -62,7 +62,7 @@ class SimCluster:
                 about["uid"] = f"sim-{next(self._uids):06d}"
             about.setdefault("creationTimestamp", timestamp(self._clock.now()))
             self._objects[_key(stored)] = stored
-            self._tell("ADDED", stored)
+            self._publish("ADDED", stored)
             return stored
 
     def delete(self, kind: str, namespace: str, name: str) -> None:
@@ -70,7 +70,7 @@ class SimCluster:
         with self._lock:
             gone = self._objects.pop((kind, namespace, name), None)
             if gone is not None:
-                self._tell("DELETED", gone)
+                self._publish("DELETED", gone)
 
     def change(self, thing: Object, change: Callable[[Object], None]) -> None:
         """Replace *thing* by a changed copy; listeners keep what they were given."""
@@ -81,7 +81,7 @@ class SimCluster:
             changed = copy.deepcopy(current)
             change(changed)
             self._objects[_key(changed)] = changed
-            self._tell("MODIFIED", changed)
+            self._publish("MODIFIED", changed)
 
     def all(self, kind: str) -> list[Object]:
         """Give every object of *kind*."""
@@ -132,7 +132,7 @@ class SimCluster:
             self.change(pod, seat)
             return BindOutcome(BindResult.BOUND)
 
-    def _tell(self, verb: str, thing: Object) -> None:
+    def _publish(self, verb: str, thing: Object) -> None:
         for listener in self._listeners:
             listener(verb, thing)
 
@@ -205,8 +205,8 @@ class SimAnnouncer:
     """Keeps the notices for whoever wants to read them."""
 
     def __init__(self) -> None:
-        self.notices: list[EventRecord] = []
+        self.events: list[EventRecord] = []
 
     def write(self, notice: EventRecord) -> None:
         """Take *notice* in."""
-        self.notices.append(notice)
+        self.events.append(notice)

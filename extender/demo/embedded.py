@@ -59,7 +59,7 @@ def embed(
             undo=evictor,
             status=SimStatus(simulated),
             events=SimAnnouncer(),
-            start=lambda: _let_hear(cluster, simulated, schedulers, node_labels, exempt),
+            start=lambda: _follow(cluster, simulated, schedulers, node_labels, exempt),
             stop=lambda: None,
             aclose=lambda: asyncio.sleep(0),
         )
@@ -72,7 +72,7 @@ def read_group(thing: Object) -> PodGroup:
     return podgroups.to_group(msgspec.convert(thing, podgroups.RawGroup), VOLCANO)
 
 
-def _let_hear(
+def _follow(
     cluster: Cluster,
     simulated: SimCluster,
     schedulers: frozenset[str],
@@ -95,7 +95,7 @@ def _let_hear(
     simulated.listen(hear)
 
 
-_ASK_S = 5.0
+_TIMEOUT_S = 5.0
 #: Makes the port that shows the pages.
 MakePort = Callable[[Runtime], OperationsServer]
 
@@ -109,8 +109,8 @@ class Embedded:
 
     def __init__(self, pages: MakePort = _read_only) -> None:
         self.cluster = SimCluster(read_group, SystemClock())
-        self.tenants = DemoWorkloads(self.cluster)
-        self.witness = PlacementLog(self.cluster)
+        self.workloads = DemoWorkloads(self.cluster)
+        self.placements = PlacementLog(self.cluster)
         self._make_pages = pages
         self._folder = tempfile.TemporaryDirectory(prefix="gang-extender-")
         self._policy = Path(self._folder.name, "policy.yaml")
@@ -122,9 +122,9 @@ class Embedded:
         self._scheduler = SimScheduler(self.cluster, f"http://{hooks}")
         self._runtime: Runtime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ending = asyncio.Event()
-        self._told: dict[str, Any] = {"queues": [], "gangs": [], "held": []}
-        self._up = threading.Event()
+        self._stopping = asyncio.Event()
+        self._last_plan: dict[str, Any] = {"queues": [], "gangs": [], "held": []}
+        self._is_ready = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="embedded", daemon=True)
 
@@ -147,39 +147,39 @@ class Embedded:
     def plan(self) -> dict[str, Any]:
         """Ask the operations port for the last plan; while it is busy, the one before stands."""
         url = f"http://{self._settings.ops_listen}/api/v1/plan"
-        with suppress(OSError), urlopen(url, timeout=_ASK_S) as answer:
-            self._told = json.load(answer)
-        return self._told
+        with suppress(OSError), urlopen(url, timeout=_TIMEOUT_S) as answer:
+            self._last_plan = json.load(answer)
+        return self._last_plan
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._up.wait()
+        self._is_ready.wait()
         if self._failure is not None:
             self._folder.cleanup()
             raise self._failure
-        self.tenants.start()
+        self.workloads.start()
         self._scheduler.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.tenants.stop()
+        self.workloads.stop()
         self._scheduler.stop()
         if self._runtime is not None and self._loop is not None:
             self._runtime.drain()
             self._runtime.stop()
-            self._loop.call_soon_threadsafe(self._ending.set)
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._folder.cleanup()
 
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(self._live())
+                runner.run(self._serve())
         except BaseException as error:
             self._failure = error
-            self._up.set()
+            self._is_ready.set()
 
-    async def _live(self) -> None:
+    async def _serve(self) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self._runtime = runtime = embed(self._settings, loop, self.cluster)
         runtime.start()
@@ -188,8 +188,8 @@ class Embedded:
         await port.listen(hooks)
         pages = self._make_pages(runtime)
         pages.start(ops)
-        self._up.set()
-        await self._ending.wait()
+        self._is_ready.set()
+        await self._stopping.wait()
         await port.close(grace_s=0)
         pages.stop(grace_s=0)
 

@@ -59,11 +59,11 @@ class GangForm:
     QUEUES = ("lab", "ops")
 
     def __init__(self) -> None:
-        self._tenants: DemoWorkloads | None = None
+        self._workloads: DemoWorkloads | None = None
 
     def open(self, tenants: DemoWorkloads) -> None:
         """Take gangs from now on."""
-        self._tenants = tenants
+        self._workloads = tenants
 
     def blueprint(self, site: Dashboard) -> Blueprint:
         """Give the routes; pages look like those of *site*."""
@@ -87,10 +87,10 @@ class GangForm:
 
     def submit(self, given: Mapping[str, str]) -> DemoJob:
         """Create the gang that was asked for, or say in a sentence why not."""
-        if self._tenants is None:
+        if self._workloads is None:
             raise InvalidInput("the story is still being told; submit it again when it is over")
         wish = read(given, self.QUEUES)
-        there = self._tenants.gangs
+        there = self._workloads.gangs
         if any(each.name == wish.name for each in there):
             raise InvalidInput(f"there is a gang {wish.name} already; choose another name")
         if len(there) >= _MOST_GANGS or sum(each.size for each in there) + wish.size > _MOST_PODS:
@@ -98,7 +98,7 @@ class GangForm:
                 f"more than {_MOST_GANGS} gangs or {_MOST_PODS} pods at a time are too many for a"
                 " demo; wait until some have ended"
             )
-        self._tenants.submit(wish)
+        self._workloads.submit(wish)
         return wish
 
     def _page(
@@ -113,7 +113,7 @@ class GangForm:
                 "problem": problem,
                 "fields": FIELDS,
                 "choices": self.QUEUES,
-                "is_open": self._tenants is not None,
+                "is_open": self._workloads is not None,
             },
             status,
         )
@@ -141,8 +141,8 @@ def read(given: Mapping[str, str], queues: tuple[str, ...]) -> DemoJob:
         name=name,
         queue=queue,
         size=numbers["pods"],
-        least=numbers["least"],
-        each={"cpu": str(numbers["cpus"]), "memory": f"{numbers['gibibytes']}Gi"},
+        min_member=numbers["least"],
+        requests={"cpu": str(numbers["cpus"]), "memory": f"{numbers['gibibytes']}Gi"},
         lasts_s=float(numbers["seconds"]),
     )
 
@@ -183,7 +183,7 @@ class FormConnection(OperationsConnection):
         if self._parser.get_method() != b"POST" or path != f"/{GangForm.PATH}".encode():
             super()._handle_call()
             return
-        refusal = judge(self._headers) or (_LONG if self._size > MOST_BYTES else None)
+        refusal = check_headers(self._headers) or (_LONG if self._size > MOST_BYTES else None)
         if refusal is not None:
             self._refuse(refusal)
             return
@@ -201,7 +201,7 @@ class FormConnection(OperationsConnection):
         )
 
 
-def judge(headers: list[tuple[bytes, bytes]]) -> Refusal | None:
+def check_headers(headers: list[tuple[bytes, bytes]]) -> Refusal | None:
     """Say why a form is not taken: it must come from a page of ours, at an address of ours."""
     said: dict[bytes, list[bytes]] = {}
     for name, value in headers:

@@ -33,9 +33,9 @@ class SimScheduler:
         self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._active: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
         self._nodes: dict[str, Resources] = {}
-        self._seats: dict[str, tuple[str, Resources]] = {}
+        self._placed: dict[str, tuple[str, Resources]] = {}
         #: Pods that no node had room for; whenever some becomes free they are looked at again.
-        self._roomless: dict[str, Object] = {}
+        self._no_capacity: dict[str, Object] = {}
         self._lock = threading.Lock()
         self._binders = ThreadPoolExecutor(max_workers=64, thread_name_prefix="bind")
         self._stopping = threading.Event()
@@ -43,7 +43,7 @@ class SimScheduler:
 
     def start(self) -> None:
         """Begin."""
-        self._cluster.listen(self._hear)
+        self._cluster.listen(self._handle)
         self._thread.start()
 
     def stop(self) -> None:
@@ -57,31 +57,31 @@ class SimScheduler:
     def assumed(self) -> dict[str, str]:
         """Give the node of every pod, by uid, that is on one or whose bind is under way."""
         with self._lock:
-            return {uid: node for uid, (node, _) in self._seats.items()}
+            return {uid: node for uid, (node, _) in self._placed.items()}
 
-    def _hear(self, verb: str, thing: Object) -> None:
+    def _handle(self, verb: str, thing: Object) -> None:
         if thing["kind"] == "Node" and verb == "DELETED":
             self._nodes.pop(thing["metadata"]["name"], None)
         elif thing["kind"] == "Node":
             self._nodes[thing["metadata"]["name"]] = Resources.parse(thing["status"]["allocatable"])
-            self._look_again()
+            self._retry_all()
         elif thing["kind"] == "Pod":
-            self._hear_pod(verb, thing)
+            self._handle_pod(verb, thing)
 
-    def _hear_pod(self, verb: str, pod: Object) -> None:
+    def _handle_pod(self, verb: str, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if verb == "DELETED" or pod["status"].get("phase") == "Succeeded":
             with self._lock:
-                self._roomless.pop(uid, None)
-                was_seated = self._seats.pop(uid, None) is not None
+                self._no_capacity.pop(uid, None)
+                was_seated = self._placed.pop(uid, None) is not None
             if was_seated:
-                self._look_again()
-        elif not pod["spec"].get("nodeName") and uid not in self._seats:
+                self._retry_all()
+        elif not pod["spec"].get("nodeName") and uid not in self._placed:
             self._active.put(pod)
 
-    def _look_again(self) -> None:
+    def _retry_all(self) -> None:
         with self._lock:
-            again, self._roomless = list(self._roomless.values()), {}
+            again, self._no_capacity = list(self._no_capacity.values()), {}
         for pod in again:
             self._active.put(pod)
 
@@ -92,7 +92,7 @@ class SimScheduler:
     def _schedule(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         current = self._cluster.find("Pod", uid)
-        if uid in self._seats or current is None:
+        if uid in self._placed or current is None:
             return
         pod = current
         needs = _requests(pod)
@@ -102,21 +102,21 @@ class SimScheduler:
         feasible = feasible or self._feasible(needs, self._nodes)
         if not feasible:
             with self._lock:
-                self._roomless[uid] = pod
+                self._no_capacity[uid] = pod
             return
-        answer = self._ask("filter", {"Pod": pod, "Nodes": None, "NodeNames": feasible})
+        answer = self._call("filter", {"Pod": pod, "Nodes": None, "NodeNames": feasible})
         nodes = answer.get("NodeNames") or []
         if answer.get("Error"):
             self._binders.submit(self._retry, pod)
         elif nodes:
             node = max(nodes, key=lambda name: self._free(name).amount("cpu"))
             with self._lock:
-                self._seats[uid] = (node, needs)
+                self._placed[uid] = (node, needs)
             self._binders.submit(self._bind, pod, node)
 
     def _bind(self, pod: Object, node: str) -> None:
         about = pod["metadata"]
-        answer = self._ask(
+        answer = self._call(
             "bind",
             {
                 "PodName": about["name"],
@@ -127,7 +127,7 @@ class SimScheduler:
         )
         if answer.get("Error"):
             with self._lock:
-                self._seats.pop(about["uid"], None)
+                self._placed.pop(about["uid"], None)
             self._retry(pod)
 
     def _retry(self, pod: Object) -> None:
@@ -139,10 +139,10 @@ class SimScheduler:
 
     def _free(self, node: str) -> Resources:
         with self._lock:
-            taken = sum((needs for seat, needs in self._seats.values() if seat == node), NOTHING)
+            taken = sum((needs for seat, needs in self._placed.values() if seat == node), NOTHING)
         return self._nodes[node] - taken
 
-    def _ask(self, verb: str, call: Object) -> dict[str, Any]:
+    def _call(self, verb: str, call: Object) -> dict[str, Any]:
         connection = http.client.HTTPConnection(*self._address, timeout=_BIND_TIMEOUT_S)
         try:
             connection.request("POST", f"/{verb}", json.dumps(call).encode(), _JSON)

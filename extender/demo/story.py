@@ -34,11 +34,11 @@ class PlacementLog:
     ) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._seated: dict[str, set[str]] = {}
+        self._placed: dict[str, set[str]] = {}
         self._moments: list[Moment] = []
-        cluster.listen(self._hear)
+        cluster.listen(self._handle)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Begin anew: what was is not asked for again."""
         with self._lock:
             self._moments.clear()
@@ -51,7 +51,7 @@ class PlacementLog:
     def on_nodes(self, gang: str) -> int:
         """Count the pods of *gang* that are on nodes now."""
         with self._lock:
-            return len(self._seated.get(gang, ()))
+            return len(self._placed.get(gang, ()))
 
     def started_at(self, gang: str, least: int) -> float | None:
         """Say when *least* pods of *gang* were on nodes for the first time."""
@@ -78,12 +78,12 @@ class PlacementLog:
                 return True
         return False
 
-    def _hear(self, verb: str, thing: Object) -> None:
+    def _handle(self, verb: str, thing: Object) -> None:
         if thing["kind"] != "Pod" or not thing["spec"].get("nodeName"):
             return
         gang, uid = objects.gang_of(thing), thing["metadata"]["uid"]
         with self._lock:
-            seated = self._seated.setdefault(gang, set())
+            seated = self._placed.setdefault(gang, set())
             before = len(seated)
             (seated.discard if verb == "DELETED" else seated.add)(uid)
             if len(seated) != before:
@@ -106,8 +106,8 @@ class Scene(Protocol):
     """Where a story is told."""
 
     cluster: SimCluster
-    tenants: DemoWorkloads
-    witness: PlacementLog
+    workloads: DemoWorkloads
+    placements: PlacementLog
 
     def plan(self) -> dict[str, Any]:
         """Give the last plan as the operations port tells it."""
@@ -122,8 +122,8 @@ class Act(NamedTuple):
     name: str
     title: str
     #: What it proves, for the summary.
-    promise: str
-    tell: Callable[[ActRunner], None]
+    claim: str
+    run: Callable[[ActRunner], None]
 
 
 @dataclass(slots=True)
@@ -142,33 +142,33 @@ class ActRunner:
 
     def __init__(self, scene: Scene, say: Callable[[str], None], speed: float = 1.0) -> None:
         self.cluster = scene.cluster
-        self.tenants = scene.tenants
-        self.witness = scene.witness
+        self.workloads = scene.workloads
+        self.placements = scene.placements
         self.plan = scene.plan
         self.set_policy = scene.set_policy
         self.speed = speed
         self._say = say
         self._claims: list[str] = []
         #: What goes on while the story rests or waits.
-        self.meanwhile: Callable[[], None] = _nothing
+        self.on_tick: Callable[[], None] = _nothing
         #: Set by whoever wants no more of it.
-        self.ending = threading.Event()
+        self.stopping = threading.Event()
         self.patience_s = PATIENCE_S
 
-    def tell(self, act: Act) -> ActOutcome:
+    def run(self, act: Act) -> ActOutcome:
         """Tell an act to its end, and leave the cluster empty."""
-        self.witness.forget()
-        self.tenants.evicted.clear()
+        self.placements.clear()
+        self.workloads.evicted.clear()
         self._claims = []
         outcome = ActOutcome(act, self._claims)
         try:
             # Who asks before the first plan is told to come back; no act is about that.
             self.wait(lambda: self.plan().get("generation", 1), "the first plan is made")
-            act.tell(self)
+            act.run(self)
         except ClaimFailed as broken:
             outcome.broken = str(broken)
-        self.meanwhile = _nothing
-        self.tenants.end_all()
+        self.on_tick = _nothing
+        self.workloads.end_all()
         return outcome
 
     def say(self, sentence: str) -> None:
@@ -178,11 +178,11 @@ class ActRunner:
 
     def rest(self, seconds: float) -> None:
         """Let so much time of the story pass."""
-        until = time.monotonic() + self.in_story(seconds)
+        until = time.monotonic() + self.scaled(seconds)
         while (left := until - time.monotonic()) > 0:
-            self._pass_by(min(left, _LOOK_S))
+            self._tick(min(left, _LOOK_S))
 
-    def in_story(self, seconds: float) -> float:
+    def scaled(self, seconds: float) -> float:
         """Give how long *seconds* of the story are on a clock."""
         return seconds / self.speed
 
@@ -194,11 +194,11 @@ class ActRunner:
                 return seen
             if time.monotonic() > deadline:
                 raise ClaimFailed(f"waited in vain: {what}")
-            self._pass_by(_LOOK_S)
+            self._tick(_LOOK_S)
 
     def wait_for_start(self, gang: str, least: int) -> None:
         """Wait until so many pods of *gang* are on nodes."""
-        self.wait(lambda: self.witness.on_nodes(gang) >= least, f"{gang} runs with {least} pods")
+        self.wait(lambda: self.placements.on_nodes(gang) >= least, f"{gang} runs with {least} pods")
 
     def wait_for_reason(self, gang: str, *reasons: str) -> dict[str, Any]:
         """Wait until the plan says that *gang* waits for one of these reasons."""
@@ -217,7 +217,7 @@ class ActRunner:
         """Give what the plan says of a queue."""
         return next((each for each in self.plan()["queues"] if each["name"] == name), {})
 
-    def is_all_kept_for(self, gang: str) -> bool:
+    def is_all_reserved_for(self, gang: str) -> bool:
         """Ask whether what is free is kept for *gang* alone, and nobody else is on the way.
 
         Who was let in before may still take the last of its places, and overtakes nobody.
@@ -234,10 +234,10 @@ class ActRunner:
             raise ClaimFailed(f"not so: {claimed}")
         self._claims.append(claimed)
 
-    def _pass_by(self, seconds: float) -> None:
-        if self.ending.wait(seconds):
+    def _tick(self, seconds: float) -> None:
+        if self.stopping.wait(seconds):
             raise KeyboardInterrupt
-        self.meanwhile()
+        self.on_tick()
 
 
 def _nothing() -> None:

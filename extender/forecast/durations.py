@@ -22,9 +22,9 @@ from extender.durations import format_duration
 from extender.model.gang import IMPLICIT, Gang, GangKey
 from extender.model.pod import ALLOCATED_SET, FINISHED_SET, Pod, PodUid, Status
 
-MOST_NAMES = 4096
-MOST_OF_A_NAMESPACE = 64
-MOST_SAMPLES = 64
+MAX_NAMES = 4096
+MAX_NAMES_PER_NAMESPACE = 64
+MAX_SAMPLES = 64
 #: Letters of Kubernetes' own generated names: no vowels, so that no words come out.
 _RANDOM = re.compile(r"(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10})")
 _NUMBER = re.compile(r"\d+")
@@ -43,12 +43,12 @@ def stem(name: str) -> str:
     """
     kind, colon, rest = name.rpartition(IMPLICIT)
     rest = _UUID.sub("", rest) or rest
-    while (found := _LAST.search(rest)) and found.start() and _is_made(found[0][1:]):
+    while (found := _LAST.search(rest)) and found.start() and _is_generated(found[0][1:]):
         rest = rest[: found.start()]
     return f"{kind}{colon}{rest}"
 
 
-def _is_made(part: str) -> bool:
+def _is_generated(part: str) -> bool:
     return any(each.fullmatch(part) for each in (_NUMBER, _RANDOM, _HEX))
 
 
@@ -73,23 +73,23 @@ class DurationHistory:
     def __init__(self) -> None:
         self._samples: OrderedDict[Name, tuple[Sample, ...]] = OrderedDict()
         #: The names of each namespace, who was heard of longest ago first.
-        self._of: dict[str, OrderedDict[Name, None]] = {}
+        self._by_namespace: dict[str, OrderedDict[Name, None]] = {}
 
     def __len__(self) -> int:
         return len(self._samples)
 
-    def note(self, key: GangKey, queue: str, seconds: float) -> None:
+    def record(self, key: GangKey, queue: str, seconds: float) -> None:
         """Take in how long a gang ran; one that ended again since counts once, with its last."""
         name = name_of(key, queue)
         earlier = tuple(each for each in self._samples.get(name, ()) if each.gang != key)
-        self._samples[name] = (*earlier, Sample(key, seconds))[-MOST_SAMPLES:]
+        self._samples[name] = (*earlier, Sample(key, seconds))[-MAX_SAMPLES:]
         self._samples.move_to_end(name)
-        own = self._of.setdefault(name.namespace, OrderedDict())
+        own = self._by_namespace.setdefault(name.namespace, OrderedDict())
         own[name] = None
         own.move_to_end(name)
-        if len(own) > MOST_OF_A_NAMESPACE:
+        if len(own) > MAX_NAMES_PER_NAMESPACE:
             self._forget(next(iter(own)))
-        if len(self._samples) > MOST_NAMES:
+        if len(self._samples) > MAX_NAMES:
             self._forget(next(iter(self._samples)))
 
     def of(self, key: GangKey, queue: str) -> tuple[float, ...]:
@@ -98,10 +98,10 @@ class DurationHistory:
 
     def _forget(self, name: Name) -> None:
         del self._samples[name]
-        own = self._of[name.namespace]
+        own = self._by_namespace[name.namespace]
         del own[name]
         if not own:
-            del self._of[name.namespace]
+            del self._by_namespace[name.namespace]
 
 
 def name_of(key: GangKey, queue: str) -> Name:
@@ -141,13 +141,13 @@ class DurationLearner:
             started_in = Counter(each.started_in for each in pods if each.started_in)
             wanted = group.queue if group is not None else ""
             queue = max(sorted(started_in), key=started_in.__getitem__, default="")
-            self._experience.note(
+            self._experience.record(
                 key, queue or self._cluster.used_in_queue(key, pod.namespace, wanted), seconds
             )
 
 
 #: So many earlier gangs outweigh a claim below all of them.
-ENOUGH = 5
+MIN_SAMPLES = 5
 _OF_NAME = "of this name in this queue"
 MEDIAN = 0.5
 
@@ -175,10 +175,10 @@ class Duration:
     @property
     def words(self) -> str:
         """Say how long, and whence we have it."""
-        return f"{format_duration(self.seconds)} ({self._whence})"
+        return f"{format_duration(self.seconds)} ({self._source})"
 
     @property
-    def _whence(self) -> str:
+    def _source(self) -> str:
         if self.ground is Ground.ANNOTATION:
             return "from its annotation"
         if self.ground is Ground.DEADLINE:
@@ -198,13 +198,13 @@ class Expected:
     """When a gang ends, in seconds since the epoch; or why nobody can tell (a phrase)."""
 
     began: float
-    lasting: Duration | None
+    duration: Duration | None
     why_unknown: str = ""
 
     @property
     def ends_at(self) -> float | None:
         """Give the moment; None when nobody can tell."""
-        return self.began + self.lasting.seconds if self.lasting is not None else None
+        return self.began + self.duration.seconds if self.duration is not None else None
 
 
 def expected(gang: Gang, now: float, experience: DurationHistory, part: float = MEDIAN) -> Expected:
@@ -217,7 +217,7 @@ def expected(gang: Gang, now: float, experience: DurationHistory, part: float = 
     claim_s = gang.group.lasts_s or max((pod.lasts_s for pod in gang.pods), default=0.0)
     deadline_s = _deadline(gang, began)
     earlier = experience.of(gang.key, gang.queue)
-    is_disproved = len(earlier) >= ENOUGH and claim_s < min(earlier)
+    is_disproved = len(earlier) >= MIN_SAMPLES and claim_s < min(earlier)
     lasting = None
     if claim_s > ran_s and not is_disproved:
         lasting = Duration(claim_s, Ground.ANNOTATION)

@@ -21,7 +21,7 @@ class Ending:
 
     gang: GangKey
     at: float
-    lasting: Duration
+    duration: Duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def _grounds(endings: Sequence[Ending]) -> str:
     named = endings[-NAMED:]
     by_words: dict[str, list[str]] = {}
     for each in named:
-        by_words.setdefault(each.lasting.words, []).append(str(each.gang))
+        by_words.setdefault(each.duration.words, []).append(str(each.gang))
     if len(by_words) == 1:
         who = "it is" if len(named) == 1 else "they are"
         (words,) = by_words

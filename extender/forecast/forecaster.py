@@ -38,13 +38,13 @@ class Forecaster:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
-        self._experience = experience or DurationHistory()
-        self._effort = WorkLimit(seconds=seconds, spent=spent)
+        self._history = experience or DurationHistory()
+        self._limit = WorkLimit(seconds=seconds, spent=spent)
         self._monotonic = monotonic
-        self._ahead: Lookahead | None = None
-        self._of: Plan | None = None
+        self._lookahead: Lookahead | None = None
+        self._plan: Plan | None = None
         #: When it was begun, and what was left of the rest of the one before.
-        self._began, self._owed_s = float("-inf"), 0.0
+        self._began, self._carried_rest_s = float("-inf"), 0.0
 
     def estimate(self, snapshot: Snapshot, plan: Plan, key: GangKey) -> Estimate | None:
         """Say when a gang that waits by *plan* starts; None for one that does not wait."""
@@ -54,24 +54,28 @@ class Forecaster:
         known = self._known(plan, key)
         if known is not None:
             return known
-        now, rests_s = self._monotonic(), self._rests_s
-        if self._owed_s and rests_s > 0:
+        now, rests_s = self._monotonic(), self._remaining_rest_s
+        if self._carried_rest_s and rests_s > 0:
             why = "it did not wait yet when it was looked ahead last; that is done again in"
             return Estimate(gang=key, now=snapshot.now, because=f"{why} {format_duration(rests_s)}")
-        self._of, self._began, self._owed_s = plan, now, max(0.0, rests_s)
-        self._ahead = Lookahead(snapshot, plan, self._policy(), self._experience, self._effort)
-        return self._ahead.estimate(key)
+        self._plan, self._began, self._carried_rest_s = plan, now, max(0.0, rests_s)
+        self._lookahead = Lookahead(snapshot, plan, self._policy(), self._history, self._limit)
+        return self._lookahead.estimate(key)
 
     def _known(self, plan: Plan, key: GangKey) -> Estimate | None:
         """Give what the last run says, while it is of this plan or we rest from it."""
-        if self._ahead is None:
+        if self._lookahead is None:
             return None
-        return self._ahead.estimate(key) if self._of is plan or self._rests_s > 0 else None
+        return (
+            self._lookahead.estimate(key)
+            if self._plan is plan or self._remaining_rest_s > 0
+            else None
+        )
 
     @property
-    def _rests_s(self) -> float:
+    def _remaining_rest_s(self) -> float:
         """Say for how long it is not looked ahead any more; nothing or less when it may be."""
-        if self._ahead is None:
+        if self._lookahead is None:
             return 0.0
-        rest_s = REST * self._ahead.cost_s + self._owed_s
+        rest_s = REST * self._lookahead.cost_s + self._carried_rest_s
         return self._began + rest_s - self._monotonic()

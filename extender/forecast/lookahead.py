@@ -60,11 +60,11 @@ class FutureCluster:
             self._vacate(pod)
         return gang
 
-    def leave(self, key: GangKey, gone: Callable[[Pod], bool]) -> None:
+    def remove_pods(self, key: GangKey, gone: Callable[[Pod], bool]) -> None:
         """Let pods be gone that were leaving; they do not come back."""
         self._change(key, lambda pod: None if gone(pod) else pod)
 
-    def seat(self, key: GangKey, places: Mapping[PodUid, str], now: float) -> None:
+    def place(self, key: GangKey, places: Mapping[PodUid, str], now: float) -> None:
         """Let members run on the nodes they were given."""
 
         def seated(pod: Pod) -> Pod:
@@ -74,7 +74,7 @@ class FutureCluster:
 
         self._change(key, seated)
 
-    def send_back(self, key: GangKey, evicted: Iterable[PodUid]) -> None:
+    def evict(self, key: GangKey, evicted: Iterable[PodUid]) -> None:
         """Let members leave their nodes and wait again, as their controllers would make them."""
         away = frozenset(evicted)
 
@@ -83,7 +83,7 @@ class FutureCluster:
 
         self._change(key, sent_back)
 
-    def enter(self, key: GangKey, phase: Phase) -> None:
+    def set_phase(self, key: GangKey, phase: Phase) -> None:
         """Let a gang be in another phase."""
         gang = self.gangs[key]
         group = replace(gang.group, phase=phase)
@@ -136,12 +136,12 @@ class FutureCluster:
 MOST_STEPS = 200
 #: While so many ends are still to come, those that are near each other, as seen from now, are one
 #: step: a day ahead nobody needs the minute.
-_MANY = 20
+_MANY_EVENTS = 20
 _NEAR = 0.05
 #: Who is asked to leave makes room for others in the next plan, and so on; so often in a row.
-_MOST_AGAIN = 3
+_MAX_REPLANS = 3
 #: Whoever waits for one of these starts no sooner when others end.
-_OWN = frozenset(
+_INDEPENDENT = frozenset(
     {
         Reason.NOT_ENOUGH_MEMBERS,
         Reason.NOT_ENOUGH_ROLES,
@@ -167,7 +167,7 @@ class WorkLimit:
     spent: Callable[[], float] = lambda: 0.0
 
 
-class _Coming(NamedTuple):
+class _Event(NamedTuple):
     """Something that will happen; without a gang only time has passed."""
 
     at: float
@@ -192,32 +192,32 @@ class Lookahead:
         experience: DurationHistory,
         effort: WorkLimit | None = None,
     ) -> None:
-        self._first, self._policy, self._experience = snapshot, policy, experience
+        self._snapshot, self._policy, self._history = snapshot, policy, experience
         self._verdicts = plan.verdicts
-        self._effort = effort or WorkLimit()
+        self._limit = effort or WorkLimit()
         #: By the measure of the effort.
         self.cost_s = 0.0
-        self._steps = self._again = 0
+        self._steps = self._replans = 0
         self._cluster = FutureCluster(snapshot)
         self._now = snapshot.now
         self._plan = plan
-        self._coming: list[tuple[tuple[float, str, bool], _Coming]] = []
+        self._events: list[tuple[tuple[float, str, bool], _Event]] = []
         self._expected: dict[GangKey, Expected] = {}
         self._unknown: dict[GangKey, str] = {}
         #: How many of each name were foreseen so far.
         self._alike: Counter[Name] = Counter()
         #: Who of them stays, in words; None when it was not looked for since the last step.
-        self._stayers: str | None = None
+        self._unknown_ends: str | None = None
         #: Who ended on which node since somebody last started there, and who ended last.
         self._ended_on: dict[str, list[Ending]] = {}
-        self._taken: set[str] = set()
+        self._reused_nodes: set[str] = set()
         self._last: list[Ending] = []
         #: When, after whom, and beside how many of whom nobody knows when they end.
         self._starts: dict[GangKey, tuple[float, tuple[Ending, ...], int]] = {}
-        self._is_cut = False
-        self._foresee(gang for gang in snapshot.gangs.values() if gang.on_nodes)
-        self._foresee_departures(snapshot)
-        self._follow(plan)
+        self._is_limited = False
+        self._expect_ends(gang for gang in snapshot.gangs.values() if gang.on_nodes)
+        self._expect_deletions(snapshot)
+        self._apply_plan(plan)
 
     @property
     def steps(self) -> int:
@@ -229,18 +229,18 @@ class Lookahead:
         verdict = self._verdicts.get(key)
         if verdict is None or verdict.standing is not GangStatus.WAITING:
             return None
-        if verdict.reason in _OWN:
-            return self._told(key, because=_own(verdict))
+        if verdict.reason in _INDEPENDENT:
+            return self._estimate(key, because=_independent(verdict))
         while key not in self._starts and self._advance():
             pass
         if key in self._starts:
             at, after, unknown = self._starts[key]
-            return self._told(key, at=at, after=after, unknown=unknown)
-        if self._is_cut:
-            return self._told(key, not_before=self._now)
-        return self._told(key, because=self._why(key))
+            return self._estimate(key, at=at, after=after, unknown=unknown)
+        if self._is_limited:
+            return self._estimate(key, not_before=self._now)
+        return self._estimate(key, because=self._why(key))
 
-    def _told(
+    def _estimate(
         self,
         key: GangKey,
         *,
@@ -252,7 +252,7 @@ class Lookahead:
     ) -> Estimate:
         return Estimate(
             gang=key,
-            now=self._first.now,
+            now=self._snapshot.now,
             at=at,
             not_before=not_before,
             after=after,
@@ -262,84 +262,86 @@ class Lookahead:
 
     def _advance(self) -> bool:
         """Go one step on; False when nothing more is known to happen, or enough was tried."""
-        if not self._again and not self._coming:
+        if not self._replans and not self._events:
             return False
-        if self._steps >= self._effort.steps or self.cost_s >= self._effort.seconds:
-            self._is_cut = True
+        if self._steps >= self._limit.steps or self.cost_s >= self._limit.seconds:
+            self._is_limited = True
             return False
-        before = self._effort.spent()
-        if not self._again:
-            self._move_on()
+        before = self._limit.spent()
+        if not self._replans:
+            self._next_event()
         self._steps += 1
-        self._stayers = None
+        self._unknown_ends = None
         self._plan = make_plan(self._cluster.snapshot(self._now), self._policy)
-        self._follow(self._plan)
-        self.cost_s += self._effort.spent() - before
+        self._apply_plan(self._plan)
+        self.cost_s += self._limit.spent() - before
         return True
 
-    def _move_on(self) -> None:
+    def _next_event(self) -> None:
         """Let the next thing happen, and with many to come what is near it."""
-        first = self._coming[0][1].at
-        near_s = (first - self._first.now) * _NEAR if len(self._coming) > _MANY else 0.0
-        for node in self._taken:
+        first = self._events[0][1].at
+        near_s = (first - self._snapshot.now) * _NEAR if len(self._events) > _MANY_EVENTS else 0.0
+        for node in self._reused_nodes:
             self._ended_on.pop(node, None)
-        self._taken, self._last = set(), []
-        while self._coming and self._coming[0][1].at <= first + near_s:
-            moment = heapq.heappop(self._coming)[1]
+        self._reused_nodes, self._last = set(), []
+        while self._events and self._events[0][1].at <= first + near_s:
+            moment = heapq.heappop(self._events)[1]
             self._now = max(self._now, moment.at)
             if moment.gang in self._cluster.gangs and moment.is_end:
                 self._end(moment.gang)
             elif moment.gang in self._cluster.gangs:
-                self._cluster.leave(moment.gang, lambda pod: _is_going(self._first, pod))
+                self._cluster.remove_pods(
+                    moment.gang, lambda pod: _is_terminating(self._snapshot, pod)
+                )
 
     def _end(self, key: GangKey) -> None:
         expectation = self._expected.get(key)
-        if expectation is None or expectation.lasting is None or expectation.ends_at is None:
+        if expectation is None or expectation.duration is None or expectation.ends_at is None:
             return
         if expectation.ends_at > self._now:
             return  # it began anew since
         del self._expected[key]
         gang = self._cluster.end(key)
-        ending = Ending(key, self._now, expectation.lasting)
+        ending = Ending(key, self._now, expectation.duration)
         self._last.append(ending)
         for node in {pod.node for pod in gang.pods if pod.node} if gang is not None else ():
             self._ended_on.setdefault(node, []).append(ending)
 
-    def _follow(self, plan: Plan) -> None:
+    def _apply_plan(self, plan: Plan) -> None:
         """Let happen what *plan* decided."""
-        is_moved = self._send_back(plan)
+        is_moved = self._evict(plan)
         started: list[GangKey] = []
         for key, ticket in plan.placements.items():
             if not ticket.placements or key not in self._cluster.gangs:
                 continue
-            self._cluster.seat(key, ticket.placements, self._now)
+            self._cluster.place(key, ticket.placements, self._now)
             gang = self._cluster.gangs[key]
             if key not in self._starts and gang.ready >= gang.group.min_member:
                 causes = self._causes(ticket.placements.values())
                 self._starts[key] = (self._now, causes, len(self._unknown))
-            self._taken.update(ticket.placements.values())
+            self._reused_nodes.update(ticket.placements.values())
             started.append(key)
         for key, verdict in plan.verdicts.items():
             gang_ = self._cluster.gangs.get(key)
             if gang_ is None or gang_.group.phase is verdict.phase:
                 continue
             if gang_.group.phase is Phase.PENDING and gang_.group.dialect:
-                self._cluster.enter(key, verdict.phase)
-        self._foresee(self._cluster.gangs[key] for key in started)
-        self._again = self._again + 1 if is_moved and self._again < _MOST_AGAIN else 0
+                self._cluster.set_phase(key, verdict.phase)
+        self._expect_ends(self._cluster.gangs[key] for key in started)
+        self._replans = self._replans + 1 if is_moved and self._replans < _MAX_REPLANS else 0
 
-    def _send_back(self, plan: Plan) -> bool:
+    def _evict(self, plan: Plan) -> bool:
         """Let those leave who were asked to; they wait again, as if they had just come."""
         if not plan.evictions:
             return False
         away = {each.uid for each in plan.evictions}
         for key, gang in list(self._cluster.gangs.items()):
             if gang.on_nodes and not away.isdisjoint(pod.uid for pod in gang.pods):
-                self._cluster.send_back(key, away)
+                self._cluster.evict(key, away)
                 self._expected.pop(key, None)
                 self._unknown.pop(key, None)
                 if self._cluster.gangs[key].on_nodes:
-                    self._foresee([self._cluster.gangs[key]])
+                    self._expect_ends([self._cluster.gangs[key]])
         return True
 
     def _causes(self, nodes: Iterable[str]) -> tuple[Ending, ...]:
@@ -348,42 +350,42 @@ class Lookahead:
         found |= {each.gang: each for each in self._last} if not found else {}
         return tuple(sorted(found.values(), key=lambda each: (each.at, each.gang)))
 
-    def _foresee(self, gangs: Iterable[Gang]) -> None:
+    def _expect_ends(self, gangs: Iterable[Gang]) -> None:
         for gang in gangs:
             name = name_of(gang.key, gang.queue)
             self._alike[name] += 1
             part = spread(self._alike[name])
-            expectation = expected(gang, self._now, self._experience, part)
+            expectation = expected(gang, self._now, self._history, part)
             if expectation.ends_at is None:
                 self._unknown[gang.key] = expectation.why_unknown
                 continue
             self._unknown.pop(gang.key, None)
             self._expected[gang.key] = expectation
-            self._expect(_Coming(expectation.ends_at, gang.key, is_end=True))
+            self._add_event(_Event(expectation.ends_at, gang.key, is_end=True))
 
-    def _expect(self, moment: _Coming) -> None:
-        heapq.heappush(self._coming, (moment.order, moment))
+    def _add_event(self, moment: _Event) -> None:
+        heapq.heappush(self._events, (moment.order, moment))
 
-    def _foresee_departures(self, snapshot: Snapshot) -> None:
+    def _expect_deletions(self, snapshot: Snapshot) -> None:
         """Note who is on the way out, and whose pause ends."""
         for key, gang in snapshot.gangs.items():
-            going = [pod for pod in gang.pods if _is_going(snapshot, pod)]
+            going = [pod for pod in gang.pods if _is_terminating(snapshot, pod)]
             if going:
-                self._expect(_Coming(max(snapshot.now, *(pod.leaves_by for pod in going)), key))
+                self._add_event(_Event(max(snapshot.now, *(pod.leaves_by for pod in going)), key))
             if gang.backing_off_until > snapshot.now:
-                self._expect(_Coming(gang.backing_off_until))
+                self._add_event(_Event(gang.backing_off_until))
 
     def _why(self, key: GangKey) -> str:
         """Say why nobody can tell, after everything that is expected has happened."""
         verdict = self._plan.verdicts.get(key)
-        if verdict is not None and verdict.reason in _OWN:
-            return _own(verdict)
+        if verdict is not None and verdict.reason in _INDEPENDENT:
+            return _independent(verdict)
         # The same for all who wait, and thousands may be asked about one after the other.
-        if self._stayers is None:
-            self._stayers = self._who_stays()
-        return self._stayers
+        if self._unknown_ends is None:
+            self._unknown_ends = self._gangs_with_unknown_end()
+        return self._unknown_ends
 
-    def _who_stays(self) -> str:
+    def _gangs_with_unknown_end(self) -> str:
         stays = [each for each in self._unknown if each in self._cluster.gangs]
         if not stays:
             return "it would not start even if everything of ours that runs had ended"
@@ -395,10 +397,10 @@ class Lookahead:
         return named[0] if len(named) == 1 else f"{', '.join(named[:-1])}, and {named[-1]}"
 
 
-def _own(verdict: Verdict) -> str:
+def _independent(verdict: Verdict) -> str:
     """Say that nobody's end would help."""
     return f"it does not wait for others to end: {verdict.reason.meaning}"
 
 
-def _is_going(snapshot: Snapshot, pod: Pod) -> bool:
+def _is_terminating(snapshot: Snapshot, pod: Pod) -> bool:
     return pod.status is Status.RELEASING and pod.uid not in snapshot.stuck

@@ -24,8 +24,8 @@ class Difference(NamedTuple):
 #: Of what is too long to be told, so many letters before the first that differs, and from it on.
 _BEFORE, _BEHIND = 40, 80
 #: Figures and sentences: they follow from the policy even where nothing else does.
-_WORDS = ("queues", "shares", "limits", "total", "unused", "held", "brief_s")
-_WHAT_HAPPENS = ("direct_admission", "reservations", "reservations_missing")
+_DETAILS = ("queues", "shares", "limits", "total", "unused", "held", "brief_s")
+_ACTIONS = ("direct_admission", "reservations", "reservations_missing")
 _NAMES = {
     "direct_admission": "who may start without waiting for a pass, in queue",
     "reservations": "room kept on node",
@@ -49,10 +49,10 @@ def plan_differences(was: Plan, now: Plan, *, in_words: bool = True) -> Iterator
 
     Without *in_words*, sentences and figures may differ.
     """
-    yield from _tickets(was, now)
+    yield from _placements(was, now)
     yield from _evictions(was, now)
     yield from _verdicts(was, now, in_words=in_words)
-    for name in (*_WHAT_HAPPENS, *(_WORDS if in_words else ())):
+    for name in (*_ACTIONS, *(_DETAILS if in_words else ())):
         yield from _field(_NAMES[name], getattr(was, name), getattr(now, name))
     if in_words and was.generation != now.generation:
         yield Difference("generation", str(was.generation), str(now.generation))
@@ -60,10 +60,10 @@ def plan_differences(was: Plan, now: Plan, *, in_words: bool = True) -> Iterator
 
 def compared_fields() -> set[str]:
     """Name the fields of a plan that are looked at, for those who add one."""
-    return {"placements", "evictions", "verdicts", "generation", *_WHAT_HAPPENS, *_WORDS}
+    return {"placements", "evictions", "verdicts", "generation", *_ACTIONS, *_DETAILS}
 
 
-def _tickets(was: Plan, now: Plan) -> Iterator[Difference]:
+def _placements(was: Plan, now: Plan) -> Iterator[Difference]:
     for key in sorted({*was.placements, *now.placements}):
         before, after = was.placements.get(key), now.placements.get(key)
         if before == after:
@@ -72,7 +72,7 @@ def _tickets(was: Plan, now: Plan) -> Iterator[Difference]:
             (dict(ticket.placements), dict(ticket.pipelined)) if ticket else ({}, {})
             for ticket in (before, after)
         ]
-        olds, news = (_places(*each) for each in places)
+        olds, news = (_nodes(*each) for each in places)
         if olds == news:  # the same nodes, for other members, or some that are not named
             olds, news = (
                 f"{said}, {member}"
@@ -95,7 +95,7 @@ def _first_moved(
     return olds, news
 
 
-def _places(now: Mapping[Any, str], later: Mapping[Any, str]) -> str:
+def _nodes(now: Mapping[Any, str], later: Mapping[Any, str]) -> str:
     if not now and not later:
         return "gets no nodes"
     said = []
@@ -117,7 +117,7 @@ def _evictions(was: Plan, now: Plan) -> Iterator[Difference]:
             about = f"pod {_name(f'{either.namespace}/{either.name}')}"
             fates = _fate(before.get(uid)), _fate(after.get(uid))
             if fates[0] == fates[1]:
-                fates = _apart(before.get(uid), after.get(uid))
+                fates = _distinct(before.get(uid), after.get(uid))
             yield Difference(about, *fates)
     if before == after and was.evictions != now.evictions:
         yield Difference("who must leave", "in another order", "in this one")
@@ -133,7 +133,7 @@ def _verdicts(was: Plan, now: Plan, *, in_words: bool) -> Iterator[Difference]:
         if before is None or after is None or _decided(before) != _decided(after):
             yield Difference(f"gang {_name(key)}", _standing(before), _standing(after))
         elif in_words and before != after:
-            yield Difference(f"gang {_name(key)}", *_apart(before, after))
+            yield Difference(f"gang {_name(key)}", *_distinct(before, after))
 
 
 def _decided(verdict: Verdict) -> tuple[object, ...]:
@@ -153,17 +153,17 @@ def _field(about: str, was: Any, now: Any) -> Iterator[Difference]:
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in sorted({*was, *now}):
             if was.get(key) != now.get(key):
-                yield Difference(f"{about} {_name(key)}", *_apart(was.get(key), now.get(key)))
+                yield Difference(f"{about} {_name(key)}", *_distinct(was.get(key), now.get(key)))
         return
-    yield Difference(about, *_apart(was, now))
+    yield Difference(about, *_distinct(was, now))
 
 
-def _apart(was: Any, now: Any) -> tuple[str, str]:
+def _distinct(was: Any, now: Any) -> tuple[str, str]:
     """Write two values that differ so that it can be seen, however long they are."""
     if is_dataclass(was) and type(was) is type(now):
         names = [each.name for each in fields(was)]
         changed = [name for name in names if getattr(was, name) != getattr(now, name)]
-        told = [(name, *_apart(getattr(was, name), getattr(now, name))) for name in changed]
+        told = [(name, *_distinct(getattr(was, name), getattr(now, name))) for name in changed]
         olds, news = (", ".join(f"{each[0]} {each[side]}" for each in told) for side in (1, 2))
         return olds, news
     olds, news = shown(was), shown(now)

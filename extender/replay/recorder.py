@@ -24,7 +24,7 @@ from extender.replay.recording import Folder, RecordingWriter
 from extender.settings import Settings
 
 log = logging.getLogger(__name__)
-Pass: TypeAlias = tuple[Snapshot, Policy, Plan, int]
+Cycle: TypeAlias = tuple[Snapshot, Policy, Plan, int]
 #: So many passes may wait to be written; each holds a snapshot that shares most with the next.
 _WAITING = 4
 #: Whoever ends us waits so long, twice at most.
@@ -38,7 +38,7 @@ class Recorder:
         self._folder = folder
         self._most_bytes = most_bytes
         self._metrics = metrics
-        self._passes: queue.Queue[Pass | None] = queue.Queue(_WAITING)
+        self._cycles: queue.Queue[Cycle | None] = queue.Queue(_WAITING)
         self._skipped = 0
         #: Nothing is to be recorded any more, or nothing ever was.
         self._is_over = not folder
@@ -59,12 +59,12 @@ class Recorder:
         def plan(snapshot: Snapshot) -> Plan:
             rules = policy()
             decided = make_plan(snapshot, rules, around=around)
-            self.take(snapshot, rules, decided)
+            self.record(snapshot, rules, decided)
             return decided
 
         return plan
 
-    def take(self, snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
+    def record(self, snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
         """Take a pass in, without waiting."""
         if self._is_over:
             if self._folder:
@@ -74,7 +74,7 @@ class Recorder:
             self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
             self._thread.start()
         try:
-            self._passes.put_nowait((snapshot, policy, plan, self._skipped))
+            self._cycles.put_nowait((snapshot, policy, plan, self._skipped))
             self._skipped = 0
         except queue.Full:
             self._skipped += 1
@@ -86,7 +86,7 @@ class Recorder:
             with suppress(
                 queue.Full
             ):  # the disk does not answer: then there is nothing to wait for
-                self._passes.put(None, timeout=_END_S)
+                self._cycles.put(None, timeout=_END_S)
             self._thread.join(_END_S)
 
     def _run(self) -> None:
@@ -94,25 +94,25 @@ class Recorder:
         try:
             folder = Folder(self._folder, self._most_bytes)
             writing = RecordingWriter(folder)
-            while (each := self._passes.get()) is not None:
+            while (each := self._cycles.get()) is not None:
                 writing.write(*each)
                 self._count("written")
         except (OSError, InvalidInput) as error:
-            self._give_up(str(error))
+            self._abandon(str(error))
         except Exception:
             log.exception("the recording ends: something in it cannot be written")
-            self._give_up("")
+            self._abandon("")
         finally:
             if folder is not None:
                 folder.close()
 
-    def _give_up(self, why: str) -> None:
+    def _abandon(self, why: str) -> None:
         self._is_over = True
         if why:
             event(log, logging.ERROR, "the recording ends", folder=self._folder, why=why)
         self._count("lost")
         # Whoever hands over or ends never waits for us.
-        while self._passes.get() is not None:
+        while self._cycles.get() is not None:
             self._count("lost")
 
     def _count(self, outcome: str) -> None:

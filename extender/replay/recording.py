@@ -31,8 +31,8 @@ PREFIX, SUFFIX = "recording-", ".gxr"
 #: The bytes a recording may have are divided among so many files, the oldest of which goes.
 FILES = 8
 #: A pass may have so many bytes before they are compressed, and a file so many in all.
-MOST_IN_A_PASS = 64 << 20
-MOST_IN_A_FILE = 512 << 20
+MAX_CYCLE_BYTES = 64 << 20
+MAX_FILE_BYTES = 512 << 20
 _HEAD = struct.Struct("<II")
 _CHECK = struct.Struct("<I")
 HEAD_BYTES = _HEAD.size + _CHECK.size
@@ -188,11 +188,11 @@ class Recording:
     def _steps_of(self, path: Path, number: int) -> Iterator[RecordedCycle]:
         try:
             with path.open("rb") as file:
-                parcels = self._parcels(file, path)
+                parcels = self._frames(file, path)
                 head = next(parcels, None)
                 if head is None:
                     return
-                reader = _Reader(path.name, head)
+                reader = _FileReader(path.name, head)
                 for written in parcels:
                     number += 1
                     yield reader.step(number, written)
@@ -204,12 +204,12 @@ class Recording:
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error}") from error
 
-    def _parcels(self, file: IO[bytes], path: Path) -> Iterator[Any]:
+    def _frames(self, file: IO[bytes], path: Path) -> Iterator[Any]:
         begins = file.read(len(BEGINNING))
         if not BEGINNING.startswith(begins):
             raise InvalidInput("is no recording that this version reads; it begins otherwise")
         if begins != BEGINNING:
-            self._is_cut_off(path, 0)
+            self._note_truncated(path, 0)
             return
         unpacking, unpacked = zlib.decompressobj(), 0
         while head := file.read(HEAD_BYTES):
@@ -224,34 +224,34 @@ class Recording:
                         raise InvalidInput(
                             f"is damaged after byte {at}: not what was written there"
                         )
-                    plain = _unpacked(unpacking, content, at)
+                    plain = _decompress(unpacking, content, at)
                     unpacked += len(plain)
-                    if unpacked > MOST_IN_A_FILE + MOST_IN_A_PASS:
+                    if unpacked > MAX_FILE_BYTES + MAX_CYCLE_BYTES:
                         raise InvalidInput(
-                            f"holds more than {MOST_IN_A_FILE} bytes; nobody recorded that"
+                            f"holds more than {MAX_FILE_BYTES} bytes; nobody recorded that"
                         )
-                    yield _decoded(plain, at)
+                    yield _decode_frame(plain, at)
                     continue
-            self._is_cut_off(path, at)
+            self._note_truncated(path, at)
             return
 
-    def _is_cut_off(self, path: Path, at: int) -> None:
+    def _note_truncated(self, path: Path, at: int) -> None:
         self.remarks.append(
             f"{path.name}: ends in the middle of a pass, at byte {at}; its writer was cut off"
         )
 
 
-def _unpacked(unpacking: Any, content: bytes, at: int) -> bytes:
+def _decompress(unpacking: Any, content: bytes, at: int) -> bytes:
     try:
-        plain: bytes = unpacking.decompress(content, MOST_IN_A_PASS)
+        plain: bytes = unpacking.decompress(content, MAX_CYCLE_BYTES)
     except zlib.error as error:
         raise InvalidInput(f"is damaged after byte {at}: cannot be unpacked") from error
     if unpacking.unconsumed_tail:
-        raise InvalidInput(f"has a pass after byte {at} of more than {MOST_IN_A_PASS} bytes")
+        raise InvalidInput(f"has a pass after byte {at} of more than {MAX_CYCLE_BYTES} bytes")
     return plain
 
 
-def _decoded(plain: bytes, at: int) -> Any:
+def _decode_frame(plain: bytes, at: int) -> Any:
     try:
         written = _decode(plain)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -261,7 +261,7 @@ def _decoded(plain: bytes, at: int) -> Any:
     return written
 
 
-class _Reader:
+class _FileReader:
     """What one file has told so far."""
 
     def __init__(self, file: str, head: dict[str, Any]) -> None:
@@ -273,7 +273,7 @@ class _Reader:
             self._decided = serialize.of_plan(self._forms)
             self._policy = self._forms.of(Policy)
         except Exception as error:
-            raise InvalidInput(f"was made by version {self._version}: {_plain(error)}") from error
+            raise InvalidInput(f"was made by version {self._version}: {_reason(error)}") from error
         self._last: tuple[Any, Any, Any] = (serialize.NONE, serialize.NONE, serialize.NONE)
 
     def step(self, number: int, written: dict[str, Any]) -> RecordedCycle:
@@ -288,7 +288,7 @@ class _Reader:
             skipped = int(written.get("skipped", 0))
         except Exception as error:
             # It has the right checksums, so somebody made it so.
-            raise InvalidInput(f"pass {number} is none that we wrote: {_plain(error)}") from error
+            raise InvalidInput(f"pass {number} is none that we wrote: {_reason(error)}") from error
         self._last = seen, policy, decided
         if policy is None:
             raise InvalidInput(f"pass {number} is none that we wrote: it names no policy")
@@ -303,7 +303,7 @@ class _Reader:
         )
 
 
-def _plain(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return (
         str(error)
         if isinstance(error, InvalidInput)
@@ -319,17 +319,17 @@ class RecordingWriter:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._file: _File | None = None
+        self._file: _FileWriter | None = None
 
     def write(self, snapshot: Snapshot, policy: Policy, plan: Plan, skipped: int = 0) -> None:
         """Write one pass, before which *skipped* others were not."""
         if self._file is not None:
             written = self._file.packed(snapshot, policy, plan, skipped)
-            if len(written) <= self._folder.left and self._file.unpacked <= MOST_IN_A_FILE:
+            if len(written) <= self._folder.left and self._file.unpacked <= MAX_FILE_BYTES:
                 self._folder.write(written)
                 return
         self._file = None  # if the next one fails, nobody goes on with this one
-        begun = _File()
+        begun = _FileWriter()
         beginning = BEGINNING + begun.head()
         written = begun.packed(snapshot, policy, plan, skipped)
         self._folder.begin()
@@ -342,7 +342,7 @@ class RecordingWriter:
         self._file = begun
 
 
-class _File:
+class _FileWriter:
     """What one file has told so far."""
 
     def __init__(self) -> None:
@@ -357,13 +357,13 @@ class _File:
 
     def head(self) -> bytes:
         told = {"version": __version__, "fields": self._forms.schema()}
-        return self._parcel(_encode(told))
+        return self._frame(_encode(told))
 
     def packed(self, snapshot: Snapshot, policy: Policy, plan: Plan, skipped: int) -> bytes:
         before, rules, decided = self._last
         told: dict[str, Any] = {
-            "seen": _or_nothing(self._seen.between(before, snapshot)),
-            "plan": _or_nothing(self._decided.between(decided, plan)),
+            "seen": _or_empty(self._seen.between(before, snapshot)),
+            "plan": _or_empty(self._decided.between(decided, plan)),
         }
         if policy is not rules:
             told["policy"] = self._policy.write(policy)
@@ -371,15 +371,15 @@ class _File:
             told["skipped"] = skipped
         # Whatever speaks of a shape comes after it.
         content = _encode({"shapes": self._forms.shapes.take_new(), **told})
-        if len(content) > MOST_IN_A_PASS:
+        if len(content) > MAX_CYCLE_BYTES:
             raise InvalidInput(f"one pass has {len(content)} bytes, more than is recorded")
         self._last = snapshot, policy, plan
-        return self._parcel(content)
+        return self._frame(content)
 
-    def _parcel(self, content: bytes) -> bytes:
+    def _frame(self, content: bytes) -> bytes:
         self.unpacked += len(content)
         return frame(self._zlib.compress(content) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
 
 
-def _or_nothing(change: Any) -> Any:
+def _or_empty(change: Any) -> Any:
     return {} if change is serialize.SAME else change

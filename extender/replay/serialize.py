@@ -72,7 +72,7 @@ class _Atom(Form[Any]):
         return _check(written, *self.kinds)
 
 
-class _Plain(Form[Any]):
+class _Untyped(Form[Any]):
     """Whatever YAML gives: the arguments of plugins."""
 
     def write(self, value: Any) -> Any:
@@ -83,7 +83,7 @@ class _Plain(Form[Any]):
 
 
 @dataclass(frozen=True)
-class _Word(Form[Any]):
+class _EnumName(Form[Any]):
     kind: type[Enum]
 
     def write(self, value: Enum) -> str:
@@ -97,7 +97,7 @@ class _Word(Form[Any]):
 
 
 @dataclass(frozen=True)
-class _Maybe(Form[Any]):
+class _Optional(Form[Any]):
     form: Form[Any]
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class _Maybe(Form[Any]):
 
 
 @dataclass(frozen=True)
-class _Many(Form[Any]):
+class _Items(Form[Any]):
     """A tuple, or a set, which has no order of its own and is written in one."""
 
     kind: Callable[..., Any]
@@ -129,7 +129,7 @@ class _Many(Form[Any]):
 
 
 @dataclass(frozen=True)
-class _Row(Form[Any]):
+class _Tuple(Form[Any]):
     """A tuple of so many, or one with names."""
 
     kind: Callable[..., Any]
@@ -187,7 +187,7 @@ def _fits(amount: int) -> bool:
     return -(2**63) <= amount < 2**64
 
 
-class _TakenPorts(Form[HostPorts]):
+class _UsedPorts(Form[HostPorts]):
     is_exact = False
 
     def write(self, value: HostPorts) -> list[Any]:
@@ -202,7 +202,7 @@ class _TakenPorts(Form[HostPorts]):
         return HostPorts.counted(counts)
 
 
-class _Ways(Form[Rules]):
+class _RulesName(Form[Rules]):
     """Rules are compared by identity, and there are two."""
 
     def write(self, value: Rules) -> str:
@@ -218,7 +218,7 @@ class _Ways(Form[Rules]):
 
 
 @dataclass
-class _Fields(Form[Any]):
+class _Dataclass(Form[Any]):
     """A dataclass; *order* says which field stands where in what is read."""
 
     kind: type
@@ -308,7 +308,7 @@ class Forms:
         found = {
             kind.__name__: list(form.forms)
             for kind, form in self._classes.items()
-            if isinstance(form, _Fields)
+            if isinstance(form, _Dataclass)
         }
         return dict(sorted(found.items()))
 
@@ -318,15 +318,15 @@ class Forms:
         if hint in self._ATOMS:
             return _Atom(self._ATOMS[hint])
         if hint is Any:
-            return _Plain()
+            return _Untyped()
         origin, inner = get_origin(hint), get_args(hint)
         if origin in (Union, types.UnionType):
             (only,) = (each for each in inner if each is not type(None))
-            return _Maybe(self.of(only))
+            return _Optional(self.of(only))
         if origin is tuple and inner[-1] is not Ellipsis:
-            return _Row(tuple, tuple(map(self.of, inner)))
+            return _Tuple(tuple, tuple(map(self.of, inner)))
         if origin in (tuple, frozenset):
-            return _Many(origin, self.of(inner[0]))
+            return _Items(origin, self.of(inner[0]))
         if origin is not None and issubclass(origin, Mapping):
             return _Pairs(*map(self.of, inner))
         return self._of_class(hint)
@@ -335,30 +335,30 @@ class Forms:
         own: dict[type, Callable[[], Form[Any]]] = {
             Shape: lambda: self.shapes,
             Resources: _Amounts,
-            HostPorts: _TakenPorts,
-            Rules: _Ways,
+            HostPorts: _UsedPorts,
+            Rules: _RulesName,
         }
         if kind in own:
             return own[kind]()
         if kind not in self._classes:
             if isinstance(kind, type) and issubclass(kind, Enum):
-                return _Word(kind)
+                return _EnumName(kind)
             if is_dataclass(kind):
                 return self._fields_of(kind)
             if isinstance(kind, type) and hasattr(kind, "_fields"):
                 hints = get_type_hints(kind)
                 forms = tuple(self.of(hints[name]) for name in kind._fields)
-                self._classes[kind] = _Row(kind._make, forms)  # type: ignore[attr-defined]
+                self._classes[kind] = _Tuple(kind._make, forms)  # type: ignore[attr-defined]
             else:
                 raise TypeError(f"nobody knows how to record a {kind}")
         return self._classes[kind]
 
-    def _fields_of(self, kind: Any) -> _Fields:
+    def _fields_of(self, kind: Any) -> _Dataclass:
         forms = {name: self.of(hint) for name, hint in kept_fields(kind).items()}
         order = tuple(forms)
         if self._schema is not None:
             order = check_names(kind, self._schema.get(kind.__name__), order)
-        made = _Fields(kind, forms, order)
+        made = _Dataclass(kind, forms, order)
         self._classes[kind] = made
         return made
 

@@ -66,16 +66,16 @@ class ApiServer:
         self.pods: dict[PodUid, SeenPod] = {}
         self.to_extender: deque[WatchEvent] = deque()
         self.to_scheduler: deque[WatchEvent] = deque()
-        self.under_way: list[Binding | Read] = []
+        self.in_flight: list[Binding | Read] = []
         #: Answer everything at once and well.
-        self.prompt = True
+        self.answers_at_once = True
         #: Do and tell nothing at all, however long that lasts.
         self.stalled = False
         self.wakes: list[tuple[float, WakeOrder]] = []
         #: Told of bindings as they are sent.
         self.on_bindings: Callable[[Sequence[BindOrder]], None] = lambda orders: None
         #: Told of every change as it is written, before any watch: those who own the objects.
-        self.owners: list[Callable[[Change], None]] = []
+        self.controllers: list[Callable[[Change], None]] = []
 
     # ── objects ───────────────────────────────────────────────────────────────────────────
 
@@ -93,7 +93,7 @@ class ApiServer:
             self.groups[item.key] = item
         else:
             self.pods[item.pod.uid] = item
-        self._tell(Upsert(item))
+        self._publish(Upsert(item))
 
     def shares_of(self, queue: str) -> list[NamespaceShare]:
         """What namespaces may have of a queue, and have at least."""
@@ -103,17 +103,17 @@ class ApiServer:
     def delete_node(self, name: str) -> None:
         """Remove a node; its pods are somebody else's business."""
         del self.nodes[name]
-        self._tell(Delete(Kind.NODE, name))
+        self._publish(Delete(Kind.NODE, name))
 
     def delete_group(self, key: GangKey) -> None:
         """Remove a PodGroup."""
         gone = self.groups.pop(key)
-        self._tell(Delete(Kind.GROUP, key, gone.dialect))
+        self._publish(Delete(Kind.GROUP, key, gone.dialect))
 
     def delete_pod(self, uid: PodUid) -> None:
         """Remove a pod at once."""
         del self.pods[uid]
-        self._tell(Delete(Kind.POD, uid))
+        self._publish(Delete(Kind.POD, uid))
 
     def patch(self, uid: PodUid, *, status_only: bool = True, **facts: object) -> None:
         """Change a pod; a patch of the status that changes nothing is no news."""
@@ -124,13 +124,13 @@ class ApiServer:
         if status_only and pod == seen.pod and pod.refusal == seen.pod.refusal:
             return
         self.pods[uid] = SeenPod(pod, seen.membership)
-        self._tell(Upsert(self.pods[uid]), status_only)
+        self._publish(Upsert(self.pods[uid]), status_only)
 
-    def _tell(self, change: Change, status_only: bool = False) -> None:
+    def _publish(self, change: Change, status_only: bool = False) -> None:
         news = WatchEvent(change, self._time.monotonic(), status_only)
         self.to_extender.append(news)
         self.to_scheduler.append(news)
-        for owner in self.owners:
+        for owner in self.controllers:
             owner(change)
 
     # ── ports of the extender ─────────────────────────────────────────────────────────────
@@ -138,13 +138,13 @@ class ApiServer:
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         """Nominate pods, as they were ordered to be."""
         for order in orders:
-            self.note_wake(order)
+            self.record_wake(order)
             said = {"refusal": order.refusal} if order.refusal else {}
             self.patch(order.uid, status_only=False, nominated=order.node, **said)
             if order.briefly:
                 self.patch(order.uid, status_only=False, nominated="")
 
-    def note_wake(self, order: WakeOrder) -> None:
+    def record_wake(self, order: WakeOrder) -> None:
         """Keep an order for whoever tells the story."""
         self.wakes.append((self._time.monotonic(), order))
 
@@ -152,34 +152,34 @@ class ApiServer:
         """Take bindings in; at once unless somebody else says what becomes of them."""
         self.on_bindings(orders)
         bindings = [Binding(order, settle, self._time.monotonic(), until) for order in orders]
-        self.under_way += bindings
-        for each in bindings if self.prompt and not self.stalled else ():
+        self.in_flight += bindings
+        for each in bindings if self.answers_at_once and not self.stalled else ():
             self.answer(each)
 
     def read(self, group: PodGroup) -> Future[PodGroup | None]:
         """Take a read in."""
         asked = Read(group, Future(), self._time.monotonic())
-        self.under_way.append(asked)
-        if self.prompt and not self.stalled:
+        self.in_flight.append(asked)
+        if self.answers_at_once and not self.stalled:
             self.answer(asked)
         return asked.future
 
     def answer(self, call: Binding | Read, mood: str = "answers") -> None:
         """Say what becomes of a call."""
-        self.under_way.remove(call)
+        self.in_flight.remove(call)
         if isinstance(call, Read):
             call.future.set_result(self.groups.get(call.group.key))
             return
-        call.settle(call.order, self._settle(call.order, mood))
+        call.settle(call.order, self._outcome(call.order, mood))
 
-    def give_up(self, mood: str = "loses") -> None:
+    def time_out(self, mood: str = "loses") -> None:
         """Tell what is not known, as the binder does once nobody could hear more."""
         now = self._time.monotonic()
-        for each in [each for each in self.under_way if isinstance(each, Binding)]:
+        for each in [each for each in self.in_flight if isinstance(each, Binding)]:
             if each.until <= now:
                 self.answer(each, mood)
 
-    def _settle(self, order: BindOrder, mood: str) -> BindOutcome:
+    def _outcome(self, order: BindOrder, mood: str) -> BindOutcome:
         seen = self.pods.get(order.uid)
         if mood == "fails":
             return BindOutcome(BindResult.FAILED, "the API server refused the binding")
@@ -204,7 +204,7 @@ class ApiServer:
         return BindOutcome(BindResult.BOUND)
 
     @property
-    def has_waiting(self) -> bool:
+    def has_unbound_pods(self) -> bool:
         """Ask whether any pod has no node."""
         return any(not seen.pod.node for seen in self.pods.values())
 
@@ -213,8 +213,8 @@ class ApiServer:
     @property
     def bindings(self) -> list[BindOrder]:
         """Give the bindings under way."""
-        return [each.order for each in self.under_way if isinstance(each, Binding)]
+        return [each.order for each in self.in_flight if isinstance(each, Binding)]
 
-    def of_gang(self, key: GangKey) -> list[SeenPod]:
+    def pods_of(self, key: GangKey) -> list[SeenPod]:
         """Give the pods of a gang."""
         return [seen for seen in self.pods.values() if seen.membership.key == key]

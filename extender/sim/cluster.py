@@ -33,8 +33,8 @@ from extender.sim.workloads import JobRun, Workloads
 #: What kube-scheduler takes for one pod.
 CYCLE_S = 0.002
 #: How often it looks whose pause is over, and who has slept too long.
-PAUSES_S = 1.0
-SLEEPERS_S = 30.0
+BACKOFF_CHECK_S = 1.0
+FLUSH_CHECK_S = 30.0
 #: As kube-scheduler is in what matters to us, without the questions that change nothing.
 OPTIONS = SchedulerOptions(sample=None, backs_off=True, retries_refused=False)
 
@@ -56,11 +56,11 @@ class SimulatedCluster:
         self.extender = DirectExtender(self.time, self.api, policy, seed, settings, rest_s)
         self.scheduler = KubeScheduler(self.time, self.api, self.extender, ways)
         self.workloads = Workloads(self.time, self.api, settings.scheduler_name[0])
-        self.scheduler.let_preempt(self.extender, self._preempted)
+        self.scheduler.enable_preemption(self.extender, self._preempted)
         self.extender.on_eviction = self.workloads.evicted
         # Who is on the way to filter is let in there; a plan is for those who were sent away.
-        self.extender.is_quiet = lambda: not (self.scheduler.parked or self.scheduler.backoff)
-        self._has_turn = self._looks_at_pauses = False
+        self.extender.is_idle = lambda: not (self.scheduler.unschedulable or self.scheduler.backoff)
+        self._is_cycle_due = self._is_backoff_check_due = False
         self._has_begun = False
 
     def begin(self) -> None:
@@ -68,7 +68,7 @@ class SimulatedCluster:
         self._has_begun = True
         self._deliver()
         self.extender.start()
-        self.time.call_later(SLEEPERS_S, self._look_for_sleepers)
+        self.time.call_later(FLUSH_CHECK_S, self._flush)
         self._settle()
 
     def run(self, until: float) -> None:
@@ -87,42 +87,42 @@ class SimulatedCluster:
         scheduler = self.scheduler
         while True:
             self._deliver()
-            if scheduler.has_new_room:
-                scheduler.wake_who_fits()
+            if scheduler.has_freed_capacity:
+                scheduler.wake_fitting()
             ready = scheduler.ready_to_bind
             if not ready:
                 break
             for uid in ready:
                 scheduler.send_bind(uid)
-        if self.extender.is_deferred and not self.extender.is_quiet():
+        if self.extender.is_deferred and not self.extender.is_idle():
             self.extender.plan_soon()
-        if scheduler.active and not self._has_turn:
-            self._has_turn = True
-            self.time.call_later(CYCLE_S, self._turn)
-        if scheduler.backoff and not self._looks_at_pauses:
-            self._looks_at_pauses = True
-            self.time.call_later(PAUSES_S, self._look_at_pauses)
+        if scheduler.active and not self._is_cycle_due:
+            self._is_cycle_due = True
+            self.time.call_later(CYCLE_S, self._schedule)
+        if scheduler.backoff and not self._is_backoff_check_due:
+            self._is_backoff_check_due = True
+            self.time.call_later(BACKOFF_CHECK_S, self._end_backoffs)
 
     def _deliver(self) -> None:
         api, to_extender, to_scheduler = self.api, self.api.to_extender, self.api.to_scheduler
         while to_extender or to_scheduler:
             while to_extender:
-                self.extender.hear(to_extender.popleft().change)
+                self.extender.apply(to_extender.popleft().change)
             while to_scheduler:
-                self.scheduler.hear(to_scheduler.popleft())
+                self.scheduler.handle(to_scheduler.popleft())
         api.wakes.clear()
 
-    def _turn(self) -> None:
-        self._has_turn = False
+    def _schedule(self) -> None:
+        self._is_cycle_due = False
         self.scheduler.schedule()
 
-    def _look_at_pauses(self) -> None:
-        self._looks_at_pauses = False
-        self.scheduler.end_pauses()
+    def _end_backoffs(self) -> None:
+        self._is_backoff_check_due = False
+        self.scheduler.end_backoffs()
 
-    def _look_for_sleepers(self) -> None:
+    def _flush(self) -> None:
         self.scheduler.tick()
-        self.time.call_later(SLEEPERS_S, self._look_for_sleepers)
+        self.time.call_later(FLUSH_CHECK_S, self._flush)
 
     def _preempted(self, victim: Pod) -> None:
         self.workloads.evicted(victim.uid)
@@ -138,7 +138,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, policy: Policy, given: ExternalInput = NO_INPUT) -> None:
         self._span_s = scenarios.span_s(scenario)
-        self.world = world = SimulatedCluster(
+        self.cluster = world = SimulatedCluster(
             policy, scenario.seed, rest_s=scenarios.pace_s(scenario)
         )
         self.beginning = world.time.monotonic()
@@ -159,40 +159,40 @@ class Simulation:
             world.time.call_later(at, happens)
         has = total(node.allocatable for node in self._nodes.values())
         names = sorted({DEFAULT_QUEUE, *queues})
-        self.outcome = Result(
+        self.result = Result(
             self._span_s, Resources(has), names, is_of_a_tree=policy.divides_a_tree
         )
-        world.workloads.on_room = self._room
-        world.extender.on_pass = self._planned
+        world.workloads.on_placed = self._count_pod
+        world.extender.on_cycle = self._count_cycle
 
     def run(self, told: Callable[[float], None] = lambda part: None) -> Result:
         """Let it happen; *told* hears which part of it is over."""
-        with _little_garbage():
+        with _rare_garbage_collection():
             for step in range(1, _STEPS + 1):
-                self.world.run(self.beginning + self._span_s * step / _STEPS)
+                self.cluster.run(self.beginning + self._span_s * step / _STEPS)
                 told(step / _STEPS)
-        self.world.workloads.count_until_now()
-        self.outcome.close(self.world.workloads.runs, self.world.extender.passes)
-        return self.outcome
+        self.cluster.workloads.count_until_now()
+        self.result.close(self.cluster.workloads.runs, self.cluster.extender.cycles)
+        return self.result
 
     def _at(self) -> float:
-        return self.world.time.monotonic() - self.beginning
+        return self.cluster.time.monotonic() - self.beginning
 
-    def _room(self, run: JobRun, step: int) -> None:
-        self.outcome.room(run, step, self._at())
+    def _count_pod(self, run: JobRun, step: int) -> None:
+        self.result.count_pod(run, step, self._at())
 
-    def _planned(self, snapshot: Snapshot, plan: Plan) -> None:
-        self.outcome.planned(plan, self._at())
+    def _count_cycle(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.result.count_cycle(plan, self._at())
 
     def _lose(self, name: str) -> None:
-        self.world.workloads.lose_node(name)
+        self.cluster.workloads.lose_node(name)
 
     def _restore(self, name: str) -> None:
-        self.world.api.put(self._nodes[name])
+        self.cluster.api.put(self._nodes[name])
 
 
 @contextmanager
-def _little_garbage() -> Iterator[None]:
+def _rare_garbage_collection() -> Iterator[None]:
     """Look for cycles of garbage seldom: nearly all there is lives until the end."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)

@@ -32,7 +32,7 @@ class Distribution(Clause, kw_only=True):
     spread: Annotated[float, Meta(ge=0, le=5)] = 1.0
 
 
-def drawn(what: str | float | Distribution, rng: Random, name: str) -> float:
+def draw(what: str | float | Distribution, rng: Random, name: str) -> float:
     """Give the number, or draw one."""
     read_ = _number if name == "size" else seconds
     if not isinstance(what, Distribution):

@@ -41,7 +41,7 @@ from extender.sim.clock import VirtualClock
 from extender.status.history import GangHistory
 
 #: While somebody waits, time alone may change the plan: ageing, fences, pauses that are over.
-QUIET_S = 60.0
+RECHECK_S = 60.0
 
 
 class DirectExtender:
@@ -68,7 +68,7 @@ class DirectExtender:
         arrivals = ArrivingGangs(cluster, ledger, time, grace_s=settings.arrival_grace_s)
         self._gate = gate = Gate(cluster, ledger, arrivals, published, settings.prefer)
         facts = CacheFacts(cluster, ledger, gate)
-        self._barrier = PermitRunner(
+        self._permit = PermitRunner(
             StateMachine(facts, Timeouts.of(settings), chance=Random(seed).random),  # noqa: S311
             binder=api,
             groups=api,
@@ -78,44 +78,44 @@ class DirectExtender:
             clock=time,
             observer=self,
         )
-        listen(cluster, ledger, self._barrier)
-        arrivals.on_incomplete(self._barrier.still_incomplete)
-        self._journal = GangHistory()
-        self._dispatch = EvictionRunner(
+        listen(cluster, ledger, self._permit)
+        arrivals.on_incomplete(self._permit.still_incomplete)
+        self._history = GangHistory()
+        self._evictions = EvictionRunner(
             evictor=self,
             events=self,
-            journal=self._journal,
+            journal=self._history,
             metrics=metrics,
             clock=time,
             backoff=EvictionBackoff(min_run_s=settings.min_run_s),
             pending=cluster.pending_evictions,
         )
-        self._cycle = PlanningLoop(
+        self._planning = PlanningLoop(
             cluster=cluster,
             published=published,
             applier=PlanApplier(cluster, ledger, arrivals, time),
             make_plan=lambda snapshot: make_plan(snapshot, self._policy),
-            dispatch=self._dispatch,
+            dispatch=self._evictions,
             reporter=self,
             clock=time,
             metrics=metrics,
             readiness=list,
         )
-        self._dispatch.on_objection(self.plan_soon)
+        self._evictions.on_objection(self.plan_soon)
         cluster.on_change(self.plan_soon)
-        self._is_pass_due = self._is_looking = False
-        self._rests_until = float("-inf")
+        self._is_cycle_due = self._is_checking = False
+        self._next_cycle_at = float("-inf")
         #: Something changed by which whoever comes next is judged: a plan is made for nobody, too.
-        self._is_wanted = False
+        self._is_required = False
         #: Something changed, and no plan was made for want of anybody who waits for it.
         self.is_deferred = False
         #: Says that nobody waits for a plan: then a pass would decide nothing.
-        self.is_quiet: Callable[[], bool] = lambda: False
+        self.is_idle: Callable[[], bool] = lambda: False
         #: Passes that were made, and gangs that were bound in part.
-        self.passes = 0
+        self.cycles = 0
         self.partial: list[GangKey] = []
         #: Told what a pass saw and decided.
-        self.on_pass: Callable[[Snapshot, Plan], None] = lambda snapshot, plan: None
+        self.on_cycle: Callable[[Snapshot, Plan], None] = lambda snapshot, plan: None
         #: Told of a pod that is asked to leave, before it is gone.
         self.on_eviction: Callable[[PodUid], None] = lambda uid: None
 
@@ -123,13 +123,13 @@ class DirectExtender:
 
     def start(self) -> None:
         """Make the first plan; nothing may be asked before."""
-        self._make_pass()
-        self._time.call_later(QUIET_S, self._look_at_the_clock)
+        self._run_cycle()
+        self._time.call_later(RECHECK_S, self._recheck)
 
-    def hear(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
         """Take in what the watch brings."""
-        if _concerns_all(change):
-            self._is_wanted = True
+        if _changes_admission(change):
+            self._is_required = True
         self._cluster.apply(change)
 
     # ── asked by kube-scheduler ───────────────────────────────────────────────────────────
@@ -138,7 +138,7 @@ class DirectExtender:
         """Answer as the filter hook does."""
         self._gate.record_call(pod)
         answer = self._gate.filter(pod, member, offered)
-        self._look_after_promises()
+        self._watch_reservations()
         return answer
 
     def preempt(
@@ -151,68 +151,68 @@ class DirectExtender:
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         """Answer as the bind hook does."""
         self._gate.record_bind(order.uid)
-        return self._barrier.bind(order, answer)
+        return self._permit.bind(order, answer)
 
     def hang_up(self, call: int) -> None:
         """Hear that kube-scheduler gave up a bind."""
-        self._barrier.peer_gone(CallId(call))
+        self._permit.peer_gone(CallId(call))
 
     # ── the planner's thread ──────────────────────────────────────────────────────────────
 
     def plan_soon(self) -> None:
         """Ask for a pass, after the pause that makes one of a burst."""
-        if not self._is_pass_due:
-            self._is_pass_due = True
-            rest_s = self._rests_until - self._time.monotonic()
-            self._time.call_later(max(DEBOUNCE_S, rest_s), self._pass_or_wait)
+        if not self._is_cycle_due:
+            self._is_cycle_due = True
+            rest_s = self._next_cycle_at - self._time.monotonic()
+            self._time.call_later(max(DEBOUNCE_S, rest_s), self._run_or_defer)
 
-    def _pass_or_wait(self) -> None:
+    def _run_or_defer(self) -> None:
         """Make a pass that is due, unless nobody needs it: then the clock brings it."""
-        self._is_pass_due = False
-        self.is_deferred = self.is_quiet() and not self._is_wanted
+        self._is_cycle_due = False
+        self.is_deferred = self.is_idle() and not self._is_required
         if not self.is_deferred:
-            self._make_pass()
+            self._run_cycle()
 
-    def _make_pass(self) -> None:
-        self.is_deferred = self._is_wanted = False
-        self._cycle.run_once()
-        self.passes += 1
-        self._rests_until = self._time.monotonic() + self._rest_s
-        self._look_after_promises()
-        if self._cycle.is_due():
+    def _run_cycle(self) -> None:
+        self.is_deferred = self._is_required = False
+        self._planning.run_once()
+        self.cycles += 1
+        self._next_cycle_at = self._time.monotonic() + self._rest_s
+        self._watch_reservations()
+        if self._planning.is_due():
             self.plan_soon()
 
-    def _look_at_the_clock(self) -> None:
+    def _recheck(self) -> None:
         if self.is_deferred:
-            self._make_pass()
-        elif self._api.has_waiting:
+            self._run_cycle()
+        elif self._api.has_unbound_pods:
             self.plan_soon()
-        self._time.call_later(QUIET_S, self._look_at_the_clock)
+        self._time.call_later(RECHECK_S, self._recheck)
 
-    def _look_after_promises(self) -> None:
+    def _watch_reservations(self) -> None:
         """Look after promises as often as in production, as long as there are any."""
-        if not self._is_looking and len(self._cluster.reservations):
-            self._is_looking = True
-            self._time.call_later(LOOK_S, self._look)
+        if not self._is_checking and len(self._cluster.reservations):
+            self._is_checking = True
+            self._time.call_later(LOOK_S, self._check_reservations)
 
-    def _look(self) -> None:
-        self._is_looking = False
+    def _check_reservations(self) -> None:
+        self._is_checking = False
         while self._ledger.check_due():
             pass
         if self._cluster.reservations.is_backoff_over():
             self.plan_soon()
-        self._look_after_promises()
+        self._watch_reservations()
 
     # ── ports ─────────────────────────────────────────────────────────────────────────────
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         """Tell the cluster which gangs were let into their queues, as its status does."""
-        self._journal.note(snapshot, plan)
+        self._history.note(snapshot, plan)
         for key, verdict in plan.verdicts.items():
             group = self._api.groups.get(key)
             if group and verdict.phase is Phase.INQUEUE and group.phase is Phase.PENDING:
                 self._api.put(replace(group, phase=Phase.INQUEUE))
-        self.on_pass(snapshot, plan)
+        self.on_cycle(snapshot, plan)
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
         """Let pods go at once; whoever owns them makes new ones."""
@@ -256,7 +256,7 @@ class DirectExtender:
         """Nobody is told."""
 
 
-def _concerns_all(change: Change) -> bool:
+def _changes_admission(change: Change) -> bool:
     """Ask whether filter, which goes by the last plan, would let in others after this."""
     kind = change.kind if isinstance(change, Delete) else kind_of(change.item)
     return kind not in (Kind.POD, Kind.GROUP)

@@ -97,10 +97,10 @@ class KubeScheduler:
         self._time = time
         self._api = api
         self._extender = extender
-        self.ways = ways or SchedulerOptions()
-        self._rooms = NodeTable()
+        self.options = ways or SchedulerOptions()
+        self._table = NodeTable()
         #: Makes others leave for whom is more important; None where nobody may.
-        self.preempting: Preemption | None = None
+        self.preemption: Preemption | None = None
         #: Volumes: pod name -> the only nodes they can be attached to.
         self.volumes: dict[str, frozenset[str]] = {}
         #: Seconds of PreBind by pod name.
@@ -109,48 +109,48 @@ class KubeScheduler:
         self.pods: dict[PodUid, SeenPod] = {}
         self.assumed: dict[PodUid, Assumed] = {}
         self.active: list[PodUid] = []
-        self.parked: dict[PodUid, float] = {}
+        self.unschedulable: dict[PodUid, float] = {}
         #: Those of them that no node had room for.
-        self.roomless: set[PodUid] = set()
+        self.no_capacity: set[PodUid] = set()
         self.backoff: dict[PodUid, float] = {}
         #: Room became free since those without any were last looked at.
-        self.has_new_room = False
+        self.has_freed_capacity = False
         self._errors: dict[PodUid, int] = {}
         #: How often in a row each pod was refused.
         self._refusals: dict[PodUid, int] = {}
         self._next_start = 0
         #: Told the error of every answer to a bind, empty for success.
-        self.told: Callable[[str], object] = lambda error: None
+        self.on_bind_result: Callable[[str], object] = lambda error: None
 
-    def let_preempt(self, vetoes: Vetoes, evict: Callable[[Pod], None]) -> None:
+    def enable_preemption(self, vetoes: Vetoes, evict: Callable[[Pod], None]) -> None:
         """Let who is more important make others leave, as far as *vetoes* lets it."""
 
         def is_there(pod: Pod) -> bool:
             return bool(pod.node) or pod.uid in self.assumed
 
-        self.preempting = Preemption(self._rooms, vetoes, evict, is_there)
+        self.preemption = Preemption(self._table, vetoes, evict, is_there)
 
     # ── what it hears ─────────────────────────────────────────────────────────────────────
 
-    def hear(self, news: WatchEvent) -> None:
+    def handle(self, news: WatchEvent) -> None:
         """Take in one line of its watch."""
         change: Change = news.change
         if isinstance(change, Delete):
             if change.kind is Kind.POD:
-                self._pod_gone(PodUid(change.key))
+                self._pod_deleted(PodUid(change.key))
             elif change.kind is Kind.NODE:
                 self.nodes.pop(change.key, None)
-                self._rooms.drop(change.key)
+                self._table.drop(change.key)
         elif isinstance(change, Upsert) and isinstance(change.item, Node):
             self.nodes[change.item.name] = change.item
-            self._rooms.put(change.item)
+            self._table.put(change.item)
             self._wake_all()
         elif isinstance(change, Upsert) and isinstance(change.item, SeenPod):
             self._pod_changed(change.item, news.status_only)
 
-    def _pod_gone(self, uid: PodUid) -> None:
+    def _pod_deleted(self, uid: PodUid) -> None:
         seen = self.pods.pop(uid, None)
-        self._rooms.remove(uid)
+        self._table.remove(uid)
         was_placed = uid in self.assumed or bool(seen and seen.pod.node)
         self._leave_queue(uid)
         # The cache is freed at once; the bind call stays open.
@@ -168,66 +168,68 @@ class KubeScheduler:
                 del self.assumed[uid]
             if seen.pod.status in FINISHED_SET:
                 self._wake_all()
-            elif self.ways.hints and self.ways.retries_refused:
-                self._wake_all(besides=self.roomless)
+            elif self.options.hints and self.options.retries_refused:
+                self._wake_all(besides=self.no_capacity)
         elif known is None or known.pod.gated:
             if not seen.pod.gated:
                 self.active.append(uid)
-        elif uid in self.parked and self._is_worth_a_look(uid, status_only):
+        elif uid in self.unschedulable and self._may_help(uid, status_only):
             self._wake(uid)
-        self._seat(uid)
-        if known and known.pod.nominated not in ("", seen.pod.nominated) and self.ways.hints:
+        self._count(uid)
+        if known and known.pod.nominated not in ("", seen.pod.nominated) and self.options.hints:
             self._wake_all()
 
-    def _is_worth_a_look(self, uid: PodUid, status_only: bool) -> bool:
-        return uid not in self.roomless if self.ways.hints else not status_only
+    def _may_help(self, uid: PodUid, status_only: bool) -> bool:
+        return uid not in self.no_capacity if self.options.hints else not status_only
 
     def _leave_queue(self, uid: PodUid) -> None:
         if uid in self.active:
             self.active.remove(uid)
-        self.parked.pop(uid, None)
-        self.roomless.discard(uid)
+        self.unschedulable.pop(uid, None)
+        self.no_capacity.discard(uid)
         self.backoff.pop(uid, None)
         self._errors.pop(uid, None)
         self._refusals.pop(uid, None)
 
-    def _seat(self, uid: PodUid) -> None:
+    def _count(self, uid: PodUid) -> None:
         """Count a pod where it is, is about to be, or is nominated to."""
         seen, assumed = self.pods.get(uid), self.assumed.get(uid)
         if seen is None or seen.pod.status in FINISHED_SET:
-            self._rooms.remove(uid)
+            self._table.remove(uid)
         else:
             place = seen.pod.node or (assumed.node if assumed else seen.pod.nominated)
-            self._rooms.add(seen.pod, place)
+            self._table.add(seen.pod, place)
 
     def _wake(self, uid: PodUid) -> None:
-        since = self.parked.pop(uid)
-        self.roomless.discard(uid)
-        again_at = since + _pause_s(self._refusals.get(uid, 0)) if self.ways.backs_off else since
+        since = self.unschedulable.pop(uid)
+        self.no_capacity.discard(uid)
+        again_at = (
+            since + _backoff_s(self._refusals.get(uid, 0)) if self.options.backs_off else since
+        )
         if again_at > self._time.monotonic():
             self.backoff[uid] = again_at
         else:
             self.active.append(uid)
 
     def _wake_all(self, besides: Collection[PodUid] = ()) -> None:
-        if not self.ways.retries_refused:
-            self.has_new_room = True
+        if not self.options.retries_refused:
+            self.has_freed_capacity = True
             return
-        for uid in [each for each in self.parked if each not in besides]:
+        for uid in [each for each in self.unschedulable if each not in besides]:
             self._wake(uid)
 
-    def wake_who_fits(self) -> None:
+    def wake_fitting(self) -> None:
         """Wake those without room for whom there is some now."""
-        self.has_new_room = False
-        if not self.roomless:
+        self.has_freed_capacity = False
+        if not self.no_capacity:
             return
         fits: dict[Shape, bool] = {}
-        for uid in [each for each in self.parked if each in self.roomless]:
+        for uid in [each for each in self.unschedulable if each in self.no_capacity]:
             pod, shape = self.pods[uid].pod, self.pods[uid].pod.shape
             if shape not in fits:
-                fits[shape] = self._rooms.fits_somewhere(shape)
+                fits[shape] = self._table.fits_somewhere(shape)
             # Who is nominated counts on that node, and would stand in its own way.
-            if fits[shape] or (pod.nominated and self._rooms.fits(pod, pod.nominated)):
+            if fits[shape] or (pod.nominated and self._table.fits(pod, pod.nominated)):
                 self._wake(uid)
 
     # ── the serial loop ───────────────────────────────────────────────────────────────────
@@ -236,17 +238,17 @@ class KubeScheduler:
         """Look at the next pod; False when there is none."""
         if not self.active:
             return False
-        uid = self.active.pop(self._most_important())
+        uid = self.active.pop(self._highest_priority())
         seen = self.pods[uid]
         passed, words = self._find_nodes(seen)
         if passed:
             self._assume(seen.pod, self._choose(passed, choice))
         else:
-            self._refuse(seen.pod, words, self._make_room(seen))
+            self._refuse(seen.pod, words, self._preempt(seen))
         return True
 
-    def _most_important(self) -> int:
-        if self.preempting is None:
+    def _highest_priority(self) -> int:
+        if self.preemption is None:
             return 0
         ranks = [self.pods[uid].pod.priority for uid in self.active]
         return ranks.index(max(ranks))
@@ -256,63 +258,63 @@ class KubeScheduler:
             return passed[0]
         return sorted(passed, key=self._fullness)[choice % len(passed)]
 
-    def _make_room(self, seen: SeenPod) -> str:
+    def _preempt(self, seen: SeenPod) -> str:
         """Let others leave for a pod without a node; give the node it is nominated to."""
-        if self.preempting is None:
+        if self.preemption is None:
             return ""
-        return self.preempting.make_room(seen.pod, seen.membership)
+        return self.preemption.preempt(seen.pod, seen.membership)
 
     def _find_nodes(self, seen: SeenPod) -> tuple[Sequence[str], str]:
         pod, member = seen.pod, seen.membership
-        if pod.nominated and self.takes(pod, pod.nominated):
+        if pod.nominated and self.fits(pod, pod.nominated):
             answer = self._extender.filter(pod, member, (pod.nominated,))
             if answer.nodes:
                 return answer.nodes, ""
         offered = self._sample(pod)
         if not offered and pod.name in self.volumes:
-            return (), self._words("node(s) had volume node affinity conflict")
+            return (), self._message("node(s) had volume node affinity conflict")
         if not offered:
-            self.roomless.add(pod.uid)
-            return (), self._words("Insufficient cpu")
+            self.no_capacity.add(pod.uid)
+            return (), self._message("Insufficient cpu")
         answer = self._extender.filter(pod, member, offered)
-        return answer.nodes, self._words(next(iter(answer.refused.values()), ""))
+        return answer.nodes, self._message(next(iter(answer.refused.values()), ""))
 
-    def _words(self, why: str) -> str:
+    def _message(self, why: str) -> str:
         return f"0/{len(self.nodes)} nodes are available: {why}"
 
     def _sample(self, pod: Pod) -> list[str]:
         only = self.volumes.get(pod.name)
-        self._rooms.remove(pod.uid)  # it does not stand in its own way
-        found, self._next_start = self._rooms.sample(
-            pod.shape, self._next_start, self._enough(), only
+        self._table.remove(pod.uid)  # it does not stand in its own way
+        found, self._next_start = self._table.sample(
+            pod.shape, self._next_start, self._sample_size(), only
         )
-        self._seat(pod.uid)
+        self._count(pod.uid)
         return found
 
-    def _enough(self) -> int:
+    def _sample_size(self) -> int:
         """Say how many feasible nodes are enough."""
-        if self.ways.sample is not None:
-            return self.ways.sample
+        if self.options.sample is not None:
+            return self.options.sample
         total = len(self.nodes)
         percent = max(_LEAST_PERCENT, 50 - total // 125)
         return max(_FEW_NODES, total * percent // 100)
 
-    def takes(self, pod: Pod, name: str) -> bool:
+    def fits(self, pod: Pod, name: str) -> bool:
         """Ask whether its own filters would have *pod* on a node."""
-        return name in self.volumes.get(pod.name, self.nodes) and self._rooms.fits(pod, name)
+        return name in self.volumes.get(pod.name, self.nodes) and self._table.fits(pod, name)
 
     def _fullness(self, name: str) -> tuple[int, str]:
-        return -self._rooms.free_cpu(name), name
+        return -self._table.free_cpu(name), name
 
     def _assume(self, pod: Pod, node: str) -> None:
         binds_at = self._time.monotonic() + self.prebind_s.get(pod.name, 0.0)
         self.assumed[pod.uid] = Assumed(node, binds_at)
-        self._seat(pod.uid)
+        self._count(pod.uid)
 
     def _refuse(self, pod: Pod, words: str, nominated: str = "") -> None:
-        self.parked[pod.uid] = self._time.monotonic()
+        self.unschedulable[pod.uid] = self._time.monotonic()
         self._refusals[pod.uid] = self._refusals.get(pod.uid, 0) + 1
-        if nominated or self.ways.clears_nominations:
+        if nominated or self.options.clears_nominations:
             self._api.patch(pod.uid, refusal=words, nominated=nominated)
         else:
             self._api.patch(pod.uid, refusal=words)
@@ -336,28 +338,28 @@ class KubeScheduler:
         assumed.called_at = self._time.monotonic()
         assumed.call = -1  # answered perhaps before the call returns
         order = BindOrder(uid=uid, namespace=pod.namespace, name=pod.name, node=assumed.node)
-        call = self._extender.bind(order, partial(self._answered, uid, assumed))
+        call = self._extender.bind(order, partial(self._bind_answered, uid, assumed))
         if assumed.call == -1:
             assumed.call = call
 
-    def _answered(self, uid: PodUid, assumed: Assumed, error: str) -> None:
+    def _bind_answered(self, uid: PodUid, assumed: Assumed, error: str) -> None:
         if self.assumed.get(uid) is not assumed:
             return  # given up meanwhile
-        self.told(error)
+        self.on_bind_result(error)
         assumed.call, assumed.answered = None, True
         if error:
             self._fail(uid)
         elif uid not in self.pods or self.pods[uid].pod.node:
             del self.assumed[uid]  # its watch was quicker
-            self._seat(uid)
+            self._count(uid)
 
     def _fail(self, uid: PodUid) -> None:
         del self.assumed[uid]
-        self._seat(uid)
+        self._count(uid)
         seen = self.pods.get(uid)
         if seen is not None and not seen.pod.node:
             errors = self._errors[uid] = self._errors.get(uid, 0) + 1
-            self.backoff[uid] = self._time.monotonic() + _pause_s(errors)
+            self.backoff[uid] = self._time.monotonic() + _backoff_s(errors)
             self._api.patch(uid, refusal="", nominated="")
         self._wake_all()
 
@@ -370,9 +372,9 @@ class KubeScheduler:
 
     def tick(self) -> None:
         """Do what time brings: pauses end, sleepers wake, calls take too long."""
-        self.end_pauses()
+        self.end_backoffs()
         now = self._time.monotonic()
-        for uid, since in list(self.parked.items()):
+        for uid, since in list(self.unschedulable.items()):
             if since + FLUSH_S <= now:
                 self._wake(uid)
         for uid, each in list(self.assumed.items()):
@@ -380,7 +382,7 @@ class KubeScheduler:
                 self._fail(uid)
                 self._extender.hang_up(each.call)
 
-    def end_pauses(self) -> None:
+    def end_backoffs(self) -> None:
         """Let those come again whose pause is over."""
         now = self._time.monotonic()
         for uid, until in list(self.backoff.items()):
@@ -392,18 +394,18 @@ class KubeScheduler:
         """Die, and begin anew with what the API server has, in another order."""
         calls = [each.call for each in self.assumed.values() if each.call is not None]
         self.assumed.clear()
-        self.active, self.parked, self.backoff, self._errors = [], {}, {}, {}
+        self.active, self.unschedulable, self.backoff, self._errors = [], {}, {}, {}
         self._refusals = {}
-        self.roomless = set()
+        self.no_capacity = set()
         for call in calls:
             self._extender.hang_up(call)
         self._api.to_scheduler.clear()
         self.nodes, self.pods = dict(self._api.nodes), dict(self._api.pods)
-        self._rooms.clear()
+        self._table.clear()
         for node in self.nodes.values():
-            self._rooms.put(node)
+            self._table.put(node)
         for uid in self.pods:
-            self._seat(uid)
+            self._count(uid)
         waiting = [
             uid for uid, seen in self.pods.items() if not seen.pod.node and not seen.pod.gated
         ]
@@ -411,6 +413,6 @@ class KubeScheduler:
         self.active = waiting[turn:] + waiting[:turn]
 
 
-def _pause_s(times: int) -> float:
+def _backoff_s(times: int) -> float:
     """Say how long a pod pauses after it failed so often: 1, 2, 4, 8, 10 seconds."""
     return min(2.0 ** (times - 1), LONGEST_BACKOFF_S) if times else 0.0

@@ -9,7 +9,16 @@ from html import escape
 from importlib import resources
 from math import ceil, log10
 
-from extender.sim.result import ALL, Result, Simulated, TimeSeries, Waits, parted, span, value
+from extender.sim.result import (
+    ALL,
+    Result,
+    Simulated,
+    TimeSeries,
+    Waits,
+    span,
+    split_figures,
+    value,
+)
 from extender.sim.workloads import JobRun
 from extender.text import clean
 
@@ -34,15 +43,15 @@ def element(name: str, /, *inside: object, **given: object) -> Markup:
     )
     if name in _EMPTY:
         return Markup(f"<{name}{attributes}>" if name == "meta" else f"<{name}{attributes}/>")
-    return Markup(f"<{name}{attributes}>{together(*inside)}</{name}>")
+    return Markup(f"<{name}{attributes}>{join(*inside)}</{name}>")
 
 
-def together(*parts: object) -> Markup:
+def join(*parts: object) -> Markup:
     """Put parts behind each other."""
     return Markup("".join(text(part) for part in parts))
 
 
-def places(line: Iterable[tuple[float, float]]) -> Markup:
+def points(line: Iterable[tuple[float, float]]) -> Markup:
     """Write the places through which a line goes."""
     return Markup(" ".join(f"{x:.5g},{y:.4g}" for x, y in line))
 
@@ -68,11 +77,12 @@ def marks(span_s: float) -> list[tuple[float, str]]:
     steps = (*_STEPS_S, *(hours * 3600 for hours in _STEPS_H))
     step = next((each for each in steps if span_s / each <= _MOST), steps[-1])
     return [
-        (number * step / span_s, _said(number * step)) for number in range(int(span_s / step) + 1)
+        (number * step / span_s, _mark_label(number * step))
+        for number in range(int(span_s / step) + 1)
     ]
 
 
-def _said(seconds: int) -> str:
+def _mark_label(seconds: int) -> str:
     if not seconds:
         return "0"
     if seconds < 60:
@@ -136,7 +146,7 @@ def _grid(told: list[tuple[float, str]]) -> Markup:
         element("line", class_="grid", x1=per_cent(part), x2=per_cent(part), y1="0", y2="100%")
         for part, _ in told
     )
-    return together(*lines)
+    return join(*lines)
 
 
 #: So many colours there are; then they come again.
@@ -149,7 +159,7 @@ def utilisation(outcome: Result) -> Markup:
     """Draw which part of each resource running pods asked for."""
     lines = {name: outcome.used[name].points() for name in outcome.resources}
     said = ", ".join(f"{name} {outcome.used[name].mean():.0%}" for name in lines)
-    keys = together(
+    keys = join(
         *(
             element(
                 "li",
@@ -164,7 +174,7 @@ def utilisation(outcome: Result) -> Markup:
         _line(points, 1.0, f"line c{number % COLOURS}")
         for number, points in enumerate(lines.values())
     )
-    return together(
+    return join(
         element("ul", keys, class_="keys"),
         _plot(drawn, outcome.span_s, 1.0, f"Utilisation over time; on average {said}", "plot tall"),
         _curve_table("Utilisation over time", lines, outcome.span_s),
@@ -173,23 +183,23 @@ def utilisation(outcome: Result) -> Markup:
 
 def shares(outcome: Result) -> Markup:
     """Draw the share of each queue over time, with what is due to it."""
-    lines = [*outcome.shares.values(), *outcome.dues.values()]
+    lines = [*outcome.shares.values(), *outcome.deserved.values()]
     highest = max((max(each.points()) for each in lines), default=0.0)
     top = min(1.0, max(0.25, ceil(highest * 4) / 4))
-    keys = together(
+    keys = join(
         element("li", element("span", class_="key share"), "its share of the cluster"),
         element("li", element("span", class_="key due"), "what is due to it"),
     )
     figures = element(
         "div",
         *(
-            _share(name, each, outcome.dues[name], outcome.span_s, top)
+            _share(name, each, outcome.deserved[name], outcome.span_s, top)
             for name, each in outcome.shares.items()
-            if any(each.sums) or any(outcome.dues[name].sums)
+            if any(each.sums) or any(outcome.deserved[name].sums)
         ),
         class_="multiples",
     )
-    return together(element("ul", keys, class_="keys"), figures)
+    return join(element("ul", keys, class_="keys"), figures)
 
 
 def _share(name: str, has: TimeSeries, due: TimeSeries, span_s: float, top: float) -> Markup:
@@ -207,7 +217,7 @@ def _share(name: str, has: TimeSeries, due: TimeSeries, span_s: float, top: floa
 def _plot(drawn: Iterable[Markup], span_s: float, top: float, said: str, kind: str) -> Markup:
     """Draw lines over a grid; whatever is written is not stretched with them."""
     heights = [part / 4 for part in range(1, 5)]
-    back = together(
+    back = join(
         grid(span_s),
         *(
             element("line", class_="grid", x1="0", x2="100%", y1=_up(each), y2=_up(each))
@@ -225,7 +235,7 @@ def _plot(drawn: Iterable[Markup], span_s: float, top: float, said: str, kind: s
     words = (
         element("text", f"{each * top:.0%}", x="4", y=_up(each), dy="12") for each in heights[1::2]
     )
-    return together(
+    return join(
         element("svg", back, stretched, *words, class_=kind, role="img", aria_label=said),
         scale(span_s),
     )
@@ -246,12 +256,12 @@ def _steps(values: Sequence[float], top: float) -> list[tuple[float, float]]:
 
 
 def _line(values: Sequence[float], top: float, kind: str) -> Markup:
-    return element("polyline", class_=kind, points=places(_steps(values, top)))
+    return element("polyline", class_=kind, points=points(_steps(values, top)))
 
 
 def _area(values: Sequence[float], top: float) -> Markup:
     around = [(0.0, 100.0), *_steps(values, top), (100.0, 100.0)]
-    return element("polygon", class_="area", points=places(around))
+    return element("polygon", class_="area", points=points(around))
 
 
 def _curve_table(title: str, lines: Mapping[str, Sequence[float]], span_s: float) -> Markup:
@@ -285,7 +295,7 @@ def gantt(outcome: Result, beginning: float) -> Markup:
     """Draw the gangs, or a part of them that says which part it is."""
     chosen, said = choose(outcome.runs, beginning + outcome.span_s)
     queues, used = list(outcome.shares), {run.job.queue for run in chosen}
-    keys = together(
+    keys = join(
         *(
             element("li", element("span", class_=f"key c{number % COLOURS}"), name)
             for number, name in enumerate(queues)
@@ -302,7 +312,7 @@ def gantt(outcome: Result, beginning: float) -> Markup:
         element("th", element("span", "over time", class_="unseen"), scale(outcome.span_s)),
     )
     rows = (_row(run, outcome.span_s, beginning, queues) for run in chosen)
-    return together(
+    return join(
         element("p", said, class_="quiet"),
         element("ul", keys, class_="keys"),
         element(
@@ -341,13 +351,13 @@ def _row(run: JobRun, span_s: float, beginning: float, queues: Sequence[str]) ->
     end, job = beginning + span_s, run.job
     colour = f"c{queues.index(job.queue) % COLOURS}" if job.queue in queues else "c0"
     stretches = [(since, until, "lost" if lost else colour) for since, until, lost in run.stretches]
-    if run.works_since is not None:
-        stretches.append((run.works_since, end, colour))
+    if run.working_since is not None:
+        stretches.append((run.working_since, end, colour))
     bars, at = [], run.created_at
     for since, until, kind in stretches:
         bars += [(at, since, "waits"), (since, until, kind)]
         at = until
-    if run.ended_at is None and run.works_since is None:
+    if run.ended_at is None and run.working_since is None:
         bars.append((at, end, "waits"))
     waited = span(_waited(run, end)) + ("" if run.first_started_at is not None else " and on")
     return element(
@@ -373,7 +383,7 @@ def _drawn(bars: list[tuple[float, float, str]], span_s: float, beginning: float
 
 
 #: Of one policy, at a glance, with what stands below each.
-_GLANCE = (
+_KEY_FIGURES = (
     ("gangs that ended", "gangs ended"),
     ("gangs that never started", "never started"),
     (f"wait p50, {ALL}", "wait, median"),
@@ -384,11 +394,11 @@ _GLANCE = (
 )
 
 
-def glance(told: Simulated) -> Markup:
+def key_figures(told: Simulated) -> Markup:
     """Give the most important figures of one policy."""
     tiles = (
         element("li", element("b", value(name, told.figures[name])), " ", element("span", below))
-        for name, below in _GLANCE
+        for name, below in _KEY_FIGURES
         if name in told.figures
     )
     return element("ul", *tiles, class_="tiles")
@@ -406,7 +416,7 @@ def figures(told: Simulated) -> Markup:
 
 def waits(told: Simulated) -> Markup:
     """Give waits by queue and size."""
-    found = told.outcome.waits(told.beginning)
+    found = told.result.waits(told.beginning)
     longest = max((each.longest for each in found.values()), default=1.0)
     heads = ("queue", "size", "gangs", "started", "p50", "p95", "max")
     rows = (_wait(queue, size, each, longest) for (queue, size), each in found.items())
@@ -416,7 +426,7 @@ def waits(told: Simulated) -> Markup:
     note = (
         "Bars: the median, then the 95th percentile, then the longest; their scale is logarithmic."
     )
-    return together(element("p", note, class_="quiet"), _html_table("Waits", heads, rows, scale))
+    return join(element("p", note, class_="quiet"), _html_table("Waits", heads, rows, scale))
 
 
 def _wait(queue: str, size: str, each: Waits, longest: float) -> Markup:
@@ -447,9 +457,9 @@ def _wait(queue: str, size: str, each: Waits, longest: float) -> Markup:
     )
 
 
-def compared(told: Sequence[Simulated]) -> Markup:
+def comparison(told: Sequence[Simulated]) -> Markup:
     """Put policies side by side, what differs first."""
-    differs, same = parted(told)
+    differs, same = split_figures(told)
     labels = [each.label for each in told]
     parts = []
     for title, rows in (("What differs", differs), ("The same in all", same)):
@@ -466,7 +476,7 @@ def compared(told: Sequence[Simulated]) -> Markup:
             parts.append(element("section", element("h2", title), table, class_="card"))
     if not differs:
         parts.insert(0, element("p", "These policies came to the same figures.", class_="card"))
-    return together(*parts)
+    return join(*parts)
 
 
 def _number(told: object, label: str | None = None) -> Markup:
@@ -492,7 +502,7 @@ def page(name: str, about: str, head: str, told: Sequence[Simulated]) -> str:
     title = f"{name}: a simulation"
     style = (resources.files(__package__) / "report.css").read_text(encoding="utf-8")
     digest = b64encode(sha256(style.encode()).digest()).decode()
-    top = together(
+    top = join(
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         # Names in it are of strangers: whatever they are, nothing is loaded and nothing runs.
@@ -507,7 +517,7 @@ def page(name: str, about: str, head: str, told: Sequence[Simulated]) -> str:
     body = element(
         "main",
         element("header", element("h1", name), element("p", about), element("p", head)),
-        compared(told) if len(told) > 1 else "",
+        comparison(told) if len(told) > 1 else "",
         *(_policy(each, is_alone=len(told) == 1) for each in told),
         element(
             "footer",
@@ -518,7 +528,7 @@ def page(name: str, about: str, head: str, told: Sequence[Simulated]) -> str:
 
 
 def _policy(told: Simulated, *, is_alone: bool) -> Markup:
-    outcome = told.outcome
+    outcome = told.result
     cards = (
         ("Waits", waits(told)),
         ("Shares of queues against their dues", shares(outcome)),
@@ -528,8 +538,8 @@ def _policy(told: Simulated, *, is_alone: bool) -> Markup:
     )
     head = element("h2", told.label, class_="policy") if not is_alone else ""
     level = "h2" if is_alone else "h3"
-    return together(
+    return join(
         head,
-        glance(told),
+        key_figures(told),
         *(element("section", element(level, name), each, class_="card") for name, each in cards),
     )

@@ -71,43 +71,43 @@ class Result:
         self.resources = [name for name in total if name != PODS]
         self.used = {name: TimeSeries(span_s) for name in self.resources}
         self.shares = {name: TimeSeries(span_s) for name in queues}
-        self.dues = {name: TimeSeries(span_s) for name in queues}
+        self.deserved = {name: TimeSeries(span_s) for name in queues}
         self.gap = TimeSeries(span_s)
         self.worst_gap = 0.0
         self.runs: list[JobRun] = []
-        self.passes = 0
-        self._now: dict[str, int] = {}
-        self._room_at = self._plan_at = 0.0
+        self.cycles = 0
+        self._requested: dict[str, int] = {}
+        self._usage_at = self._plan_at = 0.0
         self._figures: Mapping[str, QueueFigures] = {}
 
-    def room(self, run: JobRun, step: int, at: float) -> None:
+    def count_pod(self, run: JobRun, step: int, at: float) -> None:
         """Hear that a pod of *run* took room, or gave it back."""
-        self._count_room(at)
+        self._add_usage(at)
         for name, amount in run.job.shape.requests.items():
-            self._now[name] = self._now.get(name, 0) + step * amount
+            self._requested[name] = self._requested.get(name, 0) + step * amount
 
-    def planned(self, plan: Plan, at: float) -> None:
+    def count_cycle(self, plan: Plan, at: float) -> None:
         """Hear of a pass."""
-        self._count_plan(at)
+        self._add_shares(at)
         self._figures = plan.queues
 
     def close(self, runs: list[JobRun], passes: int) -> None:
         """Count what is left until the end."""
-        self._count_room(self.span_s)
-        self._count_plan(self.span_s)
-        self.runs, self.passes = runs, passes
+        self._add_usage(self.span_s)
+        self._add_shares(self.span_s)
+        self.runs, self.cycles = runs, passes
 
-    def _count_room(self, at: float) -> None:
+    def _add_usage(self, at: float) -> None:
         at = min(at, self.span_s)
-        if at > self._room_at:
+        if at > self._usage_at:
             for name in self.resources:
                 total = self.total.amount(name)
-                share = self._now.get(name, 0) / total if total else 0.0
+                share = self._requested.get(name, 0) / total if total else 0.0
                 if share:
-                    self.used[name].add(share, self._room_at, at)
-            self._room_at = at
+                    self.used[name].add(share, self._usage_at, at)
+            self._usage_at = at
 
-    def _count_plan(self, at: float) -> None:
+    def _add_shares(self, at: float) -> None:
         at = min(at, self.span_s)
         if at <= self._plan_at:
             return
@@ -120,7 +120,7 @@ class Result:
             used = figures.allocated if self._is_of_a_tree else figures.own
             share, due = self._dominant(used), self._dominant(figures.deserved)
             line.add(share, since, at)
-            self.dues[name].add(due, since, at)
+            self.deserved[name].add(due, since, at)
             if not figures.requested.fits_in(figures.allocated):
                 worst = max(worst, due - share)
         self.gap.add(worst, since, at)
@@ -221,13 +221,13 @@ class Simulated:
     """What came of one policy."""
 
     label: str
-    outcome: Result
+    result: Result
     #: Of the run, on its own clock.
     beginning: float
     figures: Mapping[str, float]
 
 
-def parted(told: Sequence[Simulated]) -> tuple[Rows, Rows]:
+def split_figures(told: Sequence[Simulated]) -> tuple[Rows, Rows]:
     """Give the figures in which policies differ, and those in which they do not."""
     rows = {
         name: [value(name, each.figures[name]) for each in told]

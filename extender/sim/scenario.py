@@ -17,7 +17,7 @@ from extender.model.node import Node
 from extender.model.pod import Shape
 from extender.model.queue import DEFAULT_QUEUE, Queue
 from extender.model.resources import PODS, Resources
-from extender.sim.distributions import Clause, Distribution, amounts, drawn, seconds
+from extender.sim.distributions import Clause, Distribution, amounts, draw, seconds
 from extender.sim.traces import TraceSpec
 from extender.sim.workloads import Job
 
@@ -28,7 +28,7 @@ MOST_PODS = 500_000
 LONGEST_S = 31 * 86400.0
 _PODS_OF_A_NODE = 110
 #: What stands wrong in a scenario is told with so many letters.
-_LONGEST_TOLD = 300
+_LONGEST_ERROR = 300
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 Count = Annotated[int, Meta(ge=0, le=MOST_PODS)]
 
@@ -129,8 +129,8 @@ def parse(text: str, name: str) -> Scenario:
         raise InvalidInput(f"{name}: {error}") from error
     except msgspec.ValidationError as error:
         said = str(error).replace(" - at `$", " at `").replace("`$", "`")
-        if len(said) > _LONGEST_TOLD:
-            said = f"{said[:_LONGEST_TOLD]}…"  # somebody's key, or a path of many
+        if len(said) > _LONGEST_ERROR:
+            said = f"{said[:_LONGEST_ERROR]}…"  # somebody's key, or a path of many
         raise InvalidInput(f"{name}: {said}; docs/simulate.md says what may stand there") from error
     return scenario
 
@@ -260,7 +260,7 @@ def jobs_of(scenario: Scenario, given: ExternalInput = NO_INPUT) -> list[Job]:
         deadline_s = seconds(stream.deadline, "deadline")
         for number in range(stream.count):
             size = _size(stream, rng)
-            lasts_s = max(1.0, drawn(stream.lasts, rng, "lasts"))
+            lasts_s = max(1.0, draw(stream.lasts, rng, "lasts"))
             if stream.every is not None:
                 at = first + seconds(stream.every, "every") * number
             else:
@@ -272,10 +272,10 @@ def jobs_of(scenario: Scenario, given: ExternalInput = NO_INPUT) -> list[Job]:
                     name=f"{stream.name}-{place}-{number}",
                     queue=stream.queue,
                     size=size,
-                    least=1 if stream.plain else least,
+                    min_member=1 if stream.plain else least,
                     shape=shape,
                     lasts_s=min(lasts_s, deadline_s or lasts_s),
-                    says_s=lasts_s if stream.declared else 0.0,
+                    declared_s=lasts_s if stream.declared else 0.0,
                     deadline_s=deadline_s,
                     arrives_s=round(at, 3),
                     priority=stream.priority,
@@ -291,7 +291,7 @@ def jobs_of(scenario: Scenario, given: ExternalInput = NO_INPUT) -> list[Job]:
 def _size(stream: Stream, rng: Random) -> int:
     if stream.plain:
         return 1
-    size = round(drawn(stream.size, rng, "size"))
+    size = round(draw(stream.size, rng, "size"))
     if not 1 <= size <= 10_000:
         raise InvalidInput(f"arrivals {stream.name}: a size of {size}; give 1 to 10000")
     return size
@@ -307,11 +307,11 @@ def pace_s(scenario: Scenario) -> float:
 def check_ignored(scenario: Scenario, name: str) -> None:
     """Raise `BadInput` for arrivals of which a part would silently do nothing."""
     for stream in scenario.arrivals:
-        if wrong := _wrong(stream):
+        if wrong := _conflict(stream):
             raise InvalidInput(f"{name}: arrivals {stream.name}: {wrong}")
 
 
-def _wrong(stream: Stream) -> str:
+def _conflict(stream: Stream) -> str:
     if stream.plain and (stream.size != 1 or stream.least is not None):
         return "plain pods have no gang, so no size and no least; give count, or leave out plain"
     if stream.before is None:

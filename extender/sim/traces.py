@@ -160,7 +160,7 @@ LAYOUTS = (
 )
 
 
-def recognised(first: Sequence[str]) -> tuple[Layout, tuple[str, ...], bool]:
+def detect_layout(first: Sequence[str]) -> tuple[Layout, tuple[str, ...], bool]:
     """Find the table by its first line; give its columns, and whether that line is a header."""
     header = tuple(cell.strip().lower() for cell in first)
     for layout in LAYOUTS:
@@ -262,7 +262,7 @@ def read(wish: TraceSpec, path: Path, span_s: float) -> Trace:
         raise InvalidInput(f"{path}: {error}") from error
     if not rows:
         raise InvalidInput(f"{path}: holds no gang that ended")
-    _play(wish, rows, span_s, trace)
+    _add_jobs(wish, rows, span_s, trace)
     if not trace.jobs:
         raise InvalidInput(
             f"{path}: none of its gangs comes within the span; let them come earlier"
@@ -291,7 +291,7 @@ def _rows(wish: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, Tr
         raise InvalidInput("is empty")
     if first[0].lstrip()[:1] in ("{", "["):
         raise InvalidInput("is JSON; traces are read as CSV")
-    layout, columns, has_header = recognised(first)
+    layout, columns, has_header = detect_layout(first)
     trace.table = layout.name
     by = wish.queue_by or ("" if wish.queue else layout.queue_by)
     if by and by not in columns:
@@ -311,7 +311,7 @@ def _rows(wish: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, Tr
         if came is None:
             trace.unended += 1
         else:
-            yield number, came, wish.queue or (_named(row.text(by)) if by else DEFAULT_QUEUE)
+            yield number, came, wish.queue or (_queue_name(row.text(by)) if by else DEFAULT_QUEUE)
 
 
 def _chained(
@@ -337,13 +337,13 @@ def _lines(file: TextIO) -> Iterator[tuple[int, list[str]]]:
                 raise InvalidInput(f"line {number} is no CSV: {error}; mend it") from error
 
 
-def _named(text: str) -> str:
+def _queue_name(text: str) -> str:
     """Make what a trace calls somebody the name of a queue; nobody is the default queue."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower())[:40].strip("-")
     return f"q-{name}" if name == ROOT_QUEUE else name or DEFAULT_QUEUE
 
 
-def _play(wish: TraceSpec, rows: list[_Row], span_s: float, trace: Trace) -> None:
+def _add_jobs(wish: TraceSpec, rows: list[_Row], span_s: float, trace: Trace) -> None:
     beginning, after = rows[0][0], seconds(wish.after, "after")
     every = None if wish.every is None else seconds(wish.every, "every")
     shapes: dict[Resources, Shape] = {}
@@ -364,7 +364,7 @@ def _play(wish: TraceSpec, rows: list[_Row], span_s: float, trace: Trace) -> Non
                 name=f"{wish.name}-line-{number}",
                 queue=queue,
                 size=came.size,
-                least=came.size,
+                min_member=came.size,
                 shape=shapes.setdefault(amounts, Shape(requests=amounts)),
                 lasts_s=max(1.0, came.lasts_s / wish.speed),
                 arrives_s=round(after + passed, 3),

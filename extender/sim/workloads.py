@@ -18,7 +18,7 @@ from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
 
 #: How long a controller takes to make a new pod for one that is lost.
-REMAKE_S = 1.0
+RECREATE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,12 @@ class Job:
     name: str
     queue: str
     size: int
-    least: int
+    min_member: int
     shape: Shape
     #: Seconds of work once the minimum is on nodes.
     lasts_s: float
     #: What its PodGroup declares, and after how long the kubelet ends its pods; 0 for neither.
-    says_s: float = 0.0
+    declared_s: float = 0.0
     deadline_s: float = 0.0
     #: Seconds after the beginning.
     arrives_s: float = 0.0
@@ -59,7 +59,7 @@ class JobRun:
     first_started_at: float | None = None
     ended_at: float | None = None
     #: When it began to work; None while it does not.
-    works_since: float | None = None
+    working_since: float | None = None
     #: (from, to, was it lost) of every stretch of work that is over.
     stretches: list[tuple[float, float, bool]] = field(default_factory=list)
     #: Members that were made to leave, by us or by kube-scheduler, and lost with a node.
@@ -72,7 +72,7 @@ class JobRun:
     open_s: float = 0.0
     counted_at: float = 0.0
     pods: dict[PodUid, str] = field(default_factory=dict)
-    made: int = 0
+    created_pods: int = 0
     #: Number of the stretch of work: what was planned for an earlier one is void.
     number: int = 0
 
@@ -92,10 +92,10 @@ class Workloads:
         self.runs: list[JobRun] = []
         self._by_pod: dict[PodUid, JobRun] = {}
         #: Told when a pod takes room (+1) or gives it back (-1).
-        self.on_room: Callable[[JobRun, int], None] = lambda run, step: None
+        self.on_placed: Callable[[JobRun, int], None] = lambda run, step: None
         #: Told when the state of a run changed.
-        self.on_run: Callable[[JobRun], None] = lambda run: None
-        api.owners.append(self._hear)
+        self.on_change: Callable[[JobRun], None] = lambda run: None
+        api.controllers.append(self._handle)
 
     def submit(self, job: Job) -> None:
         """Let *job* arrive when its time comes."""
@@ -121,7 +121,7 @@ class Workloads:
         """Count what is still on nodes; who works now may yet come to an end."""
         for run in self.runs:
             self._count(run)
-            if run.works_since is None:
+            if run.working_since is None:
                 run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
 
     def _arrive(self, job: Job) -> None:
@@ -132,22 +132,22 @@ class Workloads:
                 PodGroup(
                     namespace=job.namespace,
                     name=job.name,
-                    min_member=job.least,
+                    min_member=job.min_member,
                     queue=job.queue,
                     dialect=VOLCANO,
                     priority_class=job.priority_class,
                     created=self._time.now(),
                     uid=f"group-{job.key}",
-                    lasts_s=job.says_s,
+                    lasts_s=job.declared_s,
                 )
             )
-        self.on_run(run)
+        self.on_change(run)
         for _ in range(job.size):
-            self._make_pod(run)
+            self._create_pod(run)
 
-    def _make_pod(self, run: JobRun) -> None:
-        job, number = run.job, run.made
-        run.made += 1
+    def _create_pod(self, run: JobRun) -> None:
+        job, number = run.job, run.created_pods
+        run.created_pods += 1
         name = f"{job.name}-{number}"
         uid = PodUid(f"{job.namespace}/{name}")
         pod = Pod(
@@ -159,7 +159,7 @@ class Workloads:
             priority_class=job.priority_class,
             created=self._time.now(),
             scheduler=self._scheduler_name,
-            lasts_s=job.says_s if job.is_plain else 0.0,
+            lasts_s=job.declared_s if job.is_plain else 0.0,
             deadline_s=job.deadline_s,
         )
         member = (
@@ -173,23 +173,23 @@ class Workloads:
 
     # ── what happens to pods ──────────────────────────────────────────────────────────────
 
-    def _hear(self, change: Change) -> None:
+    def _handle(self, change: Change) -> None:
         if isinstance(change, Delete):
             if change.kind is Kind.POD:
-                self._gone(PodUid(change.key))
+                self._pod_deleted(PodUid(change.key))
         elif isinstance(change.item, SeenPod):
             pod = change.item.pod
             if pod.node and pod.status is Status.RUNNING:
-                self._seated(pod)
+                self._pod_bound(pod)
 
-    def _seated(self, pod: Pod) -> None:
+    def _pod_bound(self, pod: Pod) -> None:
         run = self._by_pod.get(pod.uid)
         if run is None or run.pods[pod.uid]:
             return
         self._count(run)
         run.pods[pod.uid] = pod.node
-        self.on_room(run, +1)
-        if run.works_since is None and run.on_nodes >= run.job.least:
+        self.on_placed(run, +1)
+        if run.working_since is None and run.on_nodes >= run.job.min_member:
             self._begin(run)
 
     def _count(self, run: JobRun) -> None:
@@ -201,15 +201,15 @@ class Workloads:
 
     def _begin(self, run: JobRun) -> None:
         now = self._time.monotonic()
-        run.works_since = now
+        run.working_since = now
         run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0  # they waited for the others
         run.number += 1
         if run.first_started_at is None:
             run.first_started_at = now
         self._time.call_later(run.job.lasts_s, partial(self._end, run, run.number))
-        self.on_run(run)
+        self.on_change(run)
 
-    def _gone(self, uid: PodUid) -> None:
+    def _pod_deleted(self, uid: PodUid) -> None:
         run = self._by_pod.pop(uid, None)
         if run is None:
             return
@@ -217,38 +217,38 @@ class Workloads:
         had_node = run.pods.pop(uid)
         if had_node:
             self._interrupt(run)
-            self.on_room(run, -1)
-        self._time.call_later(REMAKE_S, partial(self._remake, run))
+            self.on_placed(run, -1)
+        self._time.call_later(RECREATE_S, partial(self._recreate_pod, run))
 
     def _interrupt(self, run: JobRun) -> None:
         """Count the work as lost, if too few are left of a run that has just lost one."""
-        if run.works_since is None or run.on_nodes >= run.job.least:
+        if run.working_since is None or run.on_nodes >= run.job.min_member:
             return
         now = self._time.monotonic()
         run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
-        run.stretches.append((run.works_since, now, True))
-        run.works_since = None
+        run.stretches.append((run.working_since, now, True))
+        run.working_since = None
         run.number += 1
-        self.on_run(run)
+        self.on_change(run)
 
-    def _remake(self, run: JobRun) -> None:
+    def _recreate_pod(self, run: JobRun) -> None:
         if run.ended_at is None:
-            self._make_pod(run)
+            self._create_pod(run)
 
     def _end(self, run: JobRun, number: int) -> None:
-        if run.number != number or run.works_since is None:
+        if run.number != number or run.working_since is None:
             return
         run.ended_at = now = self._time.monotonic()
         self._count(run)
         run.done_s, run.open_s = run.done_s + run.open_s, 0.0
-        run.stretches.append((run.works_since, now, False))
-        run.works_since = None
+        run.stretches.append((run.working_since, now, False))
+        run.working_since = None
         for uid in list(run.pods):
             # Forgotten first: what is deleted now is not made anew.
             del self._by_pod[uid]
             if run.pods.pop(uid):
-                self.on_room(run, -1)
+                self.on_placed(run, -1)
             self._api.delete_pod(uid)
         if not run.job.is_plain:
             self._api.delete_group(run.job.key)
-        self.on_run(run)
+        self.on_change(run)

@@ -163,9 +163,9 @@ def estimate(estimated: Estimate) -> Document:
             {
                 "gang": each.gang,
                 "ends_at": timestamp_ms(each.at),
-                "lasts_s": round(each.lasting.seconds, 1),
-                "basis": each.lasting.ground.value,
-                "samples": each.lasting.samples,
+                "lasts_s": round(each.duration.seconds, 1),
+                "basis": each.duration.ground.value,
+                "samples": each.duration.samples,
             }
             for each in estimated.after[-_MAX_ENDINGS:]
         ],

@@ -18,7 +18,7 @@ from extender.planner.policy import Policy
 from extender.replay.compare import Difference
 from extender.settings import Settings, label_pairs
 from extender.whatif.hypothesis import Hypothesis, identity
-from extender.whatif.manifests import Manifest, Objects, decoded
+from extender.whatif.manifests import Manifest, Objects, decode
 from extender.whatif.workloads import MARK
 
 _NAMED = 5
@@ -50,7 +50,7 @@ class GangOutcome(NamedTuple):
     lists: list[tuple[str, list[str]]]
 
 
-def asked_for(after: Snapshot) -> list[GangKey]:
+def submitted_gangs(after: Snapshot) -> list[GangKey]:
     """Name the gangs that are there only because somebody asks about them."""
     return [
         key
@@ -62,12 +62,12 @@ def asked_for(after: Snapshot) -> list[GangKey]:
 def plan_changes(before: PlannedSnapshot, after: PlannedSnapshot) -> Iterator[Difference]:
     """Say what changes for everybody but those who are asked about, the worst first."""
     yield from _evictions(before.plan, after.plan)
-    asked = {*asked_for(after.snapshot)}
+    asked = {*submitted_gangs(after.snapshot)}
     then, now = before.plan.verdicts, after.plan.verdicts
     for key in sorted({*then, *now} - asked):
         was, comes = then.get(key), now.get(key)
-        if was is None or comes is None or _stands(was) != _stands(comes):
-            yield Difference(f"gang {key}", _words(was), _words(comes))
+        if was is None or comes is None or _decision(was) != _decision(comes):
+            yield Difference(f"gang {key}", _verdict_text(was), _verdict_text(comes))
     for name in sorted({*before.plan.queues, *after.plan.queues}):
         had, has = before.plan.queues.get(name), after.plan.queues.get(name)
         old = f"deserves {_amounts(had.deserved)}" if had else "not there"
@@ -90,11 +90,11 @@ def _fate(order: Eviction | None) -> str:
     return f"must leave for {order.beneficiary} ({order.action})" if order else "stays"
 
 
-def _stands(verdict: Verdict) -> tuple[object, ...]:
+def _decision(verdict: Verdict) -> tuple[object, ...]:
     return verdict.standing, verdict.reason, verdict.queue
 
 
-def _words(verdict: Verdict | None) -> str:
+def _verdict_text(verdict: Verdict | None) -> str:
     if verdict is None:
         return "not there"
     return f"{verdict.standing.value}: {verdict.reason.value}"
@@ -159,9 +159,9 @@ class Reading:
 
     def read(self, things: Sequence[Manifest]) -> Objects:
         """Read objects as the cluster would be told of them."""
-        return decoded(things, self.schedulers, self.node_labels, self.exempt)
+        return decode(things, self.schedulers, self.node_labels, self.exempt)
 
-    def seen(self, found: Objects, now: float | None) -> Snapshot:
+    def snapshot(self, found: Objects, now: float | None) -> Snapshot:
         """Give the cluster that they are, by default when the newest was made."""
         return found.snapshot(now, self.queues, budgets_are_gangs=self.budgets_are_gangs)
 
@@ -187,7 +187,7 @@ def compare_plans(
 ) -> ComparedPlans:
     """Plan what is *there* once, and again with what is *new* or *supposed*, if anything is."""
     found = reading.read(there)
-    snapshot = reading.seen(found, now)
+    snapshot = reading.snapshot(found, now)
     before = PlannedSnapshot(snapshot, make_plan(snapshot, policy))
     if not (new or any(supposed)):
         return ComparedPlans(found, before, before)
@@ -195,6 +195,6 @@ def compare_plans(
     kept = [each for each in there if identity(each.content) not in replaced]
     changed = supposed.applied([*kept, *new], snapshot, reading.schedulers)
     found = reading.read(changed)
-    seen = reading.seen(found, snapshot.now)
+    seen = reading.snapshot(found, snapshot.now)
     after = PlannedSnapshot(seen, make_plan(seen, policy))
     return ComparedPlans(found, before, after, [*plan_changes(before, after)])

@@ -67,12 +67,12 @@ def _without(
         _check("--without", "node", name, [node.name for node in seen.nodes.nodes])
         return [*_without_node(name, things, schedulers)]
     if kind == "queue":
-        _check("--without", "queue", name, _named(things, "Queue"))
+        _check("--without", "queue", name, _names(things, "Queue"))
         return [each for each in things if identity(each.content) != ("Queue", "", name)]
     if kind in ("gang", "pod") and name.count("/") == 1:
         namespace, _, own = name.partition("/")
         if kind == "pod":
-            _check("--without", "pod", name, _named(things, "Pod"))
+            _check("--without", "pod", name, _names(things, "Pod"))
             gone = {("Pod", namespace, own)}
         else:
             _check("--without", "gang", name, seen.gangs)
@@ -93,11 +93,11 @@ def _without_node(
             continue
         if kind != "Pod" or spec.get("nodeName") != name:
             yield Manifest(place, written)
-        elif spec.get("schedulerName") in schedulers and _stays(written):
-            yield Manifest(place, _again(written))
+        elif spec.get("schedulerName") in schedulers and _is_recreated(written):
+            yield Manifest(place, _unbound(written))
 
 
-def _stays(pod: Mapping[str, Any]) -> bool:
+def _is_recreated(pod: Mapping[str, Any]) -> bool:
     """Ask whether somebody would make it anew: it is neither over nor told to go."""
     status = pod.get("status")
     phase = status.get("phase") if isinstance(status, Mapping) else ""
@@ -105,7 +105,7 @@ def _stays(pod: Mapping[str, Any]) -> bool:
     return not is_over and not pod["metadata"].get("deletionTimestamp")
 
 
-def _again(pod: Mapping[str, Any]) -> dict[str, Any]:
+def _unbound(pod: Mapping[str, Any]) -> dict[str, Any]:
     """Give a pod as it was before it had a node."""
     about = dict(pod["metadata"])
     marks = about.get("annotations") or {}
@@ -185,7 +185,7 @@ def _set(
 ) -> list[Manifest]:
     return [
         Manifest(
-            each.place, {**each.content, "spec": _placed(each.content.get("spec"), way, value)}
+            each.place, {**each.content, "spec": _with_value(each.content.get("spec"), way, value)}
         )
         if identity(each.content) == whose
         else each
@@ -193,14 +193,14 @@ def _set(
     ]
 
 
-def _placed(within: Any, way: tuple[str, ...], value: Any) -> Any:
+def _with_value(within: Any, way: tuple[str, ...], value: Any) -> Any:
     if not way:
         return value
     there = within if isinstance(within, Mapping) else {}
-    return {**there, way[0]: _placed(there.get(way[0]), way[1:], value)}
+    return {**there, way[0]: _with_value(there.get(way[0]), way[1:], value)}
 
 
-def _named(things: Iterable[Manifest], kind: str) -> list[str]:
+def _names(things: Iterable[Manifest], kind: str) -> list[str]:
     whose = (identity(each.content) for each in things)
     return [f"{space}/{name}".lstrip("/") for one, space, name in whose if one == kind]
 

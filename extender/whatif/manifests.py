@@ -67,7 +67,7 @@ class Objects:
 
     changes: list[Upsert] = field(default_factory=list)
     #: Kinds that were passed over, and how many of each.
-    passed_over: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
 
     def snapshot(
         self,
@@ -90,7 +90,7 @@ def manifests_of(document: Any, place: str) -> Iterator[Manifest]:
         yield Manifest(place, thing)
 
 
-def decoded(
+def decode(
     things: Iterable[Manifest],
     schedulers: frozenset[str],
     node_labels: frozenset[tuple[str, str]] = frozenset(),
@@ -118,17 +118,17 @@ def _codecs(followed: Iterable[Resource]) -> _Codecs:
 def _read_one(thing: Mapping[str, Any], path: str, codecs: _Codecs, found: Objects) -> None:
     kind, version = str(thing["kind"]), as_text(thing.get("apiVersion", ""))
     if kind not in _KINDS.values():
-        found.passed_over[kind] += 1
+        found.skipped[kind] += 1
         return
     place = f"{path}: {kind} {_name(thing)}"
     _check_amounts(thing, place)
     codec = codecs.get((version.rpartition("/")[0], kind))
     if codec is None:
-        found.passed_over[f"{kind} of {version or None}"] += 1
+        found.skipped[f"{kind} of {version or None}"] += 1
         return
     try:
         # Through JSON, because that is what the codecs read; YAML's dates come out as Kubernetes'.
-        data = msgspec.json.encode(_usable(thing) if kind == "Node" else thing)
+        data = msgspec.json.encode(_as_ready(thing) if kind == "Node" else thing)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{place}: cannot be JSON: {error}") from error
     try:
@@ -138,7 +138,7 @@ def _read_one(thing: Mapping[str, Any], path: str, codecs: _Codecs, found: Objec
         raise InvalidInput(f"{place}: {plain_error(error)}") from error
 
 
-def _usable(node: Mapping[str, Any]) -> Mapping[str, Any]:
+def _as_ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
     """Take a node that somebody wrote by hand, without conditions, for a ready one."""
     status = node.get("status") or {}
     if not isinstance(status, Mapping):
@@ -173,7 +173,7 @@ def _flat(document: Any, path: str) -> Iterator[Mapping[str, Any]]:
 
 def _check_amounts(thing: Mapping[str, Any], place: str) -> None:
     for path in _AMOUNTS.get(str(thing["kind"]), ()):
-        for where, amounts in _at(thing, path.split(".")):
+        for where, amounts in _values_at(thing, path.split(".")):
             for name, text in amounts.items() if isinstance(amounts, Mapping) else ():
                 try:
                     parse_quantity(text)
@@ -184,15 +184,15 @@ def _check_amounts(thing: Mapping[str, Any], place: str) -> None:
                     raise InvalidInput(f"{place}: {where}.{name}: {why}") from error
 
 
-def _at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str, Any]]:
+def _values_at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str, Any]]:
     """Find what stands at *path*, with the way to it."""
     if not path:
         yield where, thing
     elif path[0] == "*":
         for number, each in enumerate(thing if isinstance(thing, list) else ()):
-            yield from _at(each, path[1:], f"{where}[{number}]")
+            yield from _values_at(each, path[1:], f"{where}[{number}]")
     elif isinstance(thing, Mapping) and path[0] in thing:
-        yield from _at(thing[path[0]], path[1:], f"{where}.{path[0]}".lstrip("."))
+        yield from _values_at(thing[path[0]], path[1:], f"{where}.{path[0]}".lstrip("."))
 
 
 def _name(thing: Mapping[str, Any]) -> str:

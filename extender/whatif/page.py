@@ -24,10 +24,10 @@ from extender.text import shown
 from extender.whatif.compare import (
     PlannedSnapshot,
     Reading,
-    asked_for,
     by_node,
     compare_plans,
     gang_outcome,
+    submitted_gangs,
 )
 from extender.whatif.hypothesis import Hypothesis
 from extender.whatif.manifests import Manifest, manifests_of
@@ -199,7 +199,7 @@ def no_whatif(last: CycleResult, policy: Policy, asked: WhatIfQuery) -> WhatIfRe
 MOST_PODS = 20_000
 #: Changes on a page.
 SHOWN = 200
-_HERE = "the form"
+_FORM = "the form"
 
 
 def whatif_runner(settings: Settings, experience: DurationHistory) -> RunWhatIf:
@@ -215,22 +215,22 @@ def whatif_runner(settings: Settings, experience: DurationHistory) -> RunWhatIf:
         if asked.gang is not None:
             _check_is_new(asked.gang, there, seen)
             new = submitted(
-                _things(asked.gang, scheduler, _class_of(asked.gang, seen)),
+                _manifests(asked.gang, scheduler, _class_of(asked.gang, seen)),
                 there,
                 namespace=asked.gang.namespace,
                 now=seen.now,
                 schedulers=reading.schedulers,
             )
         supposed = Hypothesis(asked.withs, asked.withouts)
-        found = compare_plans(there, new.things, supposed, reading, policy, seen.now)
+        found = compare_plans(there, new.manifests, supposed, reading, policy, seen.now)
         changes = found.differences or []
         return WhatIfResult(
             cycle=last.plan.generation,
             at=seen.now,
-            asked=tuple(_asked(found.after, policy, experience)),
+            asked=tuple(_asked_gangs(found.after, policy, experience)),
             changes=tuple(changes[:SHOWN]),
             change_count=len(changes),
-            remarks=(*new.remarks, *_doubts(last.plan, found.before.plan)),
+            remarks=(*new.remarks, *_deviations(last.plan, found.before.plan)),
         )
 
     return suppose
@@ -275,7 +275,7 @@ def _class_of(gang: WhatIfGang, seen: Snapshot) -> str:
     return min(found & listed, default=f"priority-{gang.priority}")
 
 
-def _things(gang: WhatIfGang, scheduler: str, priority_class: str) -> Iterator[Manifest]:
+def _manifests(gang: WhatIfGang, scheduler: str, priority_class: str) -> Iterator[Manifest]:
     """Write what somebody would create: a PodGroup, and its pods."""
     about: dict[str, Any] = {"name": gang.name, "namespace": gang.namespace}
     named: dict[str, Any] = {"queue": gang.queue} if gang.queue else {}
@@ -285,9 +285,9 @@ def _things(gang: WhatIfGang, scheduler: str, priority_class: str) -> Iterator[M
         ranked["priorityClassName"] = priority_class
         rank = {"metadata": {"name": priority_class}, "value": gang.priority}
         version = "scheduling.k8s.io/v1"
-        yield Manifest(_HERE, {"apiVersion": version, "kind": "PriorityClass", **rank})
+        yield Manifest(_FORM, {"apiVersion": version, "kind": "PriorityClass", **rank})
     yield Manifest(
-        _HERE,
+        _FORM,
         {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
             "kind": "PodGroup",
@@ -300,15 +300,15 @@ def _things(gang: WhatIfGang, scheduler: str, priority_class: str) -> Iterator[M
     marks = {"annotations": {"scheduling.k8s.io/group-name": gang.name}}
     for index in range(gang.members):
         own = {**about, **marks, "name": f"{gang.name}-{index}"}
-        yield Manifest(_HERE, {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec})
+        yield Manifest(_FORM, {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec})
 
 
-def _asked(
+def _asked_gangs(
     after: PlannedSnapshot, policy: Policy, experience: DurationHistory
 ) -> Iterator[AskedGang]:
     effort = WorkLimit(seconds=MOST_S, spent=time.thread_time)
     ahead = Lookahead(after.snapshot, after.plan, policy, experience, effort)
-    for key in asked_for(after.snapshot):
+    for key in submitted_gangs(after.snapshot):
         said = gang_outcome(after, key, policy)
         if said is None:
             continue
@@ -325,7 +325,7 @@ def _asked(
         )
 
 
-def _doubts(theirs: Plan, ours: Plan) -> Iterator[str]:
+def _deviations(theirs: Plan, ours: Plan) -> Iterator[str]:
     """Say where the plan itself decided otherwise: some of what it knew is nowhere written."""
     other = [
         key

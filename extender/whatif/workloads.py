@@ -29,7 +29,7 @@ _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name", "volcano.sh/job-name")
 class SubmittedManifests:
     """Objects beside those that are there, and what is to be said of them."""
 
-    things: list[Manifest] = field(default_factory=list)
+    manifests: list[Manifest] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
 
@@ -48,15 +48,15 @@ def submitted(
         if kind not in _CLUSTER_WIDE and not space:
             about = {**written["metadata"], "namespace": namespace}
             written = {**written, "metadata": about}
-        for each in _made(written, place, there):
-            new.things.append(Manifest(place, _new(each, now)))
+        for each in _expand(written, place, there):
+            new.manifests.append(Manifest(place, _created_now(each, now)))
     _fill_in_priorities(new, there)
-    _name_namespaces(new, there)
-    _name_schedulers(new, schedulers)
+    _add_namespaces(new, there)
+    _note_schedulers(new, schedulers)
     return new
 
 
-def _new(written: Written, now: float) -> Written:
+def _created_now(written: Written, now: float) -> Written:
     """Give an object that is created now, wherever it was saved."""
     kind, space, name = identity(written)
     about = {
@@ -73,7 +73,7 @@ def _new(written: Written, now: float) -> Written:
     return made
 
 
-def _made(written: Written, place: str, there: Sequence[Manifest]) -> Iterator[Written]:
+def _expand(written: Written, place: str, there: Sequence[Manifest]) -> Iterator[Written]:
     kind = str(written["kind"])
     group = str(written.get("apiVersion", "")).partition("/")[0]
     maker = _MAKERS.get((group, kind))
@@ -187,30 +187,30 @@ _MAKERS: Mapping[tuple[str, str], Callable[[Written, Written, str], Iterator[Wri
 
 def _fill_in_priorities(new: SubmittedManifests, there: Sequence[Manifest]) -> None:
     """Give pods the number of their class, where anybody says which it is."""
-    everything = [each for _, each in (*there, *new.things)]
+    everything = [each for _, each in (*there, *new.manifests)]
     listed = {identity(each)[2]: each.get("value", 0) for each in everything if _is_class(each)}
-    used = {_class_of(each): _spec(each)["priority"] for each in everything if _is_ranked(each)}
+    used = {_class_of(each): _spec(each)["priority"] for each in everything if _has_priority(each)}
     # As the API server admits who names none.
     defaults = [each for each in everything if _is_class(each) and each.get("globalDefault")]
     values = (each.get("value") for each in defaults)
     usual = min((value for value in values if isinstance(value, int)), default=0)
     unknown: set[str] = set()
-    for index, (place, each) in enumerate(new.things):
+    for index, (place, each) in enumerate(new.manifests):
         wanted = _class_of(each)
         if not wanted:
-            if usual and each["kind"] == "Pod" and not _is_ranked(each):
+            if usual and each["kind"] == "Pod" and not _has_priority(each):
                 admitted = {**_spec(each), "priority": usual}
-                new.things[index] = Manifest(place, {**each, "spec": admitted})
+                new.manifests[index] = Manifest(place, {**each, "spec": admitted})
             continue
         if wanted not in listed and wanted in used:
             # A running extender tells of the classes that are in use by their numbers alone.
             listed[wanted] = used[wanted]
-            new.things.append(Manifest(place, _priority_class(wanted, used[wanted])))
+            new.manifests.append(Manifest(place, _priority_class(wanted, used[wanted])))
         if wanted not in listed:
             unknown.add(wanted)
-        elif each["kind"] == "Pod" and not _is_ranked(each):
+        elif each["kind"] == "Pod" and not _has_priority(each):
             ranked = {**_spec(each), "priority": listed[wanted]}
-            new.things[index] = Manifest(place, {**each, "spec": ranked})
+            new.manifests[index] = Manifest(place, {**each, "spec": ranked})
     for name in sorted(unknown):
         new.remarks.append(
             f"which priority PriorityClass {name} has is not known here, so it counts as 0; add the"
@@ -222,7 +222,7 @@ def _is_class(written: Written) -> bool:
     return bool(written["kind"] == "PriorityClass")
 
 
-def _is_ranked(written: Written) -> bool:
+def _has_priority(written: Written) -> bool:
     return written["kind"] == "Pod" and "priority" in _spec(written)
 
 
@@ -237,20 +237,22 @@ def _priority_class(name: str, value: Any) -> Written:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **about}
 
 
-def _name_namespaces(new: SubmittedManifests, there: Sequence[Manifest]) -> None:
-    known = {identity(each)[2] for _, each in (*there, *new.things) if each["kind"] == "Namespace"}
-    used = {identity(each)[1] for _, each in new.things} - {""}
+def _add_namespaces(new: SubmittedManifests, there: Sequence[Manifest]) -> None:
+    known = {
+        identity(each)[2] for _, each in (*there, *new.manifests) if each["kind"] == "Namespace"
+    }
+    used = {identity(each)[1] for _, each in new.manifests} - {""}
     for name in sorted(used - known):
         new.remarks.append(
             f"there is no namespace {name}; it counts as one on which nothing is written"
         )
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        new.things.append(Manifest("-f", namespace))
+        new.manifests.append(Manifest("-f", namespace))
 
 
-def _name_schedulers(new: SubmittedManifests, schedulers: frozenset[str]) -> None:
+def _note_schedulers(new: SubmittedManifests, schedulers: frozenset[str]) -> None:
     others: dict[str, str] = {}
-    for _, each in new.things:
+    for _, each in new.manifests:
         kind, space, name = identity(each)
         if kind == "Pod":
             said = str(_spec(each).get("schedulerName") or "default-scheduler")

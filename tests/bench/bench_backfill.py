@@ -44,7 +44,7 @@ def ran(long: str, policy: Policy) -> Result:
         jobs = scenarios.jobs_of(scenario)
         scenario.arrivals = []
         given = scenarios.ExternalInput(
-            jobs=[replace(j, lasts_s=j.says_s / 2 or j.lasts_s) for j in jobs]
+            jobs=[replace(j, lasts_s=j.declared_s / 2 or j.lasts_s) for j in jobs]
         )
         return Simulation(scenario, policy, given).run()
     return Simulation(scenario, policy).run()

@@ -63,7 +63,7 @@ class Asker:
 
     def ran(self, run: JobRun) -> None:
         if run.ended_at is not None and run.first_started_at is not None:
-            self.experience.note(run.job.key, run.job.queue, run.job.lasts_s)
+            self.experience.record(run.job.key, run.job.queue, run.job.lasts_s)
 
 
 def row(name: str, *, declared: bool = False) -> str:
@@ -75,16 +75,16 @@ def row(name: str, *, declared: bool = False) -> str:
         scenario = msgspec.structs.replace(scenario, arrivals=streams)
     simulation = Simulation(scenario, policy_parser.DEFAULT)
     asker = Asker(every_s=_SELDOM_S.get(name, _EVERY_S))
-    simulation.world.workloads.on_run = asker.ran
-    counted = simulation.world.extender.on_pass
+    simulation.cluster.workloads.on_change = asker.ran
+    counted = simulation.cluster.extender.on_cycle
 
     def planned(snapshot: Snapshot, plan: Plan) -> None:
         counted(snapshot, plan)
         asker.planned(snapshot, plan)
 
-    simulation.world.extender.on_pass = planned
+    simulation.cluster.extender.on_cycle = planned
     outcome = simulation.run()
-    offset = simulation.world.time.now() - simulation.world.time.monotonic()
+    offset = simulation.cluster.time.now() - simulation.cluster.time.monotonic()
     started = {
         run.job.key: run.first_started_at + offset
         for run in outcome.runs
@@ -114,7 +114,7 @@ def cost() -> str:
     snapshot = world.cluster.snapshot(1_000.0)
     plan, experience = make_plan(snapshot, policy_parser.DEFAULT), DurationHistory()
     for key, gang in snapshot.gangs.items():
-        experience.note(key, gang.queue, 60.0 if gang.on_nodes else 600.0)
+        experience.record(key, gang.queue, 60.0 if gang.on_nodes else 600.0)
     waits = [key for key, v in plan.verdicts.items() if v.standing is GangStatus.WAITING]
     effort = WorkLimit(seconds=1.0, spent=time.thread_time)
     before = time.thread_time()

@@ -147,7 +147,7 @@ class SystemMachine(RuleBasedStateMachine):
         self.world.all_hear()
         self.world.make_pass()
         self.world.advance(1.0)
-        self.world.api.prompt = prompt
+        self.world.api.answers_at_once = prompt
 
     # People
 
@@ -346,7 +346,7 @@ class SystemMachine(RuleBasedStateMachine):
     def teardown(self):
         try:
             if not self.world.referee.has_found_something:
-                self.world.api.prompt = True
+                self.world.api.answers_at_once = True
                 self.world.finish_pass()
                 self.world.run_out(self.afterwards_s)
                 self.world.referee.check_everything_that_fits_has_started()

@@ -200,7 +200,7 @@ class Referee:
         )
 
     def _is_good_for(self, pod: Pod, name: str) -> bool:
-        return self._scheduler.takes(pod, name) and _stands(self._heard_nodes.get(name))
+        return self._scheduler.fits(pod, name) and _stands(self._heard_nodes.get(name))
 
     def answered(self, order: BindOrder, error: str) -> None:
         """Judge the answer to a bind call."""
@@ -237,7 +237,7 @@ class Referee:
         coming = {order.uid for order in (*orders, *self._api.bindings)}
         whole = [
             each
-            for each in self._api.of_gang(gang)
+            for each in self._api.pods_of(gang)
             if each.pod.node or each.pod.uid in coming
         ]  # fmt: skip
         if len(whole) >= least:
@@ -432,7 +432,7 @@ class Referee:
     def _ownerless_since(self, each: Promise) -> float | None:
         """Tell from when on nobody may have this promise any more."""
         if each.is_placeholder:
-            if self._api.of_gang(each.gang) or self._api.to_extender:
+            if self._api.pods_of(each.gang) or self._api.to_extender:
                 self._memberless_since.pop(each.gang, None)
                 return None
             now = self._time.monotonic()
@@ -454,7 +454,7 @@ class Referee:
     def _check_awake(self, promises: Sequence[Promise]) -> None:
         now = self._time.monotonic()
         for each in promises:
-            parked_at = self._scheduler.parked.get(each.uid)
+            parked_at = self._scheduler.unschedulable.get(each.uid)
             has_place = each.node and each.is_tentative
             if not has_place or parked_at is None or not self._knows_parked(each.uid):
                 continue
@@ -495,7 +495,7 @@ class Referee:
     def _check_partly_bound(self) -> None:
         now = self._time.monotonic()
         for key, group in self._api.groups.items():
-            bound = sum(bool(each.pod.node) for each in self._api.of_gang(key))
+            bound = sum(bool(each.pod.node) for each in self._api.pods_of(key))
             if not 0 < bound < group.min_member or key in self._hurt:
                 self._partial_since.pop(key, None)
                 continue
@@ -552,7 +552,7 @@ class Referee:
         named = members[0].membership.named
         if (named and key not in self._api.groups) or len({id(m.pod.shape) for m in members}) > 1:
             return False
-        running = sum(bool(each.pod.node) for each in self._api.of_gang(key))
+        running = sum(bool(each.pod.node) for each in self._api.pods_of(key))
         needed = max(self._minimum(key) - running, 1) if named else 1
         requests = members[0].pod.requests
         return (

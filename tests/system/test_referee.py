@@ -81,7 +81,7 @@ def test_a_promise_beside_a_running_pod_that_needs_the_same_room(world: World) -
 
 
 def test_a_promise_beside_a_binding_under_way(world: World) -> None:
-    world.api.prompt = False
+    world.api.answers_at_once = False
     world.create_pod("old", cpu=4)
     send(world, ("old", "n1"))
     world.create_pod("web")
@@ -380,7 +380,7 @@ def _park(world: World) -> None:
     _refuse_everybody(world)
     world.scheduler_hears()
     world.schedule_all()
-    assert uid("train-0") in world.scheduler.parked
+    assert uid("train-0") in world.scheduler.unschedulable
 
 
 def _refuse_everybody(world: World, then: Callable[[], None] = lambda: None) -> None:

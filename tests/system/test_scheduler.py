@@ -75,7 +75,7 @@ def refused(stage: Stage, ways: SchedulerOptions) -> tuple[World, Scripted]:
         pass
     world.scheduler_hears()
     extender.offers.clear()
-    assert uid("web") in world.scheduler.parked
+    assert uid("web") in world.scheduler.unschedulable
     return world, extender
 
 
@@ -84,7 +84,7 @@ def test_only_nodes_with_room_in_its_own_eyes_are_offered(stage: Stage) -> None:
     ask(world, "a", "b", "c", cpu=4)
 
     assert extender.offers == [("a", ["n1", "n2"]), ("b", ["n2"])]
-    assert uid("c") in world.scheduler.parked, "nobody asks us about a pod that fits nowhere"
+    assert uid("c") in world.scheduler.unschedulable, "nobody asks us about a pod that fits nowhere"
 
 
 def test_a_sample_of_the_nodes_is_offered_and_the_next_begins_behind_it(stage: Stage) -> None:

@@ -33,7 +33,7 @@ def torn(world: World) -> set[str]:
 def gangs_at_the_moment_of_binding(make_world: MakeWorld) -> World:
     """Give ten gangs whose bindings were sent to an API server that answers nothing any more."""
     world = make_world(**{f"n{number}": SIZE for number in range(len(GANGS))})
-    world.api.prompt = False
+    world.api.answers_at_once = False
     for gang in GANGS:
         world.create_gang(gang, SIZE)
     world.all_hear()
@@ -41,7 +41,7 @@ def gangs_at_the_moment_of_binding(make_world: MakeWorld) -> World:
     world.all_hear()
     world.schedule_all()
     world.send_binds()
-    for read in [each for each in world.api.under_way if isinstance(each, Read)]:
+    for read in [each for each in world.api.in_flight if isinstance(each, Read)]:
         world.api.answer(read)
     assert len(world.api.bindings) == len(GANGS) * SIZE
     world.api.stalled = True
@@ -62,12 +62,12 @@ def test_gangs_outlast_an_api_server_that_stands_still(
 ) -> None:
     world = gangs_at_the_moment_of_binding(make_world)
     told: list[str] = []
-    world.scheduler.told = told.append
+    world.scheduler.on_bind_result = told.append
     take_effect(world, applied)
     world.advance(seconds)
     assert not told, "nobody is told that a bind failed of which nothing is known"
 
-    world.api.stalled, world.api.prompt = False, True
+    world.api.stalled, world.api.answers_at_once = False, True
     world.advance(WHOLE_S)
 
     assert len(world.running()) == len(GANGS) * SIZE
@@ -82,7 +82,7 @@ def test_gangs_that_an_api_server_outlasts_start_whole_when_it_is_back(
     world.advance(60)
     assert not world.running()
 
-    world.api.stalled, world.api.prompt = False, True
+    world.api.stalled, world.api.answers_at_once = False, True
     for _ in range(120):
         world.advance(1)
         assert not torn(world)
@@ -97,7 +97,7 @@ def test_members_bound_unheard_by_an_api_server_that_was_outlasted_are_joined_by
     take_effect(world, 2)
     world.advance(60)
 
-    world.api.stalled, world.api.prompt = False, True
+    world.api.stalled, world.api.answers_at_once = False, True
     world.advance(30)
 
     assert not torn(world)

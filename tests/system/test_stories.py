@@ -602,7 +602,7 @@ def test_room_of_a_binding_without_an_answer_is_given_to_nobody(make_world: Make
     world.create_pod("a")
     world.create_pod("b")
     world.all_hear()
-    world.api.prompt = False
+    world.api.answers_at_once = False
     world.schedule_pod("a")
     world.send_binds()
     world.api_answers(mood="is silent")  # it is bound, and nobody knows
@@ -611,7 +611,7 @@ def test_room_of_a_binding_without_an_answer_is_given_to_nobody(make_world: Make
     world.send_binds()
 
     assert not world.api.bindings
-    world.api.prompt = True
+    world.api.answers_at_once = True
     world.advance(5)
     assert world.running() == {"a": "n1"}
 

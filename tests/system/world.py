@@ -87,7 +87,7 @@ class World:
         self.api = ApiServer(self.time)
         self.system = kind(self.time, self.api, policy)
         self.scheduler = KubeScheduler(self.time, self.api, self, ways)
-        self.scheduler.let_preempt(self, self._will_evict)
+        self.scheduler.enable_preemption(self, self._will_evict)
         #: Whom kube-scheduler evicts in the background, and since when.
         self.evictions: list[tuple[PodUid, float]] = []
         self.referee = Referee(self.time, self.api, self.scheduler, self.system)
@@ -201,7 +201,7 @@ class World:
 
     def delete_gang(self, name: str) -> None:
         """Delete a PodGroup and its pods."""
-        for each in self.api.of_gang(key(name)):
+        for each in self.api.pods_of(key(name)):
             self.delete_pod(each.pod.name)
         self.delete_group(name)
 
@@ -247,7 +247,7 @@ class World:
         if not self.api.to_scheduler:
             return
         while self.api.to_scheduler and count != 0:
-            self.scheduler.hear(self.api.to_scheduler.popleft())
+            self.scheduler.handle(self.api.to_scheduler.popleft())
             count = None if count is None else count - 1
         self.referee.check()
 
@@ -256,7 +256,7 @@ class World:
         self.scheduler_hears()
 
     def api_answers(self, index: int = 0, mood: str = "answers") -> None:
-        call = self.api.under_way[index % len(self.api.under_way)]
+        call = self.api.in_flight[index % len(self.api.in_flight)]
         if mood != "answers" and isinstance(call, Binding):
             seen = self.api.pods.get(call.order.uid)
             if seen is not None:
@@ -360,7 +360,7 @@ class World:
     @property
     def is_at_rest(self) -> bool:
         waits = any(not seen.pod.node for seen in self.api.pods.values())
-        return not (waits or self.system.promises() or self.api.under_way)
+        return not (waits or self.system.promises() or self.api.in_flight)
 
     def _slice(self, seconds: float, busy: bool) -> None:
         self.time.advance(seconds)
@@ -375,14 +375,14 @@ class World:
         now = self.time.monotonic()
         if self.system.is_planning and now - self._pass_began > PASS_S:
             self.finish_pass()
-        self.api.give_up()
+        self.api.time_out()
         if self.api.stalled:
             return
         while self.api.to_extender and now - self.api.to_extender[0].at > LAG_S:
             self.extender_hears(1)
         while self.api.to_scheduler and now - self.api.to_scheduler[0].at > LAG_S:
             self.scheduler_hears(1)
-        for call in [each for each in self.api.under_way if now - each.at > CALL_S]:
+        for call in [each for each in self.api.in_flight if now - each.at > CALL_S]:
             self.api.answer(call)
         while self.evictions and now - self.evictions[0][1] > CALL_S:
             self.evict()
@@ -396,10 +396,10 @@ class World:
     def _one_round(self) -> bool:
         did = False
         if not self.api.stalled:
-            waiting = (self.api.to_extender, self.api.to_scheduler, self.api.under_way)
+            waiting = (self.api.to_extender, self.api.to_scheduler, self.api.in_flight)
             did = any((*waiting, self.evictions))
             self.all_hear()
-            while self.api.under_way:
+            while self.api.in_flight:
                 self.api_answers()
             while self.evictions:
                 self.evict()

@@ -77,7 +77,7 @@ class Hour:
             if self.world.running(f"{name}-"):
                 self._ends.setdefault(name, now + lasts_s)
             # Its time is over, or it had to leave.
-            if self._ends.get(name, now + 1) <= now or not self.world.api.of_gang(key(name)):
+            if self._ends.get(name, now + 1) <= now or not self.world.api.pods_of(key(name)):
                 self.world.delete_gang(name)
                 del self._lasts[name]
         # The first queue has the cluster for itself, and borrows, until the other one comes.

@@ -148,16 +148,16 @@ def post(
 
 def test_a_form_is_taken_when_the_story_is_over(kept: tuple[Embedded, GangForm]) -> None:
     embedded, form = kept
-    form._tenants = None
+    form._workloads = None
     status, page = post(embedded, urlencode(GOOD))
     assert (status, "still being told" in page) == (422, True)
 
-    form.open(embedded.tenants)
+    form.open(embedded.workloads)
 
     assert post(embedded, urlencode(GOOD))[0] == 303
-    assert "mine" in [each.name for each in embedded.tenants.gangs]
+    assert "mine" in [each.name for each in embedded.workloads.gangs]
     assert "already" in post(embedded, urlencode(GOOD))[1]
-    embedded.tenants.end("mine")
+    embedded.workloads.end("mine")
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_a_form_from_elsewhere_is_not_taken(
     kept: tuple[Embedded, GangForm], changed: dict[str, str | None], status: int
 ) -> None:
     embedded, form = kept
-    form.open(embedded.tenants)
+    form.open(embedded.workloads)
 
     assert post(embedded, urlencode(GOOD), **changed)[0] == status
-    assert embedded.tenants.gangs == []
+    assert embedded.workloads.gangs == []
 
 
 def test_a_form_that_is_too_long_is_not_taken(kept: tuple[Embedded, GangForm]) -> None:
@@ -188,7 +188,7 @@ def test_a_form_that_is_too_long_is_not_taken(kept: tuple[Embedded, GangForm]) -
 
 def test_a_hostile_name_is_text_on_the_page(kept: tuple[Embedded, GangForm]) -> None:
     embedded, form = kept
-    form.open(embedded.tenants)
+    form.open(embedded.workloads)
 
     status, page = post(embedded, urlencode({**GOOD, "name": HOSTILE}))
 
@@ -224,7 +224,7 @@ def test_without_keep_nothing_can_be_posted() -> None:
         connection.request("GET", "/")
         page = connection.getresponse().read().decode()
         connection.close()
-        assert embedded.tenants.gangs == []
+        assert embedded.workloads.gangs == []
 
     assert status in (404, 405)
     assert "Submit a gang" not in page

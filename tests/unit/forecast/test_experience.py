@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from extender.forecast.durations import (
-    MOST_NAMES,
-    MOST_OF_A_NAMESPACE,
-    MOST_SAMPLES,
+    MAX_NAMES,
+    MAX_NAMES_PER_NAMESPACE,
+    MAX_SAMPLES,
     DurationHistory,
     stem,
 )
@@ -39,8 +39,8 @@ def test_what_generators_add_to_a_name_is_left_out(name: str, left: str) -> None
 
 def test_runs_are_kept_by_namespace_queue_and_name() -> None:
     known = DurationHistory()
-    known.note(GangKey("lab/train-1"), "left", 60.0)
-    known.note(GangKey("lab/train-2"), "left", 80.0)
+    known.record(GangKey("lab/train-1"), "left", 60.0)
+    known.record(GangKey("lab/train-2"), "left", 80.0)
 
     assert known.of(GangKey("lab/train-9"), "left") == (60.0, 80.0)
     assert known.of(GangKey("lab/train-9"), "right") == ()
@@ -50,36 +50,36 @@ def test_runs_are_kept_by_namespace_queue_and_name() -> None:
 
 def test_a_gang_that_ended_once_more_counts_once() -> None:
     known = DurationHistory()
-    known.note(GangKey("lab/train-1"), "left", 60.0)
-    known.note(GangKey("lab/train-1"), "left", 90.0)
+    known.record(GangKey("lab/train-1"), "left", 60.0)
+    known.record(GangKey("lab/train-1"), "left", 90.0)
 
     assert known.of(GangKey("lab/train-2"), "left") == (90.0,)
 
 
 def test_of_one_name_the_last_runs_are_kept() -> None:
     known = DurationHistory()
-    for number in range(MOST_SAMPLES + 5):
-        known.note(GangKey(f"lab/train-{number}"), "left", float(number))
+    for number in range(MAX_SAMPLES + 5):
+        known.record(GangKey(f"lab/train-{number}"), "left", float(number))
 
-    assert len(known.of(GangKey("lab/train-0"), "left")) == MOST_SAMPLES
-    assert known.of(GangKey("lab/train-0"), "left")[-1] == MOST_SAMPLES + 4
+    assert len(known.of(GangKey("lab/train-0"), "left")) == MAX_SAMPLES
+    assert known.of(GangKey("lab/train-0"), "left")[-1] == MAX_SAMPLES + 4
 
 
 def test_a_thousand_names_push_out_only_names_of_their_own_namespace() -> None:
     known = DurationHistory()
-    known.note(GangKey("lab/train-1"), "left", 60.0)
+    known.record(GangKey("lab/train-1"), "left", 60.0)
     for number in range(1000):
-        known.note(GangKey(f"greedy/name-{number:x}q"), "left", 1.0)
+        known.record(GangKey(f"greedy/name-{number:x}q"), "left", 1.0)
 
-    assert len(known) == MOST_OF_A_NAMESPACE + 1
+    assert len(known) == MAX_NAMES_PER_NAMESPACE + 1
     assert known.of(GangKey("lab/train-2"), "left") == (60.0,)
 
 
 def test_all_namespaces_together_are_bounded() -> None:
     known = DurationHistory()
-    for number in range(MOST_NAMES + 100):
-        known.note(GangKey(f"n{number}/train"), "left", 1.0)
+    for number in range(MAX_NAMES + 100):
+        known.record(GangKey(f"n{number}/train"), "left", 1.0)
 
-    assert len(known) == MOST_NAMES
+    assert len(known) == MAX_NAMES
     assert known.of(GangKey("n0/train"), "left") == ()
-    assert known.of(GangKey(f"n{MOST_NAMES + 99}/train"), "left") == (1.0,)
+    assert known.of(GangKey(f"n{MAX_NAMES + 99}/train"), "left") == (1.0,)

@@ -44,7 +44,7 @@ def ahead(
 def estimate(snapshot: Snapshot, key: str, *earlier: tuple[str, float]) -> Estimate:
     experience = DurationHistory()
     for name, seconds in earlier:
-        experience.note(GangKey(name), "default", seconds)
+        experience.record(GangKey(name), "default", seconds)
     told = ahead(snapshot, experience).estimate(GangKey(key))
     assert told is not None
     return told

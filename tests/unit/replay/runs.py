@@ -38,7 +38,7 @@ def recorded(folder: Path, seconds: float = 400, most_bytes: int = 256 * MIB) ->
         seen.append(snapshot)
         writing.write(snapshot, policy_parser.DEFAULT, plan)
 
-    world.extender.on_pass = keep
+    world.extender.on_cycle = keep
     run(world, seconds)
     place.close()
     return seen

@@ -103,7 +103,7 @@ def test_two_do_not_record_into_one_folder(
     first = folders.Folder(str(tmp_path), 8 * MIB)
     metrics = Metrics()
     recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
-    recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
+    recorder.record(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     recorder.stop()
     first.close()
 
@@ -135,7 +135,7 @@ def test_a_disk_that_is_full_or_fails_ends_the_recording_with_one_line_and_nothi
     monkeypatch.setattr(folders.os, "write", half)
     for _ in range(5):
         assert plan(SNAPSHOT) == PLAN
-        eventually(lambda: recorder._passes.empty())
+        eventually(lambda: recorder._cycles.empty())
     recorder.stop()
 
     errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
@@ -160,13 +160,13 @@ def test_whoever_plans_never_waits_for_a_slow_disk_and_what_was_left_out_is_told
     monkeypatch.setattr(RecordingWriter, "write", slow)
     metrics = Metrics()
     recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
-    recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
+    recorder.record(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     is_writing.wait()
     for _ in range(recorders._WAITING + 3):
-        recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
+        recorder.record(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     may_write.set()
-    eventually(lambda: recorder._passes.empty())
-    recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
+    eventually(lambda: recorder._cycles.empty())
+    recorder.record(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     recorder.stop()
 
     left_out = int(counted(metrics, "skipped"))
@@ -184,8 +184,8 @@ def test_what_tenants_ask_for_never_ends_a_recording_however_much_it_is(tmp_path
     much = Resources({"cpu": 2**70, "memory": -(2**65), "pods": 3})
     plan = replace(PLAN, queues={**PLAN.queues, queue: replace(figures, requested=much)})
 
-    recorder.take(SNAPSHOT, policy_parser.DEFAULT, plan)
-    recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
+    recorder.record(SNAPSHOT, policy_parser.DEFAULT, plan)
+    recorder.record(SNAPSHOT, policy_parser.DEFAULT, PLAN)
     recorder.stop()
 
     assert counted(metrics, "lost") == 0
@@ -202,7 +202,7 @@ def test_an_end_does_not_wait_for_a_disk_that_does_not_answer(
     monkeypatch.setattr(recorders, "_END_S", 0.01)
     recorder = Recorder(str(tmp_path), 8 * MIB, Metrics())
     for _ in range(recorders._WAITING + 2):
-        recorder.take(SNAPSHOT, policy_parser.DEFAULT, PLAN)
+        recorder.record(SNAPSHOT, policy_parser.DEFAULT, PLAN)
 
     recorder.stop()
 

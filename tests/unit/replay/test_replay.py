@@ -20,7 +20,7 @@ from extender.cli.replay import DIFFERS
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.planner.policy_parser import DEFAULT_TEXT
-from extender.replay.recording import BEGINNING, MOST_IN_A_PASS, Folder, RecordingWriter, frame
+from extender.replay.recording import BEGINNING, MAX_CYCLE_BYTES, Folder, RecordingWriter, frame
 from tests.unit.planner.reason_cases import SENTENCES
 from tests.unit.replay.runs import MIB, recorded
 
@@ -251,7 +251,7 @@ def test_a_recording_of_a_version_with_other_fields_is_refused_by_name(
 def test_a_small_file_that_would_unpack_to_very_much_takes_no_memory(
     run: Path, tmp_path: Path
 ) -> None:
-    folder = forged(tmp_path, head(run), bytes(MOST_IN_A_PASS + 1))
+    folder = forged(tmp_path, head(run), bytes(MAX_CYCLE_BYTES + 1))
     assert only_file(folder).stat().st_size < 100_000
 
     tracemalloc.start()
@@ -260,8 +260,8 @@ def test_a_small_file_that_would_unpack_to_very_much_takes_no_memory(
     tracemalloc.stop()
 
     assert result.exit_code == 2
-    assert f"of more than {MOST_IN_A_PASS} bytes" in result.stderr
-    assert most < 4 * MOST_IN_A_PASS
+    assert f"of more than {MAX_CYCLE_BYTES} bytes" in result.stderr
+    assert most < 4 * MAX_CYCLE_BYTES
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def run(number: int, waits: float) -> JobRun:
         name=f"j{number}",
         queue="a",
         size=1,
-        least=1,
+        min_member=1,
         shape=Shape(requests=Resources({"cpu": 1})),
         lasts_s=1,
     )

@@ -21,8 +21,8 @@ class Scene:
     def __init__(self) -> None:
         self.cluster = SimCluster(lambda thing: pytest.fail("nobody asks"), SystemClock())
         self._ticks = count(1)
-        self.tenants = DemoWorkloads(self.cluster)
-        self.witness = PlacementLog(self.cluster, monotonic=lambda: float(next(self._ticks)))
+        self.workloads = DemoWorkloads(self.cluster)
+        self.placements = PlacementLog(self.cluster, monotonic=lambda: float(next(self._ticks)))
 
         self.planned: dict[str, Any] = {"gangs": [], "queues": [], "held": []}
 
@@ -39,7 +39,7 @@ class Scene:
 def told(tell: Callable[[ActRunner], None], scene: Scene | None = None) -> ActOutcome:
     telling = ActRunner(scene or Scene(), lambda sentence: None, speed=100)
     telling.patience_s = 0.0
-    return telling.tell(Act("act", "title", "promise", tell))
+    return telling.run(Act("act", "title", "promise", tell))
 
 
 def test_a_claim_that_does_not_hold_breaks_the_act() -> None:
@@ -57,9 +57,9 @@ def test_what_is_announced_and_does_not_come_breaks_the_act() -> None:
 
 def test_an_act_leaves_no_gang_behind() -> None:
     scene = Scene()
-    wish = DemoJob(name="red", queue="lab", size=2, least=2, each={"cpu": "1"})
+    wish = DemoJob(name="red", queue="lab", size=2, min_member=2, requests={"cpu": "1"})
 
-    told(lambda on: on.tenants.submit(wish), scene)
+    told(lambda on: on.workloads.submit(wish), scene)
 
     assert scene.cluster.all("Pod") == scene.cluster.all("PodGroup") == []
 
@@ -69,11 +69,11 @@ def test_two_that_hold_room_at_once_are_seen() -> None:
     for gang in ("red", "blue"):
         scene.cluster.create(objects.pod(f"{gang}-0", gang))
     scene.seat("red-0")
-    assert not scene.witness.were_together("red", "blue")
+    assert not scene.placements.were_together("red", "blue")
 
     scene.seat("blue-0")
 
-    assert scene.witness.were_together("red", "blue")
+    assert scene.placements.were_together("red", "blue")
 
 
 def test_a_gang_that_lost_a_pod_is_seen() -> None:
@@ -81,12 +81,12 @@ def test_a_gang_that_lost_a_pod_is_seen() -> None:
     for number in range(2):
         scene.cluster.create(objects.pod(f"red-{number}", "red"))
         scene.seat(f"red-{number}")
-    assert scene.witness.fewest("red", 0.0, 2) == 2
+    assert scene.placements.fewest("red", 0.0, 2) == 2
 
     scene.cluster.delete("Pod", objects.NAMESPACE, "red-1")
 
-    assert scene.witness.fewest("red", 0.0, 2) == 1
-    assert scene.witness.on_nodes("red") == 1
+    assert scene.placements.fewest("red", 0.0, 2) == 1
+    assert scene.placements.on_nodes("red") == 1
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_room_given_to_who_is_on_the_way_is_not_kept_for_giant(
 
     telling = ActRunner(scene, lambda sentence: None)
 
-    assert telling.is_all_kept_for("giant") == is_all_kept
+    assert telling.is_all_reserved_for("giant") == is_all_kept

@@ -66,7 +66,7 @@ def test_tasks_of_pai_are_gangs_with_or_without_a_header(tmp_path: Path, header:
     ]
     assert trace.queues == ["default"]
     assert not any(job.is_plain for job in trace.jobs)
-    assert all(job.least == job.size for job in trace.jobs)
+    assert all(job.min_member == job.size for job in trace.jobs)
     assert trace.sentence() == (
         "pai_task_table, 3 of 3 gangs; 1 more never began or never ended and are left out; "
         "1 ask for a fraction of a GPU, which is rounded up"

@@ -35,7 +35,7 @@ def node(number: int, cpus: int = 4) -> Node:
 
 
 def job(name: str, size: int, lasts_s: float = 60.0, **facts: Any) -> Job:
-    given = {"namespace": "a", "queue": "", "least": size, "shape": ONE_CPU, **facts}
+    given = {"namespace": "a", "queue": "", "min_member": size, "shape": ONE_CPU, **facts}
     return Job(name=name, size=size, lasts_s=lasts_s, **given)
 
 
@@ -93,7 +93,7 @@ def test_a_lost_node_costs_the_work_and_the_gang_starts_anew_where_there_is_room
 
 def test_all_that_a_gang_beyond_its_minimum_loses_is_wasted_and_what_few_do_is_done() -> None:
     world = cluster(nodes=4)
-    run(world, 20, job("elastic", 16, least=2, lasts_s=50))
+    run(world, 20, job("elastic", 16, min_member=2, lasts_s=50))
     for number in range(4):
         world.workloads.lose_node(f"n{number}")
     run(world, 20)

@@ -46,7 +46,7 @@ class EmbeddedStage:
     def __init__(self, policy: str = policy_parser.DEFAULT_TEXT) -> None:
         settings = Settings(scheduler_name=(SCHEDULER,))
         self.world = SimulatedCluster(policy_parser.parse(policy), settings=settings)
-        self.world.extender.on_pass = self._planned
+        self.world.extender.on_cycle = self._planned
         self._plan: Plan = NO_PLAN
         self._things: dict[tuple[str, str], Object] = {}
         self._made = 0
