@@ -1,1 +1,1 @@
-"""How would it go? An embedded cluster behind the same ports and the same HTTP hooks."""
+"""A simulated cluster in virtual time, with the extender behind its own ports."""

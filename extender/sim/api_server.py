@@ -1,7 +1,7 @@
-"""The API server: what is true, and one queue of news for each that watches it.
+"""The simulated API server: all objects, and one queue of watch events for each watcher.
 
-Nothing is delivered by itself: a watch may lag as long as the story wants. Bindings and reads of
-PodGroups wait until somebody says what becomes of them, unless *prompt*.
+It delivers no event by itself, so a test or a simulation decides how long a watch lags. Bindings
+and reads of PodGroups wait until `answer` completes them, unless `answers_at_once` is set.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from extender.model.queue import Namespace, NamespaceShare, PriorityClass, Queue
 from extender.ports import BindOrder, BindOutcome, BindResult, OnOutcome, WakeOrder
 from extender.sim.clock import VirtualClock
 
-#: What became of a binding: applied and confirmed; refused; applied without an answer; lost.
+#: Outcomes of a binding: applied and confirmed; refused; applied without an answer; lost.
 OUTCOMES = ("answers", "fails", "is silent", "loses")
 
 
 class WatchEvent(NamedTuple):
-    """One line of a watch, written *at* a time."""
+    """One event of a watch, written at the monotonic time *at*."""
 
     change: Change
     at: float
-    #: Only the status of the object changed.
+    #: Whether only the status of the object changed.
     status_only: bool = False
 
 
 @dataclass(eq=False)
 class Binding:
-    """A binding under way."""
+    """A binding in flight."""
 
     order: BindOrder
     settle: OnOutcome
     at: float
-    #: When its outcome must be told.
+    #: The deadline for its outcome.
     until: float
 
 
 @dataclass(eq=False)
 class Read:
-    """A read of a PodGroup under way."""
+    """A read of a PodGroup in flight."""
 
     group: PodGroup
     future: Future[PodGroup | None]
@@ -54,7 +54,7 @@ class Read:
 
 
 class ApiServer:
-    """Objects by key; implements the ports through which the extender acts."""
+    """Store objects by key and implement the ports through which the extender acts."""
 
     def __init__(self, time: VirtualClock) -> None:
         self._time = time
@@ -67,14 +67,14 @@ class ApiServer:
         self.to_extender: deque[WatchEvent] = deque()
         self.to_scheduler: deque[WatchEvent] = deque()
         self.in_flight: list[Binding | Read] = []
-        #: Answer everything at once and well.
+        #: Complete each call at once and successfully.
         self.answers_at_once = True
-        #: Do and tell nothing at all, however long that lasts.
+        #: Complete no call.
         self.stalled = False
         self.wakes: list[tuple[float, WakeOrder]] = []
-        #: Told of bindings as they are sent.
+        #: Called with bindings when they are sent.
         self.on_bindings: Callable[[Sequence[BindOrder]], None] = lambda orders: None
-        #: Told of every change as it is written, before any watch: those who own the objects.
+        #: Called with each change when it is written, before any watch delivers it.
         self.controllers: list[Callable[[Change], None]] = []
 
     # ── objects ───────────────────────────────────────────────────────────────────────────
@@ -96,19 +96,19 @@ class ApiServer:
         self._publish(Upsert(item))
 
     def shares_of(self, queue: str) -> list[NamespaceShare]:
-        """What namespaces may have of a queue, and have at least."""
+        """Return the limits and guarantees of namespaces in *queue*."""
         every = (share for each in self.namespaces.values() for share in each.shares)
         return [share for share in every if share.queue == queue]
 
     def delete_node(self, name: str) -> None:
-        """Remove a node; its pods are somebody else's business."""
+        """Remove a node. Its pods stay."""
         del self.nodes[name]
         self._publish(Delete(Kind.NODE, name))
 
     def delete_group(self, key: GangKey) -> None:
         """Remove a PodGroup."""
-        gone = self.groups.pop(key)
-        self._publish(Delete(Kind.GROUP, key, gone.dialect))
+        group = self.groups.pop(key)
+        self._publish(Delete(Kind.GROUP, key, group.dialect))
 
     def delete_pod(self, uid: PodUid) -> None:
         """Remove a pod at once."""
@@ -116,7 +116,7 @@ class ApiServer:
         self._publish(Delete(Kind.POD, uid))
 
     def patch(self, uid: PodUid, *, status_only: bool = True, **facts: object) -> None:
-        """Change a pod; a patch of the status that changes nothing is no news."""
+        """Change a pod. A status patch that changes nothing causes no event."""
         seen = self.pods.get(uid)
         if seen is None:
             return
@@ -127,29 +127,29 @@ class ApiServer:
         self._publish(Upsert(self.pods[uid]), status_only)
 
     def _publish(self, change: Change, status_only: bool = False) -> None:
-        news = WatchEvent(change, self._time.monotonic(), status_only)
-        self.to_extender.append(news)
-        self.to_scheduler.append(news)
-        for owner in self.controllers:
-            owner(change)
+        event = WatchEvent(change, self._time.monotonic(), status_only)
+        self.to_extender.append(event)
+        self.to_scheduler.append(event)
+        for controller in self.controllers:
+            controller(change)
 
     # ── ports of the extender ─────────────────────────────────────────────────────────────
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
-        """Nominate pods, as they were ordered to be."""
+        """Nominate pods to nodes, as ordered."""
         for order in orders:
             self.record_wake(order)
-            said = {"refusal": order.refusal} if order.refusal else {}
-            self.patch(order.uid, status_only=False, nominated=order.node, **said)
+            condition = {"refusal": order.refusal} if order.refusal else {}
+            self.patch(order.uid, status_only=False, nominated=order.node, **condition)
             if order.briefly:
                 self.patch(order.uid, status_only=False, nominated="")
 
     def record_wake(self, order: WakeOrder) -> None:
-        """Keep an order for whoever tells the story."""
+        """Record an order for later inspection."""
         self.wakes.append((self._time.monotonic(), order))
 
     def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
-        """Take bindings in; at once unless somebody else says what becomes of them."""
+        """Accept bindings, and complete them when `answers_at_once` is set."""
         self.on_bindings(orders)
         bindings = [Binding(order, settle, self._time.monotonic(), until) for order in orders]
         self.in_flight += bindings
@@ -157,33 +157,33 @@ class ApiServer:
             self.answer(each)
 
     def read(self, group: PodGroup) -> Future[PodGroup | None]:
-        """Take a read in."""
-        asked = Read(group, Future(), self._time.monotonic())
-        self.in_flight.append(asked)
+        """Accept a read of a PodGroup."""
+        call = Read(group, Future(), self._time.monotonic())
+        self.in_flight.append(call)
         if self.answers_at_once and not self.stalled:
-            self.answer(asked)
-        return asked.future
+            self.answer(call)
+        return call.future
 
-    def answer(self, call: Binding | Read, mood: str = "answers") -> None:
-        """Say what becomes of a call."""
+    def answer(self, call: Binding | Read, outcome: str = "answers") -> None:
+        """Complete a call with an outcome of `OUTCOMES`."""
         self.in_flight.remove(call)
         if isinstance(call, Read):
             call.future.set_result(self.groups.get(call.group.key))
             return
-        call.settle(call.order, self._outcome(call.order, mood))
+        call.settle(call.order, self._outcome(call.order, outcome))
 
-    def time_out(self, mood: str = "loses") -> None:
-        """Tell what is not known, as the binder does once nobody could hear more."""
+    def time_out(self, outcome: str = "loses") -> None:
+        """Complete overdue bindings, as the binder does after the deadline of a bind call."""
         now = self._time.monotonic()
         for each in [each for each in self.in_flight if isinstance(each, Binding)]:
             if each.until <= now:
-                self.answer(each, mood)
+                self.answer(each, outcome)
 
-    def _outcome(self, order: BindOrder, mood: str) -> BindOutcome:
+    def _outcome(self, order: BindOrder, outcome: str) -> BindOutcome:
         seen = self.pods.get(order.uid)
-        if mood == "fails":
+        if outcome == "fails":
             return BindOutcome(BindResult.FAILED, "the API server refused the binding")
-        if mood == "loses":
+        if outcome == "loses":
             return BindOutcome(BindResult.UNKNOWN, "no answer")
         if seen is None:
             return BindOutcome(BindResult.LOST, "the pod is gone")
@@ -199,22 +199,22 @@ class ApiServer:
                 nominated="",
                 began=self._time.now(),
             )
-        if mood == "is silent":
+        if outcome == "is silent":
             return BindOutcome(BindResult.UNKNOWN, "no answer")
         return BindOutcome(BindResult.BOUND)
 
     @property
     def has_unbound_pods(self) -> bool:
-        """Ask whether any pod has no node."""
+        """Return whether any pod has no node."""
         return any(not seen.pod.node for seen in self.pods.values())
 
-    # ── asked by the story ────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────
 
     @property
     def bindings(self) -> list[BindOrder]:
-        """Give the bindings under way."""
+        """Return the bindings in flight."""
         return [each.order for each in self.in_flight if isinstance(each, Binding)]
 
     def pods_of(self, key: GangKey) -> list[SeenPod]:
-        """Give the pods of a gang."""
+        """Return the pods of a gang."""
         return [seen for seen in self.pods.values() if seen.membership.key == key]

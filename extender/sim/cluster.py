@@ -1,7 +1,7 @@
-"""One run: time, API server, kube-scheduler, extender and workloads, and the order of what happens.
+"""One simulated cluster: clock, API server, kube-scheduler, extender and workloads.
 
-Everything is a callback of one clock. After each of them watches are delivered, binds go out beside
-each other, and kube-scheduler looks at its next pod a moment later.
+Everything is a callback of one clock. After each callback the watch events are delivered and the
+binds that are ready are sent. kube-scheduler starts its next scheduling cycle a moment later.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from extender.sim.result import Result
 from extender.sim.scenario import NO_INPUT, ExternalInput, Scenario
 from extender.sim.workloads import JobRun, Workloads
 
-#: What kube-scheduler takes for one pod.
+#: The time of one scheduling cycle of kube-scheduler.
 CYCLE_S = 0.002
-#: How often it looks whose pause is over, and who has slept too long.
+#: How often kube-scheduler checks for backoffs that end, and flushes unschedulable pods.
 BACKOFF_CHECK_S = 1.0
 FLUSH_CHECK_S = 30.0
-#: As kube-scheduler is in what matters to us, without the questions that change nothing.
+#: Like kube-scheduler, but without the retries of refused pods that change nothing.
 OPTIONS = SchedulerOptions(sample=None, backs_off=True, retries_refused=False)
 
 
 class SimulatedCluster:
-    """A cluster, empty at first; `run` lets time pass."""
+    """A cluster that starts empty; `run` advances its time."""
 
     def __init__(
         self,
         policy: Policy = policy_parser.DEFAULT,
         seed: int = 0,
-        ways: SchedulerOptions = OPTIONS,
+        options: SchedulerOptions = OPTIONS,
         settings: Settings | None = None,
         rest_s: float = LONGEST_REST_S,
     ) -> None:
@@ -54,17 +54,17 @@ class SimulatedCluster:
         self.time = VirtualClock()
         self.api = ApiServer(self.time)
         self.extender = DirectExtender(self.time, self.api, policy, seed, settings, rest_s)
-        self.scheduler = KubeScheduler(self.time, self.api, self.extender, ways)
+        self.scheduler = KubeScheduler(self.time, self.api, self.extender, options)
         self.workloads = Workloads(self.time, self.api, settings.scheduler_name[0])
         self.scheduler.enable_preemption(self.extender, self._preempted)
         self.extender.on_eviction = self.workloads.evicted
-        # Who is on the way to filter is let in there; a plan is for those who were sent away.
+        # filter admits the pods that are in the active queue; a plan helps only refused pods.
         self.extender.is_idle = lambda: not (self.scheduler.unschedulable or self.scheduler.backoff)
         self._is_cycle_due = self._is_backoff_check_due = False
         self._has_begun = False
 
     def begin(self) -> None:
-        """Let everybody hear what there is, and make the first plan."""
+        """Deliver all objects and make the first plan."""
         self._has_begun = True
         self._deliver()
         self.extender.start()
@@ -72,7 +72,7 @@ class SimulatedCluster:
         self._settle()
 
     def run(self, until: float) -> None:
-        """Let time pass until *until*, in monotonic seconds."""
+        """Advance until *until*, in monotonic seconds."""
         if not self._has_begun:
             self.begin()
         time = self.time
@@ -83,7 +83,7 @@ class SimulatedCluster:
         time.advance(max(0.0, until - time.monotonic()))
 
     def _settle(self) -> None:
-        """Let happen what takes no time."""
+        """Do everything that takes no time."""
         scheduler = self.scheduler
         while True:
             self._deliver()
@@ -129,48 +129,48 @@ class SimulatedCluster:
         self.api.delete_pod(victim.uid)
 
 
-#: How often whoever watches is told how far it is.
+#: How many times a run reports its progress.
 _STEPS = 100
 
 
 class Simulation:
-    """One run."""
+    """One run of a scenario."""
 
     def __init__(self, scenario: Scenario, policy: Policy, given: ExternalInput = NO_INPUT) -> None:
         self._span_s = scenarios.span_s(scenario)
-        self.cluster = world = SimulatedCluster(
+        self.cluster = cluster = SimulatedCluster(
             policy, scenario.seed, rest_s=scenarios.pace_s(scenario)
         )
-        self.beginning = world.time.monotonic()
+        self.beginning = cluster.time.monotonic()
         self._nodes = scenarios.nodes_of(scenario, given)
         queues = scenarios.queues_of(scenario, given)
         for node in self._nodes.values():
-            world.api.put(node)
+            cluster.api.put(node)
         for queue in queues.values():
-            world.api.put(queue)
-        for rank in sorted({stream.priority for stream in scenario.arrivals} - {0}):
-            world.api.put(PriorityClass(name=f"rank-{rank}", value=rank))
+            cluster.api.put(queue)
+        for priority in sorted({stream.priority for stream in scenario.arrivals} - {0}):
+            cluster.api.put(PriorityClass(name=f"rank-{priority}", value=priority))
         for job in scenarios.jobs_of(scenario, given):
-            world.workloads.submit(job)
-        for mishap in scenario.mishaps:
-            at = seconds(mishap.at, "at")
-            happens = partial(self._lose, mishap.lose) if mishap.lose else None
-            happens = happens or partial(self._restore, mishap.restore or "")
-            world.time.call_later(at, happens)
-        has = total(node.allocatable for node in self._nodes.values())
+            cluster.workloads.submit(job)
+        for failure in scenario.mishaps:
+            at = seconds(failure.at, "at")
+            event = partial(self._lose, failure.lose) if failure.lose else None
+            event = event or partial(self._restore, failure.restore or "")
+            cluster.time.call_later(at, event)
+        capacity = total(node.allocatable for node in self._nodes.values())
         names = sorted({DEFAULT_QUEUE, *queues})
         self.result = Result(
-            self._span_s, Resources(has), names, is_of_a_tree=policy.divides_a_tree
+            self._span_s, Resources(capacity), names, is_of_a_tree=policy.divides_a_tree
         )
-        world.workloads.on_placed = self._count_pod
-        world.extender.on_cycle = self._count_cycle
+        cluster.workloads.on_placed = self._count_pod
+        cluster.extender.on_cycle = self._count_cycle
 
-    def run(self, told: Callable[[float], None] = lambda part: None) -> Result:
-        """Let it happen; *told* hears which part of it is over."""
+    def run(self, progress: Callable[[float], None] = lambda part: None) -> Result:
+        """Run the scenario; *progress* is called with the fraction that is done."""
         with _rare_garbage_collection():
             for step in range(1, _STEPS + 1):
                 self.cluster.run(self.beginning + self._span_s * step / _STEPS)
-                told(step / _STEPS)
+                progress(step / _STEPS)
         self.cluster.workloads.count_until_now()
         self.result.close(self.cluster.workloads.runs, self.cluster.extender.cycles)
         return self.result
@@ -193,7 +193,7 @@ class Simulation:
 
 @contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Look for cycles of garbage seldom: nearly all there is lives until the end."""
+    """Collect garbage cycles rarely: nearly all objects live until the end."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
     try:

@@ -1,4 +1,4 @@
-"""Numbers, amounts and times as people write them in a scenario, and those that are drawn."""
+"""Numbers, amounts and durations as a scenario writes them, and random ones."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)")
 
 
 class Clause(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename="kebab"):
-    """A part of a scenario, in which nothing may stand that nobody reads."""
+    """A part of a scenario, which rejects unknown fields."""
 
 
 class Distribution(Clause, kw_only=True):
-    """A number that is drawn: evenly between two, one of several, or around a median."""
+    """A random number: uniform between two, one of several, or log-normal around a median."""
 
     between: tuple[str | float, str | float] | None = None
     one_of: Annotated[list[str | float], Meta(min_length=1, max_length=1000)] | None = None
@@ -33,35 +33,33 @@ class Distribution(Clause, kw_only=True):
 
 
 def draw(what: str | float | Distribution, rng: Random, name: str) -> float:
-    """Give the number, or draw one."""
-    read_ = _number if name == "size" else seconds
+    """Return the number, or draw one from the distribution."""
+    parse = _number if name == "size" else seconds
     if not isinstance(what, Distribution):
-        return read_(what, name)
+        return parse(what, name)
     if sum(each is not None for each in (what.between, what.one_of, what.median)) != 1:
-        raise InvalidInput(
-            f"{name}: nothing, or too much, to draw from; give between, one-of or median"
-        )
+        raise InvalidInput(f"{name}: set exactly one of between, one-of and median")
     if what.between is not None:
-        low, high = (read_(each, name) for each in what.between)
+        low, high = (parse(each, name) for each in what.between)
         if low > high:
             raise InvalidInput(
-                f"{name}: between {low:g} and {high:g} is nothing; give the smaller first"
+                f"{name}: between {low:g} and {high:g} is empty; write the smaller number first"
             )
         return rng.uniform(low, high) if name != "size" else rng.randint(round(low), round(high))
     if what.one_of is not None:
-        return read_(rng.choice(what.one_of), name)
-    return read_(what.median, name) * exp(rng.gauss(0.0, what.spread))
+        return parse(rng.choice(what.one_of), name)
+    return parse(what.median, name) * exp(rng.gauss(0.0, what.spread))
 
 
 def _number(given: Any, name: str) -> float:
     number = _finite(given)
     if number is not None:
         return number
-    raise InvalidInput(f"{name}: {as_text(given)[:60]!r} is no number of pods; write it like 8")
+    raise InvalidInput(f"{name}: {as_text(given)[:60]!r} is not a number of pods; write it like 8")
 
 
 def _finite(given: Any) -> float | None:
-    """Give a number of 0 or more that computers can count to, None for anything else."""
+    """Return *given* as a finite number of at least 0, None for anything else."""
     try:
         number = float(given) if isinstance(given, int | float) else -1.0
     except OverflowError:
@@ -69,20 +67,20 @@ def _finite(given: Any) -> float | None:
     return number if isfinite(number) and number >= 0 else None
 
 
-def seconds(written_: Any, name: str) -> float:
-    """Read a span of time: a number of seconds, or `90s`, `5m`, `2h`, `1d`."""
-    found = _SPAN.fullmatch(written_.strip()) if isinstance(written_, str) else None
-    number = _finite(float(found[1]) * _SPANS[found[2] or "s"] if found else written_)
+def seconds(given: Any, name: str) -> float:
+    """Parse a duration: a number of seconds, or `90s`, `5m`, `2h`, `1d`."""
+    found = _SPAN.fullmatch(given.strip()) if isinstance(given, str) else None
+    number = _finite(float(found[1]) * _SPANS[found[2] or "s"] if found else given)
     if number is None:
-        shown = as_text(written_)[:60]
-        raise InvalidInput(f"{name}: {shown!r} is no time; write 90s, 5m, 2h or 1d")
+        shown = as_text(given)[:60]
+        raise InvalidInput(f"{name}: {shown!r} is not a duration; write 90s, 5m, 2h or 1d")
     return number
 
 
 def amounts(given: Mapping[str, str | int | float], **more: int) -> Resources:
-    """Read a resource list."""
+    """Parse a resource list."""
     found = Resources({**Resources.parse(given), **more})
     for name, amount in found.items():
         if amount < 0:
-            raise InvalidInput(f"{name[:60]}: {given[name]} is less than nothing; give 0 or more")
+            raise InvalidInput(f"{name[:60]}: {given[name]} is negative; write 0 or more")
     return found

@@ -1,8 +1,8 @@
-"""The extender under virtual time, wired as in production and asked by direct calls.
+"""The extender in virtual time, wired as in production and called directly.
 
-Its planner's thread and its event loop are callbacks of one clock, so a run has one order of events
-and the same seed gives the same run. Watches do not lag and the API server answers at once; what a
-pass or a call takes is nothing, but between two passes there is a rest as in production.
+Its planner thread and its event loop are callbacks of one clock, so a run has one order of events
+and the same seed gives the same run. Watches do not lag and the API server answers at once. Cycles
+and calls take no time, but the interval between two cycles is that of production.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
 from extender.status.history import GangHistory
 
-#: While somebody waits, time alone may change the plan: ageing, fences, pauses that are over.
+#: While a pod waits, time alone may change the plan: ageing, backfill reservations, backoffs.
 RECHECK_S = 60.0
 
 
 class DirectExtender:
-    """Cache, ledger, gate, planner and barrier beside one simulated API server."""
+    """Run cache, ledger, gate, planner and permit against one simulated API server."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class DirectExtender:
         self._rest_s = rest_s
         self._time, self._api, self._policy = time, api, policy
         self.metrics = metrics = Metrics()
-        # Nobody is named whose questions could be missed: this kube-scheduler never goes away.
+        # No scheduler name, so no liveness is tracked: this kube-scheduler never goes away.
         self._cluster = cluster = Cluster(time, QueuePolicy.of(settings))
-        cluster.partial_gangs.forget()  # a term begins
+        cluster.partial_gangs.forget()  # as when a lease begins
         self._published = published = PublishedPlan()
         self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=settings.ticket_s)
         arrivals = ArrivingGangs(cluster, ledger, time, grace_s=settings.arrival_grace_s)
@@ -105,34 +105,34 @@ class DirectExtender:
         cluster.on_change(self.plan_soon)
         self._is_cycle_due = self._is_checking = False
         self._next_cycle_at = float("-inf")
-        #: Something changed by which whoever comes next is judged: a plan is made for nobody, too.
+        #: A change affects the admission of later pods, so a cycle runs even if no pod waits.
         self._is_required = False
-        #: Something changed, and no plan was made for want of anybody who waits for it.
+        #: Something changed, and the cycle was deferred because no pod waits for it.
         self.is_deferred = False
-        #: Says that nobody waits for a plan: then a pass would decide nothing.
+        #: Returns whether no pod waits for a plan, so that a cycle would decide nothing.
         self.is_idle: Callable[[], bool] = lambda: False
-        #: Passes that were made, and gangs that were bound in part.
+        #: The number of cycles, and the gangs that were bound in part.
         self.cycles = 0
         self.partial: list[GangKey] = []
-        #: Told what a pass saw and decided.
+        #: Called with what a cycle saw and decided.
         self.on_cycle: Callable[[Snapshot, Plan], None] = lambda snapshot, plan: None
-        #: Told of a pod that is asked to leave, before it is gone.
+        #: Called with a pod that is evicted, before it is deleted.
         self.on_eviction: Callable[[PodUid], None] = lambda uid: None
 
-    # ── told ──────────────────────────────────────────────────────────────────────────────
+    # ── watch ─────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Make the first plan; nothing may be asked before."""
+        """Make the first plan; call no hook before."""
         self._run_cycle()
         self._time.call_later(RECHECK_S, self._recheck)
 
     def apply(self, change: Change) -> None:
-        """Take in what the watch brings."""
+        """Apply a change that the watch delivers."""
         if _changes_admission(change):
             self._is_required = True
         self._cluster.apply(change)
 
-    # ── asked by kube-scheduler ───────────────────────────────────────────────────────────
+    # ── called by kube-scheduler ──────────────────────────────────────────────────────────
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Answer as the filter hook does."""
@@ -154,20 +154,20 @@ class DirectExtender:
         return self._permit.bind(order, answer)
 
     def hang_up(self, call: int) -> None:
-        """Hear that kube-scheduler gave up a bind."""
+        """Handle that kube-scheduler closed the connection of a bind."""
         self._permit.peer_gone(CallId(call))
 
     # ── the planner's thread ──────────────────────────────────────────────────────────────
 
     def plan_soon(self) -> None:
-        """Ask for a pass, after the pause that makes one of a burst."""
+        """Schedule a cycle, after the delay that makes one cycle of a burst."""
         if not self._is_cycle_due:
             self._is_cycle_due = True
-            rest_s = self._next_cycle_at - self._time.monotonic()
-            self._time.call_later(max(DEBOUNCE_S, rest_s), self._run_or_defer)
+            wait_s = self._next_cycle_at - self._time.monotonic()
+            self._time.call_later(max(DEBOUNCE_S, wait_s), self._run_or_defer)
 
     def _run_or_defer(self) -> None:
-        """Make a pass that is due, unless nobody needs it: then the clock brings it."""
+        """Run the cycle that is due, or defer it to `_recheck` when no pod needs it."""
         self._is_cycle_due = False
         self.is_deferred = self.is_idle() and not self._is_required
         if not self.is_deferred:
@@ -190,7 +190,7 @@ class DirectExtender:
         self._time.call_later(RECHECK_S, self._recheck)
 
     def _watch_reservations(self) -> None:
-        """Look after promises as often as in production, as long as there are any."""
+        """Check reservations as often as in production, as long as there are any."""
         if not self._is_checking and len(self._cluster.reservations):
             self._is_checking = True
             self._time.call_later(LOOK_S, self._check_reservations)
@@ -206,7 +206,7 @@ class DirectExtender:
     # ── ports ─────────────────────────────────────────────────────────────────────────────
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Tell the cluster which gangs were let into their queues, as its status does."""
+        """Write the phase of admitted gangs, as the status writer does."""
         self._history.note(snapshot, plan)
         for key, verdict in plan.verdicts.items():
             group = self._api.groups.get(key)
@@ -215,7 +215,7 @@ class DirectExtender:
         self.on_cycle(snapshot, plan)
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        """Let pods go at once; whoever owns them makes new ones."""
+        """Delete pods at once; their controllers recreate them."""
         outcomes: list[Future[EvictOutcome]] = []
         for order in orders:
             result = EvictResult.LEAVING if order.uid in self._api.pods else EvictResult.GONE
@@ -235,28 +235,28 @@ class DirectExtender:
         leaves: Callable[[GangKey], None],
         stays: Callable[[GangKey], None],
     ) -> None:
-        """Let what was bound in part leave."""
+        """Evict the members of a gang that was bound in part."""
         leaves(gang)
         self.evict(orders)
 
     def write(self, notice: EventRecord) -> None:
-        """Nobody reads Events here."""
+        """Discard the Event."""
 
     def released(self, cause: str, waited_s: float) -> None:
-        """Nobody counts answers here."""
+        """Ignore: answers are not counted."""
 
     def partial_commit(self, gang: GangKey) -> None:
-        """Keep it: it must not happen where the API server is well."""
+        """Record the gang: with a healthy API server there is none."""
         self.partial.append(gang)
 
     def peer_closed(self, age_s: float) -> None:
-        """Nobody counts calls that were given up."""
+        """Ignore: closed connections are not counted."""
 
     def learnt_timeout(self, seconds: float | None) -> None:
-        """Nobody is told."""
+        """Ignore: timeouts are not shown."""
 
 
 def _changes_admission(change: Change) -> bool:
-    """Ask whether filter, which goes by the last plan, would let in others after this."""
+    """Return whether filter, which uses the last plan, may admit other pods after *change*."""
     kind = change.kind if isinstance(change, Delete) else kind_of(change.item)
     return kind not in (Kind.POD, Kind.GROUP)

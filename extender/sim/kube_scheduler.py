@@ -1,14 +1,13 @@
-"""kube-scheduler, small but faithful: what an extender notices of it, and nothing else.
+"""The simulated kube-scheduler, reduced to the behaviour that an extender can observe.
 
-One pod at a time: in-tree fit on its own view (pods it saw bound, pods it assumed, pods nominated
-by others), first on the nominated node alone, then on a sample of the feasible nodes with a
-rotating start; then our filter. A pod that passed is assumed, and its bind call goes out beside
-the loop, after PreBind. A refused pod is parked with a condition until something wakes it; a
-failed bind is forgotten and comes back after a pause.
+A scheduling cycle takes one pod. It runs the in-tree fit on its own view (bound, assumed and
+nominated pods), first on the nominated node alone, then on a sample of the feasible nodes with a
+rotating start. Then it calls our filter. An admitted pod is assumed, and its bind call is sent in
+parallel, after PreBind. A refused pod gets a condition and is unschedulable until an event wakes
+it. After a failed bind the pod is no longer assumed and retries after a backoff.
 
-Who is more important comes first, and may make others leave where the extender agrees
-(`preempting`). A pod with scheduling gates is not looked at before they are gone. Left out: scores
-(any passed node may be chosen).
+Pods of a higher priority go first and may preempt where the extender agrees (`Preemption`). Pods
+with scheduling gates are skipped. Scores are left out: any admitted node may be chosen.
 """
 
 from __future__ import annotations
@@ -31,50 +30,50 @@ from extender.sim.node_table import NodeTable, Preemption, Vetoes
 #: httpTimeout of the bind entry.
 BIND_TIMEOUT_S = 45.0
 LONGEST_BACKOFF_S = 10.0
-#: With so few nodes all of them are looked at; with more, a part that shrinks as they grow.
+#: Up to this many nodes are all checked; of more nodes a percentage that shrinks.
 _FEW_NODES = 100
 _LEAST_PERCENT = 5
-#: Without any event a parked pod is tried again after this long.
+#: Without any event an unschedulable pod is retried after this time.
 FLUSH_S = 300.0
 
 
 class Extender(Protocol):
-    """Whom kube-scheduler asks."""
+    """The hooks that kube-scheduler calls."""
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
-        """Say which of the *offered* nodes *pod* may use now."""
+        """Return which of the *offered* nodes *pod* may use now."""
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
-        """Bind a pod; *answer* hears an error, or nothing, at once or much later."""
+        """Bind a pod; call *answer* with an error, or with "", at once or much later."""
 
     def hang_up(self, call: int) -> None:
-        """Hear that nobody waits for an answer any more."""
+        """Handle that kube-scheduler closed the connection of a bind call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerOptions:
-    """In what the versions and configurations of kube-scheduler differ."""
+    """Options in which versions and configurations of kube-scheduler differ."""
 
-    #: How many feasible nodes are enough; None: by the number of nodes, as it comes
+    #: How many feasible nodes are enough; None: by the number of nodes, as by default
     #: (percentageOfNodesToScore is 0).
     sample: int | None = 100
-    #: Queueing hints (1.33 and later): every event of an assigned pod, and a pod's own condition,
-    #: wakes those an extender refused; those that no node had room for are woken only by room that
-    #: becomes free, a nomination that is taken back among it. Without: by deletions, nodes, and
-    #: changed metadata.
+    #: Queueing hints (1.33 and later): each event of an assigned pod, and a pod's own condition,
+    #: wakes the pods that an extender refused. Pods that fit no node are woken only by freed
+    #: capacity, which includes a removed nomination. Without hints, deletions, nodes and changed
+    #: metadata wake pods.
     hints: bool = True
     #: A refused pod loses its nomination.
     clears_nominations: bool = True
-    #: A refused pod that is woken has its pause first, longer each time, up to ten seconds.
+    #: A refused pod that is woken first waits for its backoff, which grows to ten seconds.
     backs_off: bool = False
-    #: Whatever might help wakes whom the extender refused, mostly to be refused again. Without,
-    #: they sleep until it wakes them itself, or for five minutes.
+    #: Each event that may help wakes pods that the extender refused, mostly to be refused again.
+    #: Without, they stay unschedulable until the extender wakes them, or for five minutes.
     retries_refused: bool = True
 
 
 @dataclass(eq=False)
 class Assumed:
-    """A pod on its way to the node chosen for it."""
+    """An assumed pod, on the node chosen for it."""
 
     node: str
     #: When PreBind is done.
@@ -85,21 +84,21 @@ class Assumed:
 
 
 class KubeScheduler:
-    """Decides one pod at a time."""
+    """Schedule one pod at a time."""
 
     def __init__(
         self,
         time: VirtualClock,
         api: ApiServer,
         extender: Extender,
-        ways: SchedulerOptions | None = None,
+        options: SchedulerOptions | None = None,
     ) -> None:
         self._time = time
         self._api = api
         self._extender = extender
-        self.options = ways or SchedulerOptions()
+        self.options = options or SchedulerOptions()
         self._table = NodeTable()
-        #: Makes others leave for whom is more important; None where nobody may.
+        #: Evicts pods for those of a higher priority; None when preemption is off.
         self.preemption: Preemption | None = None
         #: Volumes: pod name -> the only nodes they can be attached to.
         self.volumes: dict[str, frozenset[str]] = {}
@@ -110,31 +109,31 @@ class KubeScheduler:
         self.assumed: dict[PodUid, Assumed] = {}
         self.active: list[PodUid] = []
         self.unschedulable: dict[PodUid, float] = {}
-        #: Those of them that no node had room for.
+        #: Unschedulable pods that fit no node.
         self.no_capacity: set[PodUid] = set()
         self.backoff: dict[PodUid, float] = {}
-        #: Room became free since those without any were last looked at.
+        #: Capacity was freed since the last check of `no_capacity`.
         self.has_freed_capacity = False
         self._errors: dict[PodUid, int] = {}
-        #: How often in a row each pod was refused.
+        #: Consecutive refusals of each pod.
         self._refusals: dict[PodUid, int] = {}
         self._next_start = 0
-        #: Told the error of every answer to a bind, empty for success.
+        #: Called with the error of each answer to a bind, empty for success.
         self.on_bind_result: Callable[[str], object] = lambda error: None
 
     def enable_preemption(self, vetoes: Vetoes, evict: Callable[[Pod], None]) -> None:
-        """Let who is more important make others leave, as far as *vetoes* lets it."""
+        """Let pods of a higher priority evict others, as far as *vetoes* allows it."""
 
-        def is_there(pod: Pod) -> bool:
+        def is_placed(pod: Pod) -> bool:
             return bool(pod.node) or pod.uid in self.assumed
 
-        self.preemption = Preemption(self._table, vetoes, evict, is_there)
+        self.preemption = Preemption(self._table, vetoes, evict, is_placed)
 
-    # ── what it hears ─────────────────────────────────────────────────────────────────────
+    # ── watch ─────────────────────────────────────────────────────────────────────────────
 
-    def handle(self, news: WatchEvent) -> None:
-        """Take in one line of its watch."""
-        change: Change = news.change
+    def handle(self, event: WatchEvent) -> None:
+        """Handle one event of its watch."""
+        change: Change = event.change
         if isinstance(change, Delete):
             if change.kind is Kind.POD:
                 self._pod_deleted(PodUid(change.key))
@@ -146,14 +145,14 @@ class KubeScheduler:
             self._table.put(change.item)
             self._wake_all()
         elif isinstance(change, Upsert) and isinstance(change.item, SeenPod):
-            self._pod_changed(change.item, news.status_only)
+            self._pod_changed(change.item, event.status_only)
 
     def _pod_deleted(self, uid: PodUid) -> None:
         seen = self.pods.pop(uid, None)
         self._table.remove(uid)
         was_placed = uid in self.assumed or bool(seen and seen.pod.node)
         self._leave_queue(uid)
-        # The cache is freed at once; the bind call stays open.
+        # The cache forgets the pod at once; the bind call stays open.
         if uid in self.assumed and self.assumed[uid].call is None:
             del self.assumed[uid]
         if was_placed:
@@ -169,7 +168,7 @@ class KubeScheduler:
             if seen.pod.status in FINISHED_SET:
                 self._wake_all()
             elif self.options.hints and self.options.retries_refused:
-                self._wake_all(besides=self.no_capacity)
+                self._wake_all(except_for=self.no_capacity)
         elif known is None or known.pod.gated:
             if not seen.pod.gated:
                 self.active.append(uid)
@@ -192,34 +191,34 @@ class KubeScheduler:
         self._refusals.pop(uid, None)
 
     def _count(self, uid: PodUid) -> None:
-        """Count a pod where it is, is about to be, or is nominated to."""
+        """Count a pod on the node where it is bound, assumed or nominated."""
         seen, assumed = self.pods.get(uid), self.assumed.get(uid)
         if seen is None or seen.pod.status in FINISHED_SET:
             self._table.remove(uid)
         else:
-            place = seen.pod.node or (assumed.node if assumed else seen.pod.nominated)
-            self._table.add(seen.pod, place)
+            node = seen.pod.node or (assumed.node if assumed else seen.pod.nominated)
+            self._table.add(seen.pod, node)
 
     def _wake(self, uid: PodUid) -> None:
         since = self.unschedulable.pop(uid)
         self.no_capacity.discard(uid)
-        again_at = (
+        retry_at = (
             since + _backoff_s(self._refusals.get(uid, 0)) if self.options.backs_off else since
         )
-        if again_at > self._time.monotonic():
-            self.backoff[uid] = again_at
+        if retry_at > self._time.monotonic():
+            self.backoff[uid] = retry_at
         else:
             self.active.append(uid)
 
-    def _wake_all(self, besides: Collection[PodUid] = ()) -> None:
+    def _wake_all(self, except_for: Collection[PodUid] = ()) -> None:
         if not self.options.retries_refused:
             self.has_freed_capacity = True
             return
-        for uid in [each for each in self.unschedulable if each not in besides]:
+        for uid in [each for each in self.unschedulable if each not in except_for]:
             self._wake(uid)
 
     def wake_fitting(self) -> None:
-        """Wake those without room for whom there is some now."""
+        """Wake pods of `no_capacity` that fit a node now."""
         self.has_freed_capacity = False
         if not self.no_capacity:
             return
@@ -228,38 +227,38 @@ class KubeScheduler:
             pod, shape = self.pods[uid].pod, self.pods[uid].pod.shape
             if shape not in fits:
                 fits[shape] = self._table.fits_somewhere(shape)
-            # Who is nominated counts on that node, and would stand in its own way.
+            # A nominated pod counts on its node, so its own requests are not subtracted there.
             if fits[shape] or (pod.nominated and self._table.fits(pod, pod.nominated)):
                 self._wake(uid)
 
     # ── the serial loop ───────────────────────────────────────────────────────────────────
 
     def schedule(self, choice: int = 0) -> bool:
-        """Look at the next pod; False when there is none."""
+        """Schedule the next pod; return False when there is none."""
         if not self.active:
             return False
         uid = self.active.pop(self._highest_priority())
         seen = self.pods[uid]
-        passed, words = self._find_nodes(seen)
-        if passed:
-            self._assume(seen.pod, self._choose(passed, choice))
+        nodes, message = self._find_nodes(seen)
+        if nodes:
+            self._assume(seen.pod, self._choose(nodes, choice))
         else:
-            self._refuse(seen.pod, words, self._preempt(seen))
+            self._refuse(seen.pod, message, self._preempt(seen))
         return True
 
     def _highest_priority(self) -> int:
         if self.preemption is None:
             return 0
-        ranks = [self.pods[uid].pod.priority for uid in self.active]
-        return ranks.index(max(ranks))
+        priorities = [self.pods[uid].pod.priority for uid in self.active]
+        return priorities.index(max(priorities))
 
-    def _choose(self, passed: Sequence[str], choice: int) -> str:
-        if len(passed) == 1:
-            return passed[0]
-        return sorted(passed, key=self._fullness)[choice % len(passed)]
+    def _choose(self, nodes: Sequence[str], choice: int) -> str:
+        if len(nodes) == 1:
+            return nodes[0]
+        return sorted(nodes, key=self._fullness)[choice % len(nodes)]
 
     def _preempt(self, seen: SeenPod) -> str:
-        """Let others leave for a pod without a node; give the node it is nominated to."""
+        """Evict pods for one without a node; return the node that it is nominated to."""
         if self.preemption is None:
             return ""
         return self.preemption.preempt(seen.pod, seen.membership)
@@ -284,7 +283,7 @@ class KubeScheduler:
 
     def _sample(self, pod: Pod) -> list[str]:
         only = self.volumes.get(pod.name)
-        self._table.remove(pod.uid)  # it does not stand in its own way
+        self._table.remove(pod.uid)  # its own requests do not count
         found, self._next_start = self._table.sample(
             pod.shape, self._next_start, self._sample_size(), only
         )
@@ -292,7 +291,7 @@ class KubeScheduler:
         return found
 
     def _sample_size(self) -> int:
-        """Say how many feasible nodes are enough."""
+        """Return how many feasible nodes are enough."""
         if self.options.sample is not None:
             return self.options.sample
         total = len(self.nodes)
@@ -300,7 +299,7 @@ class KubeScheduler:
         return max(_FEW_NODES, total * percent // 100)
 
     def fits(self, pod: Pod, name: str) -> bool:
-        """Ask whether its own filters would have *pod* on a node."""
+        """Return whether the in-tree filters admit *pod* to a node."""
         return name in self.volumes.get(pod.name, self.nodes) and self._table.fits(pod, name)
 
     def _fullness(self, name: str) -> tuple[int, str]:
@@ -311,19 +310,19 @@ class KubeScheduler:
         self.assumed[pod.uid] = Assumed(node, binds_at)
         self._count(pod.uid)
 
-    def _refuse(self, pod: Pod, words: str, nominated: str = "") -> None:
+    def _refuse(self, pod: Pod, message: str, nominated: str = "") -> None:
         self.unschedulable[pod.uid] = self._time.monotonic()
         self._refusals[pod.uid] = self._refusals.get(pod.uid, 0) + 1
         if nominated or self.options.clears_nominations:
-            self._api.patch(pod.uid, refusal=words, nominated=nominated)
+            self._api.patch(pod.uid, refusal=message, nominated=nominated)
         else:
-            self._api.patch(pod.uid, refusal=words)
+            self._api.patch(pod.uid, refusal=message)
 
     # ── the binding cycles ────────────────────────────────────────────────────────────────
 
     @property
     def ready_to_bind(self) -> list[PodUid]:
-        """Name the pods whose PreBind is done."""
+        """Return the pods whose PreBind is done."""
         now = self._time.monotonic()
         return [
             uid
@@ -332,11 +331,11 @@ class KubeScheduler:
         ]
 
     def send_bind(self, uid: PodUid) -> None:
-        """Call our bind for a pod."""
+        """Call the bind hook for a pod."""
         assumed, pod = self.assumed[uid], self.pods[uid].pod
-        self.prebind_s.pop(pod.name, None)  # volumes are made once
+        self.prebind_s.pop(pod.name, None)  # volumes are provisioned once
         assumed.called_at = self._time.monotonic()
-        assumed.call = -1  # answered perhaps before the call returns
+        assumed.call = -1  # the answer may come before the call returns
         order = BindOrder(uid=uid, namespace=pod.namespace, name=pod.name, node=assumed.node)
         call = self._extender.bind(order, partial(self._bind_answered, uid, assumed))
         if assumed.call == -1:
@@ -344,13 +343,13 @@ class KubeScheduler:
 
     def _bind_answered(self, uid: PodUid, assumed: Assumed, error: str) -> None:
         if self.assumed.get(uid) is not assumed:
-            return  # given up meanwhile
+            return  # no longer assumed
         self.on_bind_result(error)
         assumed.call, assumed.answered = None, True
         if error:
             self._fail(uid)
         elif uid not in self.pods or self.pods[uid].pod.node:
-            del self.assumed[uid]  # its watch was quicker
+            del self.assumed[uid]  # the watch event came first
             self._count(uid)
 
     def _fail(self, uid: PodUid) -> None:
@@ -365,13 +364,13 @@ class KubeScheduler:
 
     @property
     def calls(self) -> dict[PodUid, str]:
-        """Give the bind calls that wait for an answer: uid -> node."""
+        """Return the bind calls that wait for an answer: uid -> node."""
         return {uid: each.node for uid, each in self.assumed.items() if each.call is not None}
 
-    # ── time, and the end of it ───────────────────────────────────────────────────────────
+    # ── time, and a restart ───────────────────────────────────────────────────────────────
 
     def tick(self) -> None:
-        """Do what time brings: pauses end, sleepers wake, calls take too long."""
+        """End backoffs, flush unschedulable pods and time out bind calls."""
         self.end_backoffs()
         now = self._time.monotonic()
         for uid, since in list(self.unschedulable.items()):
@@ -383,7 +382,7 @@ class KubeScheduler:
                 self._extender.hang_up(each.call)
 
     def end_backoffs(self) -> None:
-        """Let those come again whose pause is over."""
+        """Requeue pods whose backoff is over."""
         now = self._time.monotonic()
         for uid, until in list(self.backoff.items()):
             if until <= now:
@@ -391,7 +390,7 @@ class KubeScheduler:
                 self.active.append(uid)
 
     def restart(self, turn: int = 0) -> None:
-        """Die, and begin anew with what the API server has, in another order."""
+        """Restart with the objects of the API server, in another order."""
         calls = [each.call for each in self.assumed.values() if each.call is not None]
         self.assumed.clear()
         self.active, self.unschedulable, self.backoff, self._errors = [], {}, {}, {}
@@ -414,5 +413,5 @@ class KubeScheduler:
 
 
 def _backoff_s(times: int) -> float:
-    """Say how long a pod pauses after it failed so often: 1, 2, 4, 8, 10 seconds."""
+    """Return the backoff of a pod after so many failures: 1, 2, 4, 8, 10 seconds."""
     return min(2.0 ** (times - 1), LONGEST_BACKOFF_S) if times else 0.0

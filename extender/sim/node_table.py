@@ -1,4 +1,4 @@
-"""What every node has left in kube-scheduler's eyes, as one table that is asked by shape."""
+"""The free capacity of every node in kube-scheduler's view, as one table by pod shape."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from extender.model.resources import CPU, PODS, Resources
 
 
 class NodeTable:
-    """Nodes by name, and who sits or is expected on each; every pod sits once."""
+    """Nodes by name, and the pods that count on each; each pod counts once."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         #: uid -> (node, pod).
         self._placed: dict[PodUid, tuple[str, Pod]] = {}
         self._pods_on: dict[str, dict[PodUid, Pod]] = {}
-        #: How many of each priority sit anywhere.
+        #: The number of counted pods by priority.
         self._priorities: Counter[int] = Counter()
         self._names: list[str] = []
         self._row: dict[str, int] = {}
         self._column: dict[str, int] = {}
         self._free: npt.NDArray[np.int64] = np.zeros((0, 0), np.int64)
         self._is_stale = True
-        #: Which nodes take pods of a shape at all, and what a shape asks for, by column.
+        #: Which nodes accept pods of a shape, and what a shape requests, by column.
         self._accepting: dict[Shape, Mask] = {}
         self._needs: dict[Shape, npt.NDArray[np.int64]] = {}
 
     def put(self, node: Node) -> None:
-        """Take in a node, or what it is now."""
+        """Add or replace a node."""
         self.nodes[node.name] = node
         self._is_stale = True
 
     def drop(self, name: str) -> None:
-        """Forget a node; whoever sits there sits nowhere any more as far as we count."""
+        """Remove a node; the pods on it no longer use capacity."""
         self.nodes.pop(name, None)
         self._is_stale = True
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self.nodes.clear()
         self._placed.clear()
         self._pods_on.clear()
@@ -54,7 +54,7 @@ class NodeTable:
         self._is_stale = True
 
     def add(self, pod: Pod, node: str) -> None:
-        """Count *pod* on *node*, and nowhere when that is empty."""
+        """Count *pod* on *node*, or nowhere when *node* is empty."""
         before = self._placed.get(pod.uid)
         if before is not None:
             is_alike = before[1].shape is pod.shape and before[1].priority == pod.priority
@@ -70,7 +70,7 @@ class NodeTable:
             self._count(node, pod.shape, -1)
 
     def remove(self, uid: PodUid) -> None:
-        """Count a pod nowhere."""
+        """Stop counting a pod."""
         before = self._placed.pop(uid, None)
         if before is not None:
             node, pod = before
@@ -79,15 +79,15 @@ class NodeTable:
             self._count(node, pod.shape, +1)
 
     def pods_on(self, name: str) -> Iterator[Pod]:
-        """Give the pods that count on a node, in the order in which they came."""
+        """Return the pods that count on a node, in the order in which they were added."""
         return iter(self._pods_on.get(name, {}).values())
 
     def has_lower_priority(self, priority: int) -> bool:
-        """Ask whether anybody of a lower priority sits anywhere."""
-        return any(rank < priority for rank, number in self._priorities.items() if number)
+        """Return whether a pod of a lower priority counts on any node."""
+        return any(each < priority for each, number in self._priorities.items() if number)
 
     def fits(self, pod: Pod, name: str) -> bool:
-        """Ask whether *pod* would find room on a node, its own seat there not counted."""
+        """Return whether *pod* fits a node, not counting the pod itself there."""
         self._rebuild(pod.shape)
         row = self._row.get(name)
         if row is None or not self._accepts(pod.shape)[row]:
@@ -97,8 +97,8 @@ class NodeTable:
             free = free + self._requests(pod.shape)
         return bool((self._need(pod.shape) <= free).all())
 
-    def fits_beside(self, pod: Pod, name: str, leaving: Collection[Pod]) -> bool:
-        """Ask the same as if *leaving* had left."""
+    def fits_without(self, pod: Pod, name: str, leaving: Collection[Pod]) -> bool:
+        """Return whether *pod* fits a node without the pods *leaving*."""
         self._rebuild(pod.shape, *(each.shape for each in leaving))
         row = self._row.get(name)
         if row is None or not self._accepts(pod.shape)[row]:
@@ -109,13 +109,13 @@ class NodeTable:
         return bool((self._need(pod.shape) <= free).all())
 
     def fits_somewhere(self, shape: Shape) -> bool:
-        """Ask whether any node has room for one more of a shape."""
+        """Return whether one more pod of a shape fits any node."""
         return bool(self._fitting(shape).any())
 
     def sample(
         self, shape: Shape, start: int, most: int, only: Collection[str] | None = None
     ) -> tuple[list[str], int]:
-        """Look from *start* on for *most* nodes with room; give them, and where to go on."""
+        """Return up to *most* nodes that fit, from *start* on, and where to continue."""
         fitting = self._fitting(shape)
         total = len(self._names)
         if not total:
@@ -130,7 +130,7 @@ class NodeTable:
         return [self._names[row] for row in chosen], start + looked
 
     def free_cpu(self, name: str) -> int:
-        """Give what of a node's cpu is left."""
+        """Return the free cpu of a node."""
         self._rebuild()
         return int(self._free[self._row[name], self._column[CPU]])
 
@@ -154,7 +154,7 @@ class NodeTable:
     def _need(self, shape: Shape) -> npt.NDArray[np.int64]:
         need = self._needs.get(shape)
         if need is None:
-            # What nobody asks for may be short: kube-scheduler looks at what is asked for alone.
+            # kube-scheduler checks only the requested resources: the others may be overcommitted.
             need = np.full(len(self._column), -UNLIMITED, np.int64)
             for name, amount in shape.requests.items():
                 if amount > 0:
@@ -184,10 +184,10 @@ class NodeTable:
         self._is_stale = False
         self._accepting.clear()
         self._needs.clear()
-        asked = (shape.requests for shape in shapes)
-        seated = (pod.requests for _, pod in self._placed.values())
-        offered = (node.allocatable for node in self.nodes.values())
-        names = {name for amounts in (*asked, *seated, *offered) for name in amounts}
+        requested = (shape.requests for shape in shapes)
+        used = (pod.requests for _, pod in self._placed.values())
+        allocatable = (node.allocatable for node in self.nodes.values())
+        names = {name for amounts in (*requested, *used, *allocatable) for name in amounts}
         self._column = {name: place for place, name in enumerate(sorted({*names, CPU}))}
         self._names = sorted(self.nodes)
         self._row = {name: row for row, name in enumerate(self._names)}
@@ -203,52 +203,52 @@ class NodeTable:
 
 
 def _allocatable(allocatable: Resources | Mapping[str, int], name: str) -> int:
-    """Give what a node offers; who says nothing of pods takes as many as come."""
+    """Return what is allocatable; a node that states no number of pods is unlimited."""
     amount = allocatable.get(name)
     if amount is None:
         return UNLIMITED if name == PODS else 0
     return int(amount)
 
 
-#: So many nodes are tried at most.
+#: The largest number of candidate nodes.
 _MOST_CANDIDATES = 100
 
 
 class Vetoes(Protocol):
-    """Whom kube-scheduler asks before it makes anybody leave."""
+    """The preempt hook, which kube-scheduler calls before it evicts a victim."""
 
     def preempt(
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> Mapping[str, Sequence[str]]:
-        """Keep the nodes whose victims may go."""
+        """Return the nodes whose victims may be evicted."""
 
 
 class Preemption:
-    """Makes less important pods leave, one node's at a time."""
+    """Evict pods of a lower priority, on one node at a time."""
 
     def __init__(
         self,
-        rooms: NodeTable,
+        table: NodeTable,
         vetoes: Vetoes,
         evict: Callable[[Pod], None],
-        is_there: Callable[[Pod], bool],
+        is_placed: Callable[[Pod], bool],
     ) -> None:
-        self._table = rooms
+        self._table = table
         self._extender = vetoes
         self._evict = evict
-        #: Says who is on a node or on the way; who is only nominated has not come yet.
-        self._is_placed = is_there
+        #: Returns whether a pod is bound or assumed; a pod that is only nominated is no victim.
+        self._is_placed = is_placed
 
     def preempt(self, pod: Pod, member: Membership) -> str:
-        """Let the cheapest node's victims leave and give its name; empty where nobody may go."""
-        # Where all are equal, and mostly they are, no node need be looked at.
+        """Evict the victims of the cheapest node and return its name; empty when there is none."""
+        # Mostly all priorities are equal: then no node needs a check.
         if not pod.may_preempt or not self._table.has_lower_priority(pod.priority):
             return ""
         candidates = self._candidates(pod)
         if not candidates:
             return ""
-        asked = {name: [each.uid for each in found] for name, found in candidates.items()}
-        kept = self._extender.preempt(pod, member, asked)
+        offered = {name: [each.uid for each in found] for name, found in candidates.items()}
+        kept = self._extender.preempt(pod, member, offered)
         allowed = {
             name: [each for each in candidates[name] if each.uid in uids]
             for name, uids in kept.items()
@@ -271,18 +271,21 @@ class Preemption:
         return found
 
     def _victims(self, pod: Pod, name: str) -> list[Pod]:
-        """Give whom of the less important a node must lose for *pod*; the least important first."""
-        lesser = [each for each in self._table.pods_on(name) if each.priority < pod.priority]
-        if not lesser or not self._table.fits_beside(pod, name, lesser):
+        """Return the pods of a lower priority that must leave a node for *pod*.
+
+        As few as possible, and those of the lowest priority first.
+        """
+        lower = [each for each in self._table.pods_on(name) if each.priority < pod.priority]
+        if not lower or not self._table.fits_without(pod, name, lower):
             return []
-        victims = list(lesser)
-        for each in sorted(lesser, key=lambda it: (-it.priority, it.created, it.uid)):
+        victims = list(lower)
+        for each in sorted(lower, key=lambda it: (-it.priority, it.created, it.uid)):
             rest = [other for other in victims if other.uid != each.uid]
-            if self._table.fits_beside(pod, name, rest):
+            if self._table.fits_without(pod, name, rest):
                 victims = rest
         return [each for each in victims if self._is_placed(each)]
 
 
 def _cost(name: str, victims: Sequence[Pod]) -> tuple[int, int, int, str]:
-    ranks = [each.priority for each in victims]
-    return max(ranks), sum(ranks), len(ranks), name
+    priorities = [each.priority for each in victims]
+    return max(priorities), sum(priorities), len(priorities), name

@@ -1,4 +1,4 @@
-"""The whole page: one file that asks for nothing else and runs no script."""
+"""The HTML report of a simulation: one file that loads nothing else and runs no script."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from extender.sim.result import (
 from extender.sim.workloads import JobRun
 from extender.text import clean
 
-#: They have no end.
+#: Elements without an end tag.
 _EMPTY = ("meta", "rect", "line", "polyline", "polygon")
-#: The longest text of a stranger that is shown.
+#: The longest untrusted text that is shown.
 _LONGEST = 400
 
 
 class Markup(str):
-    """Text that is markup: only this module makes it."""
+    """Text that is markup; only this module creates it."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *inside: object, **given: object) -> Markup:
-    """Make an element; attributes are written like `class_`, `aria_label`, and None is none."""
+    """Return an element; attributes are named like `class_` and `aria_label`, None is left out."""
     attributes = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
         for key, value in given.items()
@@ -47,33 +47,33 @@ def element(name: str, /, *inside: object, **given: object) -> Markup:
 
 
 def join(*parts: object) -> Markup:
-    """Put parts behind each other."""
+    """Concatenate parts."""
     return Markup("".join(text(part) for part in parts))
 
 
 def points(line: Iterable[tuple[float, float]]) -> Markup:
-    """Write the places through which a line goes."""
+    """Return the points of a line."""
     return Markup(" ".join(f"{x:.5g},{y:.4g}" for x, y in line))
 
 
 def text(part: object) -> Markup:
-    """Give *part* as text that steers nothing, unless it is markup."""
+    """Escape *part* and strip control characters, unless it is markup."""
     if isinstance(part, Markup):
         return part
-    told = str(part)
-    told = told if len(told) <= _LONGEST else f"{told[:_LONGEST]}…"
-    return Markup(escape(clean(told)))
+    shown = str(part)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+    return Markup(escape(clean(shown)))
 
 
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)
 _STEPS_H = (1, 2, 3, 6, 12, 24, 48, 120, 240)
-#: No more marks than a narrow screen has room for.
+#: The largest number of marks that fits a narrow screen.
 _MOST = 7
 _WAITS = ((1, "1s"), (10, "10s"), (60, "1m"), (600, "10m"), (3600, "1h"), (36000, "10h"))
 
 
 def marks(span_s: float) -> list[tuple[float, str]]:
-    """Give marks of a span, each as a part of it, and what they say."""
+    """Return the marks of a time axis: their position from 0 to 1, and their label."""
     steps = (*_STEPS_S, *(hours * 3600 for hours in _STEPS_H))
     step = next((each for each in steps if span_s / each <= _MOST), steps[-1])
     return [
@@ -97,75 +97,75 @@ def _mark_label(seconds: int) -> str:
 
 
 def scale(span_s: float) -> Markup:
-    """Draw what the marks say."""
+    """Draw the labels of a time axis."""
     return _scale(marks(span_s))
 
 
 def grid(span_s: float) -> Markup:
-    """Draw the marks behind something."""
+    """Draw the grid lines of a time axis."""
     return _grid(marks(span_s))
 
 
 def wait_scale(longest_s: float) -> Markup:
-    """Draw what marks of waits say."""
-    return _scale([(along(seconds, longest_s), said) for seconds, said in _waits(longest_s)])
+    """Draw the labels of a wait axis."""
+    return _scale([(along(seconds, longest_s), label) for seconds, label in _waits(longest_s)])
 
 
 def wait_grid(longest_s: float) -> Markup:
-    """Draw marks of waits behind something."""
-    return _grid([(along(seconds, longest_s), said) for seconds, said in _waits(longest_s)])
+    """Draw the grid lines of a wait axis."""
+    return _grid([(along(seconds, longest_s), label) for seconds, label in _waits(longest_s)])
 
 
 def along(seconds: float, longest_s: float) -> float:
-    """Say how far a wait reaches: by its logarithm, so that seconds and hours can be seen."""
+    """Return the position of a wait on a logarithmic axis, from 0 to 1."""
     return log10(1 + max(0.0, seconds)) / log10(1 + max(1.0, longest_s))
 
 
 def per_cent(part: float) -> str:
-    """Write a part as a length."""
+    """Format a fraction as a CSS length."""
     return f"{round(100 * min(1.0, max(0.0, part)), 2):g}%"
 
 
 def _waits(longest_s: float) -> list[tuple[float, str]]:
-    return [(float(seconds), said) for seconds, said in _WAITS if seconds <= longest_s]
+    return [(float(seconds), label) for seconds, label in _WAITS if seconds <= longest_s]
 
 
-def _scale(told: list[tuple[float, str]]) -> Markup:
+def _scale(marks: list[tuple[float, str]]) -> Markup:
     def anchor(part: float) -> str:
         return "start" if part < 0.02 else "end" if part > 0.97 else "middle"
 
-    words = (
-        element("text", said, x=per_cent(part), y="12", text_anchor=anchor(part))
-        for part, said in told
+    labels = (
+        element("text", label, x=per_cent(part), y="12", text_anchor=anchor(part))
+        for part, label in marks
     )
-    return element("svg", *words, class_="scale", aria_hidden="true")
+    return element("svg", *labels, class_="scale", aria_hidden="true")
 
 
-def _grid(told: list[tuple[float, str]]) -> Markup:
+def _grid(marks: list[tuple[float, str]]) -> Markup:
     lines = (
         element("line", class_="grid", x1=per_cent(part), x2=per_cent(part), y1="0", y2="100%")
-        for part, _ in told
+        for part, _ in marks
     )
     return join(*lines)
 
 
-#: So many colours there are; then they come again.
+#: The number of colours, which repeat.
 COLOURS = 6
-#: So many moments are in the table beside a drawing.
+#: The rows of the table beside a chart.
 _ROWS = 12
 
 
-def utilisation(outcome: Result) -> Markup:
-    """Draw which part of each resource running pods asked for."""
-    lines = {name: outcome.used[name].points() for name in outcome.resources}
-    said = ", ".join(f"{name} {outcome.used[name].mean():.0%}" for name in lines)
+def utilisation(result: Result) -> Markup:
+    """Draw the fraction of each resource that running pods request."""
+    lines = {name: result.used[name].points() for name in result.resources}
+    averages = ", ".join(f"{name} {result.used[name].mean():.0%}" for name in lines)
     keys = join(
         *(
             element(
                 "li",
                 element("span", class_=f"key c{number % COLOURS}"),
                 f"{name} ",
-                element("span", f"{outcome.used[name].mean():.0%} on average", class_="quiet"),
+                element("span", f"{result.used[name].mean():.0%} on average", class_="quiet"),
             )
             for number, name in enumerate(lines)
         )
@@ -176,46 +176,48 @@ def utilisation(outcome: Result) -> Markup:
     )
     return join(
         element("ul", keys, class_="keys"),
-        _plot(drawn, outcome.span_s, 1.0, f"Utilisation over time; on average {said}", "plot tall"),
-        _curve_table("Utilisation over time", lines, outcome.span_s),
+        _plot(
+            drawn, result.span_s, 1.0, f"Utilisation over time; on average {averages}", "plot tall"
+        ),
+        _curve_table("Utilisation over time", lines, result.span_s),
     )
 
 
-def shares(outcome: Result) -> Markup:
-    """Draw the share of each queue over time, with what is due to it."""
-    lines = [*outcome.shares.values(), *outcome.deserved.values()]
+def shares(result: Result) -> Markup:
+    """Draw the share of each queue over time, with its deserved share."""
+    lines = [*result.shares.values(), *result.deserved.values()]
     highest = max((max(each.points()) for each in lines), default=0.0)
     top = min(1.0, max(0.25, ceil(highest * 4) / 4))
     keys = join(
-        element("li", element("span", class_="key share"), "its share of the cluster"),
-        element("li", element("span", class_="key due"), "what is due to it"),
+        element("li", element("span", class_="key share"), "share of the cluster"),
+        element("li", element("span", class_="key due"), "deserved share"),
     )
     figures = element(
         "div",
         *(
-            _share(name, each, outcome.deserved[name], outcome.span_s, top)
-            for name, each in outcome.shares.items()
-            if any(each.sums) or any(outcome.deserved[name].sums)
+            _share(name, each, result.deserved[name], result.span_s, top)
+            for name, each in result.shares.items()
+            if any(each.sums) or any(result.deserved[name].sums)
         ),
         class_="multiples",
     )
     return join(element("ul", keys, class_="keys"), figures)
 
 
-def _share(name: str, has: TimeSeries, due: TimeSeries, span_s: float, top: float) -> Markup:
-    share, owed = has.points(), due.points()
-    said = f"{has.mean():.0%} on average, due {due.mean():.0%}"
-    drawn = (_area(share, top), _line(share, top, "line share"), _line(owed, top, "line due"))
+def _share(name: str, used: TimeSeries, deserved: TimeSeries, span_s: float, top: float) -> Markup:
+    share, due = used.points(), deserved.points()
+    averages = f"{used.mean():.0%} on average, deserved {deserved.mean():.0%}"
+    drawn = (_area(share, top), _line(share, top, "line share"), _line(due, top, "line due"))
     return element(
         "figure",
-        element("figcaption", element("b", name), " ", element("span", said, class_="quiet")),
-        _plot(drawn, span_s, top, f"Share of queue {name} over time: {said}", "plot"),
-        _curve_table(f"Queue {name}", {"share": share, "due": owed}, span_s),
+        element("figcaption", element("b", name), " ", element("span", averages, class_="quiet")),
+        _plot(drawn, span_s, top, f"Share of queue {name} over time: {averages}", "plot"),
+        _curve_table(f"Queue {name}", {"share": share, "deserved": due}, span_s),
     )
 
 
-def _plot(drawn: Iterable[Markup], span_s: float, top: float, said: str, kind: str) -> Markup:
-    """Draw lines over a grid; whatever is written is not stretched with them."""
+def _plot(drawn: Iterable[Markup], span_s: float, top: float, label: str, kind: str) -> Markup:
+    """Draw lines over a grid; labels are not stretched with them."""
     heights = [part / 4 for part in range(1, 5)]
     back = join(
         grid(span_s),
@@ -232,11 +234,11 @@ def _plot(drawn: Iterable[Markup], span_s: float, top: float, said: str, kind: s
         width="100%",
         height="100%",
     )
-    words = (
+    labels = (
         element("text", f"{each * top:.0%}", x="4", y=_up(each), dy="12") for each in heights[1::2]
     )
     return join(
-        element("svg", back, stretched, *words, class_=kind, role="img", aria_label=said),
+        element("svg", back, stretched, *labels, class_=kind, role="img", aria_label=label),
         scale(span_s),
     )
 
@@ -246,7 +248,7 @@ def _up(part: float) -> str:
 
 
 def _steps(values: Sequence[float], top: float) -> list[tuple[float, float]]:
-    """Give the places of a line that keeps each value for its whole stretch."""
+    """Return the points of a line that keeps each value for its whole interval."""
     wide = 100 / len(values)
     return [
         (at, 100 - 100 * min(1.0, value / top))
@@ -265,7 +267,7 @@ def _area(values: Sequence[float], top: float) -> Markup:
 
 
 def _curve_table(title: str, lines: Mapping[str, Sequence[float]], span_s: float) -> Markup:
-    """Write the same in words, for those who read."""
+    """Return the same values as a table."""
     rows = []
     for row in range(_ROWS):
         cells = []
@@ -286,15 +288,15 @@ def _curve_table(title: str, lines: Mapping[str, Sequence[float]], span_s: float
     return element("details", element("summary", "in numbers"), table)
 
 
-#: So many gangs are drawn, and so many of them for having waited longest.
+#: The largest number of drawn gangs, and how many of them are those with the longest waits.
 MOST = 150
 LONGEST = 30
 
 
-def gantt(outcome: Result, beginning: float) -> Markup:
-    """Draw the gangs, or a part of them that says which part it is."""
-    chosen, said = choose(outcome.runs, beginning + outcome.span_s)
-    queues, used = list(outcome.shares), {run.job.queue for run in chosen}
+def gantt(result: Result, beginning: float) -> Markup:
+    """Draw the gangs, or a selection that states how it was made."""
+    chosen, note = choose(result.runs, beginning + result.span_s)
+    queues, used = list(result.shares), {run.job.queue for run in chosen}
     keys = join(
         *(
             element("li", element("span", class_=f"key c{number % COLOURS}"), name)
@@ -302,18 +304,18 @@ def gantt(outcome: Result, beginning: float) -> Markup:
             if name in used
         ),
         element("li", element("span", class_="key waits"), "waits"),
-        element("li", element("span", class_="key lost"), "work that was lost"),
+        element("li", element("span", class_="key lost"), "lost work"),
     )
     head = element(
         "tr",
         element("th", "gang", scope="col"),
         element("th", "pods", scope="col", class_="number"),
         element("th", "waited", scope="col", class_="number"),
-        element("th", element("span", "over time", class_="unseen"), scale(outcome.span_s)),
+        element("th", element("span", "over time", class_="unseen"), scale(result.span_s)),
     )
-    rows = (_row(run, outcome.span_s, beginning, queues) for run in chosen)
+    rows = (_row(run, result.span_s, beginning, queues) for run in chosen)
     return join(
-        element("p", said, class_="quiet"),
+        element("p", note, class_="quiet"),
         element("ul", keys, class_="keys"),
         element(
             "table",
@@ -326,10 +328,10 @@ def gantt(outcome: Result, beginning: float) -> Markup:
 
 
 def choose(runs: Sequence[JobRun], end: float) -> tuple[list[JobRun], str]:
-    """Give the gangs to draw, as they came, and say which they are."""
+    """Return the gangs to draw, in order of arrival, and a note on the selection."""
     ordered = sorted(runs, key=lambda run: (run.created_at, run.job.key))
     if len(ordered) <= MOST:
-        return ordered, f"All {len(ordered)}, as they came."
+        return ordered, f"All {len(ordered)}, in order of arrival."
     longest = sorted(ordered, key=lambda run: -_waited(run, end))[:LONGEST]
     picked = {run.job.key for run in longest}
     others = [run for run in ordered if run.job.key not in picked]
@@ -337,8 +339,8 @@ def choose(runs: Sequence[JobRun], end: float) -> tuple[list[JobRun], str]:
     picked.update(run.job.key for run in others[::step])
     return (
         [run for run in ordered if run.job.key in picked],
-        f"{len(picked)} of {len(ordered):,}, as they came: the {LONGEST} that waited longest, and"
-        f" one in {step} of the others. The rest is in the figures, not in this drawing.",
+        f"{len(picked)} of {len(ordered):,}, in order of arrival: the {LONGEST} with the longest"
+        f" waits, and one in {step} of the others. The figures include all gangs.",
     )
 
 
@@ -373,16 +375,16 @@ def _drawn(bars: list[tuple[float, float, str]], span_s: float, beginning: float
     def bar(since: float, until: float, kind: str) -> Markup:
         start, length = (since - beginning) / span_s, (until - since) / span_s
         low, high = ("5", "4") if kind == "waits" else ("1", "12")
-        # What is too short to be seen is drawn all the same.
-        least = 0.0 if kind == "waits" else 0.0025
-        wide = per_cent(max(least, length))
+        # A minimum width keeps short bars visible.
+        min_width = 0.0 if kind == "waits" else 0.0025
+        wide = per_cent(max(min_width, length))
         return element("rect", class_=kind, x=per_cent(start), y=low, width=wide, height=high)
 
-    seen = (bar(*each) for each in bars if each[1] > each[0])
-    return element("svg", grid(span_s), *seen, class_="lane", aria_hidden="true")
+    drawn = (bar(*each) for each in bars if each[1] > each[0])
+    return element("svg", grid(span_s), *drawn, class_="lane", aria_hidden="true")
 
 
-#: Of one policy, at a glance, with what stands below each.
+#: The key figures of a policy, each with its caption.
 _KEY_FIGURES = (
     ("gangs that ended", "gangs ended"),
     ("gangs that never started", "never started"),
@@ -394,29 +396,31 @@ _KEY_FIGURES = (
 )
 
 
-def key_figures(told: Simulated) -> Markup:
-    """Give the most important figures of one policy."""
+def key_figures(simulated: Simulated) -> Markup:
+    """Return the key figures of one policy."""
     tiles = (
-        element("li", element("b", value(name, told.figures[name])), " ", element("span", below))
+        element(
+            "li", element("b", value(name, simulated.figures[name])), " ", element("span", below)
+        )
         for name, below in _KEY_FIGURES
-        if name in told.figures
+        if name in simulated.figures
     )
     return element("ul", *tiles, class_="tiles")
 
 
-def figures(told: Simulated) -> Markup:
-    """Give all figures of one policy but the waits, which have a table of their own."""
+def figures(simulated: Simulated) -> Markup:
+    """Return the figures of one policy without the waits, which have their own table."""
     rows = (
         element("tr", element("th", name, scope="row"), _number(value(name, figure)))
-        for name, figure in told.figures.items()
+        for name, figure in simulated.figures.items()
         if not name.startswith("wait")
     )
     return element("div", _html_table("Figures", ("figure", "value"), rows), class_="few")
 
 
-def waits(told: Simulated) -> Markup:
-    """Give waits by queue and size."""
-    found = told.result.waits(told.beginning)
+def waits(simulated: Simulated) -> Markup:
+    """Return the waits by queue and size class."""
+    found = simulated.result.waits(simulated.beginning)
     longest = max((each.longest for each in found.values()), default=1.0)
     heads = ("queue", "size", "gangs", "started", "p50", "p95", "max")
     rows = (_wait(queue, size, each, longest) for (queue, size), each in found.items())
@@ -457,10 +461,10 @@ def _wait(queue: str, size: str, each: Waits, longest: float) -> Markup:
     )
 
 
-def comparison(told: Sequence[Simulated]) -> Markup:
-    """Put policies side by side, what differs first."""
-    differs, same = split_figures(told)
-    labels = [each.label for each in told]
+def comparison(simulated: Sequence[Simulated]) -> Markup:
+    """Return the policies side by side, the figures that differ first."""
+    differs, same = split_figures(simulated)
+    labels = [each.label for each in simulated]
     parts = []
     for title, rows in (("What differs", differs), ("The same in all", same)):
         lines = (
@@ -475,18 +479,18 @@ def comparison(told: Sequence[Simulated]) -> Markup:
             table = _html_table(title, ("figure", *labels), lines)
             parts.append(element("section", element("h2", title), table, class_="card"))
     if not differs:
-        parts.insert(0, element("p", "These policies came to the same figures.", class_="card"))
+        parts.insert(0, element("p", "All figures of these policies are equal.", class_="card"))
     return join(*parts)
 
 
-def _number(told: object, label: str | None = None) -> Markup:
-    return element("td", told, class_="number", data_label=label)
+def _number(content: object, label: str | None = None) -> Markup:
+    return element("td", content, class_="number", data_label=label)
 
 
 def _html_table(title: str, heads: Sequence[str], rows: Iterable[Markup], *more: Markup) -> Markup:
     names = (
-        element("th", name, scope="col", class_="number" if place > 0 else None)
-        for place, name in enumerate(heads)
+        element("th", name, scope="col", class_="number" if column > 0 else None)
+        for column, name in enumerate(heads)
     )
     return element(
         "table",
@@ -497,15 +501,15 @@ def _html_table(title: str, heads: Sequence[str], rows: Iterable[Markup], *more:
     )
 
 
-def page(name: str, about: str, head: str, told: Sequence[Simulated]) -> str:
-    """Write the page of a scenario, under one policy or several."""
+def page(name: str, about: str, head: str, simulated: Sequence[Simulated]) -> str:
+    """Return the report of a scenario under one policy or several."""
     title = f"{name}: a simulation"
     style = (resources.files(__package__) / "report.css").read_text(encoding="utf-8")
     digest = b64encode(sha256(style.encode()).digest()).decode()
     top = join(
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        # Names in it are of strangers: whatever they are, nothing is loaded and nothing runs.
+        # Names in it are untrusted: the policy lets the page load nothing and run nothing.
         element(
             "meta",
             http_equiv="Content-Security-Policy",
@@ -517,29 +521,29 @@ def page(name: str, about: str, head: str, told: Sequence[Simulated]) -> str:
     body = element(
         "main",
         element("header", element("h1", name), element("p", about), element("p", head)),
-        comparison(told) if len(told) > 1 else "",
-        *(_policy(each, is_alone=len(told) == 1) for each in told),
+        comparison(simulated) if len(simulated) > 1 else "",
+        *(_policy(each, is_alone=len(simulated) == 1) for each in simulated),
         element(
             "footer",
-            "Made by gang-extender simulate, under virtual time: a forecast, not a record.",
+            "Made by gang-extender simulate in virtual time: a forecast, not a record.",
         ),
     )
     return f'<!doctype html>\n<html lang="en"><head>{top}</head><body>{body}</body></html>\n'
 
 
-def _policy(told: Simulated, *, is_alone: bool) -> Markup:
-    outcome = told.result
+def _policy(simulated: Simulated, *, is_alone: bool) -> Markup:
+    result = simulated.result
     cards = (
-        ("Waits", waits(told)),
-        ("Shares of queues against their dues", shares(outcome)),
-        ("Utilisation", utilisation(outcome)),
-        ("Gangs", gantt(outcome, told.beginning)),
-        ("Figures", figures(told)),
+        ("Waits", waits(simulated)),
+        ("Shares of queues and their deserved shares", shares(result)),
+        ("Utilisation", utilisation(result)),
+        ("Gangs", gantt(result, simulated.beginning)),
+        ("Figures", figures(simulated)),
     )
-    head = element("h2", told.label, class_="policy") if not is_alone else ""
+    head = element("h2", simulated.label, class_="policy") if not is_alone else ""
     level = "h2" if is_alone else "h3"
     return join(
         head,
-        key_figures(told),
+        key_figures(simulated),
         *(element("section", element(level, name), each, class_="card") for name, each in cards),
     )

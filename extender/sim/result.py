@@ -1,4 +1,4 @@
-"""What a run came to: waits, fairness, utilisation, evictions and wasted work."""
+"""The figures of a run: waits, fairness, utilisation, evictions and wasted work."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from extender.model.resources import PODS, Resources
 from extender.planner.plan import Plan, QueueFigures
 from extender.sim.workloads import JobRun
 
-#: Upper ends of the classes of sizes.
+#: Upper bounds of the size classes.
 _SIZES = (1, 4, 16, 64)
-#: All queues together; no queue can be called so.
+#: All queues together; no queue can have this name.
 ALL = "all queues"
-#: Points of every line over time.
+#: Points of each time series.
 POINTS = 240
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long those of one kind waited for their first start, in seconds."""
+    """How long gangs of one class waited for their first start, in seconds."""
 
     gangs: int
     started: int
@@ -31,41 +31,41 @@ class Waits:
 
 @dataclass(slots=True)
 class TimeSeries:
-    """Something over time: an average for every stretch of the span."""
+    """A value over time: the average of each interval of the span."""
 
     span_s: float
     sums: list[float] = field(default_factory=lambda: [0.0] * POINTS)
 
     def add(self, value: float, since: float, until: float) -> None:
-        """Count *value* from one moment to another."""
+        """Add *value* from *since* to *until*."""
         width = self.span_s / POINTS
         at = since
         while at < until:
-            place = min(POINTS - 1, int(at / width))
-            end = min(until, (place + 1) * width) if place < POINTS - 1 else until
-            self.sums[place] += value * (end - at)
+            point = min(POINTS - 1, int(at / width))
+            end = min(until, (point + 1) * width) if point < POINTS - 1 else until
+            self.sums[point] += value * (end - at)
             if end <= at:
                 break
             at = end
 
     def points(self) -> list[float]:
-        """Give the averages."""
+        """Return the average of each interval."""
         width = self.span_s / POINTS
         return [each / width for each in self.sums]
 
     def mean(self) -> float:
-        """Give the average of all."""
+        """Return the average over the span."""
         return sum(self.sums) / self.span_s
 
 
 class Result:
-    """Collects while a run goes on; all times in seconds after its beginning."""
+    """Collect figures during a run; all times are seconds after its start."""
 
     def __init__(
         self, span_s: float, total: Resources, queues: Iterable[str], *, is_of_a_tree: bool = False
     ) -> None:
         self.span_s = span_s
-        #: What is due to a queue is for those below it too, and so is what it has.
+        #: Whether the figures of a queue include those of its children.
         self._is_of_a_tree = is_of_a_tree
         self.total = total
         self.resources = [name for name in total if name != PODS]
@@ -81,21 +81,21 @@ class Result:
         self._figures: Mapping[str, QueueFigures] = {}
 
     def count_pod(self, run: JobRun, step: int, at: float) -> None:
-        """Hear that a pod of *run* took room, or gave it back."""
+        """Count that a pod of *run* starts (+1) or stops (-1) using its node."""
         self._add_usage(at)
         for name, amount in run.job.shape.requests.items():
             self._requested[name] = self._requested.get(name, 0) + step * amount
 
     def count_cycle(self, plan: Plan, at: float) -> None:
-        """Hear of a pass."""
+        """Take the figures of a planning cycle."""
         self._add_shares(at)
         self._figures = plan.queues
 
-    def close(self, runs: list[JobRun], passes: int) -> None:
-        """Count what is left until the end."""
+    def close(self, runs: list[JobRun], cycles: int) -> None:
+        """Complete the time series to the end of the span."""
         self._add_usage(self.span_s)
         self._add_shares(self.span_s)
-        self.runs, self.cycles = runs, passes
+        self.runs, self.cycles = runs, cycles
 
     def _add_usage(self, at: float) -> None:
         at = min(at, self.span_s)
@@ -118,11 +118,11 @@ class Result:
             if figures is None:
                 continue
             used = figures.allocated if self._is_of_a_tree else figures.own
-            share, due = self._dominant(used), self._dominant(figures.deserved)
+            share, deserved = self._dominant(used), self._dominant(figures.deserved)
             line.add(share, since, at)
-            self.deserved[name].add(due, since, at)
+            self.deserved[name].add(deserved, since, at)
             if not figures.requested.fits_in(figures.allocated):
-                worst = max(worst, due - share)
+                worst = max(worst, deserved - share)
         self.gap.add(worst, since, at)
         self.worst_gap = max(self.worst_gap, worst)
 
@@ -134,10 +134,10 @@ class Result:
         )
         return min(1.0, max(shares, default=0.0))
 
-    # ── asked ─────────────────────────────────────────────────────────────────────────────
+    # ── figures ───────────────────────────────────────────────────────────────────────────
 
     def waits(self, beginning: float) -> dict[tuple[str, str], Waits]:
-        """Give the waits by queue and size; `all` for all sizes, `ALL` for all queues."""
+        """Return the waits by queue and size class; `all` for all sizes, `ALL` for all queues."""
         found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
         for run in self.runs:
             started = run.first_started_at
@@ -151,37 +151,37 @@ class Result:
         return {key: _waits(found[key]) for key in keys}
 
     def work_s(self) -> tuple[float, float]:
-        """Give the pod seconds of work that came to its end, and of those that came to nothing."""
+        """Return the pod seconds of completed work, and of wasted time."""
         done = sum(run.done_s for run in self.runs)
         lost = sum(run.wasted_s for run in self.runs)
         return done, lost
 
     def figures(self, beginning: float) -> dict[str, float]:
-        """Give what can be compared, by a name for people."""
+        """Return all figures to compare, by their displayed name."""
         waits = self.waits(beginning)
-        told: dict[str, float] = {}
+        found: dict[str, float] = {}
         for (queue, size), each in waits.items():
             if size == "all":
-                told[f"wait p50, {queue}"] = each.p50
-                told[f"wait p95, {queue}"] = each.p95
-                told[f"wait max, {queue}"] = each.longest
+                found[f"wait p50, {queue}"] = each.p50
+                found[f"wait p95, {queue}"] = each.p95
+                found[f"wait max, {queue}"] = each.longest
         done, lost = self.work_s()
-        told["gangs that ended"] = float(sum(run.ended_at is not None for run in self.runs))
-        told["gangs that never started"] = float(
+        found["gangs that ended"] = float(sum(run.ended_at is not None for run in self.runs))
+        found["gangs that never started"] = float(
             sum(run.first_started_at is None for run in self.runs)
         )
-        told["fairness gap, mean"] = self.gap.mean()
-        told["fairness gap, worst"] = self.worst_gap
+        found["fairness gap, mean"] = self.gap.mean()
+        found["fairness gap, worst"] = self.worst_gap
         for name in self.resources:
-            told[f"utilisation, {name}"] = self.used[name].mean()
-        told["members evicted"] = float(sum(run.evicted for run in self.runs))
-        told["members lost with nodes"] = float(sum(run.lost for run in self.runs))
-        told["work wasted"] = lost / (done + lost) if done + lost else 0.0
-        return told
+            found[f"utilisation, {name}"] = self.used[name].mean()
+        found["members evicted"] = float(sum(run.evicted for run in self.runs))
+        found["members lost with nodes"] = float(sum(run.lost for run in self.runs))
+        found["work wasted"] = lost / (done + lost) if done + lost else 0.0
+        return found
 
 
 def size_class(size: int) -> str:
-    """Name the class of a size."""
+    """Return the name of a size class."""
     low = 1
     for high in _SIZES:
         if size <= high:
@@ -206,46 +206,46 @@ def _waits(waits: list[tuple[float, bool]]) -> Waits:
 
 
 def percentile(ordered: list[float], percent: int) -> float:
-    """Give the smallest that *percent* of all do not exceed."""
+    """Return the smallest value that *percent* of all do not exceed."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
-#: Figures that are parts of something.
+#: Figures that are fractions.
 _PARTS = ("fairness", "utilisation", "work wasted")
-#: What each policy came to, by the name of a figure.
+#: The value under each policy, by the name of the figure.
 Rows: TypeAlias = dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What came of one policy."""
+    """The result of one policy."""
 
     label: str
     result: Result
-    #: Of the run, on its own clock.
+    #: The start of the run on its own clock.
     beginning: float
     figures: Mapping[str, float]
 
 
-def split_figures(told: Sequence[Simulated]) -> tuple[Rows, Rows]:
-    """Give the figures in which policies differ, and those in which they do not."""
+def split_figures(simulated: Sequence[Simulated]) -> tuple[Rows, Rows]:
+    """Return the figures in which the policies differ, and those in which they agree."""
     rows = {
-        name: [value(name, each.figures[name]) for each in told]
-        for name in (told[0].figures if told else ())
+        name: [value(name, each.figures[name]) for each in simulated]
+        for name in (simulated[0].figures if simulated else ())
     }
     differs = {name: values for name, values in rows.items() if len(set(values)) > 1}
     return differs, {name: values for name, values in rows.items() if name not in differs}
 
 
 def value(name: str, figure: float) -> str:
-    """Write a figure as befits what it is called."""
+    """Format a figure by its name."""
     if name.startswith("wait"):
         return span(figure)
     return f"{figure:.1%}" if name.startswith(_PARTS) else f"{figure:.0f}"
 
 
 def span(seconds: float) -> str:
-    """Write a span of time."""
+    """Format a duration."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,6 +1,6 @@
-"""A trace read line by line: the gangs that came first, at times and to queues of the scenario.
+"""Reading a public trace line by line: its first gangs, mapped to the scenario's times and queues.
 
-However long the file is, no more is kept of it than the gangs that are asked for.
+Only the requested gangs are kept in memory, however long the file is.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from extender.sim.distributions import Clause, seconds
 from extender.sim.workloads import Job
 from extender.text import shown
 
-#: How the tables write that there is nothing.
+#: Empty values of the tables.
 _NOTHING = frozenset({"", "none", "nan", "null"})
 _GIB, _MIB = 2**30, 2**20
 
 
 class TraceRow(NamedTuple):
-    """One gang of a trace; moments in seconds of the trace's own clock."""
+    """One gang of a trace; times in seconds of the trace's own clock."""
 
     at: float
     lasts_s: float
@@ -44,28 +44,28 @@ class TraceRow(NamedTuple):
 
 
 class Cells:
-    """The cells of one line by their column."""
+    """The cells of one line by column."""
 
     def __init__(self, cells: Mapping[str, str]) -> None:
         self._cells = cells
 
     def text(self, column: str) -> str:
-        """Give what stands there, empty where that is nothing."""
+        """Return the text of a column, "" for an empty value."""
         text = self._cells[column].strip()
         return "" if text.lower() in _NOTHING else text
 
     def number(self, column: str) -> float | None:
-        """Read a number, 0 or more; None where there is nothing."""
-        # Nearly all are numbers, of millions of lines: whether it is nothing is asked last.
+        """Parse a number of at least 0; None for an empty value."""
+        # Of millions of lines nearly all are numbers, so the empty values are checked last.
         number = _float(self._cells[column])
         if number is not None and 0 <= number <= 1e15:
             return number
         if text := self.text(column):
-            raise InvalidInput(f"{column}: {shown(text)} is no number of 0 or more")
+            raise InvalidInput(f"{column}: {shown(text)} is not a number of at least 0")
         return None
 
     def moment(self, column: str) -> float | None:
-        """Read a time: seconds, or a date such as `2020-04-01 00:04:09`."""
+        """Parse a time: seconds, or a date such as `2020-04-01 00:04:09`."""
         if _float(self._cells[column]) is not None:
             return self.number(column)
         text = self.text(column)
@@ -76,28 +76,30 @@ class Cells:
             return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError) as error:
             raise InvalidInput(
-                f"{column}: {shown(text)} is no time; write seconds or 2020-04-01 00:04:09"
+                f"{column}: {shown(text)} is not a time; write seconds or 2020-04-01 00:04:09"
             ) from error
 
     def count(self, column: str) -> int:
-        """Read how many pods there are; nothing, and 0, is one."""
+        """Parse a number of pods; an empty value and 0 mean one."""
         size = self.number(column) or 1.0
         if size != int(size) or size > 10_000:
-            raise InvalidInput(f"{column}: {shown(self.text(column))} is no size of 1 to 10000")
+            raise InvalidInput(
+                f"{column}: {shown(self.text(column))} is not a size from 1 to 10000"
+            )
         return int(size)
 
 
 class Layout(NamedTuple):
-    """A table that we know."""
+    """A supported table."""
 
     name: str
-    #: Those that are read; a header that has them all is one of this table.
+    #: The columns that are read; a header with all of them belongs to this table.
     columns: tuple[str, ...]
-    #: None of a line that never began or never ended.
+    #: Returns None for a job that did not start or did not end.
     read: Callable[[Cells], TraceRow | None]
-    #: The column that says whose it is; empty where none does.
+    #: The column that names the owner; "" when there is none.
     queue_by: str = ""
-    #: All columns in their order, where the table is published without a header.
+    #: All columns in order, when the table is published without a header.
     headless: tuple[str, ...] = ()
 
 
@@ -161,7 +163,7 @@ LAYOUTS = (
 
 
 def detect_layout(first: Sequence[str]) -> tuple[Layout, tuple[str, ...], bool]:
-    """Find the table by its first line; give its columns, and whether that line is a header."""
+    """Return the table of a first line, its columns, and whether that line is a header."""
     header = tuple(cell.strip().lower() for cell in first)
     for layout in LAYOUTS:
         if set(layout.columns) <= set(header):
@@ -170,11 +172,11 @@ def detect_layout(first: Sequence[str]) -> tuple[Layout, tuple[str, ...], bool]:
             by_column = dict(zip(layout.headless, header, strict=True))
             texts = [by_column[column] for column in layout.columns]
             odd = sum(each not in _NOTHING and _float(each) is None for each in texts)
-            # One may be wrong: better said of that column than of the whole file.
+            # One wrong value is reported for its column, not for the whole file.
             if odd <= 1:
                 return layout, layout.headless, False
     raise InvalidInput(
-        "its first line has the columns of no trace that is known: "
+        "its first line does not have the columns of a supported trace: "
         + "; ".join(f"{each.name} has {', '.join(each.columns)}" for each in LAYOUTS)
     )
 
@@ -194,32 +196,32 @@ _MOST_LINES = 20_000_000
 
 
 class TraceSpec(Clause, kw_only=True):
-    """A recorded trace, and how it is played."""
+    """A recorded trace, and how to replay it."""
 
     file: str
     name: str = "trace"
-    #: All to this queue, or to one called as a column says.
+    #: The queue of all gangs, or the column that names the queue.
     queue: str | None = None
     queue_by: str | None = None
-    #: So many gangs, those that came first.
+    #: The number of gangs, those that arrive first.
     limit: Annotated[int, Meta(ge=1, le=MOST_ROWS)] = MOST_ROWS
     after: str | float = 0
-    #: Both times of arrival and durations pass so many times as fast.
+    #: Divides arrival times and durations.
     speed: Annotated[float, Meta(ge=0.001, le=1_000_000)] = 1.0
-    #: In place of the recorded times of arrival.
+    #: A fixed interval in place of the recorded arrival times.
     every: str | float | None = None
-    #: What a GPU is called, and how many of that one GPU is.
+    #: The resource name of a GPU, and its amount for one GPU.
     gpu: Annotated[str, Meta(min_length=1, max_length=300)] = "nvidia.com/gpu"
     per_gpu: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
 
 
 @dataclass(slots=True)
 class Trace:
-    """What was read."""
+    """The jobs of a trace, and counts for the summary."""
 
     table: str
     jobs: list[Job]
-    #: Lines with a gang, and those without because it did not end.
+    #: Lines with a gang, and lines of gangs that did not end.
     rows: int = 0
     unended: int = 0
     rounded: int = 0
@@ -227,33 +229,33 @@ class Trace:
 
     @property
     def queues(self) -> list[str]:
-        """Name the queues that it goes to."""
+        """Return the queues of its jobs."""
         return sorted({job.queue for job in self.jobs})
 
     def sentence(self) -> str:
-        """Say for people what was read and what was not."""
+        """Return a summary of what was read and what was not."""
         parts = [f"{self.table}, {len(self.jobs)} of {self.rows} gangs"]
         if self.unended:
-            parts.append(f"{self.unended} more never began or never ended and are left out")
+            parts.append(f"{self.unended} more did not start or did not end and are left out")
         if self.late:
-            parts.append(f"{self.late} would come after the span")
+            parts.append(f"{self.late} would arrive after the span")
         if self.rounded:
-            parts.append(f"{self.rounded} ask for a fraction of a GPU, which is rounded up")
+            parts.append(f"{self.rounded} request a fraction of a GPU, which is rounded up")
         return "; ".join(parts)
 
 
-#: (at, line) and what came; the line makes it one order.
+#: (at, line), the row and its queue; the line makes the order unique.
 _Row: TypeAlias = tuple[float, int, TraceRow, str]
 
 
-def read(wish: TraceSpec, path: Path, span_s: float) -> Trace:
-    """Read the gangs that came first; `BadInput` names the file and the line."""
-    if wish.queue is not None and wish.queue_by is not None:
-        raise InvalidInput("trace: both queue and queue-by; leave one of them out")
+def read(spec: TraceSpec, path: Path, span_s: float) -> Trace:
+    """Read the gangs that arrive first; `InvalidInput` names the file and the line."""
+    if spec.queue is not None and spec.queue_by is not None:
+        raise InvalidInput("trace: queue and queue-by exclude each other; remove one of them")
     trace = Trace("", [])
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = _first(wish, file, trace)
+            rows = _first(spec, file, trace)
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -261,30 +263,30 @@ def read(wish: TraceSpec, path: Path, span_s: float) -> Trace:
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
     if not rows:
-        raise InvalidInput(f"{path}: holds no gang that ended")
-    _add_jobs(wish, rows, span_s, trace)
+        raise InvalidInput(f"{path}: has no gang that ended")
+    _add_jobs(spec, rows, span_s, trace)
     if not trace.jobs:
         raise InvalidInput(
-            f"{path}: none of its gangs comes within the span; let them come earlier"
+            f"{path}: none of its gangs arrives within the span; let them arrive earlier"
         )
     return trace
 
 
-def _first(wish: TraceSpec, file: TextIO, trace: Trace) -> list[_Row]:
-    """Keep those that came first, in order."""
+def _first(spec: TraceSpec, file: TextIO, trace: Trace) -> list[_Row]:
+    """Return the rows that arrive first, in order."""
     heap: list[_Row] = []
-    for number, came, queue in _rows(wish, file, trace):
+    for number, row, queue in _rows(spec, file, trace):
         trace.rows += 1
-        # The last of those that are kept is on top, the first to be given up.
-        each = (-came.at, -number, came, queue)
-        if len(heap) < wish.limit:
+        # The latest of the kept rows is on top, and is dropped first.
+        each = (-row.at, -number, row, queue)
+        if len(heap) < spec.limit:
             heapq.heappush(heap, each)
         else:
             heapq.heappushpop(heap, each)
-    return sorted((-at, -number, came, queue) for at, number, came, queue in heap)
+    return sorted((-at, -number, row, queue) for at, number, row, queue in heap)
 
 
-def _rows(wish: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, TraceRow, str]]:
+def _rows(spec: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, TraceRow, str]]:
     lines = _lines(file)
     number, first = next(lines, (0, []))
     if not first:
@@ -293,10 +295,10 @@ def _rows(wish: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, Tr
         raise InvalidInput("is JSON; traces are read as CSV")
     layout, columns, has_header = detect_layout(first)
     trace.table = layout.name
-    by = wish.queue_by or ("" if wish.queue else layout.queue_by)
+    by = spec.queue_by or ("" if spec.queue else layout.queue_by)
     if by and by not in columns:
         raise InvalidInput(
-            f"queue-by: there is no column {shown(by)}; there are {', '.join(columns)}"
+            f"queue-by: there is no column {shown(by)}; the columns are {', '.join(columns)}"
         )
     if not has_header:
         lines = _chained((number, first), lines)
@@ -304,14 +306,14 @@ def _rows(wish: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, Tr
         try:
             if len(cells) != len(columns):
                 raise InvalidInput(f"it has {len(cells)} columns, and the table has {len(columns)}")
-            row = Cells(dict(zip(columns, cells, strict=True)))
-            came = layout.read(row)
+            values = Cells(dict(zip(columns, cells, strict=True)))
+            row = layout.read(values)
         except InvalidInput as error:
-            raise InvalidInput(f"line {number}: {error}; mend the line or take it out") from error
-        if came is None:
+            raise InvalidInput(f"line {number}: {error}; fix or remove the line") from error
+        if row is None:
             trace.unended += 1
         else:
-            yield number, came, wish.queue or (_queue_name(row.text(by)) if by else DEFAULT_QUEUE)
+            yield number, row, spec.queue or (_queue_name(values.text(by)) if by else DEFAULT_QUEUE)
 
 
 def _chained(
@@ -322,56 +324,54 @@ def _chained(
 
 
 def _lines(file: TextIO) -> Iterator[tuple[int, list[str]]]:
-    """Give the cells of each line with its number, one line being one record."""
+    """Yield the number and the cells of each line; one line is one record."""
     number = 0
     while line := file.readline(_LONGEST_LINE + 1):
         number += 1
         if len(line) > _LONGEST_LINE:
-            raise InvalidInput(f"line {number} is longer than {_LONGEST_LINE} letters")
+            raise InvalidInput(f"line {number} is longer than {_LONGEST_LINE} characters")
         if number > _MOST_LINES:
-            raise InvalidInput(f"has more than {_MOST_LINES} lines; cut it")
+            raise InvalidInput(f"has more than {_MOST_LINES} lines; shorten it")
         if line.strip():
             try:
                 yield number, next(csv.reader([line], strict=True))
             except csv.Error as error:
-                raise InvalidInput(f"line {number} is no CSV: {error}; mend it") from error
+                raise InvalidInput(f"line {number} is not CSV: {error}; fix it") from error
 
 
 def _queue_name(text: str) -> str:
-    """Make what a trace calls somebody the name of a queue; nobody is the default queue."""
+    """Return the queue name for an owner in a trace; no owner is the default queue."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower())[:40].strip("-")
     return f"q-{name}" if name == ROOT_QUEUE else name or DEFAULT_QUEUE
 
 
-def _add_jobs(wish: TraceSpec, rows: list[_Row], span_s: float, trace: Trace) -> None:
-    beginning, after = rows[0][0], seconds(wish.after, "after")
-    every = None if wish.every is None else seconds(wish.every, "every")
+def _add_jobs(spec: TraceSpec, rows: list[_Row], span_s: float, trace: Trace) -> None:
+    beginning, after = rows[0][0], seconds(spec.after, "after")
+    every = None if spec.every is None else seconds(spec.every, "every")
     shapes: dict[Resources, Shape] = {}
-    for place, (at, number, came, queue) in enumerate(rows):
-        passed = (at - beginning) / wish.speed if every is None else every * place
-        if after + passed > span_s:
+    for place, (at, number, row, queue) in enumerate(rows):
+        arrival = after + ((at - beginning) / spec.speed if every is None else every * place)
+        if arrival > span_s:
             trace.late += 1
             continue
-        gpus = came.gpus * wish.per_gpu
+        gpus = row.gpus * spec.per_gpu
         trace.rounded += gpus != ceil(gpus)
-        asked = {CPU: came.cpu_milli, MEMORY: came.memory, wish.gpu: gpus}
-        needs = {name: min(LARGEST, ceil(amount)) for name, amount in asked.items() if amount}
-        amounts = Resources({**needs, PODS: 1})
+        amounts = {CPU: row.cpu_milli, MEMORY: row.memory, spec.gpu: gpus}
+        rounded = {name: min(LARGEST, ceil(amount)) for name, amount in amounts.items() if amount}
+        requests = Resources({**rounded, PODS: 1})
         trace.jobs.append(
             Job(
                 namespace=queue,
-                # By its line, whatever the trace calls it: so it can be looked up.
-                name=f"{wish.name}-line-{number}",
+                # Named by its line, so that it can be found in the trace.
+                name=f"{spec.name}-line-{number}",
                 queue=queue,
-                size=came.size,
-                min_member=came.size,
-                shape=shapes.setdefault(amounts, Shape(requests=amounts)),
-                lasts_s=max(1.0, came.lasts_s / wish.speed),
-                arrives_s=round(after + passed, 3),
-                is_plain=came.is_plain,
+                size=row.size,
+                min_member=row.size,
+                shape=shapes.setdefault(requests, Shape(requests=requests)),
+                lasts_s=max(1.0, row.lasts_s / spec.speed),
+                arrives_s=round(arrival, 3),
+                is_plain=row.is_plain,
             )
         )
     if len(trace.queues) > MOST_QUEUES:
-        raise InvalidInput(
-            f"trace: more than {MOST_QUEUES} queues; give queue, or another queue-by"
-        )
+        raise InvalidInput(f"trace: more than {MOST_QUEUES} queues; set queue, or another queue-by")

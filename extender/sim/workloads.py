@@ -1,8 +1,8 @@
-"""Whoever owns the pods: creates gangs, makes new pods for those that are lost, ends the work.
+"""The controllers of the simulated jobs: create gangs, recreate lost pods and end the work.
 
-A gang works while at least its minimum of members is on nodes. If it falls below, what it did since
-it began is lost, and it begins anew when the minimum is back, as a training job without checkpoints
-does. When it has worked for its duration, its pods and its PodGroup are gone.
+A gang works while at least its minimum of members is on nodes. If it falls below, its work since
+the start is lost, and it starts again when the minimum is back, as a training job without
+checkpoints does. When it has worked for its duration, its pods and its PodGroup are deleted.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
 
-#: How long a controller takes to make a new pod for one that is lost.
+#: The time a controller takes to recreate a lost pod.
 RECREATE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What somebody wants to run: *size* pods of one shape, *least* of them at once."""
+    """A job: *size* pods of one shape, at least *min_member* of them at once."""
 
     namespace: str
     name: str
@@ -33,57 +33,57 @@ class Job:
     shape: Shape
     #: Seconds of work once the minimum is on nodes.
     lasts_s: float
-    #: What its PodGroup declares, and after how long the kubelet ends its pods; 0 for neither.
+    #: The duration its PodGroup declares, and the deadline of its pods; 0 for none.
     declared_s: float = 0.0
     deadline_s: float = 0.0
-    #: Seconds after the beginning.
+    #: Seconds after the start of the run.
     arrives_s: float = 0.0
     priority: int = 0
     priority_class: str = ""
-    #: Without any PodGroup: each pod by itself.
+    #: Without a PodGroup: each pod is single.
     is_plain: bool = False
 
     @property
     def key(self) -> GangKey:
-        """Give `namespace/name`."""
+        """Return `namespace/name`."""
         return GangKey(f"{self.namespace}/{self.name}")
 
 
 @dataclass(slots=True)
 class JobRun:
-    """What became of a job."""
+    """The course of a job."""
 
     job: Job
-    #: All in monotonic seconds; None where it has not happened.
+    #: All in monotonic seconds; None for what has not happened.
     created_at: float
     first_started_at: float | None = None
     ended_at: float | None = None
-    #: When it began to work; None while it does not.
+    #: The start of the current work; None while it does not work.
     working_since: float | None = None
-    #: (from, to, was it lost) of every stretch of work that is over.
+    #: (from, to, is lost) of each past period of work.
     stretches: list[tuple[float, float, bool]] = field(default_factory=list)
-    #: Members that were made to leave, by us or by kube-scheduler, and lost with a node.
+    #: Members that were evicted (by the extender or kube-scheduler), and lost with a node.
     evicted: int = 0
     lost: int = 0
-    #: Pod seconds of work that came to its end, and of all that came to nothing.
+    #: Pod seconds of completed work, and of wasted time.
     done_s: float = 0.0
     wasted_s: float = 0.0
-    #: Pod seconds of which it is not decided yet, and until when they are counted.
+    #: Pod seconds that are not decided yet, and the time until which they are counted.
     open_s: float = 0.0
     counted_at: float = 0.0
     pods: dict[PodUid, str] = field(default_factory=dict)
     created_pods: int = 0
-    #: Number of the stretch of work: what was planned for an earlier one is void.
+    #: The number of the period of work; callbacks of an earlier period are ignored.
     number: int = 0
 
     @property
     def on_nodes(self) -> int:
-        """Count the members that have a node."""
+        """Return the number of members on nodes."""
         return sum(1 for node in self.pods.values() if node)
 
 
 class Workloads:
-    """Owns all jobs; told of every change as the API server writes it."""
+    """Own all jobs; called with each change when the API server writes it."""
 
     def __init__(self, time: VirtualClock, api: ApiServer, scheduler_name: str) -> None:
         self._time = time
@@ -91,24 +91,24 @@ class Workloads:
         self._scheduler_name = scheduler_name
         self.runs: list[JobRun] = []
         self._by_pod: dict[PodUid, JobRun] = {}
-        #: Told when a pod takes room (+1) or gives it back (-1).
+        #: Called when a pod starts (+1) or stops (-1) using its node.
         self.on_placed: Callable[[JobRun, int], None] = lambda run, step: None
-        #: Told when the state of a run changed.
+        #: Called when the state of a run changes.
         self.on_change: Callable[[JobRun], None] = lambda run: None
         api.controllers.append(self._handle)
 
     def submit(self, job: Job) -> None:
-        """Let *job* arrive when its time comes."""
+        """Create *job* at its arrival time."""
         self._time.call_later(job.arrives_s, partial(self._arrive, job))
 
     def evicted(self, uid: PodUid) -> None:
-        """Note that somebody makes a pod leave, before it is gone."""
+        """Count an eviction, before the pod is deleted."""
         run = self._by_pod.get(uid)
         if run is not None:
             run.evicted += 1
 
     def lose_node(self, name: str) -> None:
-        """Take a node away with all that is on it."""
+        """Remove a node with all its pods."""
         if name not in self._api.nodes:
             return
         self._api.delete_node(name)
@@ -118,7 +118,7 @@ class Workloads:
                 self._api.delete_pod(uid)
 
     def count_until_now(self) -> None:
-        """Count what is still on nodes; who works now may yet come to an end."""
+        """Count pods that are still on nodes; work that goes on stays undecided."""
         for run in self.runs:
             self._count(run)
             if run.working_since is None:
@@ -171,7 +171,7 @@ class Workloads:
         self._by_pod[uid] = run
         self._api.put(SeenPod(pod, member))
 
-    # ── what happens to pods ──────────────────────────────────────────────────────────────
+    # ── pod events ────────────────────────────────────────────────────────────────────────
 
     def _handle(self, change: Change) -> None:
         if isinstance(change, Delete):
@@ -193,7 +193,7 @@ class Workloads:
             self._begin(run)
 
     def _count(self, run: JobRun) -> None:
-        """Count the time of its pods on nodes, before there are more or fewer of them."""
+        """Count the time of its pods on nodes, before their number changes."""
         now = self._time.monotonic()
         if now > run.counted_at:
             run.open_s += (now - run.counted_at) * run.on_nodes
@@ -202,7 +202,10 @@ class Workloads:
     def _begin(self, run: JobRun) -> None:
         now = self._time.monotonic()
         run.working_since = now
-        run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0  # they waited for the others
+        run.wasted_s, run.open_s = (
+            run.wasted_s + run.open_s,
+            0.0,
+        )  # they waited for the other members
         run.number += 1
         if run.first_started_at is None:
             run.first_started_at = now
@@ -221,7 +224,7 @@ class Workloads:
         self._time.call_later(RECREATE_S, partial(self._recreate_pod, run))
 
     def _interrupt(self, run: JobRun) -> None:
-        """Count the work as lost, if too few are left of a run that has just lost one."""
+        """Count the work as lost, if fewer members than the minimum are left."""
         if run.working_since is None or run.on_nodes >= run.job.min_member:
             return
         now = self._time.monotonic()
@@ -244,7 +247,7 @@ class Workloads:
         run.stretches.append((run.working_since, now, False))
         run.working_since = None
         for uid in list(run.pods):
-            # Forgotten first: what is deleted now is not made anew.
+            # Forgotten first, so that the deleted pod is not recreated.
             del self._by_pod[uid]
             if run.pods.pop(uid):
                 self.on_placed(run, -1)

@@ -64,7 +64,7 @@ def test_the_page_tells_what_the_terminal_does_and_draws_it(small: Path, tmp_pat
     seen = Seen(page)
 
     assert told.exit_code == 0, told.output
-    for word in ("Waits", "Shares of queues against their dues", "Utilisation", "Gangs", "red/"):
+    for word in ("Waits", "Shares of queues and their deserved shares", "Utilisation", "Gangs", "red/"):
         assert word in seen.words
     assert "10m 00s of 2 nodes and 9 gangs" in seen.words
     ended = re.search(r"gangs that ended +(\d+)", told.stdout)
@@ -97,7 +97,7 @@ def test_the_differences_between_policies_come_first(small: Path, tmp_path: Path
     assert told.exit_code == 0, told.output
     places = [words.index(each) for each in ("What differs", "Waits", "Gangs")]
     assert places == sorted(places)
-    assert words.count("Shares of queues against their dues") == 2
+    assert words.count("Shares of queues and their deserved shares") == 2
     assert "other.conf" in words
 
 
@@ -147,7 +147,7 @@ def test_of_many_gangs_some_are_drawn_and_the_page_says_which() -> None:
 def test_few_gangs_are_all_drawn() -> None:
     chosen, said = report.choose([run(number, 0) for number in range(9)], end=10)
 
-    assert (len(chosen), said) == (9, "All 9, as they came.")
+    assert (len(chosen), said) == (9, "All 9, in order of arrival.")
 
 
 @pytest.mark.parametrize(

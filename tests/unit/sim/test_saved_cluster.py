@@ -106,7 +106,7 @@ def test_a_trace_goes_to_saved_queues_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("saved", "scenario", "said"),
     [
-        ([], SCENARIO, "there are no nodes; give nodes, or a snapshot that has some"),
+        ([], SCENARIO, "there are no nodes; add nodes, or a snapshot with nodes"),
         (SAVED, SCENARIO.replace("saved", "gone"), "gone.json: cannot be read: No such file"),
         ("{", SCENARIO, "saved.json: neither YAML nor JSON"),
         ("[1]", SCENARIO, "saved.json: holds something that is no Kubernetes object"),
@@ -115,7 +115,7 @@ def test_a_trace_goes_to_saved_queues_as_they_are(tmp_path: Path) -> None:
         (
             [node("n-0"), *SAVED],
             SCENARIO + "nodes: [{name: n, has: {cpu: 1}}]\n",
-            "nodes has 'n-0', and so has the snapshot; name it otherwise",
+            "nodes has 'n-0', and so has the snapshot; rename it",
         ),
     ],
 )

@@ -123,7 +123,7 @@ def test_the_manual_writes_a_scenario_that_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("span: 10m", "span: soon"), "span: 'soon' is no time; write 90s, 5m, 2h or 1d"),
+        (("span: 10m", "span: soon"), "span: 'soon' is not a duration; write 90s, 5m, 2h or 1d"),
         (("span: 10m", "span: 90d"), "at most 31d"),
         (("queue: red", "queue: rad"), "the queue 'rad', which is not in queues; add it there"),
         (("weight: 2", "wieght: 2"), "unknown field `wieght` at `.queues[0]`"),
@@ -131,22 +131,22 @@ def test_the_manual_writes_a_scenario_that_can_be_read() -> None:
         (("lose: n-1", "lose: n-9"), "the node 'n-9', which is not in nodes"),
         (("lose: n-1", "at: 4m"), "either lose or restore"),
         (("name: n,", "name: N!,"), "not a Kubernetes name"),
-        (("{median: 30s}", "{spread: 1}"), "give between, one-of or median"),
-        (("size: 8", "size: 0"), "a size of 0; give 1 to 10000"),
+        (("{median: 30s}", "{spread: 1}"), "set exactly one of between, one-of and median"),
+        (("size: 8", "size: 0"), "the size is 0; write 1 to 10000"),
         (("name: blue}", "name: red}"), "queues has 'red' twice"),
         (("count: 2, has", "count: 900000, has"), "nodes[0].count"),
         (("span: 10m", "span: [10m"), "small.yaml"),
-        (("[1, 4]", "[4, 1]"), "between 4 and 1 is nothing; give the smaller first"),
-        (("{between: [1, 4]}", "{one-of: [2m]}"), "'2m' is no number of pods; write it like 8"),
-        (("{median: 30s}", "{median: 30s, one-of: [1m]}"), "give between, one-of or median"),
-        (("each: {cpu: 1}", "each: {cpu: -1}"), "cpu: -1 is less than nothing"),
-        (("cpu: 4}", "cpu: -4}"), "cpu: -4 is less than nothing"),
+        (("[1, 4]", "[4, 1]"), "between 4 and 1 is empty; write the smaller number first"),
+        (("{between: [1, 4]}", "{one-of: [2m]}"), "'2m' is not a number of pods; write it like 8"),
+        (("{median: 30s}", "{median: 30s, one-of: [1m]}"), "set exactly one of between, one-of and median"),
+        (("each: {cpu: 1}", "each: {cpu: -1}"), "cpu: -1 is negative"),
+        (("cpu: 4}", "cpu: -4}"), "cpu: -4 is negative"),
         (
             ("plain: true", "plain: true, size: 4"),
             "arrivals p: plain pods have no gang, so no size",
         ),
-        (("plain: true", "plain: true, least: 1"), "so no size and no least; give count"),
-        (("every: 30s", "every: 30s, before: 5m"), "arrivals b: both every and before; leave one"),
+        (("plain: true", "plain: true, least: 1"), "so no size and no least; use count"),
+        (("every: 30s", "every: 30s, before: 5m"), "arrivals b: every and before exclude each other; remove one"),
         (("before: 2m", "after: 3m, before: 2m"), "before 2m is earlier than after 3m"),
     ],
 )
@@ -170,8 +170,8 @@ def test_what_would_come_after_the_span_is_counted_aloud(small: str) -> None:
 
     assert told.exit_code == 0
     assert "of 2 nodes and 10 gangs" in told.stdout
-    assert "gang-extender: arrivals: 1 of 11 gangs would come after the span\n" in told.stderr
-    assert "gang-extender: mishaps: 1 of 2 would come after the span\n" in told.stderr
+    assert "gang-extender: arrivals: 1 of 11 gangs would arrive after the span\n" in told.stderr
+    assert "gang-extender: mishaps: 1 of 2 would happen after the span\n" in told.stderr
 
 
 def test_nothing_between_is_all_at_once_however_it_is_written() -> None:

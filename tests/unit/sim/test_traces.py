@@ -68,8 +68,8 @@ def test_tasks_of_pai_are_gangs_with_or_without_a_header(tmp_path: Path, header:
     assert not any(job.is_plain for job in trace.jobs)
     assert all(job.min_member == job.size for job in trace.jobs)
     assert trace.sentence() == (
-        "pai_task_table, 3 of 3 gangs; 1 more never began or never ended and are left out; "
-        "1 ask for a fraction of a GPU, which is rounded up"
+        "pai_task_table, 3 of 3 gangs; 1 more did not start or did not end and are left out; "
+        "1 request a fraction of a GPU, which is rounded up"
     )
 
 
@@ -127,7 +127,7 @@ def test_who_comes_after_the_span_is_counted(tmp_path: Path) -> None:
     trace = read(tmp_path, PAI, span_s=150)
 
     assert len(trace.jobs) == 2
-    assert "1 would come after the span" in trace.sentence()
+    assert "1 would arrive after the span" in trace.sentence()
 
 
 def test_any_column_may_name_the_queue_or_one_queue_takes_all(tmp_path: Path) -> None:
@@ -139,21 +139,21 @@ def test_any_column_may_name_the_queue_or_one_queue_takes_all(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (PAI.replace("960", "soon"), "line 2: end_time: 'soon' is no time"),
-        (PAI.replace("29.5", "much"), "line 1: plan_mem: 'much' is no number of 0 or more"),
-        (PAI_HEADER + PAI.replace("1600.0,", "-6,"), "line 2: end_time: '-6' is no number"),
-        (PAI.replace("j1,worker,2", "j1,worker,2.5"), "line 1: inst_num: '2.5' is no size"),
-        (PAI.replace("worker,4", "worker,20000"), "'20000' is no size of 1 to 10000"),
-        (PAI + "j5,worker\n", "line 5: it has 2 columns, and the table has 10; mend the line"),
-        (OPENB.replace("460", "inf"), "line 3: gpu_milli: 'inf' is no number"),
+        (PAI.replace("960", "soon"), "line 2: end_time: 'soon' is not a time"),
+        (PAI.replace("29.5", "much"), "line 1: plan_mem: 'much' is not a number of at least 0"),
+        (PAI_HEADER + PAI.replace("1600.0,", "-6,"), "line 2: end_time: '-6' is not a number"),
+        (PAI.replace("j1,worker,2", "j1,worker,2.5"), "line 1: inst_num: '2.5' is not a size"),
+        (PAI.replace("worker,4", "worker,20000"), "'20000' is not a size from 1 to 10000"),
+        (PAI + "j5,worker\n", "line 5: it has 2 columns, and the table has 10; fix or remove the line"),
+        (OPENB.replace("460", "inf"), "line 3: gpu_milli: 'inf' is not a number"),
         (HELIOS.replace("2020-04-01 00:01:00", "April", 1), "line 3: submit_time: 'April'"),
-        (PAI + 'j5,"worker\n', "line 5 is no CSV"),
-        (PAI + "x" * 20_000, "line 5 is longer than 10000 letters"),
+        (PAI + 'j5,"worker\n', "line 5 is not CSV"),
+        (PAI + "x" * 20_000, "line 5 is longer than 10000 characters"),
         ("", "is empty"),
         ('[{"status": "Pass", "vc": "ee9e8c"}]', "is JSON; traces are read as CSV"),
-        ("a,b\n1,2\n", "no trace that is known: pai_task_table has inst_num, start_time"),
-        (OPENB.splitlines()[0] + "\n", "holds no gang that ended"),
-        ("\0" * 9, "no trace that is known"),
+        ("a,b\n1,2\n", "a supported trace: pai_task_table has inst_num, start_time"),
+        (OPENB.splitlines()[0] + "\n", "has no gang that ended"),
+        ("\0" * 9, "a supported trace"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_one_sentence_with_its_number(
@@ -172,11 +172,11 @@ def test_a_line_that_cannot_be_read_is_one_sentence_with_its_number(
     [
         (
             {"queue_by": "team"},
-            "queue-by: there is no column 'team'; there are job_name, task_name",
+            "queue-by: there is no column 'team'; the columns are job_name, task_name",
         ),
-        ({"queue": "a", "queue_by": "status"}, "both queue and queue-by"),
-        ({"after": "2h"}, "none of its gangs comes within the span"),
-        ({"every": "soon"}, "every: 'soon' is no time"),
+        ({"queue": "a", "queue_by": "status"}, "queue and queue-by exclude each other"),
+        ({"after": "2h"}, "none of its gangs arrives within the span"),
+        ({"every": "soon"}, "every: 'soon' is not a duration"),
     ],
 )
 def test_a_wish_that_cannot_be_met_is_said(
@@ -191,7 +191,7 @@ def test_too_many_queues_are_refused(tmp_path: Path) -> None:
     text = "\n".join([head, *(line.replace("uA", f"u{each}") for each in range(1001))])
 
     with pytest.raises(
-        InvalidInput, match="more than 1000 queues; give queue, or another queue-by"
+        InvalidInput, match="more than 1000 queues; set queue, or another queue-by"
     ):
         read(tmp_path, text, queue_by="user")
 
@@ -236,7 +236,7 @@ def test_a_trace_beside_the_scenario_is_played_and_its_queues_are_there(tmp_path
     for queue in ("vcewi", "q-root", "default"):
         assert re.search(rf"^{queue} +\S+ +1 +1 ", first.stdout, re.MULTILINE)
     assert re.search(r"gangs that ended +3\n", first.stdout)
-    said = "made-up.csv: cluster_log, 3 of 3 gangs; 1 more never began or never ended"
+    said = "made-up.csv: cluster_log, 3 of 3 gangs; 1 more did not start or did not end"
     assert said in first.stderr
     assert first.stderr.count("\n") == 1
 
@@ -251,11 +251,11 @@ def test_a_trace_and_arrivals_come_together(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (("made-up.csv", "gone.csv"), "gone.csv: cannot be read: No such file"),
-        (("trace: {file: made-up.csv}", ""), "nothing arrives; give arrivals, or a trace"),
+        (("trace: {file: made-up.csv}", ""), "the scenario has no arrivals; add arrivals or a trace"),
         (("{file", "{queue: x, file"), "trace names the queue 'x', which is not in queues"),
         (("{file", "{name: No!, file"), "the name 'No!' in trace is not a Kubernetes name"),
         (("{file", "{speed: 0, file"), "trace.speed"),
-        (("{file", "{every: soon, file"), "day.yaml: every: 'soon' is no time"),
+        (("{file", "{every: soon, file"), "day.yaml: every: 'soon' is not a duration"),
         (("made-up.csv", '"a\\0b"'), "is no name of a file; give the one to read"),
         (("made-up.csv", '""'), "'' is no name of a file; give the one to read"),
         (("made-up.csv", "."), "cannot be read: Is a directory"),

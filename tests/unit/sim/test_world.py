@@ -22,7 +22,7 @@ ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
 def cluster(
     nodes: int = 2, cpus: int = 4, ways: SchedulerOptions = OPTIONS, **queues: int
 ) -> SimulatedCluster:
-    world = SimulatedCluster(ways=ways)
+    world = SimulatedCluster(options=ways)
     for number in range(nodes):
         world.api.put(node(number, cpus))
     for name, weight in queues.items():
