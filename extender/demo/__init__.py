@@ -1,1 +1,1 @@
-"""The demo: four acts on a simulated cluster, with the extender as it runs."""
+"""The demo: four acts on a simulated cluster, with the real extender."""

@@ -1,4 +1,4 @@
-"""All acts, in the order in which they are told."""
+"""The acts of the demo, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from extender.planner import policy_parser
 
 NODES, CPUS, MEMORY_GI = 4, 9, 18
 QUEUES = ("lab", "ops")
-#: A third of a node; so many fit.
+#: The requests of a pod that takes a third of a node, and how many such pods fit.
 THIRD: Mapping[str, str] = {"cpu": "3", "memory": "2Gi"}
 SLOTS = NODES * 3
 
@@ -28,7 +28,7 @@ def build_nodes(cluster: SimCluster) -> None:
 
 
 def impatient(after_s: float) -> str:
-    """Write the default policy, but room is kept for whoever loses its turn for *after_s*."""
+    """Return the default policy, but with reservations for gangs that starve for *after_s*."""
     after_ms = max(1, round(after_s * 1000))
     return f"{policy_parser.DEFAULT_TEXT}starvation:\n  after: {after_ms}ms\n"
 
@@ -43,33 +43,33 @@ def _deadlock(on: ActRunner) -> None:
         for name in ("red", "blue")
     )
     on.say(
-        f"Gangs red and blue need {_NEED} pods each, all at once; {SLOTS} fit. Placed pod by pod"
-        f" each would get {_HALF}, and neither could ever begin."
+        f"Gangs red and blue need {_NEED} pods each, all at once; {SLOTS} fit. Placed pod by pod,"
+        f" each would get {_HALF}, and neither could ever start."
     )
     on.workloads.submit(red, blue)
     on.wait_for_start("red", _NEED)
-    waits = on.wait_for_reason("blue", "InsufficientCapacity")
+    verdict = on.wait_for_reason("blue", "InsufficientCapacity")
     on.claim(on.placements.on_nodes("blue") == 0, "blue occupies no node while red runs")
     spread = on.placements.spread_ms("red", _NEED)
-    on.say(
-        f"Their pods came by turns. Red starts whole, its last pod {spread:.0f} ms after its first."
-    )
-    why = waits["message"].partition(";")[
-        0
-    ]  # what is free now, and for whom, changes by the moment
-    on.say(f"Blue occupies nothing and says why: {waits['reason']}, {why}.")
+    on.say(f"Their pods were created in turn. Red starts whole, within {spread:.0f} ms.")
+    # The part after the semicolon depends on what is free at this moment.
+    why = verdict["message"].partition(";")[0]
+    on.say(f"Blue occupies nothing, and the plan gives the reason: {verdict['reason']}, {why}.")
     on.workloads.end("red")
     on.wait_for_start("blue", _NEED)
-    on.claim(not on.placements.were_together("red", "blue"), "never did both hold room at once")
-    on.claim(on.workloads.evicted.total() == 0, "nobody had to leave")
+    on.claim(
+        not on.placements.were_together("red", "blue"),
+        "red and blue were never on nodes at the same time",
+    )
+    on.claim(on.workloads.evicted.total() == 0, "no pod was evicted")
     spread = on.placements.spread_ms("blue", _NEED)
-    on.say(f"Red is done and blue starts by itself, its last pod {spread:.0f} ms after its first.")
+    on.say(f"Red is done, and blue starts whole, within {spread:.0f} ms.")
 
 
 DEADLOCK = Act(
     "deadlock",
     "two gangs that would block each other",
-    "each started whole, neither held room the other needed",
+    "each started whole, and neither held capacity that the other needed",
     _deadlock,
 )
 
@@ -103,20 +103,20 @@ def _fair_shares(on: ActRunner) -> None:
     for name in ("sums", "index"):
         on.wait_for_reason(name, "InsufficientCapacity", "NotYourTurn")
     on.say(
-        f"Everything is taken by night. Sums wants {sums.size} pods of {_CPUS} cpus, index, behind"
-        f" it, {index.size} of {_GI} GiB: whoever is first could take nearly all."
+        f"Night uses everything. Sums wants {sums.size} pods of {_CPUS} cpus, and index, behind it,"
+        f" {index.size} of {_GI} GiB: the first in line could take nearly all."
     )
     on.workloads.end("night")
-    on.wait(lambda: _is_settled(on), "sums and index have shared the room")
+    on.wait(lambda: _is_settled(on), "sums and index share the cluster")
     cpus, memory = _shares(on)
-    # Pods are indivisible: nobody can be nearer than one pod.
+    # Pods are indivisible, so shares are equal up to one pod.
     one_pod = max(Fraction(_CPUS, _ALL_CPUS), Fraction(_GI, _ALL_GI))
     on.claim(
         abs(cpus - memory) <= one_pod,
-        f"sums holds {float(cpus):.0%} of the cpus, index {float(memory):.0%} of the memory",
+        f"sums uses {float(cpus):.0%} of the cpus, index {float(memory):.0%} of the memory",
     )
     on.say(
-        "Night is done. By dominant resource fairness sums gets"
+        "Night is done. By dominant resource fairness, sums gets"
         f" {on.placements.on_nodes('sums')} pods, {float(cpus):.0%} of all cpus, and index"
         f" {on.placements.on_nodes('index')}, {float(memory):.0%} of all memory."
     )
@@ -130,15 +130,15 @@ def _shares(on: ActRunner) -> tuple[Fraction, Fraction]:
 
 
 def _is_settled(on: ActRunner) -> bool:
-    """Ask whether no further pod of sums fits anywhere, and the plan lets nobody else in."""
+    """Return whether no further pod of sums fits any node."""
     used = on.placements.on_nodes("sums") * _CPUS + on.placements.on_nodes("index")
     return used > _ALL_CPUS - _CPUS
 
 
 FAIR_SHARES = Act(
     "fair-shares",
-    "one needs cpus, the other memory",
-    "both hold alike of what they need most",
+    "one gang needs cpus, the other memory",
+    "both have the same share of what they need most",
     _fair_shares,
 )
 
@@ -146,7 +146,7 @@ FAIR_SHARES = Act(
 _SMALL = 3
 _AT_ONCE = SLOTS // _SMALL
 _EVERY_S = 0.8
-#: Seconds of the story for which giant loses its turn; in a real cluster ten minutes.
+#: Seconds of the story for which giant starves; in a real cluster ten minutes.
 _PATIENCE_S = 3.0
 
 
@@ -160,46 +160,46 @@ def _giant(on: ActRunner) -> None:
     )
     on.wait_for_reason("giant", "InsufficientCapacity", "NotYourTurn")
     ahead, patient_until = small.started(), time.monotonic() + on.scaled(_PATIENCE_S)
-    on.say(f"Giant needs all {SLOTS} places at once, and there is no moment when all are free.")
+    on.say(f"Giant needs all {SLOTS} places at once, and they are never all free.")
     on.wait(lambda: small.started() >= ahead + 2, "small gangs start before giant")
-    on.claim(not on.placements.moments("giant"), "small gangs ran first, giant never held a place")
-    on.wait(lambda: time.monotonic() >= patient_until, "giant has lost its turn for long")
+    on.claim(not on.placements.moments("giant"), "small gangs ran first, and giant was on no node")
+    on.wait(lambda: time.monotonic() >= patient_until, "giant starves for long enough")
     try:
         on.set_policy(impatient(on.scaled(_PATIENCE_S) / 2))
         small.gives_way = True
-        on.wait(lambda: on.is_all_reserved_for("giant"), "room is kept for giant")
+        on.wait(lambda: on.is_all_reserved_for("giant"), "capacity is reserved for giant")
         late = small.started()
         on.wait_for_start("giant", SLOTS)
     finally:
         on.set_policy(policy_parser.DEFAULT_TEXT)
-    on.claim(small.started() == late, "once room was kept for giant, nobody overtook it")
-    on.claim(small.waiting() > 0, "giant started although small gangs were still waiting")
-    on.claim(on.workloads.evicted.total() == 0, "nobody had to leave for giant")
+    on.claim(small.started() == late, "after the reservation for giant no gang overtook it")
+    on.claim(small.waiting() > 0, "giant started while small gangs were waiting")
+    on.claim(on.workloads.evicted.total() == 0, "no pod was evicted for giant")
     on.say(
-        f"It lost its turn for {_PATIENCE_S:.0f} s, so what became free was kept for it (after ten"
-        " minutes by default). It runs, and nobody was evicted."
+        f"It starved for {_PATIENCE_S:.0f} s, so freed capacity was reserved for it (after ten"
+        " minutes by default). It runs, and no pod was evicted."
     )
     on.workloads.end("giant")
     on.wait(lambda: small.started() > late, "small gangs run again")
     on.claim(on.placements.on_nodes("giant") == 0, "small gangs went on after giant")
-    on.say("Giant is done, and the small ones go on.")
+    on.say("Giant is done, and the small gangs go on.")
 
 
 class _Crowd:
-    """The small gangs: one waits at any time, and one ends now and then."""
+    """The small gangs: one waits at any time, and one ends at intervals."""
 
     def __init__(self, on: ActRunner) -> None:
         self._on = on
-        self._sent: list[str] = []
+        self._submitted: list[str] = []
         self._ended: set[str] = set()
         self._next_at = 0.0
-        #: Room may stay free that is kept for giant; before, only what the next one takes at once.
+        #: Go on while capacity that is reserved for giant stays free.
         self.gives_way = False
 
     def go_on(self) -> None:
-        """Send another if nobody waits; end the oldest if it has worked and the next may start."""
+        """Submit a gang if none waits; end the oldest if the next one can start."""
         if self.waiting() == 0:
-            self._send_one()
+            self._submit()
         elif time.monotonic() >= self._next_at and self._is_settled():
             self._next_at = time.monotonic() + self._on.scaled(_EVERY_S)
             if oldest := next(iter(self._working()), None):
@@ -207,31 +207,33 @@ class _Crowd:
                 self._on.workloads.end(oldest)
 
     def started(self) -> int:
-        """Count those that have begun."""
-        return sum(map(self._has_started, self._sent))
+        """Return the number of gangs that started."""
+        return sum(map(self._has_started, self._submitted))
 
     def running(self) -> int:
-        """Count those that work."""
+        """Return the number of gangs that work."""
         return len(self._working())
 
     def waiting(self) -> int:
-        """Count those that have not begun."""
-        return len(self._sent) - self.started()
+        """Return the number of gangs that did not start."""
+        return len(self._submitted) - self.started()
 
     def _is_settled(self) -> bool:
-        """Ask whether the room of who ended last was taken, or is kept for giant."""
+        """Return whether the last freed capacity is used again, or reserved for giant."""
         is_full = self.running() == _AT_ONCE
         return is_full or (self.gives_way and self._on.is_all_reserved_for("giant"))
 
     def _working(self) -> list[str]:
-        return [name for name in self._sent if self._has_started(name) and name not in self._ended]
+        return [
+            name for name in self._submitted if self._has_started(name) and name not in self._ended
+        ]
 
     def _has_started(self, name: str) -> bool:
         return self._on.placements.started_at(name, _SMALL) is not None
 
-    def _send_one(self) -> None:
-        name = f"s{len(self._sent) + 1}"
-        self._sent.append(name)
+    def _submit(self) -> None:
+        name = f"s{len(self._submitted) + 1}"
+        self._submitted.append(name)
         self._on.workloads.submit(
             DemoJob(name=name, queue="lab", size=_SMALL, min_member=_SMALL, requests=THIRD)
         )
@@ -245,10 +247,10 @@ GIANT = Act(
 )
 
 
-# In the order of the alphabet: of two that are equally old it decides who stays.
+# In alphabetical order, which decides between gangs of the same age.
 _LAB = ("fold", "scan", "train", "tune")
 _EACH = SLOTS // len(_LAB)
-_DUE = SLOTS // 2
+_DESERVED = SLOTS // 2
 
 
 def _lending(on: ActRunner) -> None:
@@ -259,35 +261,39 @@ def _lending(on: ActRunner) -> None:
         on.wait_for_start(name, _EACH)
         on.rest(0.2)
     on.say(
-        "Queues lab and ops are due half of the cluster each. Ops sleeps, so lab runs"
-        f" {len(_LAB)} gangs on all of it."
+        "Queues lab and ops deserve half of the cluster each. Ops is asleep, so lab borrows its"
+        f" half and runs {len(_LAB)} gangs."
     )
     on.workloads.submit(
-        DemoJob(name="report", queue="ops", size=_DUE, min_member=_DUE, requests=THIRD)
+        DemoJob(name="report", queue="ops", size=_DESERVED, min_member=_DESERVED, requests=THIRD)
     )
-    on.wait_for_start("report", _DUE)
-    left = {name: on.workloads.evicted[name] for name in _LAB if on.workloads.evicted[name]}
-    stayed = [name for name in _LAB if name not in left]
+    on.wait_for_start("report", _DESERVED)
+    evicted = {name: on.workloads.evicted[name] for name in _LAB if on.workloads.evicted[name]}
+    stayed = [name for name in _LAB if name not in evicted]
     on.claim(
-        all(count == _EACH for count in left.values()) and sum(left.values()) == _DUE,
-        f"{len(left)} whole gangs of lab left, no pod more than ops was due",
+        all(count == _EACH for count in evicted.values()) and sum(evicted.values()) == _DESERVED,
+        f"{len(evicted)} whole gangs of lab were evicted, no pod more than ops deserves",
     )
     on.claim(
         all(on.placements.fewest(name, 0.0, _EACH) == _EACH for name in stayed),
-        "the others of lab never lost a pod",
+        "the other gangs of lab lost no pod",
     )
     on.say(
-        f"Ops wakes: report needs {_DUE} pods, its due. {_and(left).capitalize()} leave whole,"
-        f" {_and(stayed)} never lose a pod, report starts whole."
+        f"Ops wakes up: report needs {_DESERVED} pods, what ops deserves."
+        f" {_and(evicted).capitalize()} are evicted whole, {_and(stayed)} lose no pod, and report"
+        " starts whole."
     )
-    for name in left:
+    for name in evicted:
         on.wait_for_reason(name, "QueueOverDeserved", "InsufficientCapacity", "NotYourTurn")
-    on.say(f"{_and(left).capitalize()} wait for room that nobody else is due.")
+    on.say(f"{_and(evicted).capitalize()} wait for capacity that no other queue deserves.")
     on.workloads.end("report")
-    for name in left:
+    for name in evicted:
         on.wait_for_start(name, _EACH)
-    on.claim(on.workloads.evicted.total() == _DUE, "whoever left came back when ops slept again")
-    on.say(f"Report is done, ops sleeps again, and {_and(left)} are back.")
+    on.claim(
+        on.workloads.evicted.total() == _DESERVED,
+        "the evicted gangs came back when ops slept again",
+    )
+    on.say(f"Report is done, ops sleeps again, and {_and(evicted)} are back.")
 
 
 def _and(names: dict[str, int] | list[str]) -> str:
@@ -297,8 +303,8 @@ def _and(names: dict[str, int] | list[str]) -> str:
 
 LENDING = Act(
     "lending",
-    "a queue takes back what it lent",
-    "whole gangs left, as few as it took, and came back",
+    "a queue reclaims what it lent",
+    "whole gangs were evicted, as few as necessary, and came back",
     _lending,
 )
 

@@ -1,7 +1,7 @@
-"""An API server in memory: Kubernetes objects as plain dicts, told to whoever listens.
+"""An API server in memory: Kubernetes objects as plain dicts, and listeners for their changes.
 
-It implements the ports through which the extender acts (bind, wake, read a PodGroup), and keeps
-the same rules: a binding checks the uid, a pod is bound once, a nomination wakes.
+It implements the ports through which the extender acts (bind, wake, read a PodGroup) with the same
+rules: a binding checks the uid, a pod is bound once, a nomination wakes the pod.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from extender.ports import (
 )
 
 Object: TypeAlias = dict[str, Any]
-#: Told of every change: ADDED, MODIFIED or DELETED, and the object.
+#: Called with each change: ADDED, MODIFIED or DELETED, and the object.
 Listener: TypeAlias = Callable[[str, Object], None]
 
 
 class SimCluster:
-    """Nodes, pods and PodGroups; every change reaches the listeners in order."""
+    """Store objects; each change reaches the listeners in order."""
 
     def __init__(self, read_group: Callable[[Object], PodGroup], clock: Clock) -> None:
         self._read_group = read_group
@@ -47,20 +47,20 @@ class SimCluster:
         self._uids = itertools.count(1)
 
     def listen(self, listener: Listener) -> None:
-        """Tell *listener* of everything there is and of every change to come."""
+        """Call *listener* with all existing objects and with each later change."""
         with self._lock:
             for existing in self._objects.values():
                 listener("ADDED", existing)
             self._listeners.append(listener)
 
-    def create(self, thing: Object, *, keep_uid: bool = False) -> Object:
-        """Store *thing* under a new uid, or under the one it brings."""
+    def create(self, manifest: Object, *, keep_uid: bool = False) -> Object:
+        """Store *manifest* under a new uid, or under its own with *keep_uid*."""
         with self._lock:
-            stored = copy.deepcopy(thing)
-            about = stored["metadata"]
+            stored = copy.deepcopy(manifest)
+            metadata = stored["metadata"]
             if not keep_uid:
-                about["uid"] = f"sim-{next(self._uids):06d}"
-            about.setdefault("creationTimestamp", timestamp(self._clock.now()))
+                metadata["uid"] = f"sim-{next(self._uids):06d}"
+            metadata.setdefault("creationTimestamp", timestamp(self._clock.now()))
             self._objects[_key(stored)] = stored
             self._publish("ADDED", stored)
             return stored
@@ -72,11 +72,11 @@ class SimCluster:
             if gone is not None:
                 self._publish("DELETED", gone)
 
-    def change(self, thing: Object, change: Callable[[Object], None]) -> None:
-        """Replace *thing* by a changed copy; listeners keep what they were given."""
+    def change(self, manifest: Object, change: Callable[[Object], None]) -> None:
+        """Replace *manifest* by a changed copy; listeners keep the object they received."""
         with self._lock:
-            current = self._objects.get(_key(thing))
-            if current is None or current["metadata"]["uid"] != thing["metadata"]["uid"]:
+            current = self._objects.get(_key(manifest))
+            if current is None or current["metadata"]["uid"] != manifest["metadata"]["uid"]:
                 return
             changed = copy.deepcopy(current)
             change(changed)
@@ -84,27 +84,27 @@ class SimCluster:
             self._publish("MODIFIED", changed)
 
     def all(self, kind: str) -> list[Object]:
-        """Give every object of *kind*."""
+        """Return all objects of *kind*."""
         with self._lock:
-            return [thing for (each, _, _), thing in self._objects.items() if each == kind]
+            return [manifest for (each, _, _), manifest in self._objects.items() if each == kind]
 
     def find(self, kind: str, uid: str) -> Object | None:
-        """Give the very object, None when it is gone."""
+        """Return the object with this uid, None when it is deleted."""
         return next((each for each in self.all(kind) if each["metadata"]["uid"] == uid), None)
 
     def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
-        """Bind this very pod, only once, and only to a node that there is."""
+        """Bind the pod with this uid, only once, and only to an existing node."""
         for order in orders:
             settle(order, self._bind(order))
 
     def read(self, group: PodGroup) -> Future[PodGroup | None]:
-        """Give the PodGroup as it is now."""
+        """Return the PodGroup as it is now."""
         with self._lock:
             found = self._objects.get(("PodGroup", group.namespace, group.name))
         return settled(self._read_group(found) if found else None)
 
     def wake(self, orders: Sequence[WakeOrder]) -> None:
-        """Nominate each pod to its node; whoever listens as kube-scheduler looks at it again."""
+        """Nominate each pod to its node, which makes kube-scheduler retry it."""
         for order in orders:
             with self._lock:
                 pod = self._objects.get(("Pod", order.namespace, order.name))
@@ -117,7 +117,7 @@ class SimCluster:
             if pod is None or pod["metadata"]["uid"] != order.uid:
                 return BindOutcome(BindResult.LOST, "the pod is gone")
             if order.whose is Whose.UNKNOWN:
-                # Our watch is never behind here: who is unknown there is nobody's to bind.
+                # The watch never lags here, so an unknown pod belongs to no extender.
                 return BindOutcome(BindResult.FAILED, "this extender may not decide now")
             if pod["spec"].get("nodeName", order.node) != order.node:
                 return BindOutcome(BindResult.LOST, "the pod is on another node")
@@ -125,21 +125,21 @@ class SimCluster:
             if ("Node", "", order.node) not in self._objects:
                 return BindOutcome(BindResult.FAILED, "the chosen node does not exist")
 
-            def seat(it: Object) -> None:
+            def assign(it: Object) -> None:
                 it["spec"]["nodeName"] = order.node
                 it["status"]["phase"] = "Running"
 
-            self.change(pod, seat)
+            self.change(pod, assign)
             return BindOutcome(BindResult.BOUND)
 
-    def _publish(self, verb: str, thing: Object) -> None:
+    def _publish(self, verb: str, manifest: Object) -> None:
         for listener in self._listeners:
-            listener(verb, thing)
+            listener(verb, manifest)
 
 
-def _key(thing: Object) -> tuple[str, str, str]:
-    about = thing["metadata"]
-    return thing["kind"], about.get("namespace", ""), about["name"]
+def _key(manifest: Object) -> tuple[str, str, str]:
+    metadata = manifest["metadata"]
+    return manifest["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
 def _nominate(pod: Object, node: str) -> None:
@@ -147,14 +147,14 @@ def _nominate(pod: Object, node: str) -> None:
 
 
 def settled(value: Any) -> Future[Any]:
-    """Give a future that waits for nothing."""
+    """Return a completed future."""
     future: Future[Any] = Future()
     future.set_result(value)
     return future
 
 
 class SimEvictor:
-    """Pods leave at once."""
+    """Delete evicted pods at once."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
@@ -173,26 +173,26 @@ class SimEvictor:
         leaves: Callable[[GangKey], None],
         stays: Callable[[GangKey], None],
     ) -> None:
-        """Let a gang that was bound in part leave; whoever made its pods makes new ones."""
+        """Evict a gang that was bound in part; its workload recreates the pods."""
         leaves(gang)
         self.evict(orders)
 
 
 class SimStatus:
-    """Status lies in the objects themselves."""
+    """Read and write the status of the simulated objects."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
 
     def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
-        """Give the status as it is."""
+        """Return the status as it is."""
         found = self._cluster.find(subject.kind, subject.uid)
         return settled(found.get("status", {}) if found else None)
 
     def write(
         self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
-        """Merge *status* into what is there."""
+        """Merge *status* into the existing status."""
         found = self._cluster.find(subject.kind, subject.uid)
         if found is None:
             return settled(None)
@@ -202,11 +202,11 @@ class SimStatus:
 
 
 class SimAnnouncer:
-    """Keeps the notices for whoever wants to read them."""
+    """Keep the Events for inspection."""
 
     def __init__(self) -> None:
         self.events: list[EventRecord] = []
 
     def write(self, notice: EventRecord) -> None:
-        """Take *notice* in."""
+        """Store *notice*."""
         self.events.append(notice)

@@ -1,4 +1,4 @@
-"""The extender, kube-scheduler in miniature and whoever owns the gangs, running in this process."""
+"""The extender, a small kube-scheduler and the workloads, all in this process."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def embed(
     certificates: Sequence[PortCertificates] = (),
     clock: Clock = _CLOCK,
 ) -> Runtime:
-    """Put an extender together for a simulated cluster."""
+    """Return an extender on a simulated cluster."""
     schedulers = frozenset(settings.scheduler_name)
     node_labels = label_pairs(settings.node_selector)
     exempt = frozenset(settings.exempt_namespace)
 
-    def reach(cluster: Cluster, _: Metrics, __: Fencing) -> ClusterPorts:
+    def connect(cluster: Cluster, _: Metrics, __: Fencing) -> ClusterPorts:
         evictor = SimEvictor(simulated)
         return ClusterPorts(
             binder=simulated,
@@ -64,12 +64,12 @@ def embed(
             aclose=lambda: asyncio.sleep(0),
         )
 
-    return Runtime(settings, loop, clock, reach, certificates)
+    return Runtime(settings, loop, clock, connect, certificates)
 
 
-def read_group(thing: Object) -> PodGroup:
-    """Read a PodGroup of the simulated cluster as if it came from the API server."""
-    return podgroups.to_group(msgspec.convert(thing, podgroups.RawGroup), VOLCANO)
+def read_group(manifest: Object) -> PodGroup:
+    """Decode a PodGroup of the simulated cluster as if it came from the API server."""
+    return podgroups.to_group(msgspec.convert(manifest, podgroups.RawGroup), VOLCANO)
 
 
 def _follow(
@@ -79,7 +79,7 @@ def _follow(
     node_labels: frozenset[tuple[str, str]],
     exempt: frozenset[str],
 ) -> None:
-    """Tell *cluster* whatever changes in *simulated*, decoded like everything else."""
+    """Apply each change of *simulated* to *cluster*, decoded as from a watch."""
     codecs: dict[str, ObjectDecoder[Any]] = {
         "Node": resources.nodes(node_labels),
         "Pod": resources.pods(schedulers, exempt),
@@ -87,16 +87,18 @@ def _follow(
         "Queue": resources.queues(VOLCANO),
     }
 
-    def hear(verb: str, thing: Object) -> None:
-        line = codecs[thing["kind"]].line(msgspec.json.encode({"type": verb, "object": thing}))
+    def handle(verb: str, manifest: Object) -> None:
+        line = codecs[manifest["kind"]].line(
+            msgspec.json.encode({"type": verb, "object": manifest})
+        )
         if line.change is not None:
             cluster.apply(line.change)
 
-    simulated.listen(hear)
+    simulated.listen(handle)
 
 
 _TIMEOUT_S = 5.0
-#: Makes the port that shows the pages.
+#: Makes the operations port.
 MakePort = Callable[[Runtime], OperationsServer]
 
 
@@ -105,7 +107,7 @@ def _read_only(runtime: Runtime) -> OperationsServer:
 
 
 class Embedded:
-    """Runs from `with` to the end of the block; *cluster* is what it decides for."""
+    """Run an extender within a `with` block; *cluster* is its cluster."""
 
     def __init__(self, pages: MakePort = _read_only) -> None:
         self.cluster = SimCluster(read_group, SystemClock())
@@ -115,7 +117,7 @@ class Embedded:
         self._folder = tempfile.TemporaryDirectory(prefix="gang-extender-")
         self._policy = Path(self._folder.name, "policy.yaml")
         self.set_policy(policy_parser.DEFAULT_TEXT)
-        # Listening before anybody else can take the ports.
+        # Listen now, so that no other process can take the ports.
         self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         hooks, ops = (_address(each) for each in self._sockets)
         self._settings = Settings(listen=hooks, ops_listen=ops, config=str(self._policy))
@@ -130,22 +132,22 @@ class Embedded:
 
     @property
     def address(self) -> str:
-        """Where people look."""
+        """The address of the dashboard."""
         return f"http://{self._settings.ops_listen}/"
 
     @property
     def assumed(self) -> dict[str, str]:
-        """Give the node of every pod, by uid, that is bound or on the way."""
+        """Return the node of each bound or assumed pod by uid."""
         return self._scheduler.assumed
 
     def set_policy(self, text: str) -> None:
-        """Put another policy file in the place of the one in force; the next pass reads it."""
+        """Replace the policy file; the next cycle reads it."""
         whole = self._policy.with_suffix(".new")
         whole.write_text(text, encoding="utf-8")
         whole.replace(self._policy)
 
     def plan(self) -> dict[str, Any]:
-        """Ask the operations port for the last plan; while it is busy, the one before stands."""
+        """Return the last plan of the operations port, or the one before while the port is busy."""
         url = f"http://{self._settings.ops_listen}/api/v1/plan"
         with suppress(OSError), urlopen(url, timeout=_TIMEOUT_S) as answer:
             self._last_plan = json.load(answer)
@@ -184,13 +186,13 @@ class Embedded:
         self._runtime = runtime = embed(self._settings, loop, self.cluster)
         runtime.start()
         hooks, ops = self._sockets
-        port = HookServer(runtime.hooks, runtime.pages.metrics, loop)
-        await port.listen(hooks)
+        hook_server = HookServer(runtime.hooks, runtime.pages.metrics, loop)
+        await hook_server.listen(hooks)
         pages = self._make_pages(runtime)
         pages.start(ops)
         self._is_ready.set()
         await self._stopping.wait()
-        await port.close(grace_s=0)
+        await hook_server.close(grace_s=0)
         pages.stop(grace_s=0)
 
 

@@ -1,7 +1,6 @@
-"""The demo's form: gangs that whoever looks at the page submits to the embedded cluster.
+"""The form of the demo, with which visitors of the page submit gangs to the embedded cluster.
 
-It is no part of the extender and lives where only the demo reaches: pages of `serve` change
-nothing.
+Only the demo uses it: the pages of `serve` change nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from extender.web.page_worker import PageRequest
 from extender.web.server import LIMITS, OperationsConnection, OperationsServer
 from extender.wiring import Runtime
 
-#: As the API server would have it.
+#: A name that the API server accepts.
 _NAME = re.compile("[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _MOST_GANGS, _MOST_PODS = 24, 200
 
 
 class Field(NamedTuple):
-    """A field of the form that takes a number."""
+    """A number field of the form."""
 
     label: str
     least: int
@@ -44,15 +43,15 @@ class Field(NamedTuple):
 
 FIELDS = {
     "pods": Field("pods", 1, 36, 6),
-    "least": Field("of these at least, at once", 1, 36, 6),
-    "cpus": Field("cpus of each", 1, 9, 3),
-    "gibibytes": Field("GiB of memory of each", 1, 18, 2),
+    "least": Field("at least this many at once", 1, 36, 6),
+    "cpus": Field("cpus of each pod", 1, 9, 3),
+    "gibibytes": Field("GiB of memory of each pod", 1, 18, 2),
     "seconds": Field("seconds of work", 1, 3600, 20),
 }
 
 
 class GangForm:
-    """Shut while the story is told, which others would change; then open to who comes."""
+    """The form: closed while the story runs, which submissions would change, then open."""
 
     PATH = "submit"
     TITLE = "Submit a gang"
@@ -61,12 +60,12 @@ class GangForm:
     def __init__(self) -> None:
         self._workloads: DemoWorkloads | None = None
 
-    def open(self, tenants: DemoWorkloads) -> None:
-        """Take gangs from now on."""
-        self._workloads = tenants
+    def open(self, workloads: DemoWorkloads) -> None:
+        """Accept gangs from now on."""
+        self._workloads = workloads
 
     def blueprint(self, site: Dashboard) -> Blueprint:
-        """Give the routes; pages look like those of *site*."""
+        """Return the routes; the pages look like those of *site*."""
         routes = Blueprint("form", __name__, template_folder="templates")
 
         def ask() -> ResponseReturnValue:
@@ -78,7 +77,7 @@ class GangForm:
                 self.submit(given)
             except InvalidInput as error:
                 return self._page(site, given, str(error), 422)
-            # Never 200: what was submitted is not a page that is given again.
+            # Never 200: a page with status 200 may be served again from the cache.
             return redirect(self.PATH, 303)
 
         routes.add_url_rule(f"/{self.PATH}", "ask", ask, methods=["GET"])
@@ -86,20 +85,21 @@ class GangForm:
         return routes
 
     def submit(self, given: Mapping[str, str]) -> DemoJob:
-        """Create the gang that was asked for, or say in a sentence why not."""
+        """Create the requested gang, or raise `InvalidInput`."""
         if self._workloads is None:
-            raise InvalidInput("the story is still being told; submit it again when it is over")
-        wish = read(given, self.QUEUES)
-        there = self._workloads.gangs
-        if any(each.name == wish.name for each in there):
-            raise InvalidInput(f"there is a gang {wish.name} already; choose another name")
-        if len(there) >= _MOST_GANGS or sum(each.size for each in there) + wish.size > _MOST_PODS:
+            raise InvalidInput("the story is still running; submit the gang again when it is over")
+        job = read(given, self.QUEUES)
+        present = self._workloads.gangs
+        if any(each.name == job.name for each in present):
+            raise InvalidInput(f"there is a gang {job.name} already; choose another name")
+        pods = sum(each.size for each in present) + job.size
+        if len(present) >= _MOST_GANGS or pods > _MOST_PODS:
             raise InvalidInput(
                 f"more than {_MOST_GANGS} gangs or {_MOST_PODS} pods at a time are too many for a"
                 " demo; wait until some have ended"
             )
-        self._workloads.submit(wish)
-        return wish
+        self._workloads.submit(job)
+        return job
 
     def _page(
         self, site: Dashboard, given: Mapping[str, str], problem: str, status: int = 200
@@ -117,13 +117,13 @@ class GangForm:
             },
             status,
         )
-        # Without any referrer a browser says of its form that it comes from nowhere.
+        # Without a referrer a browser sends the form with the origin "null".
         page.headers["referrer-policy"] = "same-origin"
         return page
 
 
 def read(given: Mapping[str, str], queues: tuple[str, ...]) -> DemoJob:
-    """Read a wish from the fields of the form."""
+    """Parse a job from the fields of the form."""
     name = given.get("name", "")
     if not _NAME.fullmatch(name):
         raise InvalidInput(
@@ -135,7 +135,7 @@ def read(given: Mapping[str, str], queues: tuple[str, ...]) -> DemoJob:
     numbers = {key: _number(given.get(key, ""), field) for key, field in FIELDS.items()}
     if numbers["least"] > numbers["pods"]:
         raise InvalidInput(
-            f"at least {numbers['least']} of {numbers['pods']} pods cannot be; ask for fewer"
+            f"at least {numbers['least']} of {numbers['pods']} pods is impossible; lower it"
         )
     return DemoJob(
         name=name,
@@ -155,28 +155,28 @@ def _number(text: str, field: Field) -> int:
     )
 
 
-#: A form that is filled in honestly has some hundred bytes.
+#: A real form has a few hundred bytes.
 MOST_BYTES = 4096
 _MEDIA = b"application/x-www-form-urlencoded"
-_ELSEWHERE = Refusal(403, "browser", "a gang is submitted from the page of the demo itself")
-_HOST = Refusal(403, "host", "open the page at the address that the demo shows")
-_MEDIA_TYPE = Refusal(415, "media_type", f"a form is sent as {_MEDIA.decode()}")
-_LONG = Refusal(413, "body", f"the form is over {MOST_BYTES} bytes")
+_ELSEWHERE = Refusal(403, "browser", "a gang must be submitted from the page of the demo")
+_HOST = Refusal(403, "host", "open the page at the address that the demo prints")
+_MEDIA_TYPE = Refusal(415, "media_type", f"a form must be sent as {_MEDIA.decode()}")
+_LONG = Refusal(413, "body", f"the form is larger than {MOST_BYTES} bytes")
 
 
 class FormPort(OperationsServer):
-    """Shows pages, and takes the form."""
+    """The operations port, which also accepts the form."""
 
     def __init__(self, pages: OperationsApp) -> None:
         super().__init__(pages, limits=replace(LIMITS, body=MOST_BYTES))
 
     def connection(self) -> asyncio.Protocol:
-        """Make the protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return FormConnection(self)
 
 
 class FormConnection(OperationsConnection):
-    """One connection of somebody who looks, and may submit."""
+    """One connection of a visitor of the page."""
 
     def _handle_call(self) -> None:
         path = self._url.partition(b"?")[0]
@@ -202,25 +202,25 @@ class FormConnection(OperationsConnection):
 
 
 def check_headers(headers: list[tuple[bytes, bytes]]) -> Refusal | None:
-    """Say why a form is not taken: it must come from a page of ours, at an address of ours."""
-    said: dict[bytes, list[bytes]] = {}
+    """Return why a form is refused: it must come from our own page, at our own address."""
+    values: dict[bytes, list[bytes]] = {}
     for name, value in headers:
-        said.setdefault(name.lower(), []).append(value.strip())
-    hosts, origins = said.get(b"host", []), said.get(b"origin", [])
+        values.setdefault(name.lower(), []).append(value.strip())
+    hosts, origins = values.get(b"host", []), values.get(b"origin", [])
     if len(hosts) != 1 or not is_loopback(_name(hosts[0])):
         return _HOST
     if origins != [b"http://" + hosts[0]]:
         return _ELSEWHERE
-    if any(site != b"same-origin" for site in said.get(b"sec-fetch-site", ())):
+    if any(site != b"same-origin" for site in values.get(b"sec-fetch-site", ())):
         return _ELSEWHERE
-    types = said.get(b"content-type", [])
+    types = values.get(b"content-type", [])
     if len(types) != 1 or types[0].partition(b";")[0].strip().lower() != _MEDIA:
         return _MEDIA_TYPE
     return None
 
 
 def with_form(form: GangForm | None) -> MakePort:
-    """Say how the port is made: with *form*, or without any way to change something."""
+    """Return the constructor of the operations port: with *form*, or read-only."""
 
     def make(runtime: Runtime) -> OperationsServer:
         if form is None:

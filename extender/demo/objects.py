@@ -1,4 +1,4 @@
-"""Objects of a cluster as somebody would write them, for one that is embedded."""
+"""Manifests of the objects in the simulated cluster of the demo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMESPACE = "demo"
 
 
 def node(name: str, cpus: int, memory: str = "16Gi") -> Object:
-    """Write a node that is ready."""
+    """Return a ready node."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -24,7 +24,7 @@ def node(name: str, cpus: int, memory: str = "16Gi") -> Object:
 
 
 def queue(name: str, weight: int = 1) -> Object:
-    """Write a queue that is open."""
+    """Return an open queue."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "Queue",
@@ -35,7 +35,7 @@ def queue(name: str, weight: int = 1) -> Object:
 
 
 def pod_group(name: str, min_member: int, queue_name: str = "") -> Object:
-    """Write a PodGroup."""
+    """Return a PodGroup."""
     spec: Object = {"minMember": min_member}
     if queue_name:
         spec["queue"] = queue_name
@@ -49,7 +49,7 @@ def pod_group(name: str, min_member: int, queue_name: str = "") -> Object:
 
 
 def pod(name: str, gang: str | None, requests: Mapping[str, str] | None = None) -> Object:
-    """Write a pod that nobody has scheduled yet; without a *gang* it is an ordinary one."""
+    """Return a pending pod of *gang*, or a single pod when *gang* is None."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -68,7 +68,7 @@ def pod(name: str, gang: str | None, requests: Mapping[str, str] | None = None) 
     }
 
 
-def gang_of(thing: Object) -> str:
-    """Name the gang of a pod; empty for an ordinary one."""
-    named = thing["metadata"].get("annotations", {})
-    return str(named.get("scheduling.k8s.io/group-name", ""))
+def gang_of(manifest: Object) -> str:
+    """Return the gang of a pod, "" for a single pod."""
+    annotations = manifest["metadata"].get("annotations", {})
+    return str(annotations.get("scheduling.k8s.io/group-name", ""))

@@ -1,8 +1,8 @@
-"""kube-scheduler in miniature: one pod at a time through the filter hook, binds in parallel.
+"""A small kube-scheduler: one pod at a time through the filter hook, binds in parallel.
 
-It keeps what matters to an extender: refused pods are parked until they are nominated, those
-that no node has room for until some becomes free, a chosen node is assumed until the bind fails, a
-failed bind comes back after a pause, and every question goes over real HTTP.
+It has the behaviour that an extender can observe. A refused pod waits until it is nominated. A pod
+that fits no node waits until capacity is freed. A chosen node is assumed until the bind fails, and
+a failed bind retries after a backoff. Every hook is called over real HTTP.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JSON = {"Content-Type": "application/json"}
 
 
 class SimScheduler:
-    """Schedules the pods of one SimCluster by asking the extender at *url*."""
+    """Schedule the pods of one SimCluster with the extender at *url*."""
 
     def __init__(self, cluster: SimCluster, url: str) -> None:
         self._cluster = cluster
@@ -34,7 +34,7 @@ class SimScheduler:
         self._active: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
         self._nodes: dict[str, Resources] = {}
         self._placed: dict[str, tuple[str, Resources]] = {}
-        #: Pods that no node had room for; whenever some becomes free they are looked at again.
+        #: Pods that fit no node, retried when capacity is freed.
         self._no_capacity: dict[str, Object] = {}
         self._lock = threading.Lock()
         self._binders = ThreadPoolExecutor(max_workers=64, thread_name_prefix="bind")
@@ -42,12 +42,12 @@ class SimScheduler:
         self._thread = threading.Thread(target=self._run, name="sim scheduler", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._cluster.listen(self._handle)
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin nothing more; whoever is held is let go by the extender, which ends after us."""
+        """Stop scheduling; the extender, which stops later, answers the waiting binds."""
         self._stopping.set()
         self._active.put(None)
         self._thread.join()
@@ -55,34 +55,36 @@ class SimScheduler:
 
     @property
     def assumed(self) -> dict[str, str]:
-        """Give the node of every pod, by uid, that is on one or whose bind is under way."""
+        """Return the node of each bound or assumed pod by uid."""
         with self._lock:
             return {uid: node for uid, (node, _) in self._placed.items()}
 
-    def _handle(self, verb: str, thing: Object) -> None:
-        if thing["kind"] == "Node" and verb == "DELETED":
-            self._nodes.pop(thing["metadata"]["name"], None)
-        elif thing["kind"] == "Node":
-            self._nodes[thing["metadata"]["name"]] = Resources.parse(thing["status"]["allocatable"])
+    def _handle(self, verb: str, manifest: Object) -> None:
+        if manifest["kind"] == "Node" and verb == "DELETED":
+            self._nodes.pop(manifest["metadata"]["name"], None)
+        elif manifest["kind"] == "Node":
+            self._nodes[manifest["metadata"]["name"]] = Resources.parse(
+                manifest["status"]["allocatable"]
+            )
             self._retry_all()
-        elif thing["kind"] == "Pod":
-            self._handle_pod(verb, thing)
+        elif manifest["kind"] == "Pod":
+            self._handle_pod(verb, manifest)
 
     def _handle_pod(self, verb: str, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if verb == "DELETED" or pod["status"].get("phase") == "Succeeded":
             with self._lock:
                 self._no_capacity.pop(uid, None)
-                was_seated = self._placed.pop(uid, None) is not None
-            if was_seated:
+                was_placed = self._placed.pop(uid, None) is not None
+            if was_placed:
                 self._retry_all()
         elif not pod["spec"].get("nodeName") and uid not in self._placed:
             self._active.put(pod)
 
     def _retry_all(self) -> None:
         with self._lock:
-            again, self._no_capacity = list(self._no_capacity.values()), {}
-        for pod in again:
+            waiting, self._no_capacity = list(self._no_capacity.values()), {}
+        for pod in waiting:
             self._active.put(pod)
 
     def _run(self) -> None:
@@ -95,11 +97,11 @@ class SimScheduler:
         if uid in self._placed or current is None:
             return
         pod = current
-        needs = _requests(pod)
+        requests = _requests(pod)
         nominated = pod["status"].get("nominatedNodeName")
-        # The node it is nominated to is tried alone first; without room there, all are.
-        feasible = self._feasible(needs, [nominated] if nominated else ())
-        feasible = feasible or self._feasible(needs, self._nodes)
+        # The nominated node is tried alone first; if the pod does not fit, all nodes are.
+        feasible = self._feasible(requests, [nominated] if nominated else ())
+        feasible = feasible or self._feasible(requests, self._nodes)
         if not feasible:
             with self._lock:
                 self._no_capacity[uid] = pod
@@ -111,41 +113,41 @@ class SimScheduler:
         elif nodes:
             node = max(nodes, key=lambda name: self._free(name).amount("cpu"))
             with self._lock:
-                self._placed[uid] = (node, needs)
+                self._placed[uid] = (node, requests)
             self._binders.submit(self._bind, pod, node)
 
     def _bind(self, pod: Object, node: str) -> None:
-        about = pod["metadata"]
+        metadata = pod["metadata"]
         answer = self._call(
             "bind",
             {
-                "PodName": about["name"],
-                "PodNamespace": about["namespace"],
-                "PodUID": about["uid"],
+                "PodName": metadata["name"],
+                "PodNamespace": metadata["namespace"],
+                "PodUID": metadata["uid"],
                 "Node": node,
             },
         )
         if answer.get("Error"):
             with self._lock:
-                self._placed.pop(about["uid"], None)
+                self._placed.pop(metadata["uid"], None)
             self._retry(pod)
 
     def _retry(self, pod: Object) -> None:
         self._stopping.wait(_RETRY_S)
         self._active.put(pod)
 
-    def _feasible(self, needs: Resources, names: Iterable[str]) -> list[str]:
-        return [name for name in sorted(names) if needs.fits_in(self._free(name))]
+    def _feasible(self, requests: Resources, names: Iterable[str]) -> list[str]:
+        return [name for name in sorted(names) if requests.fits_in(self._free(name))]
 
     def _free(self, node: str) -> Resources:
         with self._lock:
-            taken = sum((needs for seat, needs in self._placed.values() if seat == node), NOTHING)
-        return self._nodes[node] - taken
+            used = sum((each for place, each in self._placed.values() if place == node), NOTHING)
+        return self._nodes[node] - used
 
-    def _call(self, verb: str, call: Object) -> dict[str, Any]:
+    def _call(self, verb: str, arguments: Object) -> dict[str, Any]:
         connection = http.client.HTTPConnection(*self._address, timeout=_BIND_TIMEOUT_S)
         try:
-            connection.request("POST", f"/{verb}", json.dumps(call).encode(), _JSON)
+            connection.request("POST", f"/{verb}", json.dumps(arguments).encode(), _JSON)
             answer: dict[str, Any] = json.loads(connection.getresponse().read())
         except OSError as error:
             return {"Error": str(error)}
@@ -155,7 +157,7 @@ class SimScheduler:
 
 
 def _requests(pod: Object) -> Resources:
-    needs = Resources({"pods": 1})
+    requests = Resources({"pods": 1})
     for container in pod["spec"]["containers"]:
-        needs = needs + Resources.parse(container.get("resources", {}).get("requests", {}))
-    return needs
+        requests = requests + Resources.parse(container.get("resources", {}).get("requests", {}))
+    return requests

@@ -1,7 +1,7 @@
-"""How an act is told: it acts on the cluster, waits for what it announces, and claims what it saw.
+"""Running an act: it acts on the cluster, waits for conditions, and checks its claims.
 
-Sentences follow what happened, never a clock: an act goes on when its condition is seen, and is
-broken when that does not come in time.
+Sentences follow events, never a clock. An act goes on when its condition holds, and fails when the
+condition does not hold in time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from extender.errors import ExtenderError
 
 
 class Moment(NamedTuple):
-    """After a change: so many pods of *gang* were on nodes."""
+    """The number of pods of *gang* on nodes after a change."""
 
     at: float
     gang: str
@@ -27,7 +27,7 @@ class Moment(NamedTuple):
 
 
 class PlacementLog:
-    """Writes down every change as the cluster makes it, and asks nobody else."""
+    """Record every placement from the events of the cluster alone."""
 
     def __init__(
         self, cluster: SimCluster, monotonic: Callable[[], float] = time.monotonic
@@ -39,38 +39,38 @@ class PlacementLog:
         cluster.listen(self._handle)
 
     def clear(self) -> None:
-        """Begin anew: what was is not asked for again."""
+        """Drop the recorded changes."""
         with self._lock:
             self._moments.clear()
 
     def moments(self, *gangs: str) -> list[Moment]:
-        """Give every change of these gangs, in order."""
+        """Return each change of these gangs, in order."""
         with self._lock:
             return [each for each in self._moments if each.gang in gangs]
 
     def on_nodes(self, gang: str) -> int:
-        """Count the pods of *gang* that are on nodes now."""
+        """Return the number of pods of *gang* on nodes now."""
         with self._lock:
             return len(self._placed.get(gang, ()))
 
-    def started_at(self, gang: str, least: int) -> float | None:
-        """Say when *least* pods of *gang* were on nodes for the first time."""
-        return next((each.at for each in self.moments(gang) if each.on_nodes >= least), None)
+    def started_at(self, gang: str, count: int) -> float | None:
+        """Return when *count* pods of *gang* were on nodes for the first time."""
+        return next((each.at for each in self.moments(gang) if each.on_nodes >= count), None)
 
-    def spread_ms(self, gang: str, least: int) -> float:
-        """Say how long its first start took, from the first pod to the last of the minimum."""
-        first, last = self.moments(gang)[0].at, self.started_at(gang, least)
+    def spread_ms(self, gang: str, count: int) -> float:
+        """Return how long the first start took, from the first pod to the last of *count*."""
+        first, last = self.moments(gang)[0].at, self.started_at(gang, count)
         return ((last or first) - first) * 1000
 
-    def fewest(self, gang: str, since: float, least: int) -> int:
-        """Say how few pods it had at the worst moment after it first had *least*."""
-        began = self.started_at(gang, least)
-        if began is None:
+    def fewest(self, gang: str, since: float, count: int) -> int:
+        """Return the smallest number of pods on nodes after it first had *count*."""
+        started = self.started_at(gang, count)
+        if started is None:
             return 0
-        return min(each.on_nodes for each in self.moments(gang) if each.at >= max(began, since))
+        return min(each.on_nodes for each in self.moments(gang) if each.at >= max(started, since))
 
     def were_together(self, one: str, other: str) -> bool:
-        """Ask whether there was a moment at which both had pods on nodes."""
+        """Return whether both had pods on nodes at the same time."""
         now = {one: 0, other: 0}
         for each in self.moments(one, other):
             now[each.gang] = each.on_nodes
@@ -78,46 +78,46 @@ class PlacementLog:
                 return True
         return False
 
-    def _handle(self, verb: str, thing: Object) -> None:
-        if thing["kind"] != "Pod" or not thing["spec"].get("nodeName"):
+    def _handle(self, verb: str, manifest: Object) -> None:
+        if manifest["kind"] != "Pod" or not manifest["spec"].get("nodeName"):
             return
-        gang, uid = objects.gang_of(thing), thing["metadata"]["uid"]
+        gang, uid = objects.gang_of(manifest), manifest["metadata"]["uid"]
         with self._lock:
-            seated = self._placed.setdefault(gang, set())
-            before = len(seated)
-            (seated.discard if verb == "DELETED" else seated.add)(uid)
-            if len(seated) != before:
-                self._moments.append(Moment(self._monotonic(), gang, len(seated)))
+            pods = self._placed.setdefault(gang, set())
+            before = len(pods)
+            (pods.discard if verb == "DELETED" else pods.add)(uid)
+            if len(pods) != before:
+                self._moments.append(Moment(self._monotonic(), gang, len(pods)))
 
 
-#: However slow a machine is, what is announced comes within that.
+#: The timeout of a condition, enough for a slow machine.
 PATIENCE_S = 60.0
-#: To read a sentence.
+#: The time to read a sentence.
 _READ_S = 1.8
 _LOOK_S = 0.02
-_Seen = TypeVar("_Seen")
+_Value = TypeVar("_Value")
 
 
 class ClaimFailed(ExtenderError):
-    """Something the story announces did not happen."""
+    """A claim of the story is false."""
 
 
 class Scene(Protocol):
-    """Where a story is told."""
+    """What an act runs on."""
 
     cluster: SimCluster
     workloads: DemoWorkloads
     placements: PlacementLog
 
     def plan(self) -> dict[str, Any]:
-        """Give the last plan as the operations port tells it."""
+        """Return the last plan as the operations port serves it."""
 
     def set_policy(self, text: str) -> None:
         """Put another policy in force."""
 
 
 class Act(NamedTuple):
-    """One act: what it is called, what it shows, and how it goes."""
+    """One act: its name, its title, its claim and its script."""
 
     name: str
     title: str
@@ -128,17 +128,17 @@ class Act(NamedTuple):
 
 @dataclass(slots=True)
 class ActOutcome:
-    """What became of an act."""
+    """The result of an act."""
 
     act: Act
-    #: What was claimed and seen to be true, in order.
+    #: The claims that hold, in order.
     claims: list[str] = field(default_factory=list)
-    #: Why it did not come out as told; empty when it did.
+    #: Why it failed; "" when it did not.
     broken: str = ""
 
 
 class ActRunner:
-    """What an act may do."""
+    """The operations of an act."""
 
     def __init__(self, scene: Scene, say: Callable[[str], None], speed: float = 1.0) -> None:
         self.cluster = scene.cluster
@@ -149,20 +149,20 @@ class ActRunner:
         self.speed = speed
         self._say = say
         self._claims: list[str] = []
-        #: What goes on while the story rests or waits.
+        #: Called while the story rests or waits.
         self.on_tick: Callable[[], None] = _nothing
-        #: Set by whoever wants no more of it.
+        #: Set to end the act.
         self.stopping = threading.Event()
         self.patience_s = PATIENCE_S
 
     def run(self, act: Act) -> ActOutcome:
-        """Tell an act to its end, and leave the cluster empty."""
+        """Run an act, then delete all gangs."""
         self.placements.clear()
         self.workloads.evicted.clear()
         self._claims = []
         outcome = ActOutcome(act, self._claims)
         try:
-            # Who asks before the first plan is told to come back; no act is about that.
+            # Before the first plan, filter asks pods to retry; no act is about that.
             self.wait(lambda: self.plan().get("generation", 1), "the first plan is made")
             act.run(self)
         except ClaimFailed as broken:
@@ -172,55 +172,55 @@ class ActRunner:
         return outcome
 
     def say(self, sentence: str) -> None:
-        """Say what happened, and leave time to read it."""
+        """Print a sentence, and wait for the time to read it."""
         self._say(sentence)
         self.rest(_READ_S)
 
     def rest(self, seconds: float) -> None:
-        """Let so much time of the story pass."""
+        """Wait for *seconds* of the story."""
         until = time.monotonic() + self.scaled(seconds)
         while (left := until - time.monotonic()) > 0:
             self._tick(min(left, _LOOK_S))
 
     def scaled(self, seconds: float) -> float:
-        """Give how long *seconds* of the story are on a clock."""
+        """Return how long *seconds* of the story take at this speed."""
         return seconds / self.speed
 
-    def wait(self, condition: Callable[[], _Seen | None], what: str) -> _Seen:
-        """Wait for a condition; *what* says what is announced."""
+    def wait(self, condition: Callable[[], _Value | None], what: str) -> _Value:
+        """Wait for a condition, which *what* describes."""
         deadline = time.monotonic() + self.patience_s
         while True:
-            if seen := condition():
-                return seen
+            if value := condition():
+                return value
             if time.monotonic() > deadline:
-                raise ClaimFailed(f"waited in vain: {what}")
+                raise ClaimFailed(f"timed out: {what}")
             self._tick(_LOOK_S)
 
-    def wait_for_start(self, gang: str, least: int) -> None:
-        """Wait until so many pods of *gang* are on nodes."""
-        self.wait(lambda: self.placements.on_nodes(gang) >= least, f"{gang} runs with {least} pods")
+    def wait_for_start(self, gang: str, count: int) -> None:
+        """Wait until *count* pods of *gang* are on nodes."""
+        self.wait(lambda: self.placements.on_nodes(gang) >= count, f"{gang} runs with {count} pods")
 
     def wait_for_reason(self, gang: str, *reasons: str) -> dict[str, Any]:
-        """Wait until the plan says that *gang* waits for one of these reasons."""
+        """Wait until the plan gives one of these reasons for *gang*."""
 
-        def told() -> dict[str, Any] | None:
+        def verdict() -> dict[str, Any] | None:
             found = self.verdict(gang)
             return found if found and found["reason"] in reasons else None
 
-        return self.wait(told, f"{gang} waits with {' or '.join(reasons)}")
+        return self.wait(verdict, f"{gang} waits with {' or '.join(reasons)}")
 
     def verdict(self, gang: str) -> dict[str, Any] | None:
-        """Give what the plan says of *gang*."""
+        """Return the verdict of *gang* in the plan."""
         return next((each for each in self.plan()["gangs"] if each["name"] == gang), None)
 
     def queue(self, name: str) -> dict[str, Any]:
-        """Give what the plan says of a queue."""
+        """Return the figures of a queue in the plan."""
         return next((each for each in self.plan()["queues"] if each["name"] == name), {})
 
     def is_all_reserved_for(self, gang: str) -> bool:
-        """Ask whether what is free is kept for *gang* alone, and nobody else is on the way.
+        """Return whether all free capacity is reserved for *gang*, and no other gang is admitted.
 
-        Who was let in before may still take the last of its places, and overtakes nobody.
+        A gang that was admitted earlier may still be bound, which does not overtake *gang*.
         """
         plan = self.plan()
         beneficiaries = {each["for"].rpartition("/")[2] for each in plan["held"]}
@@ -229,9 +229,9 @@ class ActRunner:
         )
 
     def claim(self, truth: bool, claimed: str) -> None:
-        """Hold the story to what it says."""
+        """Record *claimed* if it is true, else raise `ClaimFailed`."""
         if not truth:
-            raise ClaimFailed(f"not so: {claimed}")
+            raise ClaimFailed(f"not true: {claimed}")
         self._claims.append(claimed)
 
     def _tick(self, seconds: float) -> None:

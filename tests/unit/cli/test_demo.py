@@ -150,7 +150,7 @@ def test_a_form_is_taken_when_the_story_is_over(kept: tuple[Embedded, GangForm])
     embedded, form = kept
     form._workloads = None
     status, page = post(embedded, urlencode(GOOD))
-    assert (status, "still being told" in page) == (422, True)
+    assert (status, "still running" in page) == (422, True)
 
     form.open(embedded.workloads)
 
@@ -207,7 +207,7 @@ def test_a_hostile_name_is_text_on_the_page(kept: tuple[Embedded, GangForm]) -> 
         ({"pods": "37"}, "is not a number from 1 to 36"),
         ({"pods": "-1"}, "is not a number from 1 to 36"),
         ({"cpus": "1e1"}, "is not a number from 1 to 9"),
-        ({"least": "7"}, "at least 7 of 6 pods cannot be"),
+        ({"least": "7"}, "at least 7 of 6 pods is impossible"),
     ],
     ids=str,
 )

@@ -64,7 +64,13 @@ def test_the_page_tells_what_the_terminal_does_and_draws_it(small: Path, tmp_pat
     seen = Seen(page)
 
     assert told.exit_code == 0, told.output
-    for word in ("Waits", "Shares of queues and their deserved shares", "Utilisation", "Gangs", "red/"):
+    for word in (
+        "Waits",
+        "Shares of queues and their deserved shares",
+        "Utilisation",
+        "Gangs",
+        "red/",
+    ):
         assert word in seen.words
     assert "10m 00s of 2 nodes and 9 gangs" in seen.words
     ended = re.search(r"gangs that ended +(\d+)", told.stdout)

@@ -138,7 +138,10 @@ def test_the_manual_writes_a_scenario_that_can_be_read() -> None:
         (("span: 10m", "span: [10m"), "small.yaml"),
         (("[1, 4]", "[4, 1]"), "between 4 and 1 is empty; write the smaller number first"),
         (("{between: [1, 4]}", "{one-of: [2m]}"), "'2m' is not a number of pods; write it like 8"),
-        (("{median: 30s}", "{median: 30s, one-of: [1m]}"), "set exactly one of between, one-of and median"),
+        (
+            ("{median: 30s}", "{median: 30s, one-of: [1m]}"),
+            "set exactly one of between, one-of and median",
+        ),
         (("each: {cpu: 1}", "each: {cpu: -1}"), "cpu: -1 is negative"),
         (("cpu: 4}", "cpu: -4}"), "cpu: -4 is negative"),
         (
@@ -146,7 +149,10 @@ def test_the_manual_writes_a_scenario_that_can_be_read() -> None:
             "arrivals p: plain pods have no gang, so no size",
         ),
         (("plain: true", "plain: true, least: 1"), "so no size and no least; use count"),
-        (("every: 30s", "every: 30s, before: 5m"), "arrivals b: every and before exclude each other; remove one"),
+        (
+            ("every: 30s", "every: 30s, before: 5m"),
+            "arrivals b: every and before exclude each other; remove one",
+        ),
         (("before: 2m", "after: 3m, before: 2m"), "before 2m is earlier than after 3m"),
     ],
 )

@@ -46,13 +46,13 @@ def test_a_claim_that_does_not_hold_breaks_the_act() -> None:
     outcome = told(lambda on: (on.claim(True, "so it is"), on.claim(False, "all is well"))[0])
 
     assert outcome.claims == ["so it is"]
-    assert outcome.broken == "not so: all is well"
+    assert outcome.broken == "not true: all is well"
 
 
 def test_what_is_announced_and_does_not_come_breaks_the_act() -> None:
     outcome = told(lambda on: on.wait_for_start("red", 8))
 
-    assert outcome.broken == "waited in vain: red runs with 8 pods"
+    assert outcome.broken == "timed out: red runs with 8 pods"
 
 
 def test_an_act_leaves_no_gang_behind() -> None:

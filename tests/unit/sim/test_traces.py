@@ -144,7 +144,10 @@ def test_any_column_may_name_the_queue_or_one_queue_takes_all(tmp_path: Path) ->
         (PAI_HEADER + PAI.replace("1600.0,", "-6,"), "line 2: end_time: '-6' is not a number"),
         (PAI.replace("j1,worker,2", "j1,worker,2.5"), "line 1: inst_num: '2.5' is not a size"),
         (PAI.replace("worker,4", "worker,20000"), "'20000' is not a size from 1 to 10000"),
-        (PAI + "j5,worker\n", "line 5: it has 2 columns, and the table has 10; fix or remove the line"),
+        (
+            PAI + "j5,worker\n",
+            "line 5: it has 2 columns, and the table has 10; fix or remove the line",
+        ),
         (OPENB.replace("460", "inf"), "line 3: gpu_milli: 'inf' is not a number"),
         (HELIOS.replace("2020-04-01 00:01:00", "April", 1), "line 3: submit_time: 'April'"),
         (PAI + 'j5,"worker\n', "line 5 is not CSV"),
@@ -190,9 +193,7 @@ def test_too_many_queues_are_refused(tmp_path: Path) -> None:
     head, line = HELIOS.splitlines()[:2]
     text = "\n".join([head, *(line.replace("uA", f"u{each}") for each in range(1001))])
 
-    with pytest.raises(
-        InvalidInput, match="more than 1000 queues; set queue, or another queue-by"
-    ):
+    with pytest.raises(InvalidInput, match="more than 1000 queues; set queue, or another queue-by"):
         read(tmp_path, text, queue_by="user")
 
 
@@ -251,7 +252,10 @@ def test_a_trace_and_arrivals_come_together(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (("made-up.csv", "gone.csv"), "gone.csv: cannot be read: No such file"),
-        (("trace: {file: made-up.csv}", ""), "the scenario has no arrivals; add arrivals or a trace"),
+        (
+            ("trace: {file: made-up.csv}", ""),
+            "the scenario has no arrivals; add arrivals or a trace",
+        ),
         (("{file", "{queue: x, file"), "trace names the queue 'x', which is not in queues"),
         (("{file", "{name: No!, file"), "the name 'No!' in trace is not a Kubernetes name"),
         (("{file", "{speed: 0, file"), "trace.speed"),
