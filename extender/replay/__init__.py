@@ -1,1 +1,1 @@
-"""Recordings of cycles, and their replay."""
+"""Recordings of planning cycles, and their replay."""

@@ -1,4 +1,4 @@
-"""What two plans of one moment decide differently, the most important first."""
+"""The differences between two plans of one snapshot, the most important first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from extender.text import clean, shown
 
 
 class Difference(NamedTuple):
-    """One decision that differs: about what, what it was and what it is now."""
+    """One decision that differs: its subject, its old and its new value."""
 
     about: str
     was: str
@@ -21,22 +21,22 @@ class Difference(NamedTuple):
         return f"{self.about}: {self.was} then, {self.now} now"
 
 
-#: Of what is too long to be told, so many letters before the first that differs, and from it on.
-_BEFORE, _BEHIND = 40, 80
-#: Figures and sentences: they follow from the policy even where nothing else does.
+#: Characters of a long value that are shown before the first difference, and from it on.
+_BEFORE, _AFTER = 40, 80
+#: Figures and messages, which may differ while all decisions are equal.
 _DETAILS = ("queues", "shares", "limits", "total", "unused", "held", "brief_s")
 _ACTIONS = ("direct_admission", "reservations", "reservations_missing")
 _NAMES = {
-    "direct_admission": "who may start without waiting for a pass, in queue",
-    "reservations": "room kept on node",
-    "reservations_missing": "room to be kept as it becomes free on node",
-    "queues": "the figures of queue",
-    "shares": "the figures of namespace share",
+    "direct_admission": "gangs that may start without a cycle, in queue",
+    "reservations": "capacity reserved on node",
+    "reservations_missing": "capacity to reserve when it is freed on node",
+    "queues": "figures of queue",
+    "shares": "figures of namespace share",
     "limits": "limits of queues",
-    "total": "what all nodes have",
-    "unused": "what is idle",
-    "held": "what is kept idle",
-    "brief_s": "how long whoever uses kept room may stay",
+    "total": "capacity of all nodes",
+    "unused": "idle capacity",
+    "held": "capacity reserved while idle",
+    "brief_s": "longest duration of gangs that use reserved capacity",
 }
 
 
@@ -45,9 +45,9 @@ def _name(name: str) -> str:
 
 
 def plan_differences(was: Plan, now: Plan, *, in_words: bool = True) -> Iterator[Difference]:
-    """Name what differs: who starts where, who must leave, who waits and why, then the rest.
+    """Yield the differences: placements, evictions, verdicts, then the rest.
 
-    Without *in_words*, sentences and figures may differ.
+    Without *in_words*, messages and figures may differ.
     """
     yield from _placements(was, now)
     yield from _evictions(was, now)
@@ -59,7 +59,7 @@ def plan_differences(was: Plan, now: Plan, *, in_words: bool = True) -> Iterator
 
 
 def compared_fields() -> set[str]:
-    """Name the fields of a plan that are looked at, for those who add one."""
+    """Return the compared fields of a plan; a test checks that a new field is among them."""
     return {"placements", "evictions", "verdicts", "generation", *_ACTIONS, *_DETAILS}
 
 
@@ -68,44 +68,44 @@ def _placements(was: Plan, now: Plan) -> Iterator[Difference]:
         before, after = was.placements.get(key), now.placements.get(key)
         if before == after:
             continue
-        places = [
-            (dict(ticket.placements), dict(ticket.pipelined)) if ticket else ({}, {})
-            for ticket in (before, after)
+        nodes = [
+            (dict(each.placements), dict(each.pipelined)) if each else ({}, {})
+            for each in (before, after)
         ]
-        olds, news = (_nodes(*each) for each in places)
-        if olds == news:  # the same nodes, for other members, or some that are not named
-            olds, news = (
-                f"{said}, {member}"
-                for said, member in zip((olds, news), _first_moved(*places), strict=True)
+        old, new = (_nodes(*each) for each in nodes)
+        if old == new:  # the same nodes for other members, or nodes that are not named
+            old, new = (
+                f"{text}, {member}"
+                for text, member in zip((old, new), _first_moved(*nodes), strict=True)
             )
-        yield Difference(f"gang {_name(key)}", olds, news)
+        yield Difference(f"gang {_name(key)}", old, new)
 
 
 def _first_moved(
     was: Sequence[Mapping[Any, str]], now: Sequence[Mapping[Any, str]]
 ) -> tuple[str, str]:
-    """Say of the first member that does not go where it went where that is."""
+    """Return the old and the new node of the first member whose node differs."""
     before, after = ({**later, **at_once} for at_once, later in (was, now))
     moved = [uid for uid in {*before, *after} if before.get(uid) != after.get(uid)]
-    uid = min(moved, default="nobody")
-    olds, news = (
-        f"{_name(uid)} on {_name(each[uid])}" if uid in each else f"{_name(uid)} nowhere"
+    uid = min(moved, default="no member")
+    old, new = (
+        f"{_name(uid)} on {_name(each[uid])}" if uid in each else f"{_name(uid)} on no node"
         for each in (before, after)
     )
-    return olds, news
+    return old, new
 
 
 def _nodes(now: Mapping[Any, str], later: Mapping[Any, str]) -> str:
     if not now and not later:
         return "gets no nodes"
-    said = []
-    for word, places in (("gets", now), ("waits for room on", later)):
+    parts = []
+    for word, places in (("gets", now), ("waits for capacity on", later)):
         if places:
             nodes = sorted(set(places.values()))
             more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
             members = f"{len(places)} member{'s' * (len(places) > 1)}"
-            said.append(f"{word} {', '.join(map(_name, nodes[:3]))}{more} for {members}")
-    return " and ".join(said)
+            parts.append(f"{word} {', '.join(map(_name, nodes[:3]))}{more} for {members}")
+    return " and ".join(parts)
 
 
 def _evictions(was: Plan, now: Plan) -> Iterator[Difference]:
@@ -115,16 +115,16 @@ def _evictions(was: Plan, now: Plan) -> Iterator[Difference]:
         if before.get(uid) != after.get(uid):
             either = before.get(uid) or after[uid]
             about = f"pod {_name(f'{either.namespace}/{either.name}')}"
-            fates = _fate(before.get(uid)), _fate(after.get(uid))
-            if fates[0] == fates[1]:
-                fates = _distinct(before.get(uid), after.get(uid))
-            yield Difference(about, *fates)
+            values = _eviction(before.get(uid)), _eviction(after.get(uid))
+            if values[0] == values[1]:
+                values = _distinct(before.get(uid), after.get(uid))
+            yield Difference(about, *values)
     if before == after and was.evictions != now.evictions:
-        yield Difference("who must leave", "in another order", "in this one")
+        yield Difference("evictions", "in another order", "in this one")
 
 
-def _fate(order: Eviction | None) -> str:
-    return f"must leave for {_name(order.beneficiary)} ({order.action})" if order else "stays"
+def _eviction(order: Eviction | None) -> str:
+    return f"evicted for {_name(order.beneficiary)} ({order.action})" if order else "stays"
 
 
 def _verdicts(was: Plan, now: Plan, *, in_words: bool) -> Iterator[Difference]:
@@ -159,16 +159,16 @@ def _field(about: str, was: Any, now: Any) -> Iterator[Difference]:
 
 
 def _distinct(was: Any, now: Any) -> tuple[str, str]:
-    """Write two values that differ so that it can be seen, however long they are."""
+    """Return two different values as texts that differ, however long the values are."""
     if is_dataclass(was) and type(was) is type(now):
         names = [each.name for each in fields(was)]
         changed = [name for name in names if getattr(was, name) != getattr(now, name)]
-        told = [(name, *_distinct(getattr(was, name), getattr(now, name))) for name in changed]
-        olds, news = (", ".join(f"{each[0]} {each[side]}" for each in told) for side in (1, 2))
-        return olds, news
-    olds, news = shown(was), shown(now)
-    if olds == news:  # what differs was cut away
+        texts = [(name, *_distinct(getattr(was, name), getattr(now, name))) for name in changed]
+        old, new = (", ".join(f"{each[0]} {each[side]}" for each in texts) for side in (1, 2))
+        return old, new
+    old, new = shown(was), shown(now)
+    if old == new:  # the difference was cut off
         whole = [clean(repr(each)) for each in (was, now)]
         at = next((at for at, (a, b) in enumerate(zip(*whole, strict=False)) if a != b), 0)
-        olds, news = (f"…{each[max(0, at - _BEFORE) : at + _BEHIND]}…" for each in whole)
-    return olds, news
+        old, new = (f"…{each[max(0, at - _BEFORE) : at + _AFTER]}…" for each in whole)
+    return old, new

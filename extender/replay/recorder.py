@@ -1,7 +1,7 @@
-"""Recording beside planning: a pass is handed over, and a thread of its own writes it down.
+"""Recording of planning cycles by a thread of its own.
 
-Nobody waits for it. If it is behind, passes are left out and counted; if the disk is full or fails,
-the recording ends with one line in the log, and planning goes on.
+The planner never waits for this thread. If it is behind, cycles are skipped and counted. If the
+disk is full or fails, the recording ends with one log line, and planning goes on.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from extender.settings import Settings
 
 log = logging.getLogger(__name__)
 Cycle: TypeAlias = tuple[Snapshot, Policy, Plan, int]
-#: So many passes may wait to be written; each holds a snapshot that shares most with the next.
+#: The cycles that may wait to be written; their snapshots share most of their memory.
 _WAITING = 4
-#: Whoever ends us waits so long, twice at most.
+#: `stop` waits for at most twice this time.
 _END_S = 2.0
 
 
 class Recorder:
-    """Keeps what was seen and decided in *folder*; without one it keeps nothing."""
+    """Record snapshots and plans in *folder*; with an empty *folder* record nothing."""
 
     def __init__(self, folder: str, most_bytes: int, metrics: Metrics) -> None:
         self._folder = folder
@@ -40,13 +40,13 @@ class Recorder:
         self._metrics = metrics
         self._cycles: queue.Queue[Cycle | None] = queue.Queue(_WAITING)
         self._skipped = 0
-        #: Nothing is to be recorded any more, or nothing ever was.
+        #: The recording has ended, or is off.
         self._is_over = not folder
         self._thread: threading.Thread | None = None
 
     @classmethod
     def of(cls, settings: Settings, metrics: Metrics) -> Recorder:
-        """Make the one that *settings* ask for."""
+        """Return the recorder that *settings* configure."""
         return cls(settings.record, settings.record_mib << 20, metrics)
 
     def planner(
@@ -54,18 +54,18 @@ class Recorder:
         policy: Callable[[], Policy],
         around: Callable[[str], AbstractContextManager[object]],
     ) -> Callable[[Snapshot], Plan]:
-        """Give what makes a plan by the policy in force and hands both over."""
+        """Return a function that plans with the current policy and records the cycle."""
 
-        def plan(snapshot: Snapshot) -> Plan:
-            rules = policy()
-            decided = make_plan(snapshot, rules, around=around)
-            self.record(snapshot, rules, decided)
-            return decided
+        def make_recorded_plan(snapshot: Snapshot) -> Plan:
+            current = policy()
+            plan = make_plan(snapshot, current, around=around)
+            self.record(snapshot, current, plan)
+            return plan
 
-        return plan
+        return make_recorded_plan
 
     def record(self, snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
-        """Take a pass in, without waiting."""
+        """Enqueue a cycle, without waiting."""
         if self._is_over:
             if self._folder:
                 self._count("lost")
@@ -81,11 +81,9 @@ class Recorder:
             self._count("skipped")
 
     def stop(self) -> None:
-        """Write what was handed over, and end."""
+        """Write the enqueued cycles, and end the thread."""
         if self._thread is not None:
-            with suppress(
-                queue.Full
-            ):  # the disk does not answer: then there is nothing to wait for
+            with suppress(queue.Full):  # the disk hangs, so waiting is pointless
                 self._cycles.put(None, timeout=_END_S)
             self._thread.join(_END_S)
 
@@ -93,14 +91,14 @@ class Recorder:
         folder: Folder | None = None
         try:
             folder = Folder(self._folder, self._most_bytes)
-            writing = RecordingWriter(folder)
+            writer = RecordingWriter(folder)
             while (each := self._cycles.get()) is not None:
-                writing.write(*each)
+                writer.write(*each)
                 self._count("written")
         except (OSError, InvalidInput) as error:
             self._abandon(str(error))
         except Exception:
-            log.exception("the recording ends: something in it cannot be written")
+            log.exception("the recording ends: a cycle cannot be written")
             self._abandon("")
         finally:
             if folder is not None:
@@ -111,7 +109,7 @@ class Recorder:
         if why:
             event(log, logging.ERROR, "the recording ends", folder=self._folder, why=why)
         self._count("lost")
-        # Whoever hands over or ends never waits for us.
+        # Drain the queue, so that neither `record` nor `stop` waits.
         while self._cycles.get() is not None:
             self._count("lost")
 

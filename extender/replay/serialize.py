@@ -1,11 +1,11 @@
-"""How the values of a plan and of what it saw are written down, without losing anything.
+"""The serialization of snapshots and plans, and of the changes between two of them, without loss.
 
-The way of a value follows from its type hint, and every field of a class is kept unless it is named
-in `LEFT_OUT`: whoever adds a field has it recorded, and one of a kind that nobody here knows how to
-write fails when the forms are made, not in the middle of the night.
+The form of a value follows from its type hint. Every field of a class is recorded unless `LEFT_OUT`
+names it, so a new field is recorded too. An unknown type fails when the forms are created, not when
+a cycle is recorded.
 
-What is written is plain data (lists, texts, numbers) for msgpack. The fields of a class go by their
-place; the names are in the head of a file, so that another version finds them by name.
+The result is plain data (lists, texts, numbers) for msgpack. The fields of a class are written by
+position; their names are in the header of the file, so that another version finds them by name.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from extender.planner.plan import Plan
 from extender.planner.policy import OURS, VOLCANO, Rules
 
 T = TypeVar("T")
-#: Fields that follow from the others, and places for answers that can be worked out again.
+#: Fields that follow from others, and memos, which can be computed again.
 LEFT_OUT = {
     Gang: ("memo",),
     NodeFacts: ("memo", "index"),
     PodGroup: ("key",),
 }
-#: Of an amount that is written as text.
+#: The most digits of an amount that is written as text.
 _MOST_DIGITS = 100
 _RULES = {"ours": OURS, "volcano": VOLCANO}
 
 
 class Form(Generic[T]):
-    """One way to write and to read; what it reads may be anything, so it looks."""
+    """Writes and reads values of one type; `read` validates untrusted data."""
 
-    #: Two values that are equal are the same in every respect that could decide anything.
+    #: Equal values are identical in everything that can influence a decision.
     is_exact = True
 
     def write(self, value: T) -> Any:
-        """Give *value* as plain data."""
+        """Return *value* as plain data."""
         raise NotImplementedError
 
     def read(self, written: Any) -> T:
-        """Give the value again; `BadInput` when it is none."""
+        """Return the value of plain data; raise `InvalidInput` for an invalid one."""
         raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ class _Atom(Form[Any]):
 
 
 class _Untyped(Form[Any]):
-    """Whatever YAML gives: the arguments of plugins."""
+    """Any YAML value: the arguments of plugins."""
 
     def write(self, value: Any) -> Any:
         return value
@@ -112,7 +112,7 @@ class _Optional(Form[Any]):
 
 @dataclass(frozen=True)
 class _Items(Form[Any]):
-    """A tuple, or a set, which has no order of its own and is written in one."""
+    """A tuple, or a frozenset, which is written in sorted order."""
 
     kind: Callable[..., Any]
     form: Form[Any]
@@ -130,7 +130,7 @@ class _Items(Form[Any]):
 
 @dataclass(frozen=True)
 class _Tuple(Form[Any]):
-    """A tuple of so many, or one with names."""
+    """A tuple of fixed length, or a named tuple."""
 
     kind: Callable[..., Any]
     forms: tuple[Form[Any], ...]
@@ -154,7 +154,7 @@ class _Pairs(Form[Any]):
 
     key: Form[Any]
     value: Form[Any]
-    is_exact = False  # equal ones may have another order
+    is_exact = False  # equal mappings may differ in order
 
     def write(self, value: Mapping[Any, Any]) -> list[Any]:
         return [[self.key.write(key), self.value.write(each)] for key, each in value.items()]
@@ -168,7 +168,7 @@ class _Pairs(Form[Any]):
 
 
 class _Amounts(Form[Resources]):
-    """Amounts by name; a sum of what many ask for may have more bits than msgpack has."""
+    """Amounts by name; a sum of many requests may be too large for an integer of msgpack."""
 
     is_exact = False
 
@@ -203,7 +203,7 @@ class _UsedPorts(Form[HostPorts]):
 
 
 class _RulesName(Form[Rules]):
-    """Rules are compared by identity, and there are two."""
+    """Rules compare by identity, and there are two sets."""
 
     def write(self, value: Rules) -> str:
         for name, rules in _RULES.items():
@@ -219,7 +219,7 @@ class _RulesName(Form[Rules]):
 
 @dataclass
 class _Dataclass(Form[Any]):
-    """A dataclass; *order* says which field stands where in what is read."""
+    """A dataclass; *order* is the order of the fields in the data that is read."""
 
     kind: type
     forms: Mapping[str, Form[Any]]
@@ -235,15 +235,15 @@ class _Dataclass(Form[Any]):
             and all(form.is_exact for form in self.forms.values())
         )
         self._converted = [
-            (place, form)
-            for place, form in enumerate(self.forms.values())
+            (position, form)
+            for position, form in enumerate(self.forms.values())
             if not isinstance(form, _Atom)
         ]
 
     def write(self, value: Any) -> list[Any]:
         written = [getattr(value, name) for name in self.forms]
-        for place, form in self._converted:
-            written[place] = form.write(written[place])
+        for position, form in self._converted:
+            written[position] = form.write(written[position])
         return written
 
     def read(self, written: Any) -> Any:
@@ -255,7 +255,7 @@ class _Dataclass(Form[Any]):
 
 
 class _Shapes(Form[Shape]):
-    """Shapes compare by identity, so each is written once and spoken of by its number."""
+    """Shapes compare by identity, so each is written once and referred to by its number."""
 
     is_exact = True
 
@@ -279,17 +279,17 @@ class _Shapes(Form[Shape]):
         return known
 
     def take_new(self) -> list[Any]:
-        """Give those that were spoken of for the first time since the last call."""
+        """Return the shapes that are new since the last call."""
         new, self._new = self._new, []
         return new
 
     def learn(self, written: Any) -> None:
-        """Read such new ones."""
+        """Add the new shapes of a recording."""
         self._known += map(self._whole.read, _check(written, list))
 
 
 class Forms:
-    """All forms of one file, and the shapes it has spoken of."""
+    """All forms of one file, and the shapes it has written."""
 
     _ATOMS: ClassVar[Mapping[Any, tuple[type, ...]]] = {
         str: (str,),
@@ -304,7 +304,7 @@ class Forms:
         self.shapes = _Shapes(self._fields_of(Shape))
 
     def schema(self) -> dict[str, list[str]]:
-        """Name the fields of every class that has a form, in order."""
+        """Return the names of the fields of each class with a form, in order."""
         found = {
             kind.__name__: list(form.forms)
             for kind, form in self._classes.items()
@@ -313,7 +313,7 @@ class Forms:
         return dict(sorted(found.items()))
 
     def of(self, hint: Any) -> Form[Any]:
-        """Make the form of a type hint."""
+        """Return the form of a type hint."""
         hint = getattr(hint, "__supertype__", hint)  # a NewType
         if hint in self._ATOMS:
             return _Atom(self._ATOMS[hint])
@@ -350,7 +350,7 @@ class Forms:
                 forms = tuple(self.of(hints[name]) for name in kind._fields)
                 self._classes[kind] = _Tuple(kind._make, forms)  # type: ignore[attr-defined]
             else:
-                raise TypeError(f"nobody knows how to record a {kind}")
+                raise TypeError(f"there is no form to record a {kind}")
         return self._classes[kind]
 
     def _fields_of(self, kind: Any) -> _Dataclass:
@@ -364,27 +364,27 @@ class Forms:
 
 
 def kept_fields(kind: Any) -> dict[str, Any]:
-    """Give the fields of a dataclass that are recorded, with their hints."""
+    """Return the recorded fields of a dataclass, with their hints."""
     hints, left_out = get_type_hints(kind), LEFT_OUT.get(kind, ())
     return {each.name: hints[each.name] for each in fields(kind) if each.name not in left_out}
 
 
 def check_names(kind: Any, written: Any, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the fields of *kind* as a recording has them, if this version can read them."""
+    """Return the fields of *kind* in a recording; raise `InvalidInput` for unknown ones."""
     names = tuple(_check(name, str) for name in _check(written, list))
-    if strange := [name for name in names if name not in known]:
-        raise InvalidInput(f"{kind.__name__} has a field {strange[0]!r:.40} that nobody here knows")
+    if unknown := [name for name in names if name not in known]:
+        raise InvalidInput(f"{kind.__name__} has an unknown field {unknown[0]!r:.40}")
     needed = [
         each.name
         for each in fields(kind)
         if each.name in known and each.default is MISSING and each.default_factory is MISSING
     ]
-    if lacking := [name for name in needed if name not in names]:
-        raise InvalidInput(f"{kind.__name__} has no field {lacking[0]}")
+    if missing := [name for name in needed if name not in names]:
+        raise InvalidInput(f"{kind.__name__} has no field {missing[0]}")
     return names
 
 
-#: Nothing was there before.
+#: There is no earlier value.
 NONE: Any = None
 #: Nothing changed.
 SAME: Any = object()
@@ -392,19 +392,19 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def _raw(plain: Any) -> msgspec.Raw:
-    """Encode a small part for itself: the whole, at once, would stop every other thread."""
+    """Encode a small part on its own: encoding the whole at once would block all threads."""
     return msgspec.Raw(_encode(plain))
 
 
 class Delta:
-    """One way to say what changed."""
+    """Computes and applies the changes between two values of one type."""
 
     def between(self, old: Any, new: Any) -> Any:
-        """Give what makes *new* of *old*, which may be `NONE`; `SAME` when nothing does."""
+        """Return the change from *old*, which may be `NONE`, to *new*; `SAME` for none."""
         raise NotImplementedError
 
     def applied(self, old: Any, change: Any) -> Any:
-        """Make the new value of the *old* one."""
+        """Return the new value for *old* and a change."""
         raise NotImplementedError
 
 
@@ -424,7 +424,7 @@ class _Whole(Delta):
 
 
 class _Keyed(Delta):
-    """A mapping by names: those that came or changed, those that went, and the order after it."""
+    """A mapping by names: added or changed keys, removed keys, and the order."""
 
     def __init__(self, form: Form[Any], *, by_value: bool) -> None:
         self._form = form
@@ -439,33 +439,33 @@ class _Keyed(Delta):
             known = before.get(key, absent)
             if known is not value and not (by_value and known == value):
                 changed[key] = _raw(self._form.write(value))
-        gone = [key for key in before if key not in new]
+        removed = [key for key in before if key not in new]
         names = list(new)
         if names == [
             *(key for key in before if key in new),
             *(k for k in names if k not in before),
         ]:
-            if not changed and not gone and old is not NONE:
+            if not changed and not removed and old is not NONE:
                 return SAME
-            return [0, gone, changed]
+            return [0, removed, changed]
         if names == sorted(names):
-            return [1, gone, changed]
+            return [1, removed, changed]
         return [0, list(before), {key: _raw(self._form.write(each)) for key, each in new.items()}]
 
     def applied(self, old: Any, change: Any) -> Any:
-        is_sorted, gone, changed = change
+        is_sorted, removed, changed = change
         after = {} if old is NONE else dict(old)
-        for key in gone:
+        for key in removed:
             del after[key]
         for key, written in changed.items():
             if type(key) is not str:
-                raise InvalidInput("a key that is no text")
+                raise InvalidInput("a key that is not a text")
             after[key] = self._form.read(written)
         return dict(sorted(after.items())) if is_sorted else after
 
 
 class _Places(Delta):
-    """A long tuple: by place while its length is the same."""
+    """A long tuple: by position while its length is the same."""
 
     def __init__(self, form: Form[Any]) -> None:
         self._form = form
@@ -475,21 +475,25 @@ class _Places(Delta):
             return SAME
         if old is NONE or len(old) != len(new):
             return [None, [_raw(self._form.write(each)) for each in new]]
-        places = [at for at, each in enumerate(new) if each is not old[at]]
-        return [places, [_raw(self._form.write(new[at])) for at in places]] if places else SAME
+        positions = [at for at, each in enumerate(new) if each is not old[at]]
+        return (
+            [positions, [_raw(self._form.write(new[at])) for at in positions]]
+            if positions
+            else SAME
+        )
 
     def applied(self, old: Any, change: Any) -> Any:
-        places, written = change
-        if places is None:
+        positions, written = change
+        if positions is None:
             return tuple(map(self._form.read, written))
         after = list(old)
-        for at, each in zip(places, written, strict=True):
+        for at, each in zip(positions, written, strict=True):
             after[at] = self._form.read(each)
         return tuple(after)
 
 
 class _Rows(Delta):
-    """A table of numbers: the rows that changed, while it is as large."""
+    """A table of numbers: the changed rows while its size is the same."""
 
     def between(self, old: Any, new: Any) -> Any:
         if old is new and old is not NONE:
@@ -503,7 +507,7 @@ class _Rows(Delta):
         rows, shape, written = change
         table = np.frombuffer(written, "<i8").astype(np.int64).reshape(shape)
         if table.ndim != 2:
-            raise InvalidInput("a table that has no rows and columns")
+            raise InvalidInput("a table that is not two-dimensional")
         if rows is None:
             return table
         after = old.copy()
@@ -516,7 +520,7 @@ def _bytes(table: Amounts) -> bytes:
 
 
 class _Parts(Delta):
-    """Something whose fields change each for itself."""
+    """A class whose fields change independently."""
 
     def __init__(
         self, kind: Any, parts: Mapping[str, Delta], make: Callable[..., Any] | None = None
@@ -549,12 +553,12 @@ def _facts(nodes: tuple[Node, ...]) -> NodeFacts:
 
 
 def of_snapshot(forms: Forms) -> Delta:
-    """Say how snapshots change."""
+    """Return the delta of snapshots."""
     return _parts(Snapshot, forms, by_value=False)
 
 
 def of_plan(forms: Forms) -> Delta:
-    """Say how plans change."""
+    """Return the delta of plans."""
     return _parts(Plan, forms, by_value=True)
 
 

@@ -87,7 +87,7 @@ def _evictions(before: Plan, after: Plan) -> Iterator[Difference]:
 
 
 def _fate(order: Eviction | None) -> str:
-    return f"must leave for {order.beneficiary} ({order.action})" if order else "stays"
+    return f"evicted for {order.beneficiary} ({order.action})" if order else "stays"
 
 
 def _decision(verdict: Verdict) -> tuple[object, ...]:

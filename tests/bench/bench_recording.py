@@ -45,7 +45,7 @@ def row(size: Size) -> str:
         idle = [pen.write(replace(snapshot, now=1_000.0 + number), plan) for number in range(1, 5)]
         busy = [pen.write(*_moved(world, size, number)) for number in range(_PASSES)]
         folder.close()
-        read = sum(1 for _ in Recording(name).steps())
+        read = sum(1 for _ in Recording(name).cycles())
     if read != 1 + len(idle) + len(busy):
         raise AssertionError(f"of what was written only {read} passes are read")
     cells = (

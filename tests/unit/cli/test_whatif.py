@@ -135,7 +135,7 @@ def test_a_job_that_takes_back_a_due_says_who_would_be_asked_to_leave(
     assert {f"pod {each}" for each in leaving} <= {*changes(found)}
     assert "asked to leave for it" in said
     for each in leaving:
-        assert changes(found)[f"pod {each}"] == ("stays", "must leave for a/new (reclaim)")
+        assert changes(found)[f"pod {each}"] == ("stays", "evicted for a/new (reclaim)")
     assert sum(f"    {each} on n" in said for each in leaving) == min(5, len(leaving))
 
 

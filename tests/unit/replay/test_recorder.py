@@ -38,7 +38,7 @@ def counted(metrics: Metrics, outcome: str) -> float:
 
 
 def passes(folder: Path) -> int:
-    return sum(1 for _ in Recording(str(folder)).steps())
+    return sum(1 for _ in Recording(str(folder)).cycles())
 
 
 def size(folder: Path) -> int:
@@ -91,10 +91,10 @@ def test_a_file_that_makes_room_while_it_is_replayed_is_passed_over_with_a_remar
     oldest, newest = sorted(tmp_path.iterdir())
     oldest.unlink()
 
-    steps = list(recording.steps())
+    steps = list(recording.cycles())
 
     assert {step.file for step in steps} == {newest.name}
-    assert recording.remarks == [f"{oldest.name}: is gone; whoever records needed its room"]
+    assert recording.remarks == [f"{oldest.name}: was deleted meanwhile to stay within the size limit"]
 
 
 def test_two_do_not_record_into_one_folder(
@@ -109,7 +109,7 @@ def test_two_do_not_record_into_one_folder(
 
     (line,) = caplog.records
     assert line.message == "the recording ends"
-    assert "somebody else records there" in line.facts["why"]  # type: ignore[attr-defined]
+    assert "another process records there" in line.facts["why"]  # type: ignore[attr-defined]
     assert counted(metrics, "written") == 0
 
 
@@ -171,7 +171,7 @@ def test_whoever_plans_never_waits_for_a_slow_disk_and_what_was_left_out_is_told
 
     left_out = int(counted(metrics, "skipped"))
     assert left_out >= 3
-    assert sum(step.skipped for step in Recording(str(tmp_path)).steps()) == left_out
+    assert sum(step.skipped for step in Recording(str(tmp_path)).cycles()) == left_out
     told = CliRunner().invoke(main, ["replay", str(tmp_path)]).stdout
     assert f"{left_out} more were not recorded: the disk was too slow" in told
 
@@ -189,7 +189,7 @@ def test_what_tenants_ask_for_never_ends_a_recording_however_much_it_is(tmp_path
     recorder.stop()
 
     assert counted(metrics, "lost") == 0
-    first, second = Recording(str(tmp_path)).steps()
+    first, second = Recording(str(tmp_path)).cycles()
     assert first.plan == plan
     assert second.plan == PLAN
 

@@ -79,7 +79,7 @@ def test_another_policy_is_told_by_the_first_decision_that_differs(
 
     assert result.exit_code == DIFFERS == 3
     assert "the first that differs: cycle " in result.stdout
-    assert "must leave for a/poor-0 (reclaim) then, stays now" in result.stdout
+    assert "evicted for a/poor-0 (reclaim) then, stays now" in result.stdout
     document = told(run, "--config", without_reclaim)
     assert document["differs_in_cycle"] == document["cycles"]
     assert document["differences"][0].keys() == {"about", "was", "now"}
@@ -170,7 +170,7 @@ def test_what_was_cut_off_by_a_kill_is_replayed_up_to_there_with_a_remark(
 
         assert result.exit_code == 0
         assert result.stdout.startswith(f"{passes - 1} cycles"), missing
-        assert "ends in the middle of a pass" in result.stderr
+        assert "ends in the middle of a cycle" in result.stderr
 
 
 @pytest.mark.parametrize("length", [0, 5])
@@ -193,7 +193,7 @@ def test_a_flipped_bit_anywhere_is_one_sentence(run: Path, tmp_path: Path) -> No
 
         assert result.exit_code == 2, at
         assert result.stderr.count("\n") == 1
-        assert "is damaged" in result.stderr or "is no recording" in result.stderr
+        assert "is damaged" in result.stderr or "is not a recording" in result.stderr
 
 
 def forged(tmp_path: Path, *parcels: bytes) -> Path:
@@ -233,7 +233,7 @@ def test_a_forged_pass_is_one_sentence(run: Path, tmp_path: Path, strange: Any) 
 
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-    assert "pass 1 is none that we wrote" in result.stderr or "no pass" in result.stderr
+    assert "cycle 1 is invalid" in result.stderr or "not a cycle" in result.stderr
 
 
 def test_a_recording_of_a_version_with_other_fields_is_refused_by_name(
@@ -245,7 +245,7 @@ def test_a_recording_of_a_version_with_other_fields_is_refused_by_name(
     result = replayed(forged(tmp_path, msgspec.msgpack.encode({**told, "version": "9.9"})))
 
     assert result.exit_code == 2
-    assert "was made by version 9.9: Pod has a field 'colour'" in result.stderr
+    assert "was recorded by version 9.9: Pod has an unknown field 'colour'" in result.stderr
 
 
 def test_a_small_file_that_would_unpack_to_very_much_takes_no_memory(
@@ -268,7 +268,7 @@ def test_a_small_file_that_would_unpack_to_very_much_takes_no_memory(
     ("folder", "said"),
     [
         ("nowhere", "cannot be read: No such file or directory"),
-        (".", "holds no recording; `gang-extender serve --record"),
+        (".", "no recording there; `gang-extender serve --record"),
     ],
 )
 def test_a_folder_without_a_recording_is_named(tmp_path: Path, folder: str, said: str) -> None:

@@ -89,7 +89,7 @@ def test_a_gang_that_takes_back_its_due_says_who_would_be_asked_to_leave(asker: 
     assert "a/new would wait WaitingForVictims" in said(page)
     assert "asked to leave for it a/old" in said(page)
     assert "would start with" in said(page)
-    assert table(page)["pod a/old-0"] == ("stays", "must leave for a/new (reclaim)")
+    assert table(page)["pod a/old-0"] == ("stays", "evicted for a/new (reclaim)")
     assert table(page)["queue right"][0] == "deserves nothing"
 
 
