@@ -1,1 +1,1 @@
-"""When will it run? Durations that were said or learnt, and the planner run ahead of time."""
+"""Start estimates: declared or learnt durations, and the planner run on future snapshots."""

@@ -1,9 +1,9 @@
-"""How long gangs of a name ran before: kept in memory, bounded, and forgotten at a restart.
+"""Durations of earlier gangs by name: in memory, bounded, and lost at a restart.
 
-Rule 1: everything is bounded: the names, those of one namespace, the samples of a name. Whoever
-makes a hundred thousand names pushes out names of their own namespace.
-Rule 2: one thread writes (whoever follows the pods); any may read. What readers see are whole
-tuples, replaced in one step.
+Rule 1: everything is bounded: all names, the names of a namespace, the samples of a name. A
+namespace with very many names evicts only its own names.
+Rule 2: one thread writes (the one that watches pods), any thread reads. Readers see whole tuples,
+which are replaced in one step.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from extender.model.pod import ALLOCATED_SET, FINISHED_SET, Pod, PodUid, Status
 MAX_NAMES = 4096
 MAX_NAMES_PER_NAMESPACE = 64
 MAX_SAMPLES = 64
-#: Letters of Kubernetes' own generated names: no vowels, so that no words come out.
+#: The letters of names that Kubernetes generates: no vowels, so that no words result.
 _RANDOM = re.compile(r"(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10})")
 _NUMBER = re.compile(r"\d+")
-#: Hashes of commits and the like; those without a digit may be words.
+#: Commit hashes and similar; without a digit it may be a word.
 _HEX = re.compile(r"(?=[a-f]*\d)[0-9a-f]{7,64}")
 _UUID = re.compile(r"[-.][0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 _LAST = re.compile(r"[-._][^-._]+$")
@@ -36,10 +36,10 @@ _LAST = re.compile(r"[-._][^-._]+$")
 
 @lru_cache(16_384)
 def stem(name: str) -> str:
-    """Give what gangs of one kind have in common: *name* without what generators add to it.
+    """Return *name* without generated suffixes, which is common to gangs of one kind.
 
-    CronJobs add minutes, `generateName` and ReplicaSets random letters, Volcano a uid, people dates
-    and numbers. Something is always left.
+    CronJobs append minutes, `generateName` and ReplicaSets random letters, Volcano a uid, users
+    dates and numbers. The result is never empty.
     """
     kind, colon, rest = name.rpartition(IMPLICIT)
     rest = _UUID.sub("", rest) or rest
@@ -53,14 +53,14 @@ def _is_generated(part: str) -> bool:
 
 
 class Sample(NamedTuple):
-    """How long one gang ran."""
+    """The duration of one gang."""
 
     gang: GangKey
     seconds: float
 
 
 class Name(NamedTuple):
-    """What gangs of one kind have in common."""
+    """The common name of gangs of one kind."""
 
     namespace: str
     queue: str
@@ -68,18 +68,18 @@ class Name(NamedTuple):
 
 
 class DurationHistory:
-    """The last runs of every name, by namespace and queue."""
+    """The latest durations of each name, by namespace and queue."""
 
     def __init__(self) -> None:
         self._samples: OrderedDict[Name, tuple[Sample, ...]] = OrderedDict()
-        #: The names of each namespace, who was heard of longest ago first.
+        #: The names of each namespace, least recently used first.
         self._by_namespace: dict[str, OrderedDict[Name, None]] = {}
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def record(self, key: GangKey, queue: str, seconds: float) -> None:
-        """Take in how long a gang ran; one that ended again since counts once, with its last."""
+        """Record the duration of a gang; of a gang that ended twice, the last one counts."""
         name = name_of(key, queue)
         earlier = tuple(each for each in self._samples.get(name, ()) if each.gang != key)
         self._samples[name] = (*earlier, Sample(key, seconds))[-MAX_SAMPLES:]
@@ -93,7 +93,7 @@ class DurationHistory:
             self._forget(next(iter(self._samples)))
 
     def of(self, key: GangKey, queue: str) -> tuple[float, ...]:
-        """Give how long earlier gangs of the name of *key* ran in *queue*, in seconds."""
+        """Return the durations in seconds of earlier gangs with the name of *key* in *queue*."""
         return tuple(each.seconds for each in self._samples.get(name_of(key, queue), ()))
 
     def _forget(self, name: Name) -> None:
@@ -105,27 +105,27 @@ class DurationHistory:
 
 
 def name_of(key: GangKey, queue: str) -> Name:
-    """Give the name under which the runs of a gang are kept."""
+    """Return the name under which the durations of a gang are recorded."""
     namespace, _, name = key.partition("/")
     return Name(namespace, queue, stem(name))
 
 
 def learn_from(cluster: Cluster) -> DurationHistory:
-    """Give what is learnt from *cluster* from now on."""
+    """Return a history that learns from *cluster* from now on."""
     experience = DurationHistory()
     cluster.watch_pods(DurationLearner(cluster, experience).seen)
     return experience
 
 
 class DurationLearner:
-    """Called in the thread that follows the pods."""
+    """Record durations; called in the thread that watches pods."""
 
     def __init__(self, cluster: Cluster, experience: DurationHistory) -> None:
         self._cluster = cluster
         self._experience = experience
 
     def seen(self, uid: PodUid, pod: Pod | None) -> None:
-        """Hear how a pod is now; None when it is gone."""
+        """Handle a changed pod; None when it is deleted."""
         if pod is None or pod.status is not Status.SUCCEEDED:
             return
         key = self._cluster.gang_of(uid)
@@ -146,14 +146,14 @@ class DurationLearner:
             )
 
 
-#: So many earlier gangs outweigh a claim below all of them.
+#: So many earlier gangs outweigh a declared duration that is shorter than each of theirs.
 MIN_SAMPLES = 5
 _OF_NAME = "of this name in this queue"
 MEDIAN = 0.5
 
 
 class Ground(Enum):
-    """Where a duration is from."""
+    """The source of a duration."""
 
     ANNOTATION = "annotation"
     LEARNT = "learnt"
@@ -162,19 +162,19 @@ class Ground(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """For how long a gang is expected to run, from its beginning to its end."""
+    """The expected duration of a gang, from its start to its end."""
 
     seconds: float
     ground: Ground
-    #: From how many earlier gangs this is, and how many there were.
+    #: The earlier gangs that were used, and the number of all.
     samples: int = 0
     of: int = 0
-    #: How many of those had ended by then; None where it is their median.
+    #: How many of the used gangs had ended by then; None for the median.
     ended: int | None = None
 
     @property
     def words(self) -> str:
-        """Say how long, and whence we have it."""
+        """Return the duration with its source."""
         return f"{format_duration(self.seconds)} ({self._source})"
 
     @property
@@ -185,17 +185,17 @@ class Duration:
             return "its deadline, so at the latest"
         if self.samples == self.of == 1:
             return f"as one earlier gang {_OF_NAME} did"
-        some = f"the {self.samples} of " if self.samples < self.of else ""
-        those = f"{some}{self.of} earlier gangs {_OF_NAME}"
-        those += " that ran longer than it has" if some else ""
+        part = f"the {self.samples} of " if self.samples < self.of else ""
+        gangs = f"{part}{self.of} earlier gangs {_OF_NAME}"
+        gangs += " that ran longer than it has" if part else ""
         if self.ended is None:
-            return f"from the median of {those}"
-        return f"from {those}, {self.ended} of which had ended by then: it is one of several"
+            return f"from the median of {gangs}"
+        return f"from {gangs}, {self.ended} of which had ended by then: it is one of several"
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When a gang ends, in seconds since the epoch; or why nobody can tell (a phrase)."""
+    """The expected end of a gang, in seconds since the epoch; or why it is unknown (a phrase)."""
 
     began: float
     duration: Duration | None
@@ -203,35 +203,35 @@ class Expected:
 
     @property
     def ends_at(self) -> float | None:
-        """Give the moment; None when nobody can tell."""
+        """The time of the end; None when it is unknown."""
         return self.began + self.duration.seconds if self.duration is not None else None
 
 
 def expected(gang: Gang, now: float, experience: DurationHistory, part: float = MEDIAN) -> Expected:
-    """Say when *gang*, which is on nodes or starts now, will end.
+    """Return when *gang*, which is on nodes or starts now, is expected to end.
 
-    By what was learnt it ends when that *part* of those have ended that ran longer than it has.
+    *part* is the quantile of the learnt durations, of those that exceed the time it has run.
     """
     began = _began(gang, now)
     ran_s = now - began
-    claim_s = gang.group.lasts_s or max((pod.lasts_s for pod in gang.pods), default=0.0)
+    declared_s = gang.group.lasts_s or max((pod.lasts_s for pod in gang.pods), default=0.0)
     deadline_s = _deadline(gang, began)
     earlier = experience.of(gang.key, gang.queue)
-    is_disproved = len(earlier) >= MIN_SAMPLES and claim_s < min(earlier)
-    lasting = None
-    if claim_s > ran_s and not is_disproved:
-        lasting = Duration(claim_s, Ground.ANNOTATION)
+    is_disproved = len(earlier) >= MIN_SAMPLES and declared_s < min(earlier)
+    duration = None
+    if declared_s > ran_s and not is_disproved:
+        duration = Duration(declared_s, Ground.ANNOTATION)
     elif longer := [each for each in earlier if each > ran_s]:
-        lasting = _learnt(longer, len(earlier), part)
-    if deadline_s > ran_s and (lasting is None or deadline_s < lasting.seconds):
-        lasting = Duration(deadline_s, Ground.DEADLINE)
-    return Expected(began, lasting, "" if lasting else _why(ran_s, claim_s, len(earlier)))
+        duration = _learnt(longer, len(earlier), part)
+    if deadline_s > ran_s and (duration is None or deadline_s < duration.seconds):
+        duration = Duration(deadline_s, Ground.DEADLINE)
+    return Expected(began, duration, "" if duration else _why(ran_s, declared_s, len(earlier)))
 
 
 def spread(number: int) -> float:
-    """Give a part for each of several alike, however many there are: 1/2, 1/4, 3/4, 1/8, 5/8, …
+    """Return the quantile of the nth of several identical gangs: 1/2, 1/4, 3/4, 1/8, 5/8, …
 
-    The first ones of any length lie evenly between 0 and 1 (van der Corput's sequence).
+    Any first n values are evenly distributed between 0 and 1 (van der Corput's sequence).
     """
     part, weight = 0.0, 0.5
     while number:
@@ -251,7 +251,7 @@ def _learnt(longer: list[float], of: int, part: float) -> Duration:
 
 
 def _began(gang: Gang, now: float) -> float:
-    """Say when it had its minimum on nodes; now, where no kubelet has said anything yet."""
+    """Return when it had its minimum on nodes; *now* while no kubelet has reported a start."""
     begins = sorted(pod.began for pod in gang.pods if pod.began and pod.status in ALLOCATED_SET)
     if not begins:
         return now
@@ -259,20 +259,20 @@ def _began(gang: Gang, now: float) -> float:
 
 
 def _deadline(gang: Gang, began: float) -> float:
-    """Say after how long the kubelet has ended all of it; 0 where it leaves a member alone."""
-    there = [pod for pod in gang.pods if pod.status in ALLOCATED_SET]
-    pods = there or [pod for pod in gang.pods if pod.status not in FINISHED_SET]
+    """Return the time after which the kubelet has ended all members; 0 if one has no deadline."""
+    on_nodes = [pod for pod in gang.pods if pod.status in ALLOCATED_SET]
+    pods = on_nodes or [pod for pod in gang.pods if pod.status not in FINISHED_SET]
     if not all(pod.deadline_s for pod in pods):
         return 0.0
-    # Each is counted from its own beginning.
+    # Each deadline counts from the start of its own pod.
     return max((max(0.0, pod.began - began) + pod.deadline_s for pod in pods), default=0.0)
 
 
-def _why(ran_s: float, claim_s: float, earlier: int) -> str:
+def _why(ran_s: float, declared_s: float, earlier: int) -> str:
     ran = format_duration(ran_s)
-    if claim_s:
-        return f"has run {ran}, longer than the {format_duration(claim_s)} of its annotation"
+    if declared_s:
+        return f"has run {ran}, longer than the {format_duration(declared_s)} of its annotation"
     if earlier:
         name = "gang of this name" if earlier == 1 else f"{earlier} gangs of this name"
         return f"has run {ran}, longer than the last {name} in this queue"
-    return "says no duration and none was learnt"
+    return "declares no duration and none was learnt"

@@ -1,4 +1,4 @@
-"""When a gang will start, and on what ground: one value, and the one form of words for it."""
+"""The estimate of when a gang starts: its value and its text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from extender.durations import clock, format_duration
 from extender.forecast.durations import Duration
 from extender.model.gang import GangKey
 
-#: So many gangs are named; the others are counted.
+#: The number of gangs that are named; the others are counted.
 NAMED = 3
-#: What no estimate counts; told with each where there is room for it.
+#: What no estimate considers; shown with estimates where space allows.
 NOT_COUNTED = "gangs that come later, failures, and gangs that end sooner or later than expected"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A gang that ends before another can start."""
+    """The end of a gang, which lets another start."""
 
     gang: GangKey
     at: float
@@ -26,25 +26,25 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """When a waiting gang starts, as far as can be told at *now*."""
+    """When a waiting gang starts, as far as is known at *now*."""
 
     gang: GangKey
-    #: When it was worked out, and of what moment.
+    #: The time of the snapshot.
     now: float
-    #: About when, in seconds since the epoch; None when nobody can tell.
+    #: The estimated start, in seconds since the epoch; None when it is unknown.
     at: float | None = None
-    #: It starts no sooner; so far was looked ahead, and no further.
+    #: A lower bound: the lookahead stopped there.
     not_before: float | None = None
-    #: Those whose end it waits for, who ends first comes first.
+    #: The gangs whose end it waits for, in the order of their ends.
     after: tuple[Ending, ...] = ()
-    #: So many gangs run beside those of which nobody knows when they end.
+    #: The number of other running gangs whose end is unknown.
     unknown: int = 0
-    #: Why nobody can tell (a phrase), empty where there is a moment.
+    #: Why the start is unknown (a phrase); "" otherwise.
     because: str = ""
 
     @property
     def brief(self) -> str:
-        """Say it in two words."""
+        """Return the estimate in two words."""
         if self.at is not None:
             return f"about {clock(self.at, self.now)}"
         if self.not_before is not None:
@@ -53,25 +53,25 @@ class Estimate:
 
     @property
     def words(self) -> str:
-        """Say it with its ground."""
+        """Return the estimate with its reason."""
         if self.at is None and self.not_before is None:
             return f"unknown, because {self.because}"
         if self.at is None:
             until = clock(self.not_before or 0.0, self.now)
-            return f"not before {until}; it was not looked further ahead"
+            return f"not before {until}; the estimate looks no further ahead"
         when = f"about {clock(self.at, self.now)} (in {format_duration(self.at - self.now)})"
         if not self.after:
-            return f"{when}, when its turn comes"
+            return f"{when}, when it is next in its queue"
         ends = "ends" if len(self.after) == 1 else "end"
-        said = f"{when}, after {_listed(self.after)} {ends}; {_grounds(self.after)}"
+        text = f"{when}, after {_listed(self.after)} {ends}; {_grounds(self.after)}"
         if not self.unknown:
-            return said
+            return text
         others = f"of {self.unknown} other gangs" if self.unknown > 1 else "of another gang"
-        return f"{said}; nobody knows the end {others}, so it may be sooner"
+        return f"{text}; the end {others} is unknown, so it may be sooner"
 
 
 def _listed(endings: Sequence[Ending]) -> str:
-    """Name those who end last, for they decide; count the others."""
+    """Name the gangs that end last, which decide; count the others."""
     named = [str(each.gang) for each in endings[-NAMED:]]
     others = len(endings) - len(named)
     if others:
@@ -80,21 +80,21 @@ def _listed(endings: Sequence[Ending]) -> str:
 
 
 def _grounds(endings: Sequence[Ending]) -> str:
-    """Say how long those that are named are expected to run; together where it is the same."""
+    """Return how long the named gangs are expected to run, grouped by equal durations."""
     named = endings[-NAMED:]
     by_words: dict[str, list[str]] = {}
     for each in named:
         by_words.setdefault(each.duration.words, []).append(str(each.gang))
     if len(by_words) == 1:
-        who = "it is" if len(named) == 1 else "they are"
+        subject = "it is" if len(named) == 1 else "they are"
         (words,) = by_words
-        return f"{who} expected to run {_plural(words, len(named))}"
-    said = [
+        return f"{subject} expected to run {_plural(words, len(named))}"
+    parts = [
         f"{' and '.join(gangs)} {'is' if len(gangs) == 1 else 'are'} expected to run"
         f" {_plural(words, len(gangs))}"
         for words, gangs in by_words.items()
     ]
-    return ", ".join(said)
+    return ", ".join(parts)
 
 
 def _plural(words: str, count: int) -> str:

@@ -1,10 +1,10 @@
-"""Estimates for whoever asks, of the last plan: one run ahead serves all, and runs rest.
+"""Estimates for pages and the API: one lookahead on the last plan serves all requests.
 
-Two threads share an interpreter, so what pages cost the hooks pay for. A run ahead takes at most
-*seconds* of this thread's own processor time, and is followed by a rest of twenty times what it
-took, in which the same run answers: its moments are as good as they were. Who began to wait since
-is looked at all the same, once in a rest, which is so much longer for it; gangs that come all the
-time cannot have us look ahead all the time.
+Threads share an interpreter, so the cost of pages delays the hooks. A lookahead takes at most
+*seconds* of this thread's own processor time. A rest of twenty times its cost follows, in which
+the same lookahead answers: its times are still valid. For a gang that began to wait since, there is
+one new lookahead in a rest, and the remaining rest is added to the next one. So a steady stream of
+new gangs does not cause a steady stream of lookaheads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REST = 20.0
 
 
 class Forecaster:
-    """Belongs to the thread that writes pages."""
+    """Estimate starts; used by the thread that renders pages."""
 
     def __init__(
         self,
@@ -43,27 +43,27 @@ class Forecaster:
         self._monotonic = monotonic
         self._lookahead: Lookahead | None = None
         self._plan: Plan | None = None
-        #: When it was begun, and what was left of the rest of the one before.
-        self._began, self._carried_rest_s = float("-inf"), 0.0
+        #: When the lookahead started, and the rest that remained of the one before.
+        self._started, self._carried_rest_s = float("-inf"), 0.0
 
     def estimate(self, snapshot: Snapshot, plan: Plan, key: GangKey) -> Estimate | None:
-        """Say when a gang that waits by *plan* starts; None for one that does not wait."""
+        """Return when a waiting gang of *plan* starts; None when it does not wait."""
         verdict = plan.verdicts.get(key)
         if verdict is None or verdict.standing is not GangStatus.WAITING:
             return None
         known = self._known(plan, key)
         if known is not None:
             return known
-        now, rests_s = self._monotonic(), self._remaining_rest_s
-        if self._carried_rest_s and rests_s > 0:
-            why = "it did not wait yet when it was looked ahead last; that is done again in"
-            return Estimate(gang=key, now=snapshot.now, because=f"{why} {format_duration(rests_s)}")
-        self._plan, self._began, self._carried_rest_s = plan, now, max(0.0, rests_s)
+        now, rest_s = self._monotonic(), self._remaining_rest_s
+        if self._carried_rest_s and rest_s > 0:
+            why = "it did not wait at the time of the last estimate; the next one is in"
+            return Estimate(gang=key, now=snapshot.now, because=f"{why} {format_duration(rest_s)}")
+        self._plan, self._started, self._carried_rest_s = plan, now, max(0.0, rest_s)
         self._lookahead = Lookahead(snapshot, plan, self._policy(), self._history, self._limit)
         return self._lookahead.estimate(key)
 
     def _known(self, plan: Plan, key: GangKey) -> Estimate | None:
-        """Give what the last run says, while it is of this plan or we rest from it."""
+        """Return the estimate of the last lookahead, if it is of this plan or the rest lasts."""
         if self._lookahead is None:
             return None
         return (
@@ -74,8 +74,8 @@ class Forecaster:
 
     @property
     def _remaining_rest_s(self) -> float:
-        """Say for how long it is not looked ahead any more; nothing or less when it may be."""
+        """The remaining rest; 0 or less when a new lookahead may start."""
         if self._lookahead is None:
             return 0.0
         rest_s = REST * self._lookahead.cost_s + self._carried_rest_s
-        return self._began + rest_s - self._monotonic()
+        return self._started + rest_s - self._monotonic()

@@ -1,11 +1,12 @@
-"""The planner run ahead of time: whoever is expected to end next is taken away, and planned again.
+"""The planner run on future snapshots: remove the gang that should end next, and plan again.
 
-One run answers for every gang of a snapshot, as far as it has gone; it goes on when somebody asks
-for a gang that has not started in it yet. It is pure: what it may cost is given to it. Made when a
-person asks; never for a hook, nor in the event loop, nor in a cycle.
+One lookahead answers for all gangs of a snapshot. It continues only as far as a requested gang
+needs. It is pure, and its cost limit is a parameter. It runs when a user asks for an estimate,
+never for a hook, in the event loop or in a planning cycle.
 
-A gang that ends is gone with all its pods. A gang that starts is expected to run as others of its
-kind. Who is made to leave waits again at once. Quotas stay as they are used now, and nobody comes.
+A gang that ends is removed with all its pods. A gang that starts is expected to run as long as
+others of its kind. Evicted members wait again at once. The use of quotas does not change, and no
+gang arrives.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from extender.planner.policy import Policy
 
 
 class FutureCluster:
-    """The cluster as it will be; `snapshot` may be planned."""
+    """The cluster at a future time; `snapshot` returns it for the planner."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._first = snapshot
@@ -43,8 +44,8 @@ class FutureCluster:
         self._rows: dict[Shape, Amounts] = {}
 
     def snapshot(self, now: float) -> Snapshot:
-        """Give the cluster as it is now, at *now*."""
-        # Whoever looks at the snapshot keeps it: later steps must not change it.
+        """Return the cluster at the time *now*."""
+        # Copies, because the planner keeps the snapshot and later steps must not change it.
         table = replace(
             self._first.nodes,
             used=self._used.copy(),
@@ -54,37 +55,37 @@ class FutureCluster:
         return replace(self._first, now=now, nodes=table, gangs=dict(self.gangs))
 
     def end(self, key: GangKey) -> Gang | None:
-        """Let a gang be over, wholly."""
+        """Remove a gang with all its pods."""
         gang = self.gangs.pop(key, None)
         for pod in gang.pods if gang is not None else ():
             self._vacate(pod)
         return gang
 
-    def remove_pods(self, key: GangKey, gone: Callable[[Pod], bool]) -> None:
-        """Let pods be gone that were leaving; they do not come back."""
-        self._change(key, lambda pod: None if gone(pod) else pod)
+    def remove_pods(self, key: GangKey, is_removed: Callable[[Pod], bool]) -> None:
+        """Remove terminating pods of a gang; they do not come back."""
+        self._change(key, lambda pod: None if is_removed(pod) else pod)
 
-    def place(self, key: GangKey, places: Mapping[PodUid, str], now: float) -> None:
-        """Let members run on the nodes they were given."""
+    def place(self, key: GangKey, placements: Mapping[PodUid, str], now: float) -> None:
+        """Start members on their nodes."""
 
-        def seated(pod: Pod) -> Pod:
-            if pod.uid not in places:
+        def placed(pod: Pod) -> Pod:
+            if pod.uid not in placements:
                 return pod
-            return replace(pod, status=Status.RUNNING, node=places[pod.uid], began=now)
+            return replace(pod, status=Status.RUNNING, node=placements[pod.uid], began=now)
 
-        self._change(key, seated)
+        self._change(key, placed)
 
     def evict(self, key: GangKey, evicted: Iterable[PodUid]) -> None:
-        """Let members leave their nodes and wait again, as their controllers would make them."""
-        away = frozenset(evicted)
+        """Evict members, which wait again as their controllers would recreate them."""
+        uids = frozenset(evicted)
 
-        def sent_back(pod: Pod) -> Pod:
-            return replace(pod, status=Status.PENDING, node="") if pod.uid in away else pod
+        def recreated(pod: Pod) -> Pod:
+            return replace(pod, status=Status.PENDING, node="") if pod.uid in uids else pod
 
-        self._change(key, sent_back)
+        self._change(key, recreated)
 
     def set_phase(self, key: GangKey, phase: Phase) -> None:
-        """Let a gang be in another phase."""
+        """Set the phase of a gang."""
         gang = self.gangs[key]
         group = replace(gang.group, phase=phase)
         self.gangs[key] = replace(gang, group=group, memo=Memo())
@@ -132,15 +133,15 @@ class FutureCluster:
         return row
 
 
-#: Plans for one snapshot.
+#: The largest number of plans for one snapshot.
 MOST_STEPS = 200
-#: While so many ends are still to come, those that are near each other, as seen from now, are one
-#: step: a day ahead nobody needs the minute.
+#: While more events than this are pending, those that are close relative to their distance from
+#: now are one step: a day ahead, minutes do not matter.
 _MANY_EVENTS = 20
 _NEAR = 0.05
-#: Who is asked to leave makes room for others in the next plan, and so on; so often in a row.
+#: Evictions free capacity for the next plan, which may evict again; so often at one time.
 _MAX_REPLANS = 3
-#: Whoever waits for one of these starts no sooner when others end.
+#: Reasons of waiting gangs that do not depend on the end of others.
 _INDEPENDENT = frozenset(
     {
         Reason.NOT_ENOUGH_MEMBERS,
@@ -160,7 +161,7 @@ _FOREVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class WorkLimit:
-    """What a run may cost: so many plans, and so many seconds by *spent*."""
+    """The limits of a lookahead: a number of plans, and seconds as measured by *spent*."""
 
     steps: int = MOST_STEPS
     seconds: float = _FOREVER
@@ -168,21 +169,21 @@ class WorkLimit:
 
 
 class _Event(NamedTuple):
-    """Something that will happen; without a gang only time has passed."""
+    """An expected event; without a gang it is only a point in time."""
 
     at: float
     gang: GangKey | None = None
-    #: Its whole gang ends; else only those of its pods leave that are on their way.
+    #: Whether the whole gang ends; else only its terminating pods are deleted.
     is_end: bool = False
 
     @property
     def order(self) -> tuple[float, str, bool]:
-        """Sort by time; the rest only makes it the same each time."""
+        """The sort key: the time, and the rest to make the order deterministic."""
         return self.at, self.gang or "", self.is_end
 
 
 class Lookahead:
-    """What is expected to happen from one snapshot and its plan on; belongs to one thread."""
+    """The expected events after one snapshot and its plan; used by one thread."""
 
     def __init__(
         self,
@@ -195,7 +196,7 @@ class Lookahead:
         self._snapshot, self._policy, self._history = snapshot, policy, experience
         self._verdicts = plan.verdicts
         self._limit = effort or WorkLimit()
-        #: By the measure of the effort.
+        #: The cost so far, in the unit of the limit.
         self.cost_s = 0.0
         self._steps = self._replans = 0
         self._cluster = FutureCluster(snapshot)
@@ -204,15 +205,15 @@ class Lookahead:
         self._events: list[tuple[tuple[float, str, bool], _Event]] = []
         self._expected: dict[GangKey, Expected] = {}
         self._unknown: dict[GangKey, str] = {}
-        #: How many of each name were foreseen so far.
+        #: The number of gangs of each name with an expected end.
         self._alike: Counter[Name] = Counter()
-        #: Who of them stays, in words; None when it was not looked for since the last step.
+        #: The text about gangs with an unknown end; None when it is outdated.
         self._unknown_ends: str | None = None
-        #: Who ended on which node since somebody last started there, and who ended last.
+        #: Ends by node since the last start there, the nodes used since, and the last ends.
         self._ended_on: dict[str, list[Ending]] = {}
         self._reused_nodes: set[str] = set()
         self._last: list[Ending] = []
-        #: When, after whom, and beside how many of whom nobody knows when they end.
+        #: By gang: its start, the ends before it, and the number of unknown ends.
         self._starts: dict[GangKey, tuple[float, tuple[Ending, ...], int]] = {}
         self._is_limited = False
         self._expect_ends(gang for gang in snapshot.gangs.values() if gang.on_nodes)
@@ -221,11 +222,11 @@ class Lookahead:
 
     @property
     def steps(self) -> int:
-        """Count the plans that were made."""
+        """The number of plans so far."""
         return self._steps
 
     def estimate(self, key: GangKey) -> Estimate | None:
-        """Say when a waiting gang starts; None for one that does not wait."""
+        """Return when a waiting gang starts; None when it does not wait."""
         verdict = self._verdicts.get(key)
         if verdict is None or verdict.standing is not GangStatus.WAITING:
             return None
@@ -261,7 +262,7 @@ class Lookahead:
         )
 
     def _advance(self) -> bool:
-        """Go one step on; False when nothing more is known to happen, or enough was tried."""
+        """Do one step; return False when no event is left, or the limit is reached."""
         if not self._replans and not self._events:
             return False
         if self._steps >= self._limit.steps or self.cost_s >= self._limit.seconds:
@@ -278,20 +279,20 @@ class Lookahead:
         return True
 
     def _next_event(self) -> None:
-        """Let the next thing happen, and with many to come what is near it."""
+        """Apply the next event, and close ones while many are pending."""
         first = self._events[0][1].at
         near_s = (first - self._snapshot.now) * _NEAR if len(self._events) > _MANY_EVENTS else 0.0
         for node in self._reused_nodes:
             self._ended_on.pop(node, None)
         self._reused_nodes, self._last = set(), []
         while self._events and self._events[0][1].at <= first + near_s:
-            moment = heapq.heappop(self._events)[1]
-            self._now = max(self._now, moment.at)
-            if moment.gang in self._cluster.gangs and moment.is_end:
-                self._end(moment.gang)
-            elif moment.gang in self._cluster.gangs:
+            event = heapq.heappop(self._events)[1]
+            self._now = max(self._now, event.at)
+            if event.gang in self._cluster.gangs and event.is_end:
+                self._end(event.gang)
+            elif event.gang in self._cluster.gangs:
                 self._cluster.remove_pods(
-                    moment.gang, lambda pod: _is_terminating(self._snapshot, pod)
+                    event.gang, lambda pod: _is_terminating(self._snapshot, pod)
                 )
 
     def _end(self, key: GangKey) -> None:
@@ -299,7 +300,7 @@ class Lookahead:
         if expectation is None or expectation.duration is None or expectation.ends_at is None:
             return
         if expectation.ends_at > self._now:
-            return  # it began anew since
+            return  # it has started again since
         del self._expected[key]
         gang = self._cluster.end(key)
         ending = Ending(key, self._now, expectation.duration)
@@ -308,18 +309,18 @@ class Lookahead:
             self._ended_on.setdefault(node, []).append(ending)
 
     def _apply_plan(self, plan: Plan) -> None:
-        """Let happen what *plan* decided."""
-        is_moved = self._evict(plan)
+        """Apply the decisions of *plan*."""
+        has_evictions = self._evict(plan)
         started: list[GangKey] = []
-        for key, ticket in plan.placements.items():
-            if not ticket.placements or key not in self._cluster.gangs:
+        for key, placement in plan.placements.items():
+            if not placement.placements or key not in self._cluster.gangs:
                 continue
-            self._cluster.place(key, ticket.placements, self._now)
+            self._cluster.place(key, placement.placements, self._now)
             gang = self._cluster.gangs[key]
             if key not in self._starts and gang.ready >= gang.group.min_member:
-                causes = self._causes(ticket.placements.values())
+                causes = self._causes(placement.placements.values())
                 self._starts[key] = (self._now, causes, len(self._unknown))
-            self._reused_nodes.update(ticket.placements.values())
+            self._reused_nodes.update(placement.placements.values())
             started.append(key)
         for key, verdict in plan.verdicts.items():
             gang_ = self._cluster.gangs.get(key)
@@ -328,16 +329,16 @@ class Lookahead:
             if gang_.group.phase is Phase.PENDING and gang_.group.dialect:
                 self._cluster.set_phase(key, verdict.phase)
         self._expect_ends(self._cluster.gangs[key] for key in started)
-        self._replans = self._replans + 1 if is_moved and self._replans < _MAX_REPLANS else 0
+        self._replans = self._replans + 1 if has_evictions and self._replans < _MAX_REPLANS else 0
 
     def _evict(self, plan: Plan) -> bool:
-        """Let those leave who were asked to; they wait again, as if they had just come."""
+        """Evict the victims of *plan*; they wait again, as if they had just arrived."""
         if not plan.evictions:
             return False
-        away = {each.uid for each in plan.evictions}
+        uids = {each.uid for each in plan.evictions}
         for key, gang in list(self._cluster.gangs.items()):
-            if gang.on_nodes and not away.isdisjoint(pod.uid for pod in gang.pods):
-                self._cluster.evict(key, away)
+            if gang.on_nodes and not uids.isdisjoint(pod.uid for pod in gang.pods):
+                self._cluster.evict(key, uids)
                 self._expected.pop(key, None)
                 self._unknown.pop(key, None)
                 if self._cluster.gangs[key].on_nodes:
@@ -345,7 +346,7 @@ class Lookahead:
         return True
 
     def _causes(self, nodes: Iterable[str]) -> tuple[Ending, ...]:
-        """Name those who ended where it starts, and whose end was the last before it did."""
+        """Return the ends on the nodes where a gang starts, or else the last ends before it."""
         found = {each.gang: each for node in nodes for each in self._ended_on.get(node, ())}
         found |= {each.gang: each for each in self._last} if not found else {}
         return tuple(sorted(found.values(), key=lambda each: (each.at, each.gang)))
@@ -363,43 +364,45 @@ class Lookahead:
             self._expected[gang.key] = expectation
             self._add_event(_Event(expectation.ends_at, gang.key, is_end=True))
 
-    def _add_event(self, moment: _Event) -> None:
-        heapq.heappush(self._events, (moment.order, moment))
+    def _add_event(self, event: _Event) -> None:
+        heapq.heappush(self._events, (event.order, event))
 
     def _expect_deletions(self, snapshot: Snapshot) -> None:
-        """Note who is on the way out, and whose pause ends."""
+        """Add the deletion of terminating pods and the ends of backoffs."""
         for key, gang in snapshot.gangs.items():
-            going = [pod for pod in gang.pods if _is_terminating(snapshot, pod)]
-            if going:
-                self._add_event(_Event(max(snapshot.now, *(pod.leaves_by for pod in going)), key))
+            terminating = [pod for pod in gang.pods if _is_terminating(snapshot, pod)]
+            if terminating:
+                self._add_event(
+                    _Event(max(snapshot.now, *(pod.leaves_by for pod in terminating)), key)
+                )
             if gang.backing_off_until > snapshot.now:
                 self._add_event(_Event(gang.backing_off_until))
 
     def _why(self, key: GangKey) -> str:
-        """Say why nobody can tell, after everything that is expected has happened."""
+        """Return why the start is unknown, after all expected events."""
         verdict = self._plan.verdicts.get(key)
         if verdict is not None and verdict.reason in _INDEPENDENT:
             return _independent(verdict)
-        # The same for all who wait, and thousands may be asked about one after the other.
+        # The same for all waiting gangs, of which thousands may be requested in a row.
         if self._unknown_ends is None:
             self._unknown_ends = self._gangs_with_unknown_end()
         return self._unknown_ends
 
     def _gangs_with_unknown_end(self) -> str:
-        stays = [each for each in self._unknown if each in self._cluster.gangs]
-        if not stays:
-            return "it would not start even if everything of ours that runs had ended"
-        stays.sort(key=lambda each: (-self._cluster.gangs[each].on_nodes, each))
-        named = [f"{each} {self._unknown[each]}" for each in stays[:NAMED]]
-        more = len(stays) - len(named)
+        gangs = [each for each in self._unknown if each in self._cluster.gangs]
+        if not gangs:
+            return "it would not start even if all gangs of this extender had ended"
+        gangs.sort(key=lambda each: (-self._cluster.gangs[each].on_nodes, each))
+        named = [f"{each} {self._unknown[each]}" for each in gangs[:NAMED]]
+        more = len(gangs) - len(named)
         if more:
             named.append(f"{more} more gang{'' if more == 1 else 's'} likewise")
         return named[0] if len(named) == 1 else f"{', '.join(named[:-1])}, and {named[-1]}"
 
 
 def _independent(verdict: Verdict) -> str:
-    """Say that nobody's end would help."""
-    return f"it does not wait for others to end: {verdict.reason.meaning}"
+    """Return the text for a reason that the end of others does not change."""
+    return f"it does not wait for other gangs to end: {verdict.reason.meaning}"
 
 
 def _is_terminating(snapshot: Snapshot, pod: Pod) -> bool:

@@ -93,7 +93,7 @@ def test_gangs_that_come_all_the_time_do_not_have_it_look_ahead_all_the_time() -
 
     assert times.worked <= 2 * 10.0 + 2
     assert words[-1].startswith(
-        "unknown, because it did not wait yet when it was looked ahead last; that is done again in"
+        "unknown, because it did not wait at the time of the last estimate; the next one is in"
     )
 
     times.now = 2 * 10.0 * REST

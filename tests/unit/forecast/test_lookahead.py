@@ -127,7 +127,7 @@ def test_without_any_duration_it_is_unknown_and_who_said_none_is_named() -> None
     told = estimate(seen(running("lab/x", "n1", "n2"), waiting("lab/next", 2)), "lab/next")
 
     assert (told.at, told.brief) == (None, "unknown")
-    assert told.words == "unknown, because lab/x says no duration and none was learnt"
+    assert told.words == "unknown, because lab/x declares no duration and none was learnt"
 
 
 def test_a_claim_that_has_run_out_says_nothing_any_more() -> None:
@@ -169,7 +169,7 @@ def test_a_deadline_of_some_members_is_no_end_of_the_gang() -> None:
 
     told = estimate(seen(mixed, waiting("lab/next", 2)), "lab/next")
 
-    assert told.words == "unknown, because lab/x says no duration and none was learnt"
+    assert told.words == "unknown, because lab/x declares no duration and none was learnt"
 
 
 def test_a_member_that_began_later_has_its_deadline_later() -> None:
@@ -190,7 +190,7 @@ def test_others_of_whom_nobody_knows_are_counted() -> None:
 
     told = estimate(seen(known, unknown, waiting("lab/next", 1)), "lab/next")
 
-    assert told.words.endswith("; nobody knows the end of another gang, so it may be sooner")
+    assert told.words.endswith("; the end of another gang is unknown, so it may be sooner")
 
 
 def test_who_waits_for_its_own_pods_waits_for_nobody_to_end() -> None:
@@ -199,7 +199,7 @@ def test_who_waits_for_its_own_pods_waits_for_nobody_to_end() -> None:
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), torso), "lab/torso")
 
     assert told.words == (
-        "unknown, because it does not wait for others to end: fewer pods of the gang exist than"
+        "unknown, because it does not wait for other gangs to end: fewer pods of the gang exist than"
         " minMember"
     )
 
@@ -234,7 +234,7 @@ def test_a_run_ends_where_its_effort_does_and_says_how_far_it_looked() -> None:
 
     assert told.steps == 2
     assert cut is not None
-    assert cut.words == "not before 15:00 UTC; it was not looked further ahead"
+    assert cut.words == "not before 15:00 UTC; the estimate looks no further ahead"
     assert cut.brief == "after 15:00 UTC"
 
 
@@ -265,8 +265,8 @@ def test_a_gang_too_large_for_everything_is_told_so() -> None:
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), waiting("lab/big", 9)), "lab/big")
 
     assert told.words == (
-        "unknown, because it does not wait for others to end: the gang would not fit even an"
-        " empty cluster"
+        "unknown, because it does not wait for other gangs to end: the gang would not fit even"
+        " an empty cluster"
     )
 
 
@@ -283,7 +283,7 @@ def test_room_of_strangers_never_comes_free() -> None:
     told = estimate(state, "lab/next")
 
     assert told.at is None
-    assert "it would not start even if everything of ours that runs had ended" in told.words
+    assert "it would not start even if all gangs of this extender had ended" in told.words
 
 
 def test_who_keeps_everybody_waiting_is_looked_for_once_for_all() -> None:
@@ -301,6 +301,6 @@ def test_who_keeps_everybody_waiting_is_looked_for_once_for_all() -> None:
     told = [run.estimate(each.key) for each in late]
 
     assert {each.words for each in told if each is not None} == {
-        "unknown, because lab/x says no duration and none was learnt"
+        "unknown, because lab/x declares no duration and none was learnt"
     }
     assert looks == 1

@@ -71,7 +71,7 @@ def test_a_duration_that_is_none_is_named_with_its_mend(tmp_path: Path) -> None:
     told = planned(tmp_path, "two hours")
 
     assert "annotation gang-extender.io/duration is 'two hours', which is not a duration" in told
-    assert "unknown, because lab/pod:old says no duration and none was learnt" in told
+    assert "unknown, because lab/pod:old declares no duration and none was learnt" in told
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_when_it_would_start_is_told_with_its_ground(looker: Looker, now: Snapsh
     known = said(answer(looker, **NEW, members=3, queue="left"))
     at_once = said(answer(looker, **NEW, members=2, queue="right"))
 
-    assert "It would start: unknown, because a/old says no duration and none was" in nobody_knows
+    assert "It would start: unknown, because a/old declares no duration and none was" in nobody_knows
     assert re.search(r"It would start: about .* after a/old ends; it is expected to run 2 h", known)
     assert "It would start" not in at_once
 
