@@ -227,7 +227,7 @@ class KubeScheduler:
             pod, shape = self.pods[uid].pod, self.pods[uid].pod.shape
             if shape not in fits:
                 fits[shape] = self._table.fits_somewhere(shape)
-            # A nominated pod counts on its node, so its own requests are not subtracted there.
+            # A nominated pod uses capacity of its node itself, which `fits` does not count.
             if fits[shape] or (pod.nominated and self._table.fits(pod, pod.nominated)):
                 self._wake(uid)
 

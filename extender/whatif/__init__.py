@@ -1,1 +1,1 @@
-"""What would be? Objects as written, what is supposed of them, and two plans of one moment."""
+"""What-if queries: manifests, hypothetical changes of them, and two plans of one snapshot."""

@@ -1,4 +1,4 @@
-"""Two plans of one moment: without and with what is supposed."""
+"""Two plans of one snapshot: without and with hypothetical changes."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ _STARTS = {
 
 @dataclass(frozen=True, slots=True)
 class PlannedSnapshot:
-    """A cluster and what is planned for it."""
+    """A snapshot and its plan."""
 
     snapshot: Snapshot
     plan: Plan
 
 
 class GangOutcome(NamedTuple):
-    """What would become of a gang that somebody asks about."""
+    """The outcome of a gang that was submitted hypothetically."""
 
     gang: GangKey
     verdict: Verdict
-    #: Whether it would start, in words.
+    #: Whether it would start, as a phrase.
     starts: str
-    #: Who is ahead of it, who would leave for it, what would let it start: titles and lines.
+    #: The gangs ahead of it, its victims, and what would let it start: titles and lines.
     lists: list[tuple[str, list[str]]]
 
 
 def submitted_gangs(after: Snapshot) -> list[GangKey]:
-    """Name the gangs that are there only because somebody asks about them."""
+    """Return the gangs that exist only in the hypothesis."""
     return [
         key
         for key, gang in after.gangs.items()
@@ -60,33 +60,33 @@ def submitted_gangs(after: Snapshot) -> list[GangKey]:
 
 
 def plan_changes(before: PlannedSnapshot, after: PlannedSnapshot) -> Iterator[Difference]:
-    """Say what changes for everybody but those who are asked about, the worst first."""
+    """Yield the changes for all existing gangs, evictions first."""
     yield from _evictions(before.plan, after.plan)
-    asked = {*submitted_gangs(after.snapshot)}
-    then, now = before.plan.verdicts, after.plan.verdicts
-    for key in sorted({*then, *now} - asked):
-        was, comes = then.get(key), now.get(key)
-        if was is None or comes is None or _decision(was) != _decision(comes):
-            yield Difference(f"gang {key}", _verdict_text(was), _verdict_text(comes))
+    submitted = {*submitted_gangs(after.snapshot)}
+    old_verdicts, new_verdicts = before.plan.verdicts, after.plan.verdicts
+    for key in sorted({*old_verdicts, *new_verdicts} - submitted):
+        was, now = old_verdicts.get(key), new_verdicts.get(key)
+        if was is None or now is None or _decision(was) != _decision(now):
+            yield Difference(f"gang {key}", _verdict_text(was), _verdict_text(now))
     for name in sorted({*before.plan.queues, *after.plan.queues}):
-        had, has = before.plan.queues.get(name), after.plan.queues.get(name)
-        old = f"deserves {_amounts(had.deserved)}" if had else "not there"
-        new = f"deserves {_amounts(has.deserved)}" if has else "not there"
+        was_queue, now_queue = before.plan.queues.get(name), after.plan.queues.get(name)
+        old = f"deserves {_amounts(was_queue.deserved)}" if was_queue else "not there"
+        new = f"deserves {_amounts(now_queue.deserved)}" if now_queue else "not there"
         if old != new:
             yield Difference(f"queue {name}", old, new)
 
 
 def _evictions(before: Plan, after: Plan) -> Iterator[Difference]:
     was = {each.uid: each for each in before.evictions}
-    comes = {each.uid: each for each in after.evictions}
-    for uid in sorted({*was, *comes}, key=lambda each: (each not in comes, each)):
-        either = comes.get(uid) or was[uid]
-        old, new = _fate(was.get(uid)), _fate(comes.get(uid))
+    now = {each.uid: each for each in after.evictions}
+    for uid in sorted({*was, *now}, key=lambda each: (each not in now, each)):
+        either = now.get(uid) or was[uid]
+        old, new = _eviction(was.get(uid)), _eviction(now.get(uid))
         if old != new:
             yield Difference(f"pod {either.namespace}/{either.name}", old, new)
 
 
-def _fate(order: Eviction | None) -> str:
+def _eviction(order: Eviction | None) -> str:
     return f"evicted for {order.beneficiary} ({order.action})" if order else "stays"
 
 
@@ -103,25 +103,25 @@ def _verdict_text(verdict: Verdict | None) -> str:
 def _amounts(amounts: Resources) -> str:
     first = [name for name in (CPU, MEMORY) if amounts.amount(name)]
     others = sorted(name for name, each in amounts.items() if each and name not in (CPU, MEMORY))
-    said = [f"{write_amount(name, amounts[name])} {name}" for name in (*first, *others)]
-    return ", ".join(said) or "nothing"
+    texts = [f"{write_amount(name, amounts[name])} {name}" for name in (*first, *others)]
+    return ", ".join(texts) or "nothing"
 
 
 def gang_outcome(after: PlannedSnapshot, key: GangKey, policy: Policy) -> GangOutcome | None:
-    """Say what would become of a gang; None when the plan knows no such gang."""
-    told = explain(after.snapshot, after.plan, policy, key)
-    if told is None:
+    """Return the outcome of a gang; None when the plan has no such gang."""
+    explained = explain(after.snapshot, after.plan, policy, key)
+    if explained is None:
         return None
     lists = (
-        ("ahead of it", [f"{each.gang} ({each.queue}): {each.why}" for each in told.ahead]),
+        ("ahead of it", [f"{each.gang} ({each.queue}): {each.why}" for each in explained.ahead]),
         (
-            "asked to leave for it",
-            [f"{each.namespace}/{each.name} on {each.node}" for each in told.victims],
+            "would be evicted for it",
+            [f"{each.namespace}/{each.name} on {each.node}" for each in explained.victims],
         ),
-        ("would start with", [*told.remedies]),
+        ("would start with", [*explained.remedies]),
     )
     named = [(title, _cut(lines)) for title, lines in lists if lines]
-    return GangOutcome(key, told.verdict, _STARTS[told.verdict.standing], named)
+    return GangOutcome(key, explained.verdict, _STARTS[explained.verdict.standing], named)
 
 
 def _cut(lines: list[str]) -> list[str]:
@@ -130,15 +130,15 @@ def _cut(lines: list[str]) -> list[str]:
 
 
 def by_node(names: Iterable[str]) -> str:
-    """Count by node: `n1 x4, n2`; a long list is cut."""
+    """Return the counts by node: `n1 x4, n2`; a long list is cut."""
     counts = sorted(Counter(names).items())
-    said = [f"{name} x{number}" if number > 1 else name for name, number in counts]
-    return ", ".join(said[:6]) + (f" and {len(said) - 6} more nodes" if len(said) > 6 else "")
+    texts = [f"{name} x{number}" if number > 1 else name for name, number in counts]
+    return ", ".join(texts[:6]) + (f" and {len(texts) - 6} more nodes" if len(texts) > 6 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How objects are read as a cluster: whose pods are planned, which nodes are ours."""
+    """How manifests become a snapshot: the settings that select pods and nodes."""
 
     schedulers: frozenset[str]
     node_labels: frozenset[tuple[str, str]] = frozenset()
@@ -148,7 +148,7 @@ class Reading:
 
     @classmethod
     def of(cls, settings: Settings) -> Reading:
-        """Read as an extender does that was started so."""
+        """Read as an extender with *settings* does."""
         return cls(
             schedulers=frozenset(settings.scheduler_name),
             node_labels=label_pairs(settings.node_selector),
@@ -157,44 +157,44 @@ class Reading:
             budgets_are_gangs=settings.budgets_are_gangs,
         )
 
-    def read(self, things: Sequence[Manifest]) -> Objects:
-        """Read objects as the cluster would be told of them."""
-        return decode(things, self.schedulers, self.node_labels, self.exempt)
+    def read(self, manifests: Sequence[Manifest]) -> Objects:
+        """Decode manifests as watches do."""
+        return decode(manifests, self.schedulers, self.node_labels, self.exempt)
 
     def snapshot(self, found: Objects, now: float | None) -> Snapshot:
-        """Give the cluster that they are, by default when the newest was made."""
+        """Return the snapshot of the objects, by default at the creation of the newest."""
         return found.snapshot(now, self.queues, budgets_are_gangs=self.budgets_are_gangs)
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlans:
-    """The cluster as it is and as supposed; the same where nothing is supposed."""
+    """The plan as it is and with the changes; the same without changes."""
 
     found: Objects
     before: PlannedSnapshot
     after: PlannedSnapshot
-    #: None where nothing is supposed.
+    #: None without changes.
     differences: list[Difference] | None = None
 
 
 def compare_plans(
-    there: Sequence[Manifest],
+    present: Sequence[Manifest],
     new: Sequence[Manifest],
-    supposed: Hypothesis,
+    hypothesis: Hypothesis,
     reading: Reading,
     policy: Policy,
     now: float | None = None,
 ) -> ComparedPlans:
-    """Plan what is *there* once, and again with what is *new* or *supposed*, if anything is."""
-    found = reading.read(there)
+    """Plan the *present* objects, and again with *new* ones and *hypothesis*, if there are any."""
+    found = reading.read(present)
     snapshot = reading.snapshot(found, now)
     before = PlannedSnapshot(snapshot, make_plan(snapshot, policy))
-    if not (new or any(supposed)):
+    if not (new or any(hypothesis)):
         return ComparedPlans(found, before, before)
     replaced = {identity(each.content) for each in new}
-    kept = [each for each in there if identity(each.content) not in replaced]
-    changed = supposed.applied([*kept, *new], snapshot, reading.schedulers)
+    kept = [each for each in present if identity(each.content) not in replaced]
+    changed = hypothesis.applied([*kept, *new], snapshot, reading.schedulers)
     found = reading.read(changed)
-    seen = reading.snapshot(found, snapshot.now)
-    after = PlannedSnapshot(seen, make_plan(seen, policy))
+    changed_snapshot = reading.snapshot(found, snapshot.now)
+    after = PlannedSnapshot(changed_snapshot, make_plan(changed_snapshot, policy))
     return ComparedPlans(found, before, after, [*plan_changes(before, after)])

@@ -1,8 +1,8 @@
-"""What somebody supposes with `--with` and `--without`: objects changed or taken away.
+"""The hypothetical changes of `--with` and `--without`: objects changed or removed.
 
-Objects are changed as they are written, so what is supposed is read by the same rules as what is
-there. A pod whose node is taken away waits again, as the one would that its controller makes in
-its place; those of other schedulers, DaemonSets for the most part, go with the node.
+The manifests are changed, so the result is decoded by the same rules as the present objects. A pod
+target node is removed waits again, like the pod that its controller would create. Pods of other
+schedulers, mostly of DaemonSets, are removed with the node.
 """
 
 from __future__ import annotations
@@ -31,65 +31,65 @@ _NODE = re.compile(r"(?P<name>.+?)\.(?P<field>unschedulable)")
 _WITH = "write it like queue/research.weight=5, queue/research.guarantee.cpu=8 or"
 _WITH += " node/n7.unschedulable=true"
 _WITHOUT = "write it like node/n7, queue/research, gang/team-a/train or pod/team-a/train-0"
-#: Beyond so many names, only those that begin alike are compared.
+#: Above this number of names, only those with the same first letters are compared.
 _MANY = 5000
 
 
 class Hypothesis(NamedTuple):
-    """What was typed, each as often as somebody likes."""
+    """The values of `--with` and `--without`."""
 
     withs: Sequence[str] = ()
     withouts: Sequence[str] = ()
 
     def applied(
-        self, things: Sequence[Manifest], seen: Snapshot, schedulers: frozenset[str]
+        self, manifests: Sequence[Manifest], snapshot: Snapshot, schedulers: frozenset[str]
     ) -> list[Manifest]:
-        """Give *things* as they would be; *seen* is what they are read as."""
-        changed = list(things)
+        """Return the changed *manifests*; *snapshot* is decoded from them."""
+        changed = list(manifests)
         for each in self.withouts:
-            changed = _without(each, changed, seen, schedulers)
+            changed = _without(each, changed, snapshot, schedulers)
         for each in self.withs:
-            changed = _with(each, changed, seen)
+            changed = _with(each, changed, snapshot)
         return changed
 
 
 def identity(written: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Give kind, namespace and name."""
-    about = written["metadata"]
-    return str(written["kind"]), str(about.get("namespace") or ""), str(about["name"])
+    """Return kind, namespace and name."""
+    metadata = written["metadata"]
+    return str(written["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"])
 
 
 def _without(
-    text: str, things: list[Manifest], seen: Snapshot, schedulers: frozenset[str]
+    text: str, manifests: list[Manifest], snapshot: Snapshot, schedulers: frozenset[str]
 ) -> list[Manifest]:
     kind, _, name = text.partition("/")
     if kind == "node":
-        _check("--without", "node", name, [node.name for node in seen.nodes.nodes])
-        return [*_without_node(name, things, schedulers)]
+        _check("--without", "node", name, [node.name for node in snapshot.nodes.nodes])
+        return [*_without_node(name, manifests, schedulers)]
     if kind == "queue":
-        _check("--without", "queue", name, _names(things, "Queue"))
-        return [each for each in things if identity(each.content) != ("Queue", "", name)]
+        _check("--without", "queue", name, _names(manifests, "Queue"))
+        return [each for each in manifests if identity(each.content) != ("Queue", "", name)]
     if kind in ("gang", "pod") and name.count("/") == 1:
-        namespace, _, own = name.partition("/")
+        namespace, _, own_name = name.partition("/")
         if kind == "pod":
-            _check("--without", "pod", name, _names(things, "Pod"))
-            gone = {("Pod", namespace, own)}
+            _check("--without", "pod", name, _names(manifests, "Pod"))
+            gone = {("Pod", namespace, own_name)}
         else:
-            _check("--without", "gang", name, seen.gangs)
-            gone = {("Pod", pod.namespace, pod.name) for pod in seen.gangs[GangKey(name)].pods}
-            gone.add(("PodGroup", namespace, own))
-        return [each for each in things if identity(each.content) not in gone]
-    raise InvalidInput(f"--without {text!r} names nothing; {_WITHOUT}")
+            _check("--without", "gang", name, snapshot.gangs)
+            gone = {("Pod", pod.namespace, pod.name) for pod in snapshot.gangs[GangKey(name)].pods}
+            gone.add(("PodGroup", namespace, own_name))
+        return [each for each in manifests if identity(each.content) not in gone]
+    raise InvalidInput(f"--without {text!r} is not a known form; {_WITHOUT}")
 
 
 def _without_node(
-    name: str, things: Iterable[Manifest], schedulers: frozenset[str]
+    name: str, manifests: Iterable[Manifest], schedulers: frozenset[str]
 ) -> Iterable[Manifest]:
-    for place, written in things:
-        kind, _, own = identity(written)
+    for place, written in manifests:
+        kind, _, own_name = identity(written)
         spec = written.get("spec")
         spec = spec if isinstance(spec, Mapping) else {}
-        if (kind, own) == ("Node", name):
+        if (kind, own_name) == ("Node", name):
             continue
         if kind != "Pod" or spec.get("nodeName") != name:
             yield Manifest(place, written)
@@ -98,7 +98,7 @@ def _without_node(
 
 
 def _is_recreated(pod: Mapping[str, Any]) -> bool:
-    """Ask whether somebody would make it anew: it is neither over nor told to go."""
+    """Return whether a controller would recreate the pod: it is not finished and not deleted."""
     status = pod.get("status")
     phase = status.get("phase") if isinstance(status, Mapping) else ""
     is_over = phase in ("Succeeded", "Failed")
@@ -106,39 +106,42 @@ def _is_recreated(pod: Mapping[str, Any]) -> bool:
 
 
 def _unbound(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a pod as it was before it had a node."""
-    about = dict(pod["metadata"])
-    marks = about.get("annotations") or {}
-    about["annotations"] = {key: each for key, each in marks.items() if key != STARTED_IN}
+    """Return a pod as it was before it was bound."""
+    metadata = dict(pod["metadata"])
+    annotations = metadata.get("annotations") or {}
+    metadata["annotations"] = {key: each for key, each in annotations.items() if key != STARTED_IN}
     spec = {key: each for key, each in pod["spec"].items() if key != "nodeName"}
-    return {**pod, "metadata": about, "spec": spec, "status": {"phase": "Pending"}}
+    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def _with(text: str, things: list[Manifest], seen: Snapshot) -> list[Manifest]:
-    path, is_said, value = text.partition("=")
+def _with(text: str, manifests: list[Manifest], snapshot: Snapshot) -> list[Manifest]:
+    path, has_value, value = text.partition("=")
     kind, _, rest = path.partition("/")
     found = {"queue": _QUEUE, "node": _NODE}.get(kind, _QUEUE).fullmatch(rest)
-    if is_said and kind == "queue" and found is None:
-        _check_field(rest, seen)
-    if not is_said or kind not in ("queue", "node") or found is None:
-        raise InvalidInput(f"--with {text!r} changes nothing; {_WITH}")
+    if has_value and kind == "queue" and found is None:
+        _check_field(rest, snapshot)
+    if not has_value or kind not in ("queue", "node") or found is None:
+        raise InvalidInput(f"--with {text!r} is not a known form; {_WITH}")
     name, field = found["name"], found["field"]
     if kind == "node":
-        _check("--with", "node", name, [node.name for node in seen.nodes.nodes])
-        way, meant = ("unschedulable",), _boolean(value, path)
-        return _set(things, ("Node", "", name), way, meant)
-    _check("--with", "queue", name, seen.queues)
-    if ("Queue", "", name) not in {identity(each.content) for each in things}:
-        # The queue of last resort exists without anybody having written it.
-        about = {"metadata": {"name": name}, "spec": {}}
-        queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **about}
-        things = [*things, Manifest("--with", queue)]
-    return _set(things, ("Queue", "", name), *_queue_field(field, value, path))
+        _check("--with", "node", name, [node.name for node in snapshot.nodes.nodes])
+        return _set(manifests, ("Node", "", name), ("unschedulable",), _boolean(value, path))
+    _check("--with", "queue", name, snapshot.queues)
+    if ("Queue", "", name) not in {identity(each.content) for each in manifests}:
+        # The default queue exists without a manifest.
+        queue = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {},
+        }
+        manifests = [*manifests, Manifest("--with", queue)]
+    return _set(manifests, ("Queue", "", name), *_queue_field(field, value, path))
 
 
-def _check_field(rest: str, seen: Snapshot) -> None:
-    """Say which field comes nearest, where at least the queue is there."""
-    for name in seen.queues:
+def _check_field(rest: str, snapshot: Snapshot) -> None:
+    """Raise `InvalidInput` with the nearest field, if the queue exists."""
+    for name in snapshot.queues:
         if rest.startswith(f"{name}."):
             wrong = rest.removeprefix(f"{name}.")
             (near,) = difflib.get_close_matches(wrong[:300], _FIELDS, n=1, cutoff=0)
@@ -148,7 +151,7 @@ def _check_field(rest: str, seen: Snapshot) -> None:
 
 
 def _queue_field(field: str, value: str, path: str) -> tuple[tuple[str, ...], Any]:
-    """Give the way to a field of a Queue's spec, and what is to stand there."""
+    """Return the path of a field in the spec of a Queue, and its value."""
     first, _, resource = field.partition(".")
     if resource:
         try:
@@ -169,7 +172,7 @@ def _queue_field(field: str, value: str, path: str) -> tuple[tuple[str, ...], An
     except ValueError:
         number = least - 1
     if not least <= number < 2**31:
-        what = "a whole number from 1 on" if field == "weight" else "a whole number"
+        what = "a whole number of at least 1" if field == "weight" else "a whole number"
         raise InvalidInput(f"--with {path}: {value!r} is not {what}")
     return (field,), number
 
@@ -181,32 +184,32 @@ def _boolean(value: str, path: str) -> bool:
 
 
 def _set(
-    things: list[Manifest], whose: tuple[str, str, str], way: tuple[str, ...], value: Any
+    manifests: list[Manifest], target: tuple[str, str, str], path: tuple[str, ...], value: Any
 ) -> list[Manifest]:
     return [
         Manifest(
-            each.place, {**each.content, "spec": _with_value(each.content.get("spec"), way, value)}
+            each.place, {**each.content, "spec": _with_value(each.content.get("spec"), path, value)}
         )
-        if identity(each.content) == whose
+        if identity(each.content) == target
         else each
-        for each in things
+        for each in manifests
     ]
 
 
-def _with_value(within: Any, way: tuple[str, ...], value: Any) -> Any:
-    if not way:
+def _with_value(within: Any, path: tuple[str, ...], value: Any) -> Any:
+    if not path:
         return value
-    there = within if isinstance(within, Mapping) else {}
-    return {**there, way[0]: _with_value(there.get(way[0]), way[1:], value)}
+    fields = within if isinstance(within, Mapping) else {}
+    return {**fields, path[0]: _with_value(fields.get(path[0]), path[1:], value)}
 
 
-def _names(things: Iterable[Manifest], kind: str) -> list[str]:
-    whose = (identity(each.content) for each in things)
-    return [f"{space}/{name}".lstrip("/") for one, space, name in whose if one == kind]
+def _names(manifests: Iterable[Manifest], kind: str) -> list[str]:
+    identities = (identity(each.content) for each in manifests)
+    return [f"{space}/{name}".lstrip("/") for one, space, name in identities if one == kind]
 
 
 def _check(flag: str, kind: str, name: str, known: Iterable[str]) -> str:
-    """Give *name* if there is one, or say which comes nearest to it."""
+    """Return *name* if it is known, or raise `InvalidInput` with the nearest name."""
     names = [*known]
     if name in names:
         return name

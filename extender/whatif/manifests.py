@@ -1,4 +1,4 @@
-"""Kubernetes objects as they are written, read into a snapshot, with errors that name the place."""
+"""Manifests of Kubernetes objects, decoded into a snapshot, with errors that name the place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from extender.model.resources import parse_quantity
 from extender.model.snapshot import Snapshot
 from extender.text import as_text, shown
 
-#: Kinds that a cluster's state is read from, by Kubernetes' plural; others are passed over.
+#: The kinds that are decoded, by their plural name; others are skipped.
 _KINDS = {
     "pods": "Pod",
     "nodes": "Node",
@@ -34,7 +34,7 @@ _KINDS = {
 }
 #: By API group and kind.
 _Codecs: TypeAlias = Mapping[tuple[str, str], ObjectDecoder[Any]]
-#: Where amounts stand, by kind; `*` goes through a list.
+#: The paths of amounts by kind; `*` iterates over a list.
 _AMOUNTS = {
     "Node": ("status.allocatable",),
     "PodGroup": ("spec.minResources",),
@@ -55,7 +55,7 @@ _AMOUNTS = {
 
 
 class Manifest(NamedTuple):
-    """An object as it is written, and where."""
+    """A manifest and its place."""
 
     place: str
     content: Mapping[str, Any]
@@ -63,10 +63,10 @@ class Manifest(NamedTuple):
 
 @dataclass(slots=True)
 class Objects:
-    """What was written."""
+    """Decoded objects."""
 
     changes: list[Upsert] = field(default_factory=list)
-    #: Kinds that were passed over, and how many of each.
+    #: The number of skipped objects by kind.
     skipped: Counter[str] = field(default_factory=Counter)
 
     def snapshot(
@@ -76,7 +76,7 @@ class Objects:
         *,
         budgets_are_gangs: bool = False,
     ) -> Snapshot:
-        """Give the cluster as the objects describe it, by default when the newest was made."""
+        """Return the snapshot of the objects, by default at the creation of the newest."""
         moment = now if now is not None else max(map(_created, self.changes), default=0.0)
         cluster = Cluster(_Stopped(moment), queues, seen_s=0, budgets_are_gangs=budgets_are_gangs)
         for change in self.changes:
@@ -85,25 +85,25 @@ class Objects:
 
 
 def manifests_of(document: Any, place: str) -> Iterator[Manifest]:
-    """Give the objects of one document; *place* is named where one makes no sense."""
-    for thing in _flat(document, place):
-        yield Manifest(place, thing)
+    """Yield the objects of one document; errors name *place*."""
+    for manifest in _flat(document, place):
+        yield Manifest(place, manifest)
 
 
 def decode(
-    things: Iterable[Manifest],
+    manifests: Iterable[Manifest],
     schedulers: frozenset[str],
     node_labels: frozenset[tuple[str, str]] = frozenset(),
     exempt: frozenset[str] = frozenset(),
 ) -> Objects:
-    """Read objects as the cluster would be told of them.
+    """Decode manifests as watches do.
 
-    Ours are pods of *schedulers* and, where there are any, nodes with one of *node_labels*. In
-    *exempt* namespaces nothing is a gang.
+    Ours are pods of *schedulers* and, if there are any, nodes with one of *node_labels*. In
+    *exempt* namespaces no pod belongs to a gang.
     """
     codecs, found = _codecs(resources(schedulers, node_labels, exempt)), Objects()
-    for place, thing in things:
-        _read_one(thing, place, codecs, found)
+    for place, manifest in manifests:
+        _read_one(manifest, place, codecs, found)
     return found
 
 
@@ -115,31 +115,31 @@ def _codecs(followed: Iterable[Resource]) -> _Codecs:
     return codecs
 
 
-def _read_one(thing: Mapping[str, Any], path: str, codecs: _Codecs, found: Objects) -> None:
-    kind, version = str(thing["kind"]), as_text(thing.get("apiVersion", ""))
+def _read_one(manifest: Mapping[str, Any], path: str, codecs: _Codecs, found: Objects) -> None:
+    kind, version = str(manifest["kind"]), as_text(manifest.get("apiVersion", ""))
     if kind not in _KINDS.values():
         found.skipped[kind] += 1
         return
-    place = f"{path}: {kind} {_name(thing)}"
-    _check_amounts(thing, place)
+    place = f"{path}: {kind} {_name(manifest)}"
+    _check_amounts(manifest, place)
     codec = codecs.get((version.rpartition("/")[0], kind))
     if codec is None:
         found.skipped[f"{kind} of {version or None}"] += 1
         return
     try:
-        # Through JSON, because that is what the codecs read; YAML's dates come out as Kubernetes'.
-        data = msgspec.json.encode(_as_ready(thing) if kind == "Node" else thing)
+        # The decoders read JSON. YAML dates get the form of Kubernetes in it.
+        data = msgspec.json.encode(_as_ready(manifest) if kind == "Node" else manifest)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{place}: cannot be JSON: {error}") from error
     try:
         found.changes.append(Upsert(codec.read(data), codec.dialect))
     except Exception as error:
-        # Unlike a live one, an object that cannot be read can be mended first.
+        # Unlike a live object, an invalid manifest can be corrected first.
         raise InvalidInput(f"{place}: {plain_error(error)}") from error
 
 
 def _as_ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Take a node that somebody wrote by hand, without conditions, for a ready one."""
+    """Complete a hand-written node without conditions to a ready one."""
     status = node.get("status") or {}
     if not isinstance(status, Mapping):
         return node
@@ -151,17 +151,17 @@ def _as_ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _flat(document: Any, path: str) -> Iterator[Mapping[str, Any]]:
-    """Take lists apart, whatever they are called."""
+    """Yield the items of lists of any kind."""
     if document is None:
         return
     if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
-        raise InvalidInput(f"{path}: holds something that is no Kubernetes object: it has no kind")
+        raise InvalidInput(f"{path}: has something that is not a Kubernetes object: it has no kind")
     kind = document["kind"]
     items = document.get("items", "") or ()
     if not kind.endswith("List") or "items" not in document or not isinstance(items, Sequence):
         metadata = document.get("metadata")
         if not isinstance(metadata, Mapping):
-            raise InvalidInput(f"{path}: {kind} without metadata is no Kubernetes object")
+            raise InvalidInput(f"{path}: {kind} without metadata is not a Kubernetes object")
         if not isinstance(metadata.get("name"), str) or not metadata["name"]:
             raise InvalidInput(f"{path}: {kind}: metadata.name must be a text")
         yield document
@@ -171,9 +171,9 @@ def _flat(document: Any, path: str) -> Iterator[Mapping[str, Any]]:
         yield from _flat({**usual, **item} if isinstance(item, Mapping) else item, path)
 
 
-def _check_amounts(thing: Mapping[str, Any], place: str) -> None:
-    for path in _AMOUNTS.get(str(thing["kind"]), ()):
-        for where, amounts in _values_at(thing, path.split(".")):
+def _check_amounts(manifest: Mapping[str, Any], place: str) -> None:
+    for path in _AMOUNTS.get(str(manifest["kind"]), ()):
+        for where, amounts in _values_at(manifest, path.split(".")):
             for name, text in amounts.items() if isinstance(amounts, Mapping) else ():
                 try:
                     parse_quantity(text)
@@ -184,19 +184,19 @@ def _check_amounts(thing: Mapping[str, Any], place: str) -> None:
                     raise InvalidInput(f"{place}: {where}.{name}: {why}") from error
 
 
-def _values_at(thing: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str, Any]]:
-    """Find what stands at *path*, with the way to it."""
+def _values_at(manifest: Any, path: Sequence[str], where: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values at *path*, each with its full path."""
     if not path:
-        yield where, thing
+        yield where, manifest
     elif path[0] == "*":
-        for number, each in enumerate(thing if isinstance(thing, list) else ()):
+        for number, each in enumerate(manifest if isinstance(manifest, list) else ()):
             yield from _values_at(each, path[1:], f"{where}[{number}]")
-    elif isinstance(thing, Mapping) and path[0] in thing:
-        yield from _values_at(thing[path[0]], path[1:], f"{where}.{path[0]}".lstrip("."))
+    elif isinstance(manifest, Mapping) and path[0] in manifest:
+        yield from _values_at(manifest[path[0]], path[1:], f"{where}.{path[0]}".lstrip("."))
 
 
-def _name(thing: Mapping[str, Any]) -> str:
-    metadata = thing["metadata"]
+def _name(manifest: Mapping[str, Any]) -> str:
+    metadata = manifest["metadata"]
     name = str(metadata.get("name", "without a name"))
     return f"{as_text(metadata['namespace'])}/{name}" if metadata.get("namespace") else name
 
@@ -209,7 +209,7 @@ def _created(change: Upsert) -> float:
 
 
 class _Stopped:
-    """A clock that stands still."""
+    """A clock that does not advance."""
 
     def __init__(self, moment: float) -> None:
         self.now = self.monotonic = lambda: moment

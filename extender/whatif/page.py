@@ -1,4 +1,4 @@
-"""What a page of a running extender asks: the cluster of its last plan, and as supposed."""
+"""The what-if page of a running extender: its last plan, and the plan with the changes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from extender.whatif.hypothesis import Hypothesis
 from extender.whatif.manifests import Manifest, manifests_of
 from extender.whatif.workloads import SubmittedManifests, submitted
 
-#: In the place of an address that is too long to be read.
+#: Replaces the query of an address that is too long.
 TOO_LONG = "too-long"
-#: Everything that an address may say, in the order of the form.
+#: The fields of the query, in the order of the form.
 FIELDS = (
     *("name", "namespace", "queue", "members", "least", "cpu", "memory", "others", "priority"),
     *("with", "without"),
@@ -52,22 +52,22 @@ _NUMBER = re.compile(r"-?[0-9]{1,10}")
 
 
 class WhatIfGang(NamedTuple):
-    """A gang of pods that are alike."""
+    """A gang of identical pods."""
 
     name: str
     namespace: str
-    #: Empty leaves it to the namespace.
+    #: "" for the queue of the namespace.
     queue: str
     members: int
     least: int
-    #: What each member asks for, by resource, as it was written.
+    #: The requests of each member by resource, as written.
     each: tuple[tuple[str, str], ...]
-    #: None is that of those who name no class.
+    #: None for the priority of pods without a class.
     priority: int | None
 
 
 class WhatIfQuery(NamedTuple):
-    """All that is supposed at once; those that are alike are asked once."""
+    """A what-if query; equal queries are computed once."""
 
     gang: WhatIfGang | None
     withs: tuple[str, ...]
@@ -75,12 +75,12 @@ class WhatIfQuery(NamedTuple):
 
 
 def read(given: Mapping[str, Sequence[str]]) -> WhatIfQuery | None:
-    """Read the fields of an address; None when it supposes nothing."""
+    """Parse the fields of an address; None when there is no query."""
     if TOO_LONG in given:
-        raise InvalidInput("what is asked is too long for an address; suppose less at once")
-    typed = {name: " ".join(given.get(name, ())).strip() for name in FIELDS}
-    withs, withouts = (_changes(name, typed[name]) for name in ("with", "without"))
-    gang = _gang(typed)
+        raise InvalidInput("the query is too long for an address; change less at once")
+    fields = {name: " ".join(given.get(name, ())).strip() for name in FIELDS}
+    withs, withouts = (_changes(name, fields[name]) for name in ("with", "without"))
+    gang = _gang(fields)
     return WhatIfQuery(gang, withs, withouts) if gang or withs or withouts else None
 
 
@@ -88,42 +88,42 @@ def _changes(field: str, text: str) -> tuple[str, ...]:
     found = tuple(text.split())
     if len(found) > MOST_CHANGES:
         raise InvalidInput(
-            f"{field}: {len(found)} changes are too many; write up to {MOST_CHANGES}"
+            f"{field}: {len(found)} changes are too many; write at most {MOST_CHANGES}"
         )
     return found
 
 
-def _gang(typed: Mapping[str, str]) -> WhatIfGang | None:
-    name = typed["name"]
+def _gang(fields: Mapping[str, str]) -> WhatIfGang | None:
+    name = fields["name"]
     if not name:
         for field in ("members", "least", "cpu", "memory", "others", "priority", "queue"):
-            if typed[field]:
-                raise InvalidInput(
-                    f"{field} is said of a gang without a name; name it, such as train"
-                )
+            if fields[field]:
+                raise InvalidInput(f"{field} needs a gang with a name; add a name, such as train")
         return None
     _check("name", name, _NAME, "a-z, 0-9, - and .")
-    namespace = typed["namespace"] or "default"
+    namespace = fields["namespace"] or "default"
     _check("namespace", namespace, _NAMESPACE, "a-z, 0-9 and -")
-    if len(typed["queue"]) > _LONGEST_QUEUE:
-        raise InvalidInput(f"queue: the name of a queue has up to {_LONGEST_QUEUE} characters")
-    members = _number("members", typed["members"] or "1", 1, MOST_MEMBERS)
+    if len(fields["queue"]) > _LONGEST_QUEUE:
+        raise InvalidInput(f"queue: the name of a queue has at most {_LONGEST_QUEUE} characters")
+    members = _number("members", fields["members"] or "1", 1, MOST_MEMBERS)
     return WhatIfGang(
         name=name,
         namespace=namespace,
-        queue=typed["queue"],
+        queue=fields["queue"],
         members=members,
-        least=_number("least", typed["least"] or str(members), 1, members),
-        each=_amounts(typed),
-        priority=_number("priority", typed["priority"], -_HIGHEST, _HIGHEST)
-        if typed["priority"]
+        least=_number("least", fields["least"] or str(members), 1, members),
+        each=_amounts(fields),
+        priority=_number("priority", fields["priority"], -_HIGHEST, _HIGHEST)
+        if fields["priority"]
         else None,
     )
 
 
 def _check(field: str, text: str, form: re.Pattern[str], letters: str) -> None:
     if not form.fullmatch(text):
-        raise InvalidInput(f"{field}: {shown(text)} cannot be one; write up to 63 of {letters}")
+        raise InvalidInput(
+            f"{field}: {shown(text)} is not a valid {field}; write at most 63 of {letters}"
+        )
 
 
 def _number(field: str, text: str, least: int, most: int) -> int:
@@ -132,16 +132,16 @@ def _number(field: str, text: str, least: int, most: int) -> int:
     raise InvalidInput(f"{field}: {shown(text)} is not a number from {least} to {most}")
 
 
-def _amounts(typed: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    found = {name: _amount(name, typed[name]) for name in ("cpu", "memory") if typed[name]}
-    others = typed["others"].replace(",", " ").split()
+def _amounts(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    found = {name: _amount(name, fields[name]) for name in ("cpu", "memory") if fields[name]}
+    others = fields["others"].replace(",", " ").split()
     if len(others) > _MOST_OTHERS:
-        raise InvalidInput(f"others: {len(others)} are too many; write up to {_MOST_OTHERS}")
+        raise InvalidInput(f"others: {len(others)} are too many; write at most {_MOST_OTHERS}")
     for each in others:
-        name, is_said, amount = each.partition("=")
-        if not is_said or not _RESOURCE.fullmatch(name):
+        name, has_amount, amount = each.partition("=")
+        if not has_amount or not _RESOURCE.fullmatch(name):
             raise InvalidInput(
-                f"others: {shown(each)} is no amount; write it like nvidia.com/gpu=1"
+                f"others: {shown(each)} is not an amount; write it like nvidia.com/gpu=1"
             )
         found[name] = _amount(f"others: {name}", amount)
     return tuple(found.items())
@@ -157,185 +157,185 @@ def _amount(field: str, text: str) -> str:
 
 
 class AskedGang(NamedTuple):
-    """What would become of the gang that is asked about."""
+    """The outcome of the gang of a query."""
 
     gang: str
     standing: str
-    #: Whether it would start, in words.
+    #: Whether it would start, as a phrase.
     starts: str
     reason: str
     message: str
-    #: Where its members would go, empty if nowhere now.
+    #: The nodes of its members, "" when it does not start now.
     places: str
-    #: When it would start if it waits, and on what ground.
+    #: When it would start if it waits, with the reason.
     estimate: str
-    #: Who is ahead of it, who would leave for it, what would let it start: titles and lines.
+    #: The gangs ahead of it, its victims, and what would let it start: titles and lines.
     lists: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class WhatIfResult(NamedTuple):
-    """What would be, were it as supposed."""
+    """The result of a what-if query."""
 
-    #: Of the plan whose cluster is asked about.
+    #: The generation of the plan that is compared.
     cycle: int
     at: float
     asked: tuple[AskedGang, ...]
     changes: tuple[Difference, ...]
-    #: With those that are not named.
+    #: Including changes that are not listed.
     change_count: int
     remarks: tuple[str, ...]
 
 
-#: Plans the cluster of a pass once as it is and once as supposed; costs as much as two passes.
+#: Plans the snapshot of a cycle without and with the changes; costs as much as two cycles.
 RunWhatIf: TypeAlias = Callable[[CycleResult, Policy, WhatIfQuery], WhatIfResult]
 
 
-def no_whatif(last: CycleResult, policy: Policy, asked: WhatIfQuery) -> WhatIfResult:
-    """Say that nobody here works anything out."""
-    raise InvalidInput("nothing can be supposed here; ask with gang-extender plan --live")
+def no_whatif(last: CycleResult, policy: Policy, query: WhatIfQuery) -> WhatIfResult:
+    """Refuse the query: what-if is not available here."""
+    raise InvalidInput("what-if is not available here; use gang-extender plan --live")
 
 
-#: Beyond this it would take too long where others are scheduled; a command has no such bound.
+#: Above this it would delay scheduling for too long; the command has no such limit.
 MOST_PODS = 20_000
-#: Changes on a page.
+#: The largest number of changes on a page.
 SHOWN = 200
 _FORM = "the form"
 
 
-def whatif_runner(settings: Settings, experience: DurationHistory) -> RunWhatIf:
-    """Give who works out what-ifs for an extender that was started so, and learnt so much."""
+def whatif_runner(settings: Settings, history: DurationHistory) -> RunWhatIf:
+    """Return the function that answers queries with the settings and durations of an extender."""
     reading = Reading.of(settings)
     scheduler = settings.scheduler_name[0]
 
-    def suppose(last: CycleResult, policy: Policy, asked: WhatIfQuery) -> WhatIfResult:
-        seen = last.snapshot
-        _check_size(seen)
-        there = [*manifests_of(dump(seen), "the cluster")]
+    def run(last: CycleResult, policy: Policy, query: WhatIfQuery) -> WhatIfResult:
+        snapshot = last.snapshot
+        _check_size(snapshot)
+        present = [*manifests_of(dump(snapshot), "the cluster")]
         new = SubmittedManifests()
-        if asked.gang is not None:
-            _check_is_new(asked.gang, there, seen)
+        if query.gang is not None:
+            _check_is_new(query.gang, present, snapshot)
             new = submitted(
-                _manifests(asked.gang, scheduler, _class_of(asked.gang, seen)),
-                there,
-                namespace=asked.gang.namespace,
-                now=seen.now,
+                _manifests(query.gang, scheduler, _class_of(query.gang, snapshot)),
+                present,
+                namespace=query.gang.namespace,
+                now=snapshot.now,
                 schedulers=reading.schedulers,
             )
-        supposed = Hypothesis(asked.withs, asked.withouts)
-        found = compare_plans(there, new.manifests, supposed, reading, policy, seen.now)
+        hypothesis = Hypothesis(query.withs, query.withouts)
+        found = compare_plans(present, new.manifests, hypothesis, reading, policy, snapshot.now)
         changes = found.differences or []
         return WhatIfResult(
             cycle=last.plan.generation,
-            at=seen.now,
-            asked=tuple(_asked_gangs(found.after, policy, experience)),
+            at=snapshot.now,
+            asked=tuple(_asked_gangs(found.after, policy, history)),
             changes=tuple(changes[:SHOWN]),
             change_count=len(changes),
             remarks=(*new.remarks, *_deviations(last.plan, found.before.plan)),
         )
 
-    return suppose
+    return run
 
 
-def _check_size(seen: Snapshot) -> None:
-    pods = sum(len(gang.pods) for gang in seen.gangs.values())
+def _check_size(snapshot: Snapshot) -> None:
+    pods = sum(len(gang.pods) for gang in snapshot.gangs.values())
     if pods > MOST_PODS:
         raise InvalidInput(
-            f"{pods:,} pods are too many to be planned twice for a page, which takes up to"
-            f" {MOST_PODS:,}; ask with gang-extender plan --live, which plans where it is typed"
+            f"{pods:,} pods are too many to plan twice for a page, which accepts at most"
+            f" {MOST_PODS:,}; use gang-extender plan --live, which plans where it runs"
         )
 
 
-def _check_is_new(gang: WhatIfGang, there: list[Manifest], seen: Snapshot) -> None:
-    """Refuse names that are taken: part of somebody else's gang would be ours."""
+def _check_is_new(gang: WhatIfGang, present: list[Manifest], snapshot: Snapshot) -> None:
+    """Refuse existing names: the pods would become members of an existing gang."""
     key = f"{gang.namespace}/{gang.name}"
-    if GangKey(key) in seen.gangs:
+    if GangKey(key) in snapshot.gangs:
         raise InvalidInput(f"there is a gang {key} already; choose another name")
-    own = {f"{gang.name}-{index}" for index in range(gang.members)}
-    for _, each in there:
-        about = each["metadata"]
-        is_there = each["kind"] == "Pod" and about.get("namespace") == gang.namespace
-        if is_there and about["name"] in own:
+    names = {f"{gang.name}-{index}" for index in range(gang.members)}
+    for _, each in present:
+        metadata = each["metadata"]
+        is_pod = each["kind"] == "Pod" and metadata.get("namespace") == gang.namespace
+        if is_pod and metadata["name"] in names:
             raise InvalidInput(
-                f"there is a pod {gang.namespace}/{about['name']} already; choose another name"
+                f"there is a pod {gang.namespace}/{metadata['name']} already; choose another name"
             )
 
 
-def _class_of(gang: WhatIfGang, seen: Snapshot) -> str:
-    """Name the class that gives the gang its priority, empty where it needs none to have it.
+def _class_of(gang: WhatIfGang, snapshot: Snapshot) -> str:
+    """Return the class that gives the gang its priority, "" when it needs none.
 
-    Those that are there are called by their numbers. Where the namespace lists what counts, it is
-    the one of the list by which pods are known to have this priority.
+    The classes of a snapshot are named by their numbers. When the namespace lists the classes that
+    count, it is the listed class whose pods have this priority.
     """
-    if gang.priority is None or gang.priority == seen.usual_priority:
+    if gang.priority is None or gang.priority == snapshot.usual_priority:
         return ""
-    known = seen.namespaces.get(gang.namespace)
-    listed = known.classes or frozenset() if known is not None else frozenset[str]()
-    pods = (pod for each in seen.gangs.values() for pod in each.pods if listed)
+    namespace = snapshot.namespaces.get(gang.namespace)
+    listed = namespace.classes or frozenset() if namespace is not None else frozenset[str]()
+    pods = (pod for each in snapshot.gangs.values() for pod in each.pods if listed)
     found = {each.priority_class for each in pods if each.priority == gang.priority}
     return min(found & listed, default=f"priority-{gang.priority}")
 
 
 def _manifests(gang: WhatIfGang, scheduler: str, priority_class: str) -> Iterator[Manifest]:
-    """Write what somebody would create: a PodGroup, and its pods."""
-    about: dict[str, Any] = {"name": gang.name, "namespace": gang.namespace}
-    named: dict[str, Any] = {"queue": gang.queue} if gang.queue else {}
-    ranked: dict[str, Any] = {}
+    """Yield the manifests of the gang: a PodGroup and its pods."""
+    metadata: dict[str, Any] = {"name": gang.name, "namespace": gang.namespace}
+    queue: dict[str, Any] = {"queue": gang.queue} if gang.queue else {}
+    priority: dict[str, Any] = {}
     if priority_class:
-        # Only by a class do groups have a priority.
-        ranked["priorityClassName"] = priority_class
-        rank = {"metadata": {"name": priority_class}, "value": gang.priority}
+        # A PodGroup has a priority only by its class.
+        priority["priorityClassName"] = priority_class
+        values = {"metadata": {"name": priority_class}, "value": gang.priority}
         version = "scheduling.k8s.io/v1"
-        yield Manifest(_FORM, {"apiVersion": version, "kind": "PriorityClass", **rank})
+        yield Manifest(_FORM, {"apiVersion": version, "kind": "PriorityClass", **values})
     yield Manifest(
         _FORM,
         {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
             "kind": "PodGroup",
-            "metadata": about,
-            "spec": {"minMember": gang.least, **named, **ranked},
+            "metadata": metadata,
+            "spec": {"minMember": gang.least, **queue, **priority},
         },
     )
     container = {"name": "main", "resources": {"requests": dict(gang.each)}}
-    spec = {"schedulerName": scheduler, "containers": [container], **ranked}
-    marks = {"annotations": {"scheduling.k8s.io/group-name": gang.name}}
+    spec = {"schedulerName": scheduler, "containers": [container], **priority}
+    annotations = {"annotations": {"scheduling.k8s.io/group-name": gang.name}}
     for index in range(gang.members):
-        own = {**about, **marks, "name": f"{gang.name}-{index}"}
-        yield Manifest(_FORM, {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": spec})
+        pod = {**metadata, **annotations, "name": f"{gang.name}-{index}"}
+        yield Manifest(_FORM, {"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec})
 
 
 def _asked_gangs(
-    after: PlannedSnapshot, policy: Policy, experience: DurationHistory
+    after: PlannedSnapshot, policy: Policy, history: DurationHistory
 ) -> Iterator[AskedGang]:
-    effort = WorkLimit(seconds=MOST_S, spent=time.thread_time)
-    ahead = Lookahead(after.snapshot, after.plan, policy, experience, effort)
+    limit = WorkLimit(seconds=MOST_S, spent=time.thread_time)
+    lookahead = Lookahead(after.snapshot, after.plan, policy, history, limit)
     for key in submitted_gangs(after.snapshot):
-        said = gang_outcome(after, key, policy)
-        if said is None:
+        outcome = gang_outcome(after, key, policy)
+        if outcome is None:
             continue
-        ticket, estimate = after.plan.placements.get(key), ahead.estimate(key)
+        placement, estimate = after.plan.placements.get(key), lookahead.estimate(key)
         yield AskedGang(
             gang=key,
-            standing=said.verdict.standing.value,
-            starts=said.starts,
-            reason=said.verdict.reason.value,
-            message=said.verdict.message,
-            places=by_node(ticket.placements.values()) if ticket else "",
+            standing=outcome.verdict.standing.value,
+            starts=outcome.starts,
+            reason=outcome.verdict.reason.value,
+            message=outcome.verdict.message,
+            places=by_node(placement.placements.values()) if placement else "",
             estimate=estimate.words if estimate is not None else "",
-            lists=tuple((title, tuple(lines)) for title, lines in said.lists),
+            lists=tuple((title, tuple(lines)) for title, lines in outcome.lists),
         )
 
 
 def _deviations(theirs: Plan, ours: Plan) -> Iterator[str]:
-    """Say where the plan itself decided otherwise: some of what it knew is nowhere written."""
+    """Yield a remark where the running plan differs, because objects do not contain all state."""
     other = [
         key
         for key, verdict in ours.verdicts.items()
         if key in theirs.verdicts and theirs.verdicts[key].standing is not verdict.standing
     ]
     if other:
-        there, here = theirs.verdicts[other[0]].standing, ours.verdicts[other[0]].standing
+        running, here = theirs.verdicts[other[0]].standing, ours.verdicts[other[0]].standing
         yield (
-            f"the plan itself decides otherwise about {len(other)} of the gangs ({other[0]} is"
-            f" {there.value} there and {here.value} here): not all that it knows is written in"
-            " objects"
+            f"the running plan decides differently on {len(other)} of the gangs ({other[0]} is"
+            f" {running.value} there and {here.value} here): objects do not contain all of its"
+            " state"
         )

@@ -1,7 +1,7 @@
-"""What `kubectl create -f` would bring into a cluster: controllers' pods, made as they make them.
+"""What `kubectl create -f` would create: the manifests and the pods of their controllers.
 
-Jobs, Deployments, ReplicaSets, StatefulSets and Volcano's Jobs are taken apart; whatever else is
-no pod stays as it is. What the API server fills in is filled in here: namespace, time, priority.
+Jobs, Deployments, ReplicaSets, StatefulSets and Volcano Jobs are replaced by their pods; other
+objects stay as they are. Defaults of the API server are filled in: namespace, time, priority.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from extender.whatif.hypothesis import identity
 from extender.whatif.manifests import Manifest
 
 Written = Mapping[str, Any]
-#: Begins the uid of what is not there; no real one looks like it.
+#: The prefix of the uid of hypothetical objects; no real uid has it.
 MARK = "what-if:"
-#: Of one controller.
+#: The largest number of pods of one controller.
 _MOST_PODS = 20_000
 _CLUSTER_WIDE = ("Node", "Namespace", "PriorityClass", "Queue")
 _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name", "volcano.sh/job-name")
@@ -27,7 +27,7 @@ _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name", "volcano.sh/job-name")
 
 @dataclass(slots=True)
 class SubmittedManifests:
-    """Objects beside those that are there, and what is to be said of them."""
+    """New objects, and remarks about them."""
 
     manifests: list[Manifest] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -35,37 +35,37 @@ class SubmittedManifests:
 
 def submitted(
     files: Iterable[Manifest],
-    there: Sequence[Manifest],
+    present: Sequence[Manifest],
     *,
     namespace: str,
     now: float,
     schedulers: frozenset[str],
 ) -> SubmittedManifests:
-    """Give what *files* would bring beside what is *there*; *namespace* is for who names none."""
+    """Return what *files* would create besides *present*; *namespace* is the default namespace."""
     new = SubmittedManifests()
     for place, written in files:
         kind, space, _ = identity(written)
         if kind not in _CLUSTER_WIDE and not space:
-            about = {**written["metadata"], "namespace": namespace}
-            written = {**written, "metadata": about}
-        for each in _expand(written, place, there):
+            metadata = {**written["metadata"], "namespace": namespace}
+            written = {**written, "metadata": metadata}
+        for each in _expand(written, place, present):
             new.manifests.append(Manifest(place, _created_now(each, now)))
-    _fill_in_priorities(new, there)
-    _add_namespaces(new, there)
+    _fill_in_priorities(new, present)
+    _add_namespaces(new, present)
     _note_schedulers(new, schedulers)
     return new
 
 
 def _created_now(written: Written, now: float) -> Written:
-    """Give an object that is created now, wherever it was saved."""
+    """Return an object as it would be created now, without its saved state."""
     kind, space, name = identity(written)
-    about = {
+    metadata = {
         key: each
         for key, each in written["metadata"].items()
         if key in ("name", "namespace", "labels", "annotations", "ownerReferences")
     }
-    about |= {"uid": f"{MARK}{kind}/{space}/{name}", "creationTimestamp": timestamp_ms(now)}
-    made = {**written, "metadata": about}
+    metadata |= {"uid": f"{MARK}{kind}/{space}/{name}", "creationTimestamp": timestamp_ms(now)}
+    made = {**written, "metadata": metadata}
     if kind in ("Pod", "PodGroup"):
         made["status"] = {}
     if kind == "Pod" and isinstance(written.get("spec"), Mapping):
@@ -73,7 +73,7 @@ def _created_now(written: Written, now: float) -> Written:
     return made
 
 
-def _expand(written: Written, place: str, there: Sequence[Manifest]) -> Iterator[Written]:
+def _expand(written: Written, place: str, present: Sequence[Manifest]) -> Iterator[Written]:
     kind = str(written["kind"])
     group = str(written.get("apiVersion", "")).partition("/")[0]
     maker = _MAKERS.get((group, kind))
@@ -81,27 +81,27 @@ def _expand(written: Written, place: str, there: Sequence[Manifest]) -> Iterator
         yield written
         return
     if kind == "Job":
-        _check_is_new(written, place, there)
+        _check_is_new(written, place, present)
     yield from maker(written, _spec(written), place)
 
 
 def _spec(written: Written) -> Written:
-    """Give the spec of an object that anybody may have written."""
+    """Return the spec of an object; {} for an invalid one."""
     spec = written.get("spec")
     return spec if isinstance(spec, Mapping) else {}
 
 
-def _check_is_new(job: Written, place: str, there: Sequence[Manifest]) -> None:
+def _check_is_new(job: Written, place: str, present: Sequence[Manifest]) -> None:
     _, space, name = identity(job)
-    for _, each in there:
+    for _, each in present:
         kind, where, pod = identity(each)
         if (kind, where) != ("Pod", space):
             continue
         labels = each["metadata"].get("labels") or {}
         if any(labels.get(label) == name for label in _JOB_NAMES):
             raise InvalidInput(
-                f"{place}: Job {space}/{name} is there already, with pod {pod}; give it another"
-                " name, or leave out -f"
+                f"{place}: Job {space}/{name} exists already, with pod {pod}; rename it, or"
+                " remove -f"
             )
 
 
@@ -123,16 +123,19 @@ def _volcano_job(job: Written, spec: Written, place: str) -> Iterator[Written]:
     _, space, name = identity(job)
     tasks = spec.get("tasks")
     pods: list[Written] = []
-    for place_in, task in enumerate(tasks if isinstance(tasks, list) else ()):
-        said = task if isinstance(task, Mapping) else {}
-        role = str(said.get("name") or f"default{place_in}")
-        number = _number(job, said.get("replicas", 1), f"spec.tasks[{place_in}].replicas", place)
-        marks = {"scheduling.k8s.io/group-name": name, "volcano.sh/task-spec": role}
-        for pod in _pods(job, said.get("template"), number, "Job", place, f"{name}-{role}"):
-            about = pod["metadata"]
-            about = {**about, "annotations": {**(about.get("annotations") or {}), **marks}}
-            usual = {"schedulerName": spec.get("schedulerName") or "volcano"}
-            pods.append({**pod, "metadata": about, "spec": {**usual, **pod["spec"]}})
+    for index, task in enumerate(tasks if isinstance(tasks, list) else ()):
+        fields = task if isinstance(task, Mapping) else {}
+        role = str(fields.get("name") or f"default{index}")
+        number = _number(job, fields.get("replicas", 1), f"spec.tasks[{index}].replicas", place)
+        annotations = {"scheduling.k8s.io/group-name": name, "volcano.sh/task-spec": role}
+        for pod in _pods(job, fields.get("template"), number, "Job", place, f"{name}-{role}"):
+            metadata = pod["metadata"]
+            metadata = {
+                **metadata,
+                "annotations": {**(metadata.get("annotations") or {}), **annotations},
+            }
+            default = {"schedulerName": spec.get("schedulerName") or "volcano"}
+            pods.append({**pod, "metadata": metadata, "spec": {**default, **pod["spec"]}})
     group = {"minMember": spec.get("minAvailable") or len(pods)}
     group |= {key: spec[key] for key in ("queue", "priorityClassName") if spec.get(key)}
     yield {
@@ -148,21 +151,21 @@ def _pods(
     controller: Written, template: Any, number: int, owner: str, place: str, stem: str = ""
 ) -> Iterator[Written]:
     kind, space, name = identity(controller)
-    said = template if isinstance(template, Mapping) else {}
-    if not isinstance(said.get("spec"), Mapping):
+    fields = template if isinstance(template, Mapping) else {}
+    if not isinstance(fields.get("spec"), Mapping):
         raise InvalidInput(f"{place}: {kind} {space}/{name} has no template with a spec")
-    about = said["metadata"] if isinstance(said.get("metadata"), Mapping) else {}
+    metadata = fields["metadata"] if isinstance(fields.get("metadata"), Mapping) else {}
     for index in range(number):
         yield {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                **about,
+                **metadata,
                 "name": f"{stem or name}-{index}",
                 "namespace": space,
                 "ownerReferences": [{"kind": owner, "name": name, "controller": True}],
             },
-            "spec": said["spec"],
+            "spec": fields["spec"],
         }
 
 
@@ -185,12 +188,12 @@ _MAKERS: Mapping[tuple[str, str], Callable[[Written, Written, str], Iterator[Wri
 }
 
 
-def _fill_in_priorities(new: SubmittedManifests, there: Sequence[Manifest]) -> None:
-    """Give pods the number of their class, where anybody says which it is."""
-    everything = [each for _, each in (*there, *new.manifests)]
+def _fill_in_priorities(new: SubmittedManifests, present: Sequence[Manifest]) -> None:
+    """Set the priority of pods from their class, if its value is known."""
+    everything = [each for _, each in (*present, *new.manifests)]
     listed = {identity(each)[2]: each.get("value", 0) for each in everything if _is_class(each)}
     used = {_class_of(each): _spec(each)["priority"] for each in everything if _has_priority(each)}
-    # As the API server admits who names none.
+    # The API server gives a pod without a class the global default.
     defaults = [each for each in everything if _is_class(each) and each.get("globalDefault")]
     values = (each.get("value") for each in defaults)
     usual = min((value for value in values if isinstance(value, int)), default=0)
@@ -203,7 +206,7 @@ def _fill_in_priorities(new: SubmittedManifests, there: Sequence[Manifest]) -> N
                 new.manifests[index] = Manifest(place, {**each, "spec": admitted})
             continue
         if wanted not in listed and wanted in used:
-            # A running extender tells of the classes that are in use by their numbers alone.
+            # A running extender knows used classes only by the priority of their pods.
             listed[wanted] = used[wanted]
             new.manifests.append(Manifest(place, _priority_class(wanted, used[wanted])))
         if wanted not in listed:
@@ -213,8 +216,8 @@ def _fill_in_priorities(new: SubmittedManifests, there: Sequence[Manifest]) -> N
             new.manifests[index] = Manifest(place, {**each, "spec": ranked})
     for name in sorted(unknown):
         new.remarks.append(
-            f"which priority PriorityClass {name} has is not known here, so it counts as 0; add the"
-            " class with -f"
+            f"the priority of PriorityClass {name} is unknown, so it counts as 0; add the class"
+            " with -f"
         )
 
 
@@ -227,24 +230,24 @@ def _has_priority(written: Written) -> bool:
 
 
 def _class_of(written: Written) -> str:
-    """Give the priority class that a pod or its group names."""
+    """Return the priority class that a pod or a PodGroup names."""
     name = _spec(written).get("priorityClassName")
     return name if isinstance(name, str) and written["kind"] in ("Pod", "PodGroup") else ""
 
 
 def _priority_class(name: str, value: Any) -> Written:
-    about = {"metadata": {"name": name}, "value": value}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **about}
+    metadata = {"metadata": {"name": name}, "value": value}
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **metadata}
 
 
-def _add_namespaces(new: SubmittedManifests, there: Sequence[Manifest]) -> None:
+def _add_namespaces(new: SubmittedManifests, present: Sequence[Manifest]) -> None:
     known = {
-        identity(each)[2] for _, each in (*there, *new.manifests) if each["kind"] == "Namespace"
+        identity(each)[2] for _, each in (*present, *new.manifests) if each["kind"] == "Namespace"
     }
     used = {identity(each)[1] for _, each in new.manifests} - {""}
     for name in sorted(used - known):
         new.remarks.append(
-            f"there is no namespace {name}; it counts as one on which nothing is written"
+            f"there is no namespace {name}; it counts as one without labels and annotations"
         )
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         new.manifests.append(Manifest("-f", namespace))
@@ -255,11 +258,11 @@ def _note_schedulers(new: SubmittedManifests, schedulers: frozenset[str]) -> Non
     for _, each in new.manifests:
         kind, space, name = identity(each)
         if kind == "Pod":
-            said = str(_spec(each).get("schedulerName") or "default-scheduler")
-            if said not in schedulers:
-                others.setdefault(said, f"{space}/{name}")
+            scheduler = str(_spec(each).get("schedulerName") or "default-scheduler")
+            if scheduler not in schedulers:
+                others.setdefault(scheduler, f"{space}/{name}")
     for scheduler, pod in sorted(others.items()):
         new.remarks.append(
-            f"pod {pod} is for the scheduler {scheduler}, so it is not planned; write schedulerName"
-            f" {min(schedulers)} in it, or say --scheduler-name {scheduler}"
+            f"pod {pod} has the scheduler {scheduler}, so it is not planned; set its schedulerName"
+            f" to {min(schedulers)}, or use --scheduler-name {scheduler}"
         )

@@ -111,7 +111,7 @@ def test_a_spoilt_object_is_refused_with_its_field(read: Any) -> None:
 
 @pytest.mark.parametrize("document", ["words", 3, [], {"metadata": {}}, {"kind": 3}])
 def test_what_is_no_object_is_refused_with_a_sentence(document: object, read: Any) -> None:
-    with pytest.raises(InvalidInput, match="no Kubernetes object: it has no kind"):
+    with pytest.raises(InvalidInput, match="not a Kubernetes object: it has no kind"):
         read(document)
 
 

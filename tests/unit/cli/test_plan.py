@@ -93,7 +93,7 @@ QUEUES = """
     ("text", "words"),
     [
         pytest.param(": : [", ["neither YAML nor JSON"], id="not YAML"),
-        pytest.param("hello: world", ["no Kubernetes object"], id="no object"),
+        pytest.param("hello: world", ["not a Kubernetes object"], id="no object"),
         pytest.param(NODE % "{memory: 1.5.3Gi}", ["Node n1", "memory", "1.5.3Gi"], id="quantity"),
         *(
             pytest.param(text, ["neither YAML nor JSON"], id=name)
@@ -109,7 +109,7 @@ QUEUES = """
             ["Pod p"],
             id="a priority of a thousand digits",
         ),
-        pytest.param("[1, 2]", ["no Kubernetes object"], id="a list of numbers"),
+        pytest.param("[1, 2]", ["not a Kubernetes object"], id="a list of numbers"),
         pytest.param('{"kind": "Pod"', ["neither YAML nor JSON"], id="half of JSON"),
         pytest.param(f"{KIND % 'Pod'}, metadata: [1]}}", ["Pod", "metadata"], id="odd metadata"),
         pytest.param(f"{KIND % 'Pod'}, metadata: {{}}}}", ["metadata.name"], id="no name"),

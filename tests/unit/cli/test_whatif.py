@@ -133,7 +133,7 @@ def test_a_job_that_takes_back_a_due_says_who_would_be_asked_to_leave(
     leaving = {each["pod"] for each in found["evictions"] if each["for"] == "a/new"}
     assert leaving
     assert {f"pod {each}" for each in leaving} <= {*changes(found)}
-    assert "asked to leave for it" in said
+    assert "would be evicted for it" in said
     for each in leaving:
         assert changes(found)[f"pod {each}"] == ("stays", "evicted for a/new (reclaim)")
     assert sum(f"    {each} on n" in said for each in leaving) == min(5, len(leaving))
@@ -210,8 +210,8 @@ def test_pods_of_another_scheduler_and_unknown_classes_are_told(
     other = live(ops_url, "-f", job(tmp_path, 1, schedulerName="other"))
     unknown = live(ops_url, "-f", job(tmp_path, 1, priorityClassName="vip"))
 
-    assert "pod a/new-0 is for the scheduler other, so it is not planned" in other.stderr
-    assert "which priority PriorityClass vip has is not known here" in unknown.stderr
+    assert "pod a/new-0 has the scheduler other, so it is not planned" in other.stderr
+    assert "the priority of PriorityClass vip is unknown" in unknown.stderr
 
 
 def test_pods_that_name_no_class_are_admitted_with_the_default_one(
@@ -276,15 +276,15 @@ def test_a_volcano_job_and_a_deployment_are_taken_apart(ops_url: str, tmp_path: 
         (["--without", "queue/reserch"], "there is no queue reserch; the nearest is research"),
         (["--without", "gang/lab/trian"], "no gang lab/trian; the nearest is lab/train"),
         (["--without", "pod/lab/train-7"], "no pod lab/train-7; the nearest is lab/train-"),
-        (["--without", "gang/train"], "names nothing; write it like node/n7"),
-        (["--without", ""], "names nothing; write it like node/n7"),
+        (["--without", "gang/train"], "is not a known form; write it like node/n7"),
+        (["--without", ""], "is not a known form; write it like node/n7"),
         (["--with", "queue/nightli.weight=2"], "no queue nightli; the nearest is nightly"),
         (["--with", "queue/nightly.wait=2"], "a queue has no wait; the nearest is weight"),
-        (["--with", "queue/nightly.weight"], "changes nothing; write it like queue/research"),
+        (["--with", "queue/nightly.weight"], "is not a known form; write it like queue/research"),
         (["--with", "node/node-3.unschedulable=true"], "the nearest is node-"),
         (["--with", "node/node-1.unschedulable=yes"], "'yes' is neither true nor false"),
-        (["--with", "queue/nightly.weight=0"], "'0' is not a whole number from 1 on"),
-        (["--with", "queue/nightly.weight=many"], "'many' is not a whole number from 1 on"),
+        (["--with", "queue/nightly.weight=0"], "'0' is not a whole number of at least 1"),
+        (["--with", "queue/nightly.weight=many"], "'many' is not a whole number of at least 1"),
         (["--with", "queue/nightly.capability.cpu=-1"], "'-1' is not an amount"),
         (["--with", "queue/nightly.guarantee.memory=lots"], "'lots' is not an amount"),
     ],
@@ -381,7 +381,7 @@ def test_a_job_that_is_there_already_is_told(
     result = live(ops_url, "-f", job(tmp_path, 1))
 
     assert result.exit_code == 2
-    assert "Job a/new is there already, with pod new-x7" in result.stderr
+    assert "Job a/new exists already, with pod new-x7" in result.stderr
 
 
 def test_names_that_would_steer_a_terminal_are_printed_as_text(

@@ -199,8 +199,8 @@ def test_who_waits_for_its_own_pods_waits_for_nobody_to_end() -> None:
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), torso), "lab/torso")
 
     assert told.words == (
-        "unknown, because it does not wait for other gangs to end: fewer pods of the gang exist than"
-        " minMember"
+        "unknown, because it does not wait for other gangs to end: fewer pods of the gang exist"
+        " than minMember"
     )
 
 

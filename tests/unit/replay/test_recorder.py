@@ -94,7 +94,9 @@ def test_a_file_that_makes_room_while_it_is_replayed_is_passed_over_with_a_remar
     steps = list(recording.cycles())
 
     assert {step.file for step in steps} == {newest.name}
-    assert recording.remarks == [f"{oldest.name}: was deleted meanwhile to stay within the size limit"]
+    assert recording.remarks == [
+        f"{oldest.name}: was deleted meanwhile to stay within the size limit"
+    ]
 
 
 def test_two_do_not_record_into_one_folder(

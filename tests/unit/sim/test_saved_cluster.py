@@ -109,7 +109,7 @@ def test_a_trace_goes_to_saved_queues_as_they_are(tmp_path: Path) -> None:
         ([], SCENARIO, "there are no nodes; add nodes, or a snapshot with nodes"),
         (SAVED, SCENARIO.replace("saved", "gone"), "gone.json: cannot be read: No such file"),
         ("{", SCENARIO, "saved.json: neither YAML nor JSON"),
-        ("[1]", SCENARIO, "saved.json: holds something that is no Kubernetes object"),
+        ("[1]", SCENARIO, "saved.json: has something that is not a Kubernetes object"),
         ([node("a", "many")], SCENARIO, "saved.json: Node a: status.allocatable.cpu"),
         (SAVED, SCENARIO.replace("red", "rad"), "the queue 'rad', which is not in queues"),
         (

@@ -87,7 +87,7 @@ def test_a_gang_that_takes_back_its_due_says_who_would_be_asked_to_leave(asker: 
     page = answer(asker, **NEW, members=4, queue="right")
 
     assert "a/new would wait WaitingForVictims" in said(page)
-    assert "asked to leave for it a/old" in said(page)
+    assert "would be evicted for it a/old" in said(page)
     assert "would start with" in said(page)
     assert table(page)["pod a/old-0"] == ("stays", "evicted for a/new (reclaim)")
     assert table(page)["queue right"][0] == "deserves nothing"
@@ -111,7 +111,9 @@ def test_when_it_would_start_is_told_with_its_ground(looker: Looker, now: Snapsh
     known = said(answer(looker, **NEW, members=3, queue="left"))
     at_once = said(answer(looker, **NEW, members=2, queue="right"))
 
-    assert "It would start: unknown, because a/old declares no duration and none was" in nobody_knows
+    assert (
+        "It would start: unknown, because a/old declares no duration and none was" in nobody_knows
+    )
     assert re.search(r"It would start: about .* after a/old ends; it is expected to run 2 h", known)
     assert "It would start" not in at_once
 
@@ -202,8 +204,11 @@ def test_nothing_that_steers_stands_in_the_form_again(asker: Looker) -> None:
     [
         ({"with": "queue/lfet.weight=5"}, "there is no queue lfet; the nearest is left"),
         ({"without": "node/n9"}, "--without node/n9: there is no node n9; the nearest is n"),
-        ({"with": "weight=5"}, "--with 'weight=5' changes nothing; write it like queue/research"),
-        ({"with": "queue/left.weight=lots"}, "'lots' is not a whole number from 1 on"),
+        (
+            {"with": "weight=5"},
+            "--with 'weight=5' is not a known form; write it like queue/research",
+        ),
+        ({"with": "queue/left.weight=lots"}, "'lots' is not a whole number of at least 1"),
         ({"name": "old", "namespace": "a"}, "there is a gang a/old already; choose another name"),
         ({"name": "older", "namespace": "a", "members": 2}, "there is a pod a/older-0 already"),
         ({**NEW, "members": "many"}, "members: 'many' is not a number from 1 to 1000"),
@@ -222,7 +227,7 @@ def test_what_makes_no_sense_is_one_sentence(
 def test_what_is_not_there_is_said_and_counted_all_the_same(asker: Looker) -> None:
     page = answer(asker, name="new", namespace="elsewhere", cpu="1")
 
-    assert "there is no namespace elsewhere; it counts as one on which nothing" in said(page)
+    assert "there is no namespace elsewhere; it counts as one without labels" in said(page)
     assert "elsewhere/new would start now" in said(page)
 
 
@@ -233,8 +238,8 @@ def test_a_cluster_that_is_too_large_is_refused_in_a_sentence(
     reply = ask(asker, **NEW)
 
     assert reply.status_code == 422
-    assert "10 pods are too many to be planned twice for a page" in said(reply.text)
-    assert "ask with gang-extender plan --live" in said(reply.text)
+    assert "10 pods are too many to plan twice for a page" in said(reply.text)
+    assert "use gang-extender plan --live" in said(reply.text)
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "queue", "cpu", "others", "with"])

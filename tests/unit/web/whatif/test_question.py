@@ -51,9 +51,12 @@ def test_changes_may_be_lines_of_a_field_or_fields_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("members=3", "members is said of a gang without a name; name it, such as train"),
-        ("name=Tr%C3%A4in", "name: 'Träin' cannot be one; write up to 63 of a-z, 0-9, - and ."),
-        ("name=x&namespace=a.b", "namespace: 'a.b' cannot be one; write up to 63 of"),
+        ("members=3", "members needs a gang with a name; add a name, such as train"),
+        (
+            "name=Tr%C3%A4in",
+            "name: 'Träin' is not a valid name; write at most 63 of a-z, 0-9, - and .",
+        ),
+        ("name=x&namespace=a.b", "namespace: 'a.b' is not a valid namespace; write at most 63 of"),
         ("name=x&members=0", "members: '0' is not a number from 1 to 1000"),
         ("name=x&members=1001", "members: '1001' is not a number from 1 to 1000"),
         ("name=x&members=%D9%A3", "members: '٣' is not a number from 1 to 1000"),
@@ -61,7 +64,7 @@ def test_changes_may_be_lines_of_a_field_or_fields_of_their_own() -> None:
         ("name=x&priority=1e9", "priority: '1e9' is not a number from -1000000000 to"),
         ("name=x&cpu=lots", "cpu: 'lots' is not an amount, such as 2 or 64Gi"),
         ("name=x&memory=-1Gi", "memory: '-1Gi' is not an amount, such as 2 or 64Gi"),
-        ("name=x&others=gpu", "others: 'gpu' is no amount; write it like nvidia.com/gpu=1"),
+        ("name=x&others=gpu", "others: 'gpu' is not an amount; write it like nvidia.com/gpu=1"),
         ("name=x&others=a/b%3Dx", "others: a/b: 'x' is not an amount, such as 2 or 64Gi"),
     ],
 )
@@ -75,13 +78,13 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(query: str, sentence: str)
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        (f"name={'x' * 64}", "cannot be one; write up to 63 of"),
-        (f"name=x&queue={'q' * 254}", "queue: the name of a queue has up to 253 characters"),
-        (f"with={'x=1+' * 11}", "with: 11 changes are too many; write up to 10"),
-        (f"without={'node/x+' * 99}", "without: 99 changes are too many; write up to 10"),
-        (f"name=x&others={'a%3D1,' * 9}", "others: 9 are too many; write up to 8"),
+        (f"name={'x' * 64}", "is not a valid name; write at most 63 of"),
+        (f"name=x&queue={'q' * 254}", "queue: the name of a queue has at most 253 characters"),
+        (f"with={'x=1+' * 11}", "with: 11 changes are too many; write at most 10"),
+        (f"without={'node/x+' * 99}", "without: 99 changes are too many; write at most 10"),
+        (f"name=x&others={'a%3D1,' * 9}", "others: 9 are too many; write at most 8"),
         (f"name=x&cpu={'9' * 2000}", "is not an amount, such as 2 or 64Gi"),
-        (f"{page.TOO_LONG}=1", "what is asked is too long for an address; suppose less"),
+        (f"{page.TOO_LONG}=1", "the query is too long for an address; change less"),
     ],
 )
 def test_what_is_too_much_is_refused_in_a_sentence(query: str, sentence: str) -> None:
