@@ -54,9 +54,8 @@ class SimulatedCluster:
         self.time = VirtualClock()
         self.api = ApiServer(self.time)
         self.extender = DirectExtender(self.time, self.api, policy, seed, settings, rest_s)
-        self.scheduler = KubeScheduler(self.time, self.api, self.extender, options)
+        self.scheduler = KubeScheduler(self.time, self.api, self.extender, options, self._preempted)
         self.workloads = Workloads(self.time, self.api, settings.scheduler_name[0])
-        self.scheduler.enable_preemption(self.extender, self._preempted)
         self.extender.on_eviction = self.workloads.evicted
         # filter admits the pods that are in the active queue; a plan helps only refused pods.
         self.extender.is_idle = lambda: not (self.scheduler.unschedulable or self.scheduler.backoff)

@@ -12,7 +12,7 @@ with scheduling gates are skipped. Scores are left out: any admitted node may be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -25,7 +25,7 @@ from extender.model.pod import FINISHED_SET, Pod, PodUid, Shape
 from extender.ports import BindOrder
 from extender.sim.api_server import ApiServer, WatchEvent
 from extender.sim.clock import VirtualClock
-from extender.sim.node_table import NodeTable, Preemption, Vetoes
+from extender.sim.node_table import NodeTable, Preemption
 
 #: httpTimeout of the bind entry.
 BIND_TIMEOUT_S = 45.0
@@ -42,6 +42,11 @@ class Extender(Protocol):
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Return which of the *offered* nodes *pod* may use now."""
+
+    def preempt(
+        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the nodes whose victims may be evicted."""
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         """Bind a pod; call *answer* with an error, or with "", at once or much later."""
@@ -92,6 +97,7 @@ class KubeScheduler:
         api: ApiServer,
         extender: Extender,
         options: SchedulerOptions | None = None,
+        evict: Callable[[Pod], None] | None = None,
     ) -> None:
         self._time = time
         self._api = api
@@ -99,7 +105,9 @@ class KubeScheduler:
         self.options = options or SchedulerOptions()
         self._table = NodeTable()
         #: Evicts pods for those of a higher priority; None when preemption is off.
-        self.preemption: Preemption | None = None
+        self.preemption = (
+            Preemption(self._table, extender.preempt, evict, self._is_placed) if evict else None
+        )
         #: Volumes: pod name -> the only nodes they can be attached to.
         self.volumes: dict[str, frozenset[str]] = {}
         #: Seconds of PreBind by pod name.
@@ -120,14 +128,6 @@ class KubeScheduler:
         self._next_start = 0
         #: Called with the error of each answer to a bind, empty for success.
         self.on_bind_result: Callable[[str], object] = lambda error: None
-
-    def enable_preemption(self, vetoes: Vetoes, evict: Callable[[Pod], None]) -> None:
-        """Let pods of a higher priority evict others, as far as *vetoes* allows it."""
-
-        def is_placed(pod: Pod) -> bool:
-            return bool(pod.node) or pod.uid in self.assumed
-
-        self.preemption = Preemption(self._table, vetoes, evict, is_placed)
 
     # ── watch ─────────────────────────────────────────────────────────────────────────────
 
@@ -245,6 +245,9 @@ class KubeScheduler:
         else:
             self._refuse(seen.pod, message, self._preempt(seen))
         return True
+
+    def _is_placed(self, pod: Pod) -> bool:
+        return bool(pod.node) or pod.uid in self.assumed
 
     def _highest_priority(self) -> int:
         if self.preemption is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -210,17 +210,12 @@ def _allocatable(allocatable: Resources | Mapping[str, int], name: str) -> int:
     return int(amount)
 
 
+#: Returns the nodes whose victims may be evicted.
+PreemptHook: TypeAlias = Callable[
+    [Pod, Membership, Mapping[str, Sequence[str]]], Mapping[str, Sequence[str]]
+]
 #: The largest number of candidate nodes.
 _MOST_CANDIDATES = 100
-
-
-class Vetoes(Protocol):
-    """The preempt hook, which kube-scheduler calls before it evicts a victim."""
-
-    def preempt(
-        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, Sequence[str]]:
-        """Return the nodes whose victims may be evicted."""
 
 
 class Preemption:
@@ -229,12 +224,12 @@ class Preemption:
     def __init__(
         self,
         table: NodeTable,
-        vetoes: Vetoes,
+        hook: PreemptHook,
         evict: Callable[[Pod], None],
         is_placed: Callable[[Pod], bool],
     ) -> None:
         self._table = table
-        self._extender = vetoes
+        self._hook = hook
         self._evict = evict
         #: Returns whether a pod is bound or assumed; a pod that is only nominated is no victim.
         self._is_placed = is_placed
@@ -248,7 +243,7 @@ class Preemption:
         if not candidates:
             return ""
         offered = {name: [each.uid for each in found] for name, found in candidates.items()}
-        kept = self._extender.preempt(pod, member, offered)
+        kept = self._hook(pod, member, offered)
         allowed = {
             name: [each for each in candidates[name] if each.uid in uids]
             for name, uids in kept.items()

@@ -252,7 +252,7 @@ class SystemMachine(RuleBasedStateMachine):
     def hear(self, what):
         self.let_hear(*what)
 
-    @precondition(lambda self: self.world.api.under_way)
+    @precondition(lambda self: self.world.api.in_flight)
     @rule(what=one_of(INDEXES, ("answers",) * 5 + OUTCOMES[1:]))
     def api_answers(self, what):
         self.world.api_answers(*what)

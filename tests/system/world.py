@@ -86,8 +86,7 @@ class World:
         self.time = VirtualClock()
         self.api = ApiServer(self.time)
         self.system = kind(self.time, self.api, policy)
-        self.scheduler = KubeScheduler(self.time, self.api, self, ways)
-        self.scheduler.enable_preemption(self, self._will_evict)
+        self.scheduler = KubeScheduler(self.time, self.api, self, ways, self._will_evict)
         #: Whom kube-scheduler evicts in the background, and since when.
         self.evictions: list[tuple[PodUid, float]] = []
         self.referee = Referee(self.time, self.api, self.scheduler, self.system)
