@@ -15,6 +15,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -230,36 +231,17 @@ class Lookahead:
         verdict = self._verdicts.get(key)
         if verdict is None or verdict.standing is not GangStatus.WAITING:
             return None
+        estimate = partial(Estimate, gang=key, now=self._snapshot.now)
         if verdict.reason in _INDEPENDENT:
-            return self._estimate(key, because=_independent(verdict))
+            return estimate(because=_independent(verdict))
         while key not in self._starts and self._advance():
             pass
         if key in self._starts:
             at, after, unknown = self._starts[key]
-            return self._estimate(key, at=at, after=after, unknown=unknown)
+            return estimate(at=at, after=after, unknown=unknown)
         if self._is_limited:
-            return self._estimate(key, not_before=self._now)
-        return self._estimate(key, because=self._why(key))
-
-    def _estimate(
-        self,
-        key: GangKey,
-        *,
-        at: float | None = None,
-        not_before: float | None = None,
-        after: tuple[Ending, ...] = (),
-        because: str = "",
-        unknown: int = 0,
-    ) -> Estimate:
-        return Estimate(
-            gang=key,
-            now=self._snapshot.now,
-            at=at,
-            not_before=not_before,
-            after=after,
-            because=because,
-            unknown=unknown,
-        )
+            return estimate(not_before=self._now)
+        return estimate(because=self._why(key))
 
     def _advance(self) -> bool:
         """Do one step; return False when no event is left, or the limit is reached."""

@@ -79,7 +79,6 @@ class Folder:
         self._path = Path(path)
         self._most_bytes = most_bytes
         self._file: int | None = None
-        self._name = self._path
         self._written = 0
         with suppress(FileExistsError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,9 +107,8 @@ class Folder:
             oldest = next(iter(sizes))
             oldest.unlink(missing_ok=True)
             del sizes[oldest]
-        self._name = self._path / file_name(number)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(self._name, flags, 0o600)
+        self._file = os.open(self._path / file_name(number), flags, 0o600)
         self._written = 0
 
     def write(self, content: bytes) -> None:

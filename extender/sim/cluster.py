@@ -141,9 +141,9 @@ class Simulation:
             policy, scenario.seed, rest_s=scenarios.pace_s(scenario)
         )
         self.beginning = cluster.time.monotonic()
-        self._nodes = scenarios.nodes_of(scenario, given)
+        nodes = scenarios.nodes_of(scenario, given)
         queues = scenarios.queues_of(scenario, given)
-        for node in self._nodes.values():
+        for node in nodes.values():
             cluster.api.put(node)
         for queue in queues.values():
             cluster.api.put(queue)
@@ -153,10 +153,12 @@ class Simulation:
             cluster.workloads.submit(job)
         for failure in scenario.mishaps:
             at = seconds(failure.at, "at")
-            event = partial(self._lose, failure.lose) if failure.lose else None
-            event = event or partial(self._restore, failure.restore or "")
+            if failure.lose:
+                event = partial(cluster.workloads.lose_node, failure.lose)
+            else:
+                event = partial(cluster.api.put, nodes[failure.restore or ""])
             cluster.time.call_later(at, event)
-        capacity = total(node.allocatable for node in self._nodes.values())
+        capacity = total(node.allocatable for node in nodes.values())
         names = sorted({DEFAULT_QUEUE, *queues})
         self.result = Result(
             self._span_s, Resources(capacity), names, is_of_a_tree=policy.divides_a_tree
@@ -182,12 +184,6 @@ class Simulation:
 
     def _count_cycle(self, snapshot: Snapshot, plan: Plan) -> None:
         self.result.count_cycle(plan, self._at())
-
-    def _lose(self, name: str) -> None:
-        self.cluster.workloads.lose_node(name)
-
-    def _restore(self, name: str) -> None:
-        self.cluster.api.put(self._nodes[name])
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from math import ceil, isfinite
 from pathlib import Path
 from typing import Annotated, NamedTuple, TextIO, TypeAlias
@@ -301,7 +302,7 @@ def _rows(spec: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, Tr
             f"queue-by: there is no column {shown(by)}; the columns are {', '.join(columns)}"
         )
     if not has_header:
-        lines = _chained((number, first), lines)
+        lines = chain([(number, first)], lines)
     for number, cells in lines:
         try:
             if len(cells) != len(columns):
@@ -314,13 +315,6 @@ def _rows(spec: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, Tr
             trace.unended += 1
         else:
             yield number, row, spec.queue or (_queue_name(values.text(by)) if by else DEFAULT_QUEUE)
-
-
-def _chained(
-    first: tuple[int, list[str]], others: Iterator[tuple[int, list[str]]]
-) -> Iterator[tuple[int, list[str]]]:
-    yield first
-    yield from others
 
 
 def _lines(file: TextIO) -> Iterator[tuple[int, list[str]]]:
