@@ -113,13 +113,13 @@ class HeldCapacity(NamedTuple):
 
     reason: HoldReason
     #: A queue, a namespace in one, or a gang; or where the capacity is.
-    whom: str
+    beneficiary: str
     amounts: Resources
 
     @property
     def words(self) -> str:
         """Return a phrase that names the reason and what the capacity is held for."""
-        return self.reason.value.format(self.whom)
+        return self.reason.value.format(self.beneficiary)
 
 
 class DirectAdmission(NamedTuple):

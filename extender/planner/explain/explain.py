@@ -226,7 +226,7 @@ def _held_for_others(plan: Plan, gang: Gang) -> tuple[HeldCapacity, ...]:
     return tuple(
         each
         for each in plan.held
-        if each.whom not in own and any(requests.amount(name) > 0 for name in each.amounts)
+        if each.beneficiary not in own and any(requests.amount(name) > 0 for name in each.amounts)
     )
 
 

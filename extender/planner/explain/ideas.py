@@ -109,7 +109,7 @@ def _opened_words(snapshot: Snapshot) -> str:
 def nothing_ahead(case: Case) -> Iterator[Remedy]:
     """Suggest removing the gangs ahead, and then more capacity."""
     first = [str(key) for key, each in case.plan.placements.items() if each.placements]
-    first += [held.whom for held in case.plan.held if held.reason is HoldReason.STARVING]
+    first += [held.beneficiary for held in case.plan.held if held.reason is HoldReason.STARVING]
     first = [key for key in first if key != case.key and key in case.snapshot.gangs]
     if first:
         waiting = {pod.uid for key in first for pod in case.snapshot.gangs[GangKey(key)].waiting}

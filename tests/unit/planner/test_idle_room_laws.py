@@ -224,7 +224,7 @@ def check_no_waiting_gang_fits_into_idle_room_without_a_named_reason(
         broken = _breaks(state, gang, wanted)
         assert broken, f"{key} ({plan.verdicts[key].message}) fits, and no promise is broken"
         has_room_kept = any(
-            each.reason is HoldReason.STARVING and each.whom == key for each in plan.held
+            each.reason is HoldReason.STARVING and each.beneficiary == key for each in plan.held
         )
         if gang.ready < gang.group.min_member and not has_room_kept:
             assert reason in PROMISES, plan.verdicts[key].message

@@ -96,7 +96,7 @@ class EmbeddedStage:
                 for key, verdict in self._plan.verdicts.items()
             },
             kept=frozenset(
-                each.whom.removeprefix(start)
+                each.beneficiary.removeprefix(start)
                 for each in self._plan.held
                 if each.reason is HoldReason.STARVING
             ),
