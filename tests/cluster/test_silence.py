@@ -54,7 +54,7 @@ def test_a_kube_scheduler_that_died_is_noticed_and_its_gangs_start_when_it_is_ba
     scene.mortal.kill()
     wait_for(lambda: scene.unheard(MORTAL) >= 1, 60, "the dead scheduler is noticed")
     scene.wait_until_told("train", "SchedulerSilent")
-    assert f"scheduler {MORTAL}: no kube-scheduler has asked" in scene.extender.page("/readyz")
+    assert f"scheduler {MORTAL}: no kube-scheduler has called" in scene.extender.page("/readyz")
 
     scene.delete_gang("old")
     scene.create_gang("other", 4, LIVING)
