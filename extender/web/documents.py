@@ -186,7 +186,11 @@ def eviction(victim: Eviction) -> Document:
 
 def held(capacity: HeldCapacity) -> Document:
     """Return unused capacity that is held for some pods, or from all."""
-    return {"amounts": amounts(capacity.amounts), "for": capacity.beneficiary, "why": capacity.words}
+    return {
+        "amounts": amounts(capacity.amounts),
+        "for": capacity.beneficiary,
+        "why": capacity.words,
+    }
 
 
 def explanation(

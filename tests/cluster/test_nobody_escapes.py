@@ -94,7 +94,10 @@ def test_pods_that_take_their_time_to_end_count_until_they_are_gone(
         gang(api, "second", namespace, 2, pool, **ours)
         create(objects.pod("alone", namespace, node_selector=pool.selector, **ours))
         telling.wait_until_waiting(pair.extender, namespace, "second", "QueueAtCapability")
-        assert "terminating pods use" in telling.over_http(pair.extender, namespace, "second")["message"]
+        assert (
+            "terminating pods use"
+            in telling.over_http(pair.extender, namespace, "second")["message"]
+        )
         assert not binds.of("second")
         assert not binds.of("alone")
 

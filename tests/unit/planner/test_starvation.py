@@ -216,7 +216,9 @@ def test_nor_does_one_of_different_members_that_want_the_same_port() -> None:
     members = [pod(f"v-{number}", kind) for number, kind in enumerate(kinds)]
     plan = make_plan(among(gang("b/vain", pods=members, queue="q2")))
 
-    assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == ["a/big"]
+    assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == [
+        "a/big"
+    ]
 
 
 def test_many_different_ones_of_a_namespace_cost_no_more_than_some(
@@ -233,7 +235,9 @@ def test_many_different_ones_of_a_namespace_cost_no_more_than_some(
             for n, three in enumerate(kinds)
         ]
         plan = make_plan(among(*vain))
-        assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == ["a/big"]
+        assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == [
+            "a/big"
+        ]
         return layouts.call_count
 
     assert 0 < cost(20) == cost(40)
@@ -255,7 +259,9 @@ def test_two_are_not_served_where_one_may_be() -> None:
     other = gang("b/big", 2, cpu=4, queue="q1")
     plan = make_plan(among(other))
 
-    assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == ["b/big"]
+    assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == [
+        "b/big"
+    ]
 
 
 MINE = single("a/mine", cpu=4, queue="q2", created=LONG)
