@@ -7,31 +7,29 @@ listener.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 
 from extender.cache.cluster import Cluster
 from extender.clock import LoopCalls, LoopTimer, PeriodicTask
+from extender.core import Core
 from extender.evictions.backoff import EvictionBackoff
 from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit, with_missing_rights
 from extender.forecast.durations import learn_from
-from extender.hooks.gate import Gate
 from extender.hooks.handlers import Hooks
 from extender.kube.decode import pods
 from extender.leader.election import LeaderElection
 from extender.leader.lease import CHECK_S as TERM_CHECK_S
 from extender.leader.term_lifecycle import TermLifecycle
 from extender.metrics import Metrics
-from extender.permit.facts import permit_runner
+from extender.permit.messages import Cause
 from extender.permit.timeouts import Timeouts
-from extender.planning_loop import PlanningLoop, PublishedPlan
 from extender.policy_file import PolicyFile
 from extender.ports import Clock, ClusterPorts, Fencing
 from extender.replay.recorder import Recorder
-from extender.reservations.apply_plan import PlanApplier
-from extender.reservations.arrivals import ArrivingGangs
-from extender.reservations.ledger import LOOK_S as PROMISES_LOOK_S, Ledger
-from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, SchedulerProbe
+from extender.reservations.ledger import LOOK_S as RESERVATIONS_CHECK_S
+from extender.reservations.probe import LOOK_S as PROBE_S, SchedulerProbe
 from extender.settings import Settings
 from extender.status.findings import Findings
 from extender.status.history import GangHistory
@@ -53,7 +51,7 @@ class Runtime:
         reach: Callable[[Cluster, Metrics, Fencing], ClusterPorts],
         certificates: Sequence[PortCertificates] = (),
     ) -> None:
-        metrics, journal, published = Metrics(), GangHistory(), PublishedPlan()
+        metrics, journal = Metrics(), GangHistory()
         scheduler_names = frozenset(settings.scheduler_name)
         exempt = frozenset(settings.exempt_namespace)
         policies, timeouts = PolicyFile(settings.config), Timeouts.of(settings)
@@ -65,44 +63,13 @@ class Runtime:
         self.ports = ports = reach(cluster, metrics, leadership.fencing)
         leadership.run(ports.leases, ports.labels, is_warm=lambda: not cluster.readiness())
 
-        # Reservations and the answers of the hooks.
-        scheduler_notes = SchedulerNotes(cluster.liveness, metrics, clock)
-        wake = scheduler_notes.counted(ports.waker)
-        ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
-        arrivals = ArrivingGangs(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
-        gate = Gate(cluster, ledger, arrivals, published, settings.prefer, exempt)
-        bind_notes = BindNotes(metrics, cluster, ports.events, clock, settings.bind_timeout_s)
-        self._barrier = barrier = permit_runner(
-            cluster,
-            ledger,
-            gate,
-            ports,
-            timeouts,
-            timer,
-            clock,
-            bind_notes,
-            is_closed=leadership.is_shared,
-        )
-        ledger.on_expired(bind_notes.ticket_given_back)
-        arrivals.on_incomplete(barrier.still_incomplete)
-
         def may_plan() -> list[str]:
-            return cluster.readiness() or leadership.readiness() or barrier.readiness()
+            return cluster.readiness() or leadership.readiness() or core.permit.readiness()
 
         def may_answer() -> list[str]:
-            return may_plan() or published.readiness()
+            return may_plan() or core.published.readiness()
 
-        self.hooks = Hooks(
-            gate=gate,
-            permit=barrier,
-            read_pod=pods.reader(scheduler_names, cluster.seen, cluster.membership, exempt=exempt),
-            readiness=may_answer,
-            clock=clock,
-            metrics=metrics,
-            standby=leadership.readiness,
-        )
-
-        # Planning, and carrying out the plan.
+        # What a plan asks for, and what is reported of it.
         dispatch = EvictionRunner(
             evictor=ports.evictor,
             events=ports.events,
@@ -122,34 +89,58 @@ class Runtime:
             metrics=metrics,
             clock=clock,
         )
+        bind_notes = BindNotes(metrics, cluster, ports.events, clock, settings.bind_timeout_s)
+        scheduler_notes = SchedulerNotes(cluster.liveness, metrics, clock)
+        wake = scheduler_notes.counted(ports.waker)
+
+        # Reservations, the answers of the hooks, and planning.
         self._loop_calls = LoopCalls(timer)
         self._recorder = recorder = Recorder.of(settings, metrics)
-        self._planning = PlanningLoop(
-            cluster=cluster,
-            published=published,
-            applier=PlanApplier(cluster, ledger, arrivals, clock, self._loop_calls),
+        self.core = core = Core(
+            settings,
+            cluster,
+            clock=clock,
+            timer=timer,
+            timeouts=timeouts,
+            chance=random.random,
+            wake=wake,
+            binder=ports.binder,
+            groups=ports.groups,
+            undo=ports.undo,
+            observer=bind_notes,
             make_plan=recorder.planner(policies.current, metrics.time_action),
             dispatch=dispatch,
             reporter=self._reporter,
+            metrics=metrics,
+            may_plan=may_plan,
+            meanwhile=policies.current,
+            in_loop=self._loop_calls,
+            closed=Cause.LEASE_LOST if leadership.is_shared else None,
+        )
+        core.ledger.on_expired(bind_notes.ticket_given_back)
+        self.hooks = Hooks(
+            gate=core.gate,
+            permit=core.permit,
+            read_pod=pods.reader(scheduler_names, cluster.seen, cluster.membership, exempt=exempt),
+            readiness=may_answer,
             clock=clock,
             metrics=metrics,
-            readiness=may_plan,
-            meanwhile=policies.current,
+            standby=leadership.readiness,
         )
-        dispatch.on_objection(self._planning.request_cycle)
+        dispatch.on_objection(core.planning.request_cycle)
         cluster.partial_gangs.forget()  # a term begins here, with a lease or without
         self._lifecycle = TermLifecycle(
             leadership,
-            barrier,
+            core.permit,
             resetting=(
-                arrivals,
-                ledger,
-                published,
+                core.arrivals,
+                core.ledger,
+                core.published,
                 journal,
                 cluster.liveness,
                 cluster.partial_gangs,
             ),
-            plan_soon=self._planning.request_cycle,
+            plan_soon=core.planning.request_cycle,
             timeout_s=timeouts.answer_s,
         )
 
@@ -157,14 +148,12 @@ class Runtime:
         for each in certificates:
             each.show_in(metrics)
         self._periodic_tasks = [
-            PeriodicTask(timer, ledger.check_due, every_s=PROMISES_LOOK_S),
-            PeriodicTask(
-                timer, SchedulerProbe(cluster, wake, may_answer).probe, every_s=SUMMONS_LOOK_S
-            ),
+            PeriodicTask(timer, core.ledger.check_due, every_s=RESERVATIONS_CHECK_S),
+            PeriodicTask(timer, SchedulerProbe(cluster, wake, may_answer).probe, every_s=PROBE_S),
             PeriodicTask(timer, leadership.check_term, every_s=TERM_CHECK_S),
             *(PeriodicTask(timer, each.reload, every_s=each.reload_s) for each in certificates),
         ]
-        metrics.waiting_binds.set_function(lambda: barrier.waiting_binds)
+        metrics.waiting_binds.set_function(lambda: core.permit.waiting_binds)
         self.pages = create_app(
             journal=journal,
             findings=lambda: with_missing_rights(findings.current, ports.refused()),
@@ -186,7 +175,7 @@ class Runtime:
     @property
     def holds(self) -> int:
         """Return the number of binds that wait or are in flight."""
-        return self._barrier.waiting_binds
+        return self.core.permit.waiting_binds
 
     def start(self) -> None:
         """Start watching the cluster, planning and reporting."""
@@ -195,7 +184,7 @@ class Runtime:
         for each in self._periodic_tasks:
             each.start()
         self._leadership.start()
-        self._planning.start()
+        self.core.planning.start()
 
     def drain(self) -> None:
         """Refuse waiting binds and all further ones."""
@@ -212,5 +201,5 @@ class Runtime:
         for each in self._periodic_tasks:
             each.stop()
         self._loop_calls.end()
-        for part in (self._planning, self._recorder, self._reporter, self.ports):
+        for part in (self.core.planning, self._recorder, self._reporter, self.ports):
             part.stop()

@@ -1,20 +1,13 @@
-"""Connects the state machine with the cache: its facts, and the changes it is notified of."""
+"""The facts about pods, gangs and nodes that the state machine decides by, from the cache."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from typing import Protocol
 
 from extender.cache.cluster import Cluster
-from extender.clock import LoopTimer
 from extender.model.gang import GangKey
-from extender.model.pod import Pod, PodUid, Shape
-from extender.permit.machine import StateMachine
-from extender.permit.messages import Cause
-from extender.permit.runner import Observer, PermitRunner
-from extender.permit.timeouts import Timeouts
-from extender.ports import Clock, ClusterPorts
+from extender.model.pod import PodUid, Shape
 from extender.reservations.ledger import Ledger
 
 
@@ -104,52 +97,3 @@ class CacheFacts:
                 if amount > 0:
                     wanted[name] = wanted.get(name, 0) + (0 if counted else amount)
         return all(amount <= free.amount(name) for name, amount in wanted.items())
-
-
-def permit_runner(
-    cluster: Cluster,
-    ledger: Ledger,
-    evictions: Evictions,
-    ports: ClusterPorts,
-    timeouts: Timeouts,
-    timer: LoopTimer,
-    clock: Clock,
-    observer: Observer,
-    *,
-    is_closed: bool,
-) -> PermitRunner:
-    """Create the runner and connect it to the cache; *is_closed* until a term begins."""
-    runner = PermitRunner(
-        StateMachine(
-            CacheFacts(cluster, ledger, evictions),
-            timeouts,
-            chance=random.random,
-            closed=Cause.LEASE_LOST if is_closed else None,
-        ),
-        binder=ports.binder,
-        groups=ports.groups,
-        ledger=ledger,
-        undo=ports.undo,
-        timer=timer,
-        clock=clock,
-        observer=observer,
-    )
-    listen(cluster, ledger, runner)
-    return runner
-
-
-def listen(cluster: Cluster, ledger: Ledger, runner: PermitRunner) -> None:
-    """Notify *ledger* and *runner* of changes in the cluster."""
-
-    def on_pod(uid: PodUid, pod: Pod | None) -> None:
-        ledger.pod_changed(uid, pod)
-        gang = cluster.gang_of(uid)
-        runner.pod_changed(uid, gang)
-        if pod is not None and pod.refusal and not pod.is_woken and gang is not None:
-            runner.sibling_unschedulable(uid, gang)
-
-    cluster.watch_pods(on_pod)
-    ledger.on_released(runner.withdrawn)
-    cluster.on_group(runner.group_changed)
-    cluster.partial_gangs.on_found(runner.found_partial)
-    cluster.on_node(lambda name, _: runner.node_changed(name))

@@ -104,7 +104,8 @@ SLICE = 200
 InLoop: TypeAlias = Callable[[Callable[[], bool]], bool]
 
 
-def _at_once(step: Callable[[], bool]) -> bool:
+def at_once(step: Callable[[], bool]) -> bool:
+    """Run *step* in the calling thread."""
     return step()
 
 
@@ -131,7 +132,7 @@ class PlanApplier:
         ledger: Ledger,
         arrivals: ArrivingGangs,
         clock: Clock,
-        in_loop: InLoop = _at_once,
+        in_loop: InLoop = at_once,
     ) -> None:
         self._cluster = cluster
         self._ledger = ledger

@@ -15,26 +15,22 @@ from random import Random
 from extender.cache.changes import Change, Delete, Kind, kind_of
 from extender.cache.cluster import Cluster
 from extender.cache.queue_policy import QueuePolicy
+from extender.core import Core
 from extender.evictions.backoff import EvictionBackoff
 from extender.evictions.runner import EvictionRunner
-from extender.hooks.gate import Filtered, Gate
+from extender.hooks.gate import Filtered
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, Membership, Phase
 from extender.model.pod import Pod, PodUid
 from extender.model.snapshot import Snapshot
-from extender.permit.facts import CacheFacts, listen
-from extender.permit.machine import StateMachine
 from extender.permit.messages import CallId
-from extender.permit.runner import PermitRunner
 from extender.permit.timeouts import Timeouts
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from extender.planning_loop import DEBOUNCE_S, LONGEST_REST_S, PlanningLoop, PublishedPlan
+from extender.planning_loop import DEBOUNCE_S, LONGEST_REST_S
 from extender.ports import BindOrder, EventRecord, EvictOrder, EvictOutcome, EvictResult
-from extender.reservations.apply_plan import PlanApplier
-from extender.reservations.arrivals import ArrivingGangs
-from extender.reservations.ledger import LOOK_S, Ledger
+from extender.reservations.ledger import LOOK_S
 from extender.settings import Settings
 from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
@@ -63,23 +59,6 @@ class DirectExtender:
         # No scheduler name, so no liveness is tracked: this kube-scheduler never goes away.
         self._cluster = cluster = Cluster(time, QueuePolicy.of(settings))
         cluster.partial_gangs.forget()  # as when a lease begins
-        self._published = published = PublishedPlan()
-        self._ledger = ledger = Ledger(cluster, time, wake=api.wake, ticket_s=settings.ticket_s)
-        arrivals = ArrivingGangs(cluster, ledger, time, grace_s=settings.arrival_grace_s)
-        self._gate = gate = Gate(cluster, ledger, arrivals, published, settings.prefer)
-        facts = CacheFacts(cluster, ledger, gate)
-        self._permit = PermitRunner(
-            StateMachine(facts, Timeouts.of(settings), chance=Random(seed).random),  # noqa: S311
-            binder=api,
-            groups=api,
-            ledger=ledger,
-            undo=self,
-            timer=time,
-            clock=time,
-            observer=self,
-        )
-        listen(cluster, ledger, self._permit)
-        arrivals.on_incomplete(self._permit.still_incomplete)
         self._history = GangHistory()
         self._evictions = EvictionRunner(
             evictor=self,
@@ -90,17 +69,25 @@ class DirectExtender:
             backoff=EvictionBackoff(min_run_s=settings.min_run_s),
             pending=cluster.pending_evictions,
         )
-        self._planning = PlanningLoop(
-            cluster=cluster,
-            published=published,
-            applier=PlanApplier(cluster, ledger, arrivals, time),
+        core = Core(
+            settings,
+            cluster,
+            clock=time,
+            timer=time,
+            timeouts=Timeouts.of(settings),
+            chance=Random(seed).random,  # noqa: S311
+            wake=api.wake,
+            binder=api,
+            groups=api,
+            undo=self,
+            observer=self,
             make_plan=lambda snapshot: make_plan(snapshot, self._policy),
             dispatch=self._evictions,
             reporter=self,
-            clock=time,
             metrics=metrics,
-            readiness=list,
         )
+        self._published, self._ledger, self._gate = core.published, core.ledger, core.gate
+        self._permit, self._planning = core.permit, core.planning
         self._evictions.on_objection(self.plan_soon)
         cluster.on_change(self.plan_soon)
         self._is_cycle_due = self._is_checking = False

@@ -17,7 +17,8 @@ from extender.cache.changes import Change
 from extender.cache.cluster import Cluster
 from extender.cache.reservation_table import Stage
 from extender.clock import PeriodicTask
-from extender.hooks.gate import Filtered, Gate
+from extender.core import Core
+from extender.hooks.gate import Filtered
 from extender.liveness import SchedulerLiveness
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, Membership
@@ -25,22 +26,18 @@ from extender.model.pod import Pod, PodUid, Shape
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Liveness, Snapshot
-from extender.permit.facts import CacheFacts, listen
-from extender.permit.machine import StateMachine
 from extender.permit.messages import CallId
-from extender.permit.runner import Observer, PermitRunner
+from extender.permit.runner import Observer
 from extender.permit.timeouts import Timeouts
 from extender.planner import policy_parser
 from extender.planner.plan import Eviction, Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from extender.planning_loop import PlanningLoop, PublishedPlan
 from extender.ports import BindOrder, EvictOrder, WakeOrder
 from extender.reservations import apply_plan
-from extender.reservations.apply_plan import PlanApplier
-from extender.reservations.arrivals import ArrivingGangs
-from extender.reservations.ledger import LOOK_S, Ledger
+from extender.reservations.ledger import LOOK_S
 from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, SchedulerProbe
+from extender.settings import Settings
 from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
 from tests.doubles import RecordingObserver
@@ -82,39 +79,28 @@ class System:
         hearing = SchedulerLiveness((SCHEDULER,), time, patience_s=TICKET_S)
         self._cluster = cluster = Cluster(time, liveness=hearing)
         cluster.partial_gangs.forget()  # a term begins
-        self._published = published = PublishedPlan()
-        self._ledger = ledger = Ledger(cluster, time, wake=self._wake, ticket_s=TICKET_S)
-        arrivals = ArrivingGangs(cluster, ledger, time, grace_s=GRACE_S)
-        self._gate = gate = Gate(cluster, ledger, arrivals, published)
-        self._barrier = PermitRunner(
-            StateMachine(
-                CacheFacts(cluster, ledger, gate),
-                Timeouts.within(HOLD_S, HOLD_S + 15),
-                chance=lambda: 0.5,
-            ),
+        core = Core(
+            Settings(ticket_s=TICKET_S, arrival_grace_s=GRACE_S),
+            cluster,
+            clock=time,
+            timer=time,
+            timeouts=Timeouts.within(HOLD_S, HOLD_S + 15),
+            chance=lambda: 0.5,
+            wake=self._wake,
             binder=api,
             groups=api,
-            ledger=ledger,
             undo=self,
-            timer=time,
-            clock=time,
             observer=self._observer(),
-        )
-        listen(cluster, ledger, self._barrier)
-        arrivals.on_incomplete(self._barrier.still_incomplete)
-        self._cycle = PlanningLoop(
-            cluster=cluster,
-            published=published,
-            applier=PlanApplier(cluster, ledger, arrivals, time, self._errand),
             make_plan=self._make_plan,
             dispatch=self,
             reporter=self,
-            clock=time,
             metrics=self.metrics,
-            readiness=list,
+            in_loop=self._errand,
         )
+        self._published, self._gate, self._barrier = core.published, core.gate, core.permit
+        self._ledger, self._cycle = core.ledger, core.planning
         hearing.on_change(lambda _: self._cycle.request_cycle())
-        PeriodicTask(time, ledger.check_due, every_s=LOOK_S).start()
+        PeriodicTask(time, core.ledger.check_due, every_s=LOOK_S).start()
         PeriodicTask(
             time, SchedulerProbe(cluster, self._wake, list).probe, every_s=SUMMONS_LOOK_S
         ).start()

@@ -7,12 +7,13 @@ import pytest
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.reservation_table import Stage
+from extender.core import connect
 from extender.hooks.gate import Gate
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod, PodUid, Shape, Status
 from extender.model.resources import CPU, NOTHING, PODS, Resources
-from extender.permit.facts import CacheFacts, listen
+from extender.permit.facts import CacheFacts
 from extender.permit.machine import StateMachine
 from extender.permit.messages import Cause
 from extender.permit.runner import PermitRunner
@@ -63,7 +64,7 @@ class Scene:
             clock=self.clock,
             observer=RecordingObserver(),
         )
-        listen(self.cluster, self.ledger, self.barrier)
+        connect(self.cluster, self.ledger, self.barrier)
         self.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))
 
     def show(self, seen: Pod, membership: Membership = MEMBER) -> None:

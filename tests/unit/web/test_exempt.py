@@ -128,7 +128,7 @@ class Stranger:
     def __init__(self, world: World) -> None:
         self.orders: list[BindOrder] = []
         self._bind = world.cluster.bind
-        world.runtime._barrier._binder = self  # type: ignore[assignment]
+        world.runtime.core.permit._binder = self  # type: ignore[assignment]
 
     def bind(self, orders: Any, settle: Any, until: float) -> None:
         self.orders += orders
@@ -166,7 +166,7 @@ def unplanned(leases: LeaseDouble) -> Iterator[World]:
     """A leader whose planner has not made its first plan, because somebody holds it up."""
     made = World()
     waiting = threading.Event()
-    made.runtime._planning._make_plan = lambda snapshot: waiting.wait(30)  # type: ignore[assignment]
+    made.runtime.core.planning._make_plan = lambda snapshot: waiting.wait(30)  # type: ignore[assignment]
     made._thread.start()
     made.runtime.start()
     made.wait_for(made.port.listen(made._listening))

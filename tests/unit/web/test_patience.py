@@ -42,13 +42,13 @@ class Beginning(World):
 
     def __enter__(self) -> World:
         self.may_plan = threading.Event()
-        make = self.runtime._planning._make_plan
+        make = self.runtime.core.planning._make_plan
 
         def held_up(*seen: Any) -> Any:
             self.may_plan.wait(30)
             return make(*seen)
 
-        self.runtime._planning._make_plan = held_up
+        self.runtime.core.planning._make_plan = held_up
         self.node("node-0")
         self._thread.start()
         self.runtime.start()
@@ -145,7 +145,7 @@ def test_a_second_lapse_is_waited_for_as_the_first_was(
     beginning.may_plan.set()
     eventually(lambda: b"not ready" not in ask("filter", question).body)
     patience(3600)
-    beginning.runtime._barrier.lose_lease()
+    beginning.runtime.core.permit.lose_lease()
 
     # A good answer about our readiness is believed for a moment yet.
     eventually(lambda: ask("filter", question).ask_again)
