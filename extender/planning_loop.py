@@ -41,7 +41,7 @@ QUIET_S = 5.0
 
 
 class EvictionDispatch(Protocol):
-    """Sends evictions; belongs to this thread and never waits."""
+    """Sends evictions, without waiting: `evictions.runner.EvictionRunner`."""
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the pods that must not be evicted for now."""
@@ -51,7 +51,7 @@ class EvictionDispatch(Protocol):
 
 
 class CycleReporter(Protocol):
-    """Reports the result of a cycle to the cluster; never waits."""
+    """Reports the result of a cycle, without waiting: `status.reporter.Reporter`."""
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         """Report one cycle."""

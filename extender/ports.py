@@ -1,5 +1,7 @@
 """The requests to the cluster: small protocols that `kube` and `sim` both implement.
 
+`kube/live.live_cluster` constructs the real implementation of each.
+
 Any thread may call everything here, and nothing here blocks, because the caller may be an event
 loop. Outcomes are returned as futures. Those of binds, one for every pod of the cluster, are passed
 to a callback.

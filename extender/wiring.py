@@ -1,7 +1,7 @@
 """The only module that imports all parts: constructs, connects, starts and stops them.
 
-Read from top to bottom, as the data flows. A part constructed early notifies a later one through a
-listener.
+A part that a later one needs comes first: eviction and reporting before `core`, which constructs
+and connects the parts that decide. What `core` gives is used by functions that run later.
 """
 
 from __future__ import annotations

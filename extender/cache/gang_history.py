@@ -217,7 +217,7 @@ Granted: TypeAlias = Callable[[GangKey, str | None, Set[PodUid]], int]
 
 
 class PodLookup(Protocol):
-    """Current facts that are newer than the snapshot of a plan."""
+    """Current facts that are newer than the snapshot of a plan: `Cluster`."""
 
     def pods_of(self, key: GangKey) -> Sequence[Pod]:
         """Return the pods of a gang."""

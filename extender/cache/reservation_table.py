@@ -1,17 +1,18 @@
 """The reservation table: what is reserved or bound but not yet seen, by uid of the pod.
 
     RESERVED ──▶ FILTERED ──▶ WAITING ──▶ BINDING ──▶ BOUND ──▶ (seen by the watch)
-    the plan     filter       bind        the         the API
-    reserved     admitted     waits       binding     server
-    a node       the pod                  is sent     confirmed
+    plan or      filter       bind        the         the API
+    filter       admitted     waits       binding     server
+    reserved     the pod                  is sent     confirmed
 
-From WAITING on kube-scheduler has assumed the pod, so it counts as used capacity of the node. A
-pod that is RESERVED or FILTERED is unknown to kube-scheduler, and only the extender keeps its
-capacity free. A pod may return from FILTERED or WAITING, because kube-scheduler may give up and
-start anew. From BINDING there is no way back but `release`. If the outcome of a binding is not
-known, it is UNKNOWN: kube-scheduler was told that it failed, so only the extender keeps the
-capacity, until the watch shows the pod. A single pod that filter admitted has a reservation on
-`ANY_NODE`: it counts in its queue, and on a node as soon as kube-scheduler has chosen one.
+From WAITING on kube-scheduler has assumed the pod, so it counts as used capacity of the node. A pod
+that is RESERVED or FILTERED is unknown to kube-scheduler, and only the extender keeps its capacity
+free. A pod may return from FILTERED or WAITING, because kube-scheduler may give up and start anew.
+From BINDING it returns to RESERVED only when the binding failed and the gang keeps its placement
+(`revert`). If the outcome of a binding is not known, it is UNKNOWN: kube-scheduler was told that it
+failed, so only the extender keeps the capacity, until the watch shows the pod. A single pod that
+filter admitted has a reservation on `ANY_NODE`: it counts in its queue, and on a node as soon as
+kube-scheduler has chosen one.
 
 The table only stores. The one ledger (`reservations/ledger`) decides in the event loop whether
 capacity may be reserved, and it alone creates reservations. The watch has the last word: a pod

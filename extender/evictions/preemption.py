@@ -263,15 +263,13 @@ class Preemption:
         self._pending.update(pod.uid, now)
         queue, problem = self._queue_of(member.key, pod.namespace, member.queue)
         is_new = (
-            not pod.uses_no_resources
-            and not member.native
-            and self._reservations.of(pod.uid) is None
+            not pod.is_unmanaged and not member.native and self._reservations.of(pod.uid) is None
         )
         if is_new and (problem is not None or self._is_hopeless(member, queue)):
             return {}
         kept: dict[str, list[PreemptionVictim]] = {}
         for node, uids in victims.items():
-            if not pod.uses_no_resources and node in self._cluster.foreign:
+            if not pod.is_unmanaged and node in self._cluster.foreign:
                 continue  # the pod may not use capacity freed there
             staying = [PodUid(uid) for uid in uids if not self._is_leaving(PodUid(uid))]
             candidates = [self._victim(uid) for uid in staying]

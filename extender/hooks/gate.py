@@ -92,7 +92,7 @@ _STARTED = (GangStatus.ADMITTED, GangStatus.RUNNING, GangStatus.FINISHED)
 
 
 class PlanRequests(Protocol):
-    """The last plan, and a way to request the next one."""
+    """The last plan, and a way to request the next one: `PublishedPlan`."""
 
     def __call__(self) -> Plan:
         """Return the last plan."""
@@ -161,7 +161,7 @@ class Gate:
             return Whose.UNKNOWN
         if not pod.ours and not answers.has_passed(uid):
             raise OtherSchedulersPod
-        return Whose.SCHEDULERS if pod.uses_no_resources else Whose.OURS
+        return Whose.SCHEDULERS if pod.is_unmanaged else Whose.OURS
 
     def exempts(self, namespace: str) -> bool:
         """Return whether all of our pods in a namespace are exempt."""
@@ -173,7 +173,7 @@ class Gate:
         Pods that the cluster itself needs run on every node.
         """
         foreign = self._cluster.foreign
-        if not foreign or pod.uses_no_resources or foreign.isdisjoint(offered):
+        if not foreign or pod.is_unmanaged or foreign.isdisjoint(offered):
             return self._decide(pod, member, offered)
         ours = [name for name in offered if name not in foreign]
         answer = self._decide(pod, member, ours)
@@ -316,7 +316,7 @@ class Gate:
 
 def _is_unmanaged(pod: Pod, member: Membership) -> bool:
     """Return whether *pod* is not ours to decide, or too important to wait for us."""
-    return pod.uses_no_resources or bool(pod.node) or member.native
+    return pod.is_unmanaged or bool(pod.node) or member.native
 
 
 def _implied_group(pod: Pod, member: Membership) -> PodGroup | None:

@@ -218,7 +218,7 @@ class Hooks:
             self._warned = True
             event(log, logging.WARNING, "kube-scheduler sends whole nodes; set nodeCacheCapable")
         pod, member = self._decode_pod(call.pod)
-        if not pod.uses_no_resources:
+        if not pod.is_unmanaged:
             self._must_be_ready(self._called_at)
         answer = self._gate.filter(pod, member, call.offered())
         self._count("filter", answer.outcome)
@@ -240,7 +240,7 @@ class Hooks:
     def _preempt(self, body: bytes) -> HookAnswer:
         call = wire.read_preempt(body)
         pod, member = self._decode_pod(call.pod)
-        if not pod.uses_no_resources:
+        if not pod.is_unmanaged:
             self._must_be_ready(self._called_at)
         victims = self._gate.preempt(pod, member, call.victims())
         self._count("preempt", "passed" if victims else "vetoed")

@@ -1,7 +1,7 @@
 """An HTTP server with bounds on connections, on the time of each call, and on total memory.
 
 A server at its limit accepts new connections and evicts the one that has been idle for the longest
-time. Connections that never had a good answer are untrusted and evicted first, so that a crowd of
+time. Connections without an accepted call are untrusted and evicted first, so that a crowd of
 untrusted clients costs kube-scheduler none of its connections.
 """
 
@@ -24,7 +24,7 @@ from extender.clock import RateLimit
 from extender.hooks.limits import RefusalLog
 from extender.metrics import Metrics
 
-#: kube-scheduler's filter entry gives up after two seconds; a longer handshake is of no use.
+#: Longer than any entry of kube-scheduler waits for filter; a bind may wait longer.
 HANDSHAKE_S = 10.0
 #: Concurrent handshakes: more than kube-scheduler has binds in flight when a large gang starts.
 MAX_HANDSHAKES = 512

@@ -196,8 +196,8 @@ class Pod:
         return f"priority class {self.priority_class} is exempt" if self.is_exempt else ""
 
     @property
-    def uses_no_resources(self) -> bool:
-        """Return whether kube-scheduler alone decides where it runs."""
+    def is_unmanaged(self) -> bool:
+        """Return whether kube-scheduler alone decides: an exempt pod, or of another scheduler."""
         return not self.ours or self.is_exempt
 
     @property

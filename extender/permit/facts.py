@@ -12,7 +12,7 @@ from extender.reservations.ledger import Ledger
 
 
 class Evictions(Protocol):
-    """What kube-scheduler may preempt."""
+    """What kube-scheduler may preempt: `hooks.gate.Gate`."""
 
     def may_lose(self, uid: PodUid) -> bool:
         """Return whether kube-scheduler may evict a pod, because the preempt hook allowed it."""
@@ -41,7 +41,7 @@ class CacheFacts:
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Return the gang of a pod; None for one that is bound without a gang."""
         pod = self.arriving(uid)
-        if pod is None or pod.uses_no_resources:
+        if pod is None or pod.is_unmanaged:
             return None
         filtered = self._ledger.filter_results.filtered(uid)
         if filtered and not filtered.membership.named and self._cluster.seen(uid) is None:

@@ -202,7 +202,7 @@ class Closed(Event, frozen=True):
 
 
 class Facts(Protocol):
-    """The facts of the cluster that the state machine needs."""
+    """The facts of the cluster that the state machine needs: `facts.CacheFacts`."""
 
     def pod(self, uid: PodUid) -> Pod | None:
         """Return the pod as last seen; None when it does not exist."""

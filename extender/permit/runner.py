@@ -139,7 +139,7 @@ _NO_OUTCOME = BindOutcome(BindResult.UNKNOWN, "the outcome of the binding is not
 
 
 class Observer(Protocol):
-    """Called with what is counted in metrics."""
+    """Called with what is counted in metrics: `status.notes.BindNotes`."""
 
     def released(self, cause: str, waited_s: float) -> None:
         """A bind call was answered; *cause* is a word of the closed list."""

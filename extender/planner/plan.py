@@ -104,7 +104,7 @@ class HoldReason(Enum):
     NAMESPACE_GUARANTEE = "guaranteed to namespace {}"
     STARVING = "reserved for gang {}, which has waited long"
     RESERVED = "reserved for gang {} while its victims terminate"
-    RELEASING = "allocated to members of gang {} that are still binding"
+    BINDING = "allocated to members of gang {} that are still binding"
     CORDONED = "on {}, where no pod may start"
 
 

@@ -112,7 +112,7 @@ def _binding(session: Session) -> Iterator[HeldCapacity]:
     for gang in session.accounting.binding:
         pods = (pod for status in _ON_THEIR_WAY for pod in gang.by_status.get(status, ()))
         yield HeldCapacity(
-            HoldReason.RELEASING, gang.key, _without_pods(total(pod.requests for pod in pods))
+            HoldReason.BINDING, gang.key, _without_pods(total(pod.requests for pod in pods))
         )
 
 

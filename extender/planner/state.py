@@ -117,7 +117,7 @@ _NO_ROLES = Counter[str]()
 
 
 class GangState:
-    """A gang with what this cycle has decided for it so far; only `FreeCapacity` changes it."""
+    """A gang with what this cycle has decided for it so far; actions and trials change it."""
 
     __slots__ = (
         "allocated", "best_effort", "blocked", "committed", "evicted", "gang", "in_trial", "key",

@@ -36,7 +36,7 @@ def admitted_message(session: Session, gang: GangState) -> str:
     return f"; it ends before {key} can start, about {clock(at, session.snapshot.now)}"
 
 
-def exceeds_share_message(session: Session, gang: GangState) -> str:
+def reserved_capacity_message(session: Session, gang: GangState) -> str:
     """Return why *gang* may not use reserved capacity; empty when another reason decides."""
     longest_s, most = session.policy.starvation.backfill_s, most_s(gang.gang.waiting)
     if not longest_s:
@@ -321,7 +321,7 @@ class Verdicts:
         reserved = sorted(self._session.reservations)
         if not reserved:
             return ""
-        why = exceeds_share_message(self._session, gang)
+        why = reserved_capacity_message(self._session, gang)
         return f": capacity is reserved for {_some(reserved, 'gangs')}{why}"
 
     def _wanted(self, gang: GangState) -> Counter[Shape]:

@@ -73,9 +73,9 @@ def _release_if_over(ledger: Ledger, key: GangKey, unsent: tuple[Reservation, ..
 
 
 def _unsent(cluster: Cluster, key: GangKey) -> Iterator[Reservation]:
-    """Return reservations without a sent binding; pods without requests need no capacity."""
+    """Return reservations without a sent binding; unmanaged pods need none of the plan."""
     for each in cluster.reservations.of_gang(key):
-        if each.stage <= Stage.WAITING and not each.pod.uses_no_resources:
+        if each.stage <= Stage.WAITING and not each.pod.is_unmanaged:
             yield each
 
 

@@ -124,23 +124,18 @@ class NodeCapacity:
         self._cluster = cluster
         self._table = cluster.reservations
         self._versions = cluster.versions
-        self._backfill: Mapping[str, Resources] = {}
+        self._starving: Mapping[str, Resources] = {}
         self._missing: Mapping[str, Resources] = {}
         self._counts: LRUCache[Shape, _Counts] = LRUCache(_SHAPES)
         #: Host ports reserved on a node, and the version of the node.
         self._reserved_ports: LRUCache[str, tuple[int, HostPorts]] = LRUCache(_NODES)
 
-    @property
-    def backfill_reservations(self) -> Mapping[str, Resources]:
-        """Return the capacity that is reserved for backfill, by node."""
-        return self._backfill
-
-    def reserve_for_backfill(
-        self, backfill: Mapping[str, Resources], missing: Mapping[str, Resources]
+    def reserve_for_starving(
+        self, starving: Mapping[str, Resources], missing: Mapping[str, Resources]
     ) -> None:
-        """Reserve *backfill*, and what is *missing* there as soon as it becomes free."""
-        if backfill != self._backfill or missing != self._missing:
-            self._backfill, self._missing = backfill, missing
+        """Reserve *starving*, and what is *missing* there as soon as it becomes free."""
+        if starving != self._starving or missing != self._missing:
+            self._starving, self._missing = starving, missing
             self._counts.clear()
 
     def slots(self, name: str, shape: Shape) -> int | None:
@@ -155,7 +150,7 @@ class NodeCapacity:
         return not (
             reservations.reserved_nodes()
             or reservations.committed_nodes()
-            or self._backfill
+            or self._starving
             or self._cluster.recently_shrunk()
         )
 
@@ -168,11 +163,11 @@ class NodeCapacity:
         must fit.
         """
         counts, versions = self._counts_of(shape), self._versions
-        reserved, backfill = self._table.reserved_nodes(), self._backfill
+        reserved, starving = self._table.reserved_nodes(), self._starving
         committed, shrunk = self._table.committed_nodes(), self._cluster.recently_shrunk()
         kept = []
         for name in names:
-            is_contested = name in reserved or name in backfill
+            is_contested = name in reserved or name in starving
             if is_contested or name in committed or name in shrunk:
                 known = counts.get(name)
                 if known is not None and known[0] == versions.get(name):
@@ -207,7 +202,7 @@ class NodeCapacity:
         )
 
     def fits(self, name: str, amounts: Resources) -> bool:
-        """Return whether *amounts* fit besides all reservations; backfill is checked elsewhere."""
+        """Return whether *amounts* fit besides all reservations but those for starving gangs."""
         # Reservations are read before usage: a pod that is just being seen counts in both for a
         # moment, never in neither.
         reserved, committed = self._table.reserved_on(name), self._table.committed_on(name)
@@ -235,16 +230,16 @@ class NodeCapacity:
         unused = self._cluster.unused(name)
         if unused is None or version is None:
             return None
-        backfill, missing = self._backfill.get(name, NOTHING), self._missing.get(name, NOTHING)
+        starving, missing = self._starving.get(name, NOTHING), self._missing.get(name, NOTHING)
         most = UNLIMITED
         for each, amount in shape.requests.items():
             if amount > 0:
-                taken = committed.amount(each) + reserved.amount(each) + backfill.amount(each)
+                taken = committed.amount(each) + reserved.amount(each) + starving.amount(each)
                 free = unused.amount(each) - taken
                 most = min(most, free // amount)
                 if missing and most > 0:
-                    # Missing backfill capacity keeps new pods out; it does not affect reserved
-                    # pods.
+                    # Capacity that a starving gang still misses keeps new pods out, and does not
+                    # affect reserved pods.
                     most = min(most, max(0, (free - missing.amount(each)) // amount))
         if shape.host_ports:
             most = min(most, 0 if self._conflicts(name, shape, version) else 1)

@@ -14,7 +14,7 @@ deadline and one end: the pod is seen bound, or the reservation is released or e
 Rule 1: only the event loop, where filter and bind live, creates reservations; the planner's thread
 proposes. So check and creation are one step, and nothing happens in between.
 Rule 2: every reservation is checked against everything: the free capacity of the node besides all
-other reservations and backfill reservations, the limits of the queue and its ancestors, the
+other reservations and those for starving gangs, the limits of the queue and its ancestors, the
 guarantees of others, and whether gang, queue and node are still as they were.
 Rule 3: nothing here waits or does I/O. The watch ends reservations from its own threads, which only
 frees capacity.
@@ -79,7 +79,7 @@ class Ledger:
         self.allowance = QueueAllowance(cluster)
         self.capacity = NodeCapacity(cluster)
         self.wakeups = WakeUps(cluster, self.filter_results, wake, self._is_busy)
-        #: A pod that runs at most so long may use capacity that is reserved for backfill.
+        #: A pod that runs at most so long may use capacity that is reserved for starving gangs.
         self._brief_s = 0.0
         #: Gangs whose placement is applied only in part so far.
         self.opening: set[GangKey] = set()
@@ -116,7 +116,7 @@ class Ledger:
     def use_plan(self, plan: Plan) -> None:
         """Check against *plan* from now on."""
         self.allowance.renew(plan)
-        self.capacity.reserve_for_backfill(plan.reservations, plan.reservations_missing)
+        self.capacity.reserve_for_starving(plan.reservations, plan.reservations_missing)
         self._brief_s = plan.brief_s
         if self._expirations:
             gone = (GangStatus.RUNNING, GangStatus.FINISHED, None)
@@ -195,7 +195,7 @@ class Ledger:
         slots = self.capacity.slots(node, pod.shape)
         if slots is not None and slots >= 0:
             return True
-        # A pod that ends soon may have been admitted to capacity that is reserved for backfill.
+        # A pod that ends soon may have been admitted to capacity of a starving gang.
         return pod.most_s <= self._brief_s and self.capacity.fits_reservations(node, pod.shape)
 
     def _admit_new(
@@ -307,7 +307,7 @@ class Ledger:
         is_there = known is not None and known.node == node
         if known is not None and is_there and known.stage > Stage.WAITING:
             return True
-        if pod is None or pod.uses_no_resources:
+        if pod is None or pod.is_unmanaged:
             return True
         seen, is_native = self._cluster.node(node), self.is_native(uid)
         if seen is not None and not is_native and not is_schedulable_for(seen, pod.shape):

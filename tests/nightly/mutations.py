@@ -123,7 +123,7 @@ older-event-wins  kube/list_watch.py  kube/watch/test_order.py
 
 exempt-pod-waits  hooks/gate.py  hooks/test_gate.py
     A pod of an exempt namespace, or of another scheduler, is judged like any other.
--   return pod.uses_no_resources or bool(pod.node) or member.native
+-   return pod.is_unmanaged or bool(pod.node) or member.native
 +   return bool(pod.node) or member.native
 
 hook-secret-not-compared  hooks/server.py  web/test_strangers.py

@@ -99,7 +99,7 @@ def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: G
     kept = (
         HeldCapacity(HoldReason.GUARANTEED, "gold", Resources({"cpu": 2000})),
         *(
-            HeldCapacity(HoldReason.RELEASING, f"a/g{number}", Resources({"cpu": 100}))
+            HeldCapacity(HoldReason.BINDING, f"a/g{number}", Resources({"cpu": 100}))
             for number in range(5)
         ),
     )

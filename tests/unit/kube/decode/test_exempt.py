@@ -25,7 +25,7 @@ def test_a_pod_of_an_exempt_namespace_is_exempt_and_says_why() -> None:
     found, _ = to_pod(read(objects.stored_pod("p")), schedulers=OURS, exempt=EXEMPT)
 
     assert found.is_exempt
-    assert found.uses_no_resources
+    assert found.is_unmanaged
     assert found.why_exempt == "namespace a is exempt"
 
 
@@ -34,7 +34,7 @@ def test_a_pod_of_another_namespace_is_not() -> None:
         read(objects.stored_pod("p", gang="train")), schedulers=OURS, exempt=frozenset({"b"})
     )
 
-    assert (found.is_exempt, found.uses_no_resources, found.why_exempt) == (False, False, "")
+    assert (found.is_exempt, found.is_unmanaged, found.why_exempt) == (False, False, "")
     assert member.named
 
 
