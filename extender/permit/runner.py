@@ -371,9 +371,9 @@ class PermitRunner:
         except Exception:
             self._post(VerifyFailed(order.gang, order.epoch))
             raise
-        reading.add_done_callback(partial(self._judge, order))
+        reading.add_done_callback(partial(self._group_read, order))
 
-    def _judge(self, order: Verify, read: Future[PodGroup | None]) -> None:
+    def _group_read(self, order: Verify, read: Future[PodGroup | None]) -> None:
         error = read.exception()
         if error is None:
             self._post(Verified(order.gang, order.epoch, read.result()))

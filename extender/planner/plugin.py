@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from typing import ClassVar, Protocol
 
 from extender.model.pod import Pod
@@ -60,15 +60,15 @@ class Round(Enum):
     """Which gangs capacity is handed out to."""
 
     #: Gangs that keep their queue within its deserved amount.
-    DESERVED = "due"
+    DESERVED = auto()
     #: Gangs whose queue begins below its deserved amount, from what is left.
-    OVERSHOOT = "rest"
+    OVERSHOOT = auto()
     #: Any gang that can use what is left then, above the deserved amount: it is borrowed.
-    BORROW = "lent"
+    BORROW = auto()
     #: Gangs for which pods of other queues may be evicted.
-    DEFAULT = "claims"
+    DEFAULT = auto()
     #: Gangs of higher priority, for which pods of their own queue may be evicted.
-    PREEMPT = "swaps"
+    PREEMPT = auto()
 
 
 @dataclass(frozen=True, slots=True)
