@@ -16,7 +16,7 @@ from extender.kube.write.bind import ApiBinder
 from extender.leader.fencing import Term
 from extender.ports import AlwaysLeader, Fencing
 from tests.api_server import connected, loopback_server, play
-from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.write.test_bind import order, outcomes
 
 GANG = 200
 TURNS = 30

@@ -106,17 +106,17 @@ gang-evicted-in-part  planner/victims/units.py  planner/test_victims.py
 -   if is_own or self._is_busy(gang) or not left or len(left) < present:
 +   if is_own or self._is_busy(gang) or not left:
 
-unknown-bind-called-failed  kube/write/bind.py  kube/act/test_bind.py
+unknown-bind-called-failed  kube/write/bind.py  kube/write/test_bind.py
     A bind that was sent and not answered is reported as failed.
 -   UNKNOWN if bind.is_uncertain or is_open else TIMED_OUT
 +   TIMED_OUT
 
-bind-out-of-term  kube/write/bind.py  kube/act/test_terms.py
+bind-out-of-term  kube/write/bind.py  kube/write/test_fencing.py
     A bind is sent though the term in which it was ordered is over.
 -   return bind.order.whose is not Whose.OURS or self._fencing.holds(bind.term)
 +   return True
 
-older-event-wins  kube/list_watch.py  kube/watch/test_order.py
+older-event-wins  kube/list_watch.py  kube/watch/test_event_order.py
     An event of the watch that comes late overwrites a newer one.
 -   if at <= self._listed or at < known or (at == known and not is_gone):
 +   if at <= self._listed:

@@ -15,7 +15,7 @@ from extender.leader.lease import OwnLease
 from extender.ports import Lease
 from tests.strategies import examples
 
-from .stage import Contender, Overlap, Stage
+from .simulation import Contender, Overlap, Stage
 
 STEPS = 600
 #: Clocks that do not run alike: a tenth is far more than any machine shows.

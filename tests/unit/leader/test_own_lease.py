@@ -10,7 +10,7 @@ from extender.errors import ApiError
 from extender.leader.lease import LeaseTiming
 from extender.ports import Lease
 
-from .stage import Contender, Stage
+from .simulation import Contender, Stage
 
 SPANS = LeaseTiming()
 

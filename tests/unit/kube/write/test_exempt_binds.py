@@ -11,7 +11,7 @@ from extender.kube.write.bind import ApiBinder
 from extender.leader.fencing import Term
 from extender.ports import BindOrder, Whose
 from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
-from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.write.test_bind import order, outcomes
 
 Story = Callable[[LoopbackServer, ApiBinder], Awaitable[None]]
 

@@ -16,7 +16,7 @@ from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
 from extender.kube.watch import PATH, HealthProbe
 from tests import objects
-from tests.unit.kube.watch.test_follow import HURRIED, LONG_S, watching
+from tests.unit.kube.watch.test_reflector import HURRIED, LONG_S, watching
 from tests.unit.kube.watched_api import GROUPS, PODS, WatchedApi
 
 

@@ -23,7 +23,7 @@ from extender.metrics import Metrics
 from extender.ports import Fencing, LabelledPod, LabelledPods, LeaderLabels, Lease
 from extender.settings import Settings
 from tests.strategies import examples
-from tests.unit.leader.test_campaign import AtOnce
+from tests.unit.leader.test_lease_thread import AtOnce
 from tests.unit.leader.test_runtime import LeaseDouble
 from tests.unit.web.conftest import eventually
 

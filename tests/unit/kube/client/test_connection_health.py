@@ -19,7 +19,7 @@ from extender.kube.write import bind
 from extender.kube.write.bind import ApiBinder
 from extender.sim.clock import VirtualClock
 from tests.api_server import NEVER, connected, loopback_server, play
-from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.write.test_bind import order, outcomes
 
 FOR_EVER_S = 60.0
 WELL = Reply(200)

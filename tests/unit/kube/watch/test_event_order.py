@@ -13,7 +13,7 @@ from extender.kube.list_watch import MOST_GONE, EventOrder, ListWatch, Mode, Sig
 from tests import objects
 from tests.builders import NOW, cache, node
 
-from .test_progress import end_of_list, listed, page, progress, said
+from .test_list_watch import end_of_list, listed, page, progress, said
 
 
 def bound(name: str = "p") -> dict[str, object]:

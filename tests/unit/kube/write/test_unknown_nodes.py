@@ -13,7 +13,7 @@ from extender.kube.write.bind import ApiBinder
 from extender.kube.write.bind_limiter import MAX_LIMIT
 from extender.ports import BindOrder, Whose
 from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
-from tests.unit.kube.act.test_bind import order, outcomes
+from tests.unit.kube.write.test_bind import order, outcomes
 
 Story = Callable[[LoopbackServer, ApiBinder], Awaitable[None]]
 EVERY_KIND = pytest.mark.parametrize("whose", list(Whose))

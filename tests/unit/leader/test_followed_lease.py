@@ -10,7 +10,7 @@ import pytest
 from extender.leader.lease import FollowedLease, LeaseTiming
 from extender.ports import Lease
 
-from .stage import Contender, Stage
+from .simulation import Contender, Stage
 
 SPANS = LeaseTiming()
 BESIDE_A = "a_0b5d"

@@ -23,8 +23,8 @@ from tests.api_server import (
     loopback_server,
     play,
 )
-from tests.unit.kube.act.test_bind import order, outcomes
 from tests.unit.kube.api_double import ApiDouble
+from tests.unit.kube.write.test_bind import order, outcomes
 
 
 class Time:

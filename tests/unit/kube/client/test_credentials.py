@@ -25,7 +25,7 @@ from extender.ports import AlwaysLeader
 from extender.settings import Settings
 from extender.sim.clock import VirtualClock
 from extender.tls.issue import Authority
-from tests.unit.kube.api.test_kubeconfig import write
+from tests.unit.kube.client.test_kubeconfig import write
 
 AUTHORITY = Authority.new("the cluster's CA", 9)
 ME = AUTHORITY.for_client("me", 9)
