@@ -76,7 +76,7 @@ def schedulers(stage: Stage) -> Schedulers:
     return made
 
 
-def test_we_lead_while_the_scheduler_beside_us_does(
+def test_the_extender_leads_while_its_kube_scheduler_leads(
     stage: Stage, schedulers: Schedulers, a: Contender, b: Contender
 ) -> None:
     schedulers.run(30, a, b)
@@ -86,7 +86,7 @@ def test_we_lead_while_the_scheduler_beside_us_does(
     assert b.succession.readiness() == [f"standby: {BESIDE_A} leads"]
 
 
-def test_a_lease_that_was_never_seen_to_change_gives_no_term(
+def test_a_lease_without_an_observed_change_gives_no_term(
     stage: Stage, schedulers: Schedulers, a: Contender
 ) -> None:
     schedulers.write()
@@ -95,7 +95,7 @@ def test_a_lease_that_was_never_seen_to_change_gives_no_term(
     assert a.told == []
 
 
-def test_a_lease_that_is_not_renewed_any_more_ends_our_term_before_it_runs_out(
+def test_a_lease_that_is_no_longer_renewed_ends_the_term_before_it_expires(
     stage: Stage, schedulers: Schedulers, a: Contender
 ) -> None:
     schedulers.run(10, a)
@@ -107,7 +107,7 @@ def test_a_lease_that_is_not_renewed_any_more_ends_our_term_before_it_runs_out(
     assert stage.seconds - died_at <= SPANS.renew_s + 0.2
 
 
-def test_a_label_on_the_lease_is_no_renewal(
+def test_a_write_without_a_new_renew_time_is_not_a_renewal(
     stage: Stage, schedulers: Schedulers, a: Contender
 ) -> None:
     schedulers.run(10, a)
@@ -120,7 +120,7 @@ def test_a_label_on_the_lease_is_no_renewal(
     assert not a.leads
 
 
-def test_a_lease_handed_over_in_order_is_followed_within_two_looks(
+def test_a_released_and_acquired_lease_is_followed_within_two_reads(
     stage: Stage, schedulers: Schedulers, a: Contender, b: Contender
 ) -> None:
     schedulers.run(10, a, b)
@@ -133,7 +133,7 @@ def test_a_lease_handed_over_in_order_is_followed_within_two_looks(
     assert b.told == ["begun"]
 
 
-def test_who_cannot_look_does_not_lead_for_long(
+def test_a_follower_that_cannot_read_the_lease_stops_leading_soon(
     stage: Stage, schedulers: Schedulers, a: Contender
 ) -> None:
     schedulers.run(10, a)
@@ -146,7 +146,7 @@ def test_who_cannot_look_does_not_lead_for_long(
 
 
 @pytest.mark.parametrize("answers_in_s", [1.0, 2.0, 2.3])
-def test_an_api_server_that_takes_its_time_costs_nobody_the_lead(
+def test_a_slow_api_server_does_not_end_the_term(
     stage: Stage, schedulers: Schedulers, a: Contender, b: Contender, answers_in_s: float
 ) -> None:
     a.answers_in_s = b.answers_in_s = answers_in_s
@@ -155,7 +155,9 @@ def test_an_api_server_that_takes_its_time_costs_nobody_the_lead(
     assert (a.told, b.told) == (["begun"], [])
 
 
-def test_who_cannot_look_says_why(stage: Stage, schedulers: Schedulers, a: Contender) -> None:
+def test_a_follower_that_cannot_read_the_lease_says_why(
+    stage: Stage, schedulers: Schedulers, a: Contender
+) -> None:
     a.trouble = "lose"
     schedulers.run(0.5, a)
 
@@ -168,7 +170,7 @@ def test_who_cannot_look_says_why(stage: Stage, schedulers: Schedulers, a: Conte
     assert a.succession.readiness() == []
 
 
-def test_a_frozen_follower_finds_its_term_over(
+def test_a_follower_that_was_suspended_does_not_act_after_its_term(
     stage: Stage, schedulers: Schedulers, a: Contender
 ) -> None:
     schedulers.run(10, a)
@@ -179,7 +181,9 @@ def test_a_frozen_follower_finds_its_term_over(
     assert max(a.sent) <= frozen_at
 
 
-def test_the_host_name_must_be_whole(stage: Stage, schedulers: Schedulers, a: Contender) -> None:
+def test_only_the_complete_host_name_matches(
+    stage: Stage, schedulers: Schedulers, a: Contender
+) -> None:
     for holder in ("a-2_0b5d", "ab_0b5d", "a", "0b5d_a"):
         schedulers.holder = holder
         schedulers.run(6, a)

@@ -101,7 +101,7 @@ def play(seed: int, keeper: Callable[..., Any] = OwnLease) -> list[Contender]:
         return contenders
 
 
-def test_no_two_lead_at_once() -> None:
+def test_no_two_replicas_lead_at_once() -> None:
     stories, terms = examples(60), 0
     for seed in range(stories):
         print("seed", seed)  # shown with a failure
@@ -111,7 +111,7 @@ def test_no_two_lead_at_once() -> None:
 
 
 @pytest.mark.parametrize("keeper", [LeavesNoMargin, BelievesWhatIsWritten, WritesOverOthers])
-def test_the_referee_sees_a_planted_fault(keeper: Callable[..., Any]) -> None:
+def test_the_referee_detects_planted_faults(keeper: Callable[..., Any]) -> None:
     def is_seen(seed: int) -> bool:
         try:
             play(seed, keeper)
@@ -137,7 +137,7 @@ def freeze_after_a_renewal_was_taken(keeper: Callable[..., Any]) -> list[Contend
         return [a, b]
 
 
-def test_an_answer_that_took_long_gives_no_longer_a_term() -> None:
+def test_a_slow_response_does_not_prolong_the_term() -> None:
     a, b = freeze_after_a_renewal_was_taken(OwnLease)
 
     assert b.told == ["begun"]
@@ -145,6 +145,6 @@ def test_an_answer_that_took_long_gives_no_longer_a_term() -> None:
     assert not a.leads
 
 
-def test_the_referee_sees_a_term_counted_from_the_answer() -> None:
+def test_the_referee_detects_a_term_counted_from_the_response() -> None:
     with pytest.raises(Overlap):
         freeze_after_a_renewal_was_taken(CountsFromTheAnswer)

@@ -126,7 +126,7 @@ def b(server: Server) -> Replica:
     return Replica(server, "b")
 
 
-def test_whoever_leads_carries_it_and_a_standby_writes_nothing(
+def test_the_leader_carries_the_label_and_a_standby_writes_nothing(
     server: Server, a: Replica, b: Replica
 ) -> None:
     a.lead()
@@ -136,7 +136,9 @@ def test_whoever_leads_carries_it_and_a_standby_writes_nothing(
     assert server.writes == ["+a"]
 
 
-def test_it_is_taken_off_a_leader_that_died_with_it(server: Server, a: Replica, b: Replica) -> None:
+def test_the_label_is_removed_from_a_leader_that_died_with_it(
+    server: Server, a: Replica, b: Replica
+) -> None:
     a.lead()
     a.post.step()
     b.lead()
@@ -145,7 +147,7 @@ def test_it_is_taken_off_a_leader_that_died_with_it(server: Server, a: Replica, 
     assert server.labelled == {"b"}
 
 
-def test_a_label_set_by_hand_on_a_standby_is_taken_off_at_the_next_look(
+def test_a_label_set_by_hand_on_a_standby_is_removed_at_the_next_check(
     server: Server, a: Replica
 ) -> None:
     a.lead()
@@ -156,7 +158,7 @@ def test_a_label_set_by_hand_on_a_standby_is_taken_off_at_the_next_look(
     assert server.labelled == {"a"}
 
 
-def test_a_label_taken_off_the_leader_by_hand_is_put_on_again(server: Server, a: Replica) -> None:
+def test_a_label_removed_by_hand_from_the_leader_is_set_again(server: Server, a: Replica) -> None:
     a.lead()
     a.post.step()
     server.write("a", labelled=False)
@@ -165,7 +167,7 @@ def test_a_label_taken_off_the_leader_by_hand_is_put_on_again(server: Server, a:
     assert server.labelled == {"a"}
 
 
-def test_a_term_that_ends_between_two_writes_ends_them(
+def test_a_term_that_ends_between_two_writes_stops_the_second(
     server: Server, a: Replica, b: Replica
 ) -> None:
     server.write("b", labelled=True)
@@ -185,9 +187,7 @@ def test_a_term_that_ends_between_two_writes_ends_them(
     assert server.labelled == {"b"}
 
 
-def test_another_term_of_ours_does_not_go_on_with_what_the_last_one_saw(
-    server: Server, a: Replica
-) -> None:
+def test_a_later_term_does_not_act_on_what_an_earlier_one_read(server: Server, a: Replica) -> None:
     server.write("b", labelled=True)
     a.lead()
     put_on = a.put_on
@@ -204,7 +204,7 @@ def test_another_term_of_ours_does_not_go_on_with_what_the_last_one_saw(
     assert server.writes == ["+a"]
 
 
-def test_a_pod_that_changed_since_it_was_seen_is_looked_at_again_soon(
+def test_a_pod_that_changed_since_it_was_read_is_checked_again_soon(
     server: Server, a: Replica
 ) -> None:
     server.write("b", labelled=True)
@@ -225,7 +225,7 @@ def test_a_pod_that_changed_since_it_was_seen_is_looked_at_again_soon(
     assert server.labelled == {"a"}
 
 
-def test_a_pod_that_is_gone_needs_no_label_taken_off(server: Server, a: Replica) -> None:
+def test_a_label_on_a_deleted_pod_needs_no_removal(server: Server, a: Replica) -> None:
     server.write("b", labelled=True)
     a.lead()
     read = a.read
@@ -240,7 +240,7 @@ def test_a_pod_that_is_gone_needs_no_label_taken_off(server: Server, a: Replica)
     assert a.failures == 0
 
 
-def test_a_failure_is_told_once_counted_always_and_tried_again_ever_less_often(
+def test_a_label_failure_is_logged_once_always_counted_and_retried_with_backoff(
     server: Server, a: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
     a.lead(for_s=1000)
@@ -259,7 +259,7 @@ def test_a_failure_is_told_once_counted_always_and_tried_again_ever_less_often(
     assert server.labelled == {"a"}
 
 
-def test_who_ends_in_order_takes_it_off_and_never_puts_it_on_again(
+def test_a_replica_that_retires_removes_its_label_and_never_sets_it_again(
     server: Server, a: Replica
 ) -> None:
     a.lead()
@@ -272,7 +272,7 @@ def test_who_ends_in_order_takes_it_off_and_never_puts_it_on_again(
     assert server.labelled == set()
 
 
-def test_an_orderly_end_waits_for_a_stumbling_server_but_not_for_ever(server: Server) -> None:
+def test_retiring_waits_for_an_unavailable_server_up_to_a_limit(server: Server) -> None:
     a = Replica(server, "a", partial(LeaderLabel, retire_s=0.1))
     a.lead()
     a.post.start()
@@ -293,7 +293,7 @@ def test_an_orderly_end_waits_for_a_stumbling_server_but_not_for_ever(server: Se
     eventually(lambda: not a.post._thread.is_alive())
 
 
-def test_it_is_put_on_at_once_when_a_term_begins(server: Server, a: Replica) -> None:
+def test_the_label_is_set_at_once_when_a_term_begins(server: Server, a: Replica) -> None:
     a.post.start()
     a.lead()
     a.post.begun()
@@ -303,7 +303,7 @@ def test_it_is_put_on_at_once_when_a_term_begins(server: Server, a: Replica) -> 
     assert server.labelled == set()
 
 
-def test_a_look_that_stumbles_is_not_the_last(server: Server, a: Replica) -> None:
+def test_the_label_thread_continues_after_an_unexpected_error(server: Server, a: Replica) -> None:
     a.lead()
     stumbles = iter([RuntimeError("a bug")])
     a.trouble = lambda: next(stumbles, None)
@@ -314,7 +314,7 @@ def test_a_look_that_stumbles_is_not_the_last(server: Server, a: Replica) -> Non
     a.post.wait_until_retired()
 
 
-def test_it_is_off_before_the_lease_is_given_back(server: Server, a: Replica) -> None:
+def test_the_label_is_removed_before_the_lease_is_released(server: Server, a: Replica) -> None:
     leases = LeaseDouble()
     settings = Settings(lease="own", lease_identity="a", lease_retry_s=0.02)
     leadership = LeaderElection(settings, SystemClock(), AtOnce(), Metrics())
@@ -426,13 +426,13 @@ def play(seed: int, post: Callable[..., LeaderLabel] = LeaderLabel) -> set[str]:
     return story.server.labelled
 
 
-def test_whatever_happened_the_next_leader_alone_carries_it_in_the_end() -> None:
+def test_after_random_faults_only_the_next_leader_carries_the_label() -> None:
     for seed in range(examples(300)):
         assert play(seed) == {"b"}, seed
 
 
 @pytest.mark.parametrize("post", [LooksOnce, KeepsQuiet, Careless])
-def test_the_referee_sees_a_planted_fault(post: Callable[..., LeaderLabel]) -> None:
+def test_the_referee_detects_planted_faults(post: Callable[..., LeaderLabel]) -> None:
     def is_seen(seed: int) -> bool:
         try:
             return play(seed, post) != {"b"}

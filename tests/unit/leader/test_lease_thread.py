@@ -34,7 +34,7 @@ class Office:
         self.campaign = LeaseThread(keeper, succession, retry_s=0.01)
 
 
-def test_the_lease_is_given_back_after_the_term_has_ended() -> None:
+def test_the_lease_is_released_after_the_term_has_ended() -> None:
     leases = LeaseDouble()
     office = Office(leases)
     led_while_given_back: list[bool] = []
@@ -55,7 +55,7 @@ def test_the_lease_is_given_back_after_the_term_has_ended() -> None:
     assert leases.lease.holder == ""
 
 
-def test_resigning_twice_or_before_the_start_is_harmless() -> None:
+def test_releasing_twice_or_before_the_start_does_nothing() -> None:
     office = Office(LeaseDouble())
     office.campaign.release()
     office.campaign.release()
@@ -63,7 +63,7 @@ def test_resigning_twice_or_before_the_start_is_harmless() -> None:
     assert not office.term.current()
 
 
-def test_a_step_that_stumbles_is_not_the_last() -> None:
+def test_the_thread_continues_after_an_unexpected_error() -> None:
     leases = LeaseDouble()
     office = Office(leases)
     read, stumbled = leases.read, threading.Event()

@@ -33,7 +33,7 @@ def b(stage: Stage, a: Contender) -> Contender:
     return stage.add("b")
 
 
-def test_whoever_is_first_creates_the_lease_and_leads(stage: Stage, a: Contender) -> None:
+def test_the_first_replica_creates_the_lease_and_leads(stage: Stage, a: Contender) -> None:
     stage.run(1, a)
 
     assert a.leads
@@ -44,7 +44,7 @@ def test_whoever_is_first_creates_the_lease_and_leads(stage: Stage, a: Contender
     assert lease.acquired == lease.renewed == "1970-01-12T13:46:40.000000Z"
 
 
-def test_a_leader_renews_for_ever_and_a_standby_says_who_leads(
+def test_a_leader_keeps_renewing_and_a_standby_names_the_leader(
     stage: Stage, a: Contender, b: Contender
 ) -> None:
     stage.run(60, a, b)
@@ -55,7 +55,7 @@ def test_a_leader_renews_for_ever_and_a_standby_says_who_leads(
     assert 25 <= len(stage.server.writes) <= 32
 
 
-def test_who_knows_nothing_yet_does_not_stand(stage: Stage, a: Contender) -> None:
+def test_a_replica_that_is_not_warm_does_not_acquire_the_lease(stage: Stage, a: Contender) -> None:
     a.is_warm = False
     stage.run(20, a)
     assert stage.server.lease is None
@@ -65,7 +65,7 @@ def test_who_knows_nothing_yet_does_not_stand(stage: Stage, a: Contender) -> Non
     assert a.leads
 
 
-def test_after_a_crash_the_other_takes_over_once_the_lease_has_run_out(
+def test_after_a_crash_the_other_replica_takes_over_when_the_lease_expires(
     stage: Stage, a: Contender, b: Contender
 ) -> None:
     stage.run(4, a, b)
@@ -79,7 +79,7 @@ def test_after_a_crash_the_other_takes_over_once_the_lease_has_run_out(
     assert (lease.holder, lease.transitions) == ("b", 1)
 
 
-def test_what_was_given_back_is_taken_at_once(stage: Stage, a: Contender, b: Contender) -> None:
+def test_a_released_lease_is_acquired_at_once(stage: Stage, a: Contender, b: Contender) -> None:
     stage.run(4, a, b)
     a.succession.resign()
     a.keeper.release()
@@ -101,7 +101,7 @@ def test_a_leader_that_resigned_never_leads_again(stage: Stage, a: Contender) ->
     assert a.told == ["begun", "ended"]
 
 
-def test_only_the_holder_gives_it_back(stage: Stage, a: Contender, b: Contender) -> None:
+def test_only_the_holder_releases_the_lease(stage: Stage, a: Contender, b: Contender) -> None:
     stage.run(2, a, b)
     b.keeper.release()
 
@@ -109,7 +109,7 @@ def test_only_the_holder_gives_it_back(stage: Stage, a: Contender, b: Contender)
     assert stage.server.lease.holder == "a"
 
 
-def test_a_server_that_does_not_answer_ends_the_term_before_others_may_take_it(
+def test_an_unreachable_server_ends_the_term_before_others_may_acquire_the_lease(
     stage: Stage, a: Contender, b: Contender
 ) -> None:
     stage.run(4, a, b)
@@ -125,7 +125,7 @@ def test_a_server_that_does_not_answer_ends_the_term_before_others_may_take_it(
     assert a.succession.readiness() == ["standby: no known replica leads (lost on the way)"]
 
 
-def test_a_lost_answer_costs_nothing_if_the_next_look_shows_the_lease_ours(
+def test_a_lost_response_does_not_end_the_term_if_the_next_read_shows_our_lease(
     stage: Stage, a: Contender
 ) -> None:
     stage.run(4, a)
@@ -135,7 +135,7 @@ def test_a_lost_answer_costs_nothing_if_the_next_look_shows_the_lease_ours(
     assert a.told == ["begun"]
 
 
-def test_a_leader_frozen_for_half_a_minute_sends_nothing_when_it_goes_on(
+def test_a_leader_suspended_for_half_a_minute_sends_nothing_when_it_resumes(
     stage: Stage, a: Contender, b: Contender
 ) -> None:
     stage.run(4, a, b)
@@ -165,7 +165,7 @@ def test_a_step_of_the_wall_clock_changes_nothing(
     assert b.told == []
 
 
-def test_a_deleted_lease_still_runs_for_whoever_saw_it(
+def test_a_deleted_lease_still_counts_for_a_standby_that_read_it(
     stage: Stage, a: Contender, b: Contender
 ) -> None:
     stage.run(4, a, b)
@@ -194,9 +194,7 @@ def test_a_leader_whose_lease_was_given_to_another_ends_its_term_with_the_next_r
     assert a.succession.readiness() == ["standby: x leads"]
 
 
-def test_a_lease_that_others_write_to_all_the_time_is_not_fought_over(
-    stage: Stage, a: Contender
-) -> None:
+def test_conflicting_lease_writes_are_not_retried_without_pause(stage: Stage, a: Contender) -> None:
     stage.run(4, a)
     asked, write = 0, stage.server.write
 
@@ -214,9 +212,7 @@ def test_a_lease_that_others_write_to_all_the_time_is_not_fought_over(
     assert a.leads
 
 
-def test_a_lease_that_was_renewed_late_begins_a_new_term_after_the_end_of_the_old(
-    stage: Stage, a: Contender
-) -> None:
+def test_a_late_renewal_begins_a_new_term(stage: Stage, a: Contender) -> None:
     stage.run(4, a)
     number = a.term.current()
     stage.advance(SPANS.renew_s + 1)

@@ -117,7 +117,7 @@ def call(world: World, verb: str, body: Any) -> tuple[str | None, Any]:
         return reply.headers["connection"], json.loads(reply.read())
 
 
-def test_whoever_holds_the_lease_is_ready_and_answers(world: World) -> None:
+def test_the_holder_of_the_lease_is_ready_and_answers(world: World) -> None:
     assert page(world, "/readyz").status_code == 200
     assert metric(world, "gang_extender_leader ") == 1
     connection, answer = call(world, "filter", {"Pod": _pod("p", None), "NodeNames": []})
@@ -125,7 +125,7 @@ def test_whoever_holds_the_lease_is_ready_and_answers(world: World) -> None:
     assert not answer.get("Error")
 
 
-def test_a_standby_lives_is_warm_and_not_ready_and_says_who_leads(standby: World) -> None:
+def test_a_standby_is_live_and_warm_but_not_ready_and_names_the_leader(standby: World) -> None:
     assert page(standby, "/healthz").status_code == 200
     warm, ready = page(standby, "/warmz"), page(standby, "/readyz")
     assert (warm.status_code, warm.text) == (200, "ok\nstandby: there_1 leads\n")
@@ -142,7 +142,7 @@ def test_a_standby_lives_is_warm_and_not_ready_and_says_who_leads(standby: World
         ("bind", {"PodName": "p", "PodNamespace": "demo", "PodUID": "u", "Node": "n"}),
     ],
 )
-def test_a_standby_decides_nothing_and_sends_the_caller_elsewhere(
+def test_a_standby_refuses_hook_calls_and_closes_the_connection(
     standby: World, verb: str, body: Any
 ) -> None:
     connection, answer = call(standby, verb, body)
@@ -164,7 +164,7 @@ def test_a_standby_shows_no_plan(standby: World, path: str) -> None:
 @pytest.mark.parametrize(
     "command", [["explain", "demo/x"], ["top", "--once"], ["doctor"]], ids=lambda words: words[0]
 )
-def test_the_command_line_says_who_leads(standby: World, command: list[str]) -> None:
+def test_the_command_line_names_the_leader(standby: World, command: list[str]) -> None:
     server = make_server("127.0.0.1", 0, standby.runtime.pages, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
@@ -178,7 +178,7 @@ def test_the_command_line_says_who_leads(standby: World, command: list[str]) -> 
     assert "standby: there_1 leads" in ran.output
 
 
-def test_a_bind_that_waits_is_refused_at_once_when_the_term_is_lost(
+def test_a_waiting_bind_is_refused_at_once_when_the_lease_is_lost(
     world: World, leases: LeaseDouble
 ) -> None:
     world.node("node-0")
@@ -205,7 +205,7 @@ def test_a_bind_that_waits_is_refused_at_once_when_the_term_is_lost(
     assert world.runtime.holds == 0
 
 
-def test_a_term_that_runs_out_is_noticed_while_the_api_server_is_silent(
+def test_a_term_that_expires_is_noticed_while_the_api_server_is_silent(
     world: World, leases: LeaseDouble, clock: FastClock
 ) -> None:
     leases.is_cut_off = True
@@ -214,7 +214,7 @@ def test_a_term_that_runs_out_is_noticed_while_the_api_server_is_silent(
     eventually(lambda: page(world, "/readyz").text.startswith("standby: no known replica leads "))
 
 
-def test_who_gets_the_lease_again_plans_anew_and_is_ready(
+def test_a_replica_that_gets_the_lease_again_plans_and_is_ready(
     standby: World, leases: LeaseDouble
 ) -> None:
     leases.give_to("")
@@ -227,9 +227,7 @@ def test_who_gets_the_lease_again_plans_anew_and_is_ready(
     assert metric(standby, 'gang_extender_leader_changes_total{change="got"}') == 2
 
 
-def test_what_was_told_of_a_gang_in_an_earlier_term_is_not_told_in_this_one(
-    world: World, leases: LeaseDouble
-) -> None:
+def test_the_gang_history_of_an_earlier_term_is_dropped(world: World, leases: LeaseDouble) -> None:
     def story() -> list[str]:
         told = page(world, "/api/v1/gangs/demo/train").get_json().get("history", ())
         return [each["at"] for each in told]
@@ -247,7 +245,7 @@ def test_what_was_told_of_a_gang_in_an_earlier_term_is_not_told_in_this_one(
     assert earlier not in story()
 
 
-def test_who_takes_over_has_the_last_good_policy_though_it_was_good_while_another_led(
+def test_a_new_leader_uses_the_last_valid_policy_read_while_on_standby(
     leases: LeaseDouble, clock: FastClock, tmp_path: Path
 ) -> None:
     file = tmp_path / "policy.yaml"
@@ -274,7 +272,7 @@ def test_who_takes_over_has_the_last_good_policy_though_it_was_good_while_anothe
         assert "backfill" in page(world, "/policy").text
 
 
-def test_a_standby_that_is_about_to_end_leaves_a_free_lease_to_others(
+def test_a_draining_standby_does_not_acquire_a_free_lease(
     standby: World, leases: LeaseDouble
 ) -> None:
     standby.runtime.drain()
@@ -287,7 +285,7 @@ def test_a_standby_that_is_about_to_end_leaves_a_free_lease_to_others(
     assert leases.lease.holder == ""
 
 
-def test_a_leader_that_is_about_to_end_keeps_its_lease_for_what_was_sent(
+def test_a_draining_leader_keeps_its_lease_for_requests_in_flight(
     world: World, leases: LeaseDouble
 ) -> None:
     held = leases.lease

@@ -47,21 +47,21 @@ class Witness:
         self.told.append("resign")
 
 
-def test_a_term_begins_with_nothing_promised_and_binds_let_in() -> None:
+def test_a_term_begins_without_reservations_and_accepts_binds() -> None:
     seen = Witness()
     seen.begun()
 
     assert seen.told == ["forget", "open", "plan"]
 
 
-def test_a_term_that_is_over_refuses_what_waits_and_drops_its_promises() -> None:
+def test_the_end_of_a_term_refuses_waiting_binds_and_drops_reservations() -> None:
     seen = Witness()
     seen.ended()
 
     assert seen.told == ["lose", "forget"]
 
 
-def test_a_term_that_begins_or_ends_while_we_drain_lets_nobody_in() -> None:
+def test_a_term_that_begins_while_draining_accepts_no_binds() -> None:
     seen = Witness()
     seen.office.drain()
     seen.begun()
@@ -70,7 +70,7 @@ def test_a_term_that_begins_or_ends_while_we_drain_lets_nobody_in() -> None:
     assert seen.told == ["shut down", "leadership drains", "forget", "plan", "forget"]
 
 
-def test_the_lease_goes_back_when_what_was_sent_has_finished() -> None:
+def test_the_lease_is_released_after_requests_in_flight_have_finished() -> None:
     seen = Witness()
 
     async def close() -> None:
@@ -82,7 +82,7 @@ def test_the_lease_goes_back_when_what_was_sent_has_finished() -> None:
     assert seen.told == ["shut down", "resign"]
 
 
-def test_the_lease_goes_back_though_the_api_server_does_not_answer() -> None:
+def test_the_lease_is_released_though_the_api_server_does_not_answer() -> None:
     seen = Witness()
     asyncio.run(seen.office.close())
 

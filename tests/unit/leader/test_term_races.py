@@ -71,7 +71,7 @@ def play(line: int, *, is_first: bool) -> tuple[bool, Term, list[str]]:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["begins", "goes on"])
-def test_a_lease_that_is_lost_while_its_renewal_is_taken_in_gives_no_term(is_first: bool) -> None:
+def test_a_lease_lost_while_its_renewal_is_applied_gives_no_term(is_first: bool) -> None:
     line, lines = 1, 0
     while (played := play(line, is_first=is_first))[0]:
         _, term, told = played
@@ -82,7 +82,7 @@ def test_a_lease_that_is_lost_while_its_renewal_is_taken_in_gives_no_term(is_fir
     assert lines > 10
 
 
-def test_an_order_of_one_term_is_not_taken_for_one_of_the_next_that_begins_meanwhile() -> None:
+def test_a_fencing_token_of_one_term_is_not_valid_in_the_next() -> None:
     meanwhile: list[Callable[[], None]] = []
 
     def monotonic() -> float:

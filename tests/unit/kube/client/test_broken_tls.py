@@ -97,9 +97,7 @@ def open_several(access: ApiClient, count: int) -> None:
         assert answer.read() == b"{}"
 
 
-def test_the_next_request_is_answered_over_a_connection_that_is_whole(
-    access: ApiClient, api: Api
-) -> None:
+def test_the_next_request_uses_an_intact_connection(access: ApiClient, api: Api) -> None:
     open_several(access, 3)
     with pytest.raises(NoResponse):
         access.request("POST", BREAKS, "x" * MUCH)

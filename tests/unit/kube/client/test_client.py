@@ -94,14 +94,14 @@ def test_a_request_carries_path_and_body(echo: Echo) -> None:
     assert heard["headers"]["accept-encoding"] == "identity"
 
 
-def test_what_is_opened_carries_its_query(echo: Echo) -> None:
+def test_an_opened_stream_carries_its_query(echo: Echo) -> None:
     with access(echo).open("GET", "/x", query={"fieldManager": "a b"}, read_s=5.0) as answer:
         heard = json.loads(answer.data)
 
     assert heard["path"] == "/x?fieldManager=a+b"
 
 
-def test_a_request_says_who_we_are(echo: Echo) -> None:
+def test_a_request_carries_our_token(echo: Echo) -> None:
     named = ask(echo, "GET", "/", access={"token": lambda: "Bearer secret"})
     nameless = ask(echo, "GET", "/")
 
@@ -110,7 +110,7 @@ def test_a_request_says_who_we_are(echo: Echo) -> None:
 
 
 @pytest.mark.parametrize("token", ["Bearer se\ncret", "Bearer se\r\ncret", "Bearer \u20accret"])
-def test_a_token_that_cannot_be_sent_is_in_no_error_of_ours(echo: Echo, token: str) -> None:
+def test_a_token_that_cannot_be_sent_is_not_quoted_in_the_error(echo: Echo, token: str) -> None:
     with pytest.raises(NoResponse, match="GET /x: the request cannot be sent") as caught:
         access(echo, token=lambda: token).request("GET", "/x")
 
@@ -122,7 +122,7 @@ def test_a_token_that_cannot_be_sent_is_in_no_error_of_ours(echo: Echo, token: s
 @pytest.mark.parametrize(
     ("status", "error"), [(404, NotFound), (409, ApiError), (403, ApiError), (500, ApiError)]
 )
-def test_a_refusal_is_an_error_with_the_servers_own_words(
+def test_a_refusal_is_an_error_with_the_message_of_the_server(
     echo: Echo, status: int, error: type[ApiError]
 ) -> None:
     echo.status, echo.answer = status, b'{"kind":"Status","message":"not today"}'
@@ -133,14 +133,14 @@ def test_a_refusal_is_an_error_with_the_servers_own_words(
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b"{}", b""])
-def test_a_refusal_without_words_is_still_an_error(echo: Echo, answer: bytes) -> None:
+def test_a_refusal_without_a_message_is_an_error(echo: Echo, answer: bytes) -> None:
     echo.status, echo.answer = 502, answer
 
     with pytest.raises(ApiError, match="GET /x: 502: "):
         access(echo).request("GET", "/x")
 
 
-def test_nobody_there_is_unreachable() -> None:
+def test_a_port_without_a_listener_is_unreachable() -> None:
     with Echo() as closed:
         port = closed.server_port
 
@@ -148,7 +148,7 @@ def test_nobody_there_is_unreachable() -> None:
         ApiClient(ApiServer(host="127.0.0.1", port=port)).request("GET", "/x")
 
 
-def test_an_old_token_serves_until_the_fresh_one_is_there(
+def test_the_old_token_is_used_until_the_new_one_is_read(
     echo: Echo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = iter(["first", "second"])
@@ -191,7 +191,7 @@ def test_a_token_that_cannot_be_read_leaves_the_old_one(
     assert made.authorization() == "first"
 
 
-def test_renewing_reads_everything_anew_but_not_all_the_time(echo: Echo) -> None:
+def test_renewing_reloads_the_credentials_at_most_once_in_a_while(echo: Echo) -> None:
     reloads: list[int] = []
 
     def reload() -> ApiServer:
@@ -206,7 +206,7 @@ def test_renewing_reads_everything_anew_but_not_all_the_time(echo: Echo) -> None
     assert reloads == [1]
 
 
-def test_a_token_that_ran_out_is_renewed_for_whoever_asks_again(echo: Echo) -> None:
+def test_an_expired_token_is_renewed_for_the_next_request(echo: Echo) -> None:
     renewed = ApiServer(host="127.0.0.1", port=echo.server_port, token=lambda: "Bearer new")
     made = access(echo, token=lambda: "Bearer old", reload=lambda: renewed)
     echo.status = 401
@@ -218,7 +218,7 @@ def test_a_token_that_ran_out_is_renewed_for_whoever_asks_again(echo: Echo) -> N
 
 
 @pytest.mark.parametrize("fails", ["the file", "its token"])
-def test_credentials_that_cannot_be_read_anew_are_logged_and_the_refusal_is_told(
+def test_credentials_that_cannot_be_reloaded_are_logged_and_the_refusal_is_raised(
     echo: Echo, caplog: pytest.LogCaptureFixture, fails: str
 ) -> None:
     def unreadable() -> Any:
@@ -251,7 +251,7 @@ def test_loading_reads_the_kubeconfig(tmp_path: Any) -> None:
     assert made.authorization() == "Bearer secret"
 
 
-def test_what_acts_is_not_sent_without_a_term_and_what_reads_is(echo: Echo) -> None:
+def test_without_a_lease_writes_are_not_sent_and_reads_are(echo: Echo) -> None:
     acting = FencedClient(access(echo), Term(lambda: 0.0))
 
     assert acting.request("GET", "/x")
@@ -261,7 +261,7 @@ def test_what_acts_is_not_sent_without_a_term_and_what_reads_is(echo: Echo) -> N
 
 
 @pytest.mark.parametrize("begins_again", [False, True])
-def test_the_term_is_looked_at_after_the_connection_was_waited_for(
+def test_the_fencing_token_is_checked_after_waiting_for_the_connection(
     echo: Echo, monkeypatch: pytest.MonkeyPatch, begins_again: bool
 ) -> None:
     """Between the order and the first byte of the body anything may take long.
@@ -286,7 +286,7 @@ def test_the_term_is_looked_at_after_the_connection_was_waited_for(
     assert echo.heard == []
 
 
-def test_under_a_term_requests_go_out_as_ever(echo: Echo) -> None:
+def test_requests_are_sent_while_the_lease_is_held(echo: Echo) -> None:
     term = Term(lambda: 0.0)
     term.begin(until=10.0)
 

@@ -96,7 +96,7 @@ class Asker:
         return self.replies
 
 
-def test_requests_go_out_before_the_first_answer_and_answers_are_matched_in_order():
+def test_requests_are_pipelined_and_responses_matched_in_order():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -116,7 +116,7 @@ def test_requests_go_out_before_the_first_answer_and_answers_are_matched_in_orde
     play(scene())
 
 
-def test_what_is_unanswered_when_the_connection_breaks_may_have_taken_effect():
+def test_a_request_without_a_response_on_a_broken_connection_may_have_taken_effect():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -130,7 +130,7 @@ def test_what_is_unanswered_when_the_connection_breaks_may_have_taken_effect():
     play(scene())
 
 
-def test_what_could_not_be_connected_certainly_has_no_effect():
+def test_a_request_without_a_connection_certainly_had_no_effect():
     async def scene() -> None:
         async with stage() as (peer, connection):
             peer.port = 1  # nobody listens there
@@ -142,7 +142,7 @@ def test_what_could_not_be_connected_certainly_has_no_effect():
     play(scene())
 
 
-def test_a_connection_that_does_not_come_about_is_given_up():
+def test_a_connection_that_does_not_open_is_given_up():
     async def scene() -> None:
         async with stage(silence_s=0.02) as (peer, connection):
             peer.may_connect.clear()
@@ -154,7 +154,7 @@ def test_a_connection_that_does_not_come_about_is_given_up():
     play(scene())
 
 
-def test_what_nobody_wants_any_more_is_not_sent_when_the_connection_comes_at_last():
+def test_a_request_no_longer_wanted_is_not_sent_when_the_connection_opens():
     async def scene() -> None:
         async with stage() as (peer, connection):
             peer.may_connect.clear()
@@ -171,7 +171,7 @@ def test_what_nobody_wants_any_more_is_not_sent_when_the_connection_comes_at_las
     play(scene())
 
 
-def test_a_server_that_says_goodbye_is_not_asked_again_on_that_connection():
+def test_no_request_is_sent_on_a_connection_after_connection_close():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -187,7 +187,7 @@ def test_a_server_that_says_goodbye_is_not_asked_again_on_that_connection():
     play(scene())
 
 
-def test_gibberish_breaks_the_connection():
+def test_a_malformed_response_closes_the_connection():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -200,7 +200,7 @@ def test_gibberish_breaks_the_connection():
     play(scene())
 
 
-def test_a_farewell_to_an_idle_connection_is_nobodys_answer():
+def test_an_unsolicited_response_on_an_idle_connection_answers_no_request():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -217,7 +217,7 @@ def test_a_farewell_to_an_idle_connection_is_nobodys_answer():
     play(scene())
 
 
-def test_a_slow_but_steady_server_is_not_taken_for_silent():
+def test_a_slow_but_steady_response_does_not_count_as_silence():
     async def scene() -> None:
         async with stage(silence_s=1.5) as (peer, connection):
             asker = Asker()
@@ -233,7 +233,7 @@ def test_a_slow_but_steady_server_is_not_taken_for_silent():
     play(scene(), VirtualLoop)
 
 
-def test_a_silent_server_is_hung_up_on():
+def test_a_silent_connection_is_closed():
     async def scene() -> None:
         async with stage(silence_s=0.02) as (_, connection):
             asker = Asker()
@@ -244,7 +244,9 @@ def test_a_silent_server_is_hung_up_on():
     play(scene())
 
 
-def test_one_bad_taker_does_not_cost_the_others_their_reply(caplog: pytest.LogCaptureFixture):
+def test_a_callback_that_raises_does_not_cost_other_requests_their_reply(
+    caplog: pytest.LogCaptureFixture,
+):
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -263,7 +265,7 @@ def test_one_bad_taker_does_not_cost_the_others_their_reply(caplog: pytest.LogCa
     assert "reply not taken" in caplog.text
 
 
-def test_a_connection_that_must_connect_is_a_little_more_loaded_than_an_open_one():
+def test_a_closed_connection_counts_as_slightly_more_loaded_than_an_open_one():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -280,7 +282,7 @@ def test_a_connection_that_must_connect_is_a_little_more_loaded_than_an_open_one
     play(scene())
 
 
-def test_closing_tells_whoever_waits():
+def test_closing_answers_waiting_requests():
     async def scene() -> None:
         async with stage() as (peer, connection):
             peer.may_connect.clear()
@@ -294,7 +296,7 @@ def test_closing_tells_whoever_waits():
 
 
 @pytest.mark.parametrize("status", [100, 102, 103])
-def test_an_informational_answer_is_nobodys_and_the_real_one_follows(status: int):
+def test_an_informational_response_is_skipped_and_the_final_one_follows(status: int):
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -308,7 +310,7 @@ def test_an_informational_answer_is_nobodys_and_the_real_one_follows(status: int
     play(scene())
 
 
-def test_informational_answers_without_end_are_no_progress():
+def test_endless_informational_responses_are_no_progress():
     async def scene() -> None:
         async with stage(silence_s=0.2) as (peer, connection):
             asker = Asker()
@@ -323,7 +325,7 @@ def test_informational_answers_without_end_are_no_progress():
     play(scene(), VirtualLoop)
 
 
-def test_after_an_answer_nobody_asked_for_nothing_more_is_heard_on_that_connection():
+def test_after_an_unsolicited_response_the_connection_is_not_used():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -351,7 +353,7 @@ class _Lost(asyncio.Transport):
         return False
 
 
-def test_a_connection_lost_before_we_hear_that_it_is_there_strands_nobody():
+def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiting():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -389,7 +391,7 @@ def test_a_connection_lost_before_we_hear_that_it_is_there_strands_nobody():
     ],
     ids=["header", "headers", "informational", "body", "line of a chunk"],
 )
-def test_an_answer_without_end_breaks_the_connection(
+def test_an_endless_response_closes_the_connection(
     begin: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(connection_module, "LONGEST", 4000)
@@ -412,7 +414,7 @@ def test_an_answer_without_end_breaks_the_connection(
     play(scene())
 
 
-def test_an_object_of_some_megabytes_is_heard_whole_and_so_are_many_in_a_row():
+def test_objects_of_several_megabytes_are_received_completely_one_after_the_other():
     async def scene() -> None:
         async with stage() as (peer, connection):
             asker = Asker()
@@ -428,7 +430,7 @@ def test_an_object_of_some_megabytes_is_heard_whole_and_so_are_many_in_a_row():
 
 
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_who_asks_again_on_a_farewell_waits_for_the_next_connection(
+def test_a_request_made_while_the_connection_closes_uses_the_next_connection(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ):
     async def scene() -> None:

@@ -25,7 +25,7 @@ FOR_EVER_S = 60.0
 WELL = Reply(200)
 
 
-def test_a_binding_that_was_lost_on_its_way_is_found_out_and_sent_again_within_moments():
+def test_a_bind_lost_on_its_way_is_noticed_and_sent_again_soon():
     async def scene() -> None:
         async with (
             loopback_server() as server,
@@ -45,7 +45,7 @@ def test_a_binding_that_was_lost_on_its_way_is_found_out_and_sent_again_within_m
     play(scene())
 
 
-def test_while_the_api_server_itself_is_silent_nothing_is_broken_off():
+def test_no_connection_is_aborted_while_the_whole_api_server_is_silent():
     async def scene() -> None:
         async with (
             loopback_server() as server,
@@ -95,7 +95,7 @@ def suspect(watchman: ConnectionHealth, silent: Silent) -> None:
     watchman.check(silent)  # type: ignore[arg-type]
 
 
-def test_a_connection_is_broken_off_where_only_it_is_silent():
+def test_only_a_connection_that_is_silent_alone_is_aborted():
     silent = Silent()
     suspect(a_watchman(VirtualClock()), silent)
     assert silent.broken_off == 1
@@ -106,7 +106,7 @@ def test_a_connection_is_broken_off_where_only_it_is_silent():
         assert not stays.broken_off
 
 
-def test_a_suspicion_comes_later_than_the_one_before_but_in_time_for_a_gang_in_part():
+def test_repeated_health_checks_wait_longer_but_less_than_the_silence_limit():
     clock = VirtualClock()
     watchman = a_watchman(clock)
     assert watchman.check_after_s == 2.0
@@ -122,7 +122,7 @@ def test_a_suspicion_comes_later_than_the_one_before_but_in_time_for_a_gang_in_p
     assert watchman.check_after_s == 2.0
 
 
-def test_a_connection_that_does_not_come_about_is_given_up_where_others_do():
+def test_a_connection_that_does_not_open_is_aborted_if_others_open():
     async def scene() -> None:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[Reply] = loop.create_future()

@@ -49,7 +49,7 @@ CHECKED = {"certificate-authority-data": coded(AUTHORITY.pair.certificate)}
         (KEYS, {"server": "https://api", **UNCHECKED}, "checks no certificate"),
     ],
 )
-def test_who_could_take_our_credentials_is_told_with_the_mend(
+def test_unprotected_credentials_are_named_with_the_correction(
     tmp_path: Path, user: dict[str, str], cluster: dict[str, Any], told: str
 ) -> None:
     path = write(tmp_path / "k", user, **cluster)
@@ -65,13 +65,13 @@ def test_who_could_take_our_credentials_is_told_with_the_mend(
     ("user", "cluster"),
     [({}, {"server": "http://api"}), ({"token": "secret"}, {"server": "https://api", **CHECKED})],
 )
-def test_where_there_is_nothing_to_take_nothing_is_told(
+def test_protected_or_absent_credentials_get_no_warning(
     tmp_path: Path, user: dict[str, str], cluster: dict[str, Any]
 ) -> None:
     assert ApiClient.load(write(tmp_path / "k", user, **cluster)).warnings == ()
 
 
-def test_whoever_serves_so_warns_in_the_log_and_in_the_probe(
+def test_unprotected_credentials_are_in_the_log_and_in_the_notes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path / "k", {"token": "secret"}, server="http://127.0.0.1:1")
@@ -115,7 +115,7 @@ def exec_plugin() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("user", [KEYS, exec_plugin()], ids=["data", "a program"])
-def test_keys_of_a_kubeconfig_are_in_no_file_not_even_for_a_moment(
+def test_keys_of_a_kubeconfig_are_never_written_to_a_file(
     tmp_path: Path, no_files: Path, user: dict[str, Any]
 ) -> None:
     path = write(tmp_path / "k", user, server="https://api", **CHECKED)
@@ -132,7 +132,7 @@ def test_keys_of_a_kubeconfig_are_in_no_file_not_even_for_a_moment(
     assert os.listdir("/proc/self/fd") == before, "nothing stays open"
 
 
-def test_keys_that_are_none_leave_nothing_behind_either(tmp_path: Path, no_files: Path) -> None:
+def test_invalid_keys_leave_no_file_behind(tmp_path: Path, no_files: Path) -> None:
     user = {**KEYS, "client-key-data": coded(b"no key")}
     before = os.listdir("/proc/self/fd")
 
@@ -142,7 +142,7 @@ def test_keys_that_are_none_leave_nothing_behind_either(tmp_path: Path, no_files
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_without_memory_files_a_key_lies_in_a_file_only_while_it_is_read(
+def test_without_memory_files_a_key_is_in_a_file_only_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)

@@ -39,7 +39,7 @@ def run(story: Callable[[LoopbackServer, GroupReads], Awaitable[None]]) -> None:
     play(scene())
 
 
-def test_the_live_group_is_read_whatever_the_mirror_says():
+def test_a_pod_group_is_read_from_the_api_server_and_not_from_the_cache():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = live(min_member=4)
         group = await asyncio.wrap_future(groups.read(GROUP))
@@ -59,7 +59,7 @@ def test_the_live_group_is_read_whatever_the_mirror_says():
         ("scheduling.incubator.k8s.io", "/apis/scheduling.incubator.k8s.io/v1alpha1/"),
     ],
 )
-def test_every_dialect_is_read_where_it_lives(dialect, path):
+def test_a_pod_group_of_each_dialect_is_read_at_its_path(dialect, path):
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[f"{path}namespaces/team/podgroups/train"] = live()
         group = await asyncio.wrap_future(groups.read(replace(GROUP, dialect=dialect)))
@@ -70,14 +70,14 @@ def test_every_dialect_is_read_where_it_lives(dialect, path):
     run(story)
 
 
-def test_a_group_that_does_not_exist_is_none():
+def test_a_pod_group_that_does_not_exist_is_none():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         assert await asyncio.wrap_future(groups.read(GROUP)) is None
 
     run(story)
 
 
-def test_a_gang_without_a_podgroup_is_not_asked_for():
+def test_a_gang_without_a_pod_group_is_not_requested():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         shadow = replace(GROUP, dialect="")
 
@@ -87,7 +87,7 @@ def test_a_gang_without_a_podgroup_is_not_asked_for():
     run(story)
 
 
-def test_a_group_that_cannot_be_used_says_so():
+def test_an_invalid_pod_group_names_its_problem():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = live(min_member="four")
         group = await asyncio.wrap_future(groups.read(GROUP))
@@ -98,7 +98,7 @@ def test_a_group_that_cannot_be_used_says_so():
     run(story)
 
 
-def test_a_connection_closed_under_the_read_is_tried_once_more():
+def test_a_read_is_retried_once_after_a_closed_connection():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = live()
         server.script.append(HANG_UP)
@@ -108,7 +108,7 @@ def test_a_connection_closed_under_the_read_is_tried_once_more():
     run(story)
 
 
-def test_a_server_that_keeps_hanging_up_is_unreachable():
+def test_a_server_that_keeps_closing_the_connection_is_unreachable():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.script.extend([HANG_UP, HANG_UP])
 
@@ -119,7 +119,7 @@ def test_a_server_that_keeps_hanging_up_is_unreachable():
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-def test_a_refusal_is_an_error_not_an_absence(status):
+def test_a_refused_read_is_an_error_and_not_an_absent_group(status):
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.script.append(status)
 
@@ -130,7 +130,7 @@ def test_a_refusal_is_an_error_not_an_absence(status):
     run(story)
 
 
-def test_an_answer_that_is_no_object_is_an_error():
+def test_a_response_that_is_no_object_is_an_error():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
         server.objects[PATH] = ["not", "an", "object"]
 

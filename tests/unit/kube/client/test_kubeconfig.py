@@ -39,7 +39,7 @@ def write(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str
     return str(path)
 
 
-def test_the_server_is_taken_apart(tmp_path: Path) -> None:
+def test_the_server_url_is_parsed(tmp_path: Path) -> None:
     endpoint = config.read(write(tmp_path / "k", {"token": "secret"}))
 
     assert (endpoint.host, endpoint.port, endpoint.prefix) == ("api", 8080, "/sub")
@@ -72,7 +72,7 @@ def test_another_context_is_another_cluster_with_its_own_user(tmp_path: Path) ->
     assert config.read(path).host == "api"
 
 
-def test_a_context_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_context_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="nowhere"):
         config.read(write(tmp_path / "k"), "nowhere")
 
@@ -98,7 +98,7 @@ def test_the_name_in_the_certificate_may_differ_from_the_host(tmp_path: Path) ->
     assert (plain.server_name, named.server_name) == ("10.0.0.1", "kubernetes")
 
 
-def test_an_argument_wins_over_the_environment_and_that_over_the_home(
+def test_the_argument_wins_over_the_environment_and_the_environment_over_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     argument = write(tmp_path / "argument", server="http://argument")
@@ -139,7 +139,9 @@ def _pretend_to_be_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{SERVICE_ACCOUNT}.SERVICE_CERT_FILENAME", str(folder / "ca.crt"))
 
 
-def test_a_pod_without_a_service_account_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_without_a_service_account_gets_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(f"{SERVICE_ACCOUNT}.SERVICE_TOKEN_FILENAME", "/does/not/exist")
@@ -211,7 +213,7 @@ def test_a_line_break_at_the_end_of_a_token_is_not_part_of_it(tmp_path: Path) ->
     )
 
 
-def test_a_service_account_whose_token_is_broken_in_two_is_refused(
+def test_a_service_account_token_with_a_line_break_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend_to_be_a_pod(tmp_path, monkeypatch)
@@ -222,7 +224,7 @@ def test_a_service_account_whose_token_is_broken_in_two_is_refused(
         config.read().token()
 
 
-def test_a_service_account_whose_token_is_no_text_is_refused_at_start_and_later(
+def test_a_service_account_token_that_is_not_text_is_refused_at_start_and_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend_to_be_a_pod(tmp_path, monkeypatch)
@@ -239,7 +241,7 @@ def test_a_user_without_credentials_sends_none(tmp_path: Path) -> None:
     assert config.read(write(tmp_path / "k")).token() is None
 
 
-def test_a_missing_file_is_named_with_the_mend(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_named_with_the_correction(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
 
     with pytest.raises(InvalidInput, match=f"kubeconfig {missing} does not exist; name one"):
@@ -250,7 +252,7 @@ def test_a_missing_file_is_named_with_the_mend(tmp_path: Path) -> None:
     "text",
     ["", "- 1\n", "just words", "{", "kind: Config\n", "current-context: nowhere\ncontexts: []\n"],
 )
-def test_a_file_that_is_no_kubeconfig_is_one_clear_sentence(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_kubeconfig_gets_a_clear_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "k"
     path.write_text(text)
 
@@ -260,14 +262,14 @@ def test_a_file_that_is_no_kubeconfig_is_one_clear_sentence(tmp_path: Path, text
     assert "\n" not in str(caught.value)
 
 
-def test_a_proxy_is_refused_instead_of_passed_over(tmp_path: Path) -> None:
+def test_a_proxy_in_the_kubeconfig_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "k", **{"proxy-url": "http://proxy:3128"})
 
     with pytest.raises(InvalidInput, match="sets a proxy, which is not supported"):
         config.read(path)
 
 
-def test_proxies_of_the_environment_are_not_for_the_api_server(
+def test_proxies_of_the_environment_are_not_used_for_the_api_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
@@ -285,6 +287,6 @@ def test_a_broken_certificate_is_named(tmp_path: Path) -> None:
         config.read(path)
 
 
-def test_a_server_that_is_no_url_is_named(tmp_path: Path) -> None:
+def test_a_server_that_is_not_a_url_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="has no usable server URL"):
         config.read(write(tmp_path / "k", server="ftp://api"))

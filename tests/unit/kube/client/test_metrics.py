@@ -56,7 +56,7 @@ def counted(metrics: Metrics, verb: str, resource: str, code: str) -> float | No
     return metrics.registry.get_sample_value("gang_extender_api_requests_total", labels)
 
 
-def test_the_calls_that_are_expected_are_those_that_our_roles_grant() -> None:
+def test_the_expected_calls_are_those_that_our_roles_grant() -> None:
     granted = {
         (verb, resource)
         for file in MANIFESTS.glob("**/*rbac.yaml")
@@ -71,7 +71,7 @@ def test_the_calls_that_are_expected_are_those_that_our_roles_grant() -> None:
     assert set(CALLS) - {PROBE} == granted
 
 
-def test_every_call_we_make_is_there_as_zero() -> None:
+def test_each_expected_call_is_exported_as_zero() -> None:
     metrics = Metrics()
     PrometheusApiMetrics(metrics)
 
@@ -80,7 +80,7 @@ def test_every_call_we_make_is_there_as_zero() -> None:
     )
 
 
-def test_no_answer_is_counted_as_none_and_has_no_duration() -> None:
+def test_a_call_without_a_response_is_counted_without_a_duration() -> None:
     metrics = Metrics()
     access = ApiClient(ApiServer(host="127.0.0.1", port=1))
     access.metrics = PrometheusApiMetrics(metrics)
@@ -110,7 +110,7 @@ def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
     assert metrics.registry.get_sample_value("gang_extender_api_seconds_sum", seconds) == 0.03
 
 
-def test_a_slow_answer_is_told_once_in_a_while_with_what_was_asked(
+def test_slow_responses_are_logged_once_in_a_while_with_their_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tally = PrometheusApiMetrics(Metrics())

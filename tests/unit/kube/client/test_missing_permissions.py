@@ -36,7 +36,7 @@ BIND = (
         (f"{BIND}: RBAC: clusterrole not found", "create", "pods/binding"),
     ],
 )
-def test_a_right_that_we_lack_is_named_as_kubernetes_names_it(
+def test_a_missing_permission_is_named_as_kubernetes_names_it(
     message: str, verb: str, resource: str
 ) -> None:
     assert missing_permission(message) == Permission(verb, resource, US)
@@ -52,11 +52,11 @@ def test_a_right_that_we_lack_is_named_as_kubernetes_names_it(
         'admission webhook "door.example.com" denied the request: not today',
     ],
 )
-def test_other_refusals_are_no_missing_rights(message: str) -> None:
+def test_other_refusals_are_no_missing_permissions(message: str) -> None:
     assert missing_permission(message) is None
 
 
-def test_a_refusal_for_want_of_a_right_is_an_error_of_its_own() -> None:
+def test_a_refusal_for_a_missing_permission_is_a_forbidden_error() -> None:
     error = refusal("POST", "/x", 403, json.dumps({"message": BIND}).encode())
 
     assert isinstance(error, Forbidden)
@@ -65,7 +65,7 @@ def test_a_refusal_for_want_of_a_right_is_an_error_of_its_own() -> None:
     assert "docs/rights.md" in str(error)
 
 
-def test_it_is_told_for_as_long_as_it_may_still_be_missing(
+def test_a_missing_permission_is_reported_until_it_was_not_refused_for_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [0.0]
@@ -91,7 +91,7 @@ def test_it_is_told_for_as_long_as_it_may_still_be_missing(
     assert missing.recent() == []
 
 
-def test_whoever_is_refused_the_way_to_the_api_server_remembers_it() -> None:
+def test_the_client_remembers_permissions_it_was_refused() -> None:
     access = ApiClient(ApiServer(host="127.0.0.1", port=1))
     access.refused("GET", "/x", 403, json.dumps({"message": LIST}).encode())
     access.refused("GET", "/x", 403, b'{"message": "exceeded quota"}')

@@ -28,7 +28,7 @@ def test_a_read_has_no_body_and_no_length():
     assert "content-length" not in text
 
 
-def test_a_write_says_how_long_it_is_and_of_what_kind():
+def test_a_write_carries_its_length_and_content_type():
     text = framed(
         ApiClient(ApiServer(host="api", port=6443)), b"PATCH", "/x", b'{"a":1}', MERGE_PATCH
     )
@@ -54,13 +54,13 @@ def test_a_token_that_was_renewed_is_used_from_the_next_request():
     assert b"authorization: Bearer new\r\n" in after
 
 
-def test_names_stay_in_their_segments_of_the_path():
+def test_names_are_escaped_in_their_path_segments():
     assert pod_path("team", "../x?y", "/binding") == (
         "/api/v1/namespaces/team/pods/..%2Fx%3Fy/binding"
     )
 
 
-def test_closing_tells_whoever_waits_for_an_answer():
+def test_closing_the_pipeline_answers_waiting_requests():
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             server.script.append(NEVER)
@@ -74,7 +74,7 @@ def test_closing_tells_whoever_waits_for_an_answer():
     play(scene())
 
 
-def test_an_unreachable_server_is_told_once_and_again_when_it_is_back(caplog):
+def test_an_unreachable_server_is_logged_once_and_its_return_too(caplog):
     caplog.set_level(logging.INFO)
 
     async def scene() -> None:

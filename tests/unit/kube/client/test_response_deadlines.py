@@ -102,14 +102,14 @@ TRICKLING = {
 
 
 @pytest.mark.parametrize("speech", TRICKLING.values(), ids=TRICKLING)
-def test_an_answer_of_which_something_comes_all_the_time_is_late_all_the_same(
+def test_a_trickling_response_times_out(
     speech: Speech,
 ) -> None:
     with asking(speech) as (access, _), pytest.raises(NoResponse, match="timed out"):
         access.request("GET", "/x", wait_s=WAIT_S)
 
 
-def test_a_watch_may_trickle_for_as_long_as_it_likes_once_it_has_begun() -> None:
+def test_a_watch_that_has_begun_may_trickle() -> None:
     speech = TRICKLING["chunks"]
     with (
         asking(speech) as (access, _),
@@ -118,13 +118,13 @@ def test_a_watch_may_trickle_for_as_long_as_it_likes_once_it_has_begun() -> None
         assert b"".join(response.stream(1 << 16)) == b"y" * 60
 
 
-def test_a_watch_that_does_not_begin_is_late() -> None:
+def test_a_watch_that_does_not_begin_times_out() -> None:
     with asking(TRICKLING["head"]) as (access, _), pytest.raises(NoResponse, match="timed out"):
         access.open("GET", "/x", read_s=WAIT_S)
 
 
 @pytest.mark.parametrize("is_chunked", [True, False])
-def test_an_answer_without_end_is_given_up(is_chunked: bool) -> None:
+def test_an_endless_response_is_given_up(is_chunked: bool) -> None:
     piece = b"y" * (1 << 20)
     sent: list[int] = []
 
@@ -140,7 +140,7 @@ def test_an_answer_without_end_is_given_up(is_chunked: bool) -> None:
 
 
 @pytest.mark.parametrize("is_chunked", [True, False])
-def test_an_answer_that_breaks_off_is_none(is_chunked: bool) -> None:
+def test_a_truncated_response_is_an_error(is_chunked: bool) -> None:
     short = CHUNKED + b"9\r\nok" if is_chunked else OK.replace(b": 2", b": 9")
 
     def speech() -> Iterator[bytes]:
@@ -151,14 +151,14 @@ def test_an_answer_that_breaks_off_is_none(is_chunked: bool) -> None:
         access.request("GET", "/x")
 
 
-def test_what_is_packed_though_nobody_asked_for_that_is_not_unpacked() -> None:
+def test_an_unrequested_content_encoding_is_not_decoded() -> None:
     packed = gzip.compress(b" " * 1_000_000)
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
     with asking(at_once(head + packed)) as (access, _):
         assert access.request("GET", "/x") == packed
 
 
-def test_an_informational_answer_is_not_taken_for_the_answer_nor_the_next_for_anothers() -> None:
+def test_an_informational_response_is_an_error_and_the_next_request_gets_its_own() -> None:
     other = OK.replace(b"ok", b"b!")
     with asking(at_once(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK), at_once(other)) as (access, _):
         with pytest.raises(NoResponse, match="103"):
@@ -167,7 +167,7 @@ def test_an_informational_answer_is_not_taken_for_the_answer_nor_the_next_for_an
         assert access.request("GET", "/b") == b"b!"
 
 
-def test_whatever_was_read_whole_leaves_its_connection_to_the_next() -> None:
+def test_a_connection_is_reused_after_each_complete_response() -> None:
     answers = [
         OK,
         CHUNKED + b"2\r\nok\r\n0\r\n\r\n",

@@ -26,7 +26,7 @@ def review(double: ApiDouble, *audiences: str) -> Reviewed:
     return TokenReviewer(double, audiences).review(SECRET, "/metrics")
 
 
-def test_all_that_is_known_of_somebody_is_told_to_whoever_decides() -> None:
+def test_the_access_review_gets_all_that_the_token_review_returned() -> None:
     double = api()
 
     assert review(double) == Reviewed(user="system:serviceaccount:a:b", may_read=True)
@@ -55,7 +55,7 @@ def test_all_that_is_known_of_somebody_is_told_to_whoever_decides() -> None:
     ],
     ids=repr,
 )
-def test_whom_the_api_server_does_not_name_is_nobody_and_no_right_is_asked_for(
+def test_an_unauthenticated_token_has_no_user_and_no_access_review(
     status: dict[str, Any],
 ) -> None:
     double = api(token=(201, {"status": status}))
@@ -67,14 +67,16 @@ def test_whom_the_api_server_does_not_name_is_nobody_and_no_right_is_asked_for(
 @pytest.mark.parametrize(
     "status", [{}, {"allowed": False}, {"allowed": True, "denied": True}], ids=repr
 )
-def test_whoever_is_not_allowed_may_not(status: dict[str, Any]) -> None:
+def test_a_user_that_is_not_allowed_may_not_read(status: dict[str, Any]) -> None:
     assert not review(api(access=(201, {"status": status}))).may_read
 
 
 @pytest.mark.parametrize(
     ("made_for", "is_known"), [(["pages"], True), (["other"], False), (None, False)], ids=repr
 )
-def test_a_token_for_somebody_else_is_none(made_for: list[str] | None, is_known: bool) -> None:
+def test_a_token_for_another_audience_is_not_accepted(
+    made_for: list[str] | None, is_known: bool
+) -> None:
     status = {"authenticated": True, "user": USER, "audiences": made_for}
     double = api(token=(201, {"status": status}))
 
@@ -102,7 +104,7 @@ def test_a_token_for_somebody_else_is_none(made_for: list[str] | None, is_known:
     ],
     ids=repr,
 )
-def test_an_answer_that_is_none_lets_nobody_in_and_its_words_are_kept_from_all(
+def test_a_failed_review_admits_no_user_and_its_message_is_not_disclosed(
     answer: Answer, kind: type[Exception]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -117,5 +119,5 @@ def test_an_answer_that_is_none_lets_nobody_in_and_its_words_are_kept_from_all(
 
 
 @pytest.mark.parametrize("path", [TOKENS, ACCESS])
-def test_both_are_counted_by_name(path: str) -> None:
+def test_both_reviews_are_counted_by_name(path: str) -> None:
     assert call_of("POST", path) in CALLS

@@ -26,7 +26,7 @@ def line(codec: Any, verb: str, thing: dict[str, Any]) -> WatchLine:
 
 
 @pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
-def test_an_object_that_is_there_is_an_upsert(verb: str) -> None:
+def test_an_added_or_modified_object_is_an_upsert(verb: str) -> None:
     read = line(PODS, verb, objects.stored_pod("p"))
 
     assert (read.type, read.version) == (verb, "7")
@@ -35,7 +35,7 @@ def test_an_object_that_is_there_is_an_upsert(verb: str) -> None:
     assert read.change.item.pod.key == "a/p"
 
 
-def test_an_object_that_is_gone_is_named_by_its_key() -> None:
+def test_a_deleted_object_is_named_by_its_key() -> None:
     group, queue = objects.pod_group("train"), objects.queue("gold")
 
     assert line(PODS, "DELETED", objects.stored_pod("p")).change == Delete(Kind.POD, "uid-p", "")
@@ -43,7 +43,7 @@ def test_an_object_that_is_gone_is_named_by_its_key() -> None:
     assert line(QUEUES, "DELETED", queue).change == Delete(Kind.QUEUE, "gold", VOLCANO)
 
 
-def test_every_kind_names_what_is_gone_as_it_names_what_is_there() -> None:
+def test_each_kind_uses_the_same_key_for_upsert_and_delete() -> None:
     thing = {"metadata": {"name": "x", "namespace": "a", "uid": "u"}}
     for codec in BY_NAME.values():
         there, gone = line(codec, "ADDED", thing).change, line(codec, "DELETED", thing).change
@@ -54,7 +54,7 @@ def test_every_kind_names_what_is_gone_as_it_names_what_is_there() -> None:
         assert there.dialect == gone.dialect
 
 
-def test_a_bookmark_only_says_how_far_we_are() -> None:
+def test_a_bookmark_carries_only_a_version() -> None:
     for codec in BY_NAME.values():
         read = line(codec, "BOOKMARK", {"metadata": {"creationTimestamp": None}})
 
@@ -77,7 +77,7 @@ def test_an_error_carries_its_status() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"type":"ADDED"}', b'{"type":"ADDED","obj'])
-def test_what_is_no_event_is_nothing(data: bytes) -> None:
+def test_a_line_that_is_no_event_is_ignored(data: bytes) -> None:
     assert PODS.line(data) == WatchLine("")
 
 
@@ -91,7 +91,7 @@ def test_what_is_no_event_is_nothing(data: bytes) -> None:
         ({"minResources": "all"}, "spec.minResources"),
     ],
 )
-def test_a_group_that_cannot_be_read_stays_with_its_reason(
+def test_an_unreadable_pod_group_is_kept_with_its_problem(
     spec: dict[str, Any], complaint: str
 ) -> None:
     read = line(GROUPS, "ADDED", objects.stored(objects.pod_group("train")) | {"spec": spec})
@@ -111,7 +111,7 @@ BESIDE = [{}, {"code": "x"}, {"code": None}, {"code": [1]}, {"type": "ERROR"}]
 
 @pytest.mark.parametrize("beside", BESIDE, ids=str)
 @pytest.mark.parametrize("verb", ["ADDED", "MODIFIED"])
-def test_whatever_stands_beside_it_a_group_that_cannot_be_read_stays_with_its_reason(
+def test_an_unreadable_pod_group_with_unknown_fields_is_kept_with_its_problem(
     verb: str, beside: dict[str, Any]
 ) -> None:
     odd = objects.pod_group("train", min_member="three") | beside
@@ -125,13 +125,13 @@ def test_whatever_stands_beside_it_a_group_that_cannot_be_read_stays_with_its_re
 
 
 @pytest.mark.parametrize("beside", BESIDE, ids=str)
-def test_whatever_stands_beside_it_a_group_that_cannot_be_read_goes(beside: dict[str, Any]) -> None:
+def test_an_unreadable_pod_group_with_unknown_fields_can_be_deleted(beside: dict[str, Any]) -> None:
     thing = objects.pod_group("train", min_member="three") | beside
 
     assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
 
 
-def test_a_group_is_named_however_odd_its_annotations_are() -> None:
+def test_a_pod_group_with_invalid_annotations_keeps_its_name() -> None:
     thing = {"metadata": {"name": "train", "namespace": "a", "annotations": [1]}}
     read = line(GROUPS, "ADDED", thing)
 
@@ -142,9 +142,7 @@ def test_a_group_is_named_however_odd_its_annotations_are() -> None:
 
 @pytest.mark.parametrize("verb", ["ADDED", "MODIFIED", "DELETED"])
 @pytest.mark.parametrize("thing", [3, None, [], {}, {"metadata": 3}, {"metadata": {"name": 3}}])
-def test_an_event_of_an_object_that_cannot_be_named_is_an_event_without_a_change(
-    verb: str, thing: Any
-) -> None:
+def test_an_event_of_an_object_without_a_name_carries_no_change(verb: str, thing: Any) -> None:
     for codec in BY_NAME.values():
         assert codec.line(json.dumps({"type": verb, "object": thing}).encode()) == WatchLine(verb)
 
@@ -156,12 +154,12 @@ def test_an_error_without_a_status_is_an_error(status: Any) -> None:
     assert read == WatchLine("ERROR")
 
 
-def test_a_bookmark_that_cannot_be_read_is_nothing() -> None:
+def test_an_unreadable_bookmark_is_ignored() -> None:
     """It may have been the end of a list, for which somebody would wait."""
     assert GROUPS.line(b'{"type":"BOOKMARK","object":{"metadata":3}}') == WatchLine("")
 
 
-def test_a_queue_that_cannot_be_read_stays_with_its_reason() -> None:
+def test_an_unreadable_queue_is_kept_with_its_problem() -> None:
     read = line(QUEUES, "ADDED", objects.queue("gold", weight="heavy"))
 
     assert isinstance(read.change, Upsert)
@@ -169,7 +167,7 @@ def test_a_queue_that_cannot_be_read_stays_with_its_reason() -> None:
     assert "spec.weight expected int" in read.change.item.problem
 
 
-def test_a_pod_that_cannot_be_read_stays_as_a_gang_with_its_reason() -> None:
+def test_an_unreadable_pod_is_kept_as_a_gang_with_its_problem() -> None:
     thing = objects.stored_pod("p")
     thing["spec"]["containers"] = "none"
     read = line(PODS, "ADDED", thing)
@@ -180,13 +178,13 @@ def test_a_pod_that_cannot_be_read_stays_as_a_gang_with_its_reason() -> None:
     assert "pod p cannot be read: spec.containers" in read.change.item.membership.problem
 
 
-def test_a_spoilt_object_that_is_deleted_is_gone() -> None:
+def test_an_unreadable_object_that_is_deleted_is_removed() -> None:
     thing = objects.pod_group("train", min_member="three")
 
     assert line(GROUPS, "DELETED", thing).change == Delete(Kind.GROUP, "a/train", VOLCANO)
 
 
-def test_an_object_nobody_can_use_is_left_out_with_a_line_in_the_log(
+def test_an_unusable_object_is_skipped_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     read = line(BY_NAME["nodes"], "ADDED", {"metadata": {"name": "n"}, "status": 3})
@@ -195,7 +193,7 @@ def test_an_object_nobody_can_use_is_left_out_with_a_line_in_the_log(
     assert "an object cannot be read" in caplog.text
 
 
-def test_a_mistake_of_ours_spoils_one_object_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_decoding_affects_one_object_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(raw: object) -> Any:
         raise RuntimeError("bug")
 
@@ -208,7 +206,7 @@ def test_a_mistake_of_ours_spoils_one_object_only(monkeypatch: pytest.MonkeyPatc
     assert "bug" in read.change.item.problem
 
 
-def test_a_flood_of_objects_that_cannot_be_read_is_one_line_in_the_log(
+def test_many_unreadable_objects_log_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     codec = resources.groups(VOLCANO)
@@ -239,7 +237,7 @@ def nested(verb: str, place: str, opened: bytes, closed: bytes, depth: int = DEE
 
 
 @pytest.mark.parametrize(("place", "opened", "closed"), NESTED)
-def test_an_object_of_any_kind_that_is_nested_too_deeply_is_still_there_and_goes(
+def test_an_object_of_any_kind_that_is_nested_too_deeply_is_read_and_deleted(
     place: str, opened: bytes, closed: bytes
 ) -> None:
     for codec in BY_NAME.values():
@@ -259,7 +257,7 @@ def test_an_object_of_any_kind_that_is_nested_too_deeply_is_still_there_and_goes
         assert codec.item(thing) == there.change.item
 
 
-def test_a_bookmark_or_an_error_that_is_nested_too_deeply_is_what_it_is() -> None:
+def test_a_bookmark_or_an_error_that_is_nested_too_deeply_is_recognized() -> None:
     mark = nested("BOOKMARK", "beside", b"[", b"]")
     error = nested("ERROR", "beside", b"[", b"]").replace(b'"beside"', b'"code":410,"beside"')
     for codec in BY_NAME.values():
@@ -267,7 +265,7 @@ def test_a_bookmark_or_an_error_that_is_nested_too_deeply_is_what_it_is() -> Non
         assert (codec.line(error).type, codec.line(error).code) == ("ERROR", 410)
 
 
-def test_a_group_that_is_nested_too_deeply_keeps_its_promise_and_is_named_in_the_log(
+def test_a_pod_group_that_is_nested_too_deeply_keeps_its_minimum_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     codec = resources.groups(VOLCANO)
@@ -283,7 +281,7 @@ def test_a_group_that_is_nested_too_deeply_keeps_its_promise_and_is_named_in_the
     assert caplog.records[-1].facts["object"] == "a/x"  # type: ignore[attr-defined]
 
 
-def test_a_pod_that_is_nested_too_deeply_takes_up_what_it_asks_for() -> None:
+def test_a_pod_that_is_nested_too_deeply_counts_with_its_requests() -> None:
     data = json.dumps({"type": "ADDED", "object": objects.stored_pod("p", node="n")})
     abyss = '{"a":' * DEEP + "1" + "}" * DEEP
     read = PODS.line(data.replace('"spec": {', f'"spec": {{"odd": {abyss}, ').encode())

@@ -24,7 +24,7 @@ def queue(status: dict[str, Any] | None = None, **spec: Any) -> Queue:
     return podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
 
 
-def test_a_group_of_volcano_is_read_whole() -> None:
+def test_a_volcano_pod_group_is_read_completely() -> None:
     thing = objects.pod_group(
         "train",
         min_member=4,
@@ -54,7 +54,7 @@ def test_a_group_of_volcano_is_read_whole() -> None:
     assert (read.created, read.dialect, read.problem) == (1767225600.0, VOLCANO, "")
 
 
-def test_a_minimum_in_the_words_of_a_quota_is_read_in_those_of_a_node() -> None:
+def test_minimum_resources_with_quota_names_are_read_as_node_resources() -> None:
     # Volcano's controllers count a pod as a ResourceQuota would and write every name of it.
     written = {
         "count/pods": "2",
@@ -78,7 +78,7 @@ def test_a_minimum_in_the_words_of_a_quota_is_read_in_those_of_a_node() -> None:
     )
 
 
-def test_a_minimum_that_only_a_quota_would_know_is_what_is_requested() -> None:
+def test_minimum_resources_with_requests_names_are_requests() -> None:
     asked = {"requests.cpu": "500m", "requests.example.com/device": "1", "limits.memory": "1Gi"}
 
     assert group(minResources=asked).min_resources == Resources(
@@ -86,11 +86,11 @@ def test_a_minimum_that_only_a_quota_would_know_is_what_is_requested() -> None:
     )
 
 
-def test_a_minimum_that_says_nothing_of_room_is_none() -> None:
+def test_minimum_resources_without_requests_are_none() -> None:
     assert group(minResources={"count/pods": "3", "limits.cpu": "1"}).min_resources is None
 
 
-def test_a_group_may_leave_everything_out() -> None:
+def test_a_pod_group_needs_only_a_name() -> None:
     read = podgroups.to_group(
         msgspec.convert({"metadata": {"name": "x"}}, podgroups.RawGroup), COSCHEDULING
     )
@@ -108,7 +108,7 @@ def test_a_group_may_leave_everything_out() -> None:
         ("Nonsense", Phase.PENDING),
     ],
 )
-def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: Phase) -> None:
+def test_phases_of_volcano_and_coscheduling_are_read(word: str, phase: Phase) -> None:
     thing = objects.pod_group("train") | {"status": {"phase": word}}
 
     assert (
@@ -141,7 +141,7 @@ def test_phases_are_read_in_volcanos_and_coschedulings_words(word: str, phase: P
         ),
     ],
 )
-def test_a_group_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_pod_group_says_why(spec: dict[str, Any], complaint: str) -> None:
     assert complaint in group(**spec).problem
 
 
@@ -153,24 +153,24 @@ def test_a_group_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: s
         {"subGroupPolicy": []},
     ],
 )
-def test_what_is_only_wished_for_keeps_no_group_from_starting(wishes: dict[str, Any]) -> None:
+def test_a_soft_preference_does_not_invalidate_a_pod_group(wishes: dict[str, Any]) -> None:
     assert group(**wishes).problem == ""
 
 
-def test_a_wish_without_effect_is_remarked_upon() -> None:
+def test_a_preference_without_effect_gets_a_remark() -> None:
     assert group(networkTopology={"mode": "soft"}).remark == (
         "networkTopology of mode soft has no effect here"
     )
     assert group().remark == ""
 
 
-def test_what_the_crd_fills_in_is_nobodys_wish() -> None:
+def test_defaults_that_the_crd_fills_in_are_not_reported_as_ignored() -> None:
     thing = objects.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
 
     assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).ignored_fields == ()
 
 
-def test_a_queue_of_volcano_is_read_whole() -> None:
+def test_a_volcano_queue_is_read_completely() -> None:
     thing = objects.queue(
         "gold",
         weight=3,
@@ -219,7 +219,7 @@ def test_a_queue_without_a_state_is_open(status: dict[str, Any], state: QueueSta
         ({"guarantee": {"resource": {"cpu": "x"}}}, "guarantee cannot be read"),
     ],
 )
-def test_a_queue_that_makes_no_sense_says_why(spec: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_queue_says_why(spec: dict[str, Any], complaint: str) -> None:
     assert complaint in queue(**spec).problem
     assert queue(**spec).weight >= 0
 
@@ -244,12 +244,12 @@ def test_a_queue_lends_its_guarantee_by_field_or_annotation(
     assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).lends_guarantee is lends
 
 
-def test_a_queue_may_have_no_weight_at_all() -> None:
+def test_a_queue_may_have_weight_zero() -> None:
     assert queue(weight=0).weight == 0
     assert queue(weight=0).problem == ""
     assert queue().weight == 1
 
 
-def test_a_field_of_a_newer_version_is_passed_over() -> None:
+def test_a_field_of_a_newer_version_is_ignored() -> None:
     assert group(fromTomorrow={"a": 1}) == group()
     assert queue(fromTomorrow=1) == queue()

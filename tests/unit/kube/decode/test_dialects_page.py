@@ -29,14 +29,14 @@ def made_from(template: dict[str, Any], **meta: Any) -> Membership:
     return membership.membership_of(pods.pod(json.dumps(pod).encode()))
 
 
-def test_the_keys_on_the_page_are_those_we_read_in_that_order() -> None:
+def test_the_page_lists_the_keys_we_read_in_order() -> None:
     table = PAGE[PAGE.index("| key | who writes it |") : PAGE.index("The group is the PodGroup")]
 
     assert tuple(re.findall(r"^ +\| `([^`]+)`", table, re.MULTILINE)) == membership._GROUP_KEYS
     assert all(key in PAGE for key in membership._SIZE_KEYS)
 
 
-def test_the_sizes_on_the_page_are_those_we_hold_objects_to() -> None:
+def test_the_page_lists_the_size_limits_of_the_code() -> None:
     _, _, table = PAGE.partition("## How large they may be")
     told = set(map(int, re.findall(r"\b(\d+)\b", table.partition("\n## ")[0])))
     held = {getattr(limits, name) for name in dir(limits) if name.startswith(("MOST", "LONGEST"))}
@@ -44,7 +44,7 @@ def test_the_sizes_on_the_page_are_those_we_hold_objects_to() -> None:
     assert told == held | {limits.DEEPEST}
 
 
-def test_the_dialects_on_the_page_are_those_we_read_in_that_order() -> None:
+def test_the_page_lists_the_dialects_we_read_in_order() -> None:
     table = PAGE[PAGE.index("| API | PodGroup |") : PAGE.index("If two dialects have")]
 
     assert re.findall(r"^\| `([^/`]+)/", table, re.MULTILINE) == [
@@ -52,7 +52,7 @@ def test_the_dialects_on_the_page_are_those_we_read_in_that_order() -> None:
     ]
 
 
-def test_the_sample_of_a_job_makes_the_job_a_gang() -> None:
+def test_the_job_sample_of_the_page_makes_one_gang() -> None:
     job = SAMPLES[0]
     owner = {"kind": job["kind"], "name": job["metadata"]["name"], "uid": "u", "controller": True}
     made = made_from(job["spec"]["template"], ownerReferences=[owner])
@@ -61,7 +61,7 @@ def test_the_sample_of_a_job_makes_the_job_a_gang() -> None:
     assert job["spec"]["parallelism"] == made.min_member
 
 
-def test_the_sample_of_a_jobset_makes_one_gang_of_all_its_jobs() -> None:
+def test_the_jobset_sample_of_the_page_makes_one_gang_of_all_its_jobs() -> None:
     jobs = [{"kind": "Job", "name": name, "uid": name, "controller": True} for name in ("x", "y")]
     gangs = [made_from(SAMPLES[1]["template"], ownerReferences=[job]) for job in jobs]
 
@@ -98,7 +98,7 @@ def names_of(raw: type[msgspec.Struct]) -> set[str]:
     return {field.encode_name for field in msgspec.structs.fields(raw)}
 
 
-def test_every_field_of_volcano_has_one_of_four_answers() -> None:
+def test_the_page_classifies_each_volcano_field() -> None:
     assert table("PodGroup `spec`").keys() == GROUP_FIELDS
     assert table("Queue `spec`").keys() == QUEUE_FIELDS
     heads = re.findall(r"^\| (.+) \| here \|", PAGE, re.MULTILINE)
@@ -106,14 +106,14 @@ def test_every_field_of_volcano_has_one_of_four_answers() -> None:
     assert (len(heads), said) == (6, {"honoured", "refused", "warned", "no meaning"})
 
 
-def test_the_fields_that_the_page_honours_are_those_we_read() -> None:
+def test_the_fields_listed_as_honoured_are_those_we_read() -> None:
     refused = {name for name, here in table("PodGroup `spec`").items() if here == "refused"}
 
     assert honoured("PodGroup `spec`") | refused == names_of(podgroups.RawGroupSpec)
     assert honoured("Queue `spec`") | warned("Queue `spec`") == names_of(podgroups.RawQueueSpec)
 
 
-def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
+def test_the_labels_and_annotations_listed_as_honoured_are_those_we_read() -> None:
     others = {"gang-extender.io", "scheduling.x-k8s.io", "pod-group.scheduling.sigs.k8s.io"}
     read = {name for name in names_of(RawPodAnnotations) if name.partition("/")[0] not in others}
 
@@ -121,7 +121,7 @@ def test_the_marks_that_the_page_honours_are_those_we_read() -> None:
     assert honoured("mark on a pod") == read - {"scheduling.k8s.io/group-min-member"}
 
 
-def test_the_annotations_that_the_page_honours_or_warns_about_are_those_we_read() -> None:
+def test_the_annotations_listed_as_honoured_or_warned_are_those_we_read() -> None:
     for head, marks in (
         ("PodGroup annotation", RawGroupAnnotations),
         ("Queue annotation", RawQueueAnnotations),
@@ -134,7 +134,7 @@ def test_the_annotations_that_the_page_honours_or_warns_about_are_those_we_read(
     ("field", "written"),
     [("networkTopology", {"highestTierAllowed": 2}), ("subGroupPolicy", [{"subGroupSize": 2}])],
 )
-def test_a_group_with_a_field_that_the_page_refuses_is_invalid(field: str, written: object) -> None:
+def test_a_pod_group_with_a_field_listed_as_refused_is_invalid(field: str, written: object) -> None:
     raw = msgspec.convert(
         objects.pod_group("train", min_member=2, **{field: written}), podgroups.RawGroup
     )
@@ -144,7 +144,7 @@ def test_a_group_with_a_field_that_the_page_refuses_is_invalid(field: str, writt
 
 
 @pytest.mark.parametrize("field", sorted(warned("Queue `spec`")))
-def test_a_queue_with_a_field_that_the_page_warns_about_says_so(field: str) -> None:
+def test_a_queue_with_a_field_listed_as_warned_reports_it(field: str) -> None:
     written = {"extendClusters": [{"name": "far"}], "affinity": {"nodeGroupAffinity": {}}}
     thing = objects.queue("gold", **{field: written.get(field, "fifo")})
     read = podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
@@ -152,7 +152,7 @@ def test_a_queue_with_a_field_that_the_page_warns_about_says_so(field: str) -> N
     assert read.ignored_fields == (f"spec.{field}",)
 
 
-def test_annotations_that_the_page_warns_about_are_said() -> None:
+def test_annotations_listed_as_warned_are_reported() -> None:
     group, queue = objects.pod_group("train", min_member=2), objects.queue("gold")
     group["metadata"]["annotations"] = dict.fromkeys(warned("PodGroup annotation"), "x")
     queue["metadata"]["annotations"] = dict.fromkeys(warned("Queue annotation"), "x")
@@ -166,6 +166,6 @@ def test_annotations_that_the_page_warns_about_are_said() -> None:
 @pytest.mark.parametrize(
     "plugin", sorted(set(re.findall(r"\| (?:no meaning|warned) \| plugin `(\w+)`", PAGE)))
 )
-def test_a_policy_that_names_a_plugin_whose_fields_have_no_meaning_is_refused(plugin: str) -> None:
+def test_a_policy_that_names_a_volcano_plugin_without_meaning_here_is_refused(plugin: str) -> None:
     with pytest.raises(InvalidConfiguration, match=f"'{plugin}' is Volcano's"):
         policy_parser.parse(f"tiers: [{{plugins: [{{name: {plugin}}}]}}]")

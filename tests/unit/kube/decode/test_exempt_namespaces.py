@@ -21,7 +21,7 @@ def as_group(exempt: frozenset[str] = EXEMPT, **spec: object) -> PodGroup:
     return podgroups.to_group(raw, VOLCANO, exempt)
 
 
-def test_a_pod_of_an_exempt_namespace_is_exempt_and_says_why() -> None:
+def test_a_pod_of_an_exempt_namespace_is_exempt_with_a_reason() -> None:
     found, _ = to_pod(read(objects.stored_pod("p")), schedulers=OURS, exempt=EXEMPT)
 
     assert found.is_exempt
@@ -29,7 +29,7 @@ def test_a_pod_of_an_exempt_namespace_is_exempt_and_says_why() -> None:
     assert found.why_exempt == "namespace a is exempt"
 
 
-def test_a_pod_of_another_namespace_is_not() -> None:
+def test_a_pod_of_another_namespace_is_not_exempt() -> None:
     found, member = to_pod(
         read(objects.stored_pod("p", gang="train")), schedulers=OURS, exempt=frozenset({"b"})
     )
@@ -47,7 +47,9 @@ def test_a_pod_of_another_namespace_is_not() -> None:
     ],
     ids=["a PodGroup", "a size", "a size nobody can read"],
 )
-def test_a_member_of_a_gang_is_none_there_but_counts_with_its_group(marks: dict[str, str]) -> None:
+def test_a_pod_there_is_not_a_gang_member_but_keeps_the_key_of_its_group(
+    marks: dict[str, str],
+) -> None:
     _, member = to_pod(
         read(objects.stored_pod("p", annotations=marks)), schedulers=OURS, exempt=EXEMPT
     )
@@ -57,7 +59,7 @@ def test_a_member_of_a_gang_is_none_there_but_counts_with_its_group(marks: dict[
     assert member.remark == NO_GANG
 
 
-def test_kube_system_is_exempt_whatever_was_set() -> None:
+def test_kube_system_is_always_exempt() -> None:
     found, member = to_pod(
         read(objects.stored_pod("p", gang="train", namespace="kube-system")), schedulers=OURS
     )
@@ -66,14 +68,14 @@ def test_kube_system_is_exempt_whatever_was_set() -> None:
     assert not member.named
 
 
-def test_members_of_native_groups_stay_kube_schedulers_own() -> None:
+def test_members_of_native_groups_stay_native() -> None:
     raw = objects.stored_pod("p")
     raw["spec"]["schedulingGroup"] = {"podGroupName": "train"}
 
     assert to_pod(read(raw), schedulers=OURS, exempt=EXEMPT)[1].native
 
 
-def test_a_pod_group_of_an_exempt_namespace_promises_nothing() -> None:
+def test_a_pod_group_of_an_exempt_namespace_has_no_minimum() -> None:
     found = as_group(
         minTaskMember={"chief": 1}, minResources={"cpu": "3"}, queue="research",
         networkTopology={"mode": "hard"},
@@ -84,7 +86,7 @@ def test_a_pod_group_of_an_exempt_namespace_promises_nothing() -> None:
     assert (found.queue, found.problem, found.remark) == ("research", "", NO_GANG)
 
 
-def test_a_pod_group_elsewhere_is_what_it_says() -> None:
+def test_a_pod_group_of_another_namespace_keeps_its_minimum() -> None:
     found = as_group(frozenset({"b"}))
 
     assert (found.exempt, found.min_member, found.remark) == (False, 3, "")

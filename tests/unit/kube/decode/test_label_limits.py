@@ -20,13 +20,13 @@ def written(thing: Any) -> bytes:
     return json.dumps(thing, separators=(",", ":"), sort_keys=True).encode()
 
 
-def test_what_is_not_large_is_left_as_it_is() -> None:
+def test_a_small_object_is_unchanged() -> None:
     data = written(objects.stored_pod("p", labels={"a": "b"}))
 
     assert drop_labels(data) is data
 
 
-def test_an_object_that_is_large_by_something_else_is_left_as_it_is() -> None:
+def test_an_object_that_is_large_without_its_labels_is_unchanged() -> None:
     data = written(
         objects.stored_pod("p", labels={"a": "b"}, annotations={"note": "x" * 2 * LONGEST_LABELS})
     )
@@ -34,7 +34,7 @@ def test_an_object_that_is_large_by_something_else_is_left_as_it_is() -> None:
     assert drop_labels(data) == data
 
 
-def test_of_many_labels_the_first_are_left_and_all_the_rest_of_the_pod() -> None:
+def test_of_many_labels_the_first_are_kept_and_the_rest_of_the_pod_is_unchanged() -> None:
     whole = objects.stored_pod("p", gang="g", labels=MANY)
 
     left = json.loads(drop_labels(written(whole)))
@@ -48,13 +48,13 @@ def test_of_many_labels_the_first_are_left_and_all_the_rest_of_the_pod() -> None
     ("label", "value"),
     [("scheduling.x-k8s.io/pod-group", "g"), ("volcano.sh/task-spec", "worker")],
 )
-def test_labels_that_tell_us_something_are_left_wherever_they_stand(label: str, value: str) -> None:
+def test_labels_that_we_read_are_kept_at_any_position(label: str, value: str) -> None:
     pod = objects.stored_pod("p", labels={**MANY, label: value})
 
     assert json.loads(drop_labels(written(pod)))["metadata"]["labels"][label] == value
 
 
-def test_another_object_that_begins_alike_is_not_taken_for_the_labels() -> None:
+def test_an_object_that_begins_like_the_labels_is_not_cut() -> None:
     """Whoever writes the pod could otherwise have us cut where it suits him."""
     begins = {each: MANY[each] for each in sorted(MANY)[:50]}
     whole = objects.stored_pod("p", annotations=begins, labels=MANY)
@@ -66,7 +66,7 @@ def test_another_object_that_begins_alike_is_not_taken_for_the_labels() -> None:
     assert left["metadata"]["deeper"] == {"annotations": begins}
 
 
-def test_annotations_that_say_the_same_are_not_taken_for_the_labels() -> None:
+def test_annotations_equal_to_the_labels_are_not_cut() -> None:
     """They stand before them, and to cut there would leave all labels."""
     whole = objects.stored_pod("p", annotations=MANY, labels=MANY)
 
@@ -88,27 +88,27 @@ def test_the_watch_and_a_hook_read_a_pod_alike() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'{"metadata":{"labels":3,"x":"'])
-def test_what_is_no_pod_is_left_for_others_to_complain_about(text: bytes) -> None:
+def test_text_that_is_no_pod_is_unchanged(text: bytes) -> None:
     data = text + b" " * LONGEST_LABELS * 2
 
     assert drop_labels(data) == data
 
 
 @pytest.mark.parametrize("labels", [b'"%s"', b"[%s1]", b'{"a":%s1}', b'{"%s":1}'])
-def test_labels_that_are_none_are_left_for_others_to_complain_about(labels: bytes) -> None:
+def test_malformed_labels_are_unchanged(labels: bytes) -> None:
     filling = b"1" * LONGEST_LABELS if b'"' in labels[:1] else b"1," * LONGEST_LABELS
     data = b'{"metadata":{"name":"p","labels":%s}}' % (labels % filling)
 
     assert drop_labels(data) == data
 
 
-def test_labels_that_are_long_and_few_are_left_as_they_are() -> None:
+def test_few_long_labels_are_unchanged() -> None:
     data = written(objects.stored_pod("p", labels={"k": "v" * 2 * LONGEST_LABELS}))
 
     assert drop_labels(data) == data
 
 
-def test_of_the_longest_labels_as_many_are_left_as_make_them_too_many() -> None:
+def test_of_labels_of_the_greatest_length_enough_are_kept_to_exceed_the_limit() -> None:
     longest = {f"{each:a>253}/{'n' * 63}": "v" * 63 for each in range(2000)}
 
     left = json.loads(drop_labels(written(objects.stored_pod("p", labels=longest))))

@@ -78,7 +78,7 @@ def spec(thing: dict[str, Any], **said: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("said", "complaint"), LARGE)
-def test_a_pod_that_is_too_large_does_not_start_and_says_why(
+def test_a_pod_over_a_size_limit_is_invalid_with_a_reason(
     said: dict[str, Any], complaint: str
 ) -> None:
     pod, membership = read(spec(make.stored_pod("p", gang="g"), **said))
@@ -92,7 +92,7 @@ def test_a_pod_that_is_too_large_does_not_start_and_says_why(
 
 
 @pytest.mark.parametrize(("said", "complaint"), LARGE)
-def test_one_that_has_a_node_counts_in_full_and_is_only_named(
+def test_a_scheduled_pod_over_a_size_limit_is_counted_in_full_and_reported(
     said: dict[str, Any], complaint: str
 ) -> None:
     pod, membership = read(spec(make.stored_pod("p", node="n", gang="g"), **said))
@@ -102,19 +102,19 @@ def test_one_that_has_a_node_counts_in_full_and_is_only_named(
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_one_that_is_over_spoils_its_gang_no_more(phase: str) -> None:
+def test_a_finished_pod_over_a_size_limit_does_not_invalidate_its_gang(phase: str) -> None:
     thing = spec(make.stored_pod("p", gang="g"), **ports(300)) | {"status": {"phase": phase}}
 
     assert read(thing)[1].problem == ""
 
 
-def test_pods_of_other_schedulers_are_only_cut() -> None:
+def test_pods_of_other_schedulers_over_a_size_limit_are_cut_without_a_problem() -> None:
     pod, membership = read(spec(make.stored_pod("p"), schedulerName="other", **ports(300)))
 
     assert (membership.problem, len(pod.shape.host_ports)) == ("", 256)
 
 
-def test_what_is_as_large_as_it_may_be_is_read_as_it_is() -> None:
+def test_a_pod_at_every_size_limit_is_read_unchanged() -> None:
     thing = spec(
         make.stored_pod("p", labels={f"k{each}": "v" for each in range(256)}), **ports(256)
     )
@@ -128,7 +128,7 @@ def test_what_is_as_large_as_it_may_be_is_read_as_it_is() -> None:
     assert len(pod.shape.affinity[0].labels[0].values) == 990
 
 
-def test_ports_of_containers_alone_are_as_many_as_anybody_likes() -> None:
+def test_container_ports_are_not_limited() -> None:
     thing = make.stored_pod("p")
     thing["spec"]["containers"][0]["ports"] = [{"containerPort": 80}] * 2000
 
@@ -137,7 +137,9 @@ def test_ports_of_containers_alone_are_as_many_as_anybody_likes() -> None:
 
 @pytest.mark.parametrize("node", ["", "n"])
 @pytest.mark.parametrize("number", [257, 60_000])
-def test_who_has_too_many_labels_is_named_and_placed_without_them(number: int, node: str) -> None:
+def test_a_pod_with_too_many_labels_is_reported_and_scheduled_without_them(
+    number: int, node: str
+) -> None:
     """Refused, it would cost kube-scheduler a status that takes the API server a second."""
     many = {f"k{each}": "v" for each in range(number)}
 
@@ -149,7 +151,9 @@ def test_who_has_too_many_labels_is_named_and_placed_without_them(number: int, n
 
 @pytest.mark.parametrize("node", ["", "n"])
 @pytest.mark.parametrize(("length", "kept"), [(64, 256), (65, 252), (380, 43)])
-def test_so_is_who_has_too_long_ones(length: int, kept: int, node: str) -> None:
+def test_a_pod_with_too_long_labels_is_reported_and_scheduled_without_them(
+    length: int, kept: int, node: str
+) -> None:
     """Each may have 380 characters: of a pod with as many as there may be 130 KB were kept."""
     long = {f"k{each:03}": "v" * (length - 4) for each in range(256)}
 
@@ -160,7 +164,7 @@ def test_so_is_who_has_too_long_ones(length: int, kept: int, node: str) -> None:
     assert dict(pod.labels) == dict(list(long.items())[:kept])
 
 
-def test_too_many_labels_excuse_nothing_else() -> None:
+def test_too_many_labels_do_not_hide_another_problem() -> None:
     many = {f"k{each}": "v" for each in range(257)}
 
     _, membership = read(spec(make.stored_pod("p", labels=many), **ports(300)))
@@ -178,21 +182,21 @@ def asking(amounts: dict[str, str], node: str = "") -> dict[str, Any]:
     return thing
 
 
-def test_a_pod_that_asks_for_thousands_of_resources_does_not_start() -> None:
+def test_a_pod_that_requests_thousands_of_resources_is_invalid() -> None:
     pod, membership = read(asking(names(8000)))
 
     assert "more than 64 kinds of resources" in membership.problem
     assert (len(pod.requests), pod.requests.amount("cpu")) == (64, 1000)
 
 
-def test_nobody_hides_what_a_running_pod_has_behind_thousands_of_names() -> None:
+def test_thousands_of_resource_names_do_not_hide_what_a_running_pod_uses() -> None:
     pod, membership = read(asking(names(8000), node="n"))
 
     assert (membership.problem, pod.requests.amount("nvidia.com/gpu")) == ("", 8)
     assert membership.excess == "more than 64 kinds of resources"
 
 
-def test_all_pods_that_are_too_large_in_the_same_way_share_one_membership() -> None:
+def test_pods_over_the_same_size_limit_share_one_membership() -> None:
     one, other = (read(spec(make.stored_pod(n, gang="g"), **ports(300))) for n in ("p", "q"))
 
     assert one[1] is other[1]
@@ -208,7 +212,7 @@ def test_all_pods_that_are_too_large_in_the_same_way_share_one_membership() -> N
         ({"minMember": limits.MOST_MEMBERS, "queue": "q" * 253}, ""),
     ],
 )
-def test_a_group_that_asks_for_what_cannot_be_is_read_and_named(
+def test_a_pod_group_beyond_the_limits_is_read_and_reported(
     said: dict[str, Any], excess: str
 ) -> None:
     written = make.pod_group("train", min_member=2)
@@ -227,11 +231,13 @@ def test_a_group_that_asks_for_what_cannot_be_is_read_and_named(
         ({"gang-extender.io/gang": "g" * 253, "gang-extender.io/min-member": "4"}, ""),
     ],
 )
-def test_so_is_a_pod_that_does(marks: dict[str, str], excess: str) -> None:
+def test_a_pod_with_annotations_beyond_the_limits_is_read_and_reported(
+    marks: dict[str, str], excess: str
+) -> None:
     assert read(make.stored_pod("p", annotations=marks))[1].excess == excess
 
 
-def test_a_group_with_too_many_roles_or_resources_is_invalid_and_says_why() -> None:
+def test_a_pod_group_with_too_many_roles_or_resources_is_invalid_with_a_reason() -> None:
     def group(**said: Any) -> PodGroup:
         raw = msgspec.convert(make.pod_group("train", min_member=2, **said), podgroups.RawGroup)
         return podgroups.to_group(raw, VOLCANO)
@@ -253,7 +259,7 @@ def test_a_group_with_too_many_roles_or_resources_is_invalid_and_says_why() -> N
     assert group(minResources=names(62)).problem == ""
 
 
-def test_a_budget_with_a_large_selector_is_held_to_the_beginning_of_it() -> None:
+def test_a_large_selector_of_a_disruption_budget_is_cut() -> None:
     def budget(**said: Any) -> tuple[tuple[Requirement, ...], str]:
         thing = {"metadata": {"name": "b", "namespace": "a"}, "spec": {"selector": said}}
         read = objects.to_budget(msgspec.convert(thing, objects.RawBudget))
@@ -270,7 +276,7 @@ def test_a_budget_with_a_large_selector_is_held_to_the_beginning_of_it() -> None
     assert budget(matchLabels={"a": "b"})[1] == ""
 
 
-def test_a_node_may_offer_sixty_four_kinds_of_resources_kubernetes_own_first() -> None:
+def test_a_node_offers_at_most_64_kinds_of_resources_built_in_ones_first() -> None:
     thing = make.node("n", ready=True)
     thing["status"]["allocatable"] |= {f"a.io/r{each}": "1" for each in range(8000)}
     read = resources.nodes().item(json.dumps(thing).encode())
@@ -280,7 +286,7 @@ def test_a_node_may_offer_sixty_four_kinds_of_resources_kubernetes_own_first() -
     assert {"cpu", "memory", "pods"} <= set(read.allocatable)
 
 
-def test_the_watch_reads_a_large_pod_like_any_other() -> None:
+def test_a_pod_over_a_size_limit_is_read_by_the_watch() -> None:
     line = {"type": "ADDED", "object": spec(make.stored_pod("p"), **ports(300))}
     read = resources.pods(SCHEDULERS).line(json.dumps(line).encode())
 
@@ -299,7 +305,7 @@ def words_of(shape: Shape) -> int:
     return sum(len(each.values) for one in terms for each in one.labels) + len(shape.requests)
 
 
-def test_shapes_are_remembered_by_their_size_not_by_their_number() -> None:
+def test_cached_shapes_are_limited_by_size_and_not_by_number() -> None:
     shapes = Shapes(max_weight=20_000)
     for number in range(200):
         values = [f"{number}-{each}" for each in range(900)]
@@ -309,7 +315,7 @@ def test_shapes_are_remembered_by_their_size_not_by_their_number() -> None:
         assert words_kept(shapes) <= 20_000
 
 
-def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -> None:
+def test_a_large_pod_read_repeatedly_does_not_evict_other_cached_shapes() -> None:
     shapes = Shapes(max_weight=2_000)
     small = pods.pod(json.dumps(make.stored_pod("p")).encode())
     large = pods.pod(json.dumps(spec(make.stored_pod("p"), **ports(300))).encode())
@@ -320,7 +326,7 @@ def test_a_large_pod_seen_again_and_again_does_not_make_us_forget_the_others() -
     assert shapes.of(small, ours=True)[0] is first
 
 
-def test_what_was_written_to_say_little_counts_too() -> None:
+def test_the_size_of_the_json_counts_for_a_cached_shape() -> None:
     shapes = Shapes(max_weight=2_000)
     for number in range(100):
         thing = make.stored_pod("p")
@@ -331,7 +337,7 @@ def test_what_was_written_to_say_little_counts_too() -> None:
         assert len(shapes._by_key) <= 2_000 / 90
 
 
-def test_pods_that_are_too_large_are_remembered_apart_and_few_of_them() -> None:
+def test_shapes_over_a_size_limit_are_cached_separately_and_few_of_them() -> None:
     shapes = Shapes(max_weight=2_000)
     small = pods.pod(json.dumps(make.stored_pod("p")).encode())
     first, _ = shapes.of(small, ours=True)
@@ -344,7 +350,7 @@ def test_pods_that_are_too_large_are_remembered_apart_and_few_of_them() -> None:
     assert shapes.of(small, ours=True)[0] is first
 
 
-def test_many_containers_that_ask_for_the_same_are_no_excess() -> None:
+def test_many_containers_with_equal_requests_are_within_the_limits() -> None:
     thing = make.stored_pod("p")
     thing["spec"]["containers"] = [
         {"name": f"c{each}", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
@@ -354,7 +360,7 @@ def test_many_containers_that_ask_for_the_same_are_no_excess() -> None:
     assert read(thing)[1].excess == ""
 
 
-def test_only_sets_of_labels_that_are_small_are_remembered() -> None:
+def test_only_small_label_sets_are_cached() -> None:
     few, many = {"app": "x"}, {f"k{each}": "x" * 60 for each in range(200)}
 
     assert (

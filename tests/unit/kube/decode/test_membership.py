@@ -34,7 +34,7 @@ def test_a_pod_names_its_gang_in_any_dialect(key: str, where: str) -> None:
     assert (membership.key, membership.named, membership.min_member) == ("a/train", True, None)
 
 
-def test_our_own_mark_wins() -> None:
+def test_our_own_annotation_wins() -> None:
     annotations = {"scheduling.k8s.io/group-name": "other", "gang-extender.io/gang": "train"}
 
     assert read(annotations=annotations).key == "a/train"
@@ -59,7 +59,7 @@ def test_an_annotation_wins_over_a_label() -> None:
         "pod-group.scheduling.sigs.k8s.io/min-available",
     ],
 )
-def test_pods_may_declare_their_number_instead_of_a_group(key: str, where: str) -> None:
+def test_pods_may_declare_their_gang_size_without_a_pod_group(key: str, where: str) -> None:
     gang = "gang-extender.io/gang"
     membership = read(**{where: {gang: "train", key: "4"}})
 
@@ -83,7 +83,7 @@ def test_a_pod_without_a_controller_is_a_gang_by_itself() -> None:
     assert read().key == "a/pod:p"
 
 
-def test_the_pods_of_a_job_that_declare_their_number_are_a_named_gang() -> None:
+def test_the_pods_of_a_job_that_declare_their_gang_size_are_a_named_gang() -> None:
     membership = read(
         ownerReferences=[{"kind": "Job", "name": "train", "uid": "1", "controller": True}],
         annotations={"gang-extender.io/min-member": "8"},
@@ -93,7 +93,7 @@ def test_the_pods_of_a_job_that_declare_their_number_are_a_named_gang() -> None:
 
 
 @pytest.mark.parametrize("written", ["three", "0", "-1", "1.5", "9" * 5000, "٣"])
-def test_a_number_nobody_can_read_is_a_problem(written: str) -> None:
+def test_an_unreadable_gang_size_is_a_problem(written: str) -> None:
     membership = read(annotations={"gang-extender.io/min-member": written})
 
     assert membership.named
@@ -114,7 +114,7 @@ def test_a_pod_may_name_its_queue() -> None:
         ({"workloadRef": {"name": "w", "podGroup": "g"}}, "a/native:w.g"),
     ],
 )
-def test_native_groups_are_kube_schedulers_business(spec: dict[str, Any], key: str) -> None:
+def test_native_groups_are_left_to_kube_scheduler(spec: dict[str, Any], key: str) -> None:
     thing = objects.stored_pod("p", gang="other")
     thing["spec"].update(spec)
     membership = membership_of(pods.pod(json.dumps(thing).encode()))
@@ -142,7 +142,7 @@ MARKS = [
 
 
 @pytest.mark.parametrize("mark", MARKS)
-def test_nothing_that_is_kept_of_a_pod_is_as_long_as_a_tenant_may_write_it(mark: str) -> None:
+def test_texts_kept_of_a_pod_are_limited_in_length(mark: str) -> None:
     thing = objects.stored_pod("p", node="n", annotations={mark: f"1 by {HUGE}"})
     thing["metadata"]["ownerReferences"] = [{"kind": HUGE, "name": HUGE, "controller": True}]
     thing["status"]["nominatedNodeName"] = HUGE
@@ -157,7 +157,7 @@ def test_nothing_that_is_kept_of_a_pod_is_as_long_as_a_tenant_may_write_it(mark:
     assert max(len(text) for text in kept if isinstance(text, str)) <= 400
 
 
-def test_a_gang_whose_name_is_too_long_is_a_problem_and_is_still_one_gang() -> None:
+def test_a_gang_name_that_is_too_long_is_a_problem_and_still_one_gang() -> None:
     one, same, other = (read(annotations={MARKS[0]: HUGE + end}) for end in ("a", "a", "b"))
 
     assert one is same
@@ -165,7 +165,7 @@ def test_a_gang_whose_name_is_too_long_is_a_problem_and_is_still_one_gang() -> N
     assert one.problem == "the name of its gang has over 253 characters; write a shorter one"
 
 
-def test_a_name_as_long_as_any_may_be_is_kept_as_it_is() -> None:
+def test_a_name_of_the_greatest_length_is_kept() -> None:
     longest = "x" * 253
     member = read(annotations={MARKS[0]: longest, "scheduling.volcano.sh/queue-name": longest})
 

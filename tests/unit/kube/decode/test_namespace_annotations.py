@@ -35,7 +35,7 @@ def test_a_namespace_without_such_annotations_has_no_shares() -> None:
         '{"research": {"cpu": "8000m", "nvidia.com/gpu": 2}}',
     ],
 )
-def test_at_most_and_at_least_are_read_from_yaml_and_from_json(text: str) -> None:
+def test_limits_and_guarantees_are_read_from_yaml_and_json(text: str) -> None:
     least = "{research: {cpu: 0.5, memory: 1Gi}}"
     shares, problem = read_shares("b", {LIMIT: text, GUARANTEE: least})
 
@@ -57,7 +57,7 @@ def test_several_queues_are_sorted_whichever_annotation_names_them() -> None:
     assert [share.queue for share in shares] == ["a", "z"]
 
 
-def test_at_most_nothing_is_nothing_and_at_least_nothing_says_nothing() -> None:
+def test_a_limit_of_zero_counts_and_a_guarantee_of_zero_is_empty() -> None:
     shares, problem = read_shares("b", {LIMIT: "{q: {cpu: 0}}", GUARANTEE: "{q: {cpu: 0}}"})
 
     assert problem == ""
@@ -85,7 +85,7 @@ def test_an_empty_annotation_limits_nothing(text: str) -> None:
         ("{research: {cpu: -1}}", "cpu is -1, and amounts must not be negative"),
     ],
 )  # fmt: skip
-def test_an_annotation_that_cannot_be_read_is_named_with_the_mend(text: str, why: str) -> None:
+def test_an_unreadable_annotation_is_named_with_the_correction(text: str, why: str) -> None:
     shares, problem = read_shares("b", {LIMIT: text, GUARANTEE: "{q: {cpu: 1}}"})
 
     assert problem.startswith("the annotation gang-extender.io/at-most of namespace b cannot be")
@@ -106,7 +106,7 @@ def test_an_annotation_that_cannot_be_read_is_named_with_the_mend(text: str, why
     ],
     ids=lambda text: text[:12],
 )
-def test_an_annotation_that_would_not_end_stops_its_namespace_and_nobody_else(text: str) -> None:
+def test_an_annotation_that_expands_without_end_invalidates_only_its_namespace(text: str) -> None:
     heard = NAMESPACES.line(changed("b", {LIMIT: text}))
 
     assert isinstance(heard.change, Upsert)
@@ -116,7 +116,7 @@ def test_an_annotation_that_would_not_end_stops_its_namespace_and_nobody_else(te
     assert len(problem) < 1000
 
 
-def test_a_namespace_that_cannot_be_read_may_start_nothing_under_what_was_written_before(
+def test_an_unreadable_namespace_does_not_keep_its_earlier_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(*_: object) -> None:

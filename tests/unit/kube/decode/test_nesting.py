@@ -36,7 +36,7 @@ def deepest_of(thing: Any) -> int:
 
 
 @given(THINGS, st.integers(0, 5), st.sampled_from([None, 1]))
-def test_what_is_too_deep_is_null_and_all_else_is_as_it_was(
+def test_values_that_are_too_deep_become_null_and_the_rest_is_unchanged(
     thing: Any, deepest: int, indent: int | None
 ) -> None:
     left = cut_nesting(json.dumps(thing, indent=indent).encode(), deepest)
@@ -46,20 +46,20 @@ def test_what_is_too_deep_is_null_and_all_else_is_as_it_was(
 
 
 @given(st.binary(max_size=60) | st.text(alphabet='[]{}"\\ab').map(str.encode), st.integers(0, 3))
-def test_whatever_it_is_given_comes_back_no_deeper(data: bytes, deepest: int) -> None:
+def test_any_input_comes_back_within_the_depth_limit(data: bytes, deepest: int) -> None:
     left = cut_nesting(data, deepest)
     if left is not None:
         assert cut_nesting(left, deepest) in (None, left)
 
 
-def test_ten_thousand_levels_are_no_more_to_it_than_ten() -> None:
+def test_ten_thousand_levels_are_cut() -> None:
     data = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
 
     assert cut_nesting(data, 2) == b'{"a":{"a":null}}'
 
 
 @given(THINGS, st.integers(0, 5), st.integers(1, 9))
-def test_it_does_not_matter_where_a_block_ends(thing: Any, deepest: int, size: int) -> None:
+def test_the_block_size_does_not_change_the_result(thing: Any, deepest: int, size: int) -> None:
     data = json.dumps(thing).encode()
     whole = cut_nesting(data, deepest)
     with pytest.MonkeyPatch.context() as patch:
@@ -68,7 +68,7 @@ def test_it_does_not_matter_where_a_block_ends(thing: Any, deepest: int, size: i
         assert cut_nesting(data, deepest) == whole
 
 
-def test_what_is_no_json_stays_none() -> None:
+def test_invalid_json_stays_invalid() -> None:
     for data in (b'{"a' + b"[" * 100, b"[" * 100, b"]" * 100 + b"[" * 300, b""):
         left = cut_nesting(data, 3)
         with pytest.raises(ValueError, match=r"\w"):

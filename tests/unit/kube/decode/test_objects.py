@@ -26,7 +26,7 @@ def node(**rest: Any) -> Node:
     return objects.to_node(msgspec.convert(make.node("n", ready=True) | rest, objects.RawNode))
 
 
-def test_a_node_is_what_it_offers_and_what_it_objects_to() -> None:
+def test_a_node_is_read_with_its_allocatable_and_taints() -> None:
     read = node(
         metadata={"name": "n", "labels": {"zone": "a"}},
         spec={
@@ -53,7 +53,7 @@ def test_a_node_is_ready_only_if_it_says_so(conditions: Any) -> None:
     ("labels", "is_ours"),
     [({"pool": "b"}, True), ({"pool": "c"}, False), ({"zone": "a"}, False), (None, False)],
 )
-def test_a_node_with_any_of_the_labels_is_ours(labels: Any, is_ours: bool) -> None:
+def test_a_node_with_any_of_the_labels_is_managed(labels: Any, is_ours: bool) -> None:
     thing = make.node("n") | {"metadata": {"name": "n", "labels": labels}}
     raw = msgspec.convert(thing, objects.RawNode)
 
@@ -61,13 +61,13 @@ def test_a_node_with_any_of_the_labels_is_ours(labels: Any, is_ours: bool) -> No
     assert objects.to_node(raw).managed, "where nobody asks for labels, all are"
 
 
-def test_an_amount_of_a_node_nobody_can_read_counts_as_none() -> None:
+def test_an_unreadable_amount_of_a_node_counts_as_absent() -> None:
     read = node(status={"allocatable": {"cpu": "4", "memory": "much", "odd": "-3"}})
 
     assert dict(read.allocatable) == {"cpu": 4000, "odd": 0}
 
 
-def test_a_namespace_carries_its_queues() -> None:
+def test_the_allowed_queues_of_a_namespace_are_read() -> None:
     annotations = {
         "scheduling.volcano.sh/queue-name": " gold ",
         "gang-extender.io/queues": "gold, silver,,",
@@ -95,7 +95,7 @@ def test_an_empty_list_of_queues_allows_none_and_no_list_allows_all() -> None:
 
 
 @pytest.mark.parametrize("name", [HOME_QUEUE, ALLOWED_QUEUES, ALLOWED_CLASSES, LIMIT, GUARANTEE])
-def test_a_policy_of_null_is_not_the_same_as_none(name: str) -> None:
+def test_a_null_policy_is_not_an_absent_policy(name: str) -> None:
     thing = {"metadata": {"name": "a", "annotations": {name: None}}}
     codec = next(
         each.decoder for each in resources.resources(frozenset()) if each.name == "namespaces"
@@ -140,7 +140,7 @@ def test_an_empty_selector_selects_everything_and_none_selects_nothing() -> None
     assert budget({}) == (Requirement("", "In"),)
 
 
-def test_a_budget_knows_whom_it_has_counted() -> None:
+def test_a_disruption_budget_is_read_with_its_disrupted_pods() -> None:
     thing = {
         "metadata": {"name": "b", "namespace": "a"},
         "status": {"disruptionsAllowed": 2, "disruptedPods": {"p": "2026-01-01T00:00:00Z"}},
@@ -150,14 +150,14 @@ def test_a_budget_knows_whom_it_has_counted() -> None:
     assert (read.allowed, read.disrupted) == (2, frozenset({"p"}))
 
 
-def test_a_priority_class_may_forbid_to_make_others_leave() -> None:
+def test_a_priority_class_may_forbid_preemption() -> None:
     thing = {"metadata": {"name": "patient"}, "value": 9, "preemptionPolicy": "Never"}
     raw = msgspec.convert(thing, objects.RawPriorityClass)
 
     assert not objects.to_priority_class(raw).may_preempt
 
 
-def test_a_quota_is_what_its_status_says_and_a_weight() -> None:
+def test_a_quota_is_read_from_its_status_with_its_weight() -> None:
     raw = {
         "metadata": {"name": "compute", "namespace": "a"},
         "spec": {"hard": {"requests.cpu": "8", "volcano.sh/namespace.weight": "3"}},
@@ -184,7 +184,7 @@ def test_a_quota_is_what_its_status_says_and_a_weight() -> None:
         {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass"}]}},
     ],
 )
-def test_a_quota_with_a_scope_is_for_some_pods_alone(scope: dict[str, Any]) -> None:
+def test_a_quota_with_a_scope_is_scoped(scope: dict[str, Any]) -> None:
     raw = {"metadata": {"name": "some", "namespace": "a"}, "spec": scope}
     read = objects.to_quota(msgspec.convert(raw, objects.RawQuota))
 
@@ -203,7 +203,9 @@ def test_a_quota_with_a_scope_is_for_some_pods_alone(scope: dict[str, Any]) -> N
         (None, None, ""),
     ],
 )
-def test_a_budget_says_how_many_must_be_up(written: Any, least: int | None, part: str) -> None:
+def test_the_minimum_available_of_a_disruption_budget_is_read(
+    written: Any, least: int | None, part: str
+) -> None:
     raw = {"metadata": {"name": "web", "namespace": "a"}, "spec": {"minAvailable": written}}
     read = objects.to_budget(msgspec.convert(raw, objects.RawBudget))
 

@@ -61,7 +61,7 @@ def test_a_pod_is_read_with_all_the_plan_needs() -> None:
     assert pod.labels == {"app": "x", "volcano.sh/task-spec": "worker"}
 
 
-def test_a_pod_of_which_only_the_name_is_known_is_read() -> None:
+def test_a_pod_with_only_a_name_is_read() -> None:
     pod, membership = read_both({"metadata": {"name": "p"}})
 
     assert (pod.uid, pod.key, pod.status, pod.ours) == (
@@ -95,7 +95,7 @@ def test_fields_may_be_null_wherever_go_writes_null() -> None:
         ({"activeDeadlineSeconds": 1 << 62, "terminationGracePeriodSeconds": 60}, 0.0, 0.0),
     ],
 )
-def test_a_deadline_is_read_with_how_long_the_pod_may_go_on_after_it(
+def test_a_deadline_is_read_with_the_grace_period_after_it(
     spec: dict[str, Any], deadline_s: float, grace_s: float
 ) -> None:
     pod = read(with_spec(**spec))
@@ -118,7 +118,7 @@ def test_a_deadline_is_read_with_how_long_the_pod_may_go_on_after_it(
         ("Failed", "n", False, Status.FAILED),
     ],
 )
-def test_how_far_a_pod_is(phase: str, node: str, deleting: bool, status: Status) -> None:
+def test_the_state_of_a_pod_is_read(phase: str, node: str, deleting: bool, status: Status) -> None:
     thing = objects.stored_pod("p", node=node)
     thing["status"]["phase"] = phase
     if deleting:
@@ -153,7 +153,7 @@ def test_identical_pods_share_one_shape_and_their_labels() -> None:
     assert one.labels is other.labels
 
 
-def test_the_order_in_which_amounts_are_written_makes_no_other_shape() -> None:
+def test_the_order_of_amounts_does_not_change_the_shape() -> None:
     amounts = {"cpu": "1", "memory": "1Gi"}
     reverse = dict(reversed(amounts.items()))
     one, other = (
@@ -163,7 +163,7 @@ def test_the_order_in_which_amounts_are_written_makes_no_other_shape() -> None:
     assert one.shape is other.shape
 
 
-def test_what_decides_about_nodes_makes_another_shape() -> None:
+def test_another_node_constraint_makes_another_shape() -> None:
     shapes = {
         read(with_spec(**spec)).shape
         for spec in (
@@ -178,7 +178,7 @@ def test_what_decides_about_nodes_makes_another_shape() -> None:
     assert len(shapes) == 5
 
 
-def test_a_pod_needs_what_its_containers_ask_for() -> None:
+def test_a_pod_needs_the_requests_of_its_containers() -> None:
     thing = with_spec(
         containers=[
             container(requests={"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "2"}),
@@ -204,13 +204,13 @@ def test_a_limit_without_a_request_is_a_request() -> None:
     assert dict(read(thing).requests) == {"cpu": 1000, "memory": 2**30, "pods": 1}
 
 
-def test_nothing_asked_for_is_not_zero_asked_for() -> None:
+def test_an_absent_request_is_not_a_request_of_zero() -> None:
     thing = with_spec(containers=[container(requests={"cpu": "0", "memory": "0"})])
 
     assert dict(read(thing).requests) == {"pods": 1}
 
 
-def test_a_container_being_resized_takes_the_most_of_what_it_asks_and_has() -> None:
+def test_a_container_being_resized_counts_with_the_larger_of_requested_and_actual() -> None:
     thing = with_spec(nodeName="n", containers=[container(requests={"cpu": "1", "memory": "4Gi"})])
     thing["status"]["containerStatuses"] = [
         {
@@ -223,7 +223,7 @@ def test_a_container_being_resized_takes_the_most_of_what_it_asks_and_has() -> N
     assert dict(read(thing).requests) == {"cpu": 3000, "memory": 4 << 30, "pods": 1}
 
 
-def test_a_container_that_has_what_it_asks_for_makes_no_other_shape() -> None:
+def test_a_container_that_has_its_requests_makes_no_other_shape() -> None:
     before, after = objects.stored_pod("p"), objects.stored_pod("p", node="n")
     after["status"]["containerStatuses"] = [
         {
@@ -236,7 +236,7 @@ def test_a_container_that_has_what_it_asks_for_makes_no_other_shape() -> None:
     assert read(before).shape is read(after).shape
 
 
-def test_an_amount_nobody_can_read_is_a_problem_of_the_gang() -> None:
+def test_an_unreadable_amount_is_a_problem_of_the_gang() -> None:
     thing = with_spec(containers=[container(requests={"cpu": "a lot"})])
     pod, membership = read_both(thing)
 
@@ -251,13 +251,13 @@ def test_a_negative_amount_is_a_problem_too(amount: str) -> None:
     assert "cannot be read" in membership.problem
 
 
-def test_an_absurd_amount_is_cut_to_what_arrays_can_hold() -> None:
+def test_a_huge_amount_is_cut_to_the_range_of_the_arrays() -> None:
     huge = container(requests={"memory": "9223372036854775807"})
 
     assert read(with_spec(containers=[huge] * 9)).requests.amount("memory") == LARGEST
 
 
-def test_rules_about_nodes_are_read_whole() -> None:
+def test_node_constraints_are_read_completely() -> None:
     term = {
         "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
         "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}],
@@ -296,7 +296,7 @@ def test_rules_about_nodes_are_read_whole() -> None:
     )
 
 
-def test_ports_of_the_node_are_read_and_others_are_not() -> None:
+def test_host_ports_are_read_and_container_ports_are_not() -> None:
     ports = [
         {"containerPort": 80},
         {"containerPort": 80, "hostPort": 8080},
@@ -317,7 +317,7 @@ def test_ports_of_the_node_are_read_and_others_are_not() -> None:
     ("woken", "who"),
     [("2026-01-31T12:00:00.000+00:00 by host_1a2b", "host_1a2b"), ("2026-01-31", ""), (" by ", "")],
 )
-def test_who_woke_a_pod_is_read_where_it_says_so(woken: str, who: str) -> None:
+def test_the_extender_that_woke_a_pod_is_read_from_its_annotation(woken: str, who: str) -> None:
     thing = objects.stored_pod("p")
     thing["metadata"]["annotations"] = {"gang-extender.io/woken": woken}
 
@@ -332,7 +332,7 @@ def test_the_scheduler_of_a_pod_is_kept_if_it_is_ours() -> None:
     assert (mine.scheduler, read(thing).scheduler) == ("gang-scheduler", "")
 
 
-def test_what_kube_scheduler_said_of_a_waiting_pod_is_kept() -> None:
+def test_the_unschedulable_message_of_kube_scheduler_is_kept() -> None:
     thing = objects.stored_pod("p")
     thing["status"]["conditions"] = [
         {"type": "Ready", "status": "False"},
@@ -351,19 +351,19 @@ def test_what_kube_scheduler_said_of_a_waiting_pod_is_kept() -> None:
     assert read(thing).refusal == ""
 
 
-def test_a_pod_on_a_node_says_in_which_queue_it_was_started() -> None:
+def test_a_scheduled_pod_is_read_with_the_queue_that_admitted_it() -> None:
     thing = objects.stored_pod("p", annotations={"gang-extender.io/started-in": "gold"}, node="n1")
 
     assert read(thing).started_in == "gold"
 
 
-def test_nobody_believes_a_pod_without_a_node_that_it_was_started() -> None:
+def test_the_started_in_annotation_of_an_unscheduled_pod_is_ignored() -> None:
     thing = objects.stored_pod("p", annotations={"gang-extender.io/started-in": "gold"})
 
     assert read(thing).started_in == ""
 
 
-def test_a_tasks_own_priority_wins_within_its_gang_alone() -> None:
+def test_the_priority_of_a_task_counts_only_within_its_gang() -> None:
     thing = objects.stored_pod("p", annotations={"volcano.sh/task-priority": "9"})
     thing["spec"]["priority"] = 1
 
@@ -377,13 +377,13 @@ def test_a_tasks_own_priority_wins_within_its_gang_alone() -> None:
 @pytest.mark.parametrize(
     ("written", "preemptable"), [(None, True), ("true", True), ("false", False), ("maybe", False)]
 )
-def test_whether_a_pod_may_be_evicted(written: str | None, preemptable: bool) -> None:
+def test_the_preemptable_annotation_is_read(written: str | None, preemptable: bool) -> None:
     annotations = {"volcano.sh/preemptable": written} if written else {}
 
     assert read(objects.stored_pod("p", annotations=annotations)).preemptable is preemptable
 
 
-def test_a_huge_annotation_costs_nothing_but_its_reading() -> None:
+def test_a_huge_annotation_does_not_hide_the_others() -> None:
     thing = objects.stored_pod(
         "p", annotations={"junk": "x" * 2**20, "gang-extender.io/gang": "train"}
     )
@@ -398,12 +398,12 @@ def test_a_parsed_file_is_read_like_json() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"metadata": {"name": 3}}'])
-def test_what_is_no_pod_is_refused_with_a_sentence(data: bytes) -> None:
+def test_a_body_that_is_no_pod_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidHookCall, match="this is not a Pod"):
         pods.pod(data)
 
 
-def test_a_call_about_a_pod_of_any_depth_is_refused_with_a_sentence() -> None:
+def test_a_body_that_is_nested_too_deeply_is_refused() -> None:
     data = b'{"metadata": {}, "odd": ' + b"[" * 10_000 + b"]" * 10_000 + b"}"
     for read in (pods.pod, pods.uid):
         with pytest.raises(InvalidHookCall, match="this is not a Pod"):

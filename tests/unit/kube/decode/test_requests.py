@@ -17,11 +17,11 @@ def needs(*containers: int, init: list[tuple[int, bool]] | None = None) -> int:
     return pod_requests([cpu(amount) for amount in containers], read).amount("cpu")
 
 
-def test_containers_run_side_by_side() -> None:
+def test_the_requests_of_containers_are_added() -> None:
     assert needs(100, 200) == 300
 
 
-def test_every_pod_takes_one_place() -> None:
+def test_each_pod_counts_as_one_pod() -> None:
     assert pod_requests([]) == Resources({"pods": 1})
 
 
@@ -47,7 +47,7 @@ def test_overhead_comes_on_top() -> None:
     assert pod_requests([cpu(100)], overhead=cpu(7)).amount("cpu") == 107
 
 
-def test_what_is_said_of_the_whole_pod_replaces_the_sum() -> None:
+def test_pod_level_requests_replace_the_sum() -> None:
     containers = [Resources({"cpu": 100, "memory": 5}), Resources({"cpu": 100})]
     whole = pod_requests(containers, pod_level=cpu(150), overhead=cpu(1))
 
@@ -58,7 +58,7 @@ def test_what_is_said_of_the_whole_pod_replaces_the_sum() -> None:
     st.lists(st.integers(0, 9), max_size=4),
     st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=5),
 )
-def test_it_is_the_most_demanding_moment_of_the_pods_life(
+def test_the_requests_are_the_peak_over_the_life_of_the_pod(
     containers: list[int], init: list[tuple[int, bool]]
 ) -> None:
     moments, running = [0], 0

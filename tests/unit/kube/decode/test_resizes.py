@@ -75,7 +75,7 @@ def test_an_init_container_that_ends_is_not_resized() -> None:
     assert pod.requests.amount("cpu") == 1000
 
 
-def test_what_is_allocated_counts_only_beside_what_the_container_actually_has() -> None:
+def test_allocated_resources_count_only_beside_actual_resources() -> None:
     allocated = {"name": "c", "allocatedResources": {"cpu": "4"}}
     pod = read({"containers": [asking("1")]}, {"containerStatuses": [allocated]})
 
@@ -109,7 +109,7 @@ def test_a_pod_resized_as_a_whole_counts_by_the_same_rule(
     assert pod.requests.amount("cpu") == counted
 
 
-def test_a_resize_that_becomes_impossible_is_seen_at_once() -> None:
+def test_a_resize_that_becomes_infeasible_changes_the_requests_at_once() -> None:
     def after(how: dict[str, Any]) -> int:
         status = {"containerStatuses": [having("1", "1")], **how}
         return read({"containers": [asking("2")]}, status).requests.amount("cpu")
@@ -117,7 +117,7 @@ def test_a_resize_that_becomes_impossible_is_seen_at_once() -> None:
     assert [after({}), after(DEFERRED), after(INFEASIBLE), after({})] == [2000, 2000, 1000, 2000]
 
 
-def test_pods_whose_containers_are_called_otherwise_are_not_taken_for_each_other() -> None:
+def test_pods_with_different_container_names_are_not_confused() -> None:
     def cpus(*names: str) -> int:
         asked = [{**asking(str(place)), "name": name} for place, name in enumerate(names, 1)]
         grown = {**having("4", "4"), "name": "a"}

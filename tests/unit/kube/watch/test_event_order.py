@@ -20,7 +20,7 @@ def bound(name: str = "p") -> dict[str, object]:
     return objects.stored_pod(name, node="n1")
 
 
-def test_a_pod_that_is_gone_does_not_come_back_with_a_late_line() -> None:
+def test_a_deleted_pod_does_not_come_back_with_a_late_event() -> None:
     made = listed()
     made.line(said("ADDED", 6))
     made.line(said("DELETED", 8))
@@ -28,7 +28,7 @@ def test_a_pod_that_is_gone_does_not_come_back_with_a_late_line() -> None:
     assert made.line(said("MODIFIED", 7, **bound())) is Signal.OVERTAKEN
 
 
-def test_a_late_line_leaves_no_ghost_that_takes_up_room() -> None:
+def test_a_late_event_of_a_deleted_pod_uses_no_capacity() -> None:
     mirror, made = cache(node("n1")), listed()
     for line in (said("ADDED", 6), said("DELETED", 8), said("MODIFIED", 7, **bound())):
         heard = made.line(line)
@@ -38,34 +38,34 @@ def test_a_late_line_leaves_no_ghost_that_takes_up_room() -> None:
     assert mirror.snapshot(NOW).nodes.used.sum() == 0
 
 
-def test_an_older_line_about_an_object_is_not_taken() -> None:
+def test_an_older_event_about_an_object_is_ignored() -> None:
     made = listed()
     made.line(said("MODIFIED", 9, **bound()))
 
     assert made.line(said("MODIFIED", 7)) is Signal.OVERTAKEN
 
 
-def test_a_line_that_comes_twice_is_taken_once() -> None:
+def test_a_repeated_event_is_applied_once() -> None:
     made = listed()
 
     assert isinstance(made.line(said("ADDED", 9)), Upsert)
     assert made.line(said("ADDED", 9)) is Signal.OVERTAKEN
 
 
-def test_of_two_objects_the_older_line_is_news_whatever_was_heard_of_the_other() -> None:
+def test_event_order_is_kept_for_each_object_separately() -> None:
     made = listed()
     made.line(said("ADDED", 9, "q"))
 
     assert isinstance(made.line(said("ADDED", 7, "p")), Upsert)
 
 
-def test_what_the_list_has_told_is_not_told_again_by_a_late_line() -> None:
+def test_a_late_event_that_a_streamed_list_already_covered_is_ignored() -> None:
     made = listed(version=5)
 
     assert made.line(said("ADDED", 4)) is Signal.OVERTAKEN
 
 
-def test_what_pages_have_told_is_not_told_again_by_a_late_line() -> None:
+def test_a_late_event_that_a_paged_list_already_covered_is_ignored() -> None:
     made = progress(streaming=False)
     made.next_request(60)
     list(made.page(page("p", version=5)))
@@ -75,7 +75,7 @@ def test_what_pages_have_told_is_not_told_again_by_a_late_line() -> None:
     assert not isinstance(made.line(said("DELETED", 6, "p")), Signal)
 
 
-def test_a_late_end_of_a_node_does_not_take_the_new_one_of_its_name() -> None:
+def test_a_late_deletion_does_not_remove_a_new_node_of_the_same_name() -> None:
     made = ListWatch(resources.nodes())
     made.next_request(60)
     made.line(end_of_list(5))
@@ -88,7 +88,7 @@ def test_a_late_end_of_a_node_does_not_take_the_new_one_of_its_name() -> None:
     assert made.line(said("MODIFIED", 6, **objects.node("n", ready=True))) is Signal.OVERTAKEN
 
 
-def test_a_list_is_believed_though_its_versions_are_lower_than_those_we_know() -> None:
+def test_a_list_with_lower_versions_than_known_is_accepted() -> None:
     """A backup of etcd was restored: versions go back, and what they say is true."""
     made = listed(version=500)
     made.line(said("ADDED", 501))
@@ -100,7 +100,7 @@ def test_a_list_is_believed_though_its_versions_are_lower_than_those_we_know() -
     assert isinstance(made.line(said("MODIFIED", 42)), Upsert)
 
 
-def test_a_list_that_broke_off_is_told_again_as_a_whole() -> None:
+def test_a_list_that_broke_off_is_applied_again_completely() -> None:
     made = progress()
     made.next_request(60)
     assert isinstance(made.line(said("ADDED", 4)), Upsert)
@@ -110,14 +110,14 @@ def test_a_list_that_broke_off_is_told_again_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("version", ["", "abc", "7f", "-7", "\u0667", "7.5", "9" * 5000])
-def test_what_is_no_number_is_taken_as_it_comes(version: str) -> None:
+def test_versions_that_are_not_numbers_are_applied_in_arrival_order(version: str) -> None:
     order = EventOrder()
     assert order.is_newer("p", "9", is_gone=False)
 
     assert order.is_newer("p", version, is_gone=False)
 
 
-def test_we_go_on_where_we_were_and_not_where_a_late_line_was() -> None:
+def test_a_late_event_does_not_move_the_resume_point_back() -> None:
     made = listed()
     made.line(said("ADDED", 9, "q"))
     made.line(said("ADDED", 7, "p"))
@@ -125,7 +125,7 @@ def test_we_go_on_where_we_were_and_not_where_a_late_line_was() -> None:
     assert made.next_request(60).query["resourceVersion"] == "9"
 
 
-def test_only_so_many_of_the_gone_are_remembered() -> None:
+def test_the_number_of_remembered_deletions_is_limited() -> None:
     order = EventOrder()
     for version in range(1, 3 * MOST_GONE):
         assert order.is_newer(f"p{version}", str(version), is_gone=True)
@@ -135,7 +135,7 @@ def test_only_so_many_of_the_gone_are_remembered() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_lines_in_any_order_end_in_what_the_newest_ones_say(seed: int) -> None:
+def test_events_in_any_order_end_in_the_newest_state(seed: int) -> None:
     chance = random.Random(seed)
     codec: ObjectDecoder[object] = resources.pods(frozenset({"gang-scheduler"}))
     story, alive = [], set[str]()

@@ -56,7 +56,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500])
-def test_any_answer_is_a_sign_of_life(api: WatchedApi, status: int) -> None:
+def test_any_response_counts_as_a_sign_of_life(api: WatchedApi, status: int) -> None:
     api.refusals[PATH] = [status] * 10_000
     freshness = Freshness(mute_s=LONG_S)
     with felt(api.access(), freshness) as returned:
@@ -66,7 +66,7 @@ def test_any_answer_is_a_sign_of_life(api: WatchedApi, status: int) -> None:
     assert not returned.is_set()
 
 
-def test_a_server_that_takes_calls_and_answers_none_is_named_with_the_reason(
+def test_a_server_that_accepts_connections_without_answering_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     freshness = Freshness(mute_s=0.2)
@@ -79,7 +79,7 @@ def test_a_server_that_takes_calls_and_answers_none_is_named_with_the_reason(
     assert sum(record.levelno == logging.ERROR for record in caplog.records) == 1
 
 
-def test_one_answer_that_trickles_does_not_end_the_pulse() -> None:
+def test_a_trickling_response_does_not_end_the_health_probe() -> None:
     asked: list[int] = []
 
     def serve(line: socket.socket) -> None:
@@ -107,7 +107,9 @@ def test_one_answer_that_trickles_does_not_end_the_pulse() -> None:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_return_of_the_server_is_logged_once(
+    api: WatchedApi, caplog: pytest.LogCaptureFixture
+) -> None:
     freshness = Freshness(mute_s=LONG_S)
     with felt(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 1)
@@ -119,7 +121,7 @@ def test_its_return_is_told_once(api: WatchedApi, caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("API server answers again") == 1
 
 
-def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi) -> None:
+def test_after_a_silence_each_watch_is_resumed_where_it_was(api: WatchedApi) -> None:
     with watching(api, probe_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
         before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
@@ -138,7 +140,7 @@ def test_after_a_silence_every_watch_is_begun_anew_where_it_was(api: WatchedApi)
 
 @pytest.mark.parametrize("in_stream", [True, False])
 @pytest.mark.parametrize("streams", [True, False])
-def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_the_list(
+def test_after_a_silence_a_cache_that_must_list_again_is_stale_until_the_list_completes(
     api: WatchedApi, streams: bool, in_stream: bool
 ) -> None:
     api.streams_lists, api.expires_in_stream = streams, in_stream
@@ -173,7 +175,7 @@ def test_who_has_to_list_again_after_a_silence_is_not_trusted_before_the_end_of_
         assert not watched.has_pod("p0")
 
 
-def test_a_watch_that_spoke_just_now_is_left_alone(api: WatchedApi) -> None:
+def test_a_watch_with_recent_events_is_not_restarted(api: WatchedApi) -> None:
     with watching(api, probe_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
         watched.ready()
         before, freshness = len(api.asked(PODS)), watched.cluster.freshness

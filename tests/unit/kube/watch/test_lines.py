@@ -18,15 +18,15 @@ def test_a_line_may_come_in_pieces() -> None:
     assert list(lines([b"o", b"n", b"e\ntw", b"o\n"])) == [b"one", b"two"]
 
 
-def test_an_unfinished_line_is_no_line() -> None:
+def test_an_unfinished_line_is_not_returned() -> None:
     assert list(lines([b"one\ntw"])) == [b"one"]
 
 
-def test_empty_lines_are_left_out() -> None:
+def test_empty_lines_are_skipped() -> None:
     assert list(lines([b"\n\none\n", b"\n", b""])) == [b"one"]
 
 
-def test_a_line_without_end_is_given_as_far_as_it_came_and_is_the_last(
+def test_an_endless_line_is_cut_and_ends_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(list_watch, "LONGEST", 10)
@@ -41,13 +41,13 @@ def test_a_line_without_end_is_given_as_far_as_it_came_and_is_the_last(
     assert len(heard) == 6, "nothing more is read"
 
 
-def test_many_lines_are_no_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_short_lines_are_not_taken_for_a_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_watch, "LONGEST", 10)
 
     assert list(lines([b"one\ntw", b"o\nthr", b"ee\n"] * 10)) == [b"one", b"two", b"three"] * 10
 
 
-def test_a_beginning_of_a_line_spoils_its_stream() -> None:
+def test_a_truncated_line_fails_its_stream() -> None:
     made = ListWatch(resources.pods(frozenset()))
     made.next_request(60)
 
@@ -55,7 +55,9 @@ def test_a_beginning_of_a_line_spoils_its_stream() -> None:
 
 
 @given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.data())
-def test_however_it_is_cut_the_lines_are_the_same(whole: list[bytes], data: st.DataObject) -> None:
+def test_the_chunking_of_a_stream_does_not_change_its_lines(
+    whole: list[bytes], data: st.DataObject
+) -> None:
     text = b"".join(line + b"\n" for line in whole)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
     chunks = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]

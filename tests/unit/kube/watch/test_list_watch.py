@@ -47,7 +47,7 @@ def listed(version: int = 5) -> ListWatch:
     return made
 
 
-def test_first_of_all_a_list_is_asked_for_as_a_stream() -> None:
+def test_the_first_list_is_requested_as_a_stream() -> None:
     request = progress().next_request(60)
 
     assert request.mode is Mode.STREAM
@@ -60,7 +60,7 @@ def test_first_of_all_a_list_is_asked_for_as_a_stream() -> None:
     }
 
 
-def test_a_streamed_list_ends_in_a_bookmark_and_goes_on_as_a_watch() -> None:
+def test_a_streamed_list_ends_with_a_bookmark_and_continues_as_a_watch() -> None:
     made = progress()
     made.next_request(60)
 
@@ -72,7 +72,7 @@ def test_a_streamed_list_ends_in_a_bookmark_and_goes_on_as_a_watch() -> None:
     assert made.next_request(60).query["resourceVersion"] == "10"
 
 
-def test_a_streamed_list_that_breaks_off_begins_anew() -> None:
+def test_a_streamed_list_that_breaks_off_is_restarted() -> None:
     made = progress()
     made.next_request(60)
     made.line(said("ADDED", 2))
@@ -81,7 +81,7 @@ def test_a_streamed_list_that_breaks_off_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_a_server_that_does_not_stream_is_asked_for_pages(status: int) -> None:
+def test_pages_are_requested_if_streaming_is_refused(status: int) -> None:
     made = progress()
     made.next_request(60)
 
@@ -92,7 +92,7 @@ def test_a_server_that_does_not_stream_is_asked_for_pages(status: int) -> None:
 
 
 @pytest.mark.parametrize("line", [error(500), b"nonsense"], ids=["error", "nonsense"])
-def test_a_stream_that_a_line_spoils_twice_is_asked_for_in_pages_until_there_is_a_list(
+def test_a_streamed_list_that_fails_twice_is_requested_in_pages_until_one_completes(
     line: bytes,
 ) -> None:
     made = progress()
@@ -111,7 +111,7 @@ def test_a_stream_that_a_line_spoils_twice_is_asked_for_in_pages_until_there_is_
     assert made.next_request(60).mode is Mode.STREAM
 
 
-def test_a_stream_that_breaks_off_without_a_word_is_asked_for_again() -> None:
+def test_a_streamed_list_that_falls_silent_is_requested_again_as_a_stream() -> None:
     made = progress()
     for _ in range(10):
         assert made.next_request(60).mode is Mode.STREAM
@@ -119,7 +119,7 @@ def test_a_stream_that_breaks_off_without_a_word_is_asked_for_again() -> None:
         made.timed_out()
 
 
-def test_a_list_makes_up_for_a_stream_that_was_spoilt() -> None:
+def test_a_complete_list_resets_the_count_of_failed_streams() -> None:
     made = progress()
     for _ in range(4):
         made.next_request(60)
@@ -154,7 +154,7 @@ def test_pages_follow_each_other_until_the_last() -> None:
     assert made.next_request(60).query["resourceVersion"] == "5"
 
 
-def test_a_page_that_expires_in_the_middle_begins_the_list_anew() -> None:
+def test_an_expired_page_restarts_the_list() -> None:
     made = progress(streaming=False)
     made.next_request(60)
     list(made.page(page("x", more="token")))
@@ -163,7 +163,7 @@ def test_a_page_that_expires_in_the_middle_begins_the_list_anew() -> None:
     assert made.next_request(60).query == {"limit": "250"}
 
 
-def test_pages_that_broke_off_begin_anew() -> None:
+def test_a_paged_list_that_broke_off_is_restarted() -> None:
     made = progress(streaming=False)
     made.next_request(60)
     list(made.page(page("x", more="token")))
@@ -179,7 +179,7 @@ def test_an_empty_list_is_a_list() -> None:
     assert made.is_listed
 
 
-def test_what_has_no_version_is_no_list() -> None:
+def test_a_response_without_a_resource_version_is_not_a_list() -> None:
     made = progress(streaming=False)
     made.next_request(60)
 
@@ -187,7 +187,7 @@ def test_what_has_no_version_is_no_list() -> None:
         list(made.page(b'{"kind":"Status","metadata":{},"status":"Success"}'))
 
 
-def test_a_spoilt_object_of_a_page_does_not_spoil_the_page() -> None:
+def test_an_invalid_object_does_not_fail_its_page() -> None:
     body = json.dumps(
         {
             "metadata": {"resourceVersion": "3"},
@@ -200,7 +200,7 @@ def test_a_spoilt_object_of_a_page_does_not_spoil_the_page() -> None:
     assert isinstance(item, SeenPod)
 
 
-def test_every_line_moves_the_point_from_which_a_watch_is_resumed() -> None:
+def test_each_event_moves_the_resume_point_of_the_watch() -> None:
     made = listed()
     made.line(said("MODIFIED", 8))
 
@@ -215,14 +215,14 @@ def test_a_bookmark_is_a_sign_of_life() -> None:
     assert listed().line(said("BOOKMARK", 6, metadata={})) is Signal.ALIVE
 
 
-def test_a_version_that_expired_is_forgotten() -> None:
+def test_an_expired_resource_version_is_dropped() -> None:
     made = listed()
 
     assert made.line(error(410)) is Signal.EXPIRED
     assert made.next_request(60).mode is Mode.STREAM
 
 
-def test_another_error_is_tried_twice_before_the_version_is_given_up() -> None:
+def test_other_errors_are_retried_twice_before_the_version_is_dropped() -> None:
     made = listed()
     for _ in range(2):
         assert made.line(error(500)) is Signal.BROKEN
@@ -233,7 +233,7 @@ def test_another_error_is_tried_twice_before_the_version_is_given_up() -> None:
     assert made.next_request(60).mode is Mode.STREAM
 
 
-def test_a_good_line_restores_patience() -> None:
+def test_a_valid_event_resets_the_count_of_errors() -> None:
     made = listed()
     for version in range(6, 12):
         made.line(error(500))
@@ -242,14 +242,14 @@ def test_a_good_line_restores_patience() -> None:
     assert made.next_request(60).mode is Mode.WATCH
 
 
-def test_a_line_cut_short_moves_nothing() -> None:
+def test_a_truncated_line_does_not_move_the_resume_point() -> None:
     made = listed()
 
     assert made.line(said("ADDED", 9)[:40]) is Signal.BROKEN
     assert made.next_request(60).query["resourceVersion"] == "5"
 
 
-def test_an_object_left_out_still_moves_the_point() -> None:
+def test_an_object_that_is_skipped_moves_the_resume_point() -> None:
     made = ListWatch(resources.resources(frozenset())[0].decoder)
     made.next_request(60)
     made.line(end_of_list(5))
@@ -270,12 +270,12 @@ def test_an_object_left_out_still_moves_the_point() -> None:
         (504, Step.RETRY),
     ],
 )
-def test_every_refusal_has_its_step(status: int, step: Step) -> None:
+def test_each_refusal_leads_to_its_next_request(status: int, step: Step) -> None:
     assert listed().refused(status) is step
 
 
 @pytest.mark.parametrize("status", [403, 429])
-def test_a_refusal_that_is_not_about_the_version_does_not_cost_us_it(status: int) -> None:
+def test_a_refusal_that_is_not_about_the_version_keeps_the_version(status: int) -> None:
     made = listed()
     for _ in range(10):
         made.refused(status)
@@ -283,7 +283,7 @@ def test_a_refusal_that_is_not_about_the_version_does_not_cost_us_it(status: int
     assert made.is_listed
 
 
-def test_a_server_that_cannot_serve_our_version_is_asked_for_a_list() -> None:
+def test_a_list_is_requested_if_the_server_cannot_serve_our_version() -> None:
     made = listed()
     for _ in range(3):
         made.refused(504)
@@ -291,7 +291,7 @@ def test_a_server_that_cannot_serve_our_version_is_asked_for_a_list() -> None:
     assert not made.is_listed
 
 
-def test_a_version_from_which_nothing_is_ever_heard_is_given_up() -> None:
+def test_a_version_from_which_no_event_ever_comes_is_dropped() -> None:
     made = listed()
     made.timed_out()
     made.timed_out()
@@ -305,7 +305,7 @@ def test_a_version_from_which_nothing_is_ever_heard_is_given_up() -> None:
     assert not made.is_listed
 
 
-def test_a_resource_that_went_away_begins_anew_when_it_comes_back() -> None:
+def test_a_resource_that_is_reinstalled_is_listed_again() -> None:
     made = listed()
     made.refused(404)
 

@@ -94,7 +94,9 @@ def watching(api: WatchedApi, **rest: Any) -> Iterator[Watched]:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_what_is_there_is_listed_before_the_mirror_is_ready(api: WatchedApi, streams: bool) -> None:
+def test_existing_objects_are_listed_before_the_cache_is_ready(
+    api: WatchedApi, streams: bool
+) -> None:
     api.streams_lists = streams
     for number in range(600):
         api.put(PODS, objects.stored_pod(f"p{number}"))
@@ -104,7 +106,7 @@ def test_what_is_there_is_listed_before_the_mirror_is_ready(api: WatchedApi, str
         assert all(watched.has_pod(f"p{number}") for number in range(600))
 
 
-def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api: WatchedApi) -> None:
+def test_pages_are_requested_from_a_server_that_cannot_stream_lists(api: WatchedApi) -> None:
     api.streams_lists = False
     for number in range(600):
         api.put(PODS, objects.stored_pod(f"p{number}"))
@@ -116,7 +118,7 @@ def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api: WatchedApi) -
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
-def test_nothing_is_forgotten_where_pages_break_off(api: WatchedApi, status: int) -> None:
+def test_a_list_that_breaks_off_between_pages_deletes_nothing(api: WatchedApi, status: int) -> None:
     api.streams_lists = False
     for number in range(600):
         api.put(PODS, objects.stored_pod(f"p{number}"))
@@ -127,7 +129,7 @@ def test_nothing_is_forgotten_where_pages_break_off(api: WatchedApi, status: int
         assert [number for number in range(600) if not watched.has_pod(f"p{number}")] == []
 
 
-def test_a_page_that_is_refused_for_a_while_does_not_cost_those_before_it(
+def test_a_page_that_is_refused_temporarily_does_not_discard_earlier_pages(
     api: WatchedApi,
 ) -> None:
     api.streams_lists = False
@@ -166,9 +168,7 @@ class SlowAccess(ApiClient):
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_an_api_server_that_takes_two_seconds_over_every_list_is_asked_for_none_twice(
-    api: WatchedApi, streams: bool
-) -> None:
+def test_a_list_that_takes_two_seconds_is_requested_once(api: WatchedApi, streams: bool) -> None:
     api.streams_lists = streams
     for number in range(600):
         api.put(PODS, objects.stored_pod(f"p{number}"))
@@ -183,7 +183,7 @@ def test_an_api_server_that_takes_two_seconds_over_every_list_is_asked_for_none_
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(api: WatchedApi, streams: bool) -> None:
+def test_a_list_that_takes_fifteen_seconds_completes(api: WatchedApi, streams: bool) -> None:
     api.streams_lists = streams
     for number in range(600):
         api.put(PODS, objects.stored_pod(f"p{number}"))
@@ -196,7 +196,7 @@ def test_a_list_that_takes_fifteen_seconds_comes_in_the_end(api: WatchedApi, str
     assert access.given_up[PODS] == [2.5, 5.0, 10.0]
 
 
-def test_later_pages_that_take_fifteen_seconds_come_in_the_end(api: WatchedApi) -> None:
+def test_later_pages_that_take_fifteen_seconds_complete(api: WatchedApi) -> None:
     api.streams_lists = False
     for number in range(1100):
         api.put(PODS, objects.stored_pod(f"p{number}"))
@@ -211,7 +211,7 @@ def test_later_pages_that_take_fifteen_seconds_come_in_the_end(api: WatchedApi) 
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_patience_has_a_bound_and_is_as_short_as_ever_after_a_list(
+def test_the_list_timeout_grows_to_a_bound_and_is_reset_by_a_complete_list(
     api: WatchedApi, streams: bool
 ) -> None:
     api.streams_lists, api.expires_in_stream = streams, False
@@ -233,7 +233,7 @@ def test_patience_has_a_bound_and_is_as_short_as_ever_after_a_list(
 
 
 @pytest.mark.parametrize("status", [0, 503], ids=["not there", "not ready"])
-def test_an_api_server_that_just_begins_does_not_make_us_patient(status: int) -> None:
+def test_refusals_of_a_starting_api_server_do_not_raise_the_list_timeout(status: int) -> None:
     """Who refuses was not silent; once he is there, an answer may be lost as ever."""
     with WatchedApi() as api:
         access = SlowAccess(api, takes_s=0.0)
@@ -289,7 +289,7 @@ class DeafApi(WatchedApi):
         pytest.param(False, [False, False, True, False, False], id="many"),
     ],
 )
-def test_a_list_that_nobody_answers_is_asked_for_again_soon(
+def test_a_list_without_a_response_is_requested_again_soon(
     streams: bool, hears: list[bool]
 ) -> None:
     api = DeafApi()
@@ -303,7 +303,7 @@ def test_a_list_that_nobody_answers_is_asked_for_again_soon(
             assert all(watched.has_pod(f"p{number}") for number in range(600))
 
 
-def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not(
+def test_a_silent_streamed_list_is_restarted_soon_and_a_silent_watch_is_not(
     api: WatchedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silences: list[tuple[str, float]] = []
@@ -328,7 +328,7 @@ def test_a_streamed_list_that_falls_silent_is_begun_anew_soon_and_a_watch_is_not
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_changes_are_heard_as_they_happen(api: WatchedApi, streams: bool) -> None:
+def test_changes_reach_the_cache(api: WatchedApi, streams: bool) -> None:
     api.streams_lists = streams
     with watching(api) as watched:
         watched.ready()
@@ -338,7 +338,7 @@ def test_changes_are_heard_as_they_happen(api: WatchedApi, streams: bool) -> Non
         watched.until(lambda: not watched.has_pod("p"))
 
 
-def test_a_broken_watch_goes_on_where_it_was(api: WatchedApi) -> None:
+def test_a_broken_watch_resumes_where_it_was(api: WatchedApi) -> None:
     with watching(api) as watched:
         watched.ready()
         api.put(PODS, objects.stored_pod("before"))
@@ -352,7 +352,7 @@ def test_a_broken_watch_goes_on_where_it_was(api: WatchedApi) -> None:
 
 
 @pytest.mark.parametrize("in_stream", [True, False])
-def test_an_expired_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool) -> None:
+def test_an_expired_resource_version_leads_to_a_new_list(api: WatchedApi, in_stream: bool) -> None:
     api.expires_in_stream = in_stream
     api.put(PODS, objects.stored_pod("old"))
     with watching(api) as watched:
@@ -377,7 +377,7 @@ class NotedPause(Backoff):
 
 
 @pytest.mark.parametrize("in_stream", [True, False])
-def test_versions_that_expire_at_once_are_not_listed_anew_over_and_over(
+def test_lists_are_not_repeated_without_pause_if_their_version_expires_at_once(
     api: WatchedApi, in_stream: bool
 ) -> None:
     api.streams_lists, api.expires_in_stream = False, in_stream
@@ -390,7 +390,9 @@ def test_versions_that_expire_at_once_are_not_listed_anew_over_and_over(
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_mirror_whose_new_list_never_ends_is_not_trusted(api: WatchedApi, streams: bool) -> None:
+def test_a_cache_whose_new_list_never_completes_is_reported_as_stale(
+    api: WatchedApi, streams: bool
+) -> None:
     """Each try is answered, so something is heard all the time; only nothing that is new."""
     api.streams_lists = streams
     api.put(PODS, objects.stored_pod("old"))
@@ -417,7 +419,7 @@ def test_a_mirror_whose_new_list_never_ends_is_not_trusted(api: WatchedApi, stre
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_backup_that_was_restored_is_found_out(api: WatchedApi, streams: bool) -> None:
+def test_a_restored_etcd_backup_is_detected(api: WatchedApi, streams: bool) -> None:
     """A watch from where we were is let in and silent: that version is one of the future."""
     api.streams_lists = streams
     for number in range(20):
@@ -441,7 +443,7 @@ def test_a_dialect_installed_later_is_found(api: WatchedApi) -> None:
         watched.until(lambda: watched.cluster.group(GangKey("a/train")))
 
 
-def test_a_dialect_that_is_removed_takes_its_objects_with_it(api: WatchedApi) -> None:
+def test_objects_of_an_uninstalled_dialect_are_removed(api: WatchedApi) -> None:
     api.installed |= {GROUPS, QUEUES}
     api.put(GROUPS, objects.pod_group("train"))
     with watching(api) as watched:
@@ -455,14 +457,18 @@ def test_a_dialect_that_is_removed_takes_its_objects_with_it(api: WatchedApi) ->
         assert watched.cluster.readiness() == []
 
 
-def test_what_we_may_not_read_and_is_not_installed_is_not_missed(api: WatchedApi) -> None:
+def test_a_missing_permission_for_a_resource_that_is_not_installed_is_not_reported(
+    api: WatchedApi,
+) -> None:
     api.refusals[GROUPS] = [403] * 1000
     with watching(api) as watched:
         watched.ready()
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_what_is_installed_and_hidden_from_us_is_named(api: WatchedApi, streams: bool) -> None:
+def test_a_missing_permission_for_an_installed_resource_is_reported(
+    api: WatchedApi, streams: bool
+) -> None:
     api.streams_lists = streams
     api.installed.add(GROUPS)
     api.refusals[GROUPS] = [403] * 1000
@@ -472,14 +478,14 @@ def test_what_is_installed_and_hidden_from_us_is_named(api: WatchedApi, streams:
         )
 
 
-def test_quotas_that_we_may_not_read_are_decided_without(api: WatchedApi) -> None:
+def test_without_permission_to_read_quotas_the_cache_becomes_ready(api: WatchedApi) -> None:
     api.installed.add(QUOTAS)
     api.refusals[QUOTAS] = [403] * 1000
     with watching(api) as watched:
         watched.ready()
 
 
-def test_quotas_are_read_whole_once_we_may(api: WatchedApi) -> None:
+def test_quotas_are_listed_once_the_permission_is_granted(api: WatchedApi) -> None:
     api.installed.add(QUOTAS)
     api.put(QUOTAS, quota("small"))
     with watching(api) as watched:
@@ -503,7 +509,7 @@ def quota(name: str) -> dict[str, Any]:
     return {"metadata": about, "spec": spec, "status": spec}
 
 
-def test_what_we_may_list_but_not_watch_is_named(api: WatchedApi) -> None:
+def test_a_missing_permission_to_watch_is_reported(api: WatchedApi) -> None:
     api.streams_lists = False
     api.unwatched.add(PODS)
     with watching(api) as watched:
@@ -516,7 +522,7 @@ def test_what_we_may_list_but_not_watch_is_named(api: WatchedApi) -> None:
         watched.ready()
 
 
-def test_an_api_server_that_just_began_may_refuse_once_or_twice(api: WatchedApi) -> None:
+def test_one_or_two_refusals_of_a_starting_api_server_are_not_reported(api: WatchedApi) -> None:
     with watching(api) as watched:
         watched.ready()
         with api.changed:
@@ -528,7 +534,7 @@ def test_an_api_server_that_just_began_may_refuse_once_or_twice(api: WatchedApi)
         assert watched.cluster.readiness() == []
 
 
-def test_what_we_must_read_and_may_not_is_named(api: WatchedApi) -> None:
+def test_a_missing_permission_for_a_required_resource_is_reported(api: WatchedApi) -> None:
     api.refusals[PODS] = [403] * 1000
     with watching(api) as watched:
         watched.until(lambda: len(watched.cluster.readiness()) == 1)
@@ -538,13 +544,13 @@ def test_what_we_must_read_and_may_not_is_named(api: WatchedApi) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
-def test_a_refusal_is_tried_again(api: WatchedApi, status: int) -> None:
+def test_a_refused_list_is_requested_again(api: WatchedApi, status: int) -> None:
     api.refusals[PODS] = [status, status]
     with watching(api) as watched:
         watched.ready()
 
 
-def test_a_version_the_server_cannot_serve_is_given_up(api: WatchedApi) -> None:
+def test_a_resource_version_that_the_server_cannot_serve_is_given_up(api: WatchedApi) -> None:
     with watching(api) as watched:
         watched.ready()
         with api.changed:
@@ -556,7 +562,7 @@ def test_a_version_the_server_cannot_serve_is_given_up(api: WatchedApi) -> None:
     assert len([query for query in api.asked(PODS) if "sendInitialEvents" in query]) == 2
 
 
-def test_a_token_that_was_rotated_is_read_again(api: WatchedApi) -> None:
+def test_a_rotated_token_is_read_again(api: WatchedApi) -> None:
     tokens = iter(["Bearer old", "Bearer new", "Bearer new"])
     api.token = "new"
     port = api.access().port
@@ -572,7 +578,7 @@ def test_a_token_that_was_rotated_is_read_again(api: WatchedApi) -> None:
     assert {each.headers["authorization"] for each in api.requests} == {"Bearer old", "Bearer new"}
 
 
-def test_an_odd_object_does_not_stall_the_watch(api: WatchedApi) -> None:
+def test_an_invalid_object_does_not_stop_the_watch(api: WatchedApi) -> None:
     api.installed.add(GROUPS)
     with watching(api) as watched:
         watched.ready()
@@ -586,7 +592,7 @@ def test_an_odd_object_does_not_stall_the_watch(api: WatchedApi) -> None:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_group_of_odd_fields_neither_stops_a_list_nor_a_watch(
+def test_a_pod_group_with_invalid_fields_stops_neither_a_list_nor_a_watch(
     api: WatchedApi, streams: bool
 ) -> None:
     """Where a CRD keeps what it does not know, such a group is what any tenant may write."""
@@ -611,7 +617,7 @@ def test_a_group_of_odd_fields_neither_stops_a_list_nor_a_watch(
     )
 
 
-def test_what_spoils_a_streamed_list_again_and_again_does_not_keep_us_from_a_list(
+def test_a_streamed_list_that_keeps_failing_does_not_prevent_a_list(
     api: WatchedApi,
 ) -> None:
     lines = api.lines
@@ -638,7 +644,7 @@ def test_what_spoils_a_streamed_list_again_and_again_does_not_keep_us_from_a_lis
     ],
     ids=["error", "nonsense", "nothing"],
 )
-def test_a_line_nobody_understands_leads_to_a_new_watch(
+def test_a_line_that_cannot_be_read_leads_to_a_new_watch(
     api: WatchedApi, line: dict[str, Any]
 ) -> None:
     with watching(api) as watched:
@@ -648,7 +654,7 @@ def test_a_line_nobody_understands_leads_to_a_new_watch(
         watched.until(lambda: watched.has_pod("p"))
 
 
-def test_a_silent_watch_is_taken_for_dead_and_begun_anew(api: WatchedApi) -> None:
+def test_a_silent_watch_is_restarted(api: WatchedApi) -> None:
     with watching(api, limits=replace(HURRIED, silence_s=0.05)) as watched:
         watched.ready()
         watched.until(lambda: len(api.asked(NODES)) > 3)
@@ -659,7 +665,7 @@ def test_a_silent_watch_is_taken_for_dead_and_begun_anew(api: WatchedApi) -> Non
 EVERYTHING = resources(SCHEDULERS)
 
 
-def test_watches_that_fall_silent_without_closing_are_begun_anew(api: WatchedApi) -> None:
+def test_watches_that_fall_silent_without_closing_are_restarted(api: WatchedApi) -> None:
     api.installed.update(each.path for each in EVERYTHING)
     with watching(api, limits=replace(HURRIED, silence_s=0.3)) as watched:
         watched.ready()
@@ -682,7 +688,7 @@ def test_watches_that_fall_silent_without_closing_are_begun_anew(api: WatchedApi
         pytest.param(403, True, False, id="without CRDs"),
     ],
 )
-def test_an_api_server_that_lets_nobody_in_for_a_while_is_named_and_asked_again(
+def test_an_api_server_that_refuses_every_request_is_reported_and_tried_again(
     api: WatchedApi, status: int, streams: bool, are_installed: bool
 ) -> None:
     """It has begun anew, and its authorizer does not know yet what anybody may do."""
@@ -703,7 +709,7 @@ def test_an_api_server_that_lets_nobody_in_for_a_while_is_named_and_asked_again(
         watched.until(lambda: watched.has_pod("p"))
 
 
-def test_our_own_mistake_is_mended_by_a_new_list(
+def test_a_bug_while_applying_a_change_is_repaired_by_a_new_list(
     api: WatchedApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with watching(api) as watched:
@@ -732,7 +738,7 @@ def test_stopping_ends_every_thread_at_once(api: WatchedApi) -> None:
     assert not [each for each in threading.enumerate() if each.name.startswith("reflector-")]
 
 
-def test_a_server_that_is_not_there_is_named_until_it_is() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     with WatchedApi() as api:
         access = api.access()
     with watching(api, access=access) as watched:
@@ -744,7 +750,7 @@ def test_a_server_that_is_not_there_is_named_until_it_is() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_after_any_trouble_the_mirror_equals_the_server(api: WatchedApi, seed: int) -> None:
+def test_after_random_faults_the_cache_equals_the_server(api: WatchedApi, seed: int) -> None:
     chance = Random(seed)
     api.installed.add(GROUPS)
     api.streams_lists = seed % 2 == 0
@@ -777,7 +783,7 @@ def test_after_any_trouble_the_mirror_equals_the_server(api: WatchedApi, seed: i
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_an_object_that_is_nested_too_deeply_does_not_stop_the_mirror(
+def test_an_object_that_is_nested_too_deeply_does_not_stop_the_reflector(
     api: WatchedApi, streams: bool
 ) -> None:
     api.streams_lists = streams

@@ -61,7 +61,7 @@ async def outcomes(
 
 
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_a_gang_is_bound_with_its_uids_and_nodes(new_loop):
+def test_each_pod_of_a_gang_is_bound_with_its_uid_and_node(new_loop):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for index in range(40):
             server.add_pod(f"w-{index}")
@@ -74,7 +74,7 @@ def test_a_gang_is_bound_with_its_uids_and_nodes(new_loop):
     run(story, new_loop=new_loop)
 
 
-def test_a_gang_is_spread_over_the_connections_in_runs():
+def test_the_binds_of_a_gang_are_spread_over_all_connections():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for index in range(8):
             server.add_pod(f"w-{index}")
@@ -93,7 +93,7 @@ def test_a_gang_is_spread_over_the_connections_in_runs():
     run(story)
 
 
-def test_lone_pods_one_after_the_other_share_one_connection():
+def test_single_pods_bound_one_after_the_other_share_one_connection():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for index in range(5):
             server.add_pod(f"w-{index}")
@@ -114,7 +114,7 @@ def test_every_request_carries_the_token():
     run(story)
 
 
-def test_a_name_cannot_leave_its_place_in_the_path():
+def test_a_pod_name_is_escaped_in_the_path_of_its_bind():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         (outcome,) = await outcomes(binder, order("../../nodes"))
 
@@ -134,7 +134,7 @@ def test_a_name_cannot_leave_its_place_in_the_path():
     ],
     ids=["on our node", "on another node", "being deleted", "gated"],
 )
-def test_a_conflict_is_settled_by_reading_the_pod(facts, outcome):
+def test_after_a_conflict_the_pod_is_read_to_find_the_outcome(facts, outcome):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0", **facts)
 
@@ -144,7 +144,7 @@ def test_a_conflict_is_settled_by_reading_the_pod(facts, outcome):
     run(story)
 
 
-def test_a_pod_recreated_under_its_name_is_lost():
+def test_a_pod_recreated_under_the_same_name_is_reported_as_gone():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0").uid = "uid-of-another"
 
@@ -153,7 +153,7 @@ def test_a_pod_recreated_under_its_name_is_lost():
     run(story)
 
 
-def test_a_pod_that_is_gone_is_lost():
+def test_a_deleted_pod_is_reported_as_gone():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         assert await outcomes(binder, order("w-0")) == [bind.POD_GONE]
 
@@ -161,7 +161,7 @@ def test_a_pod_that_is_gone_is_lost():
 
 
 @pytest.mark.parametrize("status", [401, 408, 429, 500, 502, 503, 504])
-def test_a_passing_trouble_is_tried_again(status):
+def test_a_temporary_error_is_retried(status):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([status, status])
@@ -173,7 +173,7 @@ def test_a_passing_trouble_is_tried_again(status):
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_asks_to_be_left_alone_is_left_alone_so_long(status):
+def test_a_retry_waits_as_long_as_retry_after_asks(status):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(status)
@@ -188,7 +188,7 @@ def test_a_server_that_asks_to_be_left_alone_is_left_alone_so_long(status):
 
 
 @pytest.mark.parametrize("asked", ["3600", "999999999999", "Wed, 21 Oct 2015 07:28:00 GMT", "-1"])
-def test_a_server_that_asks_for_more_than_is_left_is_tried_before_time_is_up(asked):
+def test_a_retry_after_beyond_the_deadline_still_leaves_time_for_one_retry(asked):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(429)
@@ -200,7 +200,7 @@ def test_a_server_that_asks_for_more_than_is_left_is_tried_before_time_is_up(ask
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
-def test_a_refusal_for_good_is_not_tried_again(status):
+def test_a_permanent_refusal_is_not_retried(status):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(status)
@@ -211,7 +211,7 @@ def test_a_refusal_for_good_is_not_tried_again(status):
     run(story)
 
 
-def test_a_right_that_we_lack_is_named_to_whoever_waits_and_remembered():
+def test_a_missing_permission_is_named_in_the_outcome_and_remembered():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.words = 'User "us" cannot create resource "pods/binding" in API group ""'
@@ -226,7 +226,7 @@ def test_a_right_that_we_lack_is_named_to_whoever_waits_and_remembered():
     run(story)
 
 
-def test_a_namespace_that_is_being_deleted_takes_no_binding_and_that_is_no_warning(caplog):
+def test_a_bind_refused_by_a_terminating_namespace_fails_without_a_warning(caplog):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.cause = "NamespaceTerminating"
@@ -238,7 +238,7 @@ def test_a_namespace_that_is_being_deleted_takes_no_binding_and_that_is_no_warni
     assert caplog.records == []
 
 
-def test_a_conflict_in_passing_is_tried_again():
+def test_a_temporary_conflict_is_retried():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(409)
@@ -248,7 +248,7 @@ def test_a_conflict_in_passing_is_tried_again():
     run(story)
 
 
-def test_a_connection_that_breaks_midway_is_settled_pod_by_pod():
+def test_after_a_connection_breaks_the_outcome_of_each_pod_is_found_separately():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for index in range(4):
             server.add_pod(f"w-{index}")
@@ -263,7 +263,7 @@ def test_a_connection_that_breaks_midway_is_settled_pod_by_pod():
     run(story, size=1)
 
 
-def test_an_idle_connection_the_server_closed_is_opened_again():
+def test_an_idle_connection_closed_by_the_server_is_reopened():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
@@ -275,7 +275,7 @@ def test_an_idle_connection_the_server_closed_is_opened_again():
     run(story)
 
 
-def test_a_server_that_hangs_up_every_time_ends_as_unknown():
+def test_a_server_that_always_closes_the_connection_leaves_the_outcome_unknown():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([HANG_UP] * 1000)
@@ -285,7 +285,7 @@ def test_a_server_that_hangs_up_every_time_ends_as_unknown():
     run(story, new_loop=VirtualLoop)
 
 
-def test_a_silent_server_is_given_up_and_asked_again():
+def test_a_connection_that_stays_silent_is_replaced_and_the_bind_retried():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)
@@ -295,7 +295,7 @@ def test_a_silent_server_is_given_up_and_asked_again():
     run(story, silence_s=0.05)
 
 
-def test_silence_until_the_end_of_its_time_is_unknown():
+def test_a_bind_without_a_response_until_its_deadline_is_unknown():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)
@@ -305,7 +305,7 @@ def test_silence_until_the_end_of_its_time_is_unknown():
     run(story)
 
 
-def test_nobody_is_looked_up_any_more_once_its_time_is_up():
+def test_a_pod_is_not_read_again_after_its_deadline():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
@@ -322,7 +322,7 @@ def test_nobody_is_looked_up_any_more_once_its_time_is_up():
     run(story, new_loop=VirtualLoop)
 
 
-def test_overload_until_the_end_of_its_time_is_a_certain_failure():
+def test_a_bind_throttled_until_its_deadline_has_certainly_failed():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([429] * 1000)
@@ -334,7 +334,7 @@ def test_overload_until_the_end_of_its_time_is_a_certain_failure():
     run(story, new_loop=VirtualLoop)
 
 
-def test_an_unreachable_server_is_a_certain_failure():
+def test_a_bind_to_an_unreachable_server_has_certainly_failed():
     async def scene() -> None:
         async with loopback_server() as server:
             pass
@@ -346,7 +346,7 @@ def test_an_unreachable_server_is_a_certain_failure():
     play(scene())
 
 
-def test_binds_may_be_ordered_from_another_thread():
+def test_binds_may_be_requested_from_another_thread():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         results: list[BindOutcome] = []
@@ -366,7 +366,7 @@ def test_binds_may_be_ordered_from_another_thread():
     run(story)
 
 
-def test_a_gang_that_would_be_torn_by_the_end_of_its_time_is_not_sent_at_all():
+def test_a_gang_that_could_only_be_bound_in_part_before_its_deadline_is_not_sent():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         gang = [order(f"w-{index}") for index in range(300)]
         for each in gang:
@@ -378,7 +378,7 @@ def test_a_gang_that_would_be_torn_by_the_end_of_its_time_is_not_sent_at_all():
     run(story)
 
 
-def test_only_so_many_bindings_are_under_way_and_the_rest_follows_in_order():
+def test_binds_in_flight_are_limited_and_the_others_follow_in_order():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         gang = [order(f"w-{index}") for index in range(3 * MAX_LIMIT)]
         for each in gang:
@@ -393,7 +393,7 @@ def test_only_so_many_bindings_are_under_way_and_the_rest_follows_in_order():
     run(story, silence_s=0.2, new_loop=VirtualLoop)
 
 
-def test_places_come_back_when_time_is_up_or_nobody_waits_any_more():
+def test_the_limiter_releases_binds_that_time_out_or_are_no_longer_awaited():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.script.extend([NEVER] * 4)
         stuck = [order(f"w-{index}") for index in range(2 * MAX_LIMIT)]
@@ -410,7 +410,7 @@ def test_places_come_back_when_time_is_up_or_nobody_waits_any_more():
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_whoever_is_refused_for_now_keeps_nobody_else_waiting(status):
+def test_pods_that_are_refused_temporarily_do_not_delay_other_pods(status):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.refused = {f"w-{index}": status for index in range(MAX_LIMIT)}
         for index in range(MAX_LIMIT):
@@ -426,7 +426,7 @@ def test_whoever_is_refused_for_now_keeps_nobody_else_waiting(status):
     run(story, new_loop=VirtualLoop)
 
 
-def test_whoever_takes_its_outcome_badly_costs_the_others_nothing(caplog):
+def test_a_callback_that_raises_does_not_cost_other_pods_their_outcome(caplog):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         heard: list[str] = []
         all_heard = asyncio.Event()
@@ -449,7 +449,7 @@ def test_whoever_takes_its_outcome_badly_costs_the_others_nothing(caplog):
     assert "stumbled" in caplog.text
 
 
-def test_a_binding_is_looked_after_for_as_long_as_somebody_waits():
+def test_a_bind_is_retried_for_as_long_as_the_caller_waits():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         for name in ("w-0", "w-1"):
             server.add_pod(name)
@@ -460,7 +460,7 @@ def test_a_binding_is_looked_after_for_as_long_as_somebody_waits():
     run(story, size=1, new_loop=VirtualLoop)
 
 
-def test_gangs_outlast_a_server_that_stands_still_longer_than_a_connection_may_be_silent():
+def test_gangs_are_bound_after_a_server_stall_longer_than_the_silence_limit():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         gangs = [[order(f"g{gang}-{index}") for index in range(20)] for gang in range(10)]
         for each in (each for gang in gangs for each in gang):
@@ -486,7 +486,7 @@ def test_no_message_has_counters_or_percent_signs():
         assert not any(character in "%0123456789" for character in outcome.message)
 
 
-def test_a_binding_says_in_which_queue_its_pod_is_started():
+def test_a_bind_annotates_the_pod_with_the_queue_that_admitted_it():
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             queues = {"uid-w-0": "gold"}
@@ -503,7 +503,7 @@ def test_a_binding_says_in_which_queue_its_pod_is_started():
     play(scene())
 
 
-def test_a_binding_that_still_waits_for_a_connection_has_certainly_failed():
+def test_a_bind_that_never_got_a_connection_has_certainly_failed():
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             (connection,) = pipeline._connections
@@ -526,7 +526,7 @@ def test_a_binding_that_still_waits_for_a_connection_has_certainly_failed():
     play(scene())
 
 
-def test_an_informational_answer_shifts_nobodys_outcome():
+def test_an_informational_response_does_not_shift_the_outcomes_of_other_pods():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1", node="n-2")
@@ -546,7 +546,7 @@ def test_an_informational_answer_shifts_nobodys_outcome():
 
 @pytest.mark.parametrize("status", [202, 206, 300, 307])
 @pytest.mark.parametrize("took_effect", [True, False])
-def test_what_is_no_answer_to_a_binding_is_no_refusal_either(status, took_effect, caplog):
+def test_an_unexpected_success_or_redirect_is_not_taken_as_a_refusal(status, took_effect, caplog):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         answer, strange = server._answer, [status]
@@ -565,7 +565,7 @@ def test_what_is_no_answer_to_a_binding_is_no_refusal_either(status, took_effect
     assert told.getMessage() == "unexpected response to a binding"
 
 
-def test_strange_answers_until_the_end_of_its_time_are_unknown():
+def test_unexpected_responses_until_the_deadline_leave_the_outcome_unknown():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.extend([307] * 1000)
@@ -579,7 +579,7 @@ NO_OBJECT = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]
 
 
 @pytest.mark.parametrize("said", NO_OBJECT)
-def test_what_is_no_pod_is_asked_for_again(said):
+def test_a_response_that_is_no_pod_is_requested_again(said):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(DO_AND_HANG_UP)
@@ -591,7 +591,7 @@ def test_what_is_no_pod_is_asked_for_again(said):
 
 
 @pytest.mark.parametrize("said", NO_OBJECT)
-def test_what_is_no_list_of_nodes_is_asked_for_again(said):
+def test_a_response_that_is_no_node_list_is_requested_again(said):
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             server.add_pod("w-0")

@@ -69,14 +69,14 @@ def under_way(counter: Counter) -> set[str]:
     return {name.partition("-")[0] for name, _ in counter.sent}
 
 
-def test_a_gang_is_sent_at_once_while_there_is_room():
+def test_a_gang_is_sent_at_once_below_the_limit():
     counter = Counter()
     counter.join("a", 20)
 
     assert [name for name, _ in counter.sent] == [f"a-{index}" for index in range(20)]
 
 
-def test_never_more_are_under_way_than_the_line_is_wide_and_gang_comes_after_gang():
+def test_binds_in_flight_stay_within_the_limit_and_gangs_follow_each_other():
     counter = Counter()
     for gang in "abcdefgh":
         counter.join(gang, 20)
@@ -87,7 +87,7 @@ def test_never_more_are_under_way_than_the_line_is_wide_and_gang_comes_after_gan
     assert under_way(counter) == set("bcde")
 
 
-def test_whoever_is_sent_again_goes_before_all_who_have_not_begun():
+def test_a_retried_bind_goes_before_binds_that_were_never_sent():
     counter = Counter()
     counter.join("a", MAX_LIMIT)
     counter.join("b", 5)
@@ -97,7 +97,7 @@ def test_whoever_is_sent_again_goes_before_all_who_have_not_begun():
     assert counter.sent[-1][0] == "again"
 
 
-def test_of_sixty_gangs_before_a_slow_api_server_hardly_any_is_bound_in_part_for_long():
+def test_on_a_slow_api_server_no_gang_of_sixty_is_bound_in_part_for_long():
     counter = Counter()
     for gang in range(60):
         counter.join(f"g{gang}", 20, within_s=200)
@@ -107,7 +107,7 @@ def test_of_sixty_gangs_before_a_slow_api_server_hardly_any_is_bound_in_part_for
     assert max(last - first for first, last in spans.values()) < 5
 
 
-def test_the_line_gets_narrow_while_answers_take_long_and_wide_again_when_they_do_not():
+def test_the_limit_falls_while_responses_are_slow_and_rises_when_they_are_fast():
     counter = Counter()
     counter.join("a", 2 * MAX_LIMIT, within_s=1000)
     counter.time += 2 * SLOW_S
@@ -123,13 +123,13 @@ def test_the_line_gets_narrow_while_answers_take_long_and_wide_again_when_they_d
     assert counter.line.limit == MAX_LIMIT
 
 
-def test_before_an_api_server_that_is_slow_with_whomever_comes_nobody_waits_for_the_others():
+def test_with_a_constant_response_delay_gangs_do_not_wait_for_each_other():
     counter = Counter()
     for pace in (20, 8, 24, 4, 28):
         assert counter.takes_its_time(2 * SLOW_S, per_s=pace, seconds=60) < 2.5 * SLOW_S
 
 
-def test_a_gang_whose_time_would_be_over_before_its_last_binding_is_not_begun():
+def test_a_gang_whose_deadline_comes_before_its_last_bind_is_not_begun():
     counter = Counter()
     counter.join("large", 2_500, within_s=9.9)
 
@@ -138,7 +138,7 @@ def test_a_gang_whose_time_would_be_over_before_its_last_binding_is_not_begun():
     assert counter.line.in_flight == 0
 
 
-def test_a_gang_that_waited_too_long_in_line_is_not_begun_and_the_next_one_is():
+def test_a_gang_that_waited_too_long_in_the_limiter_is_skipped():
     counter = Counter()
     counter.join("a", MAX_LIMIT)
     counter.join("b", 20, within_s=1.0)
@@ -150,7 +150,7 @@ def test_a_gang_that_waited_too_long_in_line_is_not_begun_and_the_next_one_is():
     assert under_way(counter) == {"c"}
 
 
-def test_a_slow_api_server_is_not_begun_upon_with_a_gang_that_is_large():
+def test_a_large_gang_is_not_begun_while_the_api_server_is_slow():
     counter = Counter()
     counter.join("a", MAX_LIMIT, within_s=100)
     counter.works(per_s=20)
@@ -162,7 +162,7 @@ def test_a_slow_api_server_is_not_begun_upon_with_a_gang_that_is_large():
     assert counter.late == ["large"], "nobody knows how slow it is by now"
 
 
-def test_a_gang_that_was_begun_is_sent_to_its_end():
+def test_a_gang_that_was_begun_is_sent_completely():
     counter = Counter()
     counter.join("a", 500, within_s=2.5)
     counter.time += 2.4
@@ -172,7 +172,7 @@ def test_a_gang_that_was_begun_is_sent_to_its_end():
     assert under_way(counter) == {"a"}
 
 
-def test_one_alone_cannot_be_torn_and_is_always_sent():
+def test_a_single_pod_is_sent_whatever_its_deadline():
     counter = Counter()
     counter.join("a", 1, within_s=0.0)
 

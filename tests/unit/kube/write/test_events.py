@@ -28,7 +28,7 @@ def announcer(api: ApiDouble, metrics: Metrics | None = None) -> ApiEventWriter:
     return ApiEventWriter(cast(ApiClient, api), metrics or Metrics(), wait=lambda seconds: None)
 
 
-def test_an_event_names_its_object_the_reason_and_the_sentence() -> None:
+def test_an_event_names_its_object_reason_and_message() -> None:
     api = ApiDouble()
     announcer(api).send(replace(NOTICE, warning=True))
 
@@ -47,7 +47,7 @@ def test_an_event_names_its_object_the_reason_and_the_sentence() -> None:
     assert event["firstTimestamp"] == event["lastTimestamp"] == "1970-01-12T13:48:20Z"
 
 
-def test_the_same_word_again_raises_a_count() -> None:
+def test_a_repeated_event_raises_its_count() -> None:
     api = ApiDouble()
     speaker = announcer(api)
     for message in ("needs 4", "needs 3", "needs 2"):
@@ -59,7 +59,7 @@ def test_the_same_word_again_raises_a_count() -> None:
     assert api.asked[1].path == f"{EVENTS}/{api.asked[0].body['metadata']['name']}"
 
 
-def test_another_word_or_another_object_is_another_event() -> None:
+def test_another_message_or_object_is_another_event() -> None:
     api = ApiDouble()
     speaker = announcer(api)
     speaker.send(NOTICE)
@@ -69,7 +69,7 @@ def test_another_word_or_another_object_is_another_event() -> None:
     assert [asked.method for asked in api.asked] == ["POST"] * 3
 
 
-def test_an_event_the_api_server_has_forgotten_is_written_anew() -> None:
+def test_an_event_the_api_server_has_expired_is_created_again() -> None:
     api = ApiDouble()
     speaker = announcer(api)
     speaker.send(NOTICE)
@@ -80,7 +80,7 @@ def test_an_event_the_api_server_has_forgotten_is_written_anew() -> None:
     assert [asked.method for asked in api.asked] == ["POST", "PATCH", "POST"]
 
 
-def test_an_object_that_is_talked_about_too_much_falls_silent() -> None:
+def test_events_about_one_object_are_rate_limited() -> None:
     api, metrics = ApiDouble(), Metrics()
     speaker = announcer(api, metrics)
     for number in range(EVENT_BURST * 3):
@@ -90,7 +90,7 @@ def test_an_object_that_is_talked_about_too_much_falls_silent() -> None:
     assert metrics.status_writes.labels("Event", "dropped")._value.get() == EVENT_BURST * 2
 
 
-def test_an_event_about_what_has_no_namespace_lives_in_the_default_one() -> None:
+def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() -> None:
     api = ApiDouble()
     queue = ObjectReference(kind="Queue", dialect=VOLCANO, name="left", uid="q")
     announcer(api).send(replace(NOTICE, subject=queue))
@@ -99,7 +99,7 @@ def test_an_event_about_what_has_no_namespace_lives_in_the_default_one() -> None
     assert "namespace" not in api.asked[0].body["involvedObject"]
 
 
-def test_announcing_does_not_wait_and_a_refusal_does_not_end_the_thread() -> None:
+def test_writing_an_event_does_not_block_and_a_refusal_does_not_end_the_thread() -> None:
     api = ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"}), (201, {})]})
     metrics = Metrics()
     speaker = announcer(api, metrics)
@@ -117,7 +117,7 @@ def test_announcing_does_not_wait_and_a_refusal_does_not_end_the_thread() -> Non
 @pytest.mark.parametrize(
     "answer", [TERMINATING, (404, {"message": 'namespaces "a" not found'})], ids=["going", "gone"]
 )
-def test_what_cannot_be_said_in_a_namespace_that_goes_away_is_counted_and_no_warning(
+def test_an_event_refused_by_a_terminating_namespace_is_counted_without_a_warning(
     answer: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics()
@@ -130,7 +130,7 @@ def test_what_cannot_be_said_in_a_namespace_that_goes_away_is_counted_and_no_war
     assert caplog.records == []
 
 
-def test_a_hundred_events_refused_for_one_reason_are_one_warning(
+def test_many_events_refused_for_one_reason_log_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     metrics = Metrics()
@@ -144,7 +144,7 @@ def test_a_hundred_events_refused_for_one_reason_are_one_warning(
     assert [record.message for record in caplog.records] == ["event not written"]
 
 
-def test_the_name_of_an_event_about_a_long_name_is_one_that_the_api_server_takes() -> None:
+def test_the_name_of_an_event_about_a_long_name_is_valid() -> None:
     api = ApiDouble()
     for mark in "-.":
         long = replace(TRAIN, name="x" * 199 + mark + "y" * 30, uid=f"u{mark}")
@@ -155,7 +155,7 @@ def test_the_name_of_an_event_about_a_long_name_is_one_that_the_api_server_takes
     assert [name for name in names if not re.fullmatch(rf"{label}(\.{label})*", name)] == []
 
 
-def test_what_was_to_be_said_in_a_term_that_is_over_is_not_said_in_the_next() -> None:
+def test_an_event_queued_in_an_ended_term_is_not_written_in_the_next() -> None:
     api, metrics, term = ApiDouble(), Metrics(), Term(lambda: 0.0)
     acting = FencedClient(cast(ApiClient, api), term)
     speaker = ApiEventWriter(acting, metrics, wait=lambda seconds: None, fencing=term)

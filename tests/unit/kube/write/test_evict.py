@@ -34,7 +34,7 @@ def conditions(api: ApiDouble) -> list[dict[str, Any]]:
     return [asked.body["status"]["conditions"][0] for asked in api.asked if asked.method == "PATCH"]
 
 
-def test_the_pod_is_marked_first_and_evicted_then_both_by_uid() -> None:
+def test_a_pod_gets_its_disruption_condition_before_its_eviction_both_by_uid() -> None:
     outcome, api, _ = evict()
 
     assert outcome.result is EvictResult.LEAVING
@@ -51,7 +51,7 @@ def test_the_pod_is_marked_first_and_evicted_then_both_by_uid() -> None:
     assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-0"}}
 
 
-def test_all_who_leave_together_are_marked_before_the_first_one_leaves() -> None:
+def test_all_pods_of_one_eviction_get_their_condition_before_the_first_is_evicted() -> None:
     names = [f"old-{number}" for number in range(20)]
     api = ApiDouble({})
     evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: None)
@@ -67,7 +67,7 @@ def test_all_who_leave_together_are_marked_before_the_first_one_leaves() -> None
     assert evictor.evict([]) == []
 
 
-def test_an_answer_that_does_not_come_is_not_waited_for_long_at_first() -> None:
+def test_the_first_eviction_request_times_out_sooner_than_its_retries() -> None:
     """The others of its gang have left, and it stands alone."""
     outcome, api, _ = evict(evict=[(0, {}), (0, {}), (201, {})])
 
@@ -77,7 +77,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_long_at_first() -> None:
     assert FIRST_S < 5
 
 
-def test_what_we_stop_with_is_called_back() -> None:
+def test_stopping_cancels_pending_evictions() -> None:
     begun, may_go_on = Event(), Event()
 
     def wait(_: float) -> None:
@@ -109,7 +109,7 @@ def cancelled(monkeypatch: pytest.MonkeyPatch) -> list[Future[Any]]:
     return calls
 
 
-def test_of_many_who_are_to_leave_together_each_is_called_back_once(
+def test_stopping_cancels_each_pending_eviction_exactly_once(
     cancelled: list[Future[Any]],
 ) -> None:
     may_go_on = Event()
@@ -122,7 +122,9 @@ def test_of_many_who_are_to_leave_together_each_is_called_back_once(
     assert sum(each in many for each in cancelled) == len(many)
 
 
-def test_so_is_each_of_many_who_come_while_we_stop(cancelled: list[Future[Any]]) -> None:
+def test_evictions_requested_while_stopping_are_cancelled_exactly_once(
+    cancelled: list[Future[Any]],
+) -> None:
     evictor = ApiEvictor(cast(ApiClient, ApiDouble({})))
     evictor._workers.shutdown()
     many = evictor.evict([ORDER] * 200)
@@ -131,7 +133,7 @@ def test_so_is_each_of_many_who_come_while_we_stop(cancelled: list[Future[Any]])
     assert len(cancelled) == len(many)
 
 
-def test_a_budget_is_asked_again_and_may_give_in() -> None:
+def test_an_eviction_refused_by_a_disruption_budget_is_retried() -> None:
     outcome, api, waits = evict(evict=[NO_BUDGET, NO_BUDGET, (201, {})])
 
     assert outcome.result is EvictResult.LEAVING
@@ -139,7 +141,7 @@ def test_a_budget_is_asked_again_and_may_give_in() -> None:
     assert len(conditions(api)) == 1
 
 
-def test_a_budget_that_does_not_give_in_blocks_the_pod_and_the_mark_is_taken_back() -> None:
+def test_an_eviction_that_the_budget_keeps_refusing_is_blocked_and_its_condition_removed() -> None:
     outcome, api, waits = evict(evict=[NO_BUDGET])
 
     assert outcome == EvictOutcome(
@@ -150,7 +152,7 @@ def test_a_budget_that_does_not_give_in_blocks_the_pod_and_the_mark_is_taken_bac
 
 
 @pytest.mark.parametrize("word", ["mark", "evict"])
-def test_a_pod_that_is_gone_is_no_trouble(word: str) -> None:
+def test_evicting_a_deleted_pod_succeeds(word: str) -> None:
     gone: Answer = (404, {"message": "not found"})
     outcome, _, waits = evict(**{word: [gone], "look": [gone]})
 
@@ -162,7 +164,7 @@ THERE: Answer = (200, {"metadata": {"uid": "uid-0"}})
 
 
 @pytest.mark.parametrize("status", [404, 409])
-def test_a_pod_that_is_still_there_is_evicted_although_its_mark_was_called_lost(
+def test_a_pod_that_still_exists_is_evicted_though_its_condition_was_refused(
     status: int,
 ) -> None:
     outcome, api, _ = evict(mark=[(status, {"message": "not found"})], look=[THERE])
@@ -171,7 +173,7 @@ def test_a_pod_that_is_still_there_is_evicted_although_its_mark_was_called_lost(
     assert api.requests()[-1] == f"POST {POD}/eviction"
 
 
-def test_an_eviction_of_a_pod_that_is_called_gone_and_shown_is_asked_again() -> None:
+def test_an_eviction_answered_not_found_is_retried_if_the_pod_still_exists() -> None:
     outcome, api, waits = evict(evict=[(404, {"message": "not found"}), (201, {})], look=[THERE])
 
     assert outcome.result is EvictResult.LEAVING
@@ -179,7 +181,7 @@ def test_an_eviction_of_a_pod_that_is_called_gone_and_shown_is_asked_again() -> 
     assert waits == [0.25]
 
 
-def test_another_pod_of_the_same_name_is_left_alone() -> None:
+def test_another_pod_of_the_same_name_is_not_evicted() -> None:
     outcome, _, waits = evict(
         evict=[(409, {"message": "uid mismatch"})], look=[(200, {"metadata": {"uid": "uid-1"}})]
     )
@@ -188,7 +190,7 @@ def test_another_pod_of_the_same_name_is_left_alone() -> None:
     assert waits == []
 
 
-def test_another_pod_of_the_same_name_is_known_by_its_mark_and_not_even_asked() -> None:
+def test_no_eviction_is_sent_if_the_condition_is_refused_for_another_uid() -> None:
     immutable = 'Pod "old-0" is invalid: metadata.uid: Invalid value: field is immutable'
     outcome, api, _ = evict(mark=[(422, {"message": immutable})])
 
@@ -196,7 +198,7 @@ def test_another_pod_of_the_same_name_is_known_by_its_mark_and_not_even_asked() 
     assert api.requests() == [f"PATCH {POD}/status"]
 
 
-def test_a_conflict_about_a_budget_is_tried_again() -> None:
+def test_a_conflict_on_a_disruption_budget_is_retried() -> None:
     outcome, _, _ = evict(
         evict=[(409, {"message": "the budget changed"}), (201, {})],
         look=[(200, {"metadata": {"uid": "uid-0"}})],
@@ -205,39 +207,39 @@ def test_a_conflict_about_a_budget_is_tried_again() -> None:
     assert outcome.result is EvictResult.LEAVING
 
 
-def test_a_refusal_for_good_is_not_asked_again() -> None:
+def test_a_permanently_refused_eviction_is_not_retried() -> None:
     outcome, _, waits = evict(evict=[(422, {"message": "you may not"})])
 
     assert outcome == EvictOutcome(EvictResult.BLOCKED, "you may not")
     assert waits == []
 
 
-def test_an_api_server_that_has_not_read_its_roles_yet_is_asked_again() -> None:
+def test_a_forbidden_eviction_is_retried() -> None:
     outcome, _, _ = evict(evict=[(403, {"message": "you may not"}), (201, {})])
 
     assert outcome.result is EvictResult.LEAVING
 
 
-def test_an_api_server_that_does_not_answer_is_a_failure_and_not_a_block() -> None:
+def test_an_eviction_without_a_response_is_failed_and_not_blocked() -> None:
     outcome, _, waits = evict(evict=[(0, {})])
 
     assert outcome.result is EvictResult.FAILED
     assert waits == [0.25, 0.5, 1.0, 1.0]
 
 
-def test_an_expired_token_is_no_reason_to_give_up() -> None:
+def test_an_eviction_refused_for_an_expired_token_is_retried() -> None:
     outcome, _, _ = evict(evict=[(401, {"message": "Unauthorized"}), (201, {})])
 
     assert outcome.result is EvictResult.LEAVING
 
 
-def test_a_pod_that_cannot_be_marked_is_evicted_all_the_same() -> None:
+def test_a_pod_whose_condition_cannot_be_written_is_evicted_all_the_same() -> None:
     outcome, _, _ = evict(mark=[(500, {"message": "try later"})])
 
     assert outcome.result is EvictResult.LEAVING
 
 
-def test_nobody_is_asked_any_more_once_we_are_stopping() -> None:
+def test_no_eviction_is_sent_after_stop() -> None:
     api = ApiDouble({})
     evictor = ApiEvictor(cast(ApiClient, api))
     evictor.stop()
@@ -246,7 +248,7 @@ def test_nobody_is_asked_any_more_once_we_are_stopping() -> None:
     assert api.asked == []
 
 
-def test_a_pod_whose_namespace_is_being_deleted_leaves_anyway(
+def test_a_pod_of_a_terminating_namespace_counts_as_leaving(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     outcome, api, _ = evict(evict=[TERMINATING])

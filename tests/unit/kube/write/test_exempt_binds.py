@@ -37,7 +37,7 @@ def run(story: Story, exempt: str = "uid-w-0") -> None:
     play(scene())
 
 
-def test_kube_schedulers_own_decision_is_passed_on_without_a_term():
+def test_a_bind_kube_scheduler_decided_is_sent_without_a_lease():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
 
@@ -47,7 +47,7 @@ def test_kube_schedulers_own_decision_is_passed_on_without_a_term():
     run(story)
 
 
-def test_it_is_tried_again_without_a_term_too():
+def test_a_bind_kube_scheduler_decided_is_retried_without_a_lease():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(503)
@@ -57,7 +57,7 @@ def test_it_is_tried_again_without_a_term_too():
     run(story)
 
 
-def test_our_own_decision_beside_it_is_still_refused():
+def test_beside_an_exempt_bind_our_own_is_refused_without_a_lease():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
@@ -69,7 +69,7 @@ def test_our_own_decision_beside_it_is_still_refused():
     run(story)
 
 
-def test_a_pod_nobody_has_seen_is_looked_up_and_bound_when_it_is_exempt():
+def test_an_unknown_pod_is_read_and_bound_if_it_is_exempt():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
 
@@ -79,7 +79,7 @@ def test_a_pod_nobody_has_seen_is_looked_up_and_bound_when_it_is_exempt():
     run(story)
 
 
-def test_a_pod_nobody_has_seen_that_is_not_exempt_is_left_alone():
+def test_an_unknown_pod_that_is_not_exempt_is_not_bound():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
 
@@ -89,14 +89,14 @@ def test_a_pod_nobody_has_seen_that_is_not_exempt_is_left_alone():
     run(story, exempt="uid-of-another")
 
 
-def test_a_pod_that_is_gone_is_not_bound():
+def test_an_unknown_pod_that_was_deleted_is_not_bound():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         assert await outcomes(binder, whose(Whose.UNKNOWN)) == [bind.POD_GONE]
 
     run(story)
 
 
-def test_one_that_was_only_looked_up_when_its_time_was_up_is_certainly_not_bound():
+def test_an_unknown_pod_still_being_read_at_its_deadline_has_certainly_failed():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)

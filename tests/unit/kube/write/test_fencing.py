@@ -56,7 +56,7 @@ def run(story: Story) -> None:
     play(scene())
 
 
-def test_a_gang_ordered_without_a_term_is_refused_whole_and_nothing_is_sent():
+def test_a_gang_is_refused_without_a_lease_and_nothing_is_sent():
     async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         time.run_out()
         for index in range(3):
@@ -69,7 +69,7 @@ def test_a_gang_ordered_without_a_term_is_refused_whole_and_nothing_is_sent():
     run(story)
 
 
-def test_a_term_that_ends_while_a_connection_is_waited_for_stops_the_commit():
+def test_a_term_that_ends_before_the_connection_opens_stops_the_bind():
     async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
@@ -82,7 +82,7 @@ def test_a_term_that_ends_while_a_connection_is_waited_for_stops_the_commit():
     run(story)
 
 
-def test_a_commit_does_not_go_on_in_the_next_term():
+def test_a_bind_does_not_continue_in_the_next_term():
     async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
@@ -95,7 +95,7 @@ def test_a_commit_does_not_go_on_in_the_next_term():
     run(story)
 
 
-def test_a_binding_that_is_asked_to_come_again_does_not_without_a_term():
+def test_a_throttled_bind_is_not_retried_after_its_term():
     async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         server.script.append(429)
@@ -109,7 +109,7 @@ def test_a_binding_that_is_asked_to_come_again_does_not_without_a_term():
     run(story)
 
 
-def test_what_was_sent_is_looked_up_after_the_term_and_bound_if_it_is():
+def test_a_bind_sent_before_the_term_ended_is_read_and_reported_as_bound():
     async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         server.script.append(DO_AND_HANG_UP)
@@ -123,7 +123,7 @@ def test_what_was_sent_is_looked_up_after_the_term_and_bound_if_it_is():
     run(story)
 
 
-def test_what_was_sent_and_is_not_there_yet_is_unknown_and_not_sent_again():
+def test_a_bind_sent_before_the_term_ended_and_not_visible_is_unknown_and_not_resent():
     async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
         server.add_pod("w-0")
         server.script.append(HANG_UP)
@@ -137,7 +137,7 @@ def test_what_was_sent_and_is_not_there_yet_is_unknown_and_not_sent_again():
     run(story)
 
 
-def test_a_wake_up_waits_for_its_turn_but_not_into_the_next_term():
+def test_a_queued_wake_up_is_not_sent_in_the_next_term():
     async def scene() -> None:
         time = Time()
         async with loopback_server() as server, connected(server) as pipeline:
@@ -162,7 +162,7 @@ def test_a_wake_up_waits_for_its_turn_but_not_into_the_next_term():
 EVICT = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/needy")
 
 
-def test_nobody_is_evicted_without_a_term():
+def test_no_pod_is_evicted_without_a_lease():
     time, api = Time(), ApiDouble()
     time.run_out()
     evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
@@ -172,7 +172,7 @@ def test_nobody_is_evicted_without_a_term():
     evictor.stop()
 
 
-def test_an_eviction_that_waits_for_its_turn_is_called_back_with_its_term():
+def test_a_queued_eviction_is_cancelled_when_its_term_ends():
     time, api, may_go = Time(), ApiDouble(), threading.Event()
     evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: may_go.wait(5), fencing=time.term)
     outcome = evictor.evict([EVICT])[0]
@@ -184,7 +184,7 @@ def test_an_eviction_that_waits_for_its_turn_is_called_back_with_its_term():
     evictor.stop()
 
 
-def test_an_eviction_that_is_asked_to_come_again_does_not_in_another_term():
+def test_a_throttled_eviction_is_not_retried_in_another_term():
     api = ApiDouble({"POST /api/v1/namespaces/a/pods/old-0/eviction": [(429, {"message": "no"})]})
     time = Time()
 
@@ -199,7 +199,7 @@ def test_an_eviction_that_is_asked_to_come_again_does_not_in_another_term():
     evictor.stop()
 
 
-def test_an_eviction_that_was_marked_in_one_term_is_not_sent_in_the_next():
+def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_next():
     time = Time()
 
     class SlowMark(ApiDouble):
@@ -216,7 +216,7 @@ def test_an_eviction_that_was_marked_in_one_term_is_not_sent_in_the_next():
     evictor.stop()
 
 
-def test_under_a_term_pods_are_evicted_as_ever():
+def test_pods_are_evicted_while_the_lease_is_held():
     time, api = Time(), ApiDouble()
     evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 

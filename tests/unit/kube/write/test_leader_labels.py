@@ -38,26 +38,26 @@ class Scene:
         self.signs = ApiLeaderLabels(cast(ApiClient, self.api), settings, self.term)
 
 
-def test_nobody_carries_it_at_first() -> None:
+def test_no_pod_carries_the_label_at_first() -> None:
     assert Scene().signs.read() == LabelledPods()
 
 
-def test_those_of_our_lease_and_those_labelled_by_hand_are_seen() -> None:
+def test_pods_labelled_for_our_lease_or_by_hand_are_found() -> None:
     seen = Scene(labelled("us"), labelled("old"), labelled("by-hand", by=None)).signs.read()
 
     others = (LabelledPod("old", "of-old"), LabelledPod("by-hand", "of-by-hand"))
     assert seen == LabelledPods(is_ours=True, others=others)
 
 
-def test_the_leader_of_another_lease_in_our_namespace_is_left_alone() -> None:
+def test_the_leader_of_another_lease_in_our_namespace_keeps_its_label() -> None:
     assert Scene(labelled("theirs", by="gang-system/other")).signs.read() == LabelledPods()
 
 
-def test_our_pod_labelled_by_hand_is_not_labelled_by_us() -> None:
+def test_our_pod_labelled_by_hand_does_not_count_as_labelled_by_us() -> None:
     assert not Scene(labelled("us", by=None)).signs.read().is_ours
 
 
-def test_it_is_put_on_our_pod_with_the_lease_beside_it() -> None:
+def test_our_pod_gets_the_label_and_the_name_of_the_lease() -> None:
     scene = Scene()
     scene.signs.put_on(scene.term.current())
 
@@ -69,7 +69,7 @@ def test_it_is_put_on_our_pod_with_the_lease_beside_it() -> None:
     }
 
 
-def test_it_is_taken_off_another_only_as_that_was_seen() -> None:
+def test_the_label_is_removed_from_another_pod_only_at_the_version_that_was_read() -> None:
     scene = Scene()
     scene.signs.take_off(LabelledPod("old", "7"), scene.term.current())
 
@@ -83,7 +83,7 @@ def test_it_is_taken_off_another_only_as_that_was_seen() -> None:
 
 
 @pytest.mark.parametrize("write", ["put_on", "withdraw"])
-def test_nothing_is_written_in_a_term_that_is_over_though_the_next_is_ours(write: str) -> None:
+def test_no_label_is_written_after_the_term_it_was_decided_in(write: str) -> None:
     scene = Scene()
     number = scene.term.current()
     scene.now = 10.0
@@ -96,6 +96,6 @@ def test_nothing_is_written_in_a_term_that_is_over_though_the_next_is_ours(write
     assert scene.api.asked == []
 
 
-def test_an_answer_that_is_no_list_is_an_error() -> None:
+def test_a_response_that_is_no_pod_list_is_an_error() -> None:
     with pytest.raises(ApiError, match="not a list of pods"):
         Scene(answers={LIST: [(200, {"kind": "Status"})]}).signs.read()

@@ -46,19 +46,19 @@ def test_a_lease_is_read() -> None:
     assert made.read() == LEASE
 
 
-def test_there_may_be_none() -> None:
+def test_a_missing_lease_is_none() -> None:
     made, _ = leases({f"GET {ONE}": [(404, {"message": "not found"})]})
 
     assert made.read() is None
 
 
-def test_a_lease_that_says_nothing_is_free() -> None:
+def test_a_lease_with_an_empty_spec_is_free() -> None:
     made, _ = leases({f"GET {ONE}": [(200, {"metadata": {"resourceVersion": "1"}})]})
 
     assert made.read() == Lease(version="1")
 
 
-def test_one_that_does_not_exist_is_created() -> None:
+def test_a_missing_lease_is_created() -> None:
     made, api = leases({f"POST {ALL}": [(201, STORED)]})
     new = Lease(holder="pod-a_1", duration_s=15, acquired="then", renewed="now")
 
@@ -74,7 +74,7 @@ def test_one_that_does_not_exist_is_created() -> None:
     }
 
 
-def test_one_that_exists_is_changed_only_if_nobody_has_written_since() -> None:
+def test_an_existing_lease_is_updated_only_at_the_version_that_was_read() -> None:
     made, api = leases({f"PATCH {ONE}": [(200, STORED)]})
 
     assert made.write(LEASE) == LEASE
@@ -82,7 +82,7 @@ def test_one_that_exists_is_changed_only_if_nobody_has_written_since() -> None:
     assert asked.body == {"metadata": {"resourceVersion": "7"}, "spec": SPEC}
 
 
-def test_others_are_never_told_of_a_shorter_lease_than_we_act_upon() -> None:
+def test_the_written_lease_duration_is_never_shorter_than_the_one_we_act_on() -> None:
     made, api = leases(
         {f"PATCH {ONE}": [(200, STORED)]},
         lease_duration_s=15.4,
@@ -95,7 +95,7 @@ def test_others_are_never_told_of_a_shorter_lease_than_we_act_upon() -> None:
     assert asked.body["spec"]["leaseDurationSeconds"] == 16
 
 
-def test_somebody_who_wrote_since_is_a_conflict() -> None:
+def test_a_lease_written_by_another_client_meanwhile_is_a_conflict() -> None:
     made, _ = leases({f"PATCH {ONE}": [(409, {"message": "the object has been modified"})]})
 
     with pytest.raises(ApiError) as caught:
@@ -103,7 +103,7 @@ def test_somebody_who_wrote_since_is_a_conflict() -> None:
     assert caught.value.status == 409
 
 
-def test_a_lease_of_another_name_and_place() -> None:
+def test_the_name_and_namespace_of_the_lease_can_be_set() -> None:
     made, api = leases({}, lease="scheduler", lease_name="sched", lease_namespace="kube-system")
 
     with pytest.raises(ApiError, match="not a Lease"):

@@ -83,7 +83,7 @@ def evicted_partial(
     return evictions.asked
 
 
-def test_pods_of_a_controller_are_asked_to_leave_together():
+def test_bound_pods_of_a_controller_are_evicted_together():
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", BYSTANDER, JOB)
@@ -94,7 +94,7 @@ def test_pods_of_a_controller_are_asked_to_leave_together():
     assert (left, stayed) == ([GANG], [])
 
 
-def test_a_pod_that_was_not_bound_after_all_is_left_to_wait():
+def test_a_pod_that_was_not_bound_is_not_evicted():
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", JOB, on="")
@@ -103,7 +103,7 @@ def test_a_pod_that_was_not_bound_after_all_is_left_to_wait():
 
 
 @pytest.mark.parametrize("result", [EvictResult.BLOCKED, EvictResult.FAILED, None])
-def test_one_pod_that_cannot_be_evicted_lets_the_others_come_back_at_once(result, caplog):
+def test_after_an_eviction_fails_the_other_pods_may_return_at_once(result, caplog):
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", JOB)
@@ -122,7 +122,7 @@ def test_one_pod_that_cannot_be_evicted_lets_the_others_come_back_at_once(result
     assert "could not be evicted" in caplog.text
 
 
-def test_an_eviction_that_is_called_back_says_nothing_of_who_stays():
+def test_a_cancelled_eviction_does_not_report_that_the_gang_stays():
     stayed, evictions = [], Evictions()
     names = ["w-0", "w-1"]
     evicted_partial(
@@ -140,7 +140,7 @@ def test_an_eviction_that_is_called_back_says_nothing_of_who_stays():
 
 
 @pytest.mark.parametrize("owners", [(), (BYSTANDER,)])
-def test_one_pod_that_would_never_come_again_keeps_them_all(owners, caplog):
+def test_no_pod_is_evicted_if_one_would_not_be_recreated(owners, caplog):
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", *owners)
@@ -152,7 +152,7 @@ def test_one_pod_that_would_never_come_again_keeps_them_all(owners, caplog):
     assert (left, stayed) == ([], [GANG]), "whoever makes it wait has to hear of it"
 
 
-def test_a_pod_that_is_gone_or_another_by_now_keeps_nobody():
+def test_a_deleted_or_replaced_pod_does_not_stop_the_rollback():
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", uid="another")
@@ -160,13 +160,13 @@ def test_a_pod_that_is_gone_or_another_by_now_keeps_nobody():
     assert evicted_partial(prepare, "w-0", "w-1", "w-2") == ["w-0", "w-1", "w-2"]
 
 
-def test_a_gang_of_which_nobody_is_on_a_node_any_more_leaves_at_once():
+def test_a_gang_without_bound_pods_leaves_at_once():
     left: list[str] = []
     assert evicted_partial(lambda server: None, left=left) == []
     assert left == [GANG]
 
 
-def test_in_doubt_all_stay(caplog):
+def test_no_pod_is_evicted_before_each_pod_was_read(caplog):
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
         server.script.append(500)
@@ -175,7 +175,7 @@ def test_in_doubt_all_stay(caplog):
 
 
 @pytest.mark.parametrize("trouble", [500, 429, 409, 403, HANG_UP])
-def test_a_question_without_an_answer_is_asked_again_and_keeps_nobody(trouble: int | str):
+def test_a_failed_read_of_a_pod_is_retried_and_the_pod_then_evicted(trouble: int | str):
     evictions = Evictions()
 
     async def scene() -> None:
@@ -194,7 +194,7 @@ def test_a_question_without_an_answer_is_asked_again_and_keeps_nobody(trouble: i
     assert evictions.asked == ["w-0"]
 
 
-def test_an_api_server_that_never_answers_well_keeps_them_all(caplog):
+def test_no_pod_is_evicted_if_reads_never_succeed(caplog):
     evictions = Evictions()
 
     async def scene() -> None:
@@ -217,7 +217,7 @@ NO_POD = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]
 
 
 @pytest.mark.parametrize("said", NO_POD)
-def test_what_is_no_pod_is_asked_for_again(said: object):
+def test_a_response_that_is_no_pod_is_requested_again(said: object):
     evictions = Evictions()
 
     async def scene() -> None:
@@ -235,7 +235,7 @@ def test_what_is_no_pod_is_asked_for_again(said: object):
     assert evictions.asked == ["w-0"]
 
 
-def test_what_is_no_pod_to_the_end_keeps_them_all_and_that_is_told(caplog):
+def test_no_pod_is_evicted_and_it_is_logged_if_the_read_never_returns_a_pod(caplog):
     evictions, left, stayed = Evictions(), [], []
 
     async def scene() -> None:
@@ -260,7 +260,7 @@ async def heard_all(pipeline: Pipeline) -> None:
     await answered.wait()
 
 
-def test_nobody_is_asked_to_leave_in_another_term_than_it_was_ordered_in(caplog):
+def test_a_rollback_requested_in_an_earlier_term_evicts_no_pod(caplog):
     """Whoever led in between may have completed the gang: its time begins anew with the term."""
     evictions, term = Evictions(), Term(lambda: 0.0)
     term.begin(until=1.0)

@@ -38,7 +38,7 @@ def write(
     return answers
 
 
-def test_the_status_subresource_is_patched_and_the_whole_status_comes_back() -> None:
+def test_the_status_subresource_is_patched_and_the_stored_status_returned() -> None:
     api = ApiDouble({f"PATCH {PATH}/status": [stored(phase="Running", theirs=1)]})
 
     assert write(api) == [{"phase": "Running", "theirs": 1}]
@@ -46,7 +46,7 @@ def test_the_status_subresource_is_patched_and_the_whole_status_comes_back() -> 
     assert api.asked[0].content_type == "application/merge-patch+json"
 
 
-def test_a_kind_without_the_subresource_is_patched_as_a_whole_and_that_is_remembered() -> None:
+def test_a_kind_without_a_status_subresource_is_patched_as_a_whole_from_then_on() -> None:
     api = ApiDouble(
         {
             f"PATCH {PATH}/status": [NOT_FOUND],
@@ -64,14 +64,14 @@ def test_a_kind_without_the_subresource_is_patched_as_a_whole_and_that_is_rememb
     ]
 
 
-def test_an_object_that_is_gone_is_told_from_a_missing_subresource() -> None:
+def test_a_deleted_object_is_distinguished_from_a_missing_subresource() -> None:
     api = ApiDouble({f"PATCH {PATH}/status": [stored(), NOT_FOUND], f"GET {PATH}": [NOT_FOUND]})
 
     assert write(api, writes=2) == [{}, None]
     assert f"PATCH {PATH}" not in api.requests()
 
 
-def test_a_kind_that_loses_its_subresource_while_we_run_is_written_all_the_same() -> None:
+def test_a_status_is_written_after_its_kind_loses_the_subresource() -> None:
     api = ApiDouble(
         {
             f"PATCH {PATH}/status": [stored(phase="Running"), NOT_FOUND],
@@ -83,7 +83,7 @@ def test_a_kind_that_loses_its_subresource_while_we_run_is_written_all_the_same(
     assert write(api, writes=2) == [{"phase": "Running"}, {"phase": "Running", "theirs": 1}]
 
 
-def test_a_kind_that_gets_a_subresource_while_we_run_is_written_all_the_same() -> None:
+def test_a_status_is_written_after_its_kind_gets_a_subresource() -> None:
     api = ApiDouble(
         {
             f"PATCH {PATH}/status": [NOT_FOUND, stored(phase="Running", theirs=1)],
@@ -96,7 +96,7 @@ def test_a_kind_that_gets_a_subresource_while_we_run_is_written_all_the_same() -
     assert write(api, writes=2) == [{"phase": "Running"}, {"phase": "Running", "theirs": 1}]
 
 
-def test_a_status_that_its_kind_has_no_place_for_is_not_written_without_end() -> None:
+def test_a_status_that_its_kind_does_not_store_is_not_written_forever() -> None:
     api = ApiDouble(
         {
             f"PATCH {PATH}/status": [NOT_FOUND],
@@ -109,7 +109,7 @@ def test_a_status_that_its_kind_has_no_place_for_is_not_written_without_end() ->
     assert api.requests().count(f"PATCH {PATH}") == 2
 
 
-def test_an_object_that_is_gone_at_once_is_gone() -> None:
+def test_a_deleted_object_is_reported_as_gone() -> None:
     api = ApiDouble({f"PATCH {PATH}/status": [NOT_FOUND], f"GET {PATH}": [NOT_FOUND]})
 
     assert write(api) == [None]
@@ -123,7 +123,7 @@ def test_another_object_of_the_same_name_is_not_written() -> None:
     assert write(api) == [None]
 
 
-def test_the_state_of_a_queue_is_only_written_where_nobody_touched_it_since_it_was_read() -> None:
+def test_the_state_of_a_queue_is_only_written_at_the_version_that_was_read() -> None:
     gold = ObjectReference(kind="Queue", dialect=VOLCANO, namespace="", name="gold", uid="u1")
     path = "/apis/scheduling.volcano.sh/v1beta1/queues/gold"
     read = (200, {"metadata": {"uid": "u1", "resourceVersion": "7"}, "status": {}})
@@ -141,14 +141,14 @@ def test_the_state_of_a_queue_is_only_written_where_nobody_touched_it_since_it_w
     assert said == [{}, {}, None]
 
 
-def test_a_refusal_reaches_whoever_waits() -> None:
+def test_a_refused_status_write_reaches_the_caller() -> None:
     api = ApiDouble({f"PATCH {PATH}/status": [(401, {"message": "who are you"})]})
 
     with pytest.raises(ApiError, match="who are you"):
         write(api)
 
 
-def test_every_dialect_and_kind_has_its_path() -> None:
+def test_each_dialect_and_kind_has_its_path() -> None:
     api = ApiDouble()
     subjects = [
         ObjectReference(kind="Queue", dialect=VOLCANO, name="left", uid="u1"),
@@ -187,7 +187,7 @@ def test_a_status_can_be_read_but_not_that_of_another_object() -> None:
     ],
     ids=str,
 )
-def test_a_status_that_somebody_wrote_without_sense_is_read_as_far_as_it_has_any(
+def test_a_malformed_status_is_read_as_far_as_it_is_valid(
     status: object,
 ) -> None:
     """Where a CRD has no schema, who may write PodGroups may write anything there."""
@@ -204,7 +204,7 @@ def test_a_status_that_somebody_wrote_without_sense_is_read_as_far_as_it_has_any
     assert condition["lastTransitionTime"] == "now"
 
 
-def test_what_waited_for_its_turn_is_not_written_in_another_term_than_it_was_ordered_in() -> None:
+def test_a_status_that_waited_for_its_turn_is_not_written_in_another_term() -> None:
     api, term = ApiDouble({f"PATCH {PATH}/status": [stored()]}), Term(lambda: 0.0)
     term.begin(until=1)
 

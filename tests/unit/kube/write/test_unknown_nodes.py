@@ -41,7 +41,7 @@ def bound_for(whose: Whose, node: str = "n-1") -> BindOrder:
 
 
 @EVERY_KIND
-def test_nobody_is_bound_to_a_node_that_does_not_exist(whose: Whose) -> None:
+def test_no_pod_is_bound_to_a_node_that_does_not_exist(whose: Whose) -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         assert await outcomes(binder, bound_for(whose)) == [bind.NO_NODE]
         assert not server.asked("POST")
@@ -51,7 +51,7 @@ def test_nobody_is_bound_to_a_node_that_does_not_exist(whose: Whose) -> None:
 
 
 @EVERY_KIND
-def test_a_node_that_kube_scheduler_saw_before_us_is_found(whose: Whose) -> None:
+def test_a_node_that_our_watch_has_not_delivered_yet_is_found(whose: Whose) -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
 
@@ -61,7 +61,7 @@ def test_a_node_that_kube_scheduler_saw_before_us_is_found(whose: Whose) -> None
     run(story)
 
 
-def test_a_node_that_the_watch_has_shown_is_not_asked_for() -> None:
+def test_a_node_in_the_cache_is_not_requested() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         assert await outcomes(binder, bound_for(Whose.OURS, "n-0")) == [bind.BOUND]
         assert not server.asked("GET")
@@ -72,7 +72,7 @@ def test_a_node_that_the_watch_has_shown_is_not_asked_for() -> None:
 @pytest.mark.parametrize(
     "name", ["", "n-1&limit=500", "n 1", "n\r\nx: y", "N-1", "n/../x", "n%31", "nö", "n" * 254]
 )
-def test_what_can_be_no_nodes_name_is_never_asked_for(name: str) -> None:
+def test_an_invalid_node_name_is_never_requested(name: str) -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         assert await outcomes(binder, bound_for(Whose.SCHEDULERS, name)) == [bind.NO_NODE]
         assert not server.requests
@@ -80,7 +80,7 @@ def test_what_can_be_no_nodes_name_is_never_asked_for(name: str) -> None:
     run(story)
 
 
-def test_an_api_server_that_stumbles_is_asked_again() -> None:
+def test_a_failed_read_of_a_node_is_retried() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
         server.script.append(503)
@@ -90,7 +90,7 @@ def test_an_api_server_that_stumbles_is_asked_again() -> None:
     run(story)
 
 
-def test_whoever_may_not_list_nodes_goes_on() -> None:
+def test_without_permission_to_list_nodes_binding_continues() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.script.append(403)
 
@@ -99,7 +99,7 @@ def test_whoever_may_not_list_nodes_goes_on() -> None:
     run(story)
 
 
-def test_while_the_node_was_only_asked_for_nothing_can_have_been_bound() -> None:
+def test_a_bind_whose_node_was_still_being_read_has_certainly_failed() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.script.append(NEVER)
 
@@ -108,7 +108,7 @@ def test_while_the_node_was_only_asked_for_nothing_can_have_been_bound() -> None
     run(story)
 
 
-def test_the_others_of_a_gang_do_not_wait_for_the_question() -> None:
+def test_other_pods_of_the_gang_do_not_wait_for_the_node_read() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-1")
         other = replace(order("w-1"), node="n-0")
@@ -119,7 +119,7 @@ def test_the_others_of_a_gang_do_not_wait_for_the_question() -> None:
     run(story)
 
 
-def test_one_whose_node_was_asked_for_does_not_overtake_those_who_stand_in_line() -> None:
+def test_a_pod_whose_node_was_read_does_not_overtake_pods_that_wait_in_the_limiter() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
         binder._limiter._in_flight = MAX_LIMIT  # the line stands still

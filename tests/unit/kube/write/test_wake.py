@@ -69,7 +69,7 @@ def test_a_pod_is_nominated_to_its_reserved_node():
     run(story)
 
 
-def test_without_a_node_the_nomination_is_taken_back():
+def test_a_wake_up_without_a_node_clears_the_nomination():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([order("w-0", node="")])
@@ -82,7 +82,7 @@ def test_without_a_node_the_nomination_is_taken_back():
     run(story)
 
 
-def test_a_nomination_for_a_moment_is_taken_back_as_soon_as_it_stands():
+def test_a_brief_nomination_is_cleared_as_soon_as_it_is_written():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([replace(order("w-0"), briefly=True, refusal="said")])
@@ -95,7 +95,7 @@ def test_a_nomination_for_a_moment_is_taken_back_as_soon_as_it_stands():
     run(story)
 
 
-def test_a_nomination_for_a_moment_gives_way_to_one_that_is_meant():
+def test_a_brief_nomination_gives_way_to_a_lasting_one():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([replace(order("w-0"), briefly=True)])
@@ -108,7 +108,7 @@ def test_a_nomination_for_a_moment_gives_way_to_one_that_is_meant():
     run(story)
 
 
-def test_two_that_wake_the_same_pods_can_tell_each_other_apart():
+def test_a_wake_up_names_the_extender_that_wrote_it():
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             server.add_pod("w-0")
@@ -122,7 +122,7 @@ def test_two_that_wake_the_same_pods_can_tell_each_other_apart():
     play(scene())
 
 
-def test_a_last_word_is_changed_without_touching_the_other_conditions():
+def test_the_scheduling_message_is_changed_without_touching_other_conditions():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         waker.wake([replace(order("w-0", node=""), refusal="no room (called)")])
@@ -155,7 +155,7 @@ def test_a_second_wake_for_the_same_node_is_not_the_same_patch():
     run(story)
 
 
-def test_the_burst_goes_at_once_and_the_rest_in_turn():
+def test_wake_ups_beyond_the_burst_are_rate_limited():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         for index in range(12):
             server.add_pod(f"w-{index}")
@@ -169,7 +169,7 @@ def test_the_burst_goes_at_once_and_the_rest_in_turn():
     run(story, per_s=40, burst=10)
 
 
-def test_the_latest_order_for_a_pod_wins_while_it_waits_for_its_turn():
+def test_of_queued_wake_ups_for_a_pod_the_latest_wins():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
@@ -183,7 +183,7 @@ def test_the_latest_order_for_a_pod_wins_while_it_waits_for_its_turn():
     run(story, per_s=50, burst=1)
 
 
-def test_a_newer_order_does_not_overtake_one_that_is_under_way():
+def test_a_newer_wake_up_waits_for_the_one_in_flight():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.script.append(NEVER)
@@ -200,7 +200,7 @@ def test_a_newer_order_does_not_overtake_one_that_is_under_way():
 
 
 @pytest.mark.parametrize("trouble", [401, 429, 500, 503, HANG_UP])
-def test_a_passing_trouble_is_tried_again(trouble):
+def test_a_temporary_error_is_retried(trouble):
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.script.append(trouble)
@@ -213,7 +213,7 @@ def test_a_passing_trouble_is_tried_again(trouble):
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
-def test_a_refusal_for_good_is_not_tried_again(status):
+def test_a_permanent_refusal_is_not_retried(status):
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
@@ -229,7 +229,7 @@ def test_a_refusal_for_good_is_not_tried_again(status):
     run(story)
 
 
-def test_a_retry_gives_way_to_a_newer_order():
+def test_a_newer_wake_up_replaces_a_retry():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.script.append(500)
@@ -243,7 +243,7 @@ def test_a_retry_gives_way_to_a_newer_order():
     run(story)
 
 
-def test_a_retry_does_not_undo_a_newer_order_that_went_through_meanwhile():
+def test_a_retry_does_not_undo_a_newer_wake_up_that_was_sent_meanwhile():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1")
