@@ -1,4 +1,4 @@
-"""Stands in for `Access`: answers requests from a script and remembers them."""
+"""Stands in for `ApiClient`: answers requests from a script and records them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from extender.ports import Fencing
 Answer = tuple[int, object]
 
 
-#: What the API server answers to whoever creates something in a namespace that is being deleted.
+#: The response of the API server to a create in a namespace that is being deleted.
 TERMINATING: Answer = (
     403,
     {

@@ -1,4 +1,4 @@
-"""An API server for those who list and watch: real sockets, a real history, faults on request."""
+"""An API server for list and watch: real sockets, a real history, faults on request."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ BUILT_IN = (
 )
 
 
-#: Stands in an object for something nested as deep as a real API server takes it.
-ABYSS = "an abyss"
+#: Placeholder in an object for nesting as deep as a real API server accepts.
+DEEP_NESTING = "deep nesting"
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Event:
 
 
 @dataclass
-class Told:
+class ReceivedRequest:
     """One request as it came."""
 
     path: str
@@ -58,11 +58,11 @@ class WatchedApi:
         self.changed = threading.Condition()
         self.installed = set(BUILT_IN)
         self.streams_lists = True
-        #: Paths whose lists break off before their end.
+        #: Paths whose lists end before they are complete.
         self.cut_lists: set[str] = set()
         #: Statuses with which the next requests for a path are answered.
         self.refusals: dict[str, list[int]] = defaultdict(list)
-        #: Paths that we may list, but not watch.
+        #: Paths that may be listed, but not watched.
         self.unwatched: set[str] = set()
         #: Answer 410 as a line in the stream, as etcd's compaction shows, or as a status.
         self.expires_in_stream = True
@@ -71,10 +71,10 @@ class WatchedApi:
         self.refuses_all = 0
         #: How often the streams of a path were made to fall silent.
         self._mutes: dict[str, int] = defaultdict(int)
-        #: Paths whose lists do not end, and those who wait for their end.
-        self._held: set[str] = set()
+        #: Paths whose lists do not complete, and the requests that wait for the end.
+        self._held_lists: set[str] = set()
         self.waiting: list[str] = []
-        self.requests: list[Told] = []
+        self.requests: list[ReceivedRequest] = []
         self.compacted = 0
         self._version = 1
         self._objects: dict[str, dict[str, Object]] = defaultdict(dict)
@@ -111,7 +111,7 @@ class WatchedApi:
             self._record(path, "DELETED", self._objects[path].pop(_key(thing)))
 
     def say(self, path: str, line: Object) -> None:
-        """Put a line of the test's own making into every watch of *path*."""
+        """Send a line of the test into each watch of *path*."""
         with self.changed:
             self._version += 1
             self._events.append(Event(self._version, path, "SAID", line))
@@ -125,12 +125,12 @@ class WatchedApi:
             self.changed.notify_all()
 
     def compact(self) -> None:
-        """Forget the history: whoever resumes from the past has to list again."""
+        """Drop the history: a watch from an older version must list again."""
         with self.changed:
             self.compacted = self._version
 
     def restore(self) -> None:
-        """Go back to a backup: nothing is there, and versions begin anew."""
+        """Restore an empty backup: versions begin again."""
         with self.changed:
             self._version = 1
             self._objects.clear()
@@ -144,27 +144,27 @@ class WatchedApi:
             self.changed.notify_all()
 
     def mute(self, path: str) -> None:
-        """Let the streams of *path* that are open say nothing any more, without closing them."""
+        """Send no more events on the open streams of *path*, without closing them."""
         with self.changed:
             self._mutes[path] += 1
 
     def hold_lists(self, path: str) -> None:
-        """Begin the lists of *path*, and end none."""
+        """Begin the lists of *path*, and complete none."""
         with self.changed:
-            self._held.add(path)
+            self._held_lists.add(path)
 
     def end_lists(self, path: str) -> None:
-        """Let lists of *path* end again."""
+        """Let lists of *path* complete again."""
         with self.changed:
-            self._held.discard(path)
+            self._held_lists.discard(path)
             self.changed.notify_all()
 
     def _end_of_list(self, path: str) -> None:
         with self.changed:
             hang_ups = self._hang_ups
-            if path in self._held:
+            if path in self._held_lists:
                 self.waiting.append(path)
-            self.changed.wait_for(lambda: path not in self._held or self._hang_ups > hang_ups)
+            self.changed.wait_for(lambda: path not in self._held_lists or self._hang_ups > hang_ups)
 
     def uninstall(self, path: str) -> None:
         with self.changed:
@@ -248,8 +248,8 @@ def _key(thing: Object) -> str:
 
 def _json(thing: Object | None) -> bytes:
     depth = 9_990
-    abyss = b'{"a":' * depth + b"1" + b"}" * depth
-    return json.dumps(thing).encode().replace(json.dumps(ABYSS).encode(), abyss)
+    nested = b'{"a":' * depth + b"1" + b"}" * depth
+    return json.dumps(thing).encode().replace(json.dumps(DEEP_NESTING).encode(), nested)
 
 
 def _status(code: int) -> Object:
@@ -273,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
         api, url = self.server.api, urlsplit(self.path)
         query = dict(parse_qsl(url.query))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        api.requests.append(Told(url.path, query, headers))
+        api.requests.append(ReceivedRequest(url.path, query, headers))
         status = self._refusal(api, url.path, query, headers)
         if not status and (kinds := api.kinds(url.path)):
             self._answer(200, kinds)

@@ -1,8 +1,8 @@
-"""Several contenders for one lease, stopped between any two lines, and a referee over them.
+"""Several replicas for one lease, stopped between any two lines, and a referee over them.
 
-Each contender is a thread, but only one runs at a time: it is traced, and after every line of the
-leadership room, and before and after everything the API server does for it, it gives the stage
-back. So a test, or chance, decides who goes on, and how much time passes before.
+Each replica is a thread, but only one runs at a time: it is traced, and after every line of the
+package leader, and before and after each request to the API server, it stops. So a test, or
+a random generator, decides which replica runs next, and how much time passes before.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from extender.leader.lease import LeaseTiming, LeaseTracker, OwnLease
 from extender.metrics import Metrics
 from extender.ports import Lease
 
-_ROOM = str(Path(extender.leader.__file__).parent)
+_PACKAGE = str(Path(extender.leader.__file__).parent)
 EPOCH = 1_000_000.0
 
 
 class Overlap(AssertionError):
-    """Two led at once."""
+    """Two replicas lead at once."""
 
 
 class Ended(BaseException):
-    """The story is over; unwinds a contender wherever it stands."""
+    """Ends the thread of a replica at any line."""
 
 
 class Server:
@@ -46,103 +46,108 @@ class Server:
 
     def write(self, lease: Lease) -> Lease:
         if lease.version != (self.lease.version if self.lease else ""):
-            raise ApiError("somebody has written since", status=409)
+            raise ApiError("the lease was written since", status=409)
         self.lease = msgspec.structs.replace(lease, version=str(next(self._versions)))
         self.writes.append(self.lease)
         return self.lease
 
 
-class Contender:
-    """One extender: a lease keeper in a traced thread, and a loop that works when told to.
+class Replica:
+    """One extender: a lease keeper in a traced thread, and an event loop that a test runs.
 
-    It is the clock, the event loop and the way to the API server of its keeper, too.
+    It is also the clock, the event loop and the API client of its lease keeper.
     """
 
     def __init__(
-        self, stage: Stage, name: str, *, keeper: Callable[..., Any] = OwnLease, rate: float = 1.0
+        self,
+        simulation: Simulation,
+        name: str,
+        *,
+        lease_keeper: Callable[..., Any] = OwnLease,
+        rate: float = 1.0,
     ) -> None:
         self.name = name
-        self._stage = stage
+        self._simulation = simulation
         self._rate = rate
-        self.wall_is_off_by = 0.0
+        self.wall_offset_s = 0.0
         self.is_warm = True
         #: What the API server will do to the next request: nothing, "lose" it, or its "answer".
-        self.trouble = ""
-        #: How long it takes over each.
-        self.answers_in_s = 0.0
+        self.fault = ""
+        #: How long a response takes.
+        self.response_delay_s = 0.0
         self.term = Term(self.monotonic)
         self.metrics = Metrics()
-        self.succession = LeaseTracker(self.term, self, self.metrics)
-        self.told: list[str] = []
-        self.succession.on_change(
-            begun=lambda: self.told.append("begun"), ended=lambda: self.told.append("ended")
+        self.tracker = LeaseTracker(self.term, self, self.metrics)
+        self.changes: list[str] = []
+        self.tracker.on_change(
+            begun=lambda: self.changes.append("begun"), ended=lambda: self.changes.append("ended")
         )
         self.sent: list[float] = []
-        self._soon: list[Callable[[], object]] = []
-        self._due = float("-inf")
-        self._turn = threading.Semaphore(0)
-        self._back = threading.Semaphore(0)
+        self._callbacks: list[Callable[[], object]] = []
+        self._resumes_at = float("-inf")
+        self._may_run = threading.Semaphore(0)
+        self._paused = threading.Semaphore(0)
         self._is_over = False
         self.crash: BaseException | None = None
-        self.keeper = keeper(
-            self, name, LeaseTiming(), self, self.succession, is_warm=lambda: self.is_warm
+        self.lease_keeper = lease_keeper(
+            self, name, LeaseTiming(), self, self.tracker, is_warm=lambda: self.is_warm
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    # What the keeper sees
+    # What the lease keeper sees
 
     def monotonic(self) -> float:
-        return 100.0 + self._stage.seconds * self._rate
+        return 100.0 + self._simulation.seconds * self._rate
 
     def now(self) -> float:
-        return EPOCH + self._stage.seconds + self.wall_is_off_by
+        return EPOCH + self._simulation.seconds + self.wall_offset_s
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        self._soon.append(callback)
+        self._callbacks.append(callback)
 
     def read(self) -> Lease | None:
-        return self._ask(lambda: self._stage.server.lease)
+        return self._ask(lambda: self._simulation.server.lease)
 
     def write(self, lease: Lease) -> Lease:
-        written = self._ask(lambda: self._stage.server.write(lease))
+        written = self._ask(lambda: self._simulation.server.write(lease))
         assert written is not None
         return written
 
     def _ask(self, request: Callable[[], Lease | None]) -> Lease | None:
-        self._pause()  # on its way there
-        trouble, self.trouble = self.trouble, ""
-        if trouble == "lose":
+        self._pause()  # before the request arrives
+        fault, self.fault = self.fault, ""
+        if fault == "lose":
             raise NoResponse("lost on the way")
         answer = request()
-        self._due = self.monotonic() + self.answers_in_s
-        self._pause()  # on its way back
-        if trouble == "answer":
+        self._resumes_at = self.monotonic() + self.response_delay_s
+        self._pause()  # before the response arrives
+        if fault == "answer":
             raise NoResponse("the answer was lost")
         return answer
 
-    # The stage
+    # The simulation
 
-    def go_on(self) -> None:
-        """Let the keeper do one more line, if it does not rest."""
-        if self.monotonic() < self._due:
+    def run_line(self) -> None:
+        """Run one more line of the lease keeper, unless it waits."""
+        if self.monotonic() < self._resumes_at:
             return
-        self._turn.release()
-        self._back.acquire()
+        self._may_run.release()
+        self._paused.acquire()
         if self.crash is not None:
             raise self.crash
 
-    def work_off(self) -> None:
-        """Let the event loop do what it was asked to."""
-        soon, self._soon = self._soon, []
-        for callback in soon:
+    def run_callbacks(self) -> None:
+        """Run the callbacks of the event loop."""
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
             callback()
-        self.succession.check_term()
+        self.tracker.check_term()
 
     def act(self) -> None:
-        """Send something, if allowed: nothing can come between the look and the sending."""
+        """Send something, if the lease is held; nothing can come between check and sending."""
         if self.term.current():
-            self.sent.append(self._stage.seconds)
+            self.sent.append(self._simulation.seconds)
 
     @property
     def leads(self) -> bool:
@@ -150,16 +155,16 @@ class Contender:
 
     def end(self) -> None:
         self._is_over = True
-        self._turn.release()
+        self._may_run.release()
         self._thread.join()
 
     def _run(self) -> None:
-        self._turn.acquire()
+        self._may_run.acquire()
         sys.settrace(self._trace)
         try:
             while not self._is_over:
-                rest_s = self.keeper.step()
-                self._due = self.monotonic() + rest_s
+                rest_s = self.lease_keeper.step()
+                self._resumes_at = self.monotonic() + rest_s
                 self._pause()
         except Ended:
             pass
@@ -167,65 +172,65 @@ class Contender:
             self.crash = error
         finally:
             sys.settrace(None)
-            self._back.release()
+            self._paused.release()
 
-    def _trace(self, frame: FrameType, happens: str, _: object) -> Any:
-        if not frame.f_code.co_filename.startswith(_ROOM):
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
-        if happens == "line":
+        if event == "line":
             self._pause()
         return self._trace
 
     def _pause(self) -> None:
         if self._is_over or threading.current_thread() is not self._thread:
-            return  # it unwinds already, or is asked by the event loop
-        self._back.release()
-        self._turn.acquire()
+            return  # the thread ends already, or the event loop calls
+        self._paused.release()
+        self._may_run.acquire()
         if self._is_over:
             raise Ended
 
 
-class Stage:
-    """Time, the API server and the contenders; the referee looks after every step."""
+class Simulation:
+    """Time, the API server and the replicas; the referee looks after every step."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.server = Server()
-        self.contenders: list[Contender] = []
+        self.replicas: list[Replica] = []
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Simulation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in self.contenders:
+        for each in self.replicas:
             each.end()
 
-    def add(self, name: str, **facts: Any) -> Contender:
-        contender = Contender(self, name, **facts)
-        self.contenders.append(contender)
-        return contender
+    def add(self, name: str, **facts: Any) -> Replica:
+        replica = Replica(self, name, **facts)
+        self.replicas.append(replica)
+        return replica
 
-    def let(self, contender: Contender, lines: int = 1) -> None:
+    def step(self, replica: Replica, lines: int = 1) -> None:
         for _ in range(lines):
-            contender.go_on()
-            self.look()
+            replica.run_line()
+            self.check()
 
     def advance(self, seconds: float) -> None:
         self.seconds += seconds
-        self.look()
+        self.check()
 
-    def run(self, seconds: float, *running: Contender, every_s: float = 0.1) -> None:
-        """Let *running* go on as they do when nobody disturbs them; the others are frozen."""
+    def run(self, seconds: float, *running: Replica, every_s: float = 0.1) -> None:
+        """Run the replicas *running* without faults; the others are suspended."""
         until = self.seconds + seconds
         while self.seconds < until:
             for each in running:
-                self.let(each, lines=100)
-                each.work_off()
+                self.step(each, lines=100)
+                each.run_callbacks()
                 each.act()
-                self.look()
+                self.check()
             self.advance(every_s)
 
-    def look(self) -> None:
-        leading = [each.name for each in self.contenders if each.leads]
+    def check(self) -> None:
+        leading = [each.name for each in self.replicas if each.leads]
         if len(leading) > 1:
             raise Overlap(f"{leading} lead at {self.seconds}")

@@ -15,22 +15,22 @@ from extender.leader.lease import OwnLease
 from extender.ports import Lease
 from tests.strategies import examples
 
-from .simulation import Contender, Overlap, Stage
+from .simulation import Overlap, Replica, Simulation
 
 STEPS = 600
-#: Clocks that do not run alike: a tenth is far more than any machine shows.
+#: Clocks that run at different rates: a tenth is far more than any machine shows.
 RATES = (0.95, 1.0, 1.05)
 
 
-class CountsFromTheAnswer(OwnLease):
-    """Counts its term from when it heard that the renewal was taken."""
+class CountsFromResponse(OwnLease):
+    """Counts its term from the response to the renewal."""
 
     def _write(self, lease: Lease) -> None:
         renewed = self._tracker.renewed
-        spans, clock = self._timing, self._clock
+        timing, clock = self._timing, self._clock
 
         def later(_: float, leader: str) -> None:
-            renewed(clock.monotonic() + spans.renew_s, leader)
+            renewed(clock.monotonic() + timing.renew_s, leader)
 
         self._tracker.renewed = later  # type: ignore[method-assign]
         try:
@@ -44,16 +44,16 @@ class LeavesNoMargin(OwnLease):
 
     def __init__(self, *rest: Any, **facts: Any) -> None:
         super().__init__(*rest, **facts)
-        renewed, spans = self._tracker.renewed, self._timing
+        renewed, timing = self._tracker.renewed, self._timing
 
         def longer(until: float, leader: str) -> None:
-            renewed(until - spans.renew_s + 1.1 * spans.duration_s, leader)
+            renewed(until - timing.renew_s + 1.1 * timing.duration_s, leader)
 
         self._tracker.renewed = longer  # type: ignore[method-assign]
 
 
-class BelievesWhatIsWritten(OwnLease):
-    """Judges another's lease by the time written in it."""
+class TrustsWrittenTime(OwnLease):
+    """Judges the lease of another replica by the time written in it."""
 
     def _remaining_s(self) -> float:
         if self._observed is None or self._observed.holder in ("", self._identity):
@@ -65,56 +65,57 @@ class BelievesWhatIsWritten(OwnLease):
 
 
 class WritesOverOthers(OwnLease):
-    """Takes a lease that has run out as it is by then, not as it was seen."""
+    """Overwrites an expired lease at its current version, not at the version it read."""
 
     def _write(self, lease: Lease) -> None:
-        now = self._leases._stage.server.lease  # type: ignore[attr-defined]
+        now = self._leases._simulation.server.lease  # type: ignore[attr-defined]
         super()._write(Lease(transitions=lease.transitions, version=now.version if now else ""))
 
 
-def play(seed: int, keeper: Callable[..., Any] = OwnLease) -> list[Contender]:
-    """Let chance decide who goes on, how far, what is lost and how much time passes."""
+def play(seed: int, lease_keeper: Callable[..., Any] = OwnLease) -> list[Replica]:
+    """Choose at random which replica runs, how far, what is lost and how much time passes."""
     chance = random.Random(seed)
-    with Stage() as stage:
-        contenders = [
-            stage.add(name, keeper=keeper, rate=chance.choice(RATES)) for name in ("a", "b", "c")
+    with Simulation() as simulation:
+        replicas = [
+            simulation.add(name, lease_keeper=lease_keeper, rate=chance.choice(RATES))
+            for name in ("a", "b", "c")
         ]
-        for each in contenders:
-            each.wall_is_off_by = chance.choice((-100.0, 0.0, 0.0, 100.0))
+        for each in replicas:
+            each.wall_offset_s = chance.choice((-100.0, 0.0, 0.0, 100.0))
         for _ in range(STEPS):
-            each = chance.choice(contenders)
+            each = chance.choice(replicas)
             luck = chance.random()
             if luck < 0.05:
-                each.trouble = chance.choice(("lose", "answer"))
+                each.fault = chance.choice(("lose", "answer"))
             elif luck < 0.1:
-                stage.advance(chance.choice((4.0, 9.0, 16.0, 30.0)))
+                simulation.advance(chance.choice((4.0, 9.0, 16.0, 30.0)))
             elif luck < 0.5:
-                stage.advance(chance.choice((0.001, 0.1, 1.0)))
+                simulation.advance(chance.choice((0.001, 0.1, 1.0)))
             elif luck < 0.9:
-                stage.let(each, lines=chance.choice((1, 3, 100, 100)))
+                simulation.step(each, lines=chance.choice((1, 3, 100, 100)))
             else:
-                each.wall_is_off_by += chance.choice((-50.0, 0.0, 0.0, 50.0))
+                each.wall_offset_s += chance.choice((-50.0, 0.0, 0.0, 50.0))
             if luck > 0.3:
-                each.work_off()
+                each.run_callbacks()
             each.act()
-            stage.look()
-        return contenders
+            simulation.check()
+        return replicas
 
 
 def test_no_two_replicas_lead_at_once() -> None:
     stories, terms = examples(60), 0
     for seed in range(stories):
         print("seed", seed)  # shown with a failure
-        terms += sum(each.told.count("begun") for each in play(seed))
+        terms += sum(each.changes.count("begun") for each in play(seed))
 
     assert terms > 3 * stories, "nothing could overlap"
 
 
-@pytest.mark.parametrize("keeper", [LeavesNoMargin, BelievesWhatIsWritten, WritesOverOthers])
-def test_the_referee_detects_planted_faults(keeper: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("lease_keeper", [LeavesNoMargin, TrustsWrittenTime, WritesOverOthers])
+def test_the_referee_detects_planted_faults(lease_keeper: Callable[..., Any]) -> None:
     def is_seen(seed: int) -> bool:
         try:
-            play(seed, keeper)
+            play(seed, lease_keeper)
         except Overlap:
             return True
         return False
@@ -122,29 +123,32 @@ def test_the_referee_detects_planted_faults(keeper: Callable[..., Any]) -> None:
     assert any(map(is_seen, range(60)))
 
 
-def freeze_after_a_renewal_was_taken(keeper: Callable[..., Any]) -> list[Contender]:
-    with Stage() as stage:
-        a, b = stage.add("a", keeper=keeper), stage.add("b", keeper=keeper)
-        stage.run(4, a, b)
-        renewals = len(stage.server.writes)
-        while len(stage.server.writes) == renewals:
-            stage.let(a)
-            stage.advance(0.01)
-        stage.run(9, b)
-        stage.let(a, lines=100)
-        a.work_off()
-        stage.run(10, b)
+def suspend_after_a_renewal(lease_keeper: Callable[..., Any]) -> list[Replica]:
+    with Simulation() as simulation:
+        a, b = (
+            simulation.add("a", lease_keeper=lease_keeper),
+            simulation.add("b", lease_keeper=lease_keeper),
+        )
+        simulation.run(4, a, b)
+        renewals = len(simulation.server.writes)
+        while len(simulation.server.writes) == renewals:
+            simulation.step(a)
+            simulation.advance(0.01)
+        simulation.run(9, b)
+        simulation.step(a, lines=100)
+        a.run_callbacks()
+        simulation.run(10, b)
         return [a, b]
 
 
 def test_a_slow_response_does_not_prolong_the_term() -> None:
-    a, b = freeze_after_a_renewal_was_taken(OwnLease)
+    a, b = suspend_after_a_renewal(OwnLease)
 
-    assert b.told == ["begun"]
-    assert a.told[-1] == "begun"  # it lasted a moment more, and is over without its noticing
+    assert b.changes == ["begun"]
+    assert a.changes[-1] == "begun"  # it lasted a moment longer, and the end is not noticed yet
     assert not a.leads
 
 
 def test_the_referee_detects_a_term_counted_from_the_response() -> None:
     with pytest.raises(Overlap):
-        freeze_after_a_renewal_was_taken(CountsFromTheAnswer)
+        suspend_after_a_renewal(CountsFromResponse)

@@ -1,7 +1,7 @@
-"""The leader's label: on the pod of whoever leads, on no other, and never written by others.
+"""The leader label: on the pod of the leader, on no other, and written by the leader alone.
 
-Two signposts look and write at one API server; between any two of their requests, and on the way
-of each, the other may go on, terms may change, and requests or answers may be lost.
+Two replicas read and write at one API server; between any two of their requests, and during each
+request, the other may run, terms may change, and requests or responses may be lost.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from extender.metrics import Metrics
 from extender.ports import Fencing, LabelledPod, LabelledPods, LeaderLabels, Lease
 from extender.settings import Settings
 from tests.strategies import examples
-from tests.unit.leader.test_lease_thread import AtOnce
+from tests.unit.leader.test_lease_thread import ImmediateLoop
 from tests.unit.leader.test_runtime import LeaseDouble
 from tests.unit.web.conftest import eventually
 
 
 class WroteOutOfTerm(AssertionError):
-    """Somebody wrote who does not lead."""
+    """A replica wrote without the lease."""
 
 
 class Server:
@@ -45,7 +45,7 @@ class Server:
         if pod not in self.versions:
             raise NotFound("no such pod", status=404)
         if version is not None and version != self.versions[pod]:
-            raise ApiError("somebody has written since", status=409)
+            raise ApiError("the pod was written since", status=409)
         if labelled != (pod in self.labelled):
             self.versions[pod] = str(next(self._versions))
         (self.labelled.add if labelled else self.labelled.discard)(pod)
@@ -53,10 +53,10 @@ class Server:
 
 
 class Replica:
-    """One extender with its term, its way to the server and its signpost."""
+    """One extender with its term, its API client and its leader label."""
 
     def __init__(
-        self, server: Server, name: str, post: Callable[..., LeaderLabel] = LeaderLabel
+        self, server: Server, name: str, label: Callable[..., LeaderLabel] = LeaderLabel
     ) -> None:
         self.server = server
         self.name = name
@@ -64,9 +64,9 @@ class Replica:
         self.term = Term(lambda: self.now)
         #: Called before and after every request reaches the server.
         self.meanwhile: Callable[[], None] = lambda: None
-        self.trouble: Callable[[], Exception | None] = lambda: None
+        self.fault: Callable[[], Exception | None] = lambda: None
         self.metrics = Metrics()
-        self.post = post(self, self.term, self.metrics)
+        self.label = label(self, self.term, self.metrics)
 
     def lead(self, for_s: float = 10.0) -> None:
         self.term.begin(until=self.now + for_s)
@@ -81,8 +81,8 @@ class Replica:
             return LabelledPods(is_ours=self.name in self.server.labelled, others=others)
 
         self.meanwhile()
-        if (trouble := self.trouble()) is not None:
-            raise trouble
+        if (fault := self.fault()) is not None:
+            raise fault
         seen = look()
         self.meanwhile()
         return seen
@@ -100,8 +100,8 @@ class Replica:
         self.meanwhile()
         if not self.term.holds(number):
             raise NotLeader("not sent")
-        if (trouble := self.trouble()) is not None:
-            raise trouble
+        if (fault := self.fault()) is not None:
+            raise fault
         self.server.write(pod, labelled=labelled, version=version)
         self.meanwhile()
 
@@ -131,7 +131,7 @@ def test_the_leader_carries_the_label_and_a_standby_writes_nothing(
 ) -> None:
     a.lead()
     for each in (a, b, a, b):
-        assert each.post.step() == CHECK_S
+        assert each.label.step() == CHECK_S
 
     assert server.writes == ["+a"]
 
@@ -140,9 +140,9 @@ def test_the_label_is_removed_from_a_leader_that_died_with_it(
     server: Server, a: Replica, b: Replica
 ) -> None:
     a.lead()
-    a.post.step()
+    a.label.step()
     b.lead()
-    b.post.step()
+    b.label.step()
 
     assert server.labelled == {"b"}
 
@@ -151,18 +151,18 @@ def test_a_label_set_by_hand_on_a_standby_is_removed_at_the_next_check(
     server: Server, a: Replica
 ) -> None:
     a.lead()
-    a.post.step()
+    a.label.step()
     server.write("b", labelled=True)
-    a.post.step()
+    a.label.step()
 
     assert server.labelled == {"a"}
 
 
 def test_a_label_removed_by_hand_from_the_leader_is_set_again(server: Server, a: Replica) -> None:
     a.lead()
-    a.post.step()
+    a.label.step()
     server.write("a", labelled=False)
-    a.post.step()
+    a.label.step()
 
     assert server.labelled == {"a"}
 
@@ -174,15 +174,15 @@ def test_a_term_that_ends_between_two_writes_stops_the_second(
     a.lead()
     put_on = a.put_on
 
-    def and_freeze(number: int) -> None:
+    def then_suspend(number: int) -> None:
         put_on(number)
         a.now += 30  # b leads meanwhile, and carries the label already
         b.lead()
-        b.post.step()
+        b.label.step()
 
-    a.put_on = and_freeze  # type: ignore[method-assign]
-    assert a.post.step() == 0.0
-    a.post.step()
+    a.put_on = then_suspend  # type: ignore[method-assign]
+    assert a.label.step() == 0.0
+    a.label.step()
 
     assert server.labelled == {"b"}
 
@@ -192,14 +192,14 @@ def test_a_later_term_does_not_act_on_what_an_earlier_one_read(server: Server, a
     a.lead()
     put_on = a.put_on
 
-    def and_begin_again(number: int) -> None:
+    def then_begin_again(number: int) -> None:
         put_on(number)
         a.now += 30
         a.lead()
 
-    a.put_on = and_begin_again  # type: ignore[method-assign]
+    a.put_on = then_begin_again  # type: ignore[method-assign]
     server.writes.clear()
-    a.post.step()
+    a.label.step()
 
     assert server.writes == ["+a"]
 
@@ -211,16 +211,16 @@ def test_a_pod_that_changed_since_it_was_read_is_checked_again_soon(
     a.lead()
     read = a.read
 
-    def and_change() -> LabelledPods:
+    def then_change() -> LabelledPods:
         seen = read()
         server.versions["b"] = "changed"
         return seen
 
-    a.read = and_change  # type: ignore[method-assign]
-    assert 0 < a.post.step() < 1
+    a.read = then_change  # type: ignore[method-assign]
+    assert 0 < a.label.step() < 1
     assert a.failures == 0
     a.read = read  # type: ignore[method-assign]
-    a.post.step()
+    a.label.step()
 
     assert server.labelled == {"a"}
 
@@ -230,13 +230,13 @@ def test_a_label_on_a_deleted_pod_needs_no_removal(server: Server, a: Replica) -
     a.lead()
     read = a.read
 
-    def and_delete() -> LabelledPods:
+    def then_delete() -> LabelledPods:
         seen = read()
         server.versions.pop("b", None)
         return seen
 
-    a.read = and_delete  # type: ignore[method-assign]
-    assert a.post.step() == CHECK_S
+    a.read = then_delete  # type: ignore[method-assign]
+    assert a.label.step() == CHECK_S
     assert a.failures == 0
 
 
@@ -244,8 +244,8 @@ def test_a_label_failure_is_logged_once_always_counted_and_retried_with_backoff(
     server: Server, a: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
     a.lead(for_s=1000)
-    a.trouble = lambda: ApiError("403: pods is forbidden", status=403)
-    pauses = [a.post.step() for _ in range(8)]
+    a.fault = lambda: ApiError("403: pods is forbidden", status=403)
+    pauses = [a.label.step() for _ in range(8)]
 
     assert pauses == sorted(pauses)
     assert pauses[0] < 0.5
@@ -254,8 +254,8 @@ def test_a_label_failure_is_logged_once_always_counted_and_retried_with_backoff(
     assert [each.getMessage() for each in caplog.records] == [
         "a Service may not find the leader, because its label could not be written"
     ]
-    a.trouble = lambda: None
-    a.post.step()
+    a.fault = lambda: None
+    a.label.step()
     assert server.labelled == {"a"}
 
 
@@ -263,10 +263,10 @@ def test_a_replica_that_retires_removes_its_label_and_never_sets_it_again(
     server: Server, a: Replica
 ) -> None:
     a.lead()
-    a.post.step()
-    a.post.retire()
-    a.post.step()
-    a.post.step()
+    a.label.step()
+    a.label.retire()
+    a.label.step()
+    a.label.step()
 
     assert server.writes[:2] == ["+a", "-a"]
     assert server.labelled == set()
@@ -275,88 +275,90 @@ def test_a_replica_that_retires_removes_its_label_and_never_sets_it_again(
 def test_retiring_waits_for_an_unavailable_server_up_to_a_limit(server: Server) -> None:
     a = Replica(server, "a", partial(LeaderLabel, retire_s=0.1))
     a.lead()
-    a.post.start()
+    a.label.start()
     eventually(lambda: server.labelled == {"a"})
     tried = threading.Semaphore(0)
 
     def refuse() -> Exception:
         tried.release()
-        return NoResponse("nobody there")
+        return NoResponse("connection refused")
 
-    a.trouble = refuse
-    a.post.wait_until_retired()
+    a.fault = refuse
+    a.label.wait_until_retired()
 
     assert tried.acquire(timeout=1)
     assert server.labelled == {"a"}
     a.term.end()
-    a.post.begun()
-    eventually(lambda: not a.post._thread.is_alive())
+    a.label.begun()
+    eventually(lambda: not a.label._thread.is_alive())
 
 
 def test_the_label_is_set_at_once_when_a_term_begins(server: Server, a: Replica) -> None:
-    a.post.start()
+    a.label.start()
     a.lead()
-    a.post.begun()
+    a.label.begun()
     eventually(lambda: server.labelled == {"a"})
-    a.post.wait_until_retired()
+    a.label.wait_until_retired()
 
     assert server.labelled == set()
 
 
 def test_the_label_thread_continues_after_an_unexpected_error(server: Server, a: Replica) -> None:
     a.lead()
-    stumbles = iter([RuntimeError("a bug")])
-    a.trouble = lambda: next(stumbles, None)
-    a.post.start()
-    eventually(lambda: next(stumbles, None) is None)
-    a.post.begun()
+    errors = iter([RuntimeError("a bug")])
+    a.fault = lambda: next(errors, None)
+    a.label.start()
+    eventually(lambda: next(errors, None) is None)
+    a.label.begun()
     eventually(lambda: server.labelled == {"a"})
-    a.post.wait_until_retired()
+    a.label.wait_until_retired()
 
 
 def test_the_label_is_removed_before_the_lease_is_released(server: Server, a: Replica) -> None:
     leases = LeaseDouble()
     settings = Settings(lease="own", lease_identity="a", lease_retry_s=0.02)
-    leadership = LeaderElection(settings, SystemClock(), AtOnce(), Metrics())
+    leadership = LeaderElection(settings, SystemClock(), ImmediateLoop(), Metrics())
     a.term = leadership.fencing  # type: ignore[assignment]
     leadership.run(leases, a, is_warm=lambda: True)
     leadership.start()
     eventually(lambda: server.labelled == {"a"})
-    labelled_while_given_back: list[set[str]] = []
+    labelled_at_release: list[set[str]] = []
     write = leases.write
 
-    def witness(lease: Lease) -> Lease:
+    def record(lease: Lease) -> Lease:
         if not lease.holder:
-            labelled_while_given_back.append(set(server.labelled))
+            labelled_at_release.append(set(server.labelled))
         return write(lease)
 
-    leases.write = witness  # type: ignore[method-assign]
+    leases.write = record  # type: ignore[method-assign]
     leadership.drain()
     leadership.resign()
 
-    assert labelled_while_given_back == [set()]
+    assert labelled_at_release == [set()]
 
 
-class Careless(LeaderLabel):
-    """Writes in whatever term it is by then."""
+class IgnoresTerm(LeaderLabel):
+    """Writes in any term, not only in the one it decided in."""
 
     def __init__(self, labels: LeaderLabels, fencing: Fencing, metrics: Metrics) -> None:
         super().__init__(labels, fencing, metrics)
         assert isinstance(labels, Replica)
         write = labels.server.write
 
-        def anyhow(pod: str, number: int, *, labelled: bool, version: str | None = None) -> None:
+        def write_in_any_term(
+            pod: str, number: int, *, labelled: bool, version: str | None = None
+        ) -> None:
             labels.meanwhile()
             if not labels.term.current():
                 raise WroteOutOfTerm
             write(pod, labelled=labelled, version=version)
             labels.meanwhile()
 
-        labels._write = anyhow  # type: ignore[method-assign]
+        labels._write = write_in_any_term  # type: ignore[method-assign]
 
 
-class LooksOnce(LeaderLabel):
-    """Believes that what it wrote stays."""
+class ChecksOnce(LeaderLabel):
+    """Does not check again what it wrote."""
 
     def _correct(self, number: int) -> None:
         if getattr(self, "_number", 0) != number:
@@ -364,36 +366,36 @@ class LooksOnce(LeaderLabel):
             self._number = number
 
 
-class KeepsQuiet(LeaderLabel):
-    """Puts its own label on, and leaves the others theirs."""
+class LeavesOtherLabels(LeaderLabel):
+    """Sets its own label, and removes no other."""
 
     def _remove(self, other: LabelledPod, number: int) -> None:
         pass
 
 
-class Story:
-    """Two replicas and chance, which decides what happens while a request is on its way."""
+class RandomRun:
+    """Two replicas, and random events while a request is in flight."""
 
-    def __init__(self, seed: int, post: Callable[..., LeaderLabel]) -> None:
+    def __init__(self, seed: int, label: Callable[..., LeaderLabel]) -> None:
         self._chance = random.Random(seed)
         self.server = Server("a", "b")
-        self.replicas = [Replica(self.server, name, post) for name in ("a", "b")]
+        self.replicas = [Replica(self.server, name, label) for name in ("a", "b")]
         self._depth = 0
 
-    def unfold(self) -> None:
+    def run(self) -> None:
         for each in self.replicas:
-            each.meanwhile, each.trouble = self._meanwhile, self._trouble
+            each.meanwhile, each.fault = self._meanwhile, self._fault
         for _ in range(40):
             self._meanwhile()
-            self._go_on()
+            self._step()
         for each in self.replicas:
-            each.meanwhile, each.trouble = (lambda: None), (lambda: None)
+            each.meanwhile, each.fault = (lambda: None), (lambda: None)
             each.term.end()
 
     def _meanwhile(self) -> None:
         luck = self._chance.random()
         if luck < 0.3:
-            self._go_on()
+            self._step()
         elif luck < 0.4:
             for each in self.replicas:
                 each.now += 11.0
@@ -403,27 +405,27 @@ class Story:
             labelled = self._chance.random() < 0.5
             self.server.write(self._chance.choice("ab"), labelled=labelled)
 
-    def _trouble(self) -> Exception | None:
+    def _fault(self) -> Exception | None:
         return NoResponse("lost") if self._chance.random() < 0.1 else None
 
-    def _go_on(self) -> None:
+    def _step(self) -> None:
         if self._depth < 3:
             self._depth += 1
-            self._chance.choice(self.replicas).post.step()
+            self._chance.choice(self.replicas).label.step()
             self._depth -= 1
 
 
-def play(seed: int, post: Callable[..., LeaderLabel] = LeaderLabel) -> set[str]:
-    """Let chance decide; in the end b leads for a while, undisturbed. Gives who is labelled."""
-    story = Story(seed, post)
-    story.unfold()
-    a, b = story.replicas
+def play(seed: int, label: Callable[..., LeaderLabel] = LeaderLabel) -> set[str]:
+    """Run at random; then b leads for a while without faults. Return the labelled pods."""
+    random_run = RandomRun(seed, label)
+    random_run.run()
+    a, b = random_run.replicas
     b.lead(1000)
-    b.post.step()
-    story.server.write("a", labelled=True)
+    b.label.step()
+    random_run.server.write("a", labelled=True)
     for each in (a, b, a, b):
-        each.post.step()
-    return story.server.labelled
+        each.label.step()
+    return random_run.server.labelled
 
 
 def test_after_random_faults_only_the_next_leader_carries_the_label() -> None:
@@ -431,11 +433,11 @@ def test_after_random_faults_only_the_next_leader_carries_the_label() -> None:
         assert play(seed) == {"b"}, seed
 
 
-@pytest.mark.parametrize("post", [LooksOnce, KeepsQuiet, Careless])
-def test_the_referee_detects_planted_faults(post: Callable[..., LeaderLabel]) -> None:
+@pytest.mark.parametrize("label", [ChecksOnce, LeavesOtherLabels, IgnoresTerm])
+def test_the_referee_detects_planted_faults(label: Callable[..., LeaderLabel]) -> None:
     def is_seen(seed: int) -> bool:
         try:
-            return play(seed, post) != {"b"}
+            return play(seed, label) != {"b"}
         except WroteOutOfTerm:
             return True
 

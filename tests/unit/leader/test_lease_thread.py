@@ -1,4 +1,4 @@
-"""The thread that keeps the lease: it survives stumbles, and gives the lease back at the end."""
+"""The thread that keeps the lease: it survives errors, and releases the lease at the end."""
 
 from __future__ import annotations
 
@@ -14,69 +14,71 @@ from extender.ports import Lease
 from tests.unit.leader.test_runtime import LeaseDouble
 from tests.unit.web.conftest import eventually
 
-SPANS = LeaseTiming(duration_s=2.0, renew_s=1.0, retry_s=0.02)
+TIMING = LeaseTiming(duration_s=2.0, renew_s=1.0, retry_s=0.02)
 
 
-class AtOnce:
-    """An event loop that has always time."""
+class ImmediateLoop:
+    """An event loop that runs each callback at once."""
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         callback()
 
 
-class Office:
-    """A campaign for one lease."""
+class Candidate:
+    """A lease thread with its term."""
 
     def __init__(self, leases: LeaseDouble) -> None:
         self.term = Term(SystemClock.monotonic)
-        succession = LeaseTracker(self.term, AtOnce(), Metrics())
-        keeper = OwnLease(leases, "here_1", SPANS, SystemClock(), succession, is_warm=lambda: True)
-        self.campaign = LeaseThread(keeper, succession, retry_s=0.01)
+        tracker = LeaseTracker(self.term, ImmediateLoop(), Metrics())
+        lease_keeper = OwnLease(
+            leases, "here_1", TIMING, SystemClock(), tracker, is_warm=lambda: True
+        )
+        self.thread = LeaseThread(lease_keeper, tracker, retry_s=0.01)
 
 
 def test_the_lease_is_released_after_the_term_has_ended() -> None:
     leases = LeaseDouble()
-    office = Office(leases)
-    led_while_given_back: list[bool] = []
+    candidate = Candidate(leases)
+    led_at_release: list[bool] = []
     write = leases.write
 
-    def witness(lease: Lease) -> Lease:
+    def record(lease: Lease) -> Lease:
         if not lease.holder:
-            led_while_given_back.append(bool(office.term.current()))
+            led_at_release.append(bool(candidate.term.current()))
         return write(lease)
 
-    leases.write = witness  # type: ignore[method-assign]
-    office.campaign.start()
-    eventually(lambda: bool(office.term.current()))
-    office.campaign.release()
+    leases.write = record  # type: ignore[method-assign]
+    candidate.thread.start()
+    eventually(lambda: bool(candidate.term.current()))
+    candidate.thread.release()
 
-    assert led_while_given_back == [False]
+    assert led_at_release == [False]
     assert leases.lease is not None
     assert leases.lease.holder == ""
 
 
 def test_releasing_twice_or_before_the_start_does_nothing() -> None:
-    office = Office(LeaseDouble())
-    office.campaign.release()
-    office.campaign.release()
+    candidate = Candidate(LeaseDouble())
+    candidate.thread.release()
+    candidate.thread.release()
 
-    assert not office.term.current()
+    assert not candidate.term.current()
 
 
 def test_the_thread_continues_after_an_unexpected_error() -> None:
     leases = LeaseDouble()
-    office = Office(leases)
-    read, stumbled = leases.read, threading.Event()
+    candidate = Candidate(leases)
+    read, failed = leases.read, threading.Event()
 
-    def stumble() -> Lease | None:
-        if not stumbled.is_set():
-            stumbled.set()
+    def fail_once() -> Lease | None:
+        if not failed.is_set():
+            failed.set()
             raise RuntimeError("a bug")
         return read()
 
-    leases.read = stumble  # type: ignore[method-assign]
-    office.campaign.start()
-    eventually(lambda: bool(office.term.current()))
-    office.campaign.release()
+    leases.read = fail_once  # type: ignore[method-assign]
+    candidate.thread.start()
+    eventually(lambda: bool(candidate.term.current()))
+    candidate.thread.release()
 
-    assert stumbled.is_set()
+    assert failed.is_set()

@@ -1,4 +1,4 @@
-"""A whole extender with a lease: what a standby answers, and what changes with a term."""
+"""A whole extender with a lease: the responses of a standby, and the effects of a term."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAST = {"lease_duration_s": 6.0, "lease_renew_s": 4.0, "lease_retry_s": 0.1}
 
 
 class LeaseDouble:
-    """The `Leases` of one cluster; a test takes it for somebody else."""
+    """The `Leases` of one cluster; a test gives the lease to another holder."""
 
     def __init__(self) -> None:
         self.lease: Lease | None = None
@@ -63,7 +63,7 @@ class LeaseDouble:
 
 
 class FastClock(SystemClock):
-    """Runs ahead when a test says so."""
+    """A clock that a test can move forward."""
 
     ahead_s = 0.0
 
@@ -110,7 +110,7 @@ def metric(world: World, name: str) -> float:
 
 
 def call(world: World, verb: str, body: Any) -> tuple[str | None, Any]:
-    """Give the connection header and the answer."""
+    """Return the connection header and the response."""
     with closing(http.client.HTTPConnection("127.0.0.1", world.hook_port, timeout=20)) as to:
         to.request("POST", f"/{verb}", json.dumps(body), JSON)
         reply = to.getresponse()
@@ -228,21 +228,21 @@ def test_a_replica_that_gets_the_lease_again_plans_and_is_ready(
 
 
 def test_the_gang_history_of_an_earlier_term_is_dropped(world: World, leases: LeaseDouble) -> None:
-    def story() -> list[str]:
+    def history() -> list[str]:
         told = page(world, "/api/v1/gangs/demo/train").get_json().get("history", ())
         return [each["at"] for each in told]
 
     world.group("train", 2)
     world.pod("train-0", "train")
-    eventually(lambda: bool(story()))
-    earlier = story()[0]
+    eventually(lambda: bool(history()))
+    earlier = history()[0]
     leases.give_to("there_1")
     eventually(lambda: page(world, "/api/v1/plan").status_code == 503)
     leases.give_to("")
 
     eventually(lambda: page(world, "/api/v1/plan").status_code == 200)
-    eventually(lambda: bool(story()))
-    assert earlier not in story()
+    eventually(lambda: bool(history()))
+    assert earlier not in history()
 
 
 def test_a_new_leader_uses_the_last_valid_policy_read_while_on_standby(
@@ -253,7 +253,7 @@ def test_a_new_leader_uses_the_last_valid_policy_read_while_on_standby(
     with World(config=str(file), clock=clock) as world:
 
         def write(text: str, *, is_refused: bool) -> None:
-            """Write the file; a standby looks at it once a second when something wakes it."""
+            """Write the file; a standby reads it once a second when an event wakes it."""
             file.write_text(text)
             clock.ahead_s += TICK_S
             world.node(f"node-{clock.ahead_s}")

@@ -1,4 +1,4 @@
-"""What a term brings and takes with it."""
+"""What happens at the begin and the end of a term, and when the extender ends."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from extender.leader.election import LeaderElection
 from extender.leader.term_lifecycle import TermLifecycle
 
 
-class Witness:
-    """Everybody the office speaks to; writes down what it is told."""
+class Recorder:
+    """All collaborators of the lifecycle; records the calls."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
-        self.sent: Future[None] = Future()
-        self.office = TermLifecycle(
+        self.calls: list[str] = []
+        self.in_flight: Future[None] = Future()
+        self.lifecycle = TermLifecycle(
             cast(LeaderElection, self),
             self,
             resetting=(self,),
-            plan_soon=lambda: self.told.append("plan"),
+            plan_soon=lambda: self.calls.append("plan"),
             timeout_s=0.05,
         )
 
@@ -28,62 +28,62 @@ class Witness:
         self.begun, self.ended = begun, ended
 
     def open(self) -> None:
-        self.told.append("open")
+        self.calls.append("open")
 
     def lose_lease(self) -> None:
-        self.told.append("lose")
+        self.calls.append("lose")
 
     def shut_down(self) -> Future[None]:
-        self.told.append("shut down")
-        return self.sent
+        self.calls.append("shut down")
+        return self.in_flight
 
     def forget(self) -> None:
-        self.told.append("forget")
+        self.calls.append("forget")
 
     def drain(self) -> None:
-        self.told.append("leadership drains")
+        self.calls.append("leadership drains")
 
     def resign(self) -> None:
-        self.told.append("resign")
+        self.calls.append("resign")
 
 
 def test_a_term_begins_without_reservations_and_accepts_binds() -> None:
-    seen = Witness()
-    seen.begun()
+    recorder = Recorder()
+    recorder.begun()
 
-    assert seen.told == ["forget", "open", "plan"]
+    assert recorder.calls == ["forget", "open", "plan"]
 
 
 def test_the_end_of_a_term_refuses_waiting_binds_and_drops_reservations() -> None:
-    seen = Witness()
-    seen.ended()
+    recorder = Recorder()
+    recorder.ended()
 
-    assert seen.told == ["lose", "forget"]
+    assert recorder.calls == ["lose", "forget"]
 
 
 def test_a_term_that_begins_while_draining_accepts_no_binds() -> None:
-    seen = Witness()
-    seen.office.drain()
-    seen.begun()
-    seen.ended()
+    recorder = Recorder()
+    recorder.lifecycle.drain()
+    recorder.begun()
+    recorder.ended()
 
-    assert seen.told == ["shut down", "leadership drains", "forget", "plan", "forget"]
+    assert recorder.calls == ["shut down", "leadership drains", "forget", "plan", "forget"]
 
 
 def test_the_lease_is_released_after_requests_in_flight_have_finished() -> None:
-    seen = Witness()
+    recorder = Recorder()
 
     async def close() -> None:
-        asyncio.get_running_loop().call_later(0.01, seen.sent.set_result, None)
-        await seen.office.close()
+        asyncio.get_running_loop().call_later(0.01, recorder.in_flight.set_result, None)
+        await recorder.lifecycle.close()
 
     asyncio.run(close())
-    assert seen.sent.done()
-    assert seen.told == ["shut down", "resign"]
+    assert recorder.in_flight.done()
+    assert recorder.calls == ["shut down", "resign"]
 
 
 def test_the_lease_is_released_though_the_api_server_does_not_answer() -> None:
-    seen = Witness()
-    asyncio.run(seen.office.close())
+    recorder = Recorder()
+    asyncio.run(recorder.lifecycle.close())
 
-    assert seen.told == ["shut down", "resign"]
+    assert recorder.calls == ["shut down", "resign"]

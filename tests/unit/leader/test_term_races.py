@@ -1,4 +1,4 @@
-"""Two threads at one term: what ends it is the last word, wherever the other one stands."""
+"""Two threads with one term: its end wins, at any line the other thread has reached."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from extender.leader.fencing import Term
 from extender.leader.lease import LeaseTracker
 from extender.metrics import Metrics
 
-_ROOM = str(Path(extender.leader.__file__).parent)
+_PACKAGE = str(Path(extender.leader.__file__).parent)
 
 
 class Loop:
-    """The event loop, which works when told to and can be interrupted."""
+    """An event loop that a test runs and can interrupt."""
 
     def __init__(self) -> None:
         self._soon: list[Callable[[], object]] = []
@@ -27,19 +27,19 @@ class Loop:
     def call_soon(self, callback: Callable[[], object]) -> None:
         self._soon.append(callback)
 
-    def work_off(self) -> None:
+    def run_callbacks(self) -> None:
         while self._soon:
             self._soon.pop(0)()
 
-    def work_off_until(self, line: int, meanwhile: Callable[[], None]) -> bool:
-        """Work, and before the *line*th line let another thread do something; False at the end."""
+    def run_callbacks_with(self, line: int, meanwhile: Callable[[], None]) -> bool:
+        """Run, and before the *line*th line call *meanwhile*; False if the end came first."""
         lines = 0
 
-        def trace(frame: FrameType, happens: str, _: object) -> Any:
+        def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal lines
-            if not frame.f_code.co_filename.startswith(_ROOM):
+            if not frame.f_code.co_filename.startswith(_PACKAGE):
                 return None
-            if happens == "line":
+            if event == "line":
                 lines += 1
                 if lines == line:
                     meanwhile()
@@ -48,35 +48,35 @@ class Loop:
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            self.work_off()
+            self.run_callbacks()
         finally:
             sys.settrace(before)
         return lines >= line
 
 
 def play(line: int, *, is_first: bool) -> tuple[bool, Term, list[str]]:
-    """Have the lease lost while the loop stands before a line of taking a renewal in."""
-    loop, told = Loop(), list[str]()
+    """Lose the lease while the loop stands before a line that applies a renewal."""
+    loop, changes = Loop(), list[str]()
     term = Term(lambda: 100.0)
-    succession = LeaseTracker(term, loop, Metrics())
-    succession.on_change(begun=lambda: told.append("begun"), ended=lambda: told.append("ended"))
+    tracker = LeaseTracker(term, loop, Metrics())
+    tracker.on_change(begun=lambda: changes.append("begun"), ended=lambda: changes.append("ended"))
     if not is_first:
-        succession.renewed(105.0, "a")
-        loop.work_off()
+        tracker.renewed(105.0, "a")
+        loop.run_callbacks()
         assert term.current()
-    succession.renewed(110.0, "a")
-    went_so_far = loop.work_off_until(line, lambda: succession.lost("b"))
-    loop.work_off()
-    return went_so_far, term, told
+    tracker.renewed(110.0, "a")
+    reached_line = loop.run_callbacks_with(line, lambda: tracker.lost("b"))
+    loop.run_callbacks()
+    return reached_line, term, changes
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["begins", "goes on"])
 def test_a_lease_lost_while_its_renewal_is_applied_gives_no_term(is_first: bool) -> None:
     line, lines = 1, 0
     while (played := play(line, is_first=is_first))[0]:
-        _, term, told = played
+        _, term, changes = played
         assert not term.current(), f"it leads on though the lease was lost before line {line}"
-        assert told in ([], ["begun", "ended"])
+        assert changes in ([], ["begun", "ended"])
         line, lines = line + 1, lines + 1
 
     assert lines > 10

@@ -1,4 +1,4 @@
-"""A connection that broke spoils no other one of the same thread."""
+"""A broken TLS connection does not break other connections of the same thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE = "127.0.0.1"
 BREAKS = "/breaks"
 #: More than the buffers of two sockets hold.
 MUCH = 20_000_000
-#: Close at once and tell the other side that all is lost.
+#: Close at once and reset the connection.
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -91,7 +91,7 @@ def access(api: Api, authority: Authority) -> ApiClient:
 
 
 def open_several(access: ApiClient, count: int) -> None:
-    """Have so many connections open and idle."""
+    """Open *count* connections and leave them idle."""
     answers = [access.open("GET", "/", read_s=10) for _ in range(count)]
     for answer in answers:
         assert answer.read() == b"{}"

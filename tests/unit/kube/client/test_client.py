@@ -17,7 +17,7 @@ from extender.leader.fencing import Term
 
 
 class Echo(HTTPServer):
-    """Answers every request with what it was, and the status it asks for."""
+    """Answers each request with its own content and the status it asks for."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), EchoHandler)
@@ -34,7 +34,7 @@ class EchoHandler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         body = self.rfile.read(length)
         if len(body) < length:
-            return  # it broke off, and has no effect
+            return  # it was truncated and has no effect
         self.server.heard.append(self.command)
         heard = {
             "method": self.command,
@@ -164,7 +164,7 @@ def test_the_old_token_is_used_until_the_new_one_is_read(
     assert made.authorization() == "first"
 
     may_read.release()
-    with made._refreshing:  # until the reader has put it down
+    with made._refreshing:  # until the reader has stored it
         monkeypatch.setattr(client, "TOKEN_AGE_S", 60.0)
 
     assert made.authorization() == "second"
@@ -264,9 +264,9 @@ def test_without_a_lease_writes_are_not_sent_and_reads_are(echo: Echo) -> None:
 def test_the_fencing_token_is_checked_after_waiting_for_the_connection(
     echo: Echo, monkeypatch: pytest.MonkeyPatch, begins_again: bool
 ) -> None:
-    """Between the order and the first byte of the body anything may take long.
+    """Any step between the order and the first byte of the body may take long.
 
-    Another term of ours is no better: somebody else may have led in between.
+    A later term of ours is no better: another replica may have led in between.
     """
     now = [0.0]
     term = Term(lambda: now[0])

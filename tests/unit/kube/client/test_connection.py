@@ -18,7 +18,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class Peer:
-    """The other end: a test says what it writes."""
+    """The server side of a connection; a test says what it writes."""
 
     def __init__(self) -> None:
         self.heard = bytearray()
@@ -53,7 +53,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def stage(silence_s: float = 5.0) -> AsyncIterator[tuple[Peer, Connection]]:
+async def connected_peer(silence_s: float = 5.0) -> AsyncIterator[tuple[Peer, Connection]]:
     peer = Peer()
     listener = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     peer.port = listener.sockets[0].getsockname()[1]
@@ -67,7 +67,7 @@ async def stage(silence_s: float = 5.0) -> AsyncIterator[tuple[Peer, Connection]
             writer.close()
 
 
-class Asker:
+class ReplyCollector:
     """Collects replies in the order in which they come."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Asker:
         self._news = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> PipelinedRequest:
+    def request(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> PipelinedRequest:
         return PipelinedRequest(
             f"{name};".encode(), lambda reply: self._hear(name, reply), is_wanted
         )
@@ -98,15 +98,15 @@ class Asker:
 
 def test_requests_are_pipelined_and_responses_matched_in_order():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a"), asker.ask("b")])
-            connection.send([asker.ask("c")])
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a"), collector.request("b")])
+            connection.send([collector.request("c")])
             await peer.has_heard(b"a;b;c;")
             peer.say(OK + OK.replace(b"ok", b"b!") + OK[:20])
             peer.say(OK[20:])
 
-            assert await asker.has(3) == [
+            assert await collector.has(3) == [
                 ("a", Reply(200, b"ok")),
                 ("b", Reply(200, b"b!")),
                 ("c", Reply(200, b"ok")),
@@ -118,68 +118,68 @@ def test_requests_are_pipelined_and_responses_matched_in_order():
 
 def test_a_request_without_a_response_on_a_broken_connection_may_have_taken_effect():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a"), asker.ask("b")])
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a"), collector.request("b")])
             await peer.has_heard(b"b;")
             peer.say(OK)
             peer.hang_up()
 
-            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", NO_RESPONSE)]
+            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", NO_RESPONSE)]
 
     play(scene())
 
 
 def test_a_request_without_a_connection_certainly_had_no_effect():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            peer.port = 1  # nobody listens there
-            asker = Asker()
-            connection.send([asker.ask("a")])
+        async with connected_peer() as (peer, connection):
+            peer.port = 1  # a port without a listener
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
 
-            assert await asker.has(1) == [("a", NOT_SENT)]
+            assert await collector.has(1) == [("a", NOT_SENT)]
 
     play(scene())
 
 
 def test_a_connection_that_does_not_open_is_given_up():
     async def scene() -> None:
-        async with stage(silence_s=0.02) as (peer, connection):
+        async with connected_peer(silence_s=0.02) as (peer, connection):
             peer.may_connect.clear()
-            asker = Asker()
-            connection.send([asker.ask("a")])
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
 
-            assert await asker.has(1) == [("a", NOT_SENT)]
+            assert await collector.has(1) == [("a", NOT_SENT)]
 
     play(scene())
 
 
 def test_a_request_no_longer_wanted_is_not_sent_when_the_connection_opens():
     async def scene() -> None:
-        async with stage() as (peer, connection):
+        async with connected_peer() as (peer, connection):
             peer.may_connect.clear()
-            asker = Asker()
+            collector = ReplyCollector()
             wanted = [True]
-            connection.send([asker.ask("late", lambda: wanted[0]), asker.ask("b")])
+            connection.send([collector.request("late", lambda: wanted[0]), collector.request("b")])
             wanted[0] = False
             peer.may_connect.set()
             await peer.has_heard(b"b;")
 
             assert peer.heard == b"b;"
-            assert ("late", NOT_SENT) in asker.replies
+            assert ("late", NOT_SENT) in collector.replies
 
     play(scene())
 
 
 def test_no_request_is_sent_on_a_connection_after_connection_close():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a"), asker.ask("b")])
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a"), collector.request("b")])
             await peer.has_heard(b"b;")
             peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-            assert await asker.has(2) == [("a", Reply(200)), ("b", NO_RESPONSE)]
-            connection.send([asker.ask("c")])
+            assert await collector.has(2) == [("a", Reply(200)), ("b", NO_RESPONSE)]
+            connection.send([collector.request("c")])
             await peer.has_heard(b"c;")
 
             assert len(peer.writers) == 2
@@ -189,44 +189,44 @@ def test_no_request_is_sent_on_a_connection_after_connection_close():
 
 def test_a_malformed_response_closes_the_connection():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a")])
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
             await peer.has_heard(b"a;")
             peer.say(b"gibberish\r\n\r\n")
 
-            assert await asker.has(1) == [("a", NO_RESPONSE)]
+            assert await collector.has(1) == [("a", NO_RESPONSE)]
 
     play(scene())
 
 
 def test_an_unsolicited_response_on_an_idle_connection_answers_no_request():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a")])
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
             await peer.has_heard(b"a;")
             peer.say(OK + b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
-            await asker.has(1)
-            connection.send([asker.ask("b")])
+            await collector.has(1)
+            connection.send([collector.request("b")])
             await peer.has_heard(b"b;")
             peer.say(OK)
 
-            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
+            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
 
     play(scene())
 
 
 def test_a_slow_but_steady_response_does_not_count_as_silence():
     async def scene() -> None:
-        async with stage(silence_s=1.5) as (peer, connection):
-            asker = Asker()
+        async with connected_peer(silence_s=1.5) as (peer, connection):
+            collector = ReplyCollector()
             loop = asyncio.get_running_loop()
-            connection.send([asker.ask(str(index)) for index in range(4)])
+            connection.send([collector.request(str(index)) for index in range(4)])
             await peer.has_heard(b"3;")
             for index in range(4):
                 loop.call_later(0.5 * (index + 1), peer.say, OK)
-            replies = await asker.has(4)
+            replies = await collector.has(4)
 
             assert [reply.status for _, reply in replies] == [200] * 4
 
@@ -235,11 +235,11 @@ def test_a_slow_but_steady_response_does_not_count_as_silence():
 
 def test_a_silent_connection_is_closed():
     async def scene() -> None:
-        async with stage(silence_s=0.02) as (_, connection):
-            asker = Asker()
-            connection.send([asker.ask("a")])
+        async with connected_peer(silence_s=0.02) as (_, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
 
-            assert await asker.has(1) == [("a", NO_RESPONSE)]
+            assert await collector.has(1) == [("a", NO_RESPONSE)]
 
     play(scene())
 
@@ -248,17 +248,17 @@ def test_a_callback_that_raises_does_not_cost_other_requests_their_reply(
     caplog: pytest.LogCaptureFixture,
 ):
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
 
             def fail(reply: Reply) -> None:
                 raise RuntimeError("bug")
 
-            connection.send([PipelinedRequest(b"x;", fail), asker.ask("b")])
+            connection.send([PipelinedRequest(b"x;", fail), collector.request("b")])
             await peer.has_heard(b"b;")
             peer.say(OK + OK)
 
-            assert await asker.has(1) == [("b", Reply(200, b"ok"))]
+            assert await collector.has(1) == [("b", Reply(200, b"ok"))]
 
     with caplog.at_level(logging.ERROR):
         play(scene())
@@ -267,15 +267,15 @@ def test_a_callback_that_raises_does_not_cost_other_requests_their_reply(
 
 def test_a_closed_connection_counts_as_slightly_more_loaded_than_an_open_one():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
             assert connection.load == 1
-            connection.send([asker.ask("a")])
+            connection.send([collector.request("a")])
             assert connection.load == 3
             await peer.has_heard(b"a;")
             assert connection.load == 2
             peer.say(OK)
-            await asker.has(1)
+            await collector.has(1)
 
             assert connection.load == 0
 
@@ -284,13 +284,13 @@ def test_a_closed_connection_counts_as_slightly_more_loaded_than_an_open_one():
 
 def test_closing_answers_waiting_requests():
     async def scene() -> None:
-        async with stage() as (peer, connection):
+        async with connected_peer() as (peer, connection):
             peer.may_connect.clear()
-            asker = Asker()
-            connection.send([asker.ask("a")])
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
             await connection.aclose()
 
-            assert await asker.has(1) == [("a", NOT_SENT)]
+            assert await collector.has(1) == [("a", NOT_SENT)]
 
     play(scene())
 
@@ -298,56 +298,56 @@ def test_closing_answers_waiting_requests():
 @pytest.mark.parametrize("status", [100, 102, 103])
 def test_an_informational_response_is_skipped_and_the_final_one_follows(status: int):
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a"), asker.ask("b")])
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a"), collector.request("b")])
             await peer.has_heard(b"b;")
             hint = b"HTTP/1.1 %d Word\r\nretry-after: 7\r\n\r\n" % status
             peer.say(hint + hint + OK + hint + OK.replace(b"ok", b"b!"))
 
-            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
+            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
 
     play(scene())
 
 
 def test_endless_informational_responses_are_no_progress():
     async def scene() -> None:
-        async with stage(silence_s=0.2) as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a")])
+        async with connected_peer(silence_s=0.2) as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
             await peer.has_heard(b"a;")
-            while not asker.replies:
+            while not collector.replies:
                 peer.say(b"HTTP/1.1 100 Continue\r\n\r\n")
                 await asyncio.sleep(0.01)
 
-            assert asker.replies == [("a", NO_RESPONSE)]
+            assert collector.replies == [("a", NO_RESPONSE)]
 
     play(scene(), VirtualLoop)
 
 
 def test_after_an_unsolicited_response_the_connection_is_not_used():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a")])
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
             await peer.has_heard(b"a;")
             peer.say(OK + OK)
-            await asker.has(1)
-            connection.send([asker.ask("b")])
+            await collector.has(1)
+            connection.send([collector.request("b")])
             await peer.has_heard(b"b;")
             peer.say(OK.replace(b"ok", b"b!"))
 
-            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
+            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
             assert len(peer.writers) == 2
 
     play(scene())
 
 
-class _Lost(asyncio.Transport):
-    """What is written to it goes nowhere."""
+class _DiscardingTransport(asyncio.Transport):
+    """Discards what is written to it."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Swallow it."""
+        """Discard the data."""
 
     def is_closing(self) -> bool:
         return False
@@ -355,27 +355,27 @@ class _Lost(asyncio.Transport):
 
 def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiting():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
 
             async def reset(protocol: asyncio.Protocol) -> None:
                 connection._connect = peer.connect
-                protocol.connection_made(_Lost())
+                protocol.connection_made(_DiscardingTransport())
                 protocol.connection_lost(ConnectionResetError())
 
             def again(reply: Reply) -> None:
-                asker.replies.append(("a", reply))
-                connection.send([asker.ask("b")])
+                collector.replies.append(("a", reply))
+                connection.send([collector.request("b")])
 
             connection._connect = reset
             connection.send([PipelinedRequest(b"a;", again)])
             async with asyncio.timeout(5):
-                assert await asker.has(2) == [("a", NO_RESPONSE), ("b", NOT_SENT)]
-            connection.send([asker.ask("c")])
+                assert await collector.has(2) == [("a", NO_RESPONSE), ("b", NOT_SENT)]
+            connection.send([collector.request("c")])
             await peer.has_heard(b"c;")
             peer.say(OK)
 
-            assert (await asker.has(3))[2] == ("c", Reply(200, b"ok"))
+            assert (await collector.has(3))[2] == ("c", Reply(200, b"ok"))
 
     play(scene())
 
@@ -398,31 +398,31 @@ def test_an_endless_response_closes_the_connection(
     monkeypatch.setattr(connection_module, "LONGEST_HEAD", 2000)
 
     async def scene() -> None:
-        async with stage(silence_s=60.0) as (peer, connection):
-            asker = Asker()
-            connection.send([asker.ask("a")])
+        async with connected_peer(silence_s=60.0) as (peer, connection):
+            collector = ReplyCollector()
+            connection.send([collector.request("a")])
             await peer.has_heard(b"a;")
             peer.say(begin)
             for _ in range(1000):
                 peer.say(more)
                 await asyncio.sleep(0)
-                if asker.replies:
+                if collector.replies:
                     break
             async with asyncio.timeout(5):
-                assert await asker.has(1) == [("a", NO_RESPONSE)]
+                assert await collector.has(1) == [("a", NO_RESPONSE)]
 
     play(scene())
 
 
 def test_objects_of_several_megabytes_are_received_completely_one_after_the_other():
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
             large = b"y" * 3_000_000
-            connection.send([asker.ask(str(index)) for index in range(8)])
+            connection.send([collector.request(str(index)) for index in range(8)])
             await peer.has_heard(b"7;")
             peer.say(8 * (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(large), large)))
-            replies = await asker.has(8)
+            replies = await collector.has(8)
 
             assert [len(reply.body) for _, reply in replies] == [len(large)] * 8
 
@@ -434,12 +434,12 @@ def test_a_request_made_while_the_connection_closes_uses_the_next_connection(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ):
     async def scene() -> None:
-        async with stage() as (peer, connection):
-            asker = Asker()
+        async with connected_peer() as (peer, connection):
+            collector = ReplyCollector()
 
             def again(reply: Reply) -> None:
-                asker.replies.append(("a", reply))
-                connection.send([asker.ask("b")])
+                collector.replies.append(("a", reply))
+                connection.send([collector.request("b")])
 
             connection.send([PipelinedRequest(b"a;", again)])
             await peer.has_heard(b"a;")
@@ -449,6 +449,6 @@ def test_a_request_made_while_the_connection_closes_uses_the_next_connection(
             assert len(peer.writers) == 2
             peer.say(OK)
 
-            assert await asker.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
+            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
 
     play(scene(), new_loop)

@@ -1,4 +1,4 @@
-"""One connection that is silent while the API server is well."""
+"""One connection that is silent while the API server answers on others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.api_server import NEVER, connected, loopback_server, play
 from tests.unit.kube.write.test_bind import order, outcomes
 
 FOR_EVER_S = 60.0
-WELL = Reply(200)
+ANSWERED = Reply(200)
 
 
 def test_a_bind_lost_on_its_way_is_noticed_and_sent_again_soon():
@@ -54,7 +54,7 @@ def test_no_connection_is_aborted_while_the_whole_api_server_is_silent():
             server.script.extend([NEVER] * 100)
             replies: list[Reply] = []
             pipeline.request(pipeline.frame(b"GET", "/a"), replies.append)
-            await server.has_heard(2)  # the question that goes another way is the second
+            await server.has_heard(2)  # the second is the health check
 
             assert [each.path for each in server.requests] == ["/a", "/version"]
             assert not replies
@@ -62,19 +62,19 @@ def test_no_connection_is_aborted_while_the_whole_api_server_is_silent():
     play(scene())
 
 
-class Silent:
+class SilentConnection:
     """A connection on which nothing comes back."""
 
     def __init__(self) -> None:
         self.progress_at = 0.0
-        self.broken_off = 0
+        self.aborted = 0
 
     def abort(self) -> None:
-        self.broken_off += 1
+        self.aborted += 1
 
 
-class Answered:
-    """A way of which every question is answered as a test wants."""
+class AnsweringConnection:
+    """A connection that answers each request as a test wants."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -84,42 +84,42 @@ class Answered:
             exchange.done(self.reply)
 
 
-def a_watchman(clock: VirtualClock, reply: Reply = WELL) -> ConnectionHealth:
+def connection_health(clock: VirtualClock, reply: Reply = ANSWERED) -> ConnectionHealth:
     loop = SimpleNamespace(time=clock.monotonic)
-    watchman = ConnectionHealth(loop, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
-    watchman._connection = Answered(reply)  # type: ignore[assignment]
-    return watchman
+    health = ConnectionHealth(loop, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
+    health._connection = AnsweringConnection(reply)  # type: ignore[assignment]
+    return health
 
 
-def suspect(watchman: ConnectionHealth, silent: Silent) -> None:
-    watchman.check(silent)  # type: ignore[arg-type]
+def check(health: ConnectionHealth, silent: SilentConnection) -> None:
+    health.check(silent)  # type: ignore[arg-type]
 
 
 def test_only_a_connection_that_is_silent_alone_is_aborted():
-    silent = Silent()
-    suspect(a_watchman(VirtualClock()), silent)
-    assert silent.broken_off == 1
+    silent = SilentConnection()
+    check(connection_health(VirtualClock()), silent)
+    assert silent.aborted == 1
 
     for reply in (NO_RESPONSE, NOT_SENT):
-        stays = Silent()
-        suspect(a_watchman(VirtualClock(), reply), stays)
-        assert not stays.broken_off
+        stays = SilentConnection()
+        check(connection_health(VirtualClock(), reply), stays)
+        assert not stays.aborted
 
 
 def test_repeated_health_checks_wait_longer_but_less_than_the_silence_limit():
     clock = VirtualClock()
-    watchman = a_watchman(clock)
-    assert watchman.check_after_s == 2.0
-    suspect(watchman, Silent())
-    suspect(watchman, Silent())  # fell silent together with it
-    assert watchman.check_after_s == 4.0
+    health = connection_health(clock)
+    assert health.check_after_s == 2.0
+    check(health, SilentConnection())
+    check(health, SilentConnection())  # fell silent together with it
+    assert health.check_after_s == 4.0
     for _ in range(3):
         clock.advance(10)
-        suspect(watchman, Silent())
-        assert watchman.check_after_s == MAX_CHECK_AFTER_S < 5.0
+        check(health, SilentConnection())
+        assert health.check_after_s == MAX_CHECK_AFTER_S < 5.0
     clock.advance(61)
 
-    assert watchman.check_after_s == 2.0
+    assert health.check_after_s == 2.0
 
 
 def test_a_connection_that_does_not_open_is_aborted_if_others_open():

@@ -1,4 +1,4 @@
-"""Credentials: who could take them is told, and no key of ours is left in a file."""
+"""Unprotected credentials get a warning, and no key is left in a file."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_unprotected_credentials_are_in_the_log_and_in_the_notes(
 
 @pytest.fixture
 def no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Make a folder the place of temporary files, and every attempt to make one fail."""
+    """Set the folder for temporary files, and make each attempt to create one fail."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a key would lie in a file")

@@ -1,4 +1,4 @@
-"""The live look at a PodGroup, over real sockets."""
+"""Reads of a PodGroup from the API server, over real sockets."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_a_pod_group_that_does_not_exist_is_none():
 
 def test_a_gang_without_a_pod_group_is_not_requested():
     async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        shadow = replace(GROUP, dialect="")
+        implicit = replace(GROUP, dialect="")
 
-        assert groups.read(shadow).result(0) is shadow
+        assert groups.read(implicit).result(0) is implicit
         assert server.requests == []
 
     run(story)

@@ -127,7 +127,7 @@ def test_in_a_pod_its_service_account_is_used(
 ) -> None:
     _pretend_to_be_a_pod(tmp_path, monkeypatch)
     with pytest.raises(InvalidInput, match="certificates of the service account"):
-        config.read()  # the authority in the file is none, but everything else was found
+        config.read()  # the certificate authority in the file is invalid; the rest was found
 
 
 def _pretend_to_be_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of the API server is counted by closed lists of words."""
+"""Calls to the API server are counted by closed lists of label values."""
 
 from __future__ import annotations
 
@@ -113,10 +113,10 @@ def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
 def test_slow_responses_are_logged_once_in_a_while_with_their_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tally = PrometheusApiMetrics(Metrics())
+    api_metrics = PrometheusApiMetrics(Metrics())
     for took_s in (0.9, 2.04, 2.1):
-        tally.request_done("create", "pods/binding", 201, took_s)
-    tally.request_done("list", "pods", 200, 9.0)  # there may be much to list
+        api_metrics.request_done("create", "pods/binding", 201, took_s)
+    api_metrics.request_done("list", "pods", 200, 9.0)  # there may be much to list
 
     (record,) = caplog.records
     assert record.getMessage() == "the API server is slow"

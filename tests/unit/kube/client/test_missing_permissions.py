@@ -1,4 +1,4 @@
-"""What the API server says for want of a right, word by word as kube-apiserver 1.36 says it."""
+"""Refusals for a missing permission, in the exact words of kube-apiserver 1.36."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_missing_permission_is_named_as_kubernetes_names_it(
         'pods "a" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1',
         'events "a" is forbidden: unable to create new content in namespace b because it is being'
         " terminated",
-        'admission webhook "door.example.com" denied the request: not today',
+        'admission webhook "policy.example.com" denied the request: not today',
     ],
 )
 def test_other_refusals_are_no_missing_permissions(message: str) -> None:

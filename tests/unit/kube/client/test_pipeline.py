@@ -1,4 +1,4 @@
-"""Requests from the event loop: how they are written, and what closing means."""
+"""Requests from the event loop: their wire format, and what happens on close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that trickle, or never end, to whoever waits for them in a thread."""
+"""Responses that trickle, or never end, while a thread waits for them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from extender.errors import NoResponse
 from extender.kube.client import LONGEST, ApiClient
 from extender.kube.config import ApiServer
 
-#: What a peer says to one request, piece by piece.
-Speech = Callable[[], Iterator[bytes]]
+#: The response of a peer to one request, piece by piece.
+Response = Callable[[], Iterator[bytes]]
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -24,10 +24,10 @@ WAIT_S = 0.15
 
 
 class Peer:
-    """Answers the requests that come, whichever way they come, with one speech after the other."""
+    """Answers requests on any connection with one response after the other."""
 
-    def __init__(self, speeches: Sequence[Speech]) -> None:
-        self._speeches = iter(speeches)
+    def __init__(self, responses: Sequence[Response]) -> None:
+        self._responses = iter(responses)
         self._is_over = False
         self.connections = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -50,10 +50,10 @@ class Peer:
         with line:
             try:
                 while line.recv(65536):
-                    for piece in next(self._speeches)():
+                    for piece in next(self._responses)():
                         line.sendall(piece)
             except OSError:
-                pass  # whoever listened has hung up
+                pass  # the client has closed the connection
 
     def close(self) -> None:
         self._is_over = True
@@ -64,8 +64,8 @@ class Peer:
 
 
 @contextmanager
-def asking(*speeches: Speech) -> Iterator[tuple[ApiClient, Peer]]:
-    peer = Peer(speeches)
+def client_of(*responses: Response) -> Iterator[tuple[ApiClient, Peer]]:
+    peer = Peer(responses)
     access = ApiClient(ApiServer(host="127.0.0.1", port=peer.port))
     try:
         yield access, peer
@@ -74,21 +74,21 @@ def asking(*speeches: Speech) -> Iterator[tuple[ApiClient, Peer]]:
         peer.close()
 
 
-def at_once(data: bytes) -> Speech:
+def at_once(data: bytes) -> Response:
     return lambda: iter([data])
 
 
-def trickling(begin: bytes, piece: bytes, end: bytes) -> Speech:
-    """An answer of which something comes all the time, and which is well in the end."""
+def trickling(begin: bytes, piece: bytes, end: bytes) -> Response:
+    """A response that arrives slowly but completely."""
 
-    def speech() -> Iterator[bytes]:
+    def response() -> Iterator[bytes]:
         yield begin
         for _ in range(60):
             time.sleep(WAIT_S / 10)
             yield piece
         yield end
 
-    return speech
+    return response
 
 
 TRICKLING = {
@@ -101,25 +101,25 @@ TRICKLING = {
 }
 
 
-@pytest.mark.parametrize("speech", TRICKLING.values(), ids=TRICKLING)
+@pytest.mark.parametrize("response", TRICKLING.values(), ids=TRICKLING)
 def test_a_trickling_response_times_out(
-    speech: Speech,
+    response: Response,
 ) -> None:
-    with asking(speech) as (access, _), pytest.raises(NoResponse, match="timed out"):
+    with client_of(response) as (access, _), pytest.raises(NoResponse, match="timed out"):
         access.request("GET", "/x", wait_s=WAIT_S)
 
 
 def test_a_watch_that_has_begun_may_trickle() -> None:
-    speech = TRICKLING["chunks"]
+    response = TRICKLING["chunks"]
     with (
-        asking(speech) as (access, _),
+        client_of(response) as (access, _),
         access.open("GET", "/x", read_s=3 * WAIT_S) as response,
     ):
         assert b"".join(response.stream(1 << 16)) == b"y" * 60
 
 
 def test_a_watch_that_does_not_begin_times_out() -> None:
-    with asking(TRICKLING["head"]) as (access, _), pytest.raises(NoResponse, match="timed out"):
+    with client_of(TRICKLING["head"]) as (access, _), pytest.raises(NoResponse, match="timed out"):
         access.open("GET", "/x", read_s=WAIT_S)
 
 
@@ -128,13 +128,13 @@ def test_an_endless_response_is_given_up(is_chunked: bool) -> None:
     piece = b"y" * (1 << 20)
     sent: list[int] = []
 
-    def speech() -> Iterator[bytes]:
+    def response() -> Iterator[bytes]:
         yield CHUNKED if is_chunked else b"HTTP/1.1 200 OK\r\ncontent-length: 999999999999\r\n\r\n"
         for _ in range(100):
             yield b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
             sent.append(len(piece))
 
-    with asking(speech) as (access, _), pytest.raises(NoResponse, match="longer than"):
+    with client_of(response) as (access, _), pytest.raises(NoResponse, match="longer than"):
         access.request("GET", "/x")
     assert sum(sent) < 2 * LONGEST
 
@@ -143,24 +143,27 @@ def test_an_endless_response_is_given_up(is_chunked: bool) -> None:
 def test_a_truncated_response_is_an_error(is_chunked: bool) -> None:
     short = CHUNKED + b"9\r\nok" if is_chunked else OK.replace(b": 2", b": 9")
 
-    def speech() -> Iterator[bytes]:
+    def response() -> Iterator[bytes]:
         yield short
         raise OSError
 
-    with asking(speech) as (access, _), pytest.raises(NoResponse, match="broke off"):
+    with client_of(response) as (access, _), pytest.raises(NoResponse, match="broke off"):
         access.request("GET", "/x")
 
 
 def test_an_unrequested_content_encoding_is_not_decoded() -> None:
     packed = gzip.compress(b" " * 1_000_000)
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
-    with asking(at_once(head + packed)) as (access, _):
+    with client_of(at_once(head + packed)) as (access, _):
         assert access.request("GET", "/x") == packed
 
 
 def test_an_informational_response_is_an_error_and_the_next_request_gets_its_own() -> None:
     other = OK.replace(b"ok", b"b!")
-    with asking(at_once(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK), at_once(other)) as (access, _):
+    with client_of(at_once(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK), at_once(other)) as (
+        access,
+        _,
+    ):
         with pytest.raises(NoResponse, match="103"):
             access.request("GET", "/a")
 
@@ -176,7 +179,7 @@ def test_a_connection_is_reused_after_each_complete_response() -> None:
         b"HTTP/1.1 500 Oh\r\ncontent-length: 2\r\n\r\nno",
         OK,
     ]
-    with asking(*map(at_once, answers)) as (access, peer):
+    with client_of(*map(at_once, answers)) as (access, peer):
         told = [access.response("GET", "/x") for _ in answers]
         connections = peer.connections
 

@@ -1,4 +1,4 @@
-"""Two questions to the API server: whose token is this, and may that one read a page."""
+"""Token review and access review: the user of a token, and whether it may read a page."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def test_the_access_review_gets_all_that_the_token_review_returned() -> None:
     double = api()
 
     assert review(double) == Reviewed(user="system:serviceaccount:a:b", may_read=True)
-    who, may = (asked.body for asked in double.asked)
-    assert who["spec"] == {"token": SECRET}
-    assert may["spec"] == {
+    identity, permission = (asked.body for asked in double.asked)
+    assert identity["spec"] == {"token": SECRET}
+    assert permission["spec"] == {
         "user": "system:serviceaccount:a:b",
         "uid": "7",
         "groups": ["g"],
         "extra": {"k": ["v"]},
         "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
     }
-    assert SECRET not in str(may)
+    assert SECRET not in str(permission)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_failed_review_admits_no_user_and_its_message_is_not_disclosed(
 
     told = caught.value
     assert SECRET not in str(told)
-    # Whoever logs it with all that led to it does not tell either.
+    # A log of the exception chain does not disclose the token either.
     assert told.__suppress_context__
     with pytest.raises(kind):
         review(api(access=answer))

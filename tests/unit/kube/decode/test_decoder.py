@@ -105,7 +105,7 @@ def test_an_unreadable_pod_group_is_kept_with_its_problem(
     assert complaint in group.problem
 
 
-#: What stands beside metadata where a CRD keeps fields that nobody knows.
+#: Fields beside metadata that a CRD preserves without knowing them.
 BESIDE = [{}, {"code": "x"}, {"code": None}, {"code": [1]}, {"type": "ERROR"}]
 
 
@@ -155,7 +155,7 @@ def test_an_error_without_a_status_is_an_error(status: Any) -> None:
 
 
 def test_an_unreadable_bookmark_is_ignored() -> None:
-    """It may have been the end of a list, for which somebody would wait."""
+    """It may have been the end of a list, which the reflector waits for."""
     assert GROUPS.line(b'{"type":"BOOKMARK","object":{"metadata":3}}') == WatchLine("")
 
 
@@ -218,7 +218,7 @@ def test_many_unreadable_objects_log_one_line(
 
 
 DEEP = 9_990
-#: Where the API server lets somebody nest, or might one day, and what it is nested of.
+#: Where an object may be nested deeply, and the brackets of the nesting.
 NESTED = [
     pytest.param(place, opened, closed, id=f"{place} of {opened.decode()}")
     for place in ("spec", "metadata", "status", "beside")
@@ -227,11 +227,11 @@ NESTED = [
 
 
 def nested(verb: str, place: str, opened: bytes, closed: bytes, depth: int = DEEP) -> bytes:
-    """An event whose object has what is asked of every kind, and somewhere an abyss."""
+    """An event whose object has the fields all kinds need, and deep nesting at *place*."""
     meta = b'"name":"x","namespace":"a","uid":"u","resourceVersion":"7"'
-    abyss = b'"networkTopology":' + opened * depth + b"1" + closed * depth
+    deep = b'"networkTopology":' + opened * depth + b"1" + closed * depth
     parts = {"metadata": meta, "spec": b"", "status": b"", "beside": b""}
-    parts[place] = b",".join(filter(None, (parts[place], abyss)))
+    parts[place] = b",".join(filter(None, (parts[place], deep)))
     thing = b",".join(b'"%s":{%s}' % (name.encode(), text) for name, text in parts.items())
     return b'{"type":"%s","object":{%s}}' % (verb.encode(), thing)
 
@@ -283,8 +283,8 @@ def test_a_pod_group_that_is_nested_too_deeply_keeps_its_minimum_and_is_logged(
 
 def test_a_pod_that_is_nested_too_deeply_counts_with_its_requests() -> None:
     data = json.dumps({"type": "ADDED", "object": objects.stored_pod("p", node="n")})
-    abyss = '{"a":' * DEEP + "1" + "}" * DEEP
-    read = PODS.line(data.replace('"spec": {', f'"spec": {{"odd": {abyss}, ').encode())
+    deep = '{"a":' * DEEP + "1" + "}" * DEEP
+    read = PODS.line(data.replace('"spec": {', f'"spec": {{"odd": {deep}, ').encode())
 
     assert isinstance(read.change, Upsert)
     assert isinstance(read.change.item, SeenPod)

@@ -1,4 +1,4 @@
-"""docs/dialects.md is a promise: its tables are the code's, and its samples do what it says."""
+"""The tables of docs/dialects.md match the code, and its samples do what it says."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ QUEUE_FIELDS = {
 
 
 def table(head: str) -> dict[str, str]:
-    """What the page says of each field in the table with that head: honoured, refused, ...."""
+    """Return the class of each field in the table with that head: honoured, refused, ..."""
     text = PAGE[PAGE.index(f"| {head} | here |") :].partition("\n\n")[0]
     rows = [line.split("|")[1:3] for line in text.splitlines()[2:]]
     return {name: here.strip() for names, here in rows for name in re.findall("`([^`]+)`", names)}

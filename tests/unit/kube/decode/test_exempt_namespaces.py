@@ -1,4 +1,4 @@
-"""Exempt namespaces: whatever looks like a gang there is read as none."""
+"""Exempt namespaces: a gang there is not read as a gang."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_pod_of_another_namespace_is_not_exempt() -> None:
         {"gang-extender.io/gang": "train", "gang-extender.io/min-member": "3"},
         {"gang-extender.io/gang": "train", "gang-extender.io/min-member": "many"},
     ],
-    ids=["a PodGroup", "a size", "a size nobody can read"],
+    ids=["a PodGroup", "a size", "an unreadable size"],
 )
 def test_a_pod_there_is_not_a_gang_member_but_keeps_the_key_of_its_group(
     marks: dict[str, str],

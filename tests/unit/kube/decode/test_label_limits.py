@@ -1,4 +1,4 @@
-"""Labels beyond all measure are cut out of the JSON of pods, and nothing else is."""
+"""Labels over the limit are cut out of the JSON of pods, and nothing else is."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_labels_that_we_read_are_kept_at_any_position(label: str, value: str) ->
 
 
 def test_an_object_that_begins_like_the_labels_is_not_cut() -> None:
-    """Whoever writes the pod could otherwise have us cut where it suits him."""
+    """A tenant could otherwise choose where the JSON is cut."""
     begins = {each: MANY[each] for each in sorted(MANY)[:50]}
     whole = objects.stored_pod("p", annotations=begins, labels=MANY)
     whole["metadata"]["deeper"] = {"annotations": begins}
@@ -67,7 +67,7 @@ def test_an_object_that_begins_like_the_labels_is_not_cut() -> None:
 
 
 def test_annotations_equal_to_the_labels_are_not_cut() -> None:
-    """They stand before them, and to cut there would leave all labels."""
+    """Annotations come before the labels; a cut there would leave all labels."""
     whole = objects.stored_pod("p", annotations=MANY, labels=MANY)
 
     left = json.loads(drop_labels(written(whole)))

@@ -1,4 +1,4 @@
-"""Objects larger than anybody needs: what is read of them, and what is said."""
+"""Objects beyond the size limits: what is read of them, and what is reported."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ LARGE = [
     pytest.param(required(*[term(["v"])] * 20_000), "node affinity", id="many terms"),
     pytest.param(required(term([str(each) for each in range(1001)])), "affinity", id="values"),
     pytest.param(required(term(["v" * 200_000])), "node affinity", id="long value"),
-    pytest.param(preferred(1001), "node affinity", id="wishes"),
+    pytest.param(preferred(1001), "node affinity", id="preferences"),
 ]
 
 
@@ -140,7 +140,7 @@ def test_container_ports_are_not_limited() -> None:
 def test_a_pod_with_too_many_labels_is_reported_and_scheduled_without_them(
     number: int, node: str
 ) -> None:
-    """Refused, it would cost kube-scheduler a status that takes the API server a second."""
+    """A refusal would cost a status write that takes the API server a second."""
     many = {f"k{each}": "v" for each in range(number)}
 
     pod, membership = read(make.stored_pod("p", node=node, labels=many))
@@ -154,7 +154,7 @@ def test_a_pod_with_too_many_labels_is_reported_and_scheduled_without_them(
 def test_a_pod_with_too_long_labels_is_reported_and_scheduled_without_them(
     length: int, kept: int, node: str
 ) -> None:
-    """Each may have 380 characters: of a pod with as many as there may be 130 KB were kept."""
+    """A label may have 380 characters: without a limit 130 KB of a pod would be kept."""
     long = {f"k{each:03}": "v" * (length - 4) for each in range(256)}
 
     pod, membership = read(make.stored_pod("p", node=node, labels=long))
@@ -295,12 +295,12 @@ def test_a_pod_over_a_size_limit_is_read_by_the_watch() -> None:
     assert read.change.item.membership.excess == "more than 256 host ports"
 
 
-def words_kept(shapes: Shapes) -> int:
+def cached_size(shapes: Shapes) -> int:
     kept = {id(shape): shape for shape in shapes._by_key.values()}
-    return sum(map(words_of, kept.values()))
+    return sum(map(size_of, kept.values()))
 
 
-def words_of(shape: Shape) -> int:
+def size_of(shape: Shape) -> int:
     terms = shape.affinity or ()
     return sum(len(each.values) for one in terms for each in one.labels) + len(shape.requests)
 
@@ -312,7 +312,7 @@ def test_cached_shapes_are_limited_by_size_and_not_by_number() -> None:
         thing = spec(make.stored_pod("p"), **required(term(values)))
         shapes.of(pods.pod(json.dumps(thing).encode()), ours=True)
 
-        assert words_kept(shapes) <= 20_000
+        assert cached_size(shapes) <= 20_000
 
 
 def test_a_large_pod_read_repeatedly_does_not_evict_other_cached_shapes() -> None:

@@ -1,4 +1,4 @@
-"""What annotations say that a namespace may have of queues."""
+"""Annotations with the limit and guarantee of a namespace in each queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.text.bombs import BOMBS
 
 
 def changed(name: str, annotations: dict[str, str]) -> bytes:
-    """Give the line of a watch that says so."""
+    """Return the watch event of a namespace with *annotations*."""
     metadata = {"name": name, "uid": f"u-{name}", "annotations": annotations}
     return json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode()
 
@@ -120,7 +120,7 @@ def test_an_unreadable_namespace_does_not_keep_its_earlier_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(*_: object) -> None:
-        raise ZeroDivisionError("by nobody")
+        raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr("extender.kube.decode.objects.read_shares", fails)
     heard = NAMESPACES.line(changed("b", {}))
@@ -129,6 +129,6 @@ def test_an_unreadable_namespace_does_not_keep_its_earlier_limits(
         Namespace(
             name="b",
             uid="u-b",
-            problem="namespace b cannot be read: by nobody; an administrator must correct it",
+            problem="namespace b cannot be read: by zero; an administrator must correct it",
         )
     )

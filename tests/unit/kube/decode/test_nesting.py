@@ -18,7 +18,7 @@ THINGS: st.SearchStrategy[Any] = st.recursive(
 
 
 def cut(thing: Any, deepest: int) -> Any:
-    """What should be left of *thing*, by the plain rule."""
+    """Return *thing* cut at *deepest*, by the simple rule."""
     if not isinstance(thing, list | dict):
         return thing
     if deepest == 0:

@@ -58,7 +58,7 @@ def test_a_node_with_any_of_the_labels_is_managed(labels: Any, is_ours: bool) ->
     raw = msgspec.convert(thing, objects.RawNode)
 
     assert objects.to_node(raw, {("pool", "a"), ("pool", "b")}).managed is is_ours
-    assert objects.to_node(raw).managed, "where nobody asks for labels, all are"
+    assert objects.to_node(raw).managed, "without configured labels, all nodes are"
 
 
 def test_an_unreadable_amount_of_a_node_counts_as_absent() -> None:

@@ -314,20 +314,22 @@ def test_host_ports_are_read_and_container_ports_are_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("woken", "who"),
+    ("woken", "woken_by"),
     [("2026-01-31T12:00:00.000+00:00 by host_1a2b", "host_1a2b"), ("2026-01-31", ""), (" by ", "")],
 )
-def test_the_extender_that_woke_a_pod_is_read_from_its_annotation(woken: str, who: str) -> None:
+def test_the_extender_that_woke_a_pod_is_read_from_its_annotation(
+    woken: str, woken_by: str
+) -> None:
     thing = objects.stored_pod("p")
     thing["metadata"]["annotations"] = {"gang-extender.io/woken": woken}
 
-    assert read(thing).woken_by == who
+    assert read(thing).woken_by == woken_by
 
 
 def test_the_scheduler_of_a_pod_is_kept_if_it_is_ours() -> None:
     thing = objects.stored_pod("p")
     mine = read(thing)
-    thing["spec"]["schedulerName"] = "somebody-elses"
+    thing["spec"]["schedulerName"] = "other-scheduler"
 
     assert (mine.scheduler, read(thing).scheduler) == ("gang-scheduler", "")
 

@@ -1,4 +1,4 @@
-"""A pod being resized in place takes up what kube-scheduler counts, no more and no less."""
+"""A pod being resized in place counts with the requests that kube-scheduler counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that come late or twice: what is newer stays."""
+"""Events that arrive late or twice: the newest state stays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from extender.kube.list_watch import MOST_GONE, EventOrder, ListWatch, Mode, Sig
 from tests import objects
 from tests.builders import NOW, cache, node
 
-from .test_list_watch import end_of_list, listed, page, progress, said
+from .test_list_watch import end_of_list, event_line, listed, new_list_watch, page
 
 
 def bound(name: str = "p") -> dict[str, object]:
@@ -22,57 +22,61 @@ def bound(name: str = "p") -> dict[str, object]:
 
 def test_a_deleted_pod_does_not_come_back_with_a_late_event() -> None:
     made = listed()
-    made.line(said("ADDED", 6))
-    made.line(said("DELETED", 8))
+    made.line(event_line("ADDED", 6))
+    made.line(event_line("DELETED", 8))
 
-    assert made.line(said("MODIFIED", 7, **bound())) is Signal.OVERTAKEN
+    assert made.line(event_line("MODIFIED", 7, **bound())) is Signal.OVERTAKEN
 
 
 def test_a_late_event_of_a_deleted_pod_uses_no_capacity() -> None:
-    mirror, made = cache(node("n1")), listed()
-    for line in (said("ADDED", 6), said("DELETED", 8), said("MODIFIED", 7, **bound())):
+    cluster, made = cache(node("n1")), listed()
+    for line in (
+        event_line("ADDED", 6),
+        event_line("DELETED", 8),
+        event_line("MODIFIED", 7, **bound()),
+    ):
         heard = made.line(line)
         if not isinstance(heard, Signal):
-            mirror.apply(heard)
+            cluster.apply(heard)
 
-    assert mirror.snapshot(NOW).nodes.used.sum() == 0
+    assert cluster.snapshot(NOW).nodes.used.sum() == 0
 
 
 def test_an_older_event_about_an_object_is_ignored() -> None:
     made = listed()
-    made.line(said("MODIFIED", 9, **bound()))
+    made.line(event_line("MODIFIED", 9, **bound()))
 
-    assert made.line(said("MODIFIED", 7)) is Signal.OVERTAKEN
+    assert made.line(event_line("MODIFIED", 7)) is Signal.OVERTAKEN
 
 
 def test_a_repeated_event_is_applied_once() -> None:
     made = listed()
 
-    assert isinstance(made.line(said("ADDED", 9)), Upsert)
-    assert made.line(said("ADDED", 9)) is Signal.OVERTAKEN
+    assert isinstance(made.line(event_line("ADDED", 9)), Upsert)
+    assert made.line(event_line("ADDED", 9)) is Signal.OVERTAKEN
 
 
 def test_event_order_is_kept_for_each_object_separately() -> None:
     made = listed()
-    made.line(said("ADDED", 9, "q"))
+    made.line(event_line("ADDED", 9, "q"))
 
-    assert isinstance(made.line(said("ADDED", 7, "p")), Upsert)
+    assert isinstance(made.line(event_line("ADDED", 7, "p")), Upsert)
 
 
 def test_a_late_event_that_a_streamed_list_already_covered_is_ignored() -> None:
     made = listed(version=5)
 
-    assert made.line(said("ADDED", 4)) is Signal.OVERTAKEN
+    assert made.line(event_line("ADDED", 4)) is Signal.OVERTAKEN
 
 
 def test_a_late_event_that_a_paged_list_already_covered_is_ignored() -> None:
-    made = progress(streaming=False)
+    made = new_list_watch(streaming=False)
     made.next_request(60)
     list(made.page(page("p", version=5)))
     made.next_request(60)
 
-    assert made.line(said("DELETED", 4, "p")) is Signal.OVERTAKEN
-    assert not isinstance(made.line(said("DELETED", 6, "p")), Signal)
+    assert made.line(event_line("DELETED", 4, "p")) is Signal.OVERTAKEN
+    assert not isinstance(made.line(event_line("DELETED", 6, "p")), Signal)
 
 
 def test_a_late_deletion_does_not_remove_a_new_node_of_the_same_name() -> None:
@@ -81,32 +85,32 @@ def test_a_late_deletion_does_not_remove_a_new_node_of_the_same_name() -> None:
     made.line(end_of_list(5))
     for verb, version in (("ADDED", 6), ("DELETED", 7), ("ADDED", 8)):
         assert not isinstance(
-            made.line(said(verb, version, **objects.node("n", ready=True))), Signal
+            made.line(event_line(verb, version, **objects.node("n", ready=True))), Signal
         )
 
-    assert made.line(said("DELETED", 7, **objects.node("n", ready=True))) is Signal.OVERTAKEN
-    assert made.line(said("MODIFIED", 6, **objects.node("n", ready=True))) is Signal.OVERTAKEN
+    assert made.line(event_line("DELETED", 7, **objects.node("n", ready=True))) is Signal.OVERTAKEN
+    assert made.line(event_line("MODIFIED", 6, **objects.node("n", ready=True))) is Signal.OVERTAKEN
 
 
 def test_a_list_with_lower_versions_than_known_is_accepted() -> None:
-    """A backup of etcd was restored: versions go back, and what they say is true."""
+    """After the restore of an etcd backup versions go back, and the list is correct."""
     made = listed(version=500)
-    made.line(said("ADDED", 501))
+    made.line(event_line("ADDED", 501))
     made.refused(410)
     assert made.next_request(60).mode is Mode.STREAM
 
-    assert isinstance(made.line(said("ADDED", 40)), Upsert)
+    assert isinstance(made.line(event_line("ADDED", 40)), Upsert)
     assert made.line(end_of_list(41)) is Signal.LISTED
-    assert isinstance(made.line(said("MODIFIED", 42)), Upsert)
+    assert isinstance(made.line(event_line("MODIFIED", 42)), Upsert)
 
 
 def test_a_list_that_broke_off_is_applied_again_completely() -> None:
-    made = progress()
+    made = new_list_watch()
     made.next_request(60)
-    assert isinstance(made.line(said("ADDED", 4)), Upsert)
+    assert isinstance(made.line(event_line("ADDED", 4)), Upsert)
     made.next_request(60)
 
-    assert isinstance(made.line(said("ADDED", 4)), Upsert)
+    assert isinstance(made.line(event_line("ADDED", 4)), Upsert)
 
 
 @pytest.mark.parametrize("version", ["", "abc", "7f", "-7", "\u0667", "7.5", "9" * 5000])
@@ -119,8 +123,8 @@ def test_versions_that_are_not_numbers_are_applied_in_arrival_order(version: str
 
 def test_a_late_event_does_not_move_the_resume_point_back() -> None:
     made = listed()
-    made.line(said("ADDED", 9, "q"))
-    made.line(said("ADDED", 7, "p"))
+    made.line(event_line("ADDED", 9, "q"))
+    made.line(event_line("ADDED", 7, "p"))
 
     assert made.next_request(60).query["resourceVersion"] == "9"
 
@@ -143,15 +147,15 @@ def test_events_in_any_order_end_in_the_newest_state(seed: int) -> None:
         name = chance.choice("abc")
         verb = chance.choice(("MODIFIED", "DELETED")) if name in alive else "ADDED"
         alive = alive - {name} if verb == "DELETED" else alive | {name}
-        story.append(said(verb, version, name))
-    # Late by some lines, and some of them twice.
+        story.append(event_line(verb, version, name))
+    # Late by a few events, and some of them twice.
     late = sorted(range(len(story)), key=lambda at: at + 4 * chance.random())
     heard = [story[at] for at in late for _ in range(chance.choice((1, 1, 2)))]
-    mirror, made = cache(), listed()
+    cluster, made = cache(), listed()
     for line in heard:
         change = made.line(line)
         if not isinstance(change, Signal):
-            mirror.apply(change)
+            cluster.apply(change)
 
     assert codec.kind is Kind.POD
-    assert {pod.name for gang in mirror.snapshot(NOW).gangs.values() for pod in gang.pods} == alive
+    assert {pod.name for gang in cluster.snapshot(NOW).gangs.values() for pod in gang.pods} == alive

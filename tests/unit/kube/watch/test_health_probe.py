@@ -16,7 +16,7 @@ from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
 from extender.kube.watch import PATH, HealthProbe
 from tests import objects
-from tests.unit.kube.watch.test_reflector import HURRIED, LONG_S, watching
+from tests.unit.kube.watch.test_reflector import FAST, LONG_S, watching
 from tests.unit.kube.watched_api import GROUPS, PODS, WatchedApi
 
 
@@ -27,25 +27,25 @@ def api() -> Iterator[WatchedApi]:
 
 
 @contextmanager
-def felt(
-    access: ApiClient, freshness: Freshness, patience_s: float = 0.05
+def probing(
+    access: ApiClient, freshness: Freshness, timeout_s: float = 0.05
 ) -> Iterator[threading.Event]:
-    """A pulse that is taken quickly; gives the word that it came back."""
+    """Run a fast health probe; yield the event that is set when the server returns."""
     returned = threading.Event()
-    pulse = HealthProbe(
+    probe = HealthProbe(
         access,
         freshness,
         SystemClock(),
         returned.set,
         interval_s=0.01,
         retry_s=0.01,
-        timeout_s=patience_s,
+        timeout_s=timeout_s,
     )
-    pulse.start()
+    probe.start()
     try:
         yield returned
     finally:
-        pulse.stop()
+        probe.stop()
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -59,7 +59,7 @@ def until(holds: Callable[[], object]) -> None:
 def test_any_response_counts_as_a_sign_of_life(api: WatchedApi, status: int) -> None:
     api.refusals[PATH] = [status] * 10_000
     freshness = Freshness(mute_s=LONG_S)
-    with felt(api.access(), freshness) as returned:
+    with probing(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 3)
 
     assert freshness.complaints(SystemClock().monotonic()) == []
@@ -72,7 +72,7 @@ def test_a_server_that_accepts_connections_without_answering_is_reported(
     freshness = Freshness(mute_s=0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
         access = ApiClient(ApiServer(host="127.0.0.1", port=mute.getsockname()[1]))
-        with felt(access, freshness):
+        with probing(access, freshness):
             until(lambda: "timed out" in " ".join(freshness.complaints(SystemClock.monotonic())))
             until(lambda: "API server does not answer" in caplog.text)
 
@@ -101,8 +101,8 @@ def test_a_trickling_response_does_not_end_the_health_probe() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=listen, args=(listener,), daemon=True).start()
         access = ApiClient(ApiServer(host="127.0.0.1", port=listener.getsockname()[1]))
-        # Longer than this process may stand still between two pieces, which would end it, too.
-        with felt(access, Freshness(mute_s=LONG_S), patience_s=0.5):
+        # Longer than this process may pause between two pieces, which would end it, too.
+        with probing(access, Freshness(mute_s=LONG_S), timeout_s=0.5):
             until(lambda: len(asked) > 5)
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -111,7 +111,7 @@ def test_the_return_of_the_server_is_logged_once(
     api: WatchedApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     freshness = Freshness(mute_s=LONG_S)
-    with felt(api.access(), freshness) as returned:
+    with probing(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 1)
         freshness.expect_probe(SystemClock.monotonic() - 100)
         assert returned.wait(LONG_S)
@@ -122,14 +122,14 @@ def test_the_return_of_the_server_is_logged_once(
 
 
 def test_after_a_silence_each_watch_is_resumed_where_it_was(api: WatchedApi) -> None:
-    with watching(api, probe_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
+    with watching(api, probe_s=0.01, limits=replace(FAST, absent_s=1000.0)) as watched:
         watched.ready()
         before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
         long_ago = SystemClock.monotonic() - 100
         for name in watched.cluster.freshness.silence(0.0).keys() - {"API server"}:
             watched.cluster.freshness.received(name, long_ago)
         watched.cluster.freshness.expect_probe(long_ago)
-        # Also what is not installed is asked for again at once, and not after its long pause.
+        # A resource that is not installed is requested at once, too, without its long pause.
         watched.until(lambda: all(len(api.asked(path)) > count for path, count in before.items()))
         watched.ready()
         api.put(PODS, objects.stored_pod("p"))
@@ -146,14 +146,14 @@ def test_after_a_silence_a_cache_that_must_list_again_is_stale_until_the_list_co
     api.streams_lists, api.expires_in_stream = streams, in_stream
     for number in range(300):
         api.put(PODS, objects.stored_pod(f"p{number}"))
-    with watching(api, probe_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
+    with watching(api, probe_s=0.01, limits=replace(FAST, absent_s=1000.0)) as watched:
         watched.ready()
         api.put(PODS, objects.stored_pod("last"))
         watched.until(lambda: watched.has_pod("last"))  # it is watched by now
         freshness, long_ago = watched.cluster.freshness, SystemClock.monotonic() - 100
         for name in freshness.silence(0.0).keys() - {"API server"}:
             freshness.received(name, long_ago)
-        with api.changed:  # nobody may resume before all of this has happened
+        with api.changed:  # no watch may resume before all of this has happened
             api.hang_up()
             api.delete(PODS, objects.stored_pod("p0"))
             api.compact()
@@ -166,7 +166,7 @@ def test_after_a_silence_a_cache_that_must_list_again_is_stale_until_the_list_co
         )
         asked = len(api.asked(PATH))
         watched.until(lambda: len(api.asked(PATH)) > asked + 5)
-        (complaint,) = watched.cluster.readiness()  # p0 is still there for us
+        (complaint,) = watched.cluster.readiness()  # p0 is still in the cache
 
         assert complaint.startswith("pods: nothing received since the API server fell silent")
         assert watched.has_pod("p0")
@@ -176,7 +176,7 @@ def test_after_a_silence_a_cache_that_must_list_again_is_stale_until_the_list_co
 
 
 def test_a_watch_with_recent_events_is_not_restarted(api: WatchedApi) -> None:
-    with watching(api, probe_s=0.01, limits=replace(HURRIED, absent_s=1000.0)) as watched:
+    with watching(api, probe_s=0.01, limits=replace(FAST, absent_s=1000.0)) as watched:
         watched.ready()
         before, freshness = len(api.asked(PODS)), watched.cluster.freshness
         for name in freshness.silence(0.0).keys() - {"API server"}:

@@ -12,11 +12,11 @@ from extender.kube.list_watch import ListWatch, Mode, Signal, Step
 from tests import objects
 
 
-def progress(**rest: Any) -> ListWatch:
+def new_list_watch(**rest: Any) -> ListWatch:
     return ListWatch(resources.pods(frozenset({"gang-scheduler"})), **rest)
 
 
-def said(verb: str, version: int, name: str = "p", **thing: Any) -> bytes:
+def event_line(verb: str, version: int, name: str = "p", **thing: Any) -> bytes:
     thing = thing or objects.stored_pod(name)
     thing["metadata"] = {**thing.get("metadata", {}), "resourceVersion": str(version)}
     return json.dumps({"type": verb, "object": thing}).encode()
@@ -24,7 +24,7 @@ def said(verb: str, version: int, name: str = "p", **thing: Any) -> bytes:
 
 def end_of_list(version: int) -> bytes:
     mark = {"k8s.io/initial-events-end": "true"}
-    return said("BOOKMARK", version, metadata={"annotations": mark})
+    return event_line("BOOKMARK", version, metadata={"annotations": mark})
 
 
 def error(code: int) -> bytes:
@@ -39,8 +39,8 @@ def page(*names: str, version: int = 5, more: str = "") -> bytes:
 
 
 def listed(version: int = 5) -> ListWatch:
-    """A progress that has listed everything and watches now."""
-    made = progress()
+    """Return a list-watch that has completed its list and watches now."""
+    made = new_list_watch()
     made.next_request(60)
     made.line(end_of_list(version))
     made.next_request(60)
@@ -48,7 +48,7 @@ def listed(version: int = 5) -> ListWatch:
 
 
 def test_the_first_list_is_requested_as_a_stream() -> None:
-    request = progress().next_request(60)
+    request = new_list_watch().next_request(60)
 
     assert request.mode is Mode.STREAM
     assert request.query == {
@@ -61,28 +61,28 @@ def test_the_first_list_is_requested_as_a_stream() -> None:
 
 
 def test_a_streamed_list_ends_with_a_bookmark_and_continues_as_a_watch() -> None:
-    made = progress()
+    made = new_list_watch()
     made.next_request(60)
 
-    assert isinstance(made.line(said("ADDED", 2)), Upsert)
+    assert isinstance(made.line(event_line("ADDED", 2)), Upsert)
     assert not made.is_listed
     assert made.line(end_of_list(9)) is Signal.LISTED
     assert made.is_listed
-    assert isinstance(made.line(said("DELETED", 10)), Delete)
+    assert isinstance(made.line(event_line("DELETED", 10)), Delete)
     assert made.next_request(60).query["resourceVersion"] == "10"
 
 
 def test_a_streamed_list_that_breaks_off_is_restarted() -> None:
-    made = progress()
+    made = new_list_watch()
     made.next_request(60)
-    made.line(said("ADDED", 2))
+    made.line(event_line("ADDED", 2))
 
     assert made.next_request(60).mode is Mode.STREAM
 
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_pages_are_requested_if_streaming_is_refused(status: int) -> None:
-    made = progress()
+    made = new_list_watch()
     made.next_request(60)
 
     assert made.refused(status) is Step.PAGES
@@ -95,10 +95,10 @@ def test_pages_are_requested_if_streaming_is_refused(status: int) -> None:
 def test_a_streamed_list_that_fails_twice_is_requested_in_pages_until_one_completes(
     line: bytes,
 ) -> None:
-    made = progress()
+    made = new_list_watch()
     for _ in range(2):
         assert made.next_request(60).mode is Mode.STREAM
-        made.line(said("ADDED", 2))
+        made.line(event_line("ADDED", 2))
         assert made.line(line) is Signal.BROKEN
 
     assert made.next_request(60).mode is Mode.PAGE
@@ -112,15 +112,15 @@ def test_a_streamed_list_that_fails_twice_is_requested_in_pages_until_one_comple
 
 
 def test_a_streamed_list_that_falls_silent_is_requested_again_as_a_stream() -> None:
-    made = progress()
+    made = new_list_watch()
     for _ in range(10):
         assert made.next_request(60).mode is Mode.STREAM
-        made.line(said("ADDED", 2))
+        made.line(event_line("ADDED", 2))
         made.timed_out()
 
 
 def test_a_complete_list_resets_the_count_of_failed_streams() -> None:
-    made = progress()
+    made = new_list_watch()
     for _ in range(4):
         made.next_request(60)
         made.line(error(500))
@@ -130,16 +130,16 @@ def test_a_complete_list_resets_the_count_of_failed_streams() -> None:
 
 
 def test_an_object_that_cannot_be_named_does_not_end_a_streamed_list() -> None:
-    made = progress()
+    made = new_list_watch()
     made.next_request(60)
 
     assert made.line(b'{"type":"ADDED","object":{"metadata":3}}') is Signal.SKIPPED
-    assert isinstance(made.line(said("ADDED", 2)), Upsert)
+    assert isinstance(made.line(event_line("ADDED", 2)), Upsert)
     assert made.line(end_of_list(5)) is Signal.LISTED
 
 
 def test_pages_follow_each_other_until_the_last() -> None:
-    made = progress(streaming=False, page_size=2)
+    made = new_list_watch(streaming=False, page_size=2)
     made.next_request(60)
     first = list(made.page(page("x", "y", more="token")))
 
@@ -155,7 +155,7 @@ def test_pages_follow_each_other_until_the_last() -> None:
 
 
 def test_an_expired_page_restarts_the_list() -> None:
-    made = progress(streaming=False)
+    made = new_list_watch(streaming=False)
     made.next_request(60)
     list(made.page(page("x", more="token")))
 
@@ -164,7 +164,7 @@ def test_an_expired_page_restarts_the_list() -> None:
 
 
 def test_a_paged_list_that_broke_off_is_restarted() -> None:
-    made = progress(streaming=False)
+    made = new_list_watch(streaming=False)
     made.next_request(60)
     list(made.page(page("x", more="token")))
 
@@ -172,7 +172,7 @@ def test_a_paged_list_that_broke_off_is_restarted() -> None:
 
 
 def test_an_empty_list_is_a_list() -> None:
-    made = progress(streaming=False)
+    made = new_list_watch(streaming=False)
     made.next_request(60)
 
     assert list(made.page(b'{"metadata":{"resourceVersion":"3"},"items":null}')) == []
@@ -180,7 +180,7 @@ def test_an_empty_list_is_a_list() -> None:
 
 
 def test_a_response_without_a_resource_version_is_not_a_list() -> None:
-    made = progress(streaming=False)
+    made = new_list_watch(streaming=False)
     made.next_request(60)
 
     with pytest.raises(NoResponse, match="no resourceVersion"):
@@ -195,24 +195,24 @@ def test_an_invalid_object_does_not_fail_its_page() -> None:
         }
     ).encode()
 
-    (item,) = progress(streaming=False).page(body)
+    (item,) = new_list_watch(streaming=False).page(body)
 
     assert isinstance(item, SeenPod)
 
 
 def test_each_event_moves_the_resume_point_of_the_watch() -> None:
     made = listed()
-    made.line(said("MODIFIED", 8))
+    made.line(event_line("MODIFIED", 8))
 
     assert made.next_request(60).query["resourceVersion"] == "8"
 
-    made.line(said("BOOKMARK", 12, metadata={}))
+    made.line(event_line("BOOKMARK", 12, metadata={}))
 
     assert made.next_request(60).query["resourceVersion"] == "12"
 
 
 def test_a_bookmark_is_a_sign_of_life() -> None:
-    assert listed().line(said("BOOKMARK", 6, metadata={})) is Signal.ALIVE
+    assert listed().line(event_line("BOOKMARK", 6, metadata={})) is Signal.ALIVE
 
 
 def test_an_expired_resource_version_is_dropped() -> None:
@@ -237,7 +237,7 @@ def test_a_valid_event_resets_the_count_of_errors() -> None:
     made = listed()
     for version in range(6, 12):
         made.line(error(500))
-        made.line(said("MODIFIED", version))
+        made.line(event_line("MODIFIED", version))
 
     assert made.next_request(60).mode is Mode.WATCH
 
@@ -245,7 +245,7 @@ def test_a_valid_event_resets_the_count_of_errors() -> None:
 def test_a_truncated_line_does_not_move_the_resume_point() -> None:
     made = listed()
 
-    assert made.line(said("ADDED", 9)[:40]) is Signal.BROKEN
+    assert made.line(event_line("ADDED", 9)[:40]) is Signal.BROKEN
     assert made.next_request(60).query["resourceVersion"] == "5"
 
 
@@ -254,7 +254,7 @@ def test_an_object_that_is_skipped_moves_the_resume_point() -> None:
     made.next_request(60)
     made.line(end_of_list(5))
 
-    assert made.line(said("ADDED", 9, metadata={"name": "n"}, status=3)) is Signal.SKIPPED
+    assert made.line(event_line("ADDED", 9, metadata={"name": "n"}, status=3)) is Signal.SKIPPED
     assert made.next_request(60).query["resourceVersion"] == "9"
 
 
@@ -295,7 +295,7 @@ def test_a_version_from_which_no_event_ever_comes_is_dropped() -> None:
     made = listed()
     made.timed_out()
     made.timed_out()
-    made.line(said("BOOKMARK", 6, metadata={}))
+    made.line(event_line("BOOKMARK", 6, metadata={}))
     made.timed_out()
     made.timed_out()
     assert made.is_listed

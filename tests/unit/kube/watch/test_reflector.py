@@ -28,8 +28,8 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from tests import objects
 from tests.unit.kube.watched_api import (
-    ABYSS,
     BUILT_IN,
+    DEEP_NESTING,
     GROUPS,
     NODES,
     PODS,
@@ -40,20 +40,20 @@ from tests.unit.kube.watched_api import (
 
 SCHEDULERS = frozenset({"gang-scheduler"})
 LONG_S = 20.0
-#: As in production, only that nothing is waited for before the next request.
-HURRIED = WatchLimits(absent_s=0.02, pause=Backoff(0.01, 0.02))
+#: As in production, but without pauses before the next request.
+FAST = WatchLimits(absent_s=0.02, pause=Backoff(0.01, 0.02))
 #: A watch is not given up while a test lasts.
-PATIENT = replace(HURRIED, opening_s=1000.0, silence_s=1000.0)
+PATIENT = replace(FAST, opening_s=1000.0, silence_s=1000.0)
 
 
 class Watched:
-    """A mirror of a `WatchedApi`, and a way to wait for what it hears."""
+    """A cache fed from a `WatchedApi`, and a way to wait for its changes."""
 
     def __init__(self, api: WatchedApi, **rest: Any) -> None:
         self.cluster = Cluster(SystemClock())
         self.cluster.freshness = rest.pop("freshness", self.cluster.freshness)
         access = rest.pop("access", None) or api.access()
-        rest.setdefault("limits", HURRIED)
+        rest.setdefault("limits", FAST)
         self.watches = Watch(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
         self._heard = threading.Condition()
         self.cluster.on_change(self._notice)
@@ -63,7 +63,7 @@ class Watched:
             self._heard.notify_all()
 
     def until(self, holds: Callable[[], object]) -> None:
-        """Wait until *holds*; changes wake us, what is not a change is looked for now and then."""
+        """Wait until *holds*; changes wake the test, other conditions are polled."""
         deadline = time.monotonic() + LONG_S
         with self._heard:
             while not holds():
@@ -144,15 +144,15 @@ def test_a_page_that_is_refused_temporarily_does_not_discard_earlier_pages(
 
 
 class SlowAccess(ApiClient):
-    """The way to an API server that takes so long over every list, of which no time passes."""
+    """A client of an API server that takes *takes_s* for each list, without real waiting."""
 
     def __init__(self, api: WatchedApi, takes_s: float, *, first_page_s: float = inf) -> None:
         super().__init__(ApiServer(host="127.0.0.1", port=api.port))
         self.takes_s = takes_s
         self._first_page_s = first_page_s
-        #: How long it was waited for lists, in vain.
+        #: The timeouts of the lists that failed.
         self.given_up: dict[str, list[float]] = defaultdict(list)
-        #: How often each path was asked for.
+        #: The number of requests for each path.
         self.tries: Counter[str] = Counter()
 
     def open(self, method: str, path: str, body: object = None, **rest: Any) -> Any:
@@ -224,7 +224,7 @@ def test_the_list_timeout_grows_to_a_bound_and_is_reset_by_a_complete_list(
 
         access.given_up.clear()
         access.takes_s = 3.0
-        with api.changed:  # nobody may resume before all of this has happened
+        with api.changed:  # no watch may resume before all of this has happened
             api.hang_up()
             api.put(PODS, objects.stored_pod("later"))
             api.compact()
@@ -234,7 +234,7 @@ def test_the_list_timeout_grows_to_a_bound_and_is_reset_by_a_complete_list(
 
 @pytest.mark.parametrize("status", [0, 503], ids=["not there", "not ready"])
 def test_refusals_of_a_starting_api_server_do_not_raise_the_list_timeout(status: int) -> None:
-    """Who refuses was not silent; once he is there, an answer may be lost as ever."""
+    """A refusal is a response; it must not raise the timeout of later lists."""
     with WatchedApi() as api:
         access = SlowAccess(api, takes_s=0.0)
         if status:
@@ -247,20 +247,20 @@ def test_refusals_of_a_starting_api_server_do_not_raise_the_list_timeout(status:
 
 
 def _be_refused(api: WatchedApi, access: SlowAccess) -> None:
-    """Ask several times, and then once more somebody who lets us wait."""
+    """Be refused several times, then request a list that times out."""
     with watching(api, access=access) as watched:
         watched.until(lambda: min(access.tries[path] for path in BUILT_IN) > 4)
         access.takes_s = 2.5
         watched.until(lambda: access.given_up[PODS])
 
 
-class DeafApi(WatchedApi):
-    """Some requests it never answers."""
+class UnresponsiveApi(WatchedApi):
+    """An API server that never answers some requests."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: One entry for each that comes: whether it is heard.
-        self.hears: list[bool] = []
+        #: One entry for each request: whether it is answered.
+        self.answers: list[bool] = []
         self._over = threading.Event()
 
     def __exit__(self, *error: object) -> None:
@@ -276,12 +276,12 @@ class DeafApi(WatchedApi):
         return super().lines(path, query)
 
     def _take(self, path: str) -> None:
-        if path == PODS and self.hears and not self.hears.pop(0):
+        if path == PODS and self.answers and not self.answers.pop(0):
             self._over.wait()
 
 
 @pytest.mark.parametrize(
-    ("streams", "hears"),
+    ("streams", "answers"),
     [
         pytest.param(True, [False], id="a stream that does not begin"),
         pytest.param(False, [False], id="the first page"),
@@ -290,11 +290,11 @@ class DeafApi(WatchedApi):
     ],
 )
 def test_a_list_without_a_response_is_requested_again_soon(
-    streams: bool, hears: list[bool]
+    streams: bool, answers: list[bool]
 ) -> None:
-    api = DeafApi()
+    api = UnresponsiveApi()
     with api:
-        api.streams_lists, api.hears = streams, hears
+        api.streams_lists, api.answers = streams, answers
         for number in range(600):
             api.put(PODS, objects.stored_pod(f"p{number}"))
         with watching(api, limits=replace(PATIENT, list_s=0.03)) as watched:
@@ -309,11 +309,11 @@ def test_a_silent_streamed_list_is_restarted_soon_and_a_silent_watch_is_not(
     silences: list[tuple[str, float]] = []
     wait_longer = reflector.set_read_timeout
 
-    def note(response: Any, seconds: float) -> None:
+    def record(response: Any, seconds: float) -> None:
         silences.append((threading.current_thread().name, seconds))
         wait_longer(response, seconds)
 
-    monkeypatch.setattr(reflector, "set_read_timeout", note)
+    monkeypatch.setattr(reflector, "set_read_timeout", record)
     api.put(PODS, objects.stored_pod("p"))
     api.hold_lists(PODS)
     with watching(api, limits=replace(PATIENT, stream_s=0.05)) as watched:
@@ -357,7 +357,7 @@ def test_an_expired_resource_version_leads_to_a_new_list(api: WatchedApi, in_str
     api.put(PODS, objects.stored_pod("old"))
     with watching(api) as watched:
         watched.ready()
-        with api.changed:  # nobody may resume before all of this has happened
+        with api.changed:  # no watch may resume before all of this has happened
             api.hang_up()
             api.delete(PODS, objects.stored_pod("old"))
             api.put(PODS, objects.stored_pod("new"))
@@ -366,8 +366,8 @@ def test_an_expired_resource_version_leads_to_a_new_list(api: WatchedApi, in_str
 
 
 @dataclass(frozen=True)
-class NotedPause(Backoff):
-    """Notes every pause that somebody makes."""
+class RecordingBackoff(Backoff):
+    """Records each pause."""
 
     made: list[int]
 
@@ -382,8 +382,8 @@ def test_lists_are_not_repeated_without_pause_if_their_version_expires_at_once(
 ) -> None:
     api.streams_lists, api.expires_in_stream = False, in_stream
     api.compacted = 10**9  # the list took longer than the API server remembers
-    pause = NotedPause(1000.0, 1000.0, made=[])
-    with watching(api, limits=replace(HURRIED, absent_s=1000.0, pause=pause)) as watched:
+    pause = RecordingBackoff(1000.0, 1000.0, made=[])
+    with watching(api, limits=replace(FAST, absent_s=1000.0, pause=pause)) as watched:
         watched.until(lambda: len(pause.made) == len(BUILT_IN))
 
     assert len([query for query in api.asked(PODS) if "limit" in query]) == 2
@@ -393,7 +393,7 @@ def test_lists_are_not_repeated_without_pause_if_their_version_expires_at_once(
 def test_a_cache_whose_new_list_never_completes_is_reported_as_stale(
     api: WatchedApi, streams: bool
 ) -> None:
-    """Each try is answered, so something is heard all the time; only nothing that is new."""
+    """Each request is answered, so data arrives all the time, but no complete list."""
     api.streams_lists = streams
     api.put(PODS, objects.stored_pod("old"))
     freshness = Freshness(mute_s=inf)
@@ -420,11 +420,11 @@ def test_a_cache_whose_new_list_never_completes_is_reported_as_stale(
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_restored_etcd_backup_is_detected(api: WatchedApi, streams: bool) -> None:
-    """A watch from where we were is let in and silent: that version is one of the future."""
+    """A watch from our version is accepted and silent: the version lies in the future."""
     api.streams_lists = streams
     for number in range(20):
         api.put(PODS, objects.stored_pod(f"lost-{number}"))
-    with watching(api, limits=replace(HURRIED, silence_s=0.2)) as watched:
+    with watching(api, limits=replace(FAST, silence_s=0.2)) as watched:
         watched.ready()
         with api.changed:
             api.restore()
@@ -474,7 +474,9 @@ def test_a_missing_permission_for_an_installed_resource_is_reported(
     api.refusals[GROUPS] = [403] * 1000
     with watching(api) as watched:
         watched.until(
-            lambda: only(watched, "podgroups.scheduling.volcano.sh: first list not complete (GET")
+            lambda: is_only_complaint(
+                watched, "podgroups.scheduling.volcano.sh: first list not complete (GET"
+            )
         )
 
 
@@ -498,8 +500,8 @@ def test_quotas_are_listed_once_the_permission_is_granted(api: WatchedApi) -> No
         watched.until(lambda: watched.cluster.snapshot(0.0).quotas)
 
 
-def only(watched: Watched, complaint: str) -> bool:
-    """Whether nothing else is missing."""
+def is_only_complaint(watched: Watched, complaint: str) -> bool:
+    """Return whether *complaint* is the only reason not to be ready."""
     return [each.startswith(complaint) for each in watched.cluster.readiness()] == [True]
 
 
@@ -513,9 +515,9 @@ def test_a_missing_permission_to_watch_is_reported(api: WatchedApi) -> None:
     api.streams_lists = False
     api.unwatched.add(PODS)
     with watching(api) as watched:
-        watched.until(lambda: only(watched, "pods: changes are not received (GET"))
+        watched.until(lambda: is_only_complaint(watched, "pods: changes are not received (GET"))
 
-        # Listing over and over instead would be a burden, and hide what is wrong.
+        # Repeated lists would load the API server and hide the problem.
         assert len([query for query in api.asked(PODS) if "limit" in query]) == 1
 
         api.unwatched.clear()
@@ -595,7 +597,7 @@ def test_an_invalid_object_does_not_stop_the_watch(api: WatchedApi) -> None:
 def test_a_pod_group_with_invalid_fields_stops_neither_a_list_nor_a_watch(
     api: WatchedApi, streams: bool
 ) -> None:
-    """Where a CRD keeps what it does not know, such a group is what any tenant may write."""
+    """If the CRD preserves unknown fields, any tenant may write such a group."""
     api.streams_lists = streams
     api.installed.add(GROUPS)
     api.put(GROUPS, objects.pod_group("odd", min_member="three") | {"code": "x"})
@@ -622,12 +624,12 @@ def test_a_streamed_list_that_keeps_failing_does_not_prevent_a_list(
 ) -> None:
     lines = api.lines
 
-    def spoilt(path: str, query: dict[str, str]) -> Iterator[Any]:
+    def with_invalid_line(path: str, query: dict[str, str]) -> Iterator[Any]:
         if path == PODS and "sendInitialEvents" in query:
             yield {"type": "NONSENSE"}
         yield from lines(path, query)
 
-    api.lines = spoilt  # type: ignore[method-assign]
+    api.lines = with_invalid_line  # type: ignore[method-assign]
     api.put(PODS, objects.stored_pod("p"))
     with watching(api) as watched:
         watched.ready()
@@ -655,7 +657,7 @@ def test_a_line_that_cannot_be_read_leads_to_a_new_watch(
 
 
 def test_a_silent_watch_is_restarted(api: WatchedApi) -> None:
-    with watching(api, limits=replace(HURRIED, silence_s=0.05)) as watched:
+    with watching(api, limits=replace(FAST, silence_s=0.05)) as watched:
         watched.ready()
         watched.until(lambda: len(api.asked(NODES)) > 3)
 
@@ -667,7 +669,7 @@ EVERYTHING = resources(SCHEDULERS)
 
 def test_watches_that_fall_silent_without_closing_are_restarted(api: WatchedApi) -> None:
     api.installed.update(each.path for each in EVERYTHING)
-    with watching(api, limits=replace(HURRIED, silence_s=0.3)) as watched:
+    with watching(api, limits=replace(FAST, silence_s=0.3)) as watched:
         watched.ready()
         for resource in EVERYTHING:
             api.mute(resource.path)
@@ -691,7 +693,7 @@ def test_watches_that_fall_silent_without_closing_are_restarted(api: WatchedApi)
 def test_an_api_server_that_refuses_every_request_is_reported_and_tried_again(
     api: WatchedApi, status: int, streams: bool, are_installed: bool
 ) -> None:
-    """It has begun anew, and its authorizer does not know yet what anybody may do."""
+    """The API server has restarted, and its authorizer has not read any role yet."""
     api.streams_lists = streams
     if are_installed:
         api.installed.update(each.path for each in EVERYTHING)
@@ -788,13 +790,16 @@ def test_an_object_that_is_nested_too_deeply_does_not_stop_the_reflector(
 ) -> None:
     api.streams_lists = streams
     api.installed.add(GROUPS)
-    api.put(GROUPS, objects.pod_group("deep", networkTopology=ABYSS))
+    api.put(GROUPS, objects.pod_group("deep", networkTopology=DEEP_NESTING))
     api.put(GROUPS, objects.pod_group("plain"))
     with watching(api) as watched:
         watched.ready()
         assert watched.cluster.group(GangKey("a/plain")) is not None
         for name in ("deep", "deeper"):
-            api.put(GROUPS, objects.pod_group(name, min_member=3, networkTopology={"mode": ABYSS}))
+            api.put(
+                GROUPS,
+                objects.pod_group(name, min_member=3, networkTopology={"mode": DEEP_NESTING}),
+            )
         api.put(GROUPS, objects.pod_group("later"))
         watched.until(lambda: watched.cluster.group(GangKey("a/later")))
 

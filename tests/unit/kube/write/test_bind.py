@@ -1,4 +1,4 @@
-"""Bindings over real sockets, with everything an API server can do to us."""
+"""Binds over real sockets, with the failures an API server can show."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_after_a_connection_breaks_the_outcome_of_each_pod_is_found_separately()
         server.script.extend([0, DO_AND_HANG_UP])
 
         assert await outcomes(binder, *(order(f"w-{i}") for i in range(4))) == [bind.BOUND] * 4
-        # w-1 took effect unseen and is only read; w-2 and w-3 are read and then bound.
+        # The bind of w-1 took effect without a response: it is only read; w-2 and w-3 are bound.
         posts = [request.path.split("/")[6] for request in server.asked("POST")]
         assert sorted(posts) == ["w-0", "w-1", "w-2", "w-3"]
         assert len(server.asked("GET")) == 3
@@ -317,7 +317,7 @@ def test_a_pod_is_not_read_again_after_its_deadline():
         assert await outcomes(binder, order("w-1"), within_s=1.0) != [bind.BOUND]
 
         late = [each for each in server.requests[asked:] if each.path.endswith("/w-0")]
-        assert len(late) <= 1, "the one that was under way"
+        assert len(late) <= 1, "the request that was in flight"
 
     run(story, new_loop=VirtualLoop)
 
@@ -327,7 +327,7 @@ def test_a_bind_throttled_until_its_deadline_has_certainly_failed():
         server.add_pod("w-0")
         server.script.extend([429] * 1000)
 
-        # Long enough that it ends in a pause: of a call under way at the end nobody could say.
+        # Long enough to end between two requests: a request in flight would leave it unknown.
         assert await outcomes(binder, order("w-0"), within_s=2.0) == [bind.TIMED_OUT]
         assert server.node_of("w-0") == ""
 
@@ -428,22 +428,22 @@ def test_pods_that_are_refused_temporarily_do_not_delay_other_pods(status):
 
 def test_a_callback_that_raises_does_not_cost_other_pods_their_outcome(caplog):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
-        heard: list[str] = []
-        all_heard = asyncio.Event()
+        settled: list[str] = []
+        all_settled = asyncio.Event()
 
         def settle(order: BindOrder, outcome: BindOutcome) -> None:
-            heard.append(order.name)
-            if len(heard) == 3:
-                all_heard.set()
+            settled.append(order.name)
+            if len(settled) == 3:
+                all_settled.set()
             if order.name == "w-0":
                 raise RuntimeError("stumbled")
 
         server.script.extend([NEVER] * 3)
         gang = [order(f"w-{index}") for index in range(3)]
         binder.bind(gang, settle, asyncio.get_running_loop().time() + 0.1)
-        await all_heard.wait()
+        await all_settled.wait()
 
-        assert heard == ["w-0", "w-1", "w-2"]
+        assert settled == ["w-0", "w-1", "w-2"]
 
     run(story)
     assert "stumbled" in caplog.text
@@ -467,7 +467,7 @@ def test_gangs_are_bound_after_a_server_stall_longer_than_the_silence_limit():
             server.add_pod(each.name)
         server.goes_on.clear()
         waiting = [asyncio.ensure_future(outcomes(binder, *gang)) for gang in gangs]
-        # Every connection is given up once, and those under way are looked up on new ones.
+        # Every connection is replaced once; the pods of binds in flight are read on new ones.
         await server.has_heard(2 * 4 + 1)
         server.goes_on.set()
 
@@ -492,13 +492,13 @@ def test_a_bind_annotates_the_pod_with_the_queue_that_admitted_it():
             queues = {"uid-w-0": "gold"}
             binder = ApiBinder(pipeline, started_in=lambda uid: queues.get(uid, ""))
             server.add_pod("w-0")
-            server.add_pod("stranger")
-            await outcomes(binder, order("w-0"), order("stranger"))
+            server.add_pod("other")
+            await outcomes(binder, order("w-0"), order("other"))
 
             said = {each.path.split("/")[6]: each.body["metadata"] for each in server.requests}
             marks = said["w-0"]["annotations"]
             assert marks == {"gang-extender.io/started-in": "gold"}
-            assert "annotations" not in said["stranger"]
+            assert "annotations" not in said["other"]
 
     play(scene())
 
@@ -549,14 +549,14 @@ def test_an_informational_response_does_not_shift_the_outcomes_of_other_pods():
 def test_an_unexpected_success_or_redirect_is_not_taken_as_a_refusal(status, took_effect, caplog):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
-        answer, strange = server._answer, [status]
+        answer, unexpected = server._answer, [status]
 
-        def say_strangely(request: Request) -> tuple[int, object]:
-            if request.method != "POST" or not strange:
+        def answer_unexpectedly(request: Request) -> tuple[int, object]:
+            if request.method != "POST" or not unexpected:
                 return answer(request)
-            return strange.pop(), answer(request) if took_effect else {}
+            return unexpected.pop(), answer(request) if took_effect else {}
 
-        server._answer = say_strangely
+        server._answer = answer_unexpectedly
         assert await outcomes(binder, order("w-0")) == [bind.BOUND]
         assert len(server.asked("POST")) == (1 if took_effect else 2)
 
@@ -583,7 +583,7 @@ def test_a_response_that_is_no_pod_is_requested_again(said):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.script.append(DO_AND_HANG_UP)
-        says_once(server, "GET", said)
+        answer_once(server, "GET", said)
 
         assert await outcomes(binder, order("w-0")) == [bind.BOUND]
 
@@ -596,7 +596,7 @@ def test_a_response_that_is_no_node_list_is_requested_again(said):
         async with loopback_server() as server, connected(server) as pipeline:
             server.add_pod("w-0")
             server.nodes.append("n-1")
-            says_once(server, "GET", said)
+            answer_once(server, "GET", said)
             binder = ApiBinder(pipeline, chance=lambda: 0.0, knows_node=lambda name: False)
 
             assert await outcomes(binder, order("w-0")) == [bind.BOUND]
@@ -604,13 +604,13 @@ def test_a_response_that_is_no_node_list_is_requested_again(said):
     play(scene())
 
 
-def says_once(server: LoopbackServer, method: str, said: object) -> None:
-    """Let the first of the requests by *method* be answered 200 with what is not asked for."""
-    answer, strange = server._answer, [said]
+def answer_once(server: LoopbackServer, method: str, said: object) -> None:
+    """Answer the first request of *method* with status 200 and the body *said*."""
+    answer, unexpected = server._answer, [said]
 
-    def say(request: Request) -> tuple[int, object]:
-        if request.method == method and strange:
-            return 200, strange.pop()
+    def answer_first(request: Request) -> tuple[int, object]:
+        if request.method == method and unexpected:
+            return 200, unexpected.pop()
         return answer(request)
 
-    server._answer = say
+    server._answer = answer_first

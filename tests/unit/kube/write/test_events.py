@@ -1,4 +1,4 @@
-"""Events: one line where people look, a count where it is said again, and never a stream."""
+"""Events: one for each message, a count for repetitions, and a limited rate."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NOTICE = EventRecord(
 )
 
 
-def announcer(api: ApiDouble, metrics: Metrics | None = None) -> ApiEventWriter:
+def event_writer(api: ApiDouble, metrics: Metrics | None = None) -> ApiEventWriter:
     return ApiEventWriter(cast(ApiClient, api), metrics or Metrics(), wait=lambda seconds: None)
 
 
 def test_an_event_names_its_object_reason_and_message() -> None:
     api = ApiDouble()
-    announcer(api).send(replace(NOTICE, warning=True))
+    event_writer(api).send(replace(NOTICE, warning=True))
 
     event = api.asked[0].body
     assert api.requests() == [f"POST {EVENTS}"]
@@ -49,9 +49,9 @@ def test_an_event_names_its_object_reason_and_message() -> None:
 
 def test_a_repeated_event_raises_its_count() -> None:
     api = ApiDouble()
-    speaker = announcer(api)
+    writer = event_writer(api)
     for message in ("needs 4", "needs 3", "needs 2"):
-        speaker.send(replace(NOTICE, message=message))
+        writer.send(replace(NOTICE, message=message))
 
     assert [asked.method for asked in api.asked] == ["POST", "PATCH", "PATCH"]
     assert [asked.body["count"] for asked in api.asked] == [1, 2, 3]
@@ -61,30 +61,30 @@ def test_a_repeated_event_raises_its_count() -> None:
 
 def test_another_message_or_object_is_another_event() -> None:
     api = ApiDouble()
-    speaker = announcer(api)
-    speaker.send(NOTICE)
-    speaker.send(replace(NOTICE, reason="BehindInOrder"))
-    speaker.send(replace(NOTICE, subject=replace(TRAIN, uid="u2")))
+    writer = event_writer(api)
+    writer.send(NOTICE)
+    writer.send(replace(NOTICE, reason="BehindInOrder"))
+    writer.send(replace(NOTICE, subject=replace(TRAIN, uid="u2")))
 
     assert [asked.method for asked in api.asked] == ["POST"] * 3
 
 
 def test_an_event_the_api_server_has_expired_is_created_again() -> None:
     api = ApiDouble()
-    speaker = announcer(api)
-    speaker.send(NOTICE)
+    writer = event_writer(api)
+    writer.send(NOTICE)
     name = api.asked[0].body["metadata"]["name"]
     api.answers[f"PATCH {EVENTS}/{name}"] = [(404, {"message": "gone"})]
-    speaker.send(NOTICE)
+    writer.send(NOTICE)
 
     assert [asked.method for asked in api.asked] == ["POST", "PATCH", "POST"]
 
 
 def test_events_about_one_object_are_rate_limited() -> None:
     api, metrics = ApiDouble(), Metrics()
-    speaker = announcer(api, metrics)
+    writer = event_writer(api, metrics)
     for number in range(EVENT_BURST * 3):
-        speaker.send(replace(NOTICE, reason=f"Reason{number}"))
+        writer.send(replace(NOTICE, reason=f"Reason{number}"))
 
     assert len(api.asked) == EVENT_BURST
     assert metrics.status_writes.labels("Event", "dropped")._value.get() == EVENT_BURST * 2
@@ -93,7 +93,7 @@ def test_events_about_one_object_are_rate_limited() -> None:
 def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() -> None:
     api = ApiDouble()
     queue = ObjectReference(kind="Queue", dialect=VOLCANO, name="left", uid="q")
-    announcer(api).send(replace(NOTICE, subject=queue))
+    event_writer(api).send(replace(NOTICE, subject=queue))
 
     assert api.requests() == ["POST /api/v1/namespaces/default/events"]
     assert "namespace" not in api.asked[0].body["involvedObject"]
@@ -102,11 +102,11 @@ def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() ->
 def test_writing_an_event_does_not_block_and_a_refusal_does_not_end_the_thread() -> None:
     api = ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"}), (201, {})]})
     metrics = Metrics()
-    speaker = announcer(api, metrics)
-    speaker.write(NOTICE)
-    speaker.write(NOTICE)
-    speaker.start()
-    speaker.finish()
+    writer = event_writer(api, metrics)
+    writer.write(NOTICE)
+    writer.write(NOTICE)
+    writer.start()
+    writer.finish()
 
     outcomes = [
         metrics.status_writes.labels("Event", word)._value.get() for word in ("failed", "written")
@@ -121,10 +121,10 @@ def test_an_event_refused_by_a_terminating_namespace_is_counted_without_a_warnin
     answer: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics()
-    speaker = announcer(ApiDouble({f"POST {EVENTS}": [answer]}), metrics)
-    speaker.write(NOTICE)
-    speaker.start()
-    speaker.finish()
+    writer = event_writer(ApiDouble({f"POST {EVENTS}": [answer]}), metrics)
+    writer.write(NOTICE)
+    writer.start()
+    writer.finish()
 
     assert metrics.status_writes.labels("Event", "gone")._value.get() == 1
     assert caplog.records == []
@@ -134,11 +134,11 @@ def test_many_events_refused_for_one_reason_log_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     metrics = Metrics()
-    speaker = announcer(ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"})]}), metrics)
+    writer = event_writer(ApiDouble({f"POST {EVENTS}": [(500, {"message": "no"})]}), metrics)
     for number in range(100):
-        speaker.write(replace(NOTICE, subject=replace(TRAIN, uid=f"u{number}")))
-    speaker.start()
-    speaker.finish()
+        writer.write(replace(NOTICE, subject=replace(TRAIN, uid=f"u{number}")))
+    writer.start()
+    writer.finish()
 
     assert metrics.status_writes.labels("Event", "failed")._value.get() == 100
     assert [record.message for record in caplog.records] == ["event not written"]
@@ -148,7 +148,7 @@ def test_the_name_of_an_event_about_a_long_name_is_valid() -> None:
     api = ApiDouble()
     for mark in "-.":
         long = replace(TRAIN, name="x" * 199 + mark + "y" * 30, uid=f"u{mark}")
-        announcer(api).send(replace(NOTICE, subject=long))
+        event_writer(api).send(replace(NOTICE, subject=long))
 
     label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
     names = [asked.body["metadata"]["name"] for asked in api.asked]
@@ -158,14 +158,14 @@ def test_the_name_of_an_event_about_a_long_name_is_valid() -> None:
 def test_an_event_queued_in_an_ended_term_is_not_written_in_the_next() -> None:
     api, metrics, term = ApiDouble(), Metrics(), Term(lambda: 0.0)
     acting = FencedClient(cast(ApiClient, api), term)
-    speaker = ApiEventWriter(acting, metrics, wait=lambda seconds: None, fencing=term)
+    writer = ApiEventWriter(acting, metrics, wait=lambda seconds: None, fencing=term)
     term.begin(until=1)
-    speaker.write(NOTICE)
+    writer.write(NOTICE)
     term.end()
     term.begin(until=1)
-    speaker.write(replace(NOTICE, reason="BehindInOrder"))
-    speaker.start()
-    speaker.finish()
+    writer.write(replace(NOTICE, reason="BehindInOrder"))
+    writer.start()
+    writer.finish()
 
     assert [asked.body["reason"] for asked in api.asked] == ["BehindInOrder"]
     assert metrics.status_writes.labels("Event", "dropped")._value.get() == 1

@@ -1,4 +1,4 @@
-"""What the Eviction API is asked, and what becomes of its answers."""
+"""Requests to the Eviction API, and the outcome of each response."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_BUDGET: Answer = (429, {"message": "Cannot evict pod as it would violate the 
 
 
 def evict(**answers: list[Answer]) -> tuple[EvictOutcome, ApiDouble, list[float]]:
-    """Evict one pod; the keywords script the answers to mark, evict and look."""
+    """Evict one pod; the keywords script the responses to mark, evict and look."""
     paths = {"mark": f"PATCH {POD}/status", "evict": f"POST {POD}/eviction", "look": f"GET {POD}"}
     api = ApiDouble({paths[word]: script for word, script in answers.items()})
     waits: list[float] = []
@@ -68,7 +68,7 @@ def test_all_pods_of_one_eviction_get_their_condition_before_the_first_is_evicte
 
 
 def test_the_first_eviction_request_times_out_sooner_than_its_retries() -> None:
-    """The others of its gang have left, and it stands alone."""
+    """The other pods of its gang are already evicted."""
     outcome, api, _ = evict(evict=[(0, {}), (0, {}), (201, {})])
 
     assert outcome.result is EvictResult.LEAVING
@@ -97,7 +97,7 @@ def test_stopping_cancels_pending_evictions() -> None:
 
 @pytest.fixture
 def cancelled(monkeypatch: pytest.MonkeyPatch) -> list[Future[Any]]:
-    """Every future that is cancelled, as often as it is."""
+    """Each call that cancels a future."""
     calls: list[Future[Any]] = []
     cancel = Future.cancel
 

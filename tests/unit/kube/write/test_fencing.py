@@ -1,4 +1,4 @@
-"""Nothing goes out but in the term in which it was ordered, however long it had to wait."""
+"""A request is only sent in the term in which it was ordered, however long it waited."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from tests.unit.kube.api_double import ApiDouble
 from tests.unit.kube.write.test_bind import order, outcomes
 
 
-class Time:
-    """A clock to turn, and a term of ten seconds by it."""
+class TermClock:
+    """A clock set by the test, with a term of ten seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.term = Term(lambda: self.now)
         self.term.begin(until=10.0)
 
-    def run_out(self) -> None:
+    def expire(self) -> None:
         self.now = 10.0
 
-    def begin_again(self) -> None:
-        self.run_out()
+    def begin_next_term(self) -> None:
+        self.expire()
         self.term.begin(until=100.0)
 
 
-Story = Callable[[LoopbackServer, ApiBinder, Time], Awaitable[None]]
+Story = Callable[[LoopbackServer, ApiBinder, TermClock], Awaitable[None]]
 
 
 def run(story: Story) -> None:
     async def scene() -> None:
-        time = Time()
+        time = TermClock()
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             binder = ApiBinder(pipeline, chance=lambda: 0.0, fencing=time.term)
             await story(server, binder, time)
@@ -57,8 +57,8 @@ def run(story: Story) -> None:
 
 
 def test_a_gang_is_refused_without_a_lease_and_nothing_is_sent():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
-        time.run_out()
+    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
+        time.expire()
         for index in range(3):
             server.add_pod(f"w-{index}")
 
@@ -70,11 +70,11 @@ def test_a_gang_is_refused_without_a_lease_and_nothing_is_sent():
 
 
 def test_a_term_that_ends_before_the_connection_opens_stops_the_bind():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
         server.add_pod("w-0")
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await asyncio.sleep(0)  # it was ordered, and dials
-        time.run_out()
+        await asyncio.sleep(0)  # the bind is ordered, and the connection is opening
+        time.expire()
 
         assert await answer == [bind.NOT_LEADER]
         assert server.requests == []
@@ -83,11 +83,11 @@ def test_a_term_that_ends_before_the_connection_opens_stops_the_bind():
 
 
 def test_a_bind_does_not_continue_in_the_next_term():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
         server.add_pod("w-0")
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
         await asyncio.sleep(0)
-        time.begin_again()
+        time.begin_next_term()
 
         assert await answer == [bind.NOT_LEADER]
         assert server.requests == []
@@ -96,12 +96,12 @@ def test_a_bind_does_not_continue_in_the_next_term():
 
 
 def test_a_throttled_bind_is_not_retried_after_its_term():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
         server.add_pod("w-0")
         server.script.append(429)
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
         await server.has_heard(1)
-        time.run_out()
+        time.expire()
 
         assert await answer == [bind.NOT_LEADER]
         assert len(server.requests) == 1
@@ -110,12 +110,12 @@ def test_a_throttled_bind_is_not_retried_after_its_term():
 
 
 def test_a_bind_sent_before_the_term_ended_is_read_and_reported_as_bound():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
         server.add_pod("w-0")
         server.script.append(DO_AND_HANG_UP)
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
         await server.has_heard(1)
-        time.run_out()
+        time.expire()
 
         assert await answer == [bind.BOUND]
         assert [request.method for request in server.requests] == ["POST", "GET"]
@@ -124,12 +124,12 @@ def test_a_bind_sent_before_the_term_ended_is_read_and_reported_as_bound():
 
 
 def test_a_bind_sent_before_the_term_ended_and_not_visible_is_unknown_and_not_resent():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: Time) -> None:
+    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
         server.add_pod("w-0")
         server.script.append(HANG_UP)
         answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
         await server.has_heard(1)
-        time.run_out()
+        time.expire()
 
         assert await answer == [bind.UNKNOWN]
         assert [request.method for request in server.requests] == ["POST", "GET"]
@@ -139,7 +139,7 @@ def test_a_bind_sent_before_the_term_ended_and_not_visible_is_unknown_and_not_re
 
 def test_a_queued_wake_up_is_not_sent_in_the_next_term():
     async def scene() -> None:
-        time = Time()
+        time = TermClock()
         async with loopback_server() as server, connected(server) as pipeline:
             waker = ApiWaker(pipeline, per_s=50, burst=1, fencing=time.term)
             for name in ("w-0", "w-1"):
@@ -150,7 +150,7 @@ def test_a_queued_wake_up_is_not_sent_in_the_next_term():
             ]
             waker.wake(orders)
             await server.has_heard(1)
-            time.begin_again()
+            time.begin_next_term()
             waker.wake(orders[:1])
             await server.has_heard(2)
 
@@ -163,8 +163,8 @@ EVICT = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/
 
 
 def test_no_pod_is_evicted_without_a_lease():
-    time, api = Time(), ApiDouble()
-    time.run_out()
+    time, api = TermClock(), ApiDouble()
+    time.expire()
     evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 
     assert evictor.evict([EVICT])[0].cancelled()
@@ -173,10 +173,10 @@ def test_no_pod_is_evicted_without_a_lease():
 
 
 def test_a_queued_eviction_is_cancelled_when_its_term_ends():
-    time, api, may_go = Time(), ApiDouble(), threading.Event()
+    time, api, may_go = TermClock(), ApiDouble(), threading.Event()
     evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: may_go.wait(5), fencing=time.term)
     outcome = evictor.evict([EVICT])[0]
-    time.begin_again()
+    time.begin_next_term()
     may_go.set()
 
     assert type(outcome.exception(5)).__name__ == "CancelledError"
@@ -186,11 +186,11 @@ def test_a_queued_eviction_is_cancelled_when_its_term_ends():
 
 def test_a_throttled_eviction_is_not_retried_in_another_term():
     api = ApiDouble({"POST /api/v1/namespaces/a/pods/old-0/eviction": [(429, {"message": "no"})]})
-    time = Time()
+    time = TermClock()
 
     def wait(seconds: float) -> None:
         if len(api.asked) == 2:
-            time.begin_again()
+            time.begin_next_term()
 
     evictor = ApiEvictor(cast(ApiClient, api), wait=wait, fencing=time.term)
 
@@ -200,15 +200,15 @@ def test_a_throttled_eviction_is_not_retried_in_another_term():
 
 
 def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_next():
-    time = Time()
+    time = TermClock()
 
-    class SlowMark(ApiDouble):
+    class SlowCondition(ApiDouble):
         def request(self, method: str, path: str, body: object = None, **rest: Any) -> bytes:
             said = super().request(method, path, body, **rest)
-            time.begin_again()
+            time.begin_next_term()
             return said
 
-    api = SlowMark()
+    api = SlowCondition()
     evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 
     assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
@@ -217,7 +217,7 @@ def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_
 
 
 def test_pods_are_evicted_while_the_lease_is_held():
-    time, api = Time(), ApiDouble()
+    time, api = TermClock(), ApiDouble()
     evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 
     assert evictor.evict([EVICT])[0].result(5).result is EvictResult.LEAVING

@@ -1,4 +1,4 @@
-"""What a Lease looks like at the API server."""
+"""Reading and writing a Lease at the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking back what was bound in part: all of it or nothing, and only what comes again."""
+"""Evicting a partly bound gang: all of its pods or none, and only if all are recreated."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.api_server import (
 
 GANG = GangKey("team/train")
 JOB = {"kind": "Job", "name": "train", "uid": "j-1", "controller": True}
-BYSTANDER = {"kind": "Node", "name": "n-1", "uid": "n-1"}
+NODE_OWNER = {"kind": "Node", "name": "n-1", "uid": "n-1"}
 
 
 class Evictions:
-    """Notes who is asked to leave."""
+    """Records the pods to evict."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -53,18 +53,18 @@ def has_pod(
     server.objects[f"/api/v1/namespaces/team/pods/{name}"] = {"metadata": metadata, "spec": spec}
 
 
-def nobody_hears(gang: str) -> None:
-    """Nobody in this story makes the gang wait."""
+def ignore(gang: str) -> None:
+    """Do nothing: this story has no waiting gang."""
 
 
-def evicted_partial(
+def evicted_names(
     prepare,
     *names: str,
     stayed: list[str] | None = None,
     left: list[str] | None = None,
     evictions: Evictions | None = None,
 ) -> list[str]:
-    """Give who is asked to leave once the API server has said what it knows of each."""
+    """Return the evicted pods after the API server has answered the read of each."""
     evictions, stayed = evictions or Evictions(), [] if stayed is None else stayed
     left = [] if left is None else left
 
@@ -74,10 +74,7 @@ def evicted_partial(
             ApiPartialBindRollback(pipeline, evictions).evict_all(
                 GANG, [order(name) for name in names], leaves=left.append, stays=stayed.append
             )
-            # On one connection the answers come in order: after this one, all are there.
-            answered = asyncio.Event()
-            pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
-            await answered.wait()
+            await all_responses(pipeline)
 
     play(scene())
     return evictions.asked
@@ -86,11 +83,11 @@ def evicted_partial(
 def test_bound_pods_of_a_controller_are_evicted_together():
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
-        has_pod(server, "w-1", BYSTANDER, JOB)
+        has_pod(server, "w-1", NODE_OWNER, JOB)
 
     stayed: list[str] = []
     left: list[str] = []
-    assert evicted_partial(prepare, "w-0", "w-1", stayed=stayed, left=left) == ["w-0", "w-1"]
+    assert evicted_names(prepare, "w-0", "w-1", stayed=stayed, left=left) == ["w-0", "w-1"]
     assert (left, stayed) == ([GANG], [])
 
 
@@ -99,7 +96,7 @@ def test_a_pod_that_was_not_bound_is_not_evicted():
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", JOB, on="")
 
-    assert evicted_partial(prepare, "w-0", "w-1") == ["w-0"]
+    assert evicted_names(prepare, "w-0", "w-1") == ["w-0"]
 
 
 @pytest.mark.parametrize("result", [EvictResult.BLOCKED, EvictResult.FAILED, None])
@@ -109,7 +106,7 @@ def test_after_an_eviction_fails_the_other_pods_may_return_at_once(result, caplo
         has_pod(server, "w-1", JOB)
 
     stayed, evictions = [], Evictions()
-    evicted_partial(prepare, "w-0", "w-1", stayed=stayed, evictions=evictions)
+    evicted_names(prepare, "w-0", "w-1", stayed=stayed, evictions=evictions)
     gone, kept = evictions.outcomes
     gone.set_result(EvictOutcome(EvictResult.LEAVING))
     assert stayed == []
@@ -125,7 +122,7 @@ def test_after_an_eviction_fails_the_other_pods_may_return_at_once(result, caplo
 def test_a_cancelled_eviction_does_not_report_that_the_gang_stays():
     stayed, evictions = [], Evictions()
     names = ["w-0", "w-1"]
-    evicted_partial(
+    evicted_names(
         lambda server: [has_pod(server, name, JOB) for name in names],
         *names,
         stayed=stayed,
@@ -139,7 +136,7 @@ def test_a_cancelled_eviction_does_not_report_that_the_gang_stays():
     assert stayed == []
 
 
-@pytest.mark.parametrize("owners", [(), (BYSTANDER,)])
+@pytest.mark.parametrize("owners", [(), (NODE_OWNER,)])
 def test_no_pod_is_evicted_if_one_would_not_be_recreated(owners, caplog):
     def prepare(server: LoopbackServer) -> None:
         has_pod(server, "w-0", JOB)
@@ -147,9 +144,9 @@ def test_no_pod_is_evicted_if_one_would_not_be_recreated(owners, caplog):
 
     stayed: list[str] = []
     left: list[str] = []
-    assert evicted_partial(prepare, "w-0", "w-1", stayed=stayed, left=left) == []
+    assert evicted_names(prepare, "w-0", "w-1", stayed=stayed, left=left) == []
     assert "not every pod has a controller" in caplog.text
-    assert (left, stayed) == ([], [GANG]), "whoever makes it wait has to hear of it"
+    assert (left, stayed) == ([], [GANG]), "the waiting gang must be told"
 
 
 def test_a_deleted_or_replaced_pod_does_not_stop_the_rollback():
@@ -157,12 +154,12 @@ def test_a_deleted_or_replaced_pod_does_not_stop_the_rollback():
         has_pod(server, "w-0", JOB)
         has_pod(server, "w-1", uid="another")
 
-    assert evicted_partial(prepare, "w-0", "w-1", "w-2") == ["w-0", "w-1", "w-2"]
+    assert evicted_names(prepare, "w-0", "w-1", "w-2") == ["w-0", "w-1", "w-2"]
 
 
 def test_a_gang_without_bound_pods_leaves_at_once():
     left: list[str] = []
-    assert evicted_partial(lambda server: None, left=left) == []
+    assert evicted_names(lambda server: None, left=left) == []
     assert left == [GANG]
 
 
@@ -171,7 +168,7 @@ def test_no_pod_is_evicted_before_each_pod_was_read(caplog):
         has_pod(server, "w-0", JOB)
         server.script.append(500)
 
-    assert evicted_partial(prepare, "w-0") == []
+    assert evicted_names(prepare, "w-0") == []
 
 
 @pytest.mark.parametrize("trouble", [500, 429, 409, 403, HANG_UP])
@@ -183,12 +180,10 @@ def test_a_failed_read_of_a_pod_is_retried_and_the_pod_then_evicted(trouble: int
             has_pod(server, "w-0", JOB)
             server.script.append(trouble)
             ApiPartialBindRollback(pipeline, evictions).evict_all(
-                GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears
+                GANG, [order("w-0")], leaves=ignore, stays=ignore
             )
             await server.has_heard(2)
-            answered = asyncio.Event()
-            pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
-            await answered.wait()
+            await all_responses(pipeline)
 
     play(scene(), VirtualLoop)
     assert evictions.asked == ["w-0"]
@@ -201,12 +196,10 @@ def test_no_pod_is_evicted_if_reads_never_succeed(caplog):
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
             server.script.extend([500] * 10)
-            undo = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
-            undo.evict_all(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
+            rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
             await server.has_heard(ROLLBACK_ATTEMPTS)
-            answered = asyncio.Event()
-            pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
-            await answered.wait()
+            await all_responses(pipeline)
 
     play(scene(), VirtualLoop)
     assert evictions.asked == []
@@ -223,13 +216,13 @@ def test_a_response_that_is_no_pod_is_requested_again(said: object):
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             server.objects["/api/v1/namespaces/team/pods/w-0"] = said
-            undo = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
-            undo.evict_all(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
+            rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
             await server.has_heard(1)
-            await heard_all(pipeline)
+            await all_responses(pipeline)
             has_pod(server, "w-0", JOB)
             await server.has_heard(3)
-            await heard_all(pipeline)
+            await all_responses(pipeline)
 
     play(scene(), VirtualLoop)
     assert evictions.asked == ["w-0"]
@@ -242,39 +235,37 @@ def test_no_pod_is_evicted_and_it_is_logged_if_the_read_never_returns_a_pod(capl
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
             server.objects["/api/v1/namespaces/team/pods/w-1"] = ["<html>"]
-            undo = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
+            rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
             orders = [order("w-0"), order("w-1")]
-            undo.evict_all(GANG, orders, leaves=left.append, stays=stayed.append)
+            rollback.evict_all(GANG, orders, leaves=left.append, stays=stayed.append)
             await server.has_heard(1 + ROLLBACK_ATTEMPTS)
-            await heard_all(pipeline)
+            await all_responses(pipeline)
 
     play(scene(), VirtualLoop)
     assert (evictions.asked, left, stayed) == ([], [], [GANG])
     assert "not every pod has a controller" in caplog.text
 
 
-async def heard_all(pipeline: Pipeline) -> None:
-    """On one connection the answers come in order: after this one, all are there."""
+async def all_responses(pipeline: Pipeline) -> None:
+    """Responses on one connection come in order: after this one, all are received."""
     answered = asyncio.Event()
     pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
     await answered.wait()
 
 
 def test_a_rollback_requested_in_an_earlier_term_evicts_no_pod(caplog):
-    """Whoever led in between may have completed the gang: its time begins anew with the term."""
+    """A leader in between may have completed the gang: its deadline restarts with the term."""
     evictions, term = Evictions(), Term(lambda: 0.0)
     term.begin(until=1.0)
 
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
-            undo = ApiPartialBindRollback(pipeline, evictions, fencing=term)
-            undo.evict_all(GANG, [order("w-0")], leaves=nobody_hears, stays=nobody_hears)
+            rollback = ApiPartialBindRollback(pipeline, evictions, fencing=term)
+            rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
             term.end()
             term.begin(until=1.0)
-            answered = asyncio.Event()
-            pipeline.request(pipeline.frame(b"GET", "/last"), lambda _: answered.set())
-            await answered.wait()
+            await all_responses(pipeline)
 
     play(scene())
     assert evictions.asked == []

@@ -88,7 +88,7 @@ def test_a_status_is_written_after_its_kind_gets_a_subresource() -> None:
         {
             f"PATCH {PATH}/status": [NOT_FOUND, stored(phase="Running", theirs=1)],
             f"GET {PATH}": [stored()],
-            # From then on the API server drops a status that comes with the object.
+            # From then on the API server drops a status that is written with the object.
             f"PATCH {PATH}": [stored(phase="Running"), stored(phase="Pending")],
         }
     )
@@ -113,7 +113,7 @@ def test_a_deleted_object_is_reported_as_gone() -> None:
     api = ApiDouble({f"PATCH {PATH}/status": [NOT_FOUND], f"GET {PATH}": [NOT_FOUND]})
 
     assert write(api) == [None]
-    # Which we may do of few kinds; the refusal would be taken for a missing right.
+    # We may patch few kinds as a whole; a refusal would count as a missing permission.
     assert f"PATCH {PATH}" not in api.requests()
 
 
@@ -142,9 +142,9 @@ def test_the_state_of_a_queue_is_only_written_at_the_version_that_was_read() -> 
 
 
 def test_a_refused_status_write_reaches_the_caller() -> None:
-    api = ApiDouble({f"PATCH {PATH}/status": [(401, {"message": "who are you"})]})
+    api = ApiDouble({f"PATCH {PATH}/status": [(401, {"message": "unauthenticated"})]})
 
-    with pytest.raises(ApiError, match="who are you"):
+    with pytest.raises(ApiError, match="unauthenticated"):
         write(api)
 
 
@@ -190,7 +190,7 @@ def test_a_status_can_be_read_but_not_that_of_another_object() -> None:
 def test_a_malformed_status_is_read_as_far_as_it_is_valid(
     status: object,
 ) -> None:
-    """Where a CRD has no schema, who may write PodGroups may write anything there."""
+    """Without a schema in the CRD, a tenant that may write PodGroups may write any status."""
     api = ApiDouble({f"GET {PATH}": [(200, {"metadata": {"uid": "u1"}, "status": status})]})
     writer = ApiStatusWriter(cast(ApiClient, api), wait=lambda seconds: None)
     read = writer.read(TRAIN).result(timeout=10)
@@ -208,12 +208,12 @@ def test_a_status_that_waited_for_its_turn_is_not_written_in_another_term() -> N
     api, term = ApiDouble({f"PATCH {PATH}/status": [stored()]}), Term(lambda: 0.0)
     term.begin(until=1)
 
-    def another_led_meanwhile(seconds: float) -> None:
+    def change_term(seconds: float) -> None:
         term.end()
         term.begin(until=1)
 
     acting = FencedClient(cast(ApiClient, api), term)
-    writer = ApiStatusWriter(acting, wait=another_led_meanwhile, fencing=term)
+    writer = ApiStatusWriter(acting, wait=change_term, fencing=term)
     with pytest.raises(NotLeader):
         writer.write(TRAIN, {"phase": "Running"}).result(timeout=10)
     writer.stop()

@@ -1,4 +1,4 @@
-"""The API server binds to any name: what the watch has not shown is asked for before."""
+"""The API server binds to any node name: a node missing in the cache is read before."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_other_pods_of_the_gang_do_not_wait_for_the_node_read() -> None:
 def test_a_pod_whose_node_was_read_does_not_overtake_pods_that_wait_in_the_limiter() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
-        binder._limiter._in_flight = MAX_LIMIT  # the line stands still
+        binder._limiter._in_flight = MAX_LIMIT  # the limiter has no free place
         gang = [replace(order(f"g-{index}"), node="n-0") for index in range(2)]
         for each in gang:
             server.add_pod(each.name)

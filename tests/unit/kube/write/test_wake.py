@@ -125,7 +125,7 @@ def test_a_wake_up_names_the_extender_that_wrote_it():
 def test_the_scheduling_message_is_changed_without_touching_other_conditions():
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
-        waker.wake([replace(order("w-0", node=""), refusal="no room (called)")])
+        waker.wake([replace(order("w-0", node=""), refusal="no capacity (called)")])
         await server.has_heard(1)
 
         (patch,) = server.requests
@@ -134,7 +134,7 @@ def test_the_scheduling_message_is_changed_without_touching_other_conditions():
             "metadata": {"uid": "uid-w-0", "annotations": {WOKEN: "moment 1"}},
             "status": {
                 "nominatedNodeName": None,
-                "conditions": [{"type": "PodScheduled", "message": "no room (called)"}],
+                "conditions": [{"type": "PodScheduled", "message": "no capacity (called)"}],
             },
         }
 
@@ -252,7 +252,7 @@ def test_a_retry_does_not_undo_a_newer_wake_up_that_was_sent_meanwhile():
         await server.has_heard(1)
         waker.wake([order("w-0", node="")])
         await server.has_heard(2)
-        # A retry that was put off later than the first one comes after it.
+        # A retry scheduled later than the first one is sent after it.
         server.script.append(500)
         waker.wake([order("w-1")])
         await server.has_heard(4)
