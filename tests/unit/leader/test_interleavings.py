@@ -1,4 +1,4 @@
-"""Contenders stopped anywhere for any time: never do two lead at once, nor send without leading.
+"""Replicas suspended at any line for any time: no two lead at once or send without a lease.
 
 Faults are planted to see that the referee would notice.
 """
@@ -84,18 +84,18 @@ def play(seed: int, lease_keeper: Callable[..., Any] = OwnLease) -> list[Replica
             each.wall_offset_s = chance.choice((-100.0, 0.0, 0.0, 100.0))
         for _ in range(STEPS):
             each = chance.choice(replicas)
-            luck = chance.random()
-            if luck < 0.05:
+            roll = chance.random()
+            if roll < 0.05:
                 each.fault = chance.choice(("lose", "answer"))
-            elif luck < 0.1:
+            elif roll < 0.1:
                 simulation.advance(chance.choice((4.0, 9.0, 16.0, 30.0)))
-            elif luck < 0.5:
+            elif roll < 0.5:
                 simulation.advance(chance.choice((0.001, 0.1, 1.0)))
-            elif luck < 0.9:
+            elif roll < 0.9:
                 simulation.step(each, lines=chance.choice((1, 3, 100, 100)))
             else:
                 each.wall_offset_s += chance.choice((-50.0, 0.0, 0.0, 50.0))
-            if luck > 0.3:
+            if roll > 0.3:
                 each.run_callbacks()
             each.act()
             simulation.check()

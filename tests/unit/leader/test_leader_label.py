@@ -393,15 +393,15 @@ class RandomRun:
             each.term.end()
 
     def _meanwhile(self) -> None:
-        luck = self._chance.random()
-        if luck < 0.3:
+        roll = self._chance.random()
+        if roll < 0.3:
             self._step()
-        elif luck < 0.4:
+        elif roll < 0.4:
             for each in self.replicas:
                 each.now += 11.0
-        elif luck < 0.5 and not any(each.term.current() for each in self.replicas):
+        elif roll < 0.5 and not any(each.term.current() for each in self.replicas):
             self._chance.choice(self.replicas).lead()
-        elif luck < 0.55:
+        elif roll < 0.55:
             labelled = self._chance.random() < 0.5
             self.server.write(self._chance.choice("ab"), labelled=labelled)
 

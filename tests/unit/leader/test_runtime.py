@@ -229,8 +229,8 @@ def test_a_replica_that_gets_the_lease_again_plans_and_is_ready(
 
 def test_the_gang_history_of_an_earlier_term_is_dropped(world: World, leases: LeaseDouble) -> None:
     def history() -> list[str]:
-        told = page(world, "/api/v1/gangs/demo/train").get_json().get("history", ())
-        return [each["at"] for each in told]
+        entries = page(world, "/api/v1/gangs/demo/train").get_json().get("history", ())
+        return [each["at"] for each in entries]
 
     world.group("train", 2)
     world.pod("train-0", "train")

@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{}")
 
-    def log_message(self, *told: Any) -> None:
+    def log_message(self, *args: Any) -> None:
         """Keep quiet."""
 
 

@@ -24,7 +24,7 @@ class Echo(HTTPServer):
         self.status = 200
         self.answer: bytes | None = None
         #: The methods of whole requests.
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
 
 class EchoHandler(BaseHTTPRequestHandler):
@@ -35,15 +35,15 @@ class EchoHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         if len(body) < length:
             return  # it was truncated and has no effect
-        self.server.heard.append(self.command)
-        heard = {
+        self.server.received.append(self.command)
+        received = {
             "method": self.command,
             "path": self.path,
             "headers": {name.lower(): value for name, value in self.headers.items()},
             "body": body.decode(),
         }
         answer = self.server.answer
-        data = json.dumps(heard).encode() if answer is None else answer
+        data = json.dumps(received).encode() if answer is None else answer
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -71,14 +71,14 @@ def access(echo: Echo, *, reload: Any = None, **rest: Any) -> ApiClient:
 
 
 def ask(echo: Echo, *arguments: Any, **rest: Any) -> dict[str, Any]:
-    heard: dict[str, Any] = json.loads(
+    received: dict[str, Any] = json.loads(
         access(echo, **rest.pop("access", {})).request(*arguments, **rest)
     )
-    return heard
+    return received
 
 
 def test_a_request_carries_path_and_body(echo: Echo) -> None:
-    heard = ask(
+    received = ask(
         echo,
         "PATCH",
         "/api/v1/pods",
@@ -87,18 +87,18 @@ def test_a_request_carries_path_and_body(echo: Echo) -> None:
         access={"prefix": "/sub"},
     )
 
-    assert (heard["method"], heard["path"]) == ("PATCH", "/sub/api/v1/pods")
-    assert heard["body"] == '{"a":1}'
-    assert heard["headers"]["content-type"] == "application/merge-patch+json"
-    assert heard["headers"]["user-agent"] == "gang-extender"
-    assert heard["headers"]["accept-encoding"] == "identity"
+    assert (received["method"], received["path"]) == ("PATCH", "/sub/api/v1/pods")
+    assert received["body"] == '{"a":1}'
+    assert received["headers"]["content-type"] == "application/merge-patch+json"
+    assert received["headers"]["user-agent"] == "gang-extender"
+    assert received["headers"]["accept-encoding"] == "identity"
 
 
 def test_an_opened_stream_carries_its_query(echo: Echo) -> None:
     with access(echo).open("GET", "/x", query={"fieldManager": "a b"}, read_s=5.0) as answer:
-        heard = json.loads(answer.data)
+        received = json.loads(answer.data)
 
-    assert heard["path"] == "/x?fieldManager=a+b"
+    assert received["path"] == "/x?fieldManager=a+b"
 
 
 def test_a_request_carries_our_token(echo: Echo) -> None:
@@ -114,9 +114,9 @@ def test_a_token_that_cannot_be_sent_is_not_quoted_in_the_error(echo: Echo, toke
     with pytest.raises(NoResponse, match="GET /x: the request cannot be sent") as caught:
         access(echo, token=lambda: token).request("GET", "/x")
 
-    told = "".join(traceback.format_exception(caught.value))
-    assert "cret" not in told
-    assert echo.heard == []
+    error_text = "".join(traceback.format_exception(caught.value))
+    assert "cret" not in error_text
+    assert echo.received == []
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_credentials_that_cannot_be_reloaded_are_logged_and_the_refusal_is_raise
     with pytest.raises(ApiError, match="401"):
         made.request("GET", "/x")
 
-    (told,) = caplog.records
-    assert told.getMessage() == "credentials cannot be read"
+    (record,) = caplog.records
+    assert record.getMessage() == "credentials cannot be read"
     assert (made.authorization(), made.host) == ("Bearer old", "127.0.0.1")
 
 
@@ -257,7 +257,7 @@ def test_without_a_lease_writes_are_not_sent_and_reads_are(echo: Echo) -> None:
     assert acting.request("GET", "/x")
     with pytest.raises(NotLeader, match="does not lead"):
         acting.request("PATCH", "/x", {"a": 1})
-    assert echo.heard == ["GET"]
+    assert echo.received == ["GET"]
 
 
 @pytest.mark.parametrize("begins_again", [False, True])
@@ -283,14 +283,14 @@ def test_the_fencing_token_is_checked_after_waiting_for_the_connection(
     monkeypatch.setattr(client.urllib3.connection.HTTPConnection, "connect", dial_slowly)
     with pytest.raises(NotLeader):
         acting.request("PATCH", "/x", {"a": 1})
-    assert echo.heard == []
+    assert echo.received == []
 
 
 def test_requests_are_sent_while_the_lease_is_held(echo: Echo) -> None:
     term = Term(lambda: 0.0)
     term.begin(until=10.0)
 
-    heard = json.loads(FencedClient(access(echo), term).request("PATCH", "/x", {"a": 1}))
-    assert heard["body"] == '{"a":1}'
-    assert heard["headers"]["content-length"] == "7"
-    assert "transfer-encoding" not in heard["headers"]
+    received = json.loads(FencedClient(access(echo), term).request("PATCH", "/x", {"a": 1}))
+    assert received["body"] == '{"a":1}'
+    assert received["headers"]["content-length"] == "7"
+    assert "transfer-encoding" not in received["headers"]

@@ -21,9 +21,9 @@ class Peer:
     """The server side of a connection; a test says what it writes."""
 
     def __init__(self) -> None:
-        self.heard = bytearray()
+        self.received = bytearray()
         self.writers: list[asyncio.StreamWriter] = []
-        self.news = asyncio.Condition()
+        self.changed = asyncio.Condition()
         self.may_connect = asyncio.Event()
         self.may_connect.set()
         self.port = 0
@@ -31,16 +31,16 @@ class Peer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
         while data := await reader.read(65536):
-            async with self.news:
-                self.heard += data
-                self.news.notify_all()
+            async with self.changed:
+                self.received += data
+                self.changed.notify_all()
         writer.close()
 
-    async def has_heard(self, text: bytes) -> None:
-        async with self.news:
-            await self.news.wait_for(lambda: text in self.heard)
+    async def has_received(self, text: bytes) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: text in self.received)
 
-    def say(self, data: bytes) -> None:
+    def send_raw(self, data: bytes) -> None:
         self.writers[-1].write(data)
 
     def hang_up(self) -> None:
@@ -72,27 +72,27 @@ class ReplyCollector:
 
     def __init__(self) -> None:
         self.replies: list[tuple[str, Reply]] = []
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def request(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> PipelinedRequest:
         return PipelinedRequest(
-            f"{name};".encode(), lambda reply: self._hear(name, reply), is_wanted
+            f"{name};".encode(), lambda reply: self._receive(name, reply), is_wanted
         )
 
-    def _hear(self, name: str, reply: Reply) -> None:
+    def _receive(self, name: str, reply: Reply) -> None:
         self.replies.append((name, reply))
         task = asyncio.get_running_loop().create_task(self._notify())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _notify(self) -> None:
-        async with self._news:
-            self._news.notify_all()
+        async with self._changed:
+            self._changed.notify_all()
 
     async def has(self, replies: int) -> list[tuple[str, Reply]]:
-        async with self._news:
-            await self._news.wait_for(lambda: len(self.replies) >= replies)
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.replies) >= replies)
         return self.replies
 
 
@@ -102,9 +102,9 @@ def test_requests_are_pipelined_and_responses_matched_in_order():
             collector = ReplyCollector()
             connection.send([collector.request("a"), collector.request("b")])
             connection.send([collector.request("c")])
-            await peer.has_heard(b"a;b;c;")
-            peer.say(OK + OK.replace(b"ok", b"b!") + OK[:20])
-            peer.say(OK[20:])
+            await peer.has_received(b"a;b;c;")
+            peer.send_raw(OK + OK.replace(b"ok", b"b!") + OK[:20])
+            peer.send_raw(OK[20:])
 
             assert await collector.has(3) == [
                 ("a", Reply(200, b"ok")),
@@ -121,8 +121,8 @@ def test_a_request_without_a_response_on_a_broken_connection_may_have_taken_effe
         async with connected_peer() as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a"), collector.request("b")])
-            await peer.has_heard(b"b;")
-            peer.say(OK)
+            await peer.has_received(b"b;")
+            peer.send_raw(OK)
             peer.hang_up()
 
             assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", NO_RESPONSE)]
@@ -163,9 +163,9 @@ def test_a_request_no_longer_wanted_is_not_sent_when_the_connection_opens():
             connection.send([collector.request("late", lambda: wanted[0]), collector.request("b")])
             wanted[0] = False
             peer.may_connect.set()
-            await peer.has_heard(b"b;")
+            await peer.has_received(b"b;")
 
-            assert peer.heard == b"b;"
+            assert peer.received == b"b;"
             assert ("late", NOT_SENT) in collector.replies
 
     play(scene())
@@ -176,11 +176,11 @@ def test_no_request_is_sent_on_a_connection_after_connection_close():
         async with connected_peer() as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a"), collector.request("b")])
-            await peer.has_heard(b"b;")
-            peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            await peer.has_received(b"b;")
+            peer.send_raw(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
             assert await collector.has(2) == [("a", Reply(200)), ("b", NO_RESPONSE)]
             connection.send([collector.request("c")])
-            await peer.has_heard(b"c;")
+            await peer.has_received(b"c;")
 
             assert len(peer.writers) == 2
 
@@ -192,8 +192,8 @@ def test_a_malformed_response_closes_the_connection():
         async with connected_peer() as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a")])
-            await peer.has_heard(b"a;")
-            peer.say(b"gibberish\r\n\r\n")
+            await peer.has_received(b"a;")
+            peer.send_raw(b"gibberish\r\n\r\n")
 
             assert await collector.has(1) == [("a", NO_RESPONSE)]
 
@@ -205,12 +205,12 @@ def test_an_unsolicited_response_on_an_idle_connection_answers_no_request():
         async with connected_peer() as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a")])
-            await peer.has_heard(b"a;")
-            peer.say(OK + b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
+            await peer.has_received(b"a;")
+            peer.send_raw(OK + b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
             await collector.has(1)
             connection.send([collector.request("b")])
-            await peer.has_heard(b"b;")
-            peer.say(OK)
+            await peer.has_received(b"b;")
+            peer.send_raw(OK)
 
             assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
 
@@ -223,9 +223,9 @@ def test_a_slow_but_steady_response_does_not_count_as_silence():
             collector = ReplyCollector()
             loop = asyncio.get_running_loop()
             connection.send([collector.request(str(index)) for index in range(4)])
-            await peer.has_heard(b"3;")
+            await peer.has_received(b"3;")
             for index in range(4):
-                loop.call_later(0.5 * (index + 1), peer.say, OK)
+                loop.call_later(0.5 * (index + 1), peer.send_raw, OK)
             replies = await collector.has(4)
 
             assert [reply.status for _, reply in replies] == [200] * 4
@@ -255,8 +255,8 @@ def test_a_callback_that_raises_does_not_cost_other_requests_their_reply(
                 raise RuntimeError("bug")
 
             connection.send([PipelinedRequest(b"x;", fail), collector.request("b")])
-            await peer.has_heard(b"b;")
-            peer.say(OK + OK)
+            await peer.has_received(b"b;")
+            peer.send_raw(OK + OK)
 
             assert await collector.has(1) == [("b", Reply(200, b"ok"))]
 
@@ -272,9 +272,9 @@ def test_a_closed_connection_counts_as_slightly_more_loaded_than_an_open_one():
             assert connection.load == 1
             connection.send([collector.request("a")])
             assert connection.load == 3
-            await peer.has_heard(b"a;")
+            await peer.has_received(b"a;")
             assert connection.load == 2
-            peer.say(OK)
+            peer.send_raw(OK)
             await collector.has(1)
 
             assert connection.load == 0
@@ -301,9 +301,9 @@ def test_an_informational_response_is_skipped_and_the_final_one_follows(status: 
         async with connected_peer() as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a"), collector.request("b")])
-            await peer.has_heard(b"b;")
+            await peer.has_received(b"b;")
             hint = b"HTTP/1.1 %d Word\r\nretry-after: 7\r\n\r\n" % status
-            peer.say(hint + hint + OK + hint + OK.replace(b"ok", b"b!"))
+            peer.send_raw(hint + hint + OK + hint + OK.replace(b"ok", b"b!"))
 
             assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
 
@@ -315,9 +315,9 @@ def test_endless_informational_responses_are_no_progress():
         async with connected_peer(silence_s=0.2) as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a")])
-            await peer.has_heard(b"a;")
+            await peer.has_received(b"a;")
             while not collector.replies:
-                peer.say(b"HTTP/1.1 100 Continue\r\n\r\n")
+                peer.send_raw(b"HTTP/1.1 100 Continue\r\n\r\n")
                 await asyncio.sleep(0.01)
 
             assert collector.replies == [("a", NO_RESPONSE)]
@@ -330,12 +330,12 @@ def test_after_an_unsolicited_response_the_connection_is_not_used():
         async with connected_peer() as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a")])
-            await peer.has_heard(b"a;")
-            peer.say(OK + OK)
+            await peer.has_received(b"a;")
+            peer.send_raw(OK + OK)
             await collector.has(1)
             connection.send([collector.request("b")])
-            await peer.has_heard(b"b;")
-            peer.say(OK.replace(b"ok", b"b!"))
+            await peer.has_received(b"b;")
+            peer.send_raw(OK.replace(b"ok", b"b!"))
 
             assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
             assert len(peer.writers) == 2
@@ -372,8 +372,8 @@ def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiti
             async with asyncio.timeout(5):
                 assert await collector.has(2) == [("a", NO_RESPONSE), ("b", NOT_SENT)]
             connection.send([collector.request("c")])
-            await peer.has_heard(b"c;")
-            peer.say(OK)
+            await peer.has_received(b"c;")
+            peer.send_raw(OK)
 
             assert (await collector.has(3))[2] == ("c", Reply(200, b"ok"))
 
@@ -401,10 +401,10 @@ def test_an_endless_response_closes_the_connection(
         async with connected_peer(silence_s=60.0) as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a")])
-            await peer.has_heard(b"a;")
-            peer.say(begin)
+            await peer.has_received(b"a;")
+            peer.send_raw(begin)
             for _ in range(1000):
-                peer.say(more)
+                peer.send_raw(more)
                 await asyncio.sleep(0)
                 if collector.replies:
                     break
@@ -420,8 +420,10 @@ def test_objects_of_several_megabytes_are_received_completely_one_after_the_othe
             collector = ReplyCollector()
             large = b"y" * 3_000_000
             connection.send([collector.request(str(index)) for index in range(8)])
-            await peer.has_heard(b"7;")
-            peer.say(8 * (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(large), large)))
+            await peer.has_received(b"7;")
+            peer.send_raw(
+                8 * (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(large), large))
+            )
             replies = await collector.has(8)
 
             assert [len(reply.body) for _, reply in replies] == [len(large)] * 8
@@ -442,12 +444,12 @@ def test_a_request_made_while_the_connection_closes_uses_the_next_connection(
                 connection.send([collector.request("b")])
 
             connection.send([PipelinedRequest(b"a;", again)])
-            await peer.has_heard(b"a;")
-            peer.say(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
+            await peer.has_received(b"a;")
+            peer.send_raw(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
             async with asyncio.timeout(5):
-                await peer.has_heard(b"b;")
+                await peer.has_received(b"b;")
             assert len(peer.writers) == 2
-            peer.say(OK)
+            peer.send_raw(OK)
 
             assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
 

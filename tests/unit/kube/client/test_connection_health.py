@@ -125,21 +125,21 @@ def test_repeated_health_checks_wait_longer_but_less_than_the_silence_limit():
 def test_a_connection_that_does_not_open_is_aborted_if_others_open():
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[Reply] = loop.create_future()
+        replied: asyncio.Future[Reply] = loop.create_future()
 
         async def never(protocol: asyncio.Protocol) -> None:
             await asyncio.Event().wait()
 
-        class AtOnce:
+        class ImmediateCheck:
             check_after_s = 0.01
 
             def check(self, silent: Connection) -> None:
                 silent.abort()
 
-        connection = Connection(loop, never, silence_s=FOR_EVER_S, health=AtOnce())
-        connection.send([PipelinedRequest(b"a", told.set_result)])
+        connection = Connection(loop, never, silence_s=FOR_EVER_S, health=ImmediateCheck())
+        connection.send([PipelinedRequest(b"a", replied.set_result)])
 
-        assert await told == NOT_SENT
+        assert await replied == NOT_SENT
         await connection.aclose()
 
     play(scene())

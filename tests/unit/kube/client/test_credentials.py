@@ -41,7 +41,7 @@ CHECKED = {"certificate-authority-data": coded(AUTHORITY.pair.certificate)}
 
 
 @pytest.mark.parametrize(
-    ("user", "cluster", "told"),
+    ("user", "cluster", "expected"),
     [
         ({"token": "secret"}, {"server": "http://api"}, "sends its token over http"),
         ({"username": "me", "password": "secret"}, {"server": "http://api"}, "over http"),
@@ -50,13 +50,13 @@ CHECKED = {"certificate-authority-data": coded(AUTHORITY.pair.certificate)}
     ],
 )
 def test_unprotected_credentials_are_named_with_the_correction(
-    tmp_path: Path, user: dict[str, str], cluster: dict[str, Any], told: str
+    tmp_path: Path, user: dict[str, str], cluster: dict[str, Any], expected: str
 ) -> None:
     path = write(tmp_path / "k", user, **cluster)
     (warning,) = ApiClient.load(path).warnings
 
     assert warning.startswith(f"kubeconfig {path} ")
-    assert told in warning
+    assert expected in warning
     assert "; " in warning
     assert "secret" not in warning
 

@@ -63,7 +63,7 @@ def test_the_expected_calls_are_those_that_our_roles_grant() -> None:
         if "chart" not in file.parts and "scheduler-rbac" not in file.name
         for role in yaml.safe_load_all(file.read_text())
         for rule in role.get("rules", ())
-        # Those of readers are for pages of ours, and for others.
+        # Rules without resources allow our pages to readers, and are no calls of ours.
         for resource in rule.get("resources", ())
         for verb in rule["verbs"]
     }

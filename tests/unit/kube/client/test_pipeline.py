@@ -64,12 +64,12 @@ def test_closing_the_pipeline_answers_waiting_requests():
     async def scene() -> None:
         async with loopback_server() as server, connected(server) as pipeline:
             server.script.append(NEVER)
-            told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            pipeline.request(pipeline.frame(b"GET", "/slow"), told.set_result)
+            replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            pipeline.request(pipeline.frame(b"GET", "/slow"), replied.set_result)
             await server.has_heard(1)
             await pipeline.aclose()
 
-            assert await asyncio.wait_for(told, 5) == Reply(0)
+            assert await asyncio.wait_for(replied, 5) == Reply(0)
 
     play(scene())
 
@@ -93,6 +93,6 @@ def test_an_unreachable_server_is_logged_once_and_its_return_too(caplog):
 
 
 async def reply_of(pipeline: Pipeline) -> Reply:
-    told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-    pipeline.send((PipelinedRequest(pipeline.frame(b"GET", "/"), told.set_result),))
-    return await told
+    replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    pipeline.send((PipelinedRequest(pipeline.frame(b"GET", "/"), replied.set_result),))
+    return await replied

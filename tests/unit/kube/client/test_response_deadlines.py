@@ -180,8 +180,15 @@ def test_a_connection_is_reused_after_each_complete_response() -> None:
         OK,
     ]
     with client_of(*map(at_once, answers)) as (access, peer):
-        told = [access.response("GET", "/x") for _ in answers]
+        received = [access.response("GET", "/x") for _ in answers]
         connections = peer.connections
 
-    assert told == [(200, b"ok"), (200, b"ok"), (200, b""), (204, b""), (500, b"no"), (200, b"ok")]
+    assert received == [
+        (200, b"ok"),
+        (200, b"ok"),
+        (200, b""),
+        (204, b""),
+        (500, b"no"),
+        (200, b"ok"),
+    ]
     assert connections == 1

@@ -110,10 +110,10 @@ def test_a_failed_review_admits_no_user_and_its_message_is_not_disclosed(
     with pytest.raises(kind) as caught:
         review(api(token=answer))
 
-    told = caught.value
-    assert SECRET not in str(told)
+    error = caught.value
+    assert SECRET not in str(error)
     # A log of the exception chain does not disclose the token either.
-    assert told.__suppress_context__
+    assert error.__suppress_context__
     with pytest.raises(kind):
         review(api(access=answer))
 

@@ -38,10 +38,10 @@ def test_the_page_lists_the_keys_we_read_in_order() -> None:
 
 def test_the_page_lists_the_size_limits_of_the_code() -> None:
     _, _, table = PAGE.partition("## How large they may be")
-    told = set(map(int, re.findall(r"\b(\d+)\b", table.partition("\n## ")[0])))
+    listed = set(map(int, re.findall(r"\b(\d+)\b", table.partition("\n## ")[0])))
     held = {getattr(limits, name) for name in dir(limits) if name.startswith(("MOST", "LONGEST"))}
 
-    assert told == held | {limits.DEEPEST}
+    assert listed == held | {limits.DEEPEST}
 
 
 def test_the_page_lists_the_dialects_we_read_in_order() -> None:

@@ -107,11 +107,11 @@ def test_an_unreadable_annotation_is_named_with_the_correction(text: str, why: s
     ids=lambda text: text[:12],
 )
 def test_an_annotation_that_expands_without_end_invalidates_only_its_namespace(text: str) -> None:
-    heard = NAMESPACES.line(changed("b", {LIMIT: text}))
+    event = NAMESPACES.line(changed("b", {LIMIT: text}))
 
-    assert isinstance(heard.change, Upsert)
-    assert isinstance(heard.change.item, Namespace)
-    problem = heard.change.item.problem
+    assert isinstance(event.change, Upsert)
+    assert isinstance(event.change.item, Namespace)
+    problem = event.change.item.problem
     assert problem.startswith("the annotation gang-extender.io/at-most of namespace b cannot be")
     assert len(problem) < 1000
 
@@ -123,9 +123,9 @@ def test_an_unreadable_namespace_does_not_keep_its_earlier_limits(
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr("extender.kube.decode.objects.read_shares", fails)
-    heard = NAMESPACES.line(changed("b", {}))
+    event = NAMESPACES.line(changed("b", {}))
 
-    assert heard.change == Upsert(
+    assert event.change == Upsert(
         Namespace(
             name="b",
             uid="u-b",

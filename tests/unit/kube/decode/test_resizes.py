@@ -40,14 +40,16 @@ def having(allocated: str, actual: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("asked", "allocated", "actual", "how", "counted"),
     [
-        pytest.param("2", "1", "1", {}, 2000, id="growing, not looked at yet"),
+        pytest.param("2", "1", "1", {}, 2000, id="growing, not processed yet"),
         pytest.param("2", "1", "1", DEFERRED, 2000, id="growing, deferred: it keeps its claim"),
-        pytest.param("2", "2", "1", {}, 2000, id="growing, under way"),
-        pytest.param("1000", "1", "1", INFEASIBLE, 1000, id="never possible: it claims nothing"),
-        pytest.param("1000", "1", "2", INFEASIBLE, 2000, id="never possible, still shrinking"),
-        pytest.param("1000", "1", "1", {"resize": "Infeasible"}, 1000, id="as said before 1.33"),
-        pytest.param("1", "4", "4", {}, 4000, id="shrinking, not looked at yet"),
-        pytest.param("1", "1", "4", {}, 4000, id="shrinking, under way"),
+        pytest.param("2", "2", "1", {}, 2000, id="growing, in progress"),
+        pytest.param("1000", "1", "1", INFEASIBLE, 1000, id="infeasible: it claims nothing"),
+        pytest.param("1000", "1", "2", INFEASIBLE, 2000, id="infeasible, still shrinking"),
+        pytest.param(
+            "1000", "1", "1", {"resize": "Infeasible"}, 1000, id="as reported before 1.33"
+        ),
+        pytest.param("1", "4", "4", {}, 4000, id="shrinking, not processed yet"),
+        pytest.param("1", "1", "4", {}, 4000, id="shrinking, in progress"),
         pytest.param("1", "1", "1", {}, 1000, id="done"),
     ],
 )
@@ -92,7 +94,7 @@ def test_a_limit_the_kubelet_reports_is_no_request() -> None:
 @pytest.mark.parametrize(
     ("how", "counted"),
     [({}, 8000), (DEFERRED, 8000), (INFEASIBLE, 3000)],
-    ids=["not looked at yet", "deferred", "never possible"],
+    ids=["not processed yet", "deferred", "infeasible"],
 )
 def test_a_pod_resized_as_a_whole_counts_by_the_same_rule(
     how: dict[str, Any], counted: int

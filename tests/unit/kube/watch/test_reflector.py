@@ -55,20 +55,20 @@ class Watched:
         access = rest.pop("access", None) or api.access()
         rest.setdefault("limits", FAST)
         self.watches = Watch(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
-        self._heard = threading.Condition()
-        self.cluster.on_change(self._notice)
+        self._changed = threading.Condition()
+        self.cluster.on_change(self._notify)
 
-    def _notice(self) -> None:
-        with self._heard:
-            self._heard.notify_all()
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def until(self, holds: Callable[[], object]) -> None:
         """Wait until *holds*; changes wake the test, other conditions are polled."""
         deadline = time.monotonic() + LONG_S
-        with self._heard:
+        with self._changed:
             while not holds():
                 assert time.monotonic() < deadline, "it never came to be"
-                self._heard.wait(0.01)
+                self._changed.wait(0.01)
 
     def ready(self) -> None:
         self.until(lambda: not self.cluster.readiness())
@@ -239,14 +239,14 @@ def test_refusals_of_a_starting_api_server_do_not_raise_the_list_timeout(status:
         access = SlowAccess(api, takes_s=0.0)
         if status:
             api.refuses_all = status
-            _be_refused(api, access)
+            _refuse_then_time_out(api, access)
     if not status:
-        _be_refused(api, access)
+        _refuse_then_time_out(api, access)
 
     assert access.given_up[PODS][0] == 2.5
 
 
-def _be_refused(api: WatchedApi, access: SlowAccess) -> None:
+def _refuse_then_time_out(api: WatchedApi, access: SlowAccess) -> None:
     """Be refused several times, then request a list that times out."""
     with watching(api, access=access) as watched:
         watched.until(lambda: min(access.tries[path] for path in BUILT_IN) > 4)
@@ -767,13 +767,13 @@ def test_after_random_faults_the_cache_equals_the_server(api: WatchedApi, seed: 
                     name, node=chance.choice(["", "n"]), uid=f"uid-{name}"
                 )
                 api.put(PODS, alive[name])
-            trouble = chance.random()
-            if trouble < 0.03:
+            roll = chance.random()
+            if roll < 0.03:
                 api.hang_up()
-            elif trouble < 0.06:
+            elif roll < 0.06:
                 api.compact()
                 api.hang_up()
-            elif trouble < 0.08:
+            elif roll < 0.08:
                 api.refusals[PODS] = [chance.choice([410, 429, 500])]
         api.put(PODS, objects.stored_pod("last"))
         watched.until(lambda: watched.has_pod("last") and not watched.cluster.readiness())

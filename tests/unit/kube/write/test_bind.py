@@ -436,7 +436,7 @@ def test_a_callback_that_raises_does_not_cost_other_pods_their_outcome(caplog):
             if len(settled) == 3:
                 all_settled.set()
             if order.name == "w-0":
-                raise RuntimeError("stumbled")
+                raise RuntimeError("callback failed")
 
         server.script.extend([NEVER] * 3)
         gang = [order(f"w-{index}") for index in range(3)]
@@ -446,7 +446,7 @@ def test_a_callback_that_raises_does_not_cost_other_pods_their_outcome(caplog):
         assert settled == ["w-0", "w-1", "w-2"]
 
     run(story)
-    assert "stumbled" in caplog.text
+    assert "callback failed" in caplog.text
 
 
 def test_a_bind_is_retried_for_as_long_as_the_caller_waits():
@@ -561,8 +561,8 @@ def test_an_unexpected_success_or_redirect_is_not_taken_as_a_refusal(status, too
         assert len(server.asked("POST")) == (1 if took_effect else 2)
 
     run(story)
-    (told,) = caplog.records
-    assert told.getMessage() == "unexpected response to a binding"
+    (record,) = caplog.records
+    assert record.getMessage() == "unexpected response to a binding"
 
 
 def test_unexpected_responses_until_the_deadline_leave_the_outcome_unknown():

@@ -171,14 +171,14 @@ def test_no_pod_is_evicted_before_each_pod_was_read(caplog):
     assert evicted_names(prepare, "w-0") == []
 
 
-@pytest.mark.parametrize("trouble", [500, 429, 409, 403, HANG_UP])
-def test_a_failed_read_of_a_pod_is_retried_and_the_pod_then_evicted(trouble: int | str):
+@pytest.mark.parametrize("failure", [500, 429, 409, 403, HANG_UP])
+def test_a_failed_read_of_a_pod_is_retried_and_the_pod_then_evicted(failure: int | str):
     evictions = Evictions()
 
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
             has_pod(server, "w-0", JOB)
-            server.script.append(trouble)
+            server.script.append(failure)
             ApiPartialBindRollback(pipeline, evictions).evict_all(
                 GANG, [order("w-0")], leaves=ignore, stays=ignore
             )

@@ -199,11 +199,11 @@ def test_a_newer_wake_up_waits_for_the_one_in_flight():
     run(story, silence_s=0.1)
 
 
-@pytest.mark.parametrize("trouble", [401, 429, 500, 503, HANG_UP])
-def test_a_temporary_error_is_retried(trouble):
+@pytest.mark.parametrize("failure", [401, 429, 500, 503, HANG_UP])
+def test_a_temporary_error_is_retried(failure):
     async def story(server: LoopbackServer, waker: ApiWaker) -> None:
         server.add_pod("w-0")
-        server.script.append(trouble)
+        server.script.append(failure)
         waker.wake([order("w-0")])
         await server.has_heard(2)
 
