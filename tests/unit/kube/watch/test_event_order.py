@@ -11,7 +11,7 @@ from extender.kube.decode import resources
 from extender.kube.decode.decoder import ObjectDecoder
 from extender.kube.list_watch import MOST_GONE, EventOrder, ListWatch, Mode, Signal
 from tests import objects
-from tests.builders import NOW, cache, node
+from tests.builders import NOW, cache
 
 from .test_list_watch import end_of_list, event_line, listed, new_list_watch, page
 
@@ -26,20 +26,6 @@ def test_a_deleted_pod_does_not_come_back_with_a_late_event() -> None:
     made.line(event_line("DELETED", 8))
 
     assert made.line(event_line("MODIFIED", 7, **bound())) is Signal.OVERTAKEN
-
-
-def test_a_late_event_of_a_deleted_pod_uses_no_capacity() -> None:
-    cluster, made = cache(node("n1")), listed()
-    for line in (
-        event_line("ADDED", 6),
-        event_line("DELETED", 8),
-        event_line("MODIFIED", 7, **bound()),
-    ):
-        heard = made.line(line)
-        if not isinstance(heard, Signal):
-            cluster.apply(heard)
-
-    assert cluster.snapshot(NOW).nodes.used.sum() == 0
 
 
 def test_an_older_event_about_an_object_is_ignored() -> None:
@@ -150,9 +136,9 @@ def test_events_in_any_order_end_in_the_newest_state(seed: int) -> None:
         story.append(event_line(verb, version, name))
     # Late by a few events, and some of them twice.
     late = sorted(range(len(story)), key=lambda at: at + 4 * chance.random())
-    heard = [story[at] for at in late for _ in range(chance.choice((1, 1, 2)))]
+    received = [story[at] for at in late for _ in range(chance.choice((1, 1, 2)))]
     cluster, made = cache(), listed()
-    for line in heard:
+    for line in received:
         change = made.line(line)
         if not isinstance(change, Signal):
             cluster.apply(change)
