@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests import objects
-from tests.unit.stories.stage import Look
+from tests.unit.stories.cluster import Look
 
 from .api import Object, resource_of
 from .components import http_json

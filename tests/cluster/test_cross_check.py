@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from extender.planner import policy_parser
-from tests.unit.stories.comparing import EMBEDDED, REAL, WRITTEN, differences, written
+from tests.unit.stories.cluster import SCHEDULER
+from tests.unit.stories.compare import EMBEDDED, REAL, WRITTEN, differences, written
 from tests.unit.stories.embedded import EmbeddedStage, policy_of
-from tests.unit.stories.stage import SCHEDULER
+from tests.unit.stories.runner import tell
 from tests.unit.stories.story import Outcome, Story, stories
-from tests.unit.stories.telling import tell
 
 from .control_plane import ControlPlane
 from .stage import GangScheduler, running_pair

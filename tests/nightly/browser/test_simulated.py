@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from extender.cli.main import main
 from tests.nightly.browser.windows import brightness, overhang, serious_faults, windows
-from tests.unit.sim.test_page import OTHER, SMALL
+from tests.unit.sim.test_report import OTHER, SMALL
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from extender.cli import saved
 from extender.cli.connect import AnswerLimits, get_document
 from extender.cli.main import main
 from extender.errors import InvalidInput
-from tests.unit.cli.strangers import SLOW, STRANGERS, listening
+from tests.unit.cli.wrong_servers import SLOW, STRANGERS, listening
 
 ROOT = Path(__file__).parents[3]
 NOBODY = "http://127.0.0.1:1"

@@ -19,7 +19,7 @@ from extender.model.reason import Reason
 from extender.planner.plan import QueueFigures
 from extender.status.history import GangHistory
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.cli.strangers import STRANGERS, listening
+from tests.unit.cli.wrong_servers import STRANGERS, listening
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.main import main
-from tests.unit.text.bombs import BOMBS
+from tests.unit.text.yaml_bombs import BOMBS
 
 POLICY = Path(__file__).parents[3] / "manifests" / "examples" / "namespace-policy"
 EXAMPLE = Path(__file__).parents[3] / "manifests" / "examples" / "what-if.yaml"

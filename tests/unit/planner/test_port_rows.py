@@ -13,7 +13,7 @@ from extender.planner.free_capacity import PortUsage
 from extender.planner.planner import make_plan
 from tests.builders import gang, nodes, pod, shape, snapshot
 from tests.steps import steps
-from tests.unit.model.test_ports import clash, sets
+from tests.unit.model.test_host_ports import clash, sets
 
 
 @given(

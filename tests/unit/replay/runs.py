@@ -9,7 +9,7 @@ from extender.planner import policy_parser
 from extender.planner.plan import Plan
 from extender.replay.recording import Folder, RecordingWriter
 from extender.sim.cluster import SimulatedCluster
-from tests.unit.sim.test_world import cluster, job, run
+from tests.unit.sim.test_simulated_cluster import cluster, job, run
 
 MIB = 1 << 20
 

@@ -21,7 +21,7 @@ from extender.planner.plan import NO_PLAN, HoldReason, Plan
 from extender.settings import Settings
 from extender.sim.cluster import SimulatedCluster
 
-from .stage import SCHEDULER, Look, Object
+from .cluster import SCHEDULER, Look, Object
 from .story import Story
 
 #: Longer than a plan is put off while nobody waits for it (a minute), and than any pause; so much

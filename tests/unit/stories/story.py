@@ -1,6 +1,6 @@
 """A story as data: what happens, and who stands where after each step of it.
 
-A story is one YAML file in `told/`:
+A story is one YAML file in `files/`:
 
 | key | meaning |
 |---|---|
@@ -30,7 +30,7 @@ import yaml
 
 from extender.model.reason import Reason
 
-TOLD = Path(__file__).parent / "told"
+FILES = Path(__file__).parent / "files"
 
 #: Somebody of a story -> what became of it.
 Outcome: TypeAlias = Mapping[str, str]
@@ -73,7 +73,7 @@ class Story:
 
 def stories() -> Iterator[Story]:
     """Give all of them by name."""
-    for path in sorted(TOLD.glob("*.yaml")):
+    for path in sorted(FILES.glob("*.yaml")):
         yield read(path.stem, path.read_text())
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from extender.planner import policy_parser
 
-from .comparing import EMBEDDED, REAL, WRITTEN, differences, written
+from .compare import EMBEDDED, REAL, WRITTEN, differences, written
 from .embedded import EmbeddedStage, policy_of
+from .runner import tell
 from .story import BadStory, Story, read, stories
-from .telling import tell
 
 STORIES = {story.name: story for story in stories()}
 PAGE = Path(__file__).parents[3] / "docs" / "simulate.md"

@@ -1,4 +1,4 @@
-"""Times as Kubernetes writes them, and time that passes."""
+"""Timestamps, the system clock and the rate limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from extender.cache.freshness import Freshness
-from extender.clock import SystemClock, timestamp
+from extender.clock import RateLimit, SystemClock, timestamp
 from extender.leader.fencing import Term
 
 
@@ -52,3 +52,19 @@ def test_on_a_machine_that_slept_the_term_is_over_and_what_was_heard_is_old(
 
     assert not term.current()
     assert freshness.complaints(clock.monotonic()) == ["pods: watch silent for 3600 s"]
+
+
+def test_a_burst_goes_at_once_and_the_rest_at_the_given_rate() -> None:
+    rate = RateLimit(per_s=10, burst=2, monotonic=lambda: 0.0)
+
+    assert [round(rate.acquire(), 3) for _ in range(4)] == [0, 0, 0.1, 0.2]
+
+
+def test_turns_come_back_with_time_but_no_more_than_a_burst() -> None:
+    now = [0.0]
+    rate = RateLimit(per_s=1, burst=2, monotonic=lambda: now[0])
+    taken = [rate.try_acquire() for _ in range(3)]
+    now[0] = 100.0
+
+    assert taken == [True, True, False]
+    assert [rate.try_acquire() for _ in range(3)] == [True, True, False]

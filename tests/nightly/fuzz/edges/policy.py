@@ -20,7 +20,7 @@ from extender.policy_file import PolicyFile
 from extender.web import documents
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence
 from tests.nightly.fuzz.mutations import changed, odd, respelt
-from tests.unit.text.bombs import BOMBS
+from tests.unit.text.yaml_bombs import BOMBS
 
 ROOT = Path(__file__).parents[4]
 _WHAT_IF = ROOT / "manifests" / "examples" / "what-if.yaml"

@@ -22,8 +22,8 @@ from tests.nightly.fuzz.answering import Answering
 from tests.nightly.fuzz.edge import Edge, must, must_be_text
 from tests.nightly.fuzz.edges.plan import must_end_well, run
 from tests.nightly.fuzz.mutations import EVIL, TEXTS, changed, written
-from tests.unit.doctor.paper_cluster import HOME, REVIEWS, paper_cluster
-from tests.unit.doctor.scenes import SHOWN
+from tests.unit.doctor.cases import SHOWN
+from tests.unit.doctor.fake_cluster import HOME, REVIEWS, paper_cluster
 
 _ROOT = Path(__file__).parents[4]
 _WHAT_IF = str(_ROOT / "manifests" / "examples" / "what-if.yaml")

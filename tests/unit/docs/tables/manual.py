@@ -7,14 +7,14 @@ from functools import partial
 
 from extender.model.reason import Reason
 from tests.unit.docs.tables import (
+    checks,
     commandline,
     explained,
-    holds,
     reasons,
     rights,
     series,
     settings,
-    traps,
+    waiting_binds,
 )
 
 #: Of the parts that every landing compares.
@@ -29,8 +29,8 @@ _WRITERS: Mapping[str, Callable[[], str]] = {
     "happenings": reasons.happenings,
     "findings": reasons.findings,
     "rights": rights.rights,
-    "traps": traps.traps,
-    **holds.PARTS,
+    "checks": checks.checks,
+    **waiting_binds.PARTS,
     **{f"explain {each.value}": partial(explained.of, each) for each in Reason},
 }
 

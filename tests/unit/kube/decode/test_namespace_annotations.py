@@ -11,7 +11,7 @@ from extender.kube.decode.objects import read_shares
 from extender.kube.decode.resources import resources
 from extender.model.queue import GUARANTEE, LIMIT, Namespace, NamespaceShare
 from extender.model.resources import Resources
-from tests.unit.text.bombs import BOMBS
+from tests.unit.text.yaml_bombs import BOMBS
 
 (NAMESPACES,) = (
     each.decoder for each in resources(frozenset()) if each.decoder.kind is Kind.NAMESPACE

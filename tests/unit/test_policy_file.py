@@ -9,7 +9,7 @@ import pytest
 from extender.errors import InvalidConfiguration
 from extender.planner import policy_parser
 from extender.policy_file import PolicyFile
-from tests.unit.text.bombs import BOMBS
+from tests.unit.text.yaml_bombs import BOMBS
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from extender.doctor.collect import Sources, collect
 from extender.doctor.facts import ClusterFacts, Document
 from extender.errors import NoResponse
 
-from .scenes import HERE, OVERLAYS
+from .cases import HERE, OVERLAYS
 
 MANIFESTS = OVERLAYS.parent
 HOME = "/api/v1/namespaces/gang-system"

@@ -17,7 +17,7 @@ from tests.cluster.rights import (
     Right,
 )
 
-from .scenes import INSTALLED, kind
+from .cases import INSTALLED, kind
 
 HOME = "gang-system"
 WRITTEN_BY_PEOPLE = ("pods", "podgroups", "queues")

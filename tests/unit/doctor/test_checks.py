@@ -22,7 +22,7 @@ from extender.findings import namespaces, queues
 from extender.settings import Settings
 from extender.tls.issue import Authority
 
-from .scenes import (
+from .cases import (
     ANOTHER,
     ASKING,
     AUTHORITY,

@@ -17,7 +17,8 @@ from extender.doctor.reader import OpsAnswer, Page, clock_ahead_s, read_extender
 from extender.errors import InvalidConfiguration, InvalidInput
 from extender.settings import Settings
 
-from .paper_cluster import (
+from .cases import AUTHORITY, CALLER, HERE, SERVER, SHOWN
+from .fake_cluster import (
     CRDS,
     DATE,
     DEPLOYMENTS,
@@ -32,7 +33,6 @@ from .paper_cluster import (
     paper_cluster,
     pod,
 )
-from .scenes import AUTHORITY, CALLER, HERE, SERVER, SHOWN
 
 
 def names(seen: ClusterFacts) -> list[str]:

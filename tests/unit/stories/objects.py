@@ -7,7 +7,7 @@ from typing import Any
 
 from tests import objects
 
-from .stage import SCHEDULER, Object
+from .cluster import SCHEDULER, Object
 
 Facts = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from extender import yaml_loader
 from extender.errors import InvalidInput
-from tests.unit.text.bombs import BOMBS, ITSELF, laughs, long_word, merges, stairs
+from tests.unit.text.yaml_bombs import BOMBS, ITSELF, laughs, long_word, merges, stairs
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)

@@ -6,7 +6,7 @@ from extender.doctor.checks import KNOWN
 from tests.unit.docs.tables.parts import table
 
 
-def traps() -> str:
+def checks() -> str:
     """Write what each trap means, and the mend, below the place where it is found."""
     return "\n".join(
         f"### {place[0].upper()}{place[1:]}\n\n"

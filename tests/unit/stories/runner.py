@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import props
-from .stage import Look, Object, Stage
+from . import objects
+from .cluster import Look, Object, Stage
 from .story import OF_THE_CLUSTER, Outcome, Step, Story
 
 
@@ -38,9 +38,9 @@ class _Telling:
         #: What an actor is called in the story -> what it is called on the stage.
         self._called: dict[str, str] = {}
         self._do: Mapping[str, Callable[[Any], None]] = {
-            "node": lambda facts: stage.create(*props.nodes(facts, stage.mark)),
-            "queue": lambda facts: stage.create(props.queue(facts, stage.mark)),
-            "class": lambda facts: stage.create(props.priority_class(facts, stage.mark)),
+            "node": lambda facts: stage.create(*objects.nodes(facts, stage.mark)),
+            "queue": lambda facts: stage.create(objects.queue(facts, stage.mark)),
+            "class": lambda facts: stage.create(objects.priority_class(facts, stage.mark)),
             "edit": self._edit,
             "state": self._state,
             "cordon": lambda name: self._change_node(name, {"unschedulable": True}),
@@ -106,7 +106,7 @@ class _Telling:
     # ── what concerns the cluster ─────────────────────────────────────────────────────────
 
     def _edit(self, facts: Object) -> None:
-        spec = props.queue(facts, self._stage.mark)["spec"]
+        spec = objects.queue(facts, self._stage.mark)["spec"]
         self._stage.change("Queue", self._marked(facts["name"]), {"spec": spec})
 
     def _state(self, facts: Object) -> None:
@@ -117,7 +117,7 @@ class _Telling:
         self._stage.change("Node", self._marked(name), {"spec": spec})
 
     def _marked(self, name: str) -> str:
-        return props.marked(name, self._stage.mark)
+        return objects.marked(name, self._stage.mark)
 
     # ── what concerns tenants ─────────────────────────────────────────────────────────────
 
@@ -146,7 +146,9 @@ class _Telling:
 
     def _create_group(self, actor: Actor) -> None:
         stage = self._stage
-        stage.create(props.group(actor.name, actor.least, actor.facts, stage.namespace, stage.mark))
+        stage.create(
+            objects.group(actor.name, actor.least, actor.facts, stage.namespace, stage.mark)
+        )
 
     def _create_pod(self, actor: Actor) -> None:
         stage, name = self._stage, f"{actor.name}-{actor.made}"
@@ -154,7 +156,7 @@ class _Telling:
         is_gated = actor.made < actor.facts.get("gated", 0)
         actor.made += 1
         stage.create(
-            props.pod(name, gang, actor.facts, stage.namespace, stage.mark, is_gated=is_gated)
+            objects.pod(name, gang, actor.facts, stage.namespace, stage.mark, is_gated=is_gated)
         )
 
     def _more(self, facts: Object) -> None:
