@@ -45,7 +45,7 @@ def test_every_field_and_every_column_is_described(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_amount_that_people_write_has_a_pattern_that_quantities_fit(file: Path) -> None:
+def test_every_quantity_of_a_spec_has_a_pattern_that_quantities_match(file: Path) -> None:
     spec = version(file)["schema"]["openAPIV3Schema"]["properties"]["spec"]
     amounts = {
         path: each["additionalProperties"]["pattern"]
@@ -75,7 +75,7 @@ def test_every_amount_that_people_write_has_a_pattern_that_quantities_fit(file: 
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_nothing_that_people_write_is_kept_at_any_depth(file: Path) -> None:
+def test_no_unknown_field_of_a_spec_is_preserved_at_any_depth(file: Path) -> None:
     spec = version(file)["schema"]["openAPIV3Schema"]["properties"]["spec"]
     open_ended = "x-kubernetes-preserve-unknown-fields"
 

@@ -38,21 +38,21 @@ def kept(name: str) -> bytes:
     return (CORPUS / name).read_bytes().partition(b"\n")[2]
 
 
-def test_true_is_no_amount_not_even_after_one() -> None:
+def test_true_is_not_a_quantity_although_it_equals_one() -> None:
     assert parse_quantity(1.0) == 1
 
     with pytest.raises(InvalidQuantity):
         parse_quantity(True)
 
 
-def test_an_amount_of_any_length_is_refused_in_a_short_sentence() -> None:
+def test_an_overlong_quantity_is_refused_in_a_short_sentence() -> None:
     with pytest.raises(InvalidQuantity) as caught:
         parse_quantity("x" * 100_000)
 
     assert len(str(caught.value)) < 200
 
 
-def test_an_amount_that_is_nearly_one_is_quoted_whole() -> None:
+def test_an_almost_valid_quantity_is_quoted_completely() -> None:
     assert str(InvalidQuantity("1.5 Gi")).startswith("'1.5 Gi' is not a quantity")
 
 
@@ -68,7 +68,7 @@ def test_a_queue_without_a_name_does_not_stop_the_planner(verb: str) -> None:
     assert make_plan(cluster.snapshot(0.0), policy_parser.DEFAULT).verdicts == {}
 
 
-def test_an_event_that_is_not_utf8_breaks_the_stream_and_nothing_else() -> None:
+def test_an_event_that_is_not_utf8_only_breaks_the_stream() -> None:
     progress = ListWatch(PODS)
 
     for name in ("line-that-is-not-utf8", "type-that-is-not-utf8"):
@@ -76,12 +76,12 @@ def test_an_event_that_is_not_utf8_breaks_the_stream_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", ["page-that-is-html", "page-that-breaks-off"])
-def test_a_page_that_is_no_list_is_asked_for_again(name: str) -> None:
+def test_a_page_that_is_not_a_list_is_requested_again(name: str) -> None:
     with pytest.raises(NoResponse, match="not a list of objects"):
         list(ListWatch(PODS).page(kept(f"watch/{name}.events")))
 
 
-def test_one_object_that_is_not_utf8_does_not_cost_the_page() -> None:
+def test_an_object_that_is_not_utf8_does_not_lose_the_page() -> None:
     progress = ListWatch(PODS)
 
     assert list(progress.page(kept("watch/page-that-is-not-utf8.events"))) == []
@@ -104,7 +104,7 @@ def test_a_pod_of_the_first_or_last_year_is_read(moment: str) -> None:
         "pod-that-leaves-in-the-last-second",
     ],
 )
-def test_a_moment_that_cannot_be_written_does_not_cost_the_page_of_all_that_was_seen(
+def test_a_time_that_cannot_be_formatted_does_not_break_the_snapshot_page(
     name: str,
 ) -> None:
     cluster = Cluster.of(Settings(), SystemClock())
@@ -117,7 +117,7 @@ def test_a_moment_that_cannot_be_written_does_not_cost_the_page_of_all_that_was_
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-def test_nothing_is_counted_from_the_first_or_last_year(moment: str) -> None:
+def test_no_duration_is_counted_from_the_first_or_last_year(moment: str) -> None:
     thing = {
         "metadata": {"name": "x", "creationTimestamp": moment, "deletionTimestamp": moment},
         "spec": {"nodeName": "n1"},
@@ -143,14 +143,14 @@ def test_a_body_that_is_nested_too_deeply_is_malformed() -> None:
         wire.read_preempt(kept("hooks/body-nested-too-deeply.call"))
 
 
-def test_no_error_of_a_hook_steers_the_terminal_of_whoever_reads_it() -> None:
+def test_hook_errors_contain_no_control_characters() -> None:
     told = json.loads(wire.write_error("no such node: \x1b[2J\x9b31m\u202e"))["Error"]
 
     must_be_text(told, "it")
     assert told.startswith("no such node: ")
 
 
-def test_garbage_behind_a_last_bind_neither_answers_it_nor_loses_who_waits() -> None:
+def test_garbage_after_the_last_bind_neither_answers_nor_loses_a_waiting_bind() -> None:
     sent = (CORPUS / "hook-port" / "garbage-behind-a-last-bind.http").read_bytes()
 
     with HookStreams() as edge:
@@ -161,7 +161,7 @@ def test_garbage_behind_a_last_bind_neither_answers_it_nor_loses_who_waits() -> 
 
 
 @pytest.mark.parametrize("name", ["garbage-behind-a-last-question", "upgrade-and-more"])
-def test_garbage_behind_a_last_question_does_not_answer_it(name: str) -> None:
+def test_garbage_after_the_last_request_does_not_answer_it(name: str) -> None:
     sent = (CORPUS / "page-port" / f"{name}.http").read_bytes()
 
     with PageStreams() as edge:
@@ -171,7 +171,7 @@ def test_garbage_behind_a_last_question_does_not_answer_it(name: str) -> None:
     assert 400 not in verdict.statuses
 
 
-def test_what_the_api_says_steers_no_terminal_and_means_the_same() -> None:
+def test_api_answers_contain_no_control_characters_and_keep_their_meaning() -> None:
     name = "a\x7f\x9b31m\u202eb\u2028研究"
     told = b"".join(json_chunks({"gangs": [{"name": name}], "more": name})).decode()
 
@@ -194,7 +194,7 @@ def test_what_the_api_says_steers_no_terminal_and_means_the_same() -> None:
         "starvation: {%s: 1}",
     ],
 )
-def test_a_policy_with_a_number_of_any_length_is_refused_by_its_place(text: str) -> None:
+def test_a_policy_with_an_overlong_number_is_refused_with_its_position(text: str) -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         policy_parser.parse(text % ("0x" + "f" * 5000))
 
@@ -203,7 +203,7 @@ def test_a_policy_with_a_number_of_any_length_is_refused_by_its_place(text: str)
 
 
 @pytest.mark.parametrize("name", ["version", "namespace"])
-def test_a_saved_object_with_such_a_number_is_one_sentence(name: str) -> None:
+def test_a_saved_object_with_an_overlong_number_is_one_line(name: str) -> None:
     sent = kept(f"plan/{name}-of-thousands-of-digits.saved")
     result = CliRunner().invoke(main, ["plan", "-f", "-"], input=sent)
 
@@ -212,7 +212,7 @@ def test_a_saved_object_with_such_a_number_is_one_sentence(name: str) -> None:
     assert result.stderr.startswith("gang-extender: -: Pod ")
 
 
-def test_a_path_that_is_too_long_is_one_sentence() -> None:
+def test_a_path_that_is_too_long_is_one_line() -> None:
     result = CliRunner().invoke(main, ["plan", "-f", "é" * 200])
 
     assert result.exit_code == 2
@@ -228,20 +228,20 @@ def test_a_path_that_is_too_long_is_one_sentence() -> None:
         ("share-that-is-a-text", "Picture"),
     ],
 )
-def test_what_no_extender_says_is_not_printed(name: str, kind: str) -> None:
+def test_an_answer_with_an_invalid_schema_is_rejected(name: str, kind: str) -> None:
     sent = json.loads((CORPUS / "terminal" / f"{name}.json").read_text())
 
     assert not is_valid(kind, sent["told"])
 
 
-def test_what_an_extender_says_is_printed() -> None:
+def test_an_answer_with_a_valid_schema_is_accepted() -> None:
     told = _documents()
 
     assert is_valid("Picture", told["plan"])
     assert is_valid("Explanation", told["explain"])
 
 
-def test_a_complaint_keeps_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_error_keeps_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(f"cannot be read: {'x' * 9000}; write another")
     told = capsys.readouterr().err
 

@@ -54,7 +54,7 @@ def kept_bytes(make_things: Callable[[], list[Any]]) -> int:
     return size
 
 
-def test_a_gang_of_a_billion_is_refused_and_planned_without_counting_to_it() -> None:
+def test_a_gang_of_a_billion_pods_is_refused_and_planned_in_constant_time() -> None:
     world = World(pod_group(min_member=BILLION), seen("p0"), seen("p1"), plan=OPEN)
 
     def ask_and_plan() -> list[Any]:
@@ -68,7 +68,7 @@ def test_a_gang_of_a_billion_is_refused_and_planned_without_counting_to_it() -> 
     assert f"{BILLION:,}" in verdict.message or str(BILLION) in verdict.message
 
 
-def test_what_would_help_a_gang_of_a_billion_is_not_tried_out() -> None:
+def test_no_remedies_are_searched_for_a_gang_of_a_billion_pods() -> None:
     large = gang("a/train", 2, cpu=1, min_member=BILLION)
     state = snapshot(nodes(2), [large])
     plan = make_plan(state)
@@ -81,7 +81,7 @@ def test_what_would_help_a_gang_of_a_billion_is_not_tried_out() -> None:
     assert sentence == ("999999998 more pods that name a/train; not tried: they are too many")
 
 
-def test_a_gang_of_a_billion_keeps_no_other_from_starting() -> None:
+def test_a_gang_of_a_billion_pods_does_not_block_others() -> None:
     world = World(pod_group(min_member=BILLION), seen("p0"), plan=OPEN)
     world.see(pod_group("small"), seen("q0", "small"), seen("q1", "small"))
     world.turn()
@@ -90,7 +90,7 @@ def test_a_gang_of_a_billion_keeps_no_other_from_starting() -> None:
 
 
 @pytest.mark.parametrize("key", READ)
-def test_of_a_long_annotation_hardly_anything_is_kept(key: str) -> None:
+def test_a_long_annotation_takes_hardly_any_memory(key: str) -> None:
     written = [
         json.dumps(objects.stored_pod(f"p{number}", annotations={key: f"{LONG}{number}"})).encode()
         for number in range(20)
@@ -106,7 +106,7 @@ def test_of_a_long_annotation_hardly_anything_is_kept(key: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["w", "volcano.sh/", "gang-extender.io/", "sla-waiting-time"])
-def test_of_a_podgroup_with_many_annotations_and_a_long_queue_hardly_anything_is_kept(
+def test_many_annotations_and_a_long_queue_of_a_podgroup_take_hardly_any_memory(
     prefix: str,
 ) -> None:
     codec = resources.groups(VOLCANO)
@@ -120,7 +120,7 @@ def test_of_a_podgroup_with_many_annotations_and_a_long_queue_hardly_anything_is
 
 
 @pytest.mark.parametrize("resource", ["podgroups", "queues", "namespaces", "poddisruptionbudgets"])
-def test_of_annotations_that_nobody_reads_not_even_strings_are_made(resource: str) -> None:
+def test_unused_annotations_are_not_decoded_into_strings(resource: str) -> None:
     """While a decoder makes 17,000 of them no other thread has a turn, hooks included."""
     codec = next(
         each.decoder
@@ -153,7 +153,7 @@ def motley() -> Snapshot:
     return snapshot(nodes(20), [gang("a/motley", pods=pods)])
 
 
-def test_of_a_gang_of_many_sizes_some_are_named_and_the_others_counted(motley: Snapshot) -> None:
+def test_a_gang_with_many_pod_shapes_names_some_and_counts_the_others(motley: Snapshot) -> None:
     plan = make_plan(motley)
     told = explain(motley, plan, policy_parser.DEFAULT, GangKey("a/motley"))
 
@@ -165,7 +165,7 @@ def test_of_a_gang_of_many_sizes_some_are_named_and_the_others_counted(motley: S
     assert f"needs nodes for members of {MANY - 10} more sizes" in shown(motley, "a/motley")
 
 
-def test_a_sentence_is_no_longer_than_anybody_reads() -> None:
+def test_a_message_has_a_limited_length() -> None:
     names = {f"example.com/{'x' * 60}-{n}": 1 for n in range(50)}
     greedy = replace(shape(cpu=1), requests=Resources({"cpu": 1000, "pods": 1, **names}))
     state = snapshot(nodes(2), [gang("a/greedy", pods=[member("p", greedy)])])
@@ -176,7 +176,7 @@ def test_a_sentence_is_no_longer_than_anybody_reads() -> None:
     assert verdict.message.endswith(" …")
 
 
-def test_of_many_ways_to_be_short_the_commonest_are_told() -> None:
+def test_only_the_most_common_shortages_are_named() -> None:
     """Twelve resources of which every node lacks another, and one of which eight lack two."""
     names = [f"example.com/r{n}" for n in range(12)]
     greedy = replace(

@@ -12,7 +12,7 @@ from extender.sim.clock import VirtualClock
 log = logging.getLogger(__name__)
 
 
-def test_of_many_lines_of_a_kind_one_is_said_and_the_others_are_counted(
+def test_repeated_log_lines_are_written_once_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = VirtualClock()
@@ -28,7 +28,7 @@ def test_of_many_lines_of_a_kind_one_is_said_and_the_others_are_counted(
     ]
 
 
-def test_another_sentence_or_another_status_is_another_kind(
+def test_another_event_or_status_is_logged_separately(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seldom = RateLimitedLog(log, 60.0, VirtualClock().monotonic)

@@ -15,7 +15,7 @@ def scraped(metrics: Metrics) -> str:
     return generate_latest(metrics.registry).decode()
 
 
-def test_no_series_tells_the_time_of_its_birth() -> None:
+def test_no_metric_exports_its_creation_time() -> None:
     metrics = Metrics()
     metrics.wakes.inc()
     metrics.start_seconds.labels("left").observe(1)
@@ -23,7 +23,7 @@ def test_no_series_tells_the_time_of_its_birth() -> None:
     assert "_created" not in scraped(metrics)
 
 
-def test_an_outcome_that_is_expected_is_there_as_zero() -> None:
+def test_expected_outcomes_are_exported_as_zero() -> None:
     metrics = Metrics()
     init_labels(metrics.evictions, *((action, word) for action in ACTIONS for word in OUTCOMES))
 
@@ -32,7 +32,7 @@ def test_an_outcome_that_is_expected_is_there_as_zero() -> None:
     )
 
 
-def test_changes_of_leadership_and_steps_of_a_cycle_are_there_from_the_start() -> None:
+def test_leader_changes_and_cycle_steps_are_exported_from_the_start() -> None:
     text = scraped(Metrics())
 
     assert 'gang_extender_leader_changes_total{change="lost"} 0.0' in text
@@ -40,7 +40,7 @@ def test_changes_of_leadership_and_steps_of_a_cycle_are_there_from_the_start() -
     assert "gang_extender_last_cycle_timestamp_seconds 0.0" in text
 
 
-def test_the_version_the_process_and_its_garbage_are_told() -> None:
+def test_version_process_and_garbage_collection_are_exported() -> None:
     text = scraped(Metrics())
     labels = f'python="{platform.python_version()}",version="{__version__}"'
 
@@ -49,7 +49,7 @@ def test_the_version_the_process_and_its_garbage_are_told() -> None:
     assert 'python_gc_collections_total{generation="2"}' in text
 
 
-def test_a_queue_that_is_forgotten_leaves_no_series_behind() -> None:
+def test_a_deleted_queue_leaves_no_metrics_behind() -> None:
     metrics = Metrics()
     for name in ("left", "right"):
         metrics.admission_seconds.labels(name).observe(1)

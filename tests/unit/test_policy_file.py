@@ -23,7 +23,7 @@ def test_without_a_file_the_built_in_policy_is_in_force() -> None:
     assert PolicyFile().current() is policy_parser.DEFAULT
 
 
-def test_a_changed_file_is_in_force_at_once(file: Path) -> None:
+def test_a_changed_policy_file_is_in_force_at_once(file: Path) -> None:
     policies = PolicyFile(str(file))
     assert policies.current().actions == ("allocate",)
 
@@ -32,7 +32,7 @@ def test_a_changed_file_is_in_force_at_once(file: Path) -> None:
     assert policies.current().actions == ("enqueue", "allocate")
 
 
-def test_a_bad_change_keeps_the_old_policy_and_says_why_until_it_is_mended(file: Path) -> None:
+def test_an_invalid_change_keeps_the_old_policy_and_says_why_until_it_is_fixed(file: Path) -> None:
     policies = PolicyFile(str(file))
 
     file.write_text('actions: "alocate"\n')
@@ -44,7 +44,7 @@ def test_a_bad_change_keeps_the_old_policy_and_says_why_until_it_is_mended(file:
     assert policies.problem == ""
 
 
-def test_what_has_no_effect_in_the_file_is_a_finding_and_a_note(file: Path) -> None:
+def test_an_ignored_argument_in_the_file_is_a_finding_and_a_note(file: Path) -> None:
     file.write_text(
         "{compatibility: volcano, tiers: [{plugins: [{name: gang, arguments: {x: 1}}]}]}"
     )
@@ -56,7 +56,7 @@ def test_what_has_no_effect_in_the_file_is_a_finding_and_a_note(file: Path) -> N
     assert policies.notes() == [f"policy: {found.message}"]
 
 
-def test_a_file_that_is_refused_while_we_run_is_a_finding_until_it_is_mended(file: Path) -> None:
+def test_a_file_refused_at_runtime_is_a_finding_until_it_is_fixed(file: Path) -> None:
     policies = PolicyFile(str(file))
     file.write_text("tiers: [{plugins: [{name: gang, arguments: {x: 1}}]}]")
     policies.current()
@@ -68,7 +68,7 @@ def test_a_file_that_is_refused_while_we_run_is_a_finding_until_it_is_mended(fil
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
-def test_a_file_that_would_not_end_keeps_the_old_policy_and_the_problem_stays(
+def test_a_file_that_expands_without_limit_keeps_the_old_policy_and_the_problem(
     file: Path, text: str
 ) -> None:
     policies = PolicyFile(str(file))
@@ -93,9 +93,7 @@ def test_a_file_that_would_not_end_keeps_the_old_policy_and_the_problem_stays(
         f"actions: {'x' * 300_000}",
     ],
 )
-def test_numbers_and_words_without_measure_are_refused_in_a_short_sentence(
-    file: Path, text: str
-) -> None:
+def test_overlong_numbers_and_words_are_refused_in_a_short_sentence(file: Path, text: str) -> None:
     policies = PolicyFile(str(file))
     file.write_text(text)
 
@@ -105,7 +103,7 @@ def test_numbers_and_words_without_measure_are_refused_in_a_short_sentence(
     assert len(policies.problem) < 1000
 
 
-def test_a_plugin_of_others_that_fails_over_its_arguments_keeps_the_old_policy(
+def test_an_external_plugin_that_fails_on_its_arguments_keeps_the_old_policy(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policies = PolicyFile(str(file))
@@ -122,9 +120,7 @@ def test_a_plugin_of_others_that_fails_over_its_arguments_keeps_the_old_policy(
 
 
 @pytest.mark.parametrize("left", ["", "\n", "# nothing\n", "---\n"])
-def test_a_file_that_is_empty_for_a_moment_or_for_good_does_not_bring_the_built_in_policy(
-    file: Path, left: str
-) -> None:
+def test_an_empty_file_does_not_bring_back_the_built_in_policy(file: Path, left: str) -> None:
     policies, text = PolicyFile(str(file)), file.read_text()
 
     file.write_text(left)  # as whoever writes in place does, or a disk that is full
@@ -139,7 +135,7 @@ def test_a_file_that_is_empty_for_a_moment_or_for_good_does_not_bring_the_built_
     assert policies.problem == ""
 
 
-def test_a_file_that_comes_back_as_it_was_is_no_problem_any_more(file: Path) -> None:
+def test_a_restored_file_clears_the_problem(file: Path) -> None:
     policies, text = PolicyFile(str(file)), file.read_text()
     file.unlink()
     policies.current()
@@ -149,7 +145,7 @@ def test_a_file_that_comes_back_as_it_was_is_no_problem_any_more(file: Path) -> 
     assert policies.problem == ""
 
 
-def test_a_file_that_vanishes_keeps_the_old_policy(file: Path) -> None:
+def test_a_deleted_file_keeps_the_old_policy(file: Path) -> None:
     policies = PolicyFile(str(file))
     file.unlink()
 
@@ -157,7 +153,7 @@ def test_a_file_that_vanishes_keeps_the_old_policy(file: Path) -> None:
     assert "cannot be read" in policies.problem
 
 
-def test_a_bad_or_missing_file_at_the_start_is_refused(file: Path, tmp_path: Path) -> None:
+def test_an_invalid_or_missing_file_at_the_start_is_refused(file: Path, tmp_path: Path) -> None:
     file.write_text("actions: [")
     (tmp_path / "empty.yaml").touch()
 

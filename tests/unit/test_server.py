@@ -28,7 +28,7 @@ MANUAL = Path(__file__).parents[2] / "docs"
 UNHEEDED = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2")
 
 
-def test_version_and_settings_in_force_are_the_first_thing_in_the_log(
+def test_the_first_log_line_has_the_version_and_the_settings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = logging.getLogger()
@@ -47,7 +47,7 @@ def test_version_and_settings_in_force_are_the_first_thing_in_the_log(
     assert line["settings"]["scheduler_name"] == ["gang-scheduler", "other"]
 
 
-def test_bindings_that_were_sent_are_waited_for_as_long_as_kube_scheduler_waits() -> None:
+def test_shutdown_waits_for_sent_bindings_as_long_as_kube_scheduler_does() -> None:
     for settings in (Settings(), Settings(hold_s=62.5, bind_timeout_s=120.5)):
         longest_s = Timeouts.of(settings).answer_s
 
@@ -55,7 +55,7 @@ def test_bindings_that_were_sent_are_waited_for_as_long_as_kube_scheduler_waits(
 
 
 @pytest.mark.parametrize("overlay", ["second-scheduler", "default-scheduler"])
-def test_a_pod_is_given_the_time_that_a_stop_may_take(overlay: str) -> None:
+def test_the_grace_period_of_the_pod_covers_a_shutdown(overlay: str) -> None:
     written = yaml.safe_load((MANIFESTS / "overlays" / overlay / "deployment.yaml").read_text())
     pod = written["spec"]["template"]["spec"]
     assert "bind-timeout-s" not in str(pod["containers"]), "then it needs more"
@@ -64,7 +64,7 @@ def test_a_pod_is_given_the_time_that_a_stop_may_take(overlay: str) -> None:
     assert given_s == Settings().bind_timeout_s + 15 > server.stops_within_s(Settings())
 
 
-def test_the_chart_gives_a_pod_more_time_where_binds_have_more() -> None:
+def test_the_grace_period_of_the_chart_grows_with_the_bind_timeout() -> None:
     template = (MANIFESTS / "chart" / "templates" / "deployment.yaml").read_text()
     (line,) = (each for each in template.splitlines() if "terminationGracePeriodSeconds" in each)
 
@@ -118,7 +118,7 @@ def test_the_manual_names_the_signals_that_change_nothing() -> None:
     assert re.findall("SIG[A-Z0-9]+", said) == list(UNHEEDED)
 
 
-def test_no_signal_brings_a_second_worker_beside_the_first(idle: subprocess.Popen[str]) -> None:
+def test_no_signal_starts_a_second_worker(idle: subprocess.Popen[str]) -> None:
     assert idle.stderr is not None
     heard: list[str] = []
 
@@ -174,7 +174,7 @@ class Hooks:
         self._told.append("connections ended")
 
 
-def test_whoever_reads_a_page_keeps_nobody_from_taking_over() -> None:
+def test_an_open_page_does_not_delay_the_release_of_the_lease() -> None:
     parts = Parts()
     application = server.Application(Settings())
     application._parts = (parts, Hooks(parts.told), parts)  # type: ignore[assignment]
@@ -187,7 +187,7 @@ def test_whoever_reads_a_page_keeps_nobody_from_taking_over() -> None:
     ]
 
 
-def test_pages_that_do_not_end_in_order_are_told_after_the_lease_is_given_back() -> None:
+def test_a_failed_shutdown_of_the_pages_is_raised_after_the_lease_is_released() -> None:
     parts = Parts()
     application = server.Application(Settings())
     application._parts = (parts, Hooks(parts.told), parts)  # type: ignore[assignment]

@@ -67,9 +67,7 @@ OFF = ("take_back_s", "arrival_grace_s", "min_run_s", "stuck_s")
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), -0.001])
 @pytest.mark.parametrize("name", SPANS)
-def test_what_is_no_span_of_time_is_refused_with_flag_value_and_mend(
-    name: str, value: float
-) -> None:
+def test_an_invalid_duration_is_refused_with_flag_value_and_remedy(name: str, value: float) -> None:
     said = rf"^{flag(name)} {value:g} is not a number of seconds; it must be "
 
     with pytest.raises(InvalidConfiguration, match=said):
@@ -77,7 +75,7 @@ def test_what_is_no_span_of_time_is_refused_with_flag_value_and_mend(
 
 
 @pytest.mark.parametrize("name", SPANS)
-def test_no_time_at_all_is_for_what_can_be_turned_off_alone(name: str) -> None:
+def test_a_duration_of_zero_is_allowed_only_where_it_turns_something_off(name: str) -> None:
     if name in OFF:
         assert getattr(Settings(**{name: 0.0}), name) == 0
         return
@@ -86,7 +84,7 @@ def test_no_time_at_all_is_for_what_can_be_turned_off_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -5])
-def test_a_barrier_without_places_is_refused(number: int) -> None:
+def test_a_limit_of_no_waiting_binds_is_refused(number: int) -> None:
     with pytest.raises(
         InvalidConfiguration, match=rf"^--max-holds {number} would refuse every bind"
     ):
@@ -94,34 +92,34 @@ def test_a_barrier_without_places_is_refused(number: int) -> None:
 
 
 @pytest.mark.parametrize("level", ["foo", "", "warn", "20"])
-def test_an_unknown_level_of_the_log_is_refused_with_the_words_there_are(level: str) -> None:
+def test_an_unknown_log_level_is_refused_with_the_valid_ones(level: str) -> None:
     with pytest.raises(
         InvalidConfiguration, match=f"'{level}' is not one of debug, info, warning, er"
     ):
         Settings(log_level=level)
 
 
-def test_the_level_of_the_log_may_be_shouted() -> None:
+def test_the_log_level_can_be_upper_case() -> None:
     assert Settings(log_level="WARNING").log_level == "WARNING"
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "a b", "-a", "volcano "])
-def test_what_cannot_be_the_name_of_a_scheduler_is_refused(name: str) -> None:
+def test_an_invalid_scheduler_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfiguration, match="is not the name of a scheduler; write it like"):
         Settings(scheduler_name=("gang-scheduler", name))
 
 
-def test_an_extender_of_no_scheduler_is_refused() -> None:
+def test_settings_without_a_scheduler_name_are_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="so no pod would be scheduled; name one"):
         Settings(scheduler_name=())
 
 
-def test_a_default_queue_without_a_name_is_refused() -> None:
+def test_an_empty_default_queue_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="--default-queue is empty; name a queue"):
         Settings(default_queue=" ")
 
 
-def test_an_unknown_preference_is_refused_with_the_words_there_are() -> None:
+def test_an_unknown_preference_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(InvalidConfiguration, match="'packed' is not one of nothing, pack, spread"):
         Settings(prefer="packed")
 
@@ -134,7 +132,7 @@ def test_unlisted_namespaces_are_allowed_or_denied_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "listen", ["0.0.0.0:8888", "[::]:8888", "10.0.0.7:8888", "gang-extender.gang-system.svc:8888"]
 )
-def test_plain_http_is_refused_where_others_could_reach_it(listen: str) -> None:
+def test_plain_http_on_a_reachable_address_is_refused(listen: str) -> None:
     with pytest.raises(
         InvalidConfiguration,
         match=r"reachable from other .* give --tls-cert-file, .* or listen on 127\.0\.0\.1$",
@@ -145,12 +143,12 @@ def test_plain_http_is_refused_where_others_could_reach_it(listen: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "localhost:1"])
-def test_plain_http_is_good_enough_on_loopback(listen: str) -> None:
+def test_plain_http_on_loopback_is_accepted(listen: str) -> None:
     assert Settings(listen=listen).listen == listen
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8889", "[::]:8889", "10.0.0.7:8889"])
-def test_tokens_of_readers_are_never_asked_for_in_the_clear(listen: str) -> None:
+def test_ops_auth_over_plain_http_is_refused(listen: str) -> None:
     with pytest.raises(
         InvalidConfiguration,
         match=r"tokens in plain text, .* give --ops-tls-cert-file .* listen on 127\.0\.0\.1$",
@@ -172,13 +170,15 @@ def test_tokens_of_readers_are_never_asked_for_in_the_clear(listen: str) -> None
         ({"ops_auth": "tokenreview", "ops_audience": ("a", "")}, "--ops-audience is empty"),
     ],
 )
-def test_half_a_lock_on_the_operations_port_is_refused(options: dict[str, Any], why: str) -> None:
+def test_incomplete_authentication_of_the_operations_port_is_refused(
+    options: dict[str, Any], why: str
+) -> None:
     with pytest.raises(InvalidConfiguration, match=why):
         Settings(**options)
 
 
 @pytest.mark.parametrize("left_out", TLS)
-def test_tls_in_part_is_refused_with_what_is_missing(left_out: str) -> None:
+def test_incomplete_tls_files_are_refused_with_the_missing_flag(left_out: str) -> None:
     given = {name: value for name, value in TLS.items() if name != left_out}
 
     with pytest.raises(InvalidConfiguration, match=f" needs {flag(left_out)} too$"):
@@ -194,7 +194,7 @@ def test_a_key_alone_for_the_operations_port_is_refused() -> None:
 
 
 @pytest.mark.parametrize("names", [(), ("",), ("system:kube-scheduler", "")])
-def test_callers_without_a_name_are_not_allowed(names: tuple[str, ...]) -> None:
+def test_empty_client_names_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(InvalidConfiguration, match="--client-name is empty; name the caller"):
         Settings(client_name=names)
 
@@ -204,11 +204,11 @@ def test_a_misspelt_variable_is_refused_with_the_nearest_name() -> None:
         check_environment({"GANG_EXTENDER_LISTN": "x"})
 
 
-def test_variables_of_others_and_our_own_are_accepted() -> None:
+def test_known_variables_and_those_of_other_programs_are_accepted() -> None:
     check_environment({"HOME": "/", **{variable(each.name): "" for each in fields(Settings)}})
 
 
-def test_an_unknown_lease_is_refused_with_the_words_there_are() -> None:
+def test_an_unknown_lease_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(InvalidConfiguration, match="'mine' is not one of none, own, scheduler"):
         Settings(lease="mine")
 
@@ -221,19 +221,19 @@ def test_the_lease_of_a_scheduler_must_be_named() -> None:
 @pytest.mark.parametrize(
     "spans", [(2, 10, 10), (10, 10, 15), (2, 20, 15)], ids=lambda spans: str(spans)
 )
-def test_times_of_a_lease_that_leave_no_margin_are_refused(spans: tuple[int, int, int]) -> None:
+def test_lease_times_without_a_margin_are_refused(spans: tuple[int, int, int]) -> None:
     retry, renew, duration = spans
     with pytest.raises(InvalidConfiguration, match="must grow in this order"):
         Settings(lease_retry_s=retry, lease_renew_s=renew, lease_duration_s=duration)
 
 
-def test_labels_of_nodes_are_keys_with_values_several_with_commas_as_volcano_has_them() -> None:
+def test_node_selectors_are_pairs_and_may_be_separated_by_commas_as_in_volcano() -> None:
     found = label_pairs(["volcano.sh/role:train", "pool : a,pool:b"])
 
     assert found == {("volcano.sh/role", "train"), ("pool", "a"), ("pool", "b")}
 
 
 @pytest.mark.parametrize("text", ["", "pool", "pool:", ":batch", "pool:a,"])
-def test_a_label_of_nodes_without_key_or_value_is_refused(text: str) -> None:
+def test_a_node_selector_without_key_or_value_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfiguration, match="is not key:value; write it like example"):
         Settings(node_selector=(text,))

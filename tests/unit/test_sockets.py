@@ -31,7 +31,7 @@ OTHERS = {
 }
 
 
-def test_only_the_modules_of_the_table_use_sockets_and_the_clients_of_the_api_server() -> None:
+def test_only_the_listed_modules_use_sockets_and_api_clients() -> None:
     found = {
         str(module.relative_to(PACKAGE))
         for module in PACKAGE.rglob("*.py")

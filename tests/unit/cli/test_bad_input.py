@@ -110,21 +110,21 @@ def needed(word: str, tmp_path: Path) -> list[str]:
     return [str(tmp_path / "made") if each == "DIRECTORY" else each for each in NEEDED[word]]
 
 
-def test_every_command_is_tried() -> None:
+def test_every_command_has_arguments_here() -> None:
     assert {*NEEDED} == {*main.commands}
     assert {*asks()} >= {"explain", "gangs", "queues", "top", "doctor"}
 
 
-def test_a_word_that_is_none_is_told() -> None:
+def test_an_unknown_command_is_an_error() -> None:
     must_say(run("explian"), "No such command 'explian'")
 
 
-def test_a_flag_before_the_word_that_is_none_is_told() -> None:
+def test_an_unknown_flag_before_the_command_is_an_error() -> None:
     must_say(run("--no-such-flag"), "No such option '--no-such-flag'")
 
 
 @pytest.mark.parametrize("word", main.commands)
-def test_a_flag_that_is_none_is_told_with_where_to_look(word: str) -> None:
+def test_an_unknown_flag_is_an_error_that_names_the_help(word: str) -> None:
     result = run(word, "--no-such-flag")
 
     must_say(result, "No such option '--no-such-flag'")
@@ -132,26 +132,26 @@ def test_a_flag_that_is_none_is_told_with_where_to_look(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", main.commands)
-def test_a_word_too_many_is_told(word: str, tmp_path: Path) -> None:
+def test_a_superfluous_argument_is_an_error(word: str, tmp_path: Path) -> None:
     must_say(run(word, *needed(word, tmp_path), "one", "too-many"), "nexpected extra argument")
 
 
 @pytest.mark.parametrize(
     "word", [word for word in main.commands if any(each.required for each in params(word))]
 )
-def test_what_must_be_said_and_was_not_is_told(word: str) -> None:
+def test_a_missing_required_argument_is_an_error(word: str) -> None:
     must_say(run(word), "Missing ")
 
 
 @pytest.mark.parametrize(("word", "flag"), flags(click.Choice))
-def test_a_choice_that_is_none_is_told(word: str, flag: str, tmp_path: Path) -> None:
+def test_an_unknown_choice_is_an_error(word: str, flag: str, tmp_path: Path) -> None:
     must_say(run(word, *needed(word, tmp_path), flag, "no-such-choice"), "'no-such-choice'")
 
 
 @pytest.mark.parametrize(
     ("word", "flag"), flags(click.types.IntParamType, click.types.FloatParamType)
 )
-def test_a_number_that_is_none_is_told(word: str, flag: str, tmp_path: Path) -> None:
+def test_an_invalid_number_is_an_error(word: str, flag: str, tmp_path: Path) -> None:
     for number in ("x", "", "1e", "--"):
         must_say(run(word, *needed(word, tmp_path), f"{flag}={number}"), "is not a valid")
 
@@ -160,13 +160,15 @@ def test_a_number_that_is_none_is_told(word: str, flag: str, tmp_path: Path) -> 
     ("word", "flag"),
     [each for each in flags(click.types.FloatParamType) if each[0] != "serve"],
 )
-def test_seconds_that_no_clock_counts_are_told(word: str, flag: str, tmp_path: Path) -> None:
+def test_nan_infinite_and_negative_seconds_are_an_error(
+    word: str, flag: str, tmp_path: Path
+) -> None:
     for number in ("nan", "inf", "-1"):
         must_say(run(word, *needed(word, tmp_path), flag, number), f"Invalid value for '{flag}'")
 
 
 @pytest.mark.parametrize("stranger", [each for each in STRANGERS if each not in ENDLESS])
-def test_what_is_no_extender_is_named(stranger: str) -> None:
+def test_a_server_that_is_not_an_extender_is_reported(stranger: str) -> None:
     speaks, told = STRANGERS[stranger]
     with listening(speaks) as port:
         result = run("gangs", "--ops-url", f"http://127.0.0.1:{port}")
@@ -176,7 +178,7 @@ def test_what_is_no_extender_is_named(stranger: str) -> None:
 
 
 @pytest.mark.parametrize("stranger", ENDLESS)
-def test_what_takes_too_long_or_too_much_is_named(stranger: str) -> None:
+def test_an_answer_that_is_too_slow_or_too_large_is_reported(stranger: str) -> None:
     patience = AnswerLimits(
         wait_s=0.2 if stranger == "silence" else 20.0,
         answer_s=0.3 if stranger in SLOW else 20.0,
@@ -190,7 +192,7 @@ def test_what_takes_too_long_or_too_much_is_named(stranger: str) -> None:
 
 
 @pytest.mark.parametrize("word", [word for word in asks() if word != "gangs"])
-def test_every_command_that_asks_names_what_is_no_extender(word: str) -> None:
+def test_every_command_that_calls_the_extender_reports_another_server(word: str) -> None:
     speaks, told = STRANGERS["a page"]
     with listening(speaks) as port:
         result = run(word, *asking_words(word), "--ops-url", f"http://127.0.0.1:{port}")
@@ -210,7 +212,7 @@ def test_every_command_that_asks_names_what_is_no_extender(word: str) -> None:
         ("https", True, "SSL_CERT_FILE"),
     ],
 )
-def test_tls_where_there_is_none_and_none_where_there_is_are_named(
+def test_http_to_a_tls_port_and_https_to_a_plain_port_are_reported(
     scheme: str, has_tls: bool, told: str, tmp_path: Path
 ) -> None:
     speaks, _ = STRANGERS["a page"]
@@ -219,7 +221,7 @@ def test_tls_where_there_is_none_and_none_where_there_is_are_named(
 
 
 @pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
-def test_an_address_that_is_none_is_named(word: str) -> None:
+def test_an_invalid_address_is_reported(word: str) -> None:
     for url in ("somewhere", "http://", "http://[::1", "http://h:port", "ftp://h", "//h"):
         told = f"--ops-url {url!r} is not a URL"
         must_say(run(word, *asking_words(word), "--ops-url", url), told)
@@ -228,7 +230,7 @@ def test_an_address_that_is_none_is_named(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", [word for word in asks() if word not in TALKATIVE])
-def test_nobody_at_an_address_is_named(word: str) -> None:
+def test_an_address_that_refuses_connections_is_reported(word: str) -> None:
     must_say(
         run(word, *asking_words(word), "--ops-url", NOBODY), f"no extender answers at {NOBODY}"
     )
@@ -241,14 +243,14 @@ def test_nobody_at_an_address_is_named(word: str) -> None:
         *((word, "list") for word in asks() if word not in (*TALKATIVE, "gangs")),
     ],
 )
-def test_a_kubeconfig_that_is_none_is_named(word: str, kind: str, tmp_path: Path) -> None:
+def test_an_invalid_kubeconfig_is_reported(word: str, kind: str, tmp_path: Path) -> None:
     path = bad_file(kind, tmp_path)
 
     must_say(run(word, *asking_words(word), "--kubeconfig", path), "kubeconfig")
 
 
 @pytest.mark.parametrize("word", [*asks(), "serve"])
-def test_a_variable_that_nobody_reads_is_named(word: str) -> None:
+def test_an_unknown_variable_is_reported(word: str) -> None:
     result = run(word, *asking_words(word), GANG_EXTENDER_OPS_URI="x")
 
     must_say(result, "the variable GANG_EXTENDER_OPS_URI is not a setting")
@@ -285,13 +287,13 @@ FILES = [
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_saved_objects_that_are_none_are_named(kind: str, tmp_path: Path) -> None:
+def test_an_invalid_file_of_saved_objects_is_named(kind: str, tmp_path: Path) -> None:
     path = bad_file(kind, tmp_path)
 
     must_say(run("plan", "-f", path), f"gang-extender: {path}: ")
 
 
-def test_saved_objects_that_are_too_many_are_named(tmp_path: Path) -> None:
+def test_a_file_of_saved_objects_that_is_too_large_is_named(tmp_path: Path) -> None:
     path = tmp_path / "huge"
     path.write_text("# a comment\n" * 1000)
 
@@ -300,19 +302,19 @@ def test_saved_objects_that_are_too_many_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom"])
-def test_a_file_that_never_ends_is_no_text(path: str) -> None:
+def test_a_device_without_end_is_reported_as_not_text(path: str) -> None:
     must_say(run("plan", "-f", path), f"{path}: is not text in UTF-8")
 
 
 @pytest.mark.parametrize("text", ["a: b: c: [", "- 1", "\x00", "[" * 100_000])
-def test_standard_input_that_is_no_objects_is_named(text: str) -> None:
+def test_invalid_objects_on_standard_input_are_reported(text: str) -> None:
     result = CliRunner().invoke(main, ["plan", "-f", "-"], input=text)
 
     must_say(result, "gang-extender: -: ")
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_policy_file_that_is_none_is_named(kind: str, tmp_path: Path) -> None:
+def test_an_invalid_policy_file_is_named(kind: str, tmp_path: Path) -> None:
     path = bad_file(kind, tmp_path)
 
     must_say(run("plan", "-f", WHAT_IF, "--config", path), f"{path}: ")
@@ -375,7 +377,7 @@ WRONG = {
     [(word, wrong) for word, all_ in WRONG.items() for wrong in all_],
     ids=lambda each: " ".join(each.words) if isinstance(each, Wrong) else each,
 )
-def test_what_only_this_command_can_be_told_wrongly(word: str, wrong: Wrong) -> None:
+def test_errors_that_only_one_command_can_have_are_reported(word: str, wrong: Wrong) -> None:
     must_say(run(word, *wrong.words), wrong.told, code=wrong.code)
 
 
@@ -390,7 +392,7 @@ def process(*words: str, **variables: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_a_pipe_that_is_closed_ends_it_without_a_word() -> None:
+def test_a_closed_pipe_ends_the_command_silently() -> None:
     with process("plan", "-f", WHAT_IF) as ran:
         assert ran.stdout is not None
         ran.stdout.close()
@@ -401,7 +403,7 @@ def test_a_pipe_that_is_closed_ends_it_without_a_word() -> None:
     assert ran.returncode == 141
 
 
-def test_a_terminal_without_letters_of_ours_shows_others() -> None:
+def test_a_terminal_without_unicode_shows_ascii() -> None:
     with process("plan", "-f", WHAT_IF, PYTHONIOENCODING="ascii") as ran:
         out, told = ran.communicate()
 

@@ -64,7 +64,7 @@ def shake_hands(folder: Path, host: str) -> ssl.SSLObject:
 @pytest.mark.parametrize(
     "host", ["gang-extender.gang-system.svc", "gang-extender", "127.0.0.1", "10.96.0.77", "other"]
 )
-def test_what_is_made_is_what_both_ends_need(tmp_path: Path, host: str) -> None:
+def test_the_certificates_work_for_server_and_client(tmp_path: Path, host: str) -> None:
     folder = tmp_path / "deep" / "down"
     assert make(folder, "--host=10.96.0.77", "--host=other") == ""
 
@@ -73,14 +73,14 @@ def test_what_is_made_is_what_both_ends_need(tmp_path: Path, host: str) -> None:
     assert shake_hands(folder, host).version() == "TLSv1.3"
 
 
-def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_keys(tmp_path: Path) -> None:
     make(tmp_path)
 
     for key in tmp_path.glob("*.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
-def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     make(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -103,7 +103,7 @@ def test_force_replaces_everything(tmp_path: Path) -> None:
     assert not set(after.values()) & set(before.values())
 
 
-def test_renewing_keeps_the_authority_and_signs_both_anew(tmp_path: Path) -> None:
+def test_renew_keeps_the_ca_and_replaces_both_certificates(tmp_path: Path) -> None:
     make(tmp_path, "--days=1")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -126,9 +126,7 @@ def test_renewing_keeps_the_authority_and_signs_both_anew(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_an_authority_that_cannot_sign_is_refused_in_one_line(
-    tmp_path: Path, spoil: object, words: str
-) -> None:
+def test_an_unusable_ca_is_refused_in_one_line(tmp_path: Path, spoil: object, words: str) -> None:
     make(tmp_path)
     spoil(tmp_path)  # type: ignore[operator]
 
@@ -150,16 +148,14 @@ def test_an_authority_that_cannot_sign_is_refused_in_one_line(
         ),
     ],
 )
-def test_names_that_no_certificate_can_have_are_refused(
-    tmp_path: Path, argument: str, words: str
-) -> None:
+def test_invalid_certificate_names_are_refused(tmp_path: Path, argument: str, words: str) -> None:
     result = run(tmp_path / "none", argument)
 
     assert (result.exit_code, words in result.output) == (2, True)
     assert not (tmp_path / "none").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     result = run(tmp_path / "file" / "below")
@@ -168,7 +164,7 @@ def test_a_folder_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> 
     assert "below: cannot be written: Not a directory" in result.output
 
 
-def test_the_client_has_the_name_it_was_given_and_may_not_serve(tmp_path: Path) -> None:
+def test_the_client_certificate_has_the_given_name_and_is_for_clients_only(tmp_path: Path) -> None:
     make(tmp_path, "--client-name=me")
 
     made = certificate(tmp_path / "client.crt")
@@ -177,7 +173,7 @@ def test_the_client_has_the_name_it_was_given_and_may_not_serve(tmp_path: Path) 
     assert purposes == x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
-def test_secrets_hold_all_that_is_needed_and_never_the_key_of_the_authority(
+def test_secrets_contain_all_files_but_the_key_of_the_ca(
     tmp_path: Path,
 ) -> None:
     printed = make(tmp_path, "--kubernetes-secrets", "--namespace=here")

@@ -26,7 +26,7 @@ def printed(made: Columns, width: int | None) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [None, 200])
-def test_where_there_is_room_rows_are_lines(width: int | None) -> None:
+def test_a_wide_table_has_one_line_a_row(width: int | None) -> None:
     assert printed(table(), width) == [
         "NAME                    QUEUE     MEMBERS  WHY",
         f"train-with-a-long-name  research        8  {WHY}",
@@ -34,7 +34,7 @@ def test_where_there_is_room_rows_are_lines(width: int | None) -> None:
     ]
 
 
-def test_where_there_is_less_the_last_column_is_wrapped() -> None:
+def test_a_narrower_table_wraps_the_last_column() -> None:
     assert printed(table(), 70) == [
         "NAME                    QUEUE     MEMBERS  WHY",
         "train-with-a-long-name  research        8  needs 8 x 1 cpu; 4 slots",
@@ -43,7 +43,7 @@ def test_where_there_is_less_the_last_column_is_wrapped() -> None:
     ]
 
 
-def test_where_there_is_little_rows_are_stacked() -> None:
+def test_a_very_narrow_table_stacks_the_columns() -> None:
     assert printed(table(), 30) == [
         "train-with-a-long-name",
         "  QUEUE research",
@@ -65,7 +65,7 @@ words = st.text(st.characters(min_codepoint=33, max_codepoint=0x2000, categories
     rows=st.lists(st.tuples(words, words, words), min_size=1, max_size=4),
     width=st.integers(20, 250),
 )
-def test_every_letter_is_printed_at_every_width(
+def test_every_character_is_printed_at_every_width(
     rows: list[tuple[str, str, str]], width: int
 ) -> None:
     made = Columns("A", "B", "C")
@@ -80,11 +80,11 @@ def test_every_letter_is_printed_at_every_width(
     assert all(line.cell_len <= width for line in made.lines(CONSOLE, width))
 
 
-def test_what_would_steer_a_terminal_is_replaced() -> None:
+def test_control_characters_are_replaced() -> None:
     assert clean("a\x1b[31mb\nc\u202ed") == "a\ufffd[31mb\ufffdc\ufffdd"
 
 
-def test_brackets_mean_nothing() -> None:
+def test_brackets_are_not_markup() -> None:
     made = Columns("NAME")
     made.add("[/]")
     made.add("[red]x[/red]")

@@ -41,7 +41,7 @@ def completed(*words: str, patience_s: float = 60.0) -> list[str]:
     return [item.value for item in found]
 
 
-def test_words_are_completed() -> None:
+def test_commands_are_completed() -> None:
     assert completed("ex") == ["explain"]
     assert completed("") == [*main.commands]
 
@@ -57,7 +57,7 @@ def test_words_are_completed() -> None:
         (["top", "--queue", "r"], ["right"]),
     ],
 )
-def test_names_come_from_the_live_extender(
+def test_names_are_completed_from_the_running_extender(
     ops_url: str, monkeypatch: pytest.MonkeyPatch, words: list[str], names: list[str]
 ) -> None:
     monkeypatch.setenv("GANG_EXTENDER_OPS_URL", ops_url)
@@ -65,13 +65,13 @@ def test_names_come_from_the_live_extender(
     assert completed(*words) == names
 
 
-def test_reasons_and_verdicts_need_nobody() -> None:
+def test_reasons_and_verdicts_are_completed_without_an_extender() -> None:
     assert completed("gangs", "--reason", "notenoughm") == ["NotEnoughMembers"]
     assert "waiting" in completed("gangs", "--verdict", "w")
 
 
 @pytest.mark.parametrize("stranger", ["a page", "silence"])
-def test_whoever_cannot_answer_completes_nothing_and_says_nothing(
+def test_a_server_that_cannot_answer_completes_nothing_and_prints_nothing(
     stranger: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with listening(STRANGERS[stranger][0]) as port:
@@ -82,7 +82,7 @@ def test_whoever_cannot_answer_completes_nothing_and_says_nothing(
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_any_cluster_nothing_is_completed_and_nothing_is_said(
+def test_without_a_cluster_nothing_is_completed_and_nothing_is_printed(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GANG_EXTENDER_OPS_URL", "http://127.0.0.1:1")
@@ -92,14 +92,14 @@ def test_without_any_cluster_nothing_is_completed_and_nothing_is_said(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_gets_what_it_sources(shell: str) -> None:
+def test_every_shell_gets_its_completion_script(shell: str) -> None:
     result = CliRunner().invoke(main, ["completion", shell])
 
     assert result.exit_code == 0
     assert f"_GANG_EXTENDER_COMPLETE={shell}_complete" in result.stdout
 
 
-def test_bash_completes_with_what_it_sourced(tmp_path: Path) -> None:
+def test_bash_completes_with_the_sourced_script(tmp_path: Path) -> None:
     command = tmp_path / "gang-extender"
     command.write_text(f"#!{sys.executable}\nfrom extender.cli.main import main\nmain()\n")
     command.chmod(0o755)
@@ -120,7 +120,7 @@ def test_bash_completes_with_what_it_sourced(tmp_path: Path) -> None:
     assert (ran.stdout, ran.stderr) == ("explain\n", "")
 
 
-def test_kubectl_is_told_words_with_what_they_mean_and_that_no_file_is_meant(
+def test_kubectl_gets_commands_with_descriptions_and_no_file_completion(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-gang", "expl"])
@@ -132,7 +132,7 @@ def test_kubectl_is_told_words_with_what_they_mean_and_that_no_file_is_meant(
     ]
 
 
-def test_kubectl_that_asks_nonsense_is_told_nothing(
+def test_kubectl_gets_no_completion_for_an_unknown_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-gang", "no-such-word", "--x", "y"])

@@ -70,7 +70,7 @@ def explain(*words: str, env: dict[str, str] | None = None) -> Result:
     return CliRunner().invoke(main, ["explain", "a/train", *words], env=env)
 
 
-def test_the_leading_pod_is_asked_without_any_flag(kubectl: FakeKubectl) -> None:
+def test_the_leader_is_called_without_any_flag(kubectl: FakeKubectl) -> None:
     kubectl.list(pod("first"), pod("second", leads=True))
 
     result = explain()
@@ -82,7 +82,7 @@ def test_the_leading_pod_is_asked_without_any_flag(kubectl: FakeKubectl) -> None
     assert "port-forward --namespace=gang-system --address=127.0.0.1 pod/second :8889" in forward
 
 
-def test_kubeconfig_context_and_namespace_are_handed_to_kubectl(
+def test_kubeconfig_context_and_namespace_are_passed_to_kubectl(
     kubectl: FakeKubectl, tmp_path: Path
 ) -> None:
     kubectl.list(pod("one", leads=True, namespace="elsewhere"))
@@ -94,15 +94,13 @@ def test_kubeconfig_context_and_namespace_are_handed_to_kubectl(
     assert "--namespace=elsewhere" in kubectl.asked()[1]
 
 
-def test_an_address_that_is_given_is_asked_and_kubectl_is_not(
-    kubectl: FakeKubectl, ops_url: str
-) -> None:
+def test_a_given_address_is_called_without_kubectl(kubectl: FakeKubectl, ops_url: str) -> None:
     assert explain("--ops-url", ops_url).exit_code == 0
     assert explain(env={"GANG_EXTENDER_OPS_URL": ops_url}).exit_code == 0
     assert kubectl.asked() == []
 
 
-def test_the_forward_ends_with_the_command(kubectl: FakeKubectl) -> None:
+def test_the_port_forward_ends_with_the_command(kubectl: FakeKubectl) -> None:
     kubectl.list(pod("one", leads=True))
     explain()
 
@@ -111,7 +109,7 @@ def test_the_forward_ends_with_the_command(kubectl: FakeKubectl) -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
-def test_the_forward_ends_with_a_command_that_is_ended(kubectl: FakeKubectl, name: str) -> None:
+def test_the_port_forward_ends_when_the_command_is_killed(kubectl: FakeKubectl, name: str) -> None:
     kubectl.list(pod("one", leads=True))
     code = (
         "from extender.cli.connect import connect, Target\n"
@@ -146,7 +144,7 @@ def _runs(process: int) -> bool:
     return state != "Z"
 
 
-def test_a_namespace_without_our_pods_is_named_with_the_mend(kubectl: FakeKubectl) -> None:
+def test_a_namespace_without_extender_pods_is_named_with_the_remedy(kubectl: FakeKubectl) -> None:
     result = explain()
 
     assert result.exit_code == 2
@@ -155,7 +153,7 @@ def test_a_namespace_without_our_pods_is_named_with_the_mend(kubectl: FakeKubect
     assert "give --extender-namespace NAMESPACE" in result.output
 
 
-def test_pods_of_another_namespace_are_told_of_and_not_believed(kubectl: FakeKubectl) -> None:
+def test_pods_in_another_namespace_are_mentioned_and_not_used(kubectl: FakeKubectl) -> None:
     kubectl.list_everywhere(pod("mine", leads=True, namespace="tenant"))
 
     result = explain()
@@ -165,7 +163,7 @@ def test_pods_of_another_namespace_are_told_of_and_not_believed(kubectl: FakeKub
     assert kubectl.forwards() == []
 
 
-def test_pods_that_do_not_run_are_named(kubectl: FakeKubectl) -> None:
+def test_pods_that_do_not_run_are_reported(kubectl: FakeKubectl) -> None:
     kubectl.list(pod("one", phase="Pending"))
 
     assert "no extender runs in namespace gang-system: one Pending; see kubectl describe" in (
@@ -183,7 +181,7 @@ def test_pods_that_do_not_run_are_named(kubectl: FakeKubectl) -> None:
         ("port-forward", "error: unable to forward port", "kubectl: unable to forward port"),
     ],
 )
-def test_what_kubectl_complains_of_is_one_line(
+def test_an_error_of_kubectl_is_one_line(
     kubectl: FakeKubectl, kind: str, said: str, told: str
 ) -> None:
     kubectl.list(pod("one", leads=True))
@@ -197,9 +195,7 @@ def test_what_kubectl_complains_of_is_one_line(
     assert "E1" not in result.output
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_kubeconfig_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     result = explain(f"--kubeconfig={tmp_path}/none")
 
@@ -207,13 +203,13 @@ def test_a_kubeconfig_that_is_not_there_is_named(
     assert result.output == f"gang-extender: kubeconfig {tmp_path}/none does not exist\n"
 
 
-def test_an_api_server_that_is_none_is_named(kubectl: FakeKubectl) -> None:
+def test_a_server_that_is_not_an_api_server_is_reported(kubectl: FakeKubectl) -> None:
     kubectl.answer("<html>")
 
     assert "a server that is not an API server" in explain().output
 
 
-def test_a_kubectl_that_waits_for_somebody_is_not_waited_for_without_end(
+def test_a_kubectl_that_never_answers_times_out(
     kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubectl_module, "_COMMAND_S", 0.2)
@@ -225,7 +221,7 @@ def test_a_kubectl_that_waits_for_somebody_is_not_waited_for_without_end(
     assert "kubectl did not answer within 0.2 s; if it requires a login, log in" in result.output
 
 
-def test_without_kubectl_the_sentence_says_what_it_is_for(
+def test_a_missing_kubectl_is_reported(
     kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -233,7 +229,7 @@ def test_without_kubectl_the_sentence_says_what_it_is_for(
     assert "kubectl is not on the PATH" in explain().output
 
 
-def test_loopback_is_asked_where_there_is_no_kubeconfig(
+def test_loopback_is_tried_without_a_kubeconfig(
     nobody_on_loopback: Callable[[str], None],
     ops_url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -249,7 +245,7 @@ def test_loopback_is_asked_where_there_is_no_kubeconfig(
     assert result.stderr == ""
 
 
-def test_loopback_is_asked_where_the_cluster_has_none_and_that_is_said(
+def test_loopback_is_tried_with_a_note_when_the_cluster_has_no_extender(
     nobody_on_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
 ) -> None:
     nobody_on_loopback(ops_url)
@@ -260,7 +256,7 @@ def test_loopback_is_asked_where_the_cluster_has_none_and_that_is_said(
     assert result.stderr.endswith(f"; using {ops_url} instead\n")
 
 
-def test_in_the_pod_of_the_extender_loopback_is_asked_without_a_word(
+def test_inside_the_extender_pod_loopback_is_used_without_a_note(
     nobody_on_loopback: Callable[[str], None],
     ops_url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -277,7 +273,7 @@ def test_in_the_pod_of_the_extender_loopback_is_asked_without_a_word(
     assert result.stderr == ""
 
 
-def test_whoever_names_a_cluster_hears_of_no_other(
+def test_loopback_is_not_tried_when_a_context_is_given(
     nobody_on_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
 ) -> None:
     nobody_on_loopback(ops_url)
@@ -285,7 +281,7 @@ def test_whoever_names_a_cluster_hears_of_no_other(
     assert explain("--context", "prod").exit_code == 2
 
 
-def test_nothing_anywhere_is_one_sentence_with_the_mend(
+def test_no_extender_anywhere_is_one_line_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
@@ -311,7 +307,7 @@ def test_nothing_anywhere_is_one_sentence_with_the_mend(
         ([pod("a", phase="Succeeded", leads=True), pod("b")], "b"),
     ],
 )
-def test_the_leader_goes_before_the_ready_and_both_before_those_about_to_go(
+def test_pods_are_chosen_by_leader_then_ready_then_not_terminating(
     pods: list[dict[str, Any]], chosen: str
 ) -> None:
     found = choose(pods)
@@ -332,14 +328,14 @@ def test_port_and_scheme_are_read_from_the_pod() -> None:
     assert (found.port, found.scheme) == (9999, "https")
 
 
-def test_a_command_that_reaches_again_finds_the_next_leader(kubectl: FakeKubectl) -> None:
+def test_a_second_connection_finds_the_new_leader(kubectl: FakeKubectl) -> None:
     for name in ("first", "second"):
         kubectl.list(pod(name, leads=True))
         with connect(Target()) as address:
             assert str(address) == f"pod gang-system/{name}"
 
 
-def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+def test_the_namespace_is_that_of_the_current_context(tmp_path: Path) -> None:
     path = str(_kubeconfig(tmp_path / "config", a="team-a", b="team-b", c=""))
 
     assert current_namespace(path) == "team-b"
@@ -348,7 +344,7 @@ def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
     assert current_namespace(path, "unknown") == "default"
 
 
-def test_of_several_kubeconfigs_the_first_to_speak_wins(
+def test_the_first_kubeconfig_that_sets_a_value_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = _kubeconfig(tmp_path / "first", b="mine")
@@ -361,7 +357,7 @@ def test_of_several_kubeconfigs_the_first_to_speak_wins(
 
 
 @pytest.mark.parametrize("text", ["- a list", "{", "a: b: c", "\x00"])
-def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+def test_an_invalid_kubeconfig_is_reported(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
 
@@ -369,11 +365,11 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
         current_namespace(str(path))
 
 
-def test_serve_does_not_mind_the_variables_of_the_command_line() -> None:
+def test_serve_accepts_the_variables_of_the_command_line() -> None:
     check_environment({"GANG_EXTENDER_OPS_URL": "x", "GANG_EXTENDER_NAMESPACE": "y"})
 
 
-def test_a_variable_with_a_slip_of_the_pen_is_not_passed_over(ops_url: str) -> None:
+def test_a_misspelt_variable_is_an_error(ops_url: str) -> None:
     result = explain("--ops-url", ops_url, env={"GANG_EXTENDER_OPS_URI": "x"})
 
     assert result.exit_code == 2

@@ -45,12 +45,12 @@ def url(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_an_authority_that_is_not_trusted_here_is_told_with_the_mend(url: str) -> None:
+def test_an_untrusted_ca_is_reported_with_the_remedy(url: str) -> None:
     with pytest.raises(InvalidInput, match=r"is not trusted here.* SSL_CERT_FILE"):
         get_document(url, "plan")
 
 
-def test_the_file_that_the_variable_names_is_trusted(
+def test_the_ca_in_ssl_cert_file_is_trusted(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))

@@ -59,7 +59,7 @@ def drawn(width: int, height: int, sight: ClusterView = SIGHT, **console: object
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)])
-def test_the_picture_fills_the_terminal_and_not_a_line_more(size: tuple[int, int]) -> None:
+def test_the_picture_fits_the_terminal(size: tuple[int, int]) -> None:
     lines = drawn(*size, color_system=None)
 
     assert len(lines) <= size[1]
@@ -68,14 +68,14 @@ def test_the_picture_fills_the_terminal_and_not_a_line_more(size: tuple[int, int
     assert any(line.startswith("blue") and "waits" in line for line in lines)
 
 
-def test_without_colours_names_stand_in_brackets() -> None:
+def test_without_colours_names_are_in_brackets() -> None:
     lines = drawn(80, 24, no_color=True)
 
     assert any("[red" in line and "(blue" in line for line in lines)
     assert not any(re.search(r"\x1b\[[0-9;]*[34][0-9]", line) for line in lines)
 
 
-def test_a_hostile_name_steers_no_terminal() -> None:
+def test_a_hostile_name_does_not_control_the_terminal() -> None:
     gang = GangView(HOSTILE, HOSTILE, 8, 0, 0, 8, HOSTILE)
     node = NodeView(HOSTILE, 9, 18, (PodCell(HOSTILE, 9, 18, False),))
     lines = drawn(
@@ -85,7 +85,7 @@ def test_a_hostile_name_steers_no_terminal() -> None:
     assert not {"\x1b", "\u202e"} & set("".join(lines))
 
 
-def test_one_act_is_told_alone_in_lines_without_colours() -> None:
+def test_a_single_act_prints_lines_without_colours() -> None:
     ran = CliRunner().invoke(main, ["demo", "--story", "deadlock", "--speed", "100"])
 
     assert (ran.exit_code, ran.stderr) == (0, "")
@@ -94,7 +94,7 @@ def test_one_act_is_told_alone_in_lines_without_colours() -> None:
     assert "\x1b" not in ran.stdout
 
 
-def test_ctrl_c_ends_it_at_once() -> None:
+def test_ctrl_c_ends_the_demo_at_once() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "extender", "demo"],
         stdout=subprocess.PIPE,
@@ -146,7 +146,7 @@ def post(
         connection.close()
 
 
-def test_a_form_is_taken_when_the_story_is_over(kept: tuple[Embedded, GangForm]) -> None:
+def test_a_form_is_accepted_once_the_story_is_over(kept: tuple[Embedded, GangForm]) -> None:
     embedded, form = kept
     form._workloads = None
     status, page = post(embedded, urlencode(GOOD))
@@ -172,7 +172,7 @@ def test_a_form_is_taken_when_the_story_is_over(kept: tuple[Embedded, GangForm])
     ],
     ids=str,
 )
-def test_a_form_from_elsewhere_is_not_taken(
+def test_a_form_from_another_origin_is_refused(
     kept: tuple[Embedded, GangForm], changed: dict[str, str | None], status: int
 ) -> None:
     embedded, form = kept
@@ -182,7 +182,7 @@ def test_a_form_from_elsewhere_is_not_taken(
     assert embedded.workloads.gangs == []
 
 
-def test_a_form_that_is_too_long_is_not_taken(kept: tuple[Embedded, GangForm]) -> None:
+def test_a_form_that_is_too_long_is_refused(kept: tuple[Embedded, GangForm]) -> None:
     assert post(kept[0], urlencode({**GOOD, "x": "y" * MOST_BYTES}))[0] == 413
 
 
@@ -211,12 +211,12 @@ def test_a_hostile_name_is_text_on_the_page(kept: tuple[Embedded, GangForm]) -> 
     ],
     ids=str,
 )
-def test_what_is_filled_in_wrongly_is_named(changed: dict[str, str], told: str) -> None:
+def test_an_invalid_field_of_the_form_is_named(changed: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         forms.read({**GOOD, **changed}, GangForm.QUEUES)
 
 
-def test_without_keep_nothing_can_be_posted() -> None:
+def test_without_keep_no_form_is_accepted() -> None:
     with Embedded() as embedded:
         status, _ = post(embedded, urlencode(GOOD))
         place = urlsplit(embedded.address).netloc
@@ -230,7 +230,7 @@ def test_without_keep_nothing_can_be_posted() -> None:
     assert "Submit a gang" not in page
 
 
-def test_the_page_of_the_manual_says_what_is_there() -> None:
+def test_the_demo_page_of_the_manual_matches_the_code() -> None:
     table = re.findall(r"^\| `(\w[\w-]*)` \| (.+) \|$", PAGE, re.MULTILINE)
 
     assert table == [(act.name, act.title) for act in ACTS.values()]

@@ -43,7 +43,9 @@ def bad(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_finding_of_the_extender_is_told_with_its_mend(ops_url: str, findings: Findings) -> None:
+def test_a_finding_of_the_extender_is_printed_with_its_remedy(
+    ops_url: str, findings: Findings
+) -> None:
     findings[0] = [FOUND]
 
     result = doctor("--offline", "--ops-url", ops_url)
@@ -58,7 +60,7 @@ def test_a_finding_of_the_extender_is_told_with_its_mend(ops_url: str, findings:
     ]
 
 
-def test_a_trap_of_a_file_is_told_without_any_cluster(bad: Path) -> None:
+def test_a_problem_in_a_file_is_found_without_a_cluster(bad: Path) -> None:
     result = doctor("--scheduler-config", str(bad))
 
     assert result.exit_code == 1
@@ -69,7 +71,7 @@ def test_a_trap_of_a_file_is_told_without_any_cluster(bad: Path) -> None:
     assert lines[-1] == "2 problems, 1 hint"
 
 
-def test_nothing_that_a_tenant_wrote_steers_the_terminal(ops_url: str, findings: Findings) -> None:
+def test_text_of_tenants_does_not_control_the_terminal(ops_url: str, findings: Findings) -> None:
     findings[0] = [Finding("Queue", "a\x1b[2J", "ParentMissing", "no [b]x[/b]\nqueue; mend \x07")]
 
     result = doctor("--offline", "--ops-url", ops_url)
@@ -79,7 +81,7 @@ def test_nothing_that_a_tenant_wrote_steers_the_terminal(ops_url: str, findings:
     assert "no [b]x[/b]" in result.output
 
 
-def test_programs_read_the_same_as_json(bad: Path) -> None:
+def test_the_report_can_be_printed_as_json(bad: Path) -> None:
     result = doctor("--offline", "--scheduler-config", str(bad), "-o", "json")
 
     assert result.exit_code == 1
@@ -94,14 +96,14 @@ def test_programs_read_the_same_as_json(bad: Path) -> None:
     assert {*told["found"][0]} == {"name", "severity", "where", "seen", "meaning", "mend"}
 
 
-def test_programs_read_the_same_as_yaml(bad: Path) -> None:
+def test_yaml_and_json_reports_are_the_same(bad: Path) -> None:
     as_json = doctor("--offline", "--scheduler-config", str(bad), "-o", "json").stdout
     as_yaml = doctor("--offline", "--scheduler-config", str(bad), "-o", "yaml").stdout
 
     assert yaml.safe_load(as_yaml) == json.loads(as_json)
 
 
-def test_hints_alone_are_exit_code_zero(tmp_path: Path) -> None:
+def test_hints_alone_exit_with_zero(tmp_path: Path) -> None:
     document = yaml.safe_load(GOOD.read_text())
     document["extenders"][0]["ignorable"] = True
     (tmp_path / "file").write_text(yaml.safe_dump(document))
@@ -112,7 +114,7 @@ def test_hints_alone_are_exit_code_zero(tmp_path: Path) -> None:
     assert result.output.splitlines()[-1] == "1 hint"
 
 
-def test_nothing_wrong_is_exit_code_zero(ops_url: str, findings: Findings) -> None:
+def test_no_problem_exits_with_zero(ops_url: str, findings: Findings) -> None:
     findings[0] = []
 
     result = doctor("--offline", "--ops-url", ops_url, "--scheduler-config", str(GOOD))
@@ -120,14 +122,14 @@ def test_nothing_wrong_is_exit_code_zero(ops_url: str, findings: Findings) -> No
     assert (result.exit_code, result.output) == (0, "no problem found\n")
 
 
-def test_what_we_print_for_the_clusters_own_scheduler_is_well(tmp_path: Path) -> None:
+def test_the_printed_configuration_of_the_default_scheduler_has_no_problem(tmp_path: Path) -> None:
     words = ["scheduler-config", "--deployment", "default-scheduler", "--url", "https://10.0.0.7:1"]
     (tmp_path / "file").write_text(CliRunner().invoke(main, words).output)
 
     assert doctor("--offline", "--scheduler-config", str(tmp_path / "file")).exit_code == 0
 
 
-def test_a_look_that_is_not_complete_is_not_called_well(ops_url: str, findings: Findings) -> None:
+def test_an_incomplete_check_exits_with_two(ops_url: str, findings: Findings) -> None:
     findings[0] = []
 
     result = doctor("--ops-url", ops_url)
@@ -140,7 +142,7 @@ def test_a_look_that_is_not_complete_is_not_called_well(ops_url: str, findings: 
     ]
 
 
-def test_a_trap_counts_more_than_what_was_not_looked_at(bad: Path, tmp_path: Path) -> None:
+def test_a_problem_takes_precedence_over_an_incomplete_check(bad: Path, tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text("")
     words = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--ops-url", NOBODY)
 
@@ -154,14 +156,14 @@ def test_a_trap_counts_more_than_what_was_not_looked_at(bad: Path, tmp_path: Pat
     assert result.output.endswith("2 problems, 1 hint, but not everything could be checked\n")
 
 
-def test_before_anybody_has_looked_nothing_is_called_well(ops_url: str) -> None:
+def test_before_the_first_plan_the_check_is_incomplete(ops_url: str) -> None:
     result = doctor("--offline", "--ops-url", ops_url)
 
     assert result.exit_code == 2
     assert "the first plan is being made" in result.output
 
 
-def test_when_nobody_can_be_asked_that_is_one_sentence_and_exit_code_two() -> None:
+def test_an_unreachable_extender_is_one_line_and_exit_code_two() -> None:
     result = doctor("--ops-url", NOBODY)
 
     assert result.exit_code == 2
@@ -171,14 +173,14 @@ def test_when_nobody_can_be_asked_that_is_one_sentence_and_exit_code_two() -> No
     assert f"no extender answers at {NOBODY}" in result.stderr
 
 
-def test_to_look_at_nothing_is_refused() -> None:
+def test_offline_without_any_input_is_refused() -> None:
     result = doctor("--offline")
 
     assert result.exit_code == 2
     assert "name --scheduler-config or --ops-url" in result.output
 
 
-def test_a_file_that_is_not_there_is_bad_input() -> None:
+def test_a_missing_configuration_file_is_invalid_input() -> None:
     result = doctor("--scheduler-config", "/nowhere")
 
     assert result.exit_code == 2

@@ -63,9 +63,7 @@ def must_be_documented(found: dict[str, Any], fields: Any) -> None:
 
 
 @pytest.mark.parametrize(("word", "kind"), DOCUMENTS.items())
-def test_a_document_has_the_fields_of_the_manual_and_no_others(
-    word: str, kind: str, ops_url: str
-) -> None:
+def test_a_document_has_exactly_the_documented_fields(word: str, kind: str, ops_url: str) -> None:
     found = printed(word, ops_url)
 
     assert (found.pop("apiVersion"), found.pop("kind")) == (VERSION, kind)
@@ -87,7 +85,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("word", "key", "part"), PLACES)
-def test_what_lies_in_a_list_has_the_fields_of_the_manual(
+def test_items_of_a_list_have_exactly_the_documented_fields(
     word: str, key: str, part: str, ops_url: str
 ) -> None:
     found = printed(word, ops_url)[key]
@@ -97,6 +95,6 @@ def test_what_lies_in_a_list_has_the_fields_of_the_manual(
         must_be_documented(each, ITEMS[part])
 
 
-def test_every_word_has_its_exit_codes_and_every_document_its_word() -> None:
+def test_every_command_has_exit_codes_and_every_document_a_command() -> None:
     assert {*EXITS} == {*main.commands}
     assert {*DOCUMENTS.values()} == {*FIELDS}

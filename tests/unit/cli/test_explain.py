@@ -53,7 +53,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(explain, list(arguments), standalone_mode=False)
 
 
-def test_who_has_to_bring_its_members_is_said_and_when_it_last_asked(
+def test_the_scheduler_of_the_pods_is_named_with_the_time_of_its_last_call(
     ops_url: str, journal: GangHistory
 ) -> None:
     pods = tuple(replace(pod, scheduler="volcano") for pod in TRAIN.pods)
@@ -72,7 +72,7 @@ def test_who_has_to_bring_its_members_is_said_and_when_it_last_asked(
     assert "kube-batch" not in told
 
 
-def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> None:
+def test_the_text_has_verdict_arithmetic_order_and_remedy(ops_url: str) -> None:
     said = run("a/train", "--ops-url", ops_url).output
 
     for words in (
@@ -91,7 +91,7 @@ def test_a_person_reads_verdict_arithmetic_order_and_remedy(ops_url: str) -> Non
         assert words in said
 
 
-def test_a_wait_and_its_present_reason_have_times_of_their_own(
+def test_the_wait_and_its_present_reason_have_separate_times(
     ops_url: str, journal: GangHistory
 ) -> None:
     behind = verdict("a/train", Reason.BEHIND_IN_ORDER, message="others go first", min_member=4)
@@ -104,7 +104,7 @@ def test_a_wait_and_its_present_reason_have_times_of_their_own(
     assert f"BehindInOrder for {told['reason_lasted_s']:.0f} s: others go first" in said
 
 
-def test_programs_read_the_same_as_json_or_yaml(ops_url: str) -> None:
+def test_json_and_yaml_are_the_same_document(ops_url: str) -> None:
     as_json = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
     as_yaml = yaml.safe_load(run("a/train", "--ops-url", ops_url, "-o", "yaml").output)
 
@@ -112,7 +112,7 @@ def test_programs_read_the_same_as_json_or_yaml(ops_url: str) -> None:
     assert as_json["message"] == MESSAGE
 
 
-def test_a_gang_that_is_not_there_is_a_no(ops_url: str) -> None:
+def test_a_gang_that_does_not_exist_exits_with_one(ops_url: str) -> None:
     result = CliRunner().invoke(explain, ["a/none", "--ops-url", ops_url])
 
     assert result.exit_code == 1
@@ -120,7 +120,7 @@ def test_a_gang_that_is_not_there_is_a_no(ops_url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/", "/train", "a/b/c", "pod/", "a b", "A/train", "a/-"])
-def test_what_is_no_gang_is_bad_input(name: str) -> None:
+def test_an_invalid_gang_name_is_invalid_input(name: str) -> None:
     assert "write it like train, podgroup/train or team-a/train" in str(run(name).exception)
 
 
@@ -136,11 +136,11 @@ def test_what_is_no_gang_is_bad_input(name: str) -> None:
         ["pods/a/train-0"],
     ],
 )
-def test_a_gang_is_named_as_kubectl_names_things(ops_url: str, words: list[str]) -> None:
+def test_a_gang_can_be_named_as_in_kubectl(ops_url: str, words: list[str]) -> None:
     assert run(*words, "--ops-url", ops_url).output.startswith("a/train  waiting for 90 s\n")
 
 
-def test_the_namespace_is_that_of_the_context(
+def test_the_namespace_is_that_of_the_current_context(
     ops_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config"
@@ -157,39 +157,39 @@ def test_the_namespace_is_that_of_the_context(
         ("podgroup/train-0", "there is no gang a/train-0"),
     ],
 )
-def test_a_kind_that_is_named_is_meant(ops_url: str, name: str, told: str) -> None:
+def test_a_named_kind_restricts_the_search(ops_url: str, name: str, told: str) -> None:
     result = CliRunner().invoke(explain, [name, "-n", "a", "--ops-url", ops_url])
 
     assert result.exit_code == 1
     assert told in result.output
 
 
-def test_two_namespaces_contradict_each_other(ops_url: str) -> None:
+def test_two_different_namespaces_are_refused(ops_url: str) -> None:
     error = run("a/train", "-n", "b", "--ops-url", ops_url).exception
 
     assert str(error) == "a/train is in namespace a, and --namespace is b"
 
 
-def test_an_extender_that_does_not_answer_is_named() -> None:
+def test_an_extender_that_does_not_answer_is_reported() -> None:
     error = run("a/train", "--ops-url", "http://127.0.0.1:1").exception
 
     assert isinstance(error, InvalidInput)
     assert "no extender answers at http://127.0.0.1:1" in str(error)
 
 
-def test_what_is_no_url_is_bad_input() -> None:
+def test_an_invalid_url_is_invalid_input() -> None:
     error = run("a/train", "--ops-url", "somewhere").exception
 
     assert "write it like http://127.0.0.1:8889" in str(error)
 
 
-def test_the_help_says_where_it_looks() -> None:
+def test_the_help_names_the_default_address() -> None:
     context = click.Context(explain)
 
     assert "http://127.0.0.1:8889" in explain.get_help(context)
 
 
-def test_what_is_still_worked_out_is_asked_for_again(
+def test_an_unfinished_explanation_is_requested_again(
     ops_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [TRYING, TRYING, ("nodes",)]
@@ -203,7 +203,7 @@ def test_what_is_still_worked_out_is_asked_for_again(
     assert (told["would_start_with"], told["is_trying"], answers) == (["nodes"], False, [])
 
 
-def test_what_takes_longer_than_anybody_waits_is_said_to_be_on_its_way(
+def test_an_explanation_that_takes_too_long_is_reported_as_unfinished(
     ops_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "explain", lambda *case: told_with(*case[:4], lambda *_: TRYING))

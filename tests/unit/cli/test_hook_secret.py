@@ -26,7 +26,7 @@ def configuration(folder: Path) -> Any:
     return yaml.safe_load((folder / "scheduler-config.yaml").read_text())
 
 
-def test_both_are_told_the_same_and_nobody_else(tmp_path: Path) -> None:
+def test_both_containers_get_the_same_secret(tmp_path: Path) -> None:
     said = paired(tmp_path)
     told = hook_secret.read(str(tmp_path / "hook-secret"))
 
@@ -36,7 +36,7 @@ def test_both_are_told_the_same_and_nobody_else(tmp_path: Path) -> None:
     assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
 
 
-def test_but_for_the_urls_the_configuration_is_as_it_was(tmp_path: Path) -> None:
+def test_only_the_urls_of_the_configuration_change(tmp_path: Path) -> None:
     paired(tmp_path)
     made, shipped = configuration(tmp_path), yaml.safe_load(Path(SHIPPED).read_text())
     for each in made["extenders"]:
@@ -45,7 +45,7 @@ def test_but_for_the_urls_the_configuration_is_as_it_was(tmp_path: Path) -> None
     assert made == shipped
 
 
-def test_a_second_run_keeps_what_those_who_have_started_know(tmp_path: Path) -> None:
+def test_a_second_run_keeps_the_secret_and_the_configuration(tmp_path: Path) -> None:
     paired(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     paired(tmp_path)
@@ -53,7 +53,7 @@ def test_a_second_run_keeps_what_those_who_have_started_know(tmp_path: Path) -> 
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_half_a_secret_is_made_anew(tmp_path: Path) -> None:
+def test_a_secret_that_is_too_short_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "hook-secret").write_text("short")
     paired(tmp_path)
 
@@ -71,7 +71,7 @@ def test_two_pods_have_two_secrets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", ["http://10.0.0.9:8888", "https://127.0.0.1:8888"])
-def test_it_stands_in_no_url_that_leads_away_or_knows_its_caller_otherwise(
+def test_urls_to_other_hosts_and_https_urls_do_not_get_the_secret(
     tmp_path: Path, elsewhere: str
 ) -> None:
     written = yaml.safe_load(Path(SHIPPED).read_text())
@@ -85,14 +85,14 @@ def test_it_stands_in_no_url_that_leads_away_or_knows_its_caller_otherwise(
     assert urlsplit(second["urlPrefix"]).password
 
 
-def test_a_configuration_that_asks_nobody_beside_it_is_refused(tmp_path: Path) -> None:
+def test_a_configuration_without_an_extender_on_loopback_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "written.yaml"
     file.write_text("kind: KubeSchedulerConfiguration\nextenders: [{urlPrefix: 'http://['}, 7]\n")
 
     assert "has no extender at http://127.0.0.1" in paired(tmp_path / "pair", file, code=2)
 
 
-def test_a_configuration_that_unfolds_without_end_is_refused_before_it_is_written_out(
+def test_a_configuration_that_expands_without_limit_is_refused_before_it_is_written(
     tmp_path: Path,
 ) -> None:
     lines = ["a0: &a0 [" + ", ".join(["x"] * 10) + "]"]

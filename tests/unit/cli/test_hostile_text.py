@@ -93,7 +93,7 @@ def evil_url(journal: GangHistory) -> Iterator[str]:
 @pytest.mark.parametrize(
     "words", [["top", "--once"], ["gangs", "-A"], ["queues"], ["explain", "a/waits"]], ids=str
 )
-def test_what_an_extender_says_is_printed_as_text(
+def test_answers_of_an_extender_are_printed_as_text(
     evil_url: str, words: list[str], output: str
 ) -> None:
     result = CliRunner().invoke(main, [*words, "-o", output, "--ops-url", evil_url])
@@ -104,7 +104,7 @@ def test_what_an_extender_says_is_printed_as_text(
         assert any(each.endswith(EVIL) for each in texts(yaml.safe_load(result.stdout)))
 
 
-def test_what_is_shown_on_a_terminal_is_text_too(
+def test_hostile_names_are_plain_text_on_a_terminal(
     evil_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal, where rich writes its own sequences and nobody else may."""
@@ -136,7 +136,7 @@ OBJECTS = [
 
 
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
-def test_what_saved_objects_are_called_is_printed_as_text(tmp_path: Path, output: str) -> None:
+def test_names_of_saved_objects_are_printed_as_text(tmp_path: Path, output: str) -> None:
     file = tmp_path / "saved.yaml"
     file.write_text(yaml.safe_dump_all(OBJECTS))
     result = CliRunner().invoke(main, ["plan", "-f", str(file), "-o", output])
@@ -149,7 +149,7 @@ def test_what_saved_objects_are_called_is_printed_as_text(tmp_path: Path, output
     assert is_text(result.output)
 
 
-def test_a_line_of_the_log_is_one_line_of_plain_json() -> None:
+def test_a_log_record_is_one_line_of_plain_json() -> None:
     record = logging.LogRecord("x", logging.INFO, "x.py", 1, "sentence", (), None)
     record.facts = {"gang": EVIL, "half": "\ud800"}
     line = logs._JsonLines().format(record)
@@ -159,7 +159,7 @@ def test_a_line_of_the_log_is_one_line_of_plain_json() -> None:
     assert json.loads(line)["gang"] == EVIL
 
 
-def test_a_name_that_is_none_is_never_completed() -> None:
+def test_an_invalid_name_is_never_completed() -> None:
     names = ["train", "pod:x", "a/train", "x; rm -rf ~", "$(x)", "a\tb", EVIL]
 
     assert [item.value for item in _matching("", names)] == ["a/train", "pod:x", "train"]

@@ -106,14 +106,14 @@ def test_wide_has_more_columns(run) -> None:
     assert "BORROWED" in run("queues", "-o", "wide").stdout.splitlines()[0]
 
 
-def test_no_gang_is_said_on_the_side_and_is_no_error(run) -> None:
+def test_an_empty_list_is_a_message_on_stderr_and_no_error(run) -> None:
     result = run("gangs")
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "no such gangs in namespace default\n"
 
 
-def test_a_reason_that_is_none_is_told_with_the_nearest(run) -> None:
+def test_an_unknown_reason_is_refused_with_the_nearest_one(run) -> None:
     result = run("gangs", "--reason", "InsuficientCapacity")
 
     assert result.exit_code == 2
@@ -123,7 +123,7 @@ def test_a_reason_that_is_none_is_told_with_the_nearest(run) -> None:
     )
 
 
-def test_queues_are_listed_with_how_many_wait_in_them(run) -> None:
+def test_queues_are_listed_with_the_number_of_waiting_gangs(run) -> None:
     (queue,) = json.loads(run("queues", "-o", "json").stdout)["items"]
 
     assert (queue["name"], queue["waiting"], queue["running"]) == ("left", 2, 1)
@@ -134,7 +134,7 @@ def test_queues_are_listed_with_how_many_wait_in_them(run) -> None:
 
 
 @pytest.mark.parametrize("words", [["gangs", "-A"], ["queues"], ["top"], ["explain", "a/waits"]])
-def test_yaml_says_what_json_says(run, words: list[str]) -> None:
+def test_yaml_and_json_output_are_the_same(run, words: list[str]) -> None:
     as_json = json.loads(run(*words, "-o", "json").stdout)
     as_yaml = yaml.safe_load(run(*words, "-o", "yaml").stdout)
 
@@ -144,7 +144,7 @@ def test_yaml_says_what_json_says(run, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["gangs", "-A"], ["top"], ["explain", "a/waits"]])
-def test_a_pipe_gets_every_letter_once_and_no_colours(run, words: list[str]) -> None:
+def test_a_pipe_gets_the_whole_text_without_colours(run, words: list[str]) -> None:
     result = run(*words)
 
     assert result.exit_code == 0, result.output
@@ -153,7 +153,7 @@ def test_a_pipe_gets_every_letter_once_and_no_colours(run, words: list[str]) -> 
     assert all(line == line.rstrip() for line in result.stdout.splitlines())
 
 
-def test_names_are_no_markup_and_steer_no_terminal(run) -> None:
+def test_names_are_not_markup_and_do_not_control_the_terminal(run) -> None:
     for word in ("gangs", "top"):
         told = run(word, "-A").stdout
 
@@ -170,7 +170,7 @@ def test_top_of_one_namespace_shows_its_gangs(run) -> None:
 
 @pytest.mark.parametrize("columns", [50, 200])
 @pytest.mark.parametrize("words", [["gangs", "-A"], ["top", "--once"], ["queues"]], ids=" ".join)
-def test_a_terminal_of_any_width_loses_nothing(
+def test_no_text_is_lost_at_any_terminal_width(
     ops_url: str, monkeypatch: pytest.MonkeyPatch, columns: int, words: list[str]
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -184,7 +184,7 @@ def test_a_terminal_of_any_width_loses_nothing(
         assert word in " ".join(lines).split() or f"a/{word}" in " ".join(lines).split()
 
 
-def test_colours_are_for_terminals_and_not_where_nobody_wants_them(
+def test_terminals_get_colours_unless_no_color_is_set(
     ops_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -196,7 +196,7 @@ def test_colours_are_for_terminals_and_not_where_nobody_wants_them(
     assert "\x1b[33m" not in plain
 
 
-def test_the_live_picture_ends_with_ctrl_c_and_gives_the_screen_back(ops_url: str) -> None:
+def test_ctrl_c_ends_the_live_view_and_restores_the_screen(ops_url: str) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
     command = [sys.executable, "-m", "extender", "top", "--ops-url", ops_url]

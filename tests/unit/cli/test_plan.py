@@ -25,7 +25,7 @@ def told(result: Result) -> dict:
     return json.loads(result.stdout)
 
 
-def test_json_says_who_may_start_and_why_the_rest_waits() -> None:
+def test_json_lists_admitted_gangs_and_why_the_others_wait() -> None:
     found = told(plan("-f", str(EXAMPLE), "-o", "json"))
 
     train, report = found["gangs"]
@@ -40,7 +40,7 @@ def test_json_says_who_may_start_and_why_the_rest_waits() -> None:
     assert deserved["nightly"]["cpu"] == "4"
 
 
-def test_what_one_queue_leaves_the_others_share_as_the_manual_says(tmp_path: Path) -> None:
+def test_queues_share_unused_capacity_as_the_manual_says(tmp_path: Path) -> None:
     things = yaml.safe_load(EXAMPLE.read_text())["items"]
     (train,) = [thing for thing in things if thing["metadata"]["name"] == "train"]
     train["spec"]["minMember"] = 2
@@ -53,7 +53,7 @@ def test_what_one_queue_leaves_the_others_share_as_the_manual_says(tmp_path: Pat
     assert (deserved["research"]["cpu"], deserved["nightly"]["cpu"]) == ("8", "8")
 
 
-def test_yaml_and_json_say_the_same() -> None:
+def test_yaml_and_json_are_the_same_document() -> None:
     as_yaml = plan("-f", str(EXAMPLE), "-o", "yaml").output
 
     assert yaml.safe_load(as_yaml) == told(plan("-f", str(EXAMPLE), "-o", "json"))
@@ -144,7 +144,7 @@ def test_a_bad_object_is_named_with_file_and_field(
     assert all(word in result.output for word in ["bad.yaml", *words])
 
 
-def test_queues_that_make_no_sense_are_named_and_planned_as_they_are_live(tmp_path: Path) -> None:
+def test_invalid_queues_are_named_and_planned_as_in_a_live_cluster(tmp_path: Path) -> None:
     file = tmp_path / "queues.yaml"
     file.write_text(QUEUES)
 
@@ -166,7 +166,7 @@ def test_queues_that_make_no_sense_are_named_and_planned_as_they_are_live(tmp_pa
         ("teirs: []", "tiers"),
     ],
 )
-def test_a_bad_policy_is_answered_with_the_nearest_word(
+def test_an_error_in_the_policy_suggests_the_nearest_name(
     tmp_path: Path, policy: str, word: str
 ) -> None:
     file = tmp_path / "policy.yaml"
@@ -203,7 +203,7 @@ def test_a_missing_file_is_named() -> None:
     assert "nowhere.yaml" in result.output
 
 
-def test_the_files_of_a_folder_are_read_together(tmp_path: Path) -> None:
+def test_all_files_of_a_directory_are_read_together(tmp_path: Path) -> None:
     told = CliRunner().invoke(main, ["plan", "-f", str(POLICY), "-o", "json"]).stdout
 
     assert [share["namespace"] for share in json.loads(told)["shares"]] == ["team-b"]
@@ -212,7 +212,7 @@ def test_the_files_of_a_folder_are_read_together(tmp_path: Path) -> None:
     assert "has no file that ends in .json, .yaml, .yml" in empty.stderr
 
 
-def test_a_plan_is_made_of_the_nodes_that_are_ours() -> None:
+def test_only_nodes_that_match_the_selector_are_planned() -> None:
     nodes = [
         {
             "apiVersion": "v1",
@@ -231,14 +231,14 @@ def test_a_plan_is_made_of_the_nodes_that_are_ours() -> None:
     assert found["idle"]["cpu"] == "8"
 
 
-def test_a_label_of_nodes_that_is_none_is_refused_in_one_line() -> None:
+def test_an_invalid_node_selector_is_refused_in_one_line() -> None:
     refused = plan("-f", str(EXAMPLE), "--node-selector", "pool")
 
     assert refused.exit_code == 2
     assert "--node-selector 'pool' is not key:value" in refused.output
 
 
-def test_a_budget_is_the_gang_of_pods_without_a_group() -> None:
+def test_a_budget_makes_a_gang_of_pods_without_a_podgroup() -> None:
     things = [
         {
             "apiVersion": "v1",
@@ -275,7 +275,7 @@ def test_a_budget_is_the_gang_of_pods_without_a_group() -> None:
     assert "minAvailable of PodDisruptionBudget web" in gang["message"]
 
 
-def test_the_head_of_the_page_counts_the_nodes_that_are_ours() -> None:
+def test_the_summary_counts_only_nodes_that_match_the_selector() -> None:
     nodes = [
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": n, "labels": {"pool": n}}}
         for n in ("a", "b")

@@ -81,7 +81,7 @@ def plan(*items: dict[str, Any], flags: tuple[str, ...] = ()) -> Result:
         pytest.param([NAMESPACE, *TRAIN[1:]], "Nodes: without them nothing can start", id="nodes"),
     ],
 )
-def test_a_kind_that_could_change_the_answer_is_named(
+def test_a_missing_kind_that_could_change_the_plan_is_named(
     items: list[dict[str, Any]], words: str
 ) -> None:
     result = plan(*items)
@@ -121,11 +121,13 @@ def test_a_kind_that_could_change_the_answer_is_named(
         ),
     ],
 )
-def test_what_would_change_nothing_is_not_asked_for(items: list[dict[str, Any]]) -> None:
+def test_a_missing_kind_that_cannot_change_the_plan_is_not_named(
+    items: list[dict[str, Any]],
+) -> None:
     assert plan(*items).stderr == ""
 
 
-def test_the_queue_of_last_resort_can_be_named() -> None:
+def test_the_default_queue_can_be_named() -> None:
     found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--default-queue", "common")).stdout)
 
     assert "common" in [queue["name"] for queue in found["queues"]]
@@ -155,7 +157,7 @@ def test_unlisted_namespaces_can_be_denied() -> None:
         "--budgets-are-gangs",
     ],
 )
-def test_the_flags_say_what_those_of_serve_say(flag: str) -> None:
+def test_the_flags_of_plan_have_the_help_of_the_flags_of_serve(flag: str) -> None:
     plans, serves = (
         next(each for each in main.commands[word].params if flag in each.opts)
         for word in ("plan", "serve")
@@ -179,7 +181,7 @@ def test_the_command_that_saves_a_cluster_saves_every_kind_the_plan_reads(text: 
     assert [set(kinds.split(",")) for kinds in saved] == [{kind.value for kind in Kind}]
 
 
-def test_budgets_are_asked_for_where_they_make_gangs() -> None:
+def test_missing_budgets_are_named_where_they_make_gangs() -> None:
     items = [NODE, NAMESPACE, pod("single", None)]
     words = "PodDisruptionBudgets (a): they make gangs of pods without a group"
 

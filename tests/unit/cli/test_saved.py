@@ -35,7 +35,7 @@ def read(read_text: Read) -> Callable[[object], list[Any]]:
     return items
 
 
-def test_every_kind_we_follow_is_read_from_a_file(read: Any) -> None:
+def test_every_watched_kind_is_read_from_a_file(read: Any) -> None:
     meta = {"name": "x", "namespace": "a"}
     kinds = [
         ("v1", "Pod"),
@@ -73,14 +73,14 @@ def test_lists_of_every_form_are_read(read: Any) -> None:
     assert read({"apiVersion": "v1", "kind": "List", "items": None}) == []
 
 
-def test_kinds_we_have_no_use_for_are_passed_over(read: Any) -> None:
+def test_unused_kinds_are_skipped(read: Any) -> None:
     assert read({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}) == []
     native = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup"}
     assert read({**native, "metadata": {"name": "x"}}) == []
     assert read(None) == []
 
 
-def test_a_group_remembers_its_dialect(read_text: Read) -> None:
+def test_a_podgroup_keeps_its_dialect(read_text: Read) -> None:
     thing = make.pod_group("g") | {"apiVersion": "scheduling.x-k8s.io/v1alpha1"}
     (change,) = read_text(yaml.safe_dump(thing)).changes
 
@@ -88,7 +88,7 @@ def test_a_group_remembers_its_dialect(read_text: Read) -> None:
     assert change.item.dialect == change.dialect == "scheduling.x-k8s.io"
 
 
-def test_yaml_dates_and_numbers_are_understood(read_text: Read) -> None:
+def test_yaml_dates_and_numbers_are_read(read_text: Read) -> None:
     text = """
         apiVersion: v1
         kind: Pod
@@ -103,18 +103,18 @@ def test_yaml_dates_and_numbers_are_understood(read_text: Read) -> None:
     assert item.pod.requests.amount("cpu") == 2000
 
 
-def test_a_spoilt_object_is_refused_with_its_field(read: Any) -> None:
+def test_an_invalid_object_is_refused_with_its_field(read: Any) -> None:
     thing = make.pod_group("g", min_member="three")
     with pytest.raises(InvalidInput, match=r"spec\.minMember expected int"):
         read(thing)
 
 
 @pytest.mark.parametrize("document", ["words", 3, [], {"metadata": {}}, {"kind": 3}])
-def test_what_is_no_object_is_refused_with_a_sentence(document: object, read: Any) -> None:
+def test_a_document_without_a_kind_is_refused(document: object, read: Any) -> None:
     with pytest.raises(InvalidInput, match="not a Kubernetes object: it has no kind"):
         read(document)
 
 
-def test_what_json_cannot_say_is_refused_with_a_sentence(read: Any) -> None:
+def test_an_object_that_cannot_be_json_is_refused(read: Any) -> None:
     with pytest.raises(InvalidInput, match="Pod p: cannot be JSON"):
         read({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {None: "x"}}})

@@ -42,7 +42,7 @@ def test_a_timeout_is_written_as_kube_scheduler_reads_durations(seconds: str, wr
 
 @pytest.mark.parametrize("flag", ["--filter-timeout-s", "--bind-timeout-s"])
 @pytest.mark.parametrize("seconds", ["0", "-3", "inf", "nan", "1e-12", "1e12"])
-def test_a_timeout_that_is_none_is_refused_in_one_line(flag: str, seconds: str) -> None:
+def test_an_invalid_timeout_is_refused_in_one_line(flag: str, seconds: str) -> None:
     result = CliRunner().invoke(main, ["scheduler-config", f"{flag}={seconds}"])
 
     assert result.exit_code == 2
@@ -57,7 +57,7 @@ def test_no_entry_is_ignorable_and_all_are_node_cache_capable() -> None:
         assert entry["nodeCacheCapable"] is True
 
 
-def test_we_are_asked_to_prioritize_only_where_we_have_a_preference() -> None:
+def test_prioritize_is_configured_only_with_a_preference() -> None:
     assert "prioritizeVerb" not in printed()["extenders"][0]
     entry = printed("--prefer", "spread")["extenders"][0]
     assert (entry["prioritizeVerb"], entry["weight"]) == ("prioritize", 1)
@@ -74,7 +74,7 @@ def test_the_kubeconfig_is_written_where_kube_scheduler_reads_it() -> None:
 FILES = ("--ca-file=/t/ca.crt", "--cert-file=/t/tls.crt", "--key-file=/t/tls.key")
 
 
-def test_an_https_url_is_spoken_over_mutual_tls_in_both_entries() -> None:
+def test_an_https_url_configures_mutual_tls_in_both_entries() -> None:
     for entry in printed("--url", "https://10.0.0.9:8888", *FILES, "--server-name=x")["extenders"]:
         assert entry["enableHTTPS"] is True
         assert entry["tlsConfig"] == {
@@ -85,13 +85,13 @@ def test_an_https_url_is_spoken_over_mutual_tls_in_both_entries() -> None:
         }
 
 
-def test_a_plain_url_says_nothing_of_tls() -> None:
+def test_a_plain_url_configures_no_tls() -> None:
     for entry in printed()["extenders"]:
         assert not {"enableHTTPS", "tlsConfig"} & set(entry)
 
 
 @pytest.mark.parametrize("left_out", FILES)
-def test_tls_in_part_is_refused_because_kube_scheduler_would_believe_anybody(
+def test_incomplete_tls_files_are_refused(
     left_out: str,
 ) -> None:
     given = [each for each in FILES if each != left_out]
@@ -101,7 +101,7 @@ def test_tls_in_part_is_refused_because_kube_scheduler_would_believe_anybody(
     assert f"https://x:1 needs {left_out.partition('=')[0]};" in result.output
 
 
-def test_files_of_tls_for_a_plain_url_are_refused() -> None:
+def test_tls_files_for_a_plain_url_are_refused() -> None:
     result = CliRunner().invoke(main, ["scheduler-config", *FILES])
 
     assert result.exit_code == 2
@@ -115,14 +115,14 @@ def test_the_kubeconfig_and_the_name_are_passed_on() -> None:
     assert configuration["profiles"] == [{"schedulerName": "mine"}]
 
 
-def test_every_scheduler_name_that_we_serve_has_a_profile() -> None:
+def test_every_served_scheduler_name_has_a_profile() -> None:
     # A pod whose scheduler's name has none waits for ever, and nothing says why.
     names = [profile["schedulerName"] for profile in printed()["profiles"]]
 
     assert tuple(names) == Settings().scheduler_name
 
 
-def test_the_names_may_be_chosen_and_the_first_names_the_lease() -> None:
+def test_scheduler_names_can_be_chosen_and_the_first_names_the_lease() -> None:
     chosen = ("--scheduler-name", "mine", "--scheduler-name", "yours")
     configuration = printed(*chosen, "--leader-elect")
 
@@ -130,7 +130,7 @@ def test_the_names_may_be_chosen_and_the_first_names_the_lease() -> None:
     assert configuration["leaderElection"]["resourceName"] == "mine"
 
 
-def test_a_leader_is_elected_by_a_lease_of_the_schedulers_name() -> None:
+def test_leader_election_uses_a_lease_with_the_schedulers_name() -> None:
     assert printed("--leader-elect")["leaderElection"] == {
         "leaderElect": True,
         "resourceName": "gang-scheduler",
@@ -150,7 +150,7 @@ def test_a_bad_url_is_refused_in_one_line() -> None:
 CLUSTERS = ("--deployment", "default-scheduler", "--url", "https://10.96.0.77:8888")
 
 
-def test_the_clusters_own_scheduler_gets_its_names_files_and_lease_without_another_word() -> None:
+def test_the_default_scheduler_gets_its_names_files_and_lease_without_other_flags() -> None:
     configuration = printed(*CLUSTERS)
 
     names = [each["schedulerName"] for each in configuration["profiles"]]
@@ -170,13 +170,13 @@ def test_the_clusters_own_scheduler_gets_its_names_files_and_lease_without_anoth
         }
 
 
-def test_nothing_else_of_the_clusters_own_scheduler_is_changed() -> None:
+def test_nothing_else_of_the_default_scheduler_is_changed() -> None:
     assert set(printed(*CLUSTERS)) == {
         "apiVersion", "kind", "clientConnection", "leaderElection", "profiles", "extenders"
     }  # fmt: skip
 
 
-def test_every_default_of_the_clusters_own_scheduler_may_be_overridden() -> None:
+def test_every_default_for_the_default_scheduler_can_be_overridden() -> None:
     configuration = printed(
         *CLUSTERS, "--no-leader-elect", "--scheduler-name=one", "--kubeconfig=/k", "--ca-file=/c"
     )
@@ -192,16 +192,14 @@ def test_every_default_of_the_clusters_own_scheduler_may_be_overridden() -> None
     [([], "needs --url"), (["--url=http://10.96.0.77:8888"], "must be https")],
     ids=["none", "plain"],
 )
-def test_the_clusters_own_scheduler_is_told_where_we_are_and_over_tls_alone(
-    url: list[str], told: str
-) -> None:
+def test_the_default_scheduler_needs_an_https_url(url: list[str], told: str) -> None:
     ran = CliRunner().invoke(main, ["scheduler-config", "--deployment=default-scheduler", *url])
 
     assert ran.exit_code == 2
     assert told in ran.output
 
 
-def test_the_secret_of_the_hooks_is_the_password_of_both_urls(tmp_path: Path) -> None:
+def test_the_hook_secret_is_the_password_of_both_urls(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("0123456789abcdef\n")
     entries = printed(f"--hook-secret-file={file}")["extenders"]
@@ -210,7 +208,7 @@ def test_the_secret_of_the_hooks_is_the_password_of_both_urls(tmp_path: Path) ->
     assert [each["urlPrefix"] for each in entries] == [url, url]
 
 
-def test_a_secret_never_goes_over_a_network_that_can_be_read(tmp_path: Path) -> None:
+def test_a_secret_over_plain_http_to_another_host_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("0123456789abcdef\n")
     words = ["scheduler-config", f"--hook-secret-file={file}", "--url=http://10.0.0.9:8888"]

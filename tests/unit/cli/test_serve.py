@@ -19,7 +19,7 @@ def refusal(*arguments: str) -> str:
     return result.output
 
 
-def test_plain_hooks_that_others_can_reach_are_refused() -> None:
+def test_plain_http_hooks_on_a_reachable_address_are_refused() -> None:
     assert "--listen 0.0.0.0:8888 is reachable from other machines" in refusal(
         "--listen=0.0.0.0:8888"
     )
@@ -36,7 +36,7 @@ def test_plain_hooks_that_others_can_reach_are_refused() -> None:
         ("--max-holds=0", "--max-holds 0 would refuse every bind of a gang"),
     ],
 )
-def test_bad_values_are_refused_in_a_sentence_that_names_flag_value_and_mend(
+def test_an_invalid_value_is_refused_with_its_flag_value_and_remedy(
     argument: str, said: str
 ) -> None:
     told = refusal(argument)
@@ -53,7 +53,7 @@ def test_bad_values_are_refused_in_a_sentence_that_names_flag_value_and_mend(
     ],
     ids=["flags", "variable"],
 )
-def test_every_scheduler_name_that_is_given_counts(
+def test_every_given_scheduler_name_is_used(
     arguments: list[str], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
@@ -64,7 +64,7 @@ def test_every_scheduler_name_that_is_given_counts(
     assert Settings(**given).scheduler_name == ("one", "two")
 
 
-def test_a_secret_that_cannot_be_used_is_refused_unquoted(tmp_path: Path) -> None:
+def test_an_unusable_secret_is_refused_without_quoting_it(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("hush hush hush hush")
 
@@ -75,7 +75,7 @@ def test_a_secret_that_cannot_be_used_is_refused_unquoted(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("prefix", ["", "ops-"])
-def test_certificates_that_cannot_be_used_are_refused(tmp_path: Path, prefix: str) -> None:
+def test_unusable_certificates_are_refused(tmp_path: Path, prefix: str) -> None:
     wallet = Wallet(tmp_path)
     wallet.show(wallet.authority.for_server(HOSTS, 1, days_ago(3)))
     files = [

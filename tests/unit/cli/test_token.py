@@ -64,7 +64,7 @@ def run(*words: str, **environment: str) -> Result:
 
 
 @pytest.mark.parametrize("command", [("queues",), ("gangs", "-A"), ("explain", "a/b"), ("top",)])
-def test_whoever_sends_none_is_told_that_one_is_wanted_and_how(
+def test_a_request_without_a_token_is_refused_with_the_remedy(
     url: str, command: tuple[str, ...], registrar: Registrar
 ) -> None:
     ran = run(*command, f"--ops-url={url}")
@@ -102,7 +102,7 @@ def test_the_token_of_the_kubeconfig_is_sent_through_the_forwarded_port(
     assert ran.exit_code == 0, ran.output
 
 
-def test_a_token_that_is_nobodys_or_may_not_read_is_told_with_the_mend(
+def test_an_invalid_or_unauthorized_token_is_refused_with_the_remedy(
     url: str, tmp_path: Path, registrar: Registrar
 ) -> None:
     (tmp_path / "bad").write_text("made-up")
@@ -122,7 +122,7 @@ def test_a_token_that_is_nobodys_or_may_not_read_is_told_with_the_mend(
         assert (ran.exit_code, ran.output.count("\n")) == (2, 1)
 
 
-def test_doctor_still_hears_what_everybody_may_and_says_what_it_did_not(url: str) -> None:
+def test_doctor_without_a_token_reports_the_findings_as_not_checked(url: str) -> None:
     ran = run("doctor", "--offline", f"--ops-url={url}", "-o", "json")
 
     told = json.loads(ran.stdout)
@@ -131,7 +131,7 @@ def test_doctor_still_hears_what_everybody_may_and_says_what_it_did_not(url: str
     assert "requires authentication" in told["not_checked"][0]["why"]
 
 
-def test_a_client_certificate_is_no_token_and_the_mend_is_said(tmp_path: Path) -> None:
+def test_a_client_certificate_is_not_a_token_and_the_remedy_is_named(tmp_path: Path) -> None:
     pair = Authority.new("some CA", days=1).for_client("somebody", days=1)
     config = kubeconfig(
         tmp_path / "config",
@@ -149,7 +149,7 @@ def test_a_client_certificate_is_no_token_and_the_mend_is_said(tmp_path: Path) -
     assert "kubectl create token ACCOUNT" in str(told.value)
 
 
-def test_no_token_is_sent_in_the_clear_to_another_machine(good: str) -> None:
+def test_no_token_is_sent_over_plain_http_to_another_host(good: str) -> None:
     where = Target(token_from=good)
 
     with pytest.raises(InvalidInput, match=r"over plain http to example\.com:8889"):
@@ -161,7 +161,7 @@ def test_no_token_is_sent_in_the_clear_to_another_machine(good: str) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\n", b"two words", b"hush\nhush", b"\xff\xfe", b"x" * 20_000], ids=repr
 )
-def test_a_file_that_holds_no_token_is_told_without_a_word_of_it(
+def test_a_file_without_a_token_is_refused_without_quoting_it(
     tmp_path: Path, content: bytes
 ) -> None:
     file = tmp_path / "file"
@@ -172,7 +172,7 @@ def test_a_file_that_holds_no_token_is_told_without_a_word_of_it(
     assert "hush" not in str(told.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="missing cannot be read: No such file"):
         connect.read_token(Target(token_from=str(tmp_path / "missing")))
 
@@ -181,7 +181,7 @@ def test_an_address_is_printed_without_its_token() -> None:
     assert "hush" not in f"{Address('http://x', token='hush')!r}"
 
 
-def test_names_are_completed_with_the_token_that_was_named(url: str, good: str) -> None:
+def test_completion_sends_the_given_token(url: str, good: str) -> None:
     command = main.commands["explain"]
     for words, environment in (
         ([f"--token-from={good}"], {}),

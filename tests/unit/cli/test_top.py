@@ -45,7 +45,7 @@ def pass_(journal: GangHistory) -> None:
     journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
 
 
-def test_one_picture_shows_what_queues_deserve_use_and_want(ops_url: str) -> None:
+def test_queues_are_shown_with_deserved_used_and_requested(ops_url: str) -> None:
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
 
     assert "queues, cycle 9" in said
@@ -68,14 +68,14 @@ def test_one_picture_shows_what_queues_deserve_use_and_want(ops_url: str) -> Non
     ]
 
 
-def test_those_that_wait_come_first_with_their_reason(ops_url: str) -> None:
+def test_waiting_gangs_come_first_with_their_reason(ops_url: str) -> None:
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
 
     assert "InsufficientCapacity: needs 2" in said
     assert said.index("a/waits") < said.index("a/runs")
 
 
-def test_a_kube_scheduler_that_does_not_come_is_named_and_one_that_nobody_misses_is_not(
+def test_a_silent_kube_scheduler_is_named_and_one_without_pods_is_not(
     ops_url: str, journal: GangHistory
 ) -> None:
     silent = SchedulerStatus(
@@ -94,7 +94,9 @@ def test_a_kube_scheduler_that_does_not_come_is_named_and_one_that_nobody_misses
     assert "unused" not in said
 
 
-def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: GangHistory) -> None:
+def test_unused_capacity_is_shown_with_what_it_is_held_for(
+    ops_url: str, journal: GangHistory
+) -> None:
     room = Resources({"cpu": 3000})
     kept = (
         HeldCapacity(HoldReason.GUARANTEED, "gold", Resources({"cpu": 2000})),
@@ -115,7 +117,9 @@ def test_what_is_idle_is_shown_with_whom_it_is_kept_for(ops_url: str, journal: G
     assert "100m cpu allocated to members of gang a/g4" in wide
 
 
-def test_what_namespaces_have_of_queues_is_a_line_each(ops_url: str, journal: GangHistory) -> None:
+def test_each_share_of_a_namespace_in_a_queue_is_one_line(
+    ops_url: str, journal: GangHistory
+) -> None:
     share = ShareFigures(
         queue="left",
         namespace="b",
@@ -143,7 +147,7 @@ def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:
     assert "a/runs" not in said
 
 
-def test_the_live_picture_follows_the_plan(ops_url: str, journal: GangHistory) -> None:
+def test_the_live_view_follows_the_plan(ops_url: str, journal: GangHistory) -> None:
     pictures = frames(Target(ops_url=ops_url), Filter(), 10, Terminal())
     before = seen(next(pictures))
     journal.note(snapshot(), plan(generation=10))
@@ -153,7 +157,7 @@ def test_the_live_picture_follows_the_plan(ops_url: str, journal: GangHistory) -
     assert "queues, cycle 10" in after
 
 
-def test_the_live_picture_survives_a_restart_of_the_extender() -> None:
+def test_the_live_view_survives_a_restart_of_the_extender() -> None:
     pictures = frames(Target(ops_url="http://127.0.0.1:1"), Filter(), 10, Terminal())
 
     assert [seen(next(pictures)).strip() for _ in range(2)] == [

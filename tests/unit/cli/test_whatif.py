@@ -118,11 +118,11 @@ def test_a_job_that_fits_would_start_now_and_changes_nothing_for_others(
     assert {*changes(told(live(ops_url, "-f", file, "-o", "json")))} == {"queue left"}
 
 
-def test_that_nothing_changes_is_said(ops_url: str) -> None:
+def test_no_change_is_reported(ops_url: str) -> None:
     assert live(ops_url, "--with", "queue/right.priority=5").stdout.startswith("nothing changes\n")
 
 
-def test_a_job_that_takes_back_a_due_says_who_would_be_asked_to_leave(
+def test_a_job_that_reclaims_deserved_capacity_lists_the_evictions(
     ops_url: str, tmp_path: Path
 ) -> None:
     file = job(tmp_path, 4)
@@ -139,14 +139,14 @@ def test_a_job_that_takes_back_a_due_says_who_would_be_asked_to_leave(
     assert sum(f"    {each} on n" in said for each in leaving) == min(5, len(leaving))
 
 
-def test_a_job_that_must_wait_says_for_what(ops_url: str, tmp_path: Path) -> None:
+def test_a_job_that_must_wait_has_its_reason(ops_url: str, tmp_path: Path) -> None:
     said = live(ops_url, "-f", job(tmp_path, 9)).stdout
 
     assert said.startswith("a/new would wait: ExceedsCluster: ")
     assert "would start with" in said
 
 
-def test_a_new_weight_is_planned_and_the_plan_comes_after_what_changes(
+def test_a_new_weight_is_planned_and_changes_come_before_the_plan(
     ops_url: str, tmp_path: Path
 ) -> None:
     result = live(ops_url, "-f", job(tmp_path, 4), "--with", "queue/right.weight=3")
@@ -158,7 +158,7 @@ def test_a_new_weight_is_planned_and_the_plan_comes_after_what_changes(
     ).keys() <= {"queue left", "queue right"}
 
 
-def test_pods_of_a_node_that_is_gone_wait_again(ops_url: str) -> None:
+def test_pods_of_a_removed_node_wait_again(ops_url: str) -> None:
     found = told(live(ops_url, "--without", "node/n1", "-o", "json"))
 
     assert changes(found)["gang a/old"][0].startswith("running")
@@ -167,7 +167,7 @@ def test_pods_of_a_node_that_is_gone_wait_again(ops_url: str) -> None:
 
 
 @pytest.mark.parametrize("gone", ["gang/a/old", "pod/a/old-0", "queue/right"])
-def test_whatever_has_a_name_can_be_supposed_gone(ops_url: str, gone: str) -> None:
+def test_any_named_object_can_be_removed(ops_url: str, gone: str) -> None:
     found = told(live(ops_url, "--without", gone, "-o", "json"))
 
     if gone.startswith("gang"):
@@ -178,9 +178,7 @@ def test_whatever_has_a_name_can_be_supposed_gone(ops_url: str, gone: str) -> No
         assert "right" not in {each["name"] for each in found["queues"]}
 
 
-def test_without_anything_supposed_it_is_the_plan_of_the_extender(
-    ops_url: str, journal: GangHistory
-) -> None:
+def test_without_changes_it_is_the_plan_of_the_extender(ops_url: str, journal: GangHistory) -> None:
     found = told(live(ops_url, "-o", "json"))
 
     assert (found["asked"], found["differences"]) == ([], [])
@@ -189,7 +187,7 @@ def test_without_anything_supposed_it_is_the_plan_of_the_extender(
     assert "what changes" not in live(ops_url).stdout
 
 
-def test_a_gang_that_names_no_queue_gets_that_of_its_namespace(
+def test_a_gang_without_a_queue_gets_the_queue_of_its_namespace(
     ops_url: str, tmp_path: Path
 ) -> None:
     found = told(live(ops_url, "-f", job(tmp_path, 1, namespace="b", queue=""), "-o", "json"))
@@ -197,14 +195,16 @@ def test_a_gang_that_names_no_queue_gets_that_of_its_namespace(
     assert {each["name"]: each["queue"] for each in found["gangs"]}["new"] == "right"
 
 
-def test_who_names_no_namespace_is_in_that_of_the_kubeconfig(ops_url: str, tmp_path: Path) -> None:
+def test_an_object_without_a_namespace_gets_that_of_the_kubeconfig(
+    ops_url: str, tmp_path: Path
+) -> None:
     result = live(ops_url, "-f", job(tmp_path, 1, namespace=""), "-o", "json")
 
     assert told(result)["asked"] == ["default/new"]
     assert "there is no namespace default; it counts as one" in result.stderr
 
 
-def test_pods_of_another_scheduler_and_unknown_classes_are_told(
+def test_pods_of_another_scheduler_and_unknown_classes_are_reported(
     ops_url: str, tmp_path: Path
 ) -> None:
     other = live(ops_url, "-f", job(tmp_path, 1, schedulerName="other"))
@@ -214,7 +214,7 @@ def test_pods_of_another_scheduler_and_unknown_classes_are_told(
     assert "the priority of PriorityClass vip is unknown" in unknown.stderr
 
 
-def test_pods_that_name_no_class_are_admitted_with_the_default_one(
+def test_pods_without_a_class_get_the_default_class(
     ops_url: str, journal: GangHistory, tmp_path: Path
 ) -> None:
     late = gang("late", pods_on("", "late", 4, Status.PENDING), priority=3)
@@ -227,7 +227,7 @@ def test_pods_that_name_no_class_are_admitted_with_the_default_one(
     assert "ahead of it" not in said
 
 
-def test_an_extender_that_decides_otherwise_is_told(ops_url: str, journal: GangHistory) -> None:
+def test_an_extender_with_a_different_plan_is_reported(ops_url: str, journal: GangHistory) -> None:
     now = seen(gang("old", pods_on("n0", "old", 3)), gang("wait", 2, status=Status.PENDING))
     journal.note(
         now, make_plan(seen(gang("wait", 9, status=Status.PENDING)), policy_parser.DEFAULT)
@@ -239,7 +239,9 @@ def test_an_extender_that_decides_otherwise_is_told(ops_url: str, journal: GangH
     assert "a/wait is waiting there and admitted here" in said
 
 
-def test_a_volcano_job_and_a_deployment_are_taken_apart(ops_url: str, tmp_path: Path) -> None:
+def test_a_volcano_job_and_a_deployment_are_expanded_into_pods(
+    ops_url: str, tmp_path: Path
+) -> None:
     spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
     tasks = [
         {"name": "head", "replicas": 1, "template": {"spec": spec}},
@@ -289,7 +291,7 @@ def test_a_volcano_job_and_a_deployment_are_taken_apart(ops_url: str, tmp_path: 
         (["--with", "queue/nightly.guarantee.memory=lots"], "'lots' is not an amount"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_one_sentence_with_the_nearest_name(
+def test_an_unknown_object_is_one_line_with_the_nearest_name(
     arguments: list[str], said: str
 ) -> None:
     result = plan("-f", str(EXAMPLE), *arguments)
@@ -300,7 +302,7 @@ def test_a_path_that_leads_nowhere_is_one_sentence_with_the_nearest_name(
     assert result.stdout == ""
 
 
-def test_saved_files_take_what_is_supposed_too() -> None:
+def test_changes_work_with_saved_files_too() -> None:
     found = told(plan("-f", str(EXAMPLE), "--with", "queue/research.weight=1", "-o", "json"))
 
     assert changes(found) == {
@@ -321,13 +323,13 @@ def test_saved_files_take_what_is_supposed_too() -> None:
         ("lend=true", "lab/train", "admitted"),
     ],
 )
-def test_every_field_of_a_queue_can_be_supposed(field: str, key: str, value: str) -> None:
+def test_every_field_of_a_queue_can_be_changed(field: str, key: str, value: str) -> None:
     found = told(plan("-f", str(EXAMPLE), "--with", f"queue/research.{field}", "-o", "json"))
 
     assert {f"{e['namespace']}/{e['name']}": e["verdict"] for e in found["gangs"]}[key] == value
 
 
-def test_a_queue_nobody_wrote_and_a_cordoned_node_can_be_supposed() -> None:
+def test_the_default_queue_and_a_cordoned_node_can_be_changed() -> None:
     arguments = ["--with", "queue/default.weight=7", "--with", "node/node-1.unschedulable=true"]
     found = told(plan("-f", str(EXAMPLE), *arguments, "-o", "json"))
 
@@ -335,14 +337,14 @@ def test_a_queue_nobody_wrote_and_a_cordoned_node_can_be_supposed() -> None:
     assert {*found["binds"].values()} == {"node-2"}
 
 
-def test_nothing_to_plan_is_told() -> None:
+def test_plan_without_input_is_an_error() -> None:
     result = plan()
 
     assert result.exit_code == 2
     assert "plan needs -f FILE with saved objects, or --live" in result.stderr
 
 
-def test_an_extender_that_has_not_planned_is_told(ops_url: str, journal: GangHistory) -> None:
+def test_an_extender_without_a_plan_is_reported(ops_url: str, journal: GangHistory) -> None:
     journal.note(replace(snapshot(nodes=node_table([])), queues={}), make_plan(snapshot()))
 
     result = live(ops_url)
@@ -359,7 +361,7 @@ def test_an_extender_that_has_not_planned_is_told(ops_url: str, journal: GangHis
         ({"parallelism": "x" * 500}, "is not a number of pods from 0 to"),
     ],
 )
-def test_a_job_that_makes_no_sense_is_one_sentence(
+def test_an_invalid_job_is_one_line(
     ops_url: str, tmp_path: Path, spec: dict[str, Any], said: str
 ) -> None:
     file = tmp_path / "bad.json"
@@ -372,7 +374,7 @@ def test_a_job_that_makes_no_sense_is_one_sentence(
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_job_that_is_there_already_is_told(
+def test_a_job_that_exists_already_is_reported(
     ops_url: str, journal: GangHistory, tmp_path: Path
 ) -> None:
     labels = {"batch.kubernetes.io/job-name": "new"}
@@ -384,7 +386,7 @@ def test_a_job_that_is_there_already_is_told(
     assert "Job a/new exists already, with pod new-x7" in result.stderr
 
 
-def test_names_that_would_steer_a_terminal_are_printed_as_text(
+def test_names_with_control_characters_are_printed_as_text(
     ops_url: str, journal: GangHistory
 ) -> None:
     evil = gang("evil\x1b[2J", pods_on("n0", "e", 1))
@@ -395,7 +397,7 @@ def test_names_that_would_steer_a_terminal_are_printed_as_text(
     assert "\x1b" not in said.stdout + said.stderr
 
 
-def test_what_the_manual_shows_of_a_live_cluster_is_what_is_printed(
+def test_the_example_of_the_manual_for_a_live_cluster_is_what_is_printed(
     ops_url: str, journal: GangHistory, tmp_path: Path
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()

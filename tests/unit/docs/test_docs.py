@@ -156,14 +156,14 @@ def test_every_target_of_make_and_every_module_exists() -> None:
     none_of(place for place, module in run if not can_be_run(module))
 
 
-def test_make_alone_prints_targets_there_are() -> None:
+def test_make_without_a_target_prints_existing_targets() -> None:
     ran = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
     printed = set(re.findall(r"^make ([\w-]+)", ran.stdout, re.M))
 
     assert {"demo", "test", "check", "cluster", "bench"} <= printed <= targets()
 
 
-def test_a_folder_with_a_kustomization_is_given_to_kubectl_as_such() -> None:
+def test_a_directory_with_a_kustomization_is_applied_with_k() -> None:
     """Else it applies the rest, takes the kustomization for an object, and fails."""
     wrong = []
     for place, given in everywhere(r"kubectl (?:apply|delete)[^`\n|]* -([fk] manifests/[\w./-]+)"):
@@ -175,7 +175,7 @@ def test_a_folder_with_a_kustomization_is_given_to_kubectl_as_such() -> None:
     none_of(wrong)
 
 
-def test_objects_of_ours_are_in_the_manifests() -> None:
+def test_named_objects_exist_in_the_manifests() -> None:
     deployments = {t["metadata"]["name"] for t in things("overlays") if t["kind"] == "Deployment"}
     named = everywhere(r"-n gang-system [^`\n]*deployment[/ ]([\w-]+)")
     none_of(place for place, name in named if name not in deployments)
@@ -187,7 +187,7 @@ def test_objects_of_ours_are_in_the_manifests() -> None:
     assert sorted(shown) == sorted(rules) == sorted(bound)
 
 
-def test_a_plan_that_a_page_shows_is_what_the_command_prints(
+def test_a_plan_shown_on_a_page_is_what_the_command_prints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -200,7 +200,7 @@ def test_a_plan_that_a_page_shows_is_what_the_command_prints(
         assert [line.rstrip() for line in told] == output.splitlines(), place.partition("\n")[0]
 
 
-def test_the_files_that_the_configuration_page_shows_are_read() -> None:
+def test_the_files_on_the_configuration_page_can_be_read() -> None:
     samples = [sample for _, sample in found(r"^```yaml\n(.*?)^```$", DOCS / "configuration.md")]
     whole, flat = (policy_parser.parse(each, "configuration.md") for each in samples[:2])
     quota = msgspec.convert(yaml.safe_load(samples[-1]), objects.RawQuota)
@@ -215,7 +215,7 @@ def test_the_files_that_the_configuration_page_shows_are_read() -> None:
     assert objects.to_quota(quota).weight == 3
 
 
-def test_the_keys_that_are_listed_are_those_that_are_read() -> None:
+def test_the_listed_annotations_and_labels_are_those_that_are_read() -> None:
     named = text(DOCS / "concepts.md").partition("## What a pod sets")[2]
     groups, _, rest = named.partition("Without any PodGroup")
     schedulers = rest.partition("one of ours\n(")[2].partition(")")[0]

@@ -54,25 +54,25 @@ def names(seen: ClusterFacts) -> list[str]:
     return [each.check.name for each in run_checks(seen)]
 
 
-def test_nothing_is_named_where_nothing_is_set() -> None:
+def test_a_cluster_without_problems_has_none() -> None:
     assert run_checks(GOOD) == []
 
 
-def test_nothing_is_named_where_nobody_looked() -> None:
+def test_facts_that_were_not_collected_are_no_problem() -> None:
     assert run_checks(ClusterFacts(clocks=Clocks(here=HERE))) == []
 
 
-def test_every_trap_has_a_case_and_no_case_is_of_another() -> None:
+def test_every_check_has_exactly_one_case() -> None:
     assert sorted(SET) == sorted(trap.name for trap in TRAPS)
 
 
 @pytest.mark.parametrize("name", SET)
-def test_a_trap_that_is_set_is_the_only_one_that_is_named(name: str) -> None:
+def test_each_case_fails_exactly_its_check(name: str) -> None:
     assert set(names(SET[name])) == {name}
 
 
 @pytest.mark.parametrize("name", SET)
-def test_who_is_caught_is_told_where_what_and_the_mend(name: str) -> None:
+def test_every_problem_says_where_what_and_the_remedy(name: str) -> None:
     for each in run_checks(SET[name]):
         assert each.where
         assert each.seen
@@ -81,7 +81,7 @@ def test_who_is_caught_is_told_where_what_and_the_mend(name: str) -> None:
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_the_name_of_a_trap_is_one_word_and_its_texts_fit_into_a_table(trap: Check) -> None:
+def test_the_name_of_a_check_is_one_word_and_its_texts_fit_a_table_cell(trap: Check) -> None:
     assert re.fullmatch(r"(CA|CRD)?([A-Z][a-z]+)+", trap.name)
     for text in (trap.meaning, trap.mend):
         assert text
@@ -102,7 +102,7 @@ def test_a_timeout_as_long_as_the_extenders_is_long_enough(timeout: str) -> None
     assert names(entry(1, httpTimeout=timeout)) == []
 
 
-def test_the_timeout_is_compared_with_the_settings_of_the_extender_that_is_asked() -> None:
+def test_the_timeout_is_compared_with_the_settings_of_the_called_extender() -> None:
     longer = configured(lambda told: None, hold_s=60.0, bind_timeout_s=75.0)
 
     (caught,) = run_checks(longer)
@@ -111,7 +111,7 @@ def test_the_timeout_is_compared_with_the_settings_of_the_extender_that_is_asked
     assert "--hold-s is 60" in caught.seen
 
 
-def test_https_by_enable_https_alone_is_still_plain_http() -> None:
+def test_enable_https_with_an_http_url_is_still_plain_http() -> None:
     def change(told: dict[str, list[dict[str, object]]]) -> None:
         for each in told["extenders"]:
             each.update(urlPrefix="http://10.0.0.7:8888", enableHTTPS=True)
@@ -119,7 +119,7 @@ def test_https_by_enable_https_alone_is_still_plain_http() -> None:
     assert names(configured(change)) == ["PlainHttp", "PlainHttp"]
 
 
-def test_the_secret_in_an_address_is_told_to_nobody() -> None:
+def test_the_secret_in_a_url_is_never_printed() -> None:
     def change(told: dict[str, list[dict[str, object]]]) -> None:
         for each in told["extenders"]:
             each.update(urlPrefix="http://hooks:hush-hush@10.0.0.7:8888")
@@ -129,7 +129,7 @@ def test_the_secret_in_an_address_is_told_to_nobody() -> None:
     assert "hush" not in str(caught)
 
 
-def test_an_address_with_a_secret_is_on_loopback_where_its_host_is() -> None:
+def test_a_loopback_url_with_a_secret_is_recognised_as_loopback() -> None:
     def change(told: dict[str, list[dict[str, object]]]) -> None:
         for each in told["extenders"]:
             each.update(urlPrefix="http://hooks:hush-hush@127.0.0.1:8888")
@@ -137,12 +137,12 @@ def test_an_address_with_a_secret_is_on_loopback_where_its_host_is() -> None:
     assert names(configured(change)) == []
 
 
-def test_a_ca_that_need_not_be_right_is_none() -> None:
+def test_an_insecure_tls_config_counts_as_a_missing_ca() -> None:
     assert set(names(secured(insecure=True))) == {"CAMissing"}
     assert names(secured()) == []
 
 
-def test_an_extender_of_somebody_else_is_left_alone() -> None:
+def test_another_extender_is_not_checked() -> None:
     def change(told: dict[str, list[dict[str, object]]]) -> None:
         told["extenders"].append(
             {"urlPrefix": "http://gpu.example:80", "filterVerb": "f", "ignorable": True}
@@ -152,12 +152,12 @@ def test_an_extender_of_somebody_else_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("filters_at", ["http://localhost:8888", "http://[::1]:8888/v1"])
-def test_an_entry_that_has_another_word_for_the_same_port_is_ours(filters_at: str) -> None:
+def test_an_entry_with_another_spelling_of_the_same_address_is_checked(filters_at: str) -> None:
     assert names(entry(0, urlPrefix=filters_at)) == []
     assert names(entry(0, urlPrefix=filters_at, nodeCacheCapable=False)) == ["NodeCacheOff"]
 
 
-def test_the_usual_ports_of_the_web_do_not_make_an_entry_ours() -> None:
+def test_default_http_ports_do_not_identify_an_entry() -> None:
     def change(told: dict[str, list[dict[str, object]]]) -> None:
         for each in told["extenders"]:
             each["urlPrefix"] = "http://127.0.0.1"
@@ -166,7 +166,7 @@ def test_the_usual_ports_of_the_web_do_not_make_an_entry_ours() -> None:
     assert names(configured(change)) == []
 
 
-def test_a_file_without_profiles_is_for_the_default_scheduler() -> None:
+def test_a_configuration_without_profiles_is_for_the_default_scheduler() -> None:
     def change(told: dict[str, object]) -> None:
         del told["profiles"]
 
@@ -176,7 +176,7 @@ def test_a_file_without_profiles_is_for_the_default_scheduler() -> None:
     ))) == []  # fmt: skip
 
 
-def test_behind_the_clusters_own_scheduler_a_critical_class_is_what_it_takes() -> None:
+def test_with_the_default_scheduler_a_critical_priority_class_is_enough() -> None:
     served = replace(
         INSTALLED.settings or Settings(), scheduler_name=("default-scheduler",), lease="own"
     )
@@ -191,42 +191,42 @@ def test_behind_the_clusters_own_scheduler_a_critical_class_is_what_it_takes() -
     assert "priorityClassName: system-cluster-critical" in caught.mend
 
 
-def test_no_replicas_at_all_are_no_standby_either() -> None:
+def test_zero_replicas_are_no_standby() -> None:
     assert names(deployed(replicas=0, pods=())) == ["NoStandby"]
 
 
-def test_a_lease_that_is_not_there_or_was_given_back_leads_nobody() -> None:
+def test_a_missing_or_released_lease_means_no_leader() -> None:
     for lease in (LEASE._replace(exists=False), LEASE._replace(holder="")):
         assert names(replace(GOOD, leases=(lease,))) == ["NoLeader"]
 
 
-def test_an_extender_in_a_namespace_that_it_exempts_does_not_wait_for_itself() -> None:
+def test_an_extender_in_an_exempt_namespace_does_not_schedule_itself() -> None:
     for exempt, expected in (((), ["ExtenderSchedulesItself"]), (("gang-system",), [])):
         served = replace(Settings(scheduler_name=("default-scheduler",)), exempt_namespace=exempt)
         alone = deployed(settings=served, priority_class="mine", replicas=1)
         assert [each for each in names(alone) if each == "ExtenderSchedulesItself"] == expected
 
 
-def test_a_lease_renewed_in_the_future_tells_of_a_clock() -> None:
+def test_a_lease_renewed_in_the_future_is_clock_skew() -> None:
     ahead = replace(GOOD, leases=(LEASE._replace(renewed=HERE + 60),))
 
     assert names(ahead) == ["ClockSkew"]
 
 
-def test_a_wrong_clock_here_makes_no_lease_and_no_certificate_old() -> None:
+def test_a_wrong_local_clock_expires_no_lease_and_no_certificate() -> None:
     ahead_s = timedelta(days=400).total_seconds()
     found = replace(GOOD, clocks=Clocks(here=HERE + ahead_s, api_server_s=-ahead_s))
 
     assert names(found) == ["ClockSkewHere"]
 
 
-def test_a_certificate_made_for_hours_is_late_when_a_sixth_is_left() -> None:
+def test_a_short_certificate_expires_soon_when_a_sixth_is_left() -> None:
     for hours, expected in ((22, ["CertificateExpires"]), (12, [])):
         made = AUTHORITY.for_server([SERVER], 1, NOW - timedelta(hours=hours)).certificate
         assert names(replace(GOOD, hooks=(replace(HOOKS, certificate=made),))) == expected
 
 
-def test_an_authority_that_ends_before_what_it_signed_is_found_on_both_sides() -> None:
+def test_a_ca_that_expires_before_its_certificates_is_found_on_both_sides() -> None:
     brief = Authority.new("ca", 30, NOW - timedelta(days=29))
     shown = brief.for_server([SERVER], 365, NOW).certificate
     held = brief.for_client("system:kube-scheduler", 365, NOW).certificate
@@ -243,7 +243,7 @@ def test_an_authority_that_ends_before_what_it_signed_is_found_on_both_sides() -
     ]
 
 
-def test_an_old_authority_beside_the_one_that_counts_is_no_trap() -> None:
+def test_an_expired_ca_next_to_the_valid_one_is_no_problem() -> None:
     old = Authority.new("old", 30, NOW - timedelta(days=90)).pair.certificate
     both = old + AUTHORITY.pair.certificate
     seen = replace(
@@ -260,17 +260,17 @@ def test_a_certificate_that_expired_says_when() -> None:
     assert caught.seen == "it expired at 2026-11-14T12:00:00Z"
 
 
-def test_a_caller_signed_by_another_is_refused() -> None:
+def test_a_caller_signed_by_another_ca_is_a_problem() -> None:
     made = ANOTHER.for_client("system:kube-scheduler", 365, NOW).certificate
 
     assert names(replace(GOOD, callers=(replace(ASKING, certificate=made),))) == ["CallerRefused"]
 
 
-def test_what_could_not_be_read_of_a_caller_is_not_judged() -> None:
+def test_unreadable_files_of_a_caller_are_no_problem() -> None:
     assert names(replace(GOOD, callers=(replace(ASKING, ca=None, certificate=None),))) == []
 
 
-def test_a_gate_of_a_scheduler_is_named_where_it_is_on_and_not_where_it_is_off() -> None:
+def test_only_an_enabled_feature_gate_of_a_scheduler_is_a_problem() -> None:
     on = RunningScheduler("pod/x", {"GangScheduling": True, "GenericWorkload": False})
     (caught,) = run_checks(replace(GOOD, schedulers=(on,)))
 
@@ -278,14 +278,14 @@ def test_a_gate_of_a_scheduler_is_named_where_it_is_on_and_not_where_it_is_off()
     assert caught.mend == "write `--feature-gates=GangScheduling=false` into its command"
 
 
-def test_a_kind_of_which_unknown_fields_are_kept_lacks_none() -> None:
+def test_a_crd_that_preserves_unknown_fields_misses_none() -> None:
     assert names(replace(GOOD, kinds=(kind("podgroups", fields=None), kind("queues")))) == []
 
 
 @pytest.mark.parametrize(
     "reason", [*queues.REASONS, *namespaces.REASONS["Queue"], *namespaces.REASONS["Namespace"]]
 )
-def test_a_finding_of_the_extender_is_a_trap_by_its_own_reason(reason: str) -> None:
+def test_a_finding_of_the_extender_is_a_problem_with_its_reason(reason: str) -> None:
     finding = FindingFacts("Queue", "team", reason, "queue team is odd; write it so")
     (caught,) = run_checks(replace(GOOD, findings=(finding,)))
 
@@ -296,7 +296,7 @@ def test_a_finding_of_the_extender_is_a_trap_by_its_own_reason(reason: str) -> N
     )  # fmt: skip
 
 
-def test_what_is_a_finding_and_a_note_is_named_once() -> None:
+def test_a_problem_that_is_finding_and_note_is_named_once() -> None:
     finding = FindingFacts("Policy", "file", "Refused", "file: no such plugin")
     found = replace(
         GOOD,
@@ -307,7 +307,7 @@ def test_what_is_a_finding_and_a_note_is_named_once() -> None:
     assert names(found) == ["Refused"]
 
 
-def test_what_the_extender_notes_of_its_credentials_is_the_same_trap() -> None:
+def test_a_note_about_unprotected_credentials_is_the_same_check() -> None:
     note = "credentials: kubeconfig k checks no certificate; name its CA"
     (caught,) = run_checks(replace(GOOD, readiness=Readiness("ops", True, (note,))))
 
@@ -317,7 +317,7 @@ def test_what_the_extender_notes_of_its_credentials_is_the_same_trap() -> None:
     )  # fmt: skip
 
 
-def test_traps_come_before_hints() -> None:
+def test_problems_come_before_hints() -> None:
     found = replace(SET["NoAdmissionPolicies"], server_gates=frozenset({"GenericWorkload"}))
 
     assert names(found) == ["NativeGangs", "NoAdmissionPolicies"]

@@ -54,7 +54,7 @@ def why(seen: ClusterFacts) -> dict[str, str]:
     return dict(seen.not_checked)
 
 
-def test_all_that_the_overlay_applies_is_seen_and_nothing_is_wrong_with_it() -> None:
+def test_everything_in_the_overlay_is_collected_and_has_no_problem() -> None:
     seen = paper_cluster().seen()
 
     assert seen.not_checked == ()
@@ -71,7 +71,7 @@ def test_all_that_the_overlay_applies_is_seen_and_nothing_is_wrong_with_it() -> 
     ]
 
 
-def test_a_configuration_that_kube_scheduler_reads_itself_is_seen_too() -> None:
+def test_a_configuration_that_kube_scheduler_reads_itself_is_collected() -> None:
     cluster = paper_cluster()
     pod = deployment(cluster)["spec"]["template"]["spec"]
     (pairing,) = pod.pop("initContainers")
@@ -85,7 +85,7 @@ def test_a_configuration_that_kube_scheduler_reads_itself_is_seen_too() -> None:
     assert [told.where.partition(" ")[0] for told in seen.configurations] == [path]
 
 
-def test_what_cannot_be_read_is_said_without_the_secret_in_it(tmp_path: Path) -> None:
+def test_an_unreadable_configuration_is_reported_without_its_secret(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("kind: x\nurlPrefix: http://hooks:hush-hush@127.0.0.1:8888: 1\n")
 
@@ -94,14 +94,14 @@ def test_what_cannot_be_read_is_said_without_the_secret_in_it(tmp_path: Path) ->
     assert "hush" not in str(refusal.value)
 
 
-def test_a_way_that_is_open_to_others_is_a_trap_though_the_cluster_is_well() -> None:
+def test_an_unprotected_api_connection_is_a_problem() -> None:
     cluster = paper_cluster()
     cluster.warnings = ("kubeconfig k checks no certificate; name its CA",)
 
     assert names(cluster.seen()) == ["CredentialsUnprotected"]
 
 
-def test_nothing_is_written() -> None:
+def test_doctor_writes_nothing_to_the_cluster() -> None:
     cluster = paper_cluster()
     cluster.seen()
 
@@ -139,7 +139,7 @@ def behind(tmp_path: Path) -> tuple[PaperCluster, Document]:
     return cluster, document
 
 
-def test_the_certificates_of_both_sides_are_compared(
+def test_the_certificates_of_hooks_and_callers_are_compared(
     behind: tuple[PaperCluster, Document], tmp_path: Path
 ) -> None:
     cluster, document = behind
@@ -155,7 +155,7 @@ def test_the_certificates_of_both_sides_are_compared(
     )
 
 
-def test_a_ca_of_another_machine_is_missed_until_a_copy_is_given(
+def test_a_ca_file_on_another_machine_is_not_checked_until_a_copy_is_given(
     behind: tuple[PaperCluster, Document], tmp_path: Path
 ) -> None:
     cluster, document = behind
@@ -170,13 +170,13 @@ def test_a_ca_of_another_machine_is_missed_until_a_copy_is_given(
     assert (copied.not_checked, names(copied)) == ((), [])
 
 
-def test_a_copy_that_is_not_there_is_bad_input(behind: tuple[PaperCluster, Document]) -> None:
+def test_a_missing_ca_file_is_invalid_input(behind: tuple[PaperCluster, Document]) -> None:
     cluster, document = behind
     with pytest.raises(InvalidInput, match=r"--ca-file /nowhere cannot be read: No such file"):
         cluster.seen(configurations=[(Path("file"), document)], ca_file=Path("/nowhere"))
 
 
-def test_data_in_the_configuration_is_read_instead_of_files(
+def test_inline_data_is_read_instead_of_files(
     behind: tuple[PaperCluster, Document],
 ) -> None:
     cluster, document = behind
@@ -189,7 +189,7 @@ def test_data_in_the_configuration_is_read_instead_of_files(
     assert (seen.not_checked, names(seen)) == ((), [])
 
 
-def test_without_the_file_of_its_scheduler_that_is_said(
+def test_a_missing_scheduler_configuration_is_reported_as_not_checked(
     behind: tuple[PaperCluster, Document],
 ) -> None:
     (missed,) = behind[0].seen().not_checked
@@ -198,7 +198,7 @@ def test_without_the_file_of_its_scheduler_that_is_said(
     assert "--scheduler-config" in missed.why
 
 
-def test_a_secret_that_is_not_there_is_said(behind: tuple[PaperCluster, Document]) -> None:
+def test_a_missing_secret_is_reported_as_not_checked(behind: tuple[PaperCluster, Document]) -> None:
     cluster, document = behind
     del cluster.held[f"{HOME}/secrets/gang-extender-tls"]
     told = why(cluster.seen(configurations=[(Path("file"), document)]))
@@ -229,7 +229,9 @@ def test_a_secret_that_is_not_there_is_said(behind: tuple[PaperCluster, Document
         ),
     ],
 )
-def test_what_one_may_not_see_is_said_and_makes_no_trap(path: str, what: str) -> None:
+def test_a_forbidden_resource_is_reported_as_not_checked_and_is_no_problem(
+    path: str, what: str
+) -> None:
     cluster = paper_cluster()
     cluster.held[path] = 403
     seen = cluster.seen()
@@ -238,7 +240,7 @@ def test_what_one_may_not_see_is_said_and_makes_no_trap(path: str, what: str) ->
     assert names(seen) == []
 
 
-def test_an_api_server_that_is_gone_is_said_once() -> None:
+def test_an_unreachable_api_server_is_reported_once() -> None:
     cluster = paper_cluster()
     cluster.held["/version"] = GONE
 
@@ -246,14 +248,14 @@ def test_an_api_server_that_is_gone_is_said_once() -> None:
 
 
 @pytest.mark.parametrize("answer", ["<html>", "[]", ""])
-def test_what_is_no_api_server_is_not_looked_at(answer: str) -> None:
+def test_a_server_that_is_not_an_api_server_is_not_checked(answer: str) -> None:
     cluster = PaperCluster({"/version": answer})
     (missed,) = cluster.seen().not_checked
 
     assert "is not a Kubernetes API server" in missed.why
 
 
-def test_a_configmap_that_is_gone_or_odd_is_said() -> None:
+def test_a_missing_or_invalid_configmap_is_reported_as_not_checked() -> None:
     path = f"{HOME}/configmaps/gang-scheduler-config"
     for held, expected in (
         (404, "configmap gang-scheduler-config in gang-system does not exist"),
@@ -273,7 +275,7 @@ def _config(text: str) -> Document:
     return {"kind": "ConfigMap", "data": {"scheduler-config.yaml": text}}
 
 
-def test_settings_that_would_not_start_are_a_trap_with_their_own_sentence() -> None:
+def test_invalid_settings_are_a_problem_with_the_error_of_serve() -> None:
     cluster = paper_cluster()
     containers(cluster)["extender"]["args"].append("--hold-s=long")
     caught = run_checks(cluster.seen())
@@ -283,7 +285,7 @@ def test_settings_that_would_not_start_are_a_trap_with_their_own_sentence() -> N
     ]
 
 
-def test_a_pod_that_is_on_its_way_out_does_not_count() -> None:
+def test_a_terminating_pod_is_not_counted() -> None:
     cluster = paper_cluster()
     leaving = cluster.held[f"{HOME}/pods"]["items"][1]
     leaving["metadata"]["deletionTimestamp"] = "2026-11-16T11:00:00Z"
@@ -291,7 +293,7 @@ def test_a_pod_that_is_on_its_way_out_does_not_count() -> None:
     assert names(cluster.seen()) == ["StandbyNotSynced"]
 
 
-def test_a_missing_right_is_named_with_the_command_that_shows_it() -> None:
+def test_a_missing_permission_is_named_with_a_command_that_shows_it() -> None:
     cluster = paper_cluster()
     cluster.denied.add("create pods/eviction")
     (caught,) = run_checks(cluster.seen())
@@ -304,7 +306,7 @@ def test_a_missing_right_is_named_with_the_command_that_shows_it() -> None:
     )
 
 
-def test_rights_to_a_kind_that_is_not_installed_are_not_asked_for() -> None:
+def test_permissions_for_a_kind_that_is_not_installed_are_not_checked() -> None:
     cluster = paper_cluster()
     cluster.denied |= {"get podgroups", "patch queues/status"}
     cluster.held[CRDS] = listed()
@@ -312,7 +314,7 @@ def test_rights_to_a_kind_that_is_not_installed_are_not_asked_for() -> None:
     assert names(cluster.seen()) == ["CRDMissing", "CRDMissing"]
 
 
-def test_the_gates_of_kubeadms_scheduler_are_read_from_its_command() -> None:
+def test_the_feature_gates_of_a_kubeadm_scheduler_are_read_from_its_command() -> None:
     cluster = paper_cluster()
     command = ["kube-scheduler", "--feature-gates=A=true,GenericWorkload=true", "-v=2"]
     static = pod("kube-scheduler-n1", {"component": "kube-scheduler"})
@@ -325,14 +327,14 @@ def test_the_gates_of_kubeadms_scheduler_are_read_from_its_command() -> None:
     )
 
 
-def test_the_gates_of_the_api_server_are_read_from_its_series() -> None:
+def test_the_feature_gates_of_the_api_server_are_read_from_its_metrics() -> None:
     cluster = paper_cluster()
     cluster.held["/metrics"] += 'kubernetes_feature_enabled{name="GenericWorkload",stage=""} 1\n'
 
     assert names(cluster.seen()) == ["NativeGangs"]
 
 
-def test_only_the_namespace_that_was_named_is_looked_at() -> None:
+def test_only_the_given_namespace_is_checked() -> None:
     cluster = paper_cluster()
     path = "/apis/apps/v1/namespaces/elsewhere/deployments"
     cluster.held[path] = listed()
@@ -341,7 +343,7 @@ def test_only_the_namespace_that_was_named_is_looked_at() -> None:
     assert f"GET {path}" in cluster.asked
 
 
-def test_a_deployment_with_our_label_that_serves_nothing_is_not_ours() -> None:
+def test_a_labelled_deployment_that_does_not_serve_is_ignored() -> None:
     cluster = paper_cluster()
     containers(cluster)["extender"]["args"] = ["top"]
 
@@ -355,7 +357,7 @@ def settings(*words: str, env: list[Document] | None = None) -> Any:
     return settings_of({"command": ["gang-extender"], "args": ["serve", *words], "env": env or []})
 
 
-def test_arguments_and_variables_are_read_as_serve_reads_them() -> None:
+def test_arguments_and_variables_are_parsed_as_serve_parses_them() -> None:
     told = settings(
         "--hold-s", "40", "--bind-timeout-s=60", "--dry-run",
         "--scheduler-name=a", "--scheduler-name", "b",
@@ -377,7 +379,7 @@ def test_arguments_and_variables_are_read_as_serve_reads_them() -> None:
     assert told.pod_name
 
 
-def test_what_only_the_pod_is_told_stays_at_its_default_and_other_variables_count() -> None:
+def test_values_known_only_in_the_pod_stay_default_and_other_variables_count() -> None:
     told = settings_of(
         {
             "args": ["serve", "--listen=$(POD_IP):8888", "--lease-namespace=$(HOME)",
@@ -437,7 +439,7 @@ def test_arguments_that_serve_refuses_are_refused(words: list[str], sentence: st
         ),
     ],
 )
-def test_a_file_that_is_no_configuration_is_refused_in_a_sentence(
+def test_an_invalid_configuration_file_is_refused_in_one_sentence(
     tmp_path: Path, content: bytes | None, sentence: str
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -448,12 +450,12 @@ def test_a_file_that_is_no_configuration_is_refused_in_a_sentence(
         scheduler_config.configuration(file)
 
 
-def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
+def test_a_directory_instead_of_a_configuration_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="Is a directory"):
         scheduler_config.configuration(tmp_path)
 
 
-def test_the_configuration_that_we_print_is_read(tmp_path: Path) -> None:
+def test_a_configuration_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump({"kind": "KubeSchedulerConfiguration"}))
 
@@ -467,7 +469,7 @@ def told(readyz: Page, findings: Page) -> OpsAnswer:
     return read_extender({"/readyz": readyz, "/api/v1/findings": findings}.__getitem__, "there")
 
 
-def test_what_the_extender_says_is_read_line_by_line() -> None:
+def test_readiness_and_findings_of_the_extender_are_read() -> None:
     finding = b'[{"kind":"Queue","name":"q","reason":"R","message":"m"}]'
     found = told(Page(200, b"ok\nbinds: late\n", 3.0), Page(200, finding))
 
@@ -476,7 +478,7 @@ def test_what_the_extender_says_is_read_line_by_line() -> None:
     assert found.ahead_s == 3.0
 
 
-def test_one_that_is_not_ready_and_cannot_tell_is_heard_all_the_same() -> None:
+def test_an_extender_that_is_not_ready_is_read_without_findings() -> None:
     found = told(
         Page(503, b"pods: first list not complete\n"),
         Page(503, b'{"error": "the first plan is being made"}'),
@@ -497,7 +499,7 @@ def test_one_that_is_not_ready_and_cannot_tell_is_heard_all_the_same() -> None:
         ((200, b"ok\n"), (503, b'{"error": "not yet"}'), "cannot answer: not yet"),
     ],
 )
-def test_who_leads_nothing_or_is_no_extender_is_not_believed(
+def test_a_standby_and_a_server_that_is_not_an_extender_are_refused(
     readyz: tuple[int, bytes], findings: tuple[int, bytes], sentence: str
 ) -> None:
     with pytest.raises(InvalidInput, match=sentence):
@@ -508,7 +510,7 @@ def test_who_leads_nothing_or_is_no_extender_is_not_believed(
 
 
 @pytest.mark.parametrize(("here_s", "certain_s"), [(0, 0.0), (0.9, 0.0), (-60, 58.0), (60, -59.0)])
-def test_a_clock_is_ahead_or_behind_only_as_far_as_whole_seconds_and_the_way_tell(
+def test_clock_skew_counts_only_beyond_rounding_and_round_trip(
     here_s: float, certain_s: float
 ) -> None:
     before = HERE + here_s
@@ -517,5 +519,5 @@ def test_a_clock_is_ahead_or_behind_only_as_far_as_whole_seconds_and_the_way_tel
 
 
 @pytest.mark.parametrize("date", [None, "", "yesterday", f"Mon, {'9' * 20} Jan 2024 00:00:00 GMT"])
-def test_who_does_not_tell_the_time_is_not_judged_by_it(date: str | None) -> None:
+def test_an_answer_without_a_valid_date_gives_no_clock_skew(date: str | None) -> None:
     assert clock_ahead_s(date, 0.0, 1.0) is None

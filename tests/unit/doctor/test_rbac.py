@@ -47,13 +47,13 @@ def as_needed(right: Right) -> list[Permission]:
     ],
     ids=["everywhere", "whole podgroups", "asks who", "own lease", "lease of the scheduler"],
 )
-def test_what_is_needed_is_what_is_granted(
+def test_the_needed_permissions_are_those_granted(
     granted: tuple[Right, ...], needed: tuple[Permission, ...]
 ) -> None:
     assert sorted(needed) == sorted(each for right in granted for each in as_needed(right))
 
 
-def test_the_role_reads_no_secrets_and_only_reads_what_people_write() -> None:
+def test_the_role_reads_no_secrets_and_never_writes_objects_of_users() -> None:
     resources = {right.resource for right in EVERYWHERE}
     verbs = {right.verb for right in EVERYWHERE if right.resource in WRITTEN_BY_PEOPLE}
 
@@ -62,14 +62,14 @@ def test_the_role_reads_no_secrets_and_only_reads_what_people_write() -> None:
     assert verbs <= {"get", "list", "watch"}
 
 
-def test_a_status_is_patched_by_itself_or_with_the_object_but_never_both() -> None:
+def test_status_is_patched_as_subresource_or_with_the_object_but_not_both() -> None:
     for has_status, expected in ((True, "podgroups/status"), (False, "podgroups")):
         found = rbac.needed(INSTALLED, [kind("podgroups", has_status=has_status)])
         patched = [each.resource for each in found if each.group and each.verb == "patch"]
         assert patched == [expected]
 
 
-def test_who_reads_is_asked_only_where_the_setting_says_so() -> None:
+def test_token_reviews_are_needed_only_with_ops_auth() -> None:
     assert INSTALLED.settings is not None
     asking = replace(INSTALLED, settings=replace(INSTALLED.settings, **ASKING))
 

@@ -33,7 +33,7 @@ from extender.model.gang import GangKey
         ("-x7k2p", "-x7k2p"),
     ],
 )
-def test_what_generators_add_to_a_name_is_left_out(name: str, left: str) -> None:
+def test_generated_suffixes_of_a_name_are_ignored(name: str, left: str) -> None:
     assert stem(name) == left
 
 
@@ -48,7 +48,7 @@ def test_runs_are_kept_by_namespace_queue_and_name() -> None:
     assert known.of(GangKey("lab/other"), "left") == ()
 
 
-def test_a_gang_that_ended_once_more_counts_once() -> None:
+def test_a_gang_that_ends_twice_counts_once() -> None:
     known = DurationHistory()
     known.record(GangKey("lab/train-1"), "left", 60.0)
     known.record(GangKey("lab/train-1"), "left", 90.0)
@@ -56,7 +56,7 @@ def test_a_gang_that_ended_once_more_counts_once() -> None:
     assert known.of(GangKey("lab/train-2"), "left") == (90.0,)
 
 
-def test_of_one_name_the_last_runs_are_kept() -> None:
+def test_the_latest_runs_of_a_name_are_kept() -> None:
     known = DurationHistory()
     for number in range(MAX_SAMPLES + 5):
         known.record(GangKey(f"lab/train-{number}"), "left", float(number))
@@ -65,7 +65,7 @@ def test_of_one_name_the_last_runs_are_kept() -> None:
     assert known.of(GangKey("lab/train-0"), "left")[-1] == MAX_SAMPLES + 4
 
 
-def test_a_thousand_names_push_out_only_names_of_their_own_namespace() -> None:
+def test_too_many_names_displace_only_names_of_their_own_namespace() -> None:
     known = DurationHistory()
     known.record(GangKey("lab/train-1"), "left", 60.0)
     for number in range(1000):

@@ -62,7 +62,7 @@ def watch() -> Watch:
     return Watch()
 
 
-def test_a_job_is_learnt_from_when_its_last_pod_has_succeeded(watch: Watch) -> None:
+def test_the_duration_of_a_job_is_learnt_when_its_last_pod_has_succeeded(watch: Watch) -> None:
     watch.pod("train-29491200", 0, phase="Running")
     watch.pod("train-29491200", 1, ended="2026-01-31T12:20:00Z")
     assert watch.learnt() == ()
@@ -72,35 +72,35 @@ def test_a_job_is_learnt_from_when_its_last_pod_has_succeeded(watch: Watch) -> N
     assert watch.learnt("train-29491260") == (1800.0,)
 
 
-def test_it_counts_in_the_queue_in_which_it_was_started(watch: Watch) -> None:
+def test_a_duration_counts_for_the_queue_in_which_the_job_started(watch: Watch) -> None:
     watch.pod("train-29491200", started_in="research")
 
     assert watch.learnt(queue="research") == (1800.0,)
     assert watch.learnt() == ()
 
 
-def test_who_failed_says_nothing(watch: Watch) -> None:
+def test_nothing_is_learnt_from_a_failed_job(watch: Watch) -> None:
     watch.pod("train-29491200", 0, phase="Failed")
     watch.pod("train-29491200", 1)
 
     assert watch.learnt() == ()
 
 
-def test_who_was_deleted_while_it_ran_says_nothing(watch: Watch) -> None:
+def test_nothing_is_learnt_from_a_job_deleted_while_it_ran(watch: Watch) -> None:
     watch.pod("train-29491200", 0, phase="Running")
     watch.cluster.apply(Delete(Kind.POD, "train-29491200-0"))
 
     assert watch.learnt() == ()
 
 
-def test_a_job_with_another_wave_of_pods_counts_as_a_whole(watch: Watch) -> None:
+def test_a_job_with_a_second_wave_of_pods_counts_as_a_whole(watch: Watch) -> None:
     watch.pod("train-29491200", 0)
     watch.pod("train-29491200", 1, began="2026-01-31T12:31:00Z", ended="2026-01-31T13:00:00Z")
 
     assert watch.learnt() == (3600.0,)
 
 
-def test_whoever_starts_anew_learns_from_pods_that_are_still_there(watch: Watch) -> None:
+def test_a_restarted_extender_learns_from_finished_pods(watch: Watch) -> None:
     watch.pod("train-29491200")  # seen for the first time when it is over
 
     assert watch.learnt() == (1800.0,)

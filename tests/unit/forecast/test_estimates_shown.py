@@ -59,7 +59,7 @@ def planned(tmp_path: Path, duration: str) -> str:
     return ran.output
 
 
-def test_a_plan_over_saved_objects_says_when_who_waits_will_run(tmp_path: Path) -> None:
+def test_a_plan_over_saved_objects_has_estimates(tmp_path: Path) -> None:
     told = planned(tmp_path, "1h30m")
 
     assert "WILL RUN" in told
@@ -67,7 +67,7 @@ def test_a_plan_over_saved_objects_says_when_who_waits_will_run(tmp_path: Path) 
     assert "it is expected to run 1 h 30 min (from its annotation)" in told
 
 
-def test_a_duration_that_is_none_is_named_with_its_mend(tmp_path: Path) -> None:
+def test_an_invalid_duration_is_reported_with_the_remedy(tmp_path: Path) -> None:
     told = planned(tmp_path, "two hours")
 
     assert "annotation gang-extender.io/duration is 'two hours', which is not a duration" in told
@@ -82,7 +82,7 @@ def looking() -> Looker:
     return looker
 
 
-def test_the_page_of_a_gang_says_when_and_why(looking: Looker) -> None:
+def test_the_page_of_a_gang_shows_its_estimate_and_why(looking: Looker) -> None:
     page = looking.page("/gangs/lab/next")
 
     assert "When it will run" in page
@@ -91,11 +91,11 @@ def test_the_page_of_a_gang_says_when_and_why(looking: Looker) -> None:
     assert "<b>a" not in page
 
 
-def test_the_list_of_gangs_says_when_in_two_words(looking: Looker) -> None:
+def test_the_list_of_gangs_shows_short_estimates(looking: Looker) -> None:
     assert ">about 14:00 UTC</span>" in looking.page("/gangs")
 
 
-def test_what_is_declared_truly_is_foretold_to_the_second() -> None:
+def test_correct_declared_durations_give_estimates_exact_to_the_second() -> None:
     *_, asked, with_a_time, _, _, median, worst, _ = row("deadlock", declared=True).split(" | ")
 
     assert (asked, with_a_time, median, worst) == ("1", "1", "1 s", "1 s")

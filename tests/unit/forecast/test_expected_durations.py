@@ -10,7 +10,7 @@ import pytest
 from extender.forecast.durations import MEDIAN, _learnt, spread
 
 
-def test_parts_lie_evenly_however_many_there_are() -> None:
+def test_quantiles_are_spread_evenly_for_any_number_of_gangs() -> None:
     assert [spread(number) for number in range(1, 8)] == [
         1 / 2,
         1 / 4,
@@ -28,14 +28,14 @@ def test_parts_lie_evenly_however_many_there_are() -> None:
 
 
 @pytest.mark.parametrize("durations", [[5.0], [3.0, 9.0], [8.0, 1.0, 4.0], [2.0, 8.0, 4.0, 6.0]])
-def test_one_alone_is_expected_to_run_as_long_as_the_median(durations: list[float]) -> None:
+def test_a_single_gang_is_expected_to_run_as_long_as_the_median(durations: list[float]) -> None:
     lasting = _learnt(durations, len(durations), MEDIAN)
 
     assert lasting.seconds == median(durations)
     assert lasting.ended is None
 
 
-def test_many_that_run_end_as_earlier_ones_did_and_not_all_at_the_median() -> None:
+def test_many_gangs_are_expected_to_end_with_the_earlier_distribution() -> None:
     earlier = [float(minute) for minute in range(1, 65)]
     lasting = [_learnt(earlier, 64, spread(number)) for number in range(1, 65)]
 

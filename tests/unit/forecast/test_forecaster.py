@@ -46,7 +46,7 @@ def at(asked: Forecaster, last: tuple[Snapshot, Plan], key: GangKey = NEXT) -> f
     return told.at
 
 
-def test_another_plan_is_looked_ahead_from_only_after_a_rest() -> None:
+def test_a_new_plan_is_used_for_estimates_only_after_a_pause() -> None:
     times = Times()
     asked, first, second = forecaster(times), passed(HOUR), passed(2 * HOUR)
 
@@ -57,7 +57,7 @@ def test_another_plan_is_looked_ahead_from_only_after_a_rest() -> None:
     assert at(asked, second) == NOW + 2 * HOUR
 
 
-def test_one_run_answers_for_all_of_a_plan() -> None:
+def test_one_lookahead_answers_for_all_gangs_of_a_plan() -> None:
     times = Times()
     asked, last = forecaster(times), passed(HOUR)
     at(asked, last)
@@ -68,7 +68,7 @@ def test_one_run_answers_for_all_of_a_plan() -> None:
     assert times.worked == worked
 
 
-def test_a_gang_that_came_since_is_looked_at_in_spite_of_the_rest() -> None:
+def test_a_new_gang_is_estimated_in_spite_of_the_pause() -> None:
     times = Times()
     asked, (snapshot, plan) = forecaster(times), passed(HOUR)
     at(asked, (snapshot, plan))
@@ -78,7 +78,7 @@ def test_a_gang_that_came_since_is_looked_at_in_spite_of_the_rest() -> None:
     assert at(asked, (newer, make_plan(newer, policy_parser.DEFAULT)), GangKey("lab/zlate")) is None
 
 
-def test_gangs_that_come_all_the_time_do_not_have_it_look_ahead_all_the_time() -> None:
+def test_a_stream_of_new_gangs_does_not_keep_the_forecaster_busy() -> None:
     times = Times()
     asked, last = forecaster(times), passed(HOUR)
     at(asked, last)

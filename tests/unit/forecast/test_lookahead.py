@@ -50,7 +50,7 @@ def estimate(snapshot: Snapshot, key: str, *earlier: tuple[str, float]) -> Estim
     return told
 
 
-def test_who_waits_starts_when_those_in_its_room_end() -> None:
+def test_a_gang_starts_when_the_gangs_on_its_nodes_end() -> None:
     train = running("lab/train", "n1", ran_s=40 * MINUTE, lasts_s=2 * HOUR)
     report = running("ops/report", "n2", ran_s=HOUR, lasts_s=2 * HOUR)
 
@@ -64,7 +64,7 @@ def test_who_waits_starts_when_those_in_its_room_end() -> None:
     )
 
 
-def test_who_needs_less_starts_when_the_first_of_them_ends() -> None:
+def test_a_smaller_gang_starts_when_the_first_of_them_ends() -> None:
     train = running("lab/train", "n1", lasts_s=2 * HOUR)
     report = running("ops/report", "n2", lasts_s=HOUR)
 
@@ -76,7 +76,7 @@ def test_who_needs_less_starts_when_the_first_of_them_ends() -> None:
     )
 
 
-def test_those_ahead_of_it_run_first_for_as_long_as_they_say() -> None:
+def test_gangs_ahead_run_first_for_their_declared_durations() -> None:
     train = running("lab/train", "n1", "n2", lasts_s=HOUR)
     first = waiting("lab/first", 2, group={"lasts_s": 30 * MINUTE, "created": NOW - 60})
     second = waiting("lab/second", 2)
@@ -87,7 +87,7 @@ def test_those_ahead_of_it_run_first_for_as_long_as_they_say() -> None:
     assert told.estimate(GangKey("lab/second")).at == NOW + 1.5 * HOUR  # type: ignore[union-attr]
 
 
-def test_what_gangs_of_its_name_did_before_says_when_one_ends() -> None:
+def test_the_end_of_a_gang_is_estimated_from_earlier_gangs_of_its_name() -> None:
     train = running("lab/train-7", "n1", "n2", ran_s=10 * MINUTE)
     earlier = [(f"lab/train-{number}", (30 + number) * MINUTE) for number in range(3)]
 
@@ -99,7 +99,7 @@ def test_what_gangs_of_its_name_did_before_says_when_one_ends() -> None:
     )
 
 
-def test_of_several_of_one_name_one_ends_sooner_than_the_median() -> None:
+def test_of_several_gangs_of_one_name_one_ends_before_the_median() -> None:
     trains = [running(f"lab/train-{number}", f"n{number}") for number in (1, 2)]
     earlier = [(f"lab/train-{number}", number * MINUTE) for number in range(10, 90, 10)]
 
@@ -113,7 +113,7 @@ def test_of_several_of_one_name_one_ends_sooner_than_the_median() -> None:
     )
 
 
-def test_who_outran_some_of_its_name_is_compared_with_the_others() -> None:
+def test_a_gang_is_compared_with_earlier_gangs_that_ran_longer() -> None:
     train = running("lab/train-7", "n1", "n2", ran_s=31.5 * MINUTE)
     earlier = [(f"lab/train-{number}", (30 + number) * MINUTE) for number in range(3)]
 
@@ -123,14 +123,14 @@ def test_who_outran_some_of_its_name_is_compared_with_the_others() -> None:
     assert "the 1 of 3 earlier gangs of this name in this queue that ran longer" in told.words
 
 
-def test_without_any_duration_it_is_unknown_and_who_said_none_is_named() -> None:
+def test_without_a_duration_the_estimate_is_unknown_and_names_the_gang() -> None:
     told = estimate(seen(running("lab/x", "n1", "n2"), waiting("lab/next", 2)), "lab/next")
 
     assert (told.at, told.brief) == (None, "unknown")
     assert told.words == "unknown, because lab/x declares no duration and none was learnt"
 
 
-def test_a_claim_that_has_run_out_says_nothing_any_more() -> None:
+def test_a_declared_duration_that_has_passed_is_ignored() -> None:
     over = running("lab/x", "n1", "n2", ran_s=3 * HOUR, lasts_s=HOUR)
 
     told = estimate(seen(over, waiting("lab/next", 2)), "lab/next")
@@ -140,7 +140,7 @@ def test_a_claim_that_has_run_out_says_nothing_any_more() -> None:
     )
 
 
-def test_a_claim_below_whatever_its_name_ever_took_is_not_believed() -> None:
+def test_a_declared_duration_below_all_earlier_ones_is_not_trusted() -> None:
     boaster = running("lab/x-9", "n1", "n2", lasts_s=MINUTE)
     earlier = [(f"lab/x-{number}", HOUR) for number in range(5)]
 
@@ -160,7 +160,7 @@ def test_a_deadline_is_the_latest_end() -> None:
     )
 
 
-def test_a_deadline_of_some_members_is_no_end_of_the_gang() -> None:
+def test_a_deadline_of_some_members_does_not_end_the_gang() -> None:
     """A sidecar job that the kubelet ends after a minute says nothing about the others."""
     kind = shape(cpu=4)
     brief = pod("x-0", kind, on="n1", namespace="lab", began=NOW, deadline_s=MINUTE)
@@ -185,7 +185,7 @@ def test_a_member_that_began_later_has_its_deadline_later() -> None:
     assert told.at == NOW + 50 * MINUTE
 
 
-def test_others_of_whom_nobody_knows_are_counted() -> None:
+def test_other_gangs_without_a_known_end_are_counted() -> None:
     known, unknown = running("lab/a", "n1", lasts_s=HOUR), running("lab/b", "n2")
 
     told = estimate(seen(known, unknown, waiting("lab/next", 1)), "lab/next")
@@ -193,7 +193,7 @@ def test_others_of_whom_nobody_knows_are_counted() -> None:
     assert told.words.endswith("; the end of another gang is unknown, so it may be sooner")
 
 
-def test_who_waits_for_its_own_pods_waits_for_nobody_to_end() -> None:
+def test_a_gang_below_minmember_does_not_wait_for_other_gangs_to_end() -> None:
     torso = waiting("lab/torso", 1, min_member=4)
 
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), torso), "lab/torso")
@@ -204,7 +204,7 @@ def test_who_waits_for_its_own_pods_waits_for_nobody_to_end() -> None:
     )
 
 
-def test_who_does_not_wait_has_no_estimate() -> None:
+def test_a_gang_that_does_not_wait_has_no_estimate() -> None:
     told = ahead(seen(running("lab/a", "n1", lasts_s=HOUR), waiting("lab/next", 1)))
 
     assert told.estimate(GangKey("lab/a")) is None
@@ -212,7 +212,7 @@ def test_who_does_not_wait_has_no_estimate() -> None:
     assert told.estimate(GangKey("lab/nobody")) is None
 
 
-def test_pods_on_their_way_out_leave_when_their_grace_is_over() -> None:
+def test_terminating_pods_end_with_their_grace_period() -> None:
     leaving = gang(
         "lab/old",
         pods=[pod("old-0", shape(cpu=4), on="n1", status=Status.RELEASING, leaves_by=NOW + MINUTE)],
@@ -224,7 +224,7 @@ def test_pods_on_their_way_out_leave_when_their_grace_is_over() -> None:
     assert told.at is None or told.at <= NOW + MINUTE
 
 
-def test_a_run_ends_where_its_effort_does_and_says_how_far_it_looked() -> None:
+def test_a_lookahead_stops_at_its_step_limit_and_says_how_far_it_looked() -> None:
     busy = [
         running(f"lab/a{number:02}", f"n{number}", lasts_s=number * HOUR) for number in (1, 2, 3)
     ]
@@ -238,7 +238,7 @@ def test_a_run_ends_where_its_effort_does_and_says_how_far_it_looked() -> None:
     assert cut.brief == "after 15:00 UTC"
 
 
-def test_a_run_ends_when_its_time_is_spent() -> None:
+def test_a_lookahead_stops_at_its_time_limit() -> None:
     spent = iter(range(100))
     busy = [
         running(f"lab/a{number:02}", f"n{number}", lasts_s=number * HOUR) for number in (1, 2, 3)
@@ -250,7 +250,7 @@ def test_a_run_ends_when_its_time_is_spent() -> None:
     assert told.steps == 1
 
 
-def test_looking_ahead_changes_nothing_of_what_it_looks_at() -> None:
+def test_a_lookahead_does_not_change_its_snapshot() -> None:
     snapshot = seen(running("lab/a", "n1", "n2", lasts_s=HOUR), waiting("lab/next", 2))
     used, before = snapshot.nodes.used.copy(), make_plan(snapshot, policy_parser.DEFAULT)
 
@@ -261,7 +261,7 @@ def test_looking_ahead_changes_nothing_of_what_it_looks_at() -> None:
     assert snapshot.gangs[GangKey("lab/next")].on_nodes == 0
 
 
-def test_a_gang_too_large_for_everything_is_told_so() -> None:
+def test_a_gang_too_large_for_the_cluster_has_that_as_its_reason() -> None:
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), waiting("lab/big", 9)), "lab/big")
 
     assert told.words == (
@@ -270,7 +270,7 @@ def test_a_gang_too_large_for_everything_is_told_so() -> None:
     )
 
 
-def test_room_of_strangers_never_comes_free() -> None:
+def test_capacity_used_by_other_schedulers_never_becomes_free() -> None:
     strange = {"n2": shape(cpu=4).requests}
     state = snapshot(
         [node("n1", cpu=4), node("n2", cpu=4)],
@@ -286,7 +286,7 @@ def test_room_of_strangers_never_comes_free() -> None:
     assert "it would not start even if all gangs of this extender had ended" in told.words
 
 
-def test_who_keeps_everybody_waiting_is_looked_for_once_for_all() -> None:
+def test_gangs_without_a_known_end_are_searched_once_for_all_estimates() -> None:
     looks = 0
 
     class Unknown(dict[GangKey, str]):

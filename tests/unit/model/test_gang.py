@@ -18,7 +18,7 @@ from extender.model.gang import PodGroup
     ],
     ids=["as many", "fewer", "more", "a role without a minimum", "no roles"],
 )
-def test_minima_of_roles_count_unless_they_add_up_to_more_than_the_gang_needs(
+def test_role_minima_count_unless_they_exceed_the_minimum_of_the_gang(
     least: int, by_role: dict[str, int], counts: dict[str, int]
 ) -> None:
     group = PodGroup(namespace="a", name="train", min_member=least, min_by_role=by_role)

@@ -23,7 +23,9 @@ def clash(one: HostPort, other: HostPort) -> bool:
 
 
 @given(st.lists(sets, max_size=4), sets)
-def test_ports_clash_where_two_of_them_do(taken: list[tuple[HostPort, ...]], wanted) -> None:  # type: ignore[no-untyped-def]
+def test_host_ports_conflict_exactly_where_two_of_them_conflict(
+    taken: list[tuple[HostPort, ...]], wanted
+) -> None:  # type: ignore[no-untyped-def]
     counted = HostPorts()
     for some in taken:
         counted = counted.plus(some)
@@ -34,14 +36,14 @@ def test_ports_clash_where_two_of_them_do(taken: list[tuple[HostPort, ...]], wan
 
 
 @given(st.lists(sets, max_size=4), sets)
-def test_what_is_taken_twice_and_given_back_once_is_taken(taken, more) -> None:  # type: ignore[no-untyped-def]
+def test_a_port_added_twice_and_removed_once_is_still_used(taken, more) -> None:  # type: ignore[no-untyped-def]
     before = HostPorts(port for some in taken for port in some)
 
     assert before.plus(more).minus(more) == before
     assert not before.plus(more).minus(more).minus(p for some in taken for p in some)
 
 
-def test_adding_to_ports_leaves_them_as_they_were() -> None:
+def test_adding_ports_does_not_change_the_original() -> None:
     before = HostPorts([HostPort(80)])
     before.plus([HostPort(81)])
 

@@ -52,7 +52,9 @@ from extender.model.resources import (
         (1e-05, Fraction(1, 100_000)),
     ],
 )
-def test_every_form_of_kubernetes_is_read_exactly(text: str | float, value: Fraction) -> None:
+def test_every_quantity_format_of_kubernetes_is_read_exactly(
+    text: str | float, value: Fraction
+) -> None:
     assert parse_quantity(text) == value
 
 
@@ -63,20 +65,20 @@ def test_every_form_of_kubernetes_is_read_exactly(text: str | float, value: Frac
         "1,5", "1_000", "0x10", "\u0663", "nan", "inf", "1e9999", "9" * 100, True, None,
     ],
 )  # fmt: skip
-def test_anything_else_is_refused_by_name(text: str) -> None:
+def test_any_other_quantity_is_refused_and_quoted(text: str) -> None:
     with pytest.raises(InvalidQuantity) as caught:
         parse_quantity(text)
 
     assert repr(text) in str(caught.value)
 
 
-def test_fractions_of_the_unit_round_up_as_the_api_server_does() -> None:
+def test_fractions_of_the_unit_round_up_as_in_the_api_server() -> None:
     assert parse_whole("100m") == 1
     assert parse_milli("1n") == 1
     assert parse_milli("0.0005") == 1
 
 
-def test_amounts_beyond_every_cluster_are_cut() -> None:
+def test_huge_amounts_are_capped() -> None:
     assert parse_whole("1E") == LARGEST
     assert parse_milli("-9E") == -LARGEST
 
@@ -84,7 +86,7 @@ def test_amounts_beyond_every_cluster_are_cut() -> None:
 @pytest.mark.parametrize(
     ("amount", "text"), [(0, "0"), (1500, "1500m"), (2000, "2"), (1, "1m"), (-500, "-500m")]
 )
-def test_thousandths_are_written_as_kubectl_does(amount: int, text: str) -> None:
+def test_milli_amounts_are_written_as_kubectl_writes_them(amount: int, text: str) -> None:
     assert write_milli(amount) == text
 
 
@@ -97,6 +99,6 @@ def test_bytes_are_written_with_the_largest_suffix_that_fits(amount: int, text: 
 
 
 @given(st.integers(0, LARGEST))
-def test_what_was_written_reads_the_same(amount: int) -> None:
+def test_written_quantities_are_read_back_unchanged(amount: int) -> None:
     assert parse_whole(write_bytes(amount)) == amount
     assert parse_milli(write_milli(amount)) == amount

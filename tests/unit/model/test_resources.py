@@ -25,7 +25,7 @@ def test_a_resource_list_is_read_in_the_units_of_each_resource() -> None:
     }
 
 
-def test_it_is_written_as_it_was_read() -> None:
+def test_a_resource_list_is_written_as_it_was_read() -> None:
     written = {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"}
 
     assert Resources.parse(written).write() == written
@@ -37,7 +37,7 @@ def test_a_bad_amount_is_refused() -> None:
 
 
 @given(vectors, vectors)
-def test_what_is_added_can_be_taken_away(one: Resources, other: Resources) -> None:
+def test_addition_can_be_undone_by_subtraction(one: Resources, other: Resources) -> None:
     rest = one + other - other
 
     assert all(rest.amount(name) == one.amount(name) for name in NAMES)
@@ -50,12 +50,12 @@ def test_order_of_addition_does_not_matter(one: Resources, other: Resources) -> 
 
 
 @given(vectors, vectors)
-def test_fitting_means_that_no_amount_is_more(one: Resources, room: Resources) -> None:
+def test_resources_fit_when_no_amount_is_larger(one: Resources, room: Resources) -> None:
     assert one.fits_in(room) == all(one.amount(name) <= room.amount(name) for name in NAMES)
 
 
 @given(vectors, vectors)
-def test_beyond_is_what_does_not_fit(one: Resources, other: Resources) -> None:
+def test_beyond_is_the_part_that_does_not_fit(one: Resources, other: Resources) -> None:
     beyond = one.beyond(other)
 
     assert all(
@@ -80,12 +80,12 @@ def test_nothing_times_anything_is_nothing() -> None:
     assert Resources({"cpu": 2}) * 3 == Resources({"cpu": 6})
 
 
-def test_sums_in_place_keep_what_was_there() -> None:
+def test_adding_in_place_keeps_existing_amounts() -> None:
     total = {"cpu": 1}
     Resources({"cpu": 2, "memory": 3}).add_to(total)
 
     assert total == {"cpu": 3, "memory": 3}
 
 
-def test_zero_and_less_can_be_left_out() -> None:
+def test_zero_and_negative_amounts_can_be_dropped() -> None:
     assert Resources({"cpu": 0, "memory": -1, "pods": 2}).positive() == Resources({"pods": 2})

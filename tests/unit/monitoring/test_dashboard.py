@@ -26,7 +26,7 @@ def expressions() -> list[str]:
     ]
 
 
-def test_every_expression_names_series_and_labels_that_are_exported() -> None:
+def test_every_expression_uses_exported_metrics_and_labels() -> None:
     known = samples()
 
     for expression in expressions():
@@ -37,7 +37,7 @@ def test_every_expression_names_series_and_labels_that_are_exported() -> None:
             assert labels <= known[name], f"{expression}: {name} has no {labels - known[name]}"
 
 
-def test_every_variable_is_used_and_every_one_used_is_there() -> None:
+def test_every_variable_is_used_and_every_used_variable_exists() -> None:
     text = json.dumps(PANELS)
     used = {name for name in VARIABLES if f"${name}" in text or f"${{{name}}}" in text}
 
@@ -53,7 +53,7 @@ def test_panels_do_not_overlap_and_each_has_an_id_and_a_title() -> None:
         assert apart_x or apart_y, (one, other)
 
 
-def test_what_is_asked_is_read_from_an_expression() -> None:
+def test_metrics_and_labels_are_parsed_from_an_expression() -> None:
     asked = named('sum by (queue, le) (rate(gang_extender_start_seconds_bucket{job="x"}[5m]))')
 
     assert asked == {"gang_extender_start_seconds_bucket": {"queue"}}

@@ -25,7 +25,7 @@ def runbook(alert: Alert) -> str:
     return re.split(r"^#{2,3} ", below, maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def test_an_alert_says_how_bad_it_is_what_is_wrong_and_where_to_read_on() -> None:
+def test_an_alert_has_severity_summary_description_and_runbook() -> None:
     for alert in ALERTS_SHIPPED:
         assert alert.labels["severity"] in ("critical", "warning"), alert.name
         assert alert.annotations.keys() == {"summary", "description", "runbook_url"}, alert.name
@@ -33,7 +33,7 @@ def test_an_alert_says_how_bad_it_is_what_is_wrong_and_where_to_read_on() -> Non
         assert alert.annotations["runbook_url"] == BASE + alert.name.lower()
 
 
-def test_an_alert_asks_for_series_and_labels_that_are_exported() -> None:
+def test_an_alert_uses_exported_metrics_and_labels() -> None:
     known = samples()
 
     for alert in ALERTS_SHIPPED:
@@ -43,7 +43,7 @@ def test_an_alert_asks_for_series_and_labels_that_are_exported() -> None:
             assert labels <= known[name], f"{alert.name}: {name} has no {labels - known[name]}"
 
 
-def test_a_label_that_prometheus_has_for_itself_is_told_by_the_name_that_it_gives_ours() -> None:
+def test_the_label_that_prometheus_renames_is_documented_by_its_new_name() -> None:
     of_targets = {"namespace", "pod", "job", "instance", "service", "endpoint", "container"}
     (name,) = [name for name, labels in samples().items() if labels & of_targets]
 
@@ -51,14 +51,14 @@ def test_a_label_that_prometheus_has_for_itself_is_told_by_the_name_that_it_give
     assert f"`{name}` the label is `exported_namespace`" in OPERATIONS.read_text()
 
 
-def test_what_an_alert_tells_of_its_labels_is_left_of_them() -> None:
+def test_an_alert_description_uses_only_labels_that_aggregation_keeps() -> None:
     for alert in ALERTS_SHIPPED:
         told = set(re.findall(r"\$labels\.(\w+)", alert.annotations["description"]))
         for group in re.findall(r"\bby \(([^)]*)\)", alert.expression):
             assert told <= {label.strip() for label in group.split(",")}, alert.name
 
 
-def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     headings = re.findall(r"^### (GangExtender\w+)$", OPERATIONS.read_text(), re.MULTILINE)
 
     assert headings == [alert.name for alert in ALERTS_SHIPPED]
@@ -67,7 +67,7 @@ def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
             assert f"**{word}:**" in runbook(alert), f"{alert.name} lacks {word}"
 
 
-def test_what_a_runbook_names_exists() -> None:
+def test_metrics_reasons_and_flags_in_a_runbook_exist() -> None:
     known = samples()
     words = {each.value for each in (*Reason, *Happening)}
 
@@ -79,7 +79,7 @@ def test_what_a_runbook_names_exists() -> None:
             assert word in words, f"{alert.name}: {word}"
 
 
-def test_hastened_rules_differ_in_their_times_alone() -> None:
+def test_accelerated_rules_differ_only_in_their_times() -> None:
     (group,) = hastened(60)["groups"]
     by_name = {rule["alert"]: rule for rule in group["rules"]}
 
@@ -91,7 +91,7 @@ def test_hastened_rules_differ_in_their_times_alone() -> None:
         assert re.search(r"\d[mhd]\b|\* \d", rule["expr"]) is None, rule["expr"]
 
 
-def test_an_alert_that_counts_bursts_waits_for_nothing_and_all_others_outlast_an_update() -> None:
+def test_only_the_alert_that_counts_bursts_fires_without_delay() -> None:
     at_once = [alert.name for alert in alerts() if not alert.held]
 
     assert at_once == ["GangExtenderPartialCommit"]

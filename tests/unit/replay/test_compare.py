@@ -61,7 +61,7 @@ def leaving(node: str) -> Plan:
         (leaving("n1"), leaving("n2"), ("n1", "n2")),
     ],
 )
-def test_what_differs_is_in_the_words(was: Plan, now: Plan, words: tuple[str, str]) -> None:
+def test_a_difference_is_visible_in_its_text(was: Plan, now: Plan, words: tuple[str, str]) -> None:
     (found,) = plan_differences(was, now)
 
     assert isinstance(found, Difference)

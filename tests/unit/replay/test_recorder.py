@@ -45,7 +45,7 @@ def size(folder: Path) -> int:
     return sum(each.stat().st_size for each in folder.iterdir())
 
 
-def test_nobody_but_us_may_read_what_is_kept(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_recording(tmp_path: Path) -> None:
     previous = os.umask(0)
     try:
         recorded(tmp_path / "new" / "recording", seconds=10)
@@ -57,7 +57,7 @@ def test_nobody_but_us_may_read_what_is_kept(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_a_recording_never_has_more_bytes_than_it_may_and_each_file_stands_for_itself(
+def test_a_recording_stays_below_its_limit_and_each_file_is_self_contained(
     tmp_path: Path,
 ) -> None:
     most = 8 * 3200
@@ -82,7 +82,7 @@ def test_a_recording_never_has_more_bytes_than_it_may_and_each_file_stands_for_i
     assert 0 < passes(tmp_path) <= len(seen)
 
 
-def test_a_file_that_makes_room_while_it_is_replayed_is_passed_over_with_a_remark(
+def test_a_file_deleted_during_replay_is_skipped_with_a_note(
     tmp_path: Path,
 ) -> None:
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_a_file_that_makes_room_while_it_is_replayed_is_passed_over_with_a_remar
     ]
 
 
-def test_two_do_not_record_into_one_folder(
+def test_two_recorders_do_not_share_a_directory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = folders.Folder(str(tmp_path), 8 * MIB)
@@ -116,7 +116,7 @@ def test_two_do_not_record_into_one_folder(
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_is_full_or_fails_ends_the_recording_with_one_line_and_nothing_else(
+def test_a_full_or_failing_disk_ends_only_the_recording_with_one_log_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -148,7 +148,7 @@ def test_a_disk_that_is_full_or_fails_ends_the_recording_with_one_line_and_nothi
     assert Recording(str(tmp_path)).remarks == []
 
 
-def test_whoever_plans_never_waits_for_a_slow_disk_and_what_was_left_out_is_told(
+def test_planning_never_waits_for_a_slow_disk_and_dropped_cycles_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_write, is_writing = threading.Event(), threading.Event()
@@ -178,7 +178,7 @@ def test_whoever_plans_never_waits_for_a_slow_disk_and_what_was_left_out_is_told
     assert f"{left_out} more were not recorded: the disk was too slow" in told
 
 
-def test_what_tenants_ask_for_never_ends_a_recording_however_much_it_is(tmp_path: Path) -> None:
+def test_huge_requests_of_tenants_do_not_end_a_recording(tmp_path: Path) -> None:
     """Every pod may ask for 1Pi, and with enough of them the sum has more than 64 bits."""
     metrics = Metrics()
     recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
@@ -196,7 +196,7 @@ def test_what_tenants_ask_for_never_ends_a_recording_however_much_it_is(tmp_path
     assert second.plan == PLAN
 
 
-def test_an_end_does_not_wait_for_a_disk_that_does_not_answer(
+def test_stopping_does_not_wait_for_a_disk_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
@@ -211,7 +211,7 @@ def test_an_end_does_not_wait_for_a_disk_that_does_not_answer(
     answers.set()
 
 
-def test_without_a_folder_nothing_is_kept_and_nothing_counted() -> None:
+def test_without_a_directory_nothing_is_recorded_or_counted() -> None:
     metrics = Metrics()
     recorder = Recorder.of(Settings(), metrics)
 
@@ -241,6 +241,6 @@ def test_a_running_extender_records_what_it_decides(
 
 
 @pytest.mark.parametrize("mib", [0, 7, 1 << 21])
-def test_a_size_that_is_none_is_refused(mib: int) -> None:
+def test_an_invalid_size_is_refused(mib: int) -> None:
     with pytest.raises(InvalidConfiguration, match=f"--record-mib {mib} is not a number of MiB"):
         Settings(record_mib=mib)

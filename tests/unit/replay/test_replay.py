@@ -60,7 +60,7 @@ def other_policy(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_run_is_planned_again_without_a_difference(run: Path) -> None:
+def test_a_replayed_run_has_no_difference(run: Path) -> None:
     result = replayed(run)
 
     assert result.exit_code == 0, result.output
@@ -70,9 +70,7 @@ def test_a_run_is_planned_again_without_a_difference(run: Path) -> None:
     assert told(run)["cycles"] > 20
 
 
-def test_another_policy_is_told_by_the_first_decision_that_differs(
-    run: Path, tmp_path: Path
-) -> None:
+def test_another_policy_is_shown_by_its_first_different_decision(run: Path, tmp_path: Path) -> None:
     without_reclaim = other_policy(tmp_path, DEFAULT_TEXT.replace(" reclaim,", ""))
 
     result = replayed(run, "--config", without_reclaim)
@@ -89,7 +87,7 @@ def test_the_same_policy_from_a_file_changes_nothing(run: Path, tmp_path: Path) 
     assert replayed(run, "--config", other_policy(tmp_path, DEFAULT_TEXT)).exit_code == 0
 
 
-def test_one_moment_is_planned_and_shown_alone(run: Path) -> None:
+def test_a_single_moment_can_be_replayed(run: Path) -> None:
     last = told(run)["last"]
 
     result = replayed(run, "--at", last)
@@ -100,9 +98,7 @@ def test_one_moment_is_planned_and_shown_alone(run: Path) -> None:
     assert "no decision differs" in result.stdout
 
 
-def test_a_moment_without_a_zone_is_in_utc_wherever_it_is_asked_for(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_moment_without_a_zone_is_in_utc(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = told(run)["first"]
     monkeypatch.setenv("TZ", "America/Los_Angeles")
     time.tzset()
@@ -115,7 +111,7 @@ def test_a_moment_without_a_zone_is_in_utc_wherever_it_is_asked_for(
     assert f"cycle 1, {first}, planned again" in result.stdout, result.stderr
 
 
-def test_the_document_of_one_moment_speaks_of_that_pass_alone(run: Path) -> None:
+def test_the_document_of_one_moment_covers_only_its_cycle(run: Path) -> None:
     whole = told(run)
     one = told(run, "--at", whole["first"])
 
@@ -135,7 +131,7 @@ def set_back(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("at", "number"), [(55, 4), (60, 5), (90, 5), (115, 2), (300, 5)])
-def test_a_moment_is_found_also_where_the_clock_was_set_back(
+def test_a_moment_is_found_although_the_clock_was_set_back(
     set_back: Path, at: int, number: int
 ) -> None:
     moment = datetime.fromtimestamp(at, UTC).isoformat()
@@ -151,14 +147,14 @@ def test_a_moment_is_found_also_where_the_clock_was_set_back(
         ("1960-01-01T00:00:00Z", "has no cycle as old as 1960-01-01T00:00:00Z; it begins at 1970"),
     ],
 )
-def test_a_moment_that_is_none_or_too_early_is_named(run: Path, at: str, said: str) -> None:
+def test_an_invalid_or_too_early_moment_is_an_error(run: Path, at: str, said: str) -> None:
     result = replayed(run, "--at", at)
 
     assert result.exit_code == 2
     assert said in result.stderr
 
 
-def test_what_was_cut_off_by_a_kill_is_replayed_up_to_there_with_a_remark(
+def test_a_truncated_recording_is_replayed_up_to_its_end_with_a_note(
     run: Path, tmp_path: Path
 ) -> None:
     whole = only_file(run).read_bytes()
@@ -174,14 +170,16 @@ def test_what_was_cut_off_by_a_kill_is_replayed_up_to_there_with_a_remark(
 
 
 @pytest.mark.parametrize("length", [0, 5])
-def test_a_file_that_hardly_began_holds_no_pass(run: Path, tmp_path: Path, length: int) -> None:
+def test_a_file_without_a_complete_cycle_is_an_error(
+    run: Path, tmp_path: Path, length: int
+) -> None:
     result = replayed(copied(run, tmp_path / "cut", only_file(run).read_bytes()[:length]))
 
     assert result.exit_code == 2
     assert "has no complete cycle" in result.stderr
 
 
-def test_a_flipped_bit_anywhere_is_one_sentence(run: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_anywhere_is_one_line(run: Path, tmp_path: Path) -> None:
     whole = only_file(run).read_bytes()
     folder = copied(run, tmp_path / "flipped", whole)
 
@@ -228,7 +226,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("strange", STRANGE)
-def test_a_forged_pass_is_one_sentence(run: Path, tmp_path: Path, strange: Any) -> None:
+def test_a_forged_cycle_is_one_line(run: Path, tmp_path: Path, strange: Any) -> None:
     result = replayed(forged(tmp_path, head(run), msgspec.msgpack.encode(strange)))
 
     assert result.exit_code == 2
@@ -236,7 +234,7 @@ def test_a_forged_pass_is_one_sentence(run: Path, tmp_path: Path, strange: Any) 
     assert "cycle 1 is invalid" in result.stderr or "not a cycle" in result.stderr
 
 
-def test_a_recording_of_a_version_with_other_fields_is_refused_by_name(
+def test_a_recording_with_unknown_fields_is_refused_with_their_names(
     run: Path, tmp_path: Path
 ) -> None:
     told = msgspec.msgpack.decode(head(run))
@@ -248,9 +246,7 @@ def test_a_recording_of_a_version_with_other_fields_is_refused_by_name(
     assert "was recorded by version 9.9: Pod has an unknown field 'colour'" in result.stderr
 
 
-def test_a_small_file_that_would_unpack_to_very_much_takes_no_memory(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_decompression_bomb_takes_no_memory(run: Path, tmp_path: Path) -> None:
     folder = forged(tmp_path, head(run), bytes(MAX_CYCLE_BYTES + 1))
     assert only_file(folder).stat().st_size < 100_000
 
@@ -271,7 +267,7 @@ def test_a_small_file_that_would_unpack_to_very_much_takes_no_memory(
         (".", "no recording there; `gang-extender serve --record"),
     ],
 )
-def test_a_folder_without_a_recording_is_named(tmp_path: Path, folder: str, said: str) -> None:
+def test_a_directory_without_a_recording_is_named(tmp_path: Path, folder: str, said: str) -> None:
     result = replayed(tmp_path / folder)
 
     assert result.exit_code == 2

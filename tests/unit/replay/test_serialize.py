@@ -126,7 +126,7 @@ class Pipe:
 @pytest.mark.parametrize(
     ("of", "kind"), [(serialize.of_snapshot, Snapshot), (serialize.of_plan, Plan)]
 )
-def test_every_field_of_what_a_plan_sees_and_says_is_kept(of: Any, kind: Any) -> None:
+def test_every_field_of_a_snapshot_and_a_plan_is_kept(of: Any, kind: Any) -> None:
     first, second = made(kind), made(kind)
     pipe = Pipe(of)
 
@@ -135,7 +135,7 @@ def test_every_field_of_what_a_plan_sees_and_says_is_kept(of: Any, kind: Any) ->
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(Snapshot)])
-def test_a_field_that_alone_changes_is_kept_too(name: str) -> None:
+def test_a_single_changed_field_is_kept(name: str) -> None:
     first = made(Snapshot)
     second = replace(first, **{name: made(get_type_hints(Snapshot)[name])})
     pipe = Pipe(serialize.of_snapshot)
@@ -144,7 +144,7 @@ def test_a_field_that_alone_changes_is_kept_too(name: str) -> None:
     must_be_the_same(second, pipe.through(second))
 
 
-def test_a_pod_that_equals_the_one_before_but_was_refused_meanwhile_is_another() -> None:
+def test_an_equal_pod_with_a_new_refusal_is_written_again() -> None:
     gangs = made(get_type_hints(Snapshot)["gangs"])
     ((key, gang),) = gangs.items()
     first = replace(made(Snapshot), gangs=gangs)
@@ -156,7 +156,7 @@ def test_a_pod_that_equals_the_one_before_but_was_refused_meanwhile_is_another()
     must_be_the_same(second, pipe.through(second))
 
 
-def test_what_lets_somebody_into_kept_room_is_read_again() -> None:
+def test_facts_that_admit_a_gang_to_reserved_capacity_are_kept() -> None:
     before = crowd(old(), brief())
     plan = make_plan(before)
     assert "it ends before a/big can start" in plan.verdicts[brief().key].message
@@ -166,7 +166,7 @@ def test_what_lets_somebody_into_kept_room_is_read_again() -> None:
     assert [*plan_differences(plan, again)] == []
 
 
-def test_pods_that_share_a_shape_share_it_afterwards_and_others_do_not() -> None:
+def test_pods_that_share_a_shape_still_share_it_and_others_do_not() -> None:
     alike = Shape(requests=_SHAPE.requests)
     pods = [replace(made(Pod), shape=shape) for shape in (_SHAPE, alike, _SHAPE)]
     snapshot = made(Snapshot)
@@ -180,7 +180,7 @@ def test_pods_that_share_a_shape_share_it_afterwards_and_others_do_not() -> None
     assert one is not two
 
 
-def test_what_came_and_went_leaves_the_order_that_was_there() -> None:
+def test_added_and_removed_entries_keep_the_order() -> None:
     hint = get_type_hints(Snapshot)["queues"]
     some = {name: next(iter(made(hint).values())) for name in "abcde"}
     first = replace(made(Snapshot), queues={name: some[name] for name in "ace"})
@@ -192,7 +192,7 @@ def test_what_came_and_went_leaves_the_order_that_was_there() -> None:
         assert list(pipe.through(later).queues) == list(names)
 
 
-def test_nodes_that_change_keep_their_places_and_who_did_not_stays_the_same() -> None:
+def test_changed_nodes_keep_their_position_and_unchanged_nodes_their_identity() -> None:
     nodes = tuple(replace(made(Node), name=name) for name in "abc")
 
     def table(*nodes: Node) -> Snapshot:
@@ -211,7 +211,7 @@ def test_nodes_that_change_keep_their_places_and_who_did_not_stays_the_same() ->
     assert third.index == {"a": 0, "c": 1}
 
 
-def test_a_policy_is_kept_with_the_rules_it_goes_by() -> None:
+def test_a_policy_is_kept_with_its_rules() -> None:
     here, there = Forms().of(Policy), Forms().of(Policy)
 
     for policy in (
@@ -228,12 +228,12 @@ def test_every_field_of_a_plan_is_compared() -> None:
     assert compared_fields() == {each.name for each in fields(Plan)}
 
 
-def test_a_kind_that_nobody_knows_how_to_write_is_noticed_before_anything_is_recorded() -> None:
+def test_an_unsupported_type_is_an_error_before_anything_is_recorded() -> None:
     with pytest.raises(TypeError, match="there is no form to record"):
         Forms().of(complex)
 
 
-def test_a_version_that_knew_fewer_fields_is_read_and_one_that_knew_others_is_not() -> None:
+def test_a_recording_with_fewer_fields_is_read_and_one_with_other_fields_is_not() -> None:
     written = Forms()
     form = written.of(Node)
     schema = written.schema()

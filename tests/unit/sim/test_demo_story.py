@@ -42,20 +42,20 @@ def told(tell: Callable[[ActRunner], None], scene: Scene | None = None) -> ActOu
     return telling.run(Act("act", "title", "promise", tell))
 
 
-def test_a_claim_that_does_not_hold_breaks_the_act() -> None:
+def test_a_false_claim_fails_the_act() -> None:
     outcome = told(lambda on: (on.claim(True, "so it is"), on.claim(False, "all is well"))[0])
 
     assert outcome.claims == ["so it is"]
     assert outcome.broken == "not true: all is well"
 
 
-def test_what_is_announced_and_does_not_come_breaks_the_act() -> None:
+def test_an_announced_start_that_does_not_come_fails_the_act() -> None:
     outcome = told(lambda on: on.wait_for_start("red", 8))
 
     assert outcome.broken == "timed out: red runs with 8 pods"
 
 
-def test_an_act_leaves_no_gang_behind() -> None:
+def test_an_act_removes_its_gangs() -> None:
     scene = Scene()
     wish = DemoJob(name="red", queue="lab", size=2, min_member=2, requests={"cpu": "1"})
 
@@ -64,7 +64,7 @@ def test_an_act_leaves_no_gang_behind() -> None:
     assert scene.cluster.all("Pod") == scene.cluster.all("PodGroup") == []
 
 
-def test_two_that_hold_room_at_once_are_seen() -> None:
+def test_two_gangs_on_nodes_at_once_are_noticed() -> None:
     scene = Scene()
     for gang in ("red", "blue"):
         scene.cluster.create(objects.pod(f"{gang}-0", gang))
@@ -76,7 +76,7 @@ def test_two_that_hold_room_at_once_are_seen() -> None:
     assert scene.placements.were_together("red", "blue")
 
 
-def test_a_gang_that_lost_a_pod_is_seen() -> None:
+def test_a_gang_that_lost_a_pod_is_noticed() -> None:
     scene = Scene()
     for number in range(2):
         scene.cluster.create(objects.pod(f"red-{number}", "red"))
@@ -99,7 +99,7 @@ def test_a_gang_that_lost_a_pod_is_seen() -> None:
         (["demo/giant"], ["s9"], False),
     ],
 )
-def test_room_given_to_who_is_on_the_way_is_not_kept_for_giant(
+def test_capacity_held_for_an_admitted_gang_is_not_reserved_for_giant(
     kept_for: list[str], admitted: list[str], is_all_kept: bool
 ) -> None:
     scene = Scene()

@@ -58,7 +58,7 @@ def simulate(*words: object) -> Result:
     return CliRunner().invoke(main, ["simulate", *map(str, words)])
 
 
-def test_the_page_tells_what_the_terminal_does_and_draws_it(small: Path, tmp_path: Path) -> None:
+def test_the_page_has_the_text_of_the_terminal_and_charts(small: Path, tmp_path: Path) -> None:
     told = simulate("-f", small, "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     seen = Seen(page)
@@ -80,7 +80,7 @@ def test_the_page_tells_what_the_terminal_does_and_draws_it(small: Path, tmp_pat
     assert seen.names.count("caption") == seen.names.count("table")
 
 
-def test_nothing_is_asked_for_and_nothing_runs(small: Path, tmp_path: Path) -> None:
+def test_the_page_loads_nothing_and_runs_no_script(small: Path, tmp_path: Path) -> None:
     simulate("-f", small, "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     seen = Seen(page)
@@ -115,7 +115,7 @@ def test_the_differences_between_policies_come_first(small: Path, tmp_path: Path
         ("x" * 300, "cannot be written: File name too long"),
     ],
 )
-def test_a_page_that_cannot_be_written_is_one_sentence_before_anything_runs(
+def test_a_page_that_cannot_be_written_is_one_line_before_the_simulation(
     tmp_path: Path, place: str, said: str
 ) -> None:
     told = simulate("-f", "ml-day", "--html", tmp_path / place)
@@ -139,7 +139,7 @@ def run(number: int, waits: float) -> JobRun:
     return JobRun(job, created_at=float(number), first_started_at=number + waits)
 
 
-def test_of_many_gangs_some_are_drawn_and_the_page_says_which() -> None:
+def test_a_sample_of_many_gangs_is_drawn_and_the_page_says_which() -> None:
     runs = [run(number, waits=number % 977) for number in range(5000)]
     chosen, said = report.choose(runs, end=10_000)
 
@@ -150,7 +150,7 @@ def test_of_many_gangs_some_are_drawn_and_the_page_says_which() -> None:
     assert [each.created_at for each in chosen] == sorted(each.created_at for each in chosen)
 
 
-def test_few_gangs_are_all_drawn() -> None:
+def test_all_of_a_few_gangs_are_drawn() -> None:
     chosen, said = report.choose([run(number, 0) for number in range(9)], end=10)
 
     assert (len(chosen), said) == (9, "All 9, in order of arrival.")
@@ -166,11 +166,11 @@ def test_few_gangs_are_all_drawn() -> None:
         (7 * 86400, ["0", "24h", "2d", "3d", "4d", "5d", "6d", "7d"]),
     ],
 )
-def test_marks_of_time_are_round_and_few(span_s: float, said: list[str]) -> None:
+def test_time_marks_are_round_and_few(span_s: float, said: list[str]) -> None:
     assert [each for _, each in report.marks(span_s)] == said
 
 
-def test_whatever_is_no_markup_is_text() -> None:
+def test_hostile_text_is_escaped_in_the_page() -> None:
     hostile = "\"><script>alert('1')</script>\x00"
 
     told = report.element("p", hostile, title=hostile, class_=None)

@@ -54,7 +54,7 @@ def _list(items: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump])
-def test_what_kubectl_saved_is_simulated(tmp_path: Path, write: Any) -> None:
+def test_objects_saved_by_kubectl_are_simulated(tmp_path: Path, write: Any) -> None:
     told = simulate(tmp_path, write(_list(SAVED)))
 
     assert told.exit_code == 0, told.output
@@ -66,7 +66,7 @@ def test_what_kubectl_saved_is_simulated(tmp_path: Path, write: Any) -> None:
     assert told.stderr.count("\n") == 1
 
 
-def test_what_the_operations_port_gives_is_simulated(tmp_path: Path) -> None:
+def test_the_snapshot_of_the_operations_port_is_simulated(tmp_path: Path) -> None:
     seen = snapshot(gang("x", 2), nodes=node_table([8, 8]), queues=[Queue(name="red")])
     told = simulate(tmp_path, json.dumps(listing(seen), default=list))
 
@@ -76,7 +76,7 @@ def test_what_the_operations_port_gives_is_simulated(tmp_path: Path) -> None:
     assert "left out: 2 pods, because a simulation begins empty" in told.stderr
 
 
-def test_a_queue_that_is_written_stands_in_place_of_the_saved_one(tmp_path: Path) -> None:
+def test_a_queue_in_the_scenario_replaces_the_saved_one(tmp_path: Path) -> None:
     full = [*SAVED[:2], objects.queue("red", capability={"cpu": "1"})]
     freed = SCENARIO + "queues: [{name: red}]\n"
 
@@ -84,7 +84,7 @@ def test_a_queue_that_is_written_stands_in_place_of_the_saved_one(tmp_path: Path
     assert re.search(r"gangs that never started +0\n", simulate(tmp_path, full, freed).stdout)
 
 
-def test_more_nodes_may_stand_beside_it_and_saved_ones_may_be_lost(tmp_path: Path) -> None:
+def test_nodes_can_be_added_and_saved_nodes_can_be_lost(tmp_path: Path) -> None:
     more = "nodes: [{name: n, count: 2, has: {cpu: 4}}]\nmishaps: [{at: 1s, lose: a}]\n"
     told = simulate(tmp_path, SAVED, SCENARIO + more)
 
@@ -92,7 +92,7 @@ def test_more_nodes_may_stand_beside_it_and_saved_ones_may_be_lost(tmp_path: Pat
     assert "of 4 nodes" in told.stdout
 
 
-def test_a_trace_goes_to_saved_queues_as_they_are(tmp_path: Path) -> None:
+def test_a_trace_uses_saved_queues_unchanged(tmp_path: Path) -> None:
     head = "vc,gpu_num,cpu_num,node_num,submit_time,duration\n"
     (tmp_path / "t.csv").write_text(head + "red,0,2,1,0,60\nnew,0,2,1,0,60\n")
     full = [*SAVED[:2], objects.queue("red", capability={"cpu": "1"})]
@@ -119,7 +119,7 @@ def test_a_trace_goes_to_saved_queues_as_they_are(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_taken_is_one_sentence(
+def test_an_invalid_snapshot_is_one_line(
     tmp_path: Path, saved: object, scenario: str, said: str
 ) -> None:
     told = simulate(tmp_path, saved, scenario)
@@ -130,7 +130,7 @@ def test_what_cannot_be_taken_is_one_sentence(
     assert told.stderr.count("\n") == 1
 
 
-def test_names_of_a_saved_cluster_steer_no_terminal(tmp_path: Path) -> None:
+def test_names_of_a_saved_cluster_do_not_control_the_terminal(tmp_path: Path) -> None:
     hostile = objects.queue("\x1b[2Jevil")
     told = simulate(tmp_path, [*SAVED, hostile])
 
@@ -154,7 +154,7 @@ tiers:
 """
 
 
-def test_a_parent_whose_family_has_its_due_is_owed_nothing(tmp_path: Path) -> None:
+def test_a_parent_queue_with_its_deserved_share_misses_nothing(tmp_path: Path) -> None:
     half = {"deserved": {"cpu": "4"}}
     saved = [
         node("n", 8),

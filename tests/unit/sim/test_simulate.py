@@ -38,7 +38,7 @@ def small(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_it_prints_waits_and_figures_and_the_same_bytes_twice(small: str) -> None:
+def test_the_output_has_waits_and_figures_and_is_reproducible(small: str) -> None:
     first, second = simulate("-f", small), simulate("-f", small)
 
     assert first.exit_code == 0, first.output
@@ -48,11 +48,11 @@ def test_it_prints_waits_and_figures_and_the_same_bytes_twice(small: str) -> Non
         assert word in first.stdout
 
 
-def test_another_seed_draws_others(small: str) -> None:
+def test_another_seed_gives_another_result(small: str) -> None:
     assert simulate("-f", small).stdout != simulate("-f", small, "--seed", "9").stdout
 
 
-def test_policies_stand_side_by_side_and_what_differs_comes_first(
+def test_compared_policies_are_side_by_side_with_differences_first(
     small: str, tmp_path: Path
 ) -> None:
     other = tmp_path / "plain.conf"
@@ -66,7 +66,7 @@ def test_policies_stand_side_by_side_and_what_differs_comes_first(
     assert titles in (["what differs", "the same in all"], ["what differs"])
 
 
-def test_two_gangs_that_would_lock_each_other_out_both_end() -> None:
+def test_two_gangs_that_could_deadlock_both_end() -> None:
     told = simulate("-f", "deadlock")
 
     assert re.search(r"gangs that ended +2\n", told.stdout)
@@ -88,7 +88,7 @@ mishaps:
 """
 
 
-def test_work_wasted_is_the_time_of_pods_that_were_there(tmp_path: Path) -> None:
+def test_wasted_work_is_the_running_time_of_lost_pods(tmp_path: Path) -> None:
     path = tmp_path / "losing.yaml"
     path.write_text(LOSING)
 
@@ -99,7 +99,7 @@ def test_work_wasted_is_the_time_of_pods_that_were_there(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", _shipped())
-def test_scenarios_that_come_with_us_can_be_read_and_are_in_the_manual(name: str) -> None:
+def test_shipped_scenarios_can_be_read_and_are_in_the_manual(name: str) -> None:
     scenario = scenarios.read(_shipped()[name], name)
 
     assert scenarios.jobs_of(scenario)
@@ -107,14 +107,14 @@ def test_scenarios_that_come_with_us_can_be_read_and_are_in_the_manual(name: str
     assert name in simulate("--help").stdout.replace("\n", "")
 
 
-def test_the_day_is_as_large_as_the_manual_says() -> None:
+def test_the_ml_day_scenario_is_as_large_as_the_manual_says() -> None:
     day = scenarios.read(_shipped()["ml-day"], "ml-day")
 
     assert (day.span, sum(pool.count for pool in day.nodes)) == ("24h", 500)
     assert len(scenarios.jobs_of(day)) == 5000
 
 
-def test_the_manual_writes_a_scenario_that_can_be_read() -> None:
+def test_the_scenario_of_the_manual_can_be_read() -> None:
     text = MANUAL.partition("<!-- scenario -->\n```yaml\n")[2].partition("```")[0]
 
     assert len(scenarios.jobs_of(scenarios.read(text, "manual"))) == 15
@@ -156,7 +156,7 @@ def test_the_manual_writes_a_scenario_that_can_be_read() -> None:
         (("before: 2m", "after: 3m, before: 2m"), "before 2m is earlier than after 3m"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence_with_the_mend(
+def test_an_invalid_scenario_is_one_line_with_the_remedy(
     small: str, change: tuple[str, str], said: str
 ) -> None:
     Path(small).write_text(SMALL.replace(*change, 1))
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_is_one_sentence_with_the_mend(
     assert small in told.stderr
 
 
-def test_what_would_come_after_the_span_is_counted_aloud(small: str) -> None:
+def test_arrivals_after_the_span_are_reported(small: str) -> None:
     Path(small).write_text(SMALL.replace("every: 30s", "every: 6m").replace("at: 5m", "at: 5h"))
 
     told = simulate("-f", small)
@@ -180,14 +180,14 @@ def test_what_would_come_after_the_span_is_counted_aloud(small: str) -> None:
     assert "gang-extender: mishaps: 1 of 2 would happen after the span\n" in told.stderr
 
 
-def test_nothing_between_is_all_at_once_however_it_is_written() -> None:
+def test_an_interval_of_zero_means_all_at_once() -> None:
     for nothing in ("0", "0s"):
         scenario = scenarios.read(SMALL.replace("every: 30s", f"every: {nothing}"), "small")
         came = [job.arrives_s for job in scenarios.jobs_of(scenario) if job.queue == "blue"]
         assert came == [0.0, 0.0, 0.0]
 
 
-def test_what_a_scenario_says_of_itself_steers_no_terminal(small: str) -> None:
+def test_the_description_of_a_scenario_does_not_control_the_terminal(small: str) -> None:
     Path(small).write_text(SMALL.replace("A small one.", '"\\e[2J small"'))
     told = simulate("-f", small)
 
@@ -196,14 +196,14 @@ def test_what_a_scenario_says_of_itself_steers_no_terminal(small: str) -> None:
     assert "\x1b" not in told.stdout
 
 
-def test_a_file_that_is_not_there_names_those_that_are() -> None:
+def test_an_unknown_scenario_lists_the_shipped_ones() -> None:
     told = simulate("-f", "nowhere.yaml")
 
     assert told.exit_code == 2
     assert "deadlock" in told.stderr
 
 
-def test_a_line_keeps_the_area_under_it() -> None:
+def test_a_time_series_keeps_its_mean() -> None:
     line = TimeSeries(100.0)
     line.add(0.5, 0.0, 50.0)
     line.add(1.0, 50.0, 100.0)

@@ -46,7 +46,7 @@ def run(world: SimulatedCluster, seconds: float, *jobs: Job) -> dict[str, JobRun
     return {each.job.name: each for each in world.workloads.runs}
 
 
-def test_a_gang_starts_whole_and_ends_when_its_work_is_done() -> None:
+def test_a_gang_starts_as_a_whole_and_ends_when_its_work_is_done() -> None:
     world = cluster()
     runs = run(world, 120, job("train", 8, lasts_s=60))
 
@@ -59,7 +59,7 @@ def test_a_gang_starts_whole_and_ends_when_its_work_is_done() -> None:
     assert not world.api.groups
 
 
-def test_two_gangs_that_would_hold_half_of_the_room_each_run_one_after_the_other() -> None:
+def test_two_gangs_that_do_not_fit_together_run_one_after_the_other() -> None:
     runs = run(cluster(), 300, job("one", 6), job("two", 6))
 
     one, two = runs["one"], runs["two"]
@@ -69,7 +69,7 @@ def test_two_gangs_that_would_hold_half_of_the_room_each_run_one_after_the_other
     assert two.ended_at is not None
 
 
-def test_a_gang_that_never_fits_keeps_no_room_from_others() -> None:
+def test_a_gang_that_never_fits_does_not_block_others() -> None:
     world = cluster()
     runs = run(world, 300, job("giant", 9), job("small", 4, arrives_s=5))
 
@@ -78,7 +78,7 @@ def test_a_gang_that_never_fits_keeps_no_room_from_others() -> None:
     assert not any(seen.pod.node for seen in world.api.pods.values())
 
 
-def test_a_lost_node_costs_the_work_and_the_gang_starts_anew_where_there_is_room() -> None:
+def test_a_gang_that_lost_a_node_restarts_on_free_nodes_from_the_beginning() -> None:
     world = cluster(nodes=3)
     run(world, 30, job("train", 8, lasts_s=60))
     world.workloads.lose_node("n0")
@@ -91,7 +91,7 @@ def test_a_lost_node_costs_the_work_and_the_gang_starts_anew_where_there_is_room
     assert train.ended_at is not None
 
 
-def test_all_that_a_gang_beyond_its_minimum_loses_is_wasted_and_what_few_do_is_done() -> None:
+def test_lost_pods_beyond_the_minimum_are_wasted_and_the_rest_still_works() -> None:
     world = cluster(nodes=4)
     run(world, 20, job("elastic", 16, min_member=2, lasts_s=50))
     for number in range(4):
@@ -105,7 +105,7 @@ def test_all_that_a_gang_beyond_its_minimum_loses_is_wasted_and_what_few_do_is_d
     assert elastic.done_s == pytest.approx(4 * 50, abs=2), "one node has room for four"
 
 
-def test_members_that_wait_on_nodes_for_the_rest_waste_their_time() -> None:
+def test_scheduled_members_that_wait_for_the_rest_waste_their_time() -> None:
     world = cluster(nodes=2)
     run(world, 30, job("train", 8, lasts_s=60))
     world.workloads.lose_node("n0")
@@ -116,7 +116,7 @@ def test_members_that_wait_on_nodes_for_the_rest_waste_their_time() -> None:
     assert runs["train"].wasted_s == pytest.approx(8 * 30 + 4 * 100, abs=2)
 
 
-def test_a_queue_takes_back_what_it_lent() -> None:
+def test_a_queue_reclaims_borrowed_capacity() -> None:
     world = cluster(nodes=2, greedy=1, poor=1)
     greedy = [job(f"greedy-{n}", 2, lasts_s=5000, queue="greedy") for n in range(4)]
     runs = run(world, 600, *greedy, job("poor", 4, queue="poor", arrives_s=60))
@@ -126,7 +126,7 @@ def test_a_queue_takes_back_what_it_lent() -> None:
     assert sum(each.evicted for each in runs.values()) > 0
 
 
-def test_a_wait_is_exact_but_for_the_pause_that_kube_scheduler_makes_after_a_refusal() -> None:
+def test_a_wait_is_exact_except_for_the_backoff_of_kube_scheduler() -> None:
     waits = {}
     for backs_off in (False, True):
         world = cluster(nodes=2, ways=replace(OPTIONS, backs_off=backs_off))
@@ -139,7 +139,7 @@ def test_a_wait_is_exact_but_for_the_pause_that_kube_scheduler_makes_after_a_ref
     assert 41 <= waits[True] < 51
 
 
-def test_a_queue_that_is_closed_while_nobody_waits_takes_nobody_in() -> None:
+def test_a_queue_closed_while_empty_admits_no_gang() -> None:
     world = cluster(red=1)
     runs = run(world, 30, job("before", 2, lasts_s=5000, queue="red"))
     assert runs["before"].first_started_at is not None
@@ -151,7 +151,7 @@ def test_a_queue_that_is_closed_while_nobody_waits_takes_nobody_in() -> None:
     assert runs["after"].first_started_at is None
 
 
-def test_who_is_more_important_goes_first_and_makes_a_plain_pod_leave() -> None:
+def test_a_higher_priority_goes_first_and_preempts_a_single_pod() -> None:
     world = cluster(nodes=1)
     world.api.put(PriorityClass(name="urgent", value=1000))
     low = [job(f"low-{n}", 1, lasts_s=5000, is_plain=True) for n in range(4)]
@@ -169,7 +169,7 @@ def test_who_is_more_important_goes_first_and_makes_a_plain_pod_leave() -> None:
     assert sum(each.evicted for each in runs.values()) == 1
 
 
-def test_looks_in_vain_change_nothing_but_the_work() -> None:
+def test_repeated_refusals_change_only_the_amount_of_work() -> None:
     """What the simulator leaves out: questions about pods that the extender refuses again."""
 
     def outcome(ways: SchedulerOptions) -> dict[str, bool]:

@@ -55,7 +55,7 @@ def told(job: Job) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("header", ["", PAI_HEADER, "\ufeff" + PAI_HEADER.upper()])
-def test_tasks_of_pai_are_gangs_with_or_without_a_header(tmp_path: Path, header: str) -> None:
+def test_pai_tasks_are_gangs_with_or_without_a_header(tmp_path: Path, header: str) -> None:
     trace = read(tmp_path, header + PAI)
 
     assert trace.table == "pai_task_table"
@@ -73,7 +73,7 @@ def test_tasks_of_pai_are_gangs_with_or_without_a_header(tmp_path: Path, header:
     )
 
 
-def test_lines_of_openb_are_single_pods(tmp_path: Path) -> None:
+def test_openb_lines_are_single_pods(tmp_path: Path) -> None:
     trace = read(tmp_path, OPENB)
 
     assert trace.table == "openb_pod_list"
@@ -86,7 +86,7 @@ def test_lines_of_openb_are_single_pods(tmp_path: Path) -> None:
     assert (trace.unended, trace.rounded) == (1, 1)
 
 
-def test_jobs_of_helios_have_a_pod_for_every_node_and_the_queue_of_their_vc(
+def test_helios_jobs_have_a_pod_a_node_and_the_queue_of_their_vc(
     tmp_path: Path,
 ) -> None:
     trace = read(tmp_path, HELIOS)
@@ -100,7 +100,7 @@ def test_jobs_of_helios_have_a_pod_for_every_node_and_the_queue_of_their_vc(
     assert (trace.unended, trace.rounded) == (1, 1)
 
 
-def test_a_gpu_may_be_many_of_something_so_that_nothing_is_rounded(tmp_path: Path) -> None:
+def test_a_gpu_can_be_counted_in_fractions_without_rounding(tmp_path: Path) -> None:
     trace = read(tmp_path, OPENB, gpu="example.com/gpu-milli", per_gpu=1000)
 
     asked = [job.shape.requests.amount("example.com/gpu-milli") for job in trace.jobs]
@@ -108,14 +108,14 @@ def test_a_gpu_may_be_many_of_something_so_that_nothing_is_rounded(tmp_path: Pat
     assert trace.rounded == 0
 
 
-def test_a_limit_keeps_those_that_came_first_wherever_they_stand(tmp_path: Path) -> None:
+def test_a_limit_keeps_the_earliest_gangs_in_any_order_of_lines(tmp_path: Path) -> None:
     trace = read(tmp_path, PAI, limit=2)
 
     assert [job.name for job in trace.jobs] == ["trace-line-2", "trace-line-1"]
     assert "2 of 3 gangs" in trace.sentence()
 
 
-def test_speed_makes_all_of_it_shorter_and_every_sets_the_times(tmp_path: Path) -> None:
+def test_speed_shortens_times_and_every_sets_arrivals(tmp_path: Path) -> None:
     quick = read(tmp_path, PAI, speed=10, after="1m")
     even = read(tmp_path, PAI, every="30s")
 
@@ -123,14 +123,14 @@ def test_speed_makes_all_of_it_shorter_and_every_sets_the_times(tmp_path: Path) 
     assert [(job.arrives_s, job.lasts_s) for job in even.jobs] == [(0, 60), (30, 600), (60, 300)]
 
 
-def test_who_comes_after_the_span_is_counted(tmp_path: Path) -> None:
+def test_gangs_that_arrive_after_the_span_are_counted(tmp_path: Path) -> None:
     trace = read(tmp_path, PAI, span_s=150)
 
     assert len(trace.jobs) == 2
     assert "1 would arrive after the span" in trace.sentence()
 
 
-def test_any_column_may_name_the_queue_or_one_queue_takes_all(tmp_path: Path) -> None:
+def test_the_queue_is_a_column_or_one_fixed_queue(tmp_path: Path) -> None:
     assert read(tmp_path, OPENB, queue_by="qos").queues == ["be", "ls"]
     assert read(tmp_path, HELIOS, queue_by="user").queues == ["ua", "ub"]
     assert read(tmp_path, HELIOS, queue="mine").queues == ["mine"]
@@ -159,7 +159,7 @@ def test_any_column_may_name_the_queue_or_one_queue_takes_all(tmp_path: Path) ->
         ("\0" * 9, "a supported trace"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_one_sentence_with_its_number(
+def test_an_invalid_line_is_one_sentence_with_its_number(
     tmp_path: Path, text: str, said: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -182,7 +182,7 @@ def test_a_line_that_cannot_be_read_is_one_sentence_with_its_number(
         ({"every": "soon"}, "every: 'soon' is not a duration"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_said(
+def test_an_impossible_option_is_refused(
     tmp_path: Path, wish: dict[str, object], said: str
 ) -> None:
     with pytest.raises(InvalidInput, match=re.escape(said)):
@@ -197,7 +197,7 @@ def test_too_many_queues_are_refused(tmp_path: Path) -> None:
         read(tmp_path, text, queue_by="user")
 
 
-def test_of_a_long_file_no_more_is_kept_than_is_asked_for(
+def test_only_the_limit_of_a_long_file_is_kept_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
@@ -228,7 +228,7 @@ def simulate(folder: Path, scenario: str, text: str, *words: str) -> Result:
     return CliRunner().invoke(main, ["simulate", "-f", str(folder / "day.yaml"), *words])
 
 
-def test_a_trace_beside_the_scenario_is_played_and_its_queues_are_there(tmp_path: Path) -> None:
+def test_a_trace_next_to_the_scenario_is_simulated_with_its_queues(tmp_path: Path) -> None:
     first, second = (simulate(tmp_path, SCENARIO, HELIOS) for _ in range(2))
 
     assert first.exit_code == 0, first.output
@@ -242,7 +242,7 @@ def test_a_trace_beside_the_scenario_is_played_and_its_queues_are_there(tmp_path
     assert first.stderr.count("\n") == 1
 
 
-def test_a_trace_and_arrivals_come_together(tmp_path: Path) -> None:
+def test_a_trace_and_arrivals_can_be_combined(tmp_path: Path) -> None:
     both = SCENARIO + "arrivals: [{queue: default, count: 2, each: {cpu: 1}, lasts: 1m}]\n"
 
     assert "and 5 gangs" in simulate(tmp_path, both, HELIOS).stdout
@@ -267,9 +267,7 @@ def test_a_trace_and_arrivals_come_together(tmp_path: Path) -> None:
         (("nodes: [{name: n, count: 2, has", "about: [{has"), "day.yaml"),
     ],
 )
-def test_what_cannot_be_played_is_one_sentence(
-    tmp_path: Path, change: tuple[str, str], said: str
-) -> None:
+def test_an_invalid_trace_is_one_line(tmp_path: Path, change: tuple[str, str], said: str) -> None:
     shown = simulate(tmp_path, SCENARIO.replace(*change), HELIOS)
 
     assert shown.exit_code == 2
@@ -286,7 +284,7 @@ def test_the_manual_names_every_table_and_every_column_that_is_read() -> None:
             assert f"`{column}`" in line, column
 
 
-def test_the_manual_plays_a_trace_as_it_can_be_played(tmp_path: Path) -> None:
+def test_the_trace_example_of_the_manual_can_be_simulated(tmp_path: Path) -> None:
     part = MANUAL.partition("<!-- trace -->\n```yaml\n")[2].partition("```")[0]
     scenario = SCENARIO.replace("trace: {file: made-up.csv}\n", part)
     (tmp_path / "cluster_log.csv").write_text(HELIOS)

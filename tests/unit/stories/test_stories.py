@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "simulate.md"
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_the_embedded_cluster_tells_it_as_it_is_written(story: Story) -> None:
+def test_the_embedded_cluster_has_the_written_outcomes(story: Story) -> None:
     told = tell(story, EmbeddedStage(policy_of(story)))
 
     assert differences(story, {WRITTEN: written(story), EMBEDDED: told}) == []
@@ -37,7 +37,7 @@ def test_the_page_lists_every_story() -> None:
 # A comparison that never fails compares nothing.
 
 
-def test_a_rule_that_is_taken_out_is_found_out() -> None:
+def test_a_removed_rule_of_the_policy_is_a_difference() -> None:
     story = STORIES["family"]
     without_ceilings = policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "")
     told = {
@@ -51,7 +51,7 @@ def test_a_rule_that_is_taken_out_is_found_out() -> None:
     ]
 
 
-def test_a_reason_that_is_another_is_found_out() -> None:
+def test_another_reason_is_a_difference() -> None:
     story = STORIES["closed-queue"]
     _, second, _ = story.steps
     then = {**second.then, "after": "waits QueueNotFound"}
@@ -65,7 +65,7 @@ def test_a_reason_that_is_another_is_found_out() -> None:
     ]
 
 
-def test_somebody_whom_the_story_forgets_is_found_out() -> None:
+def test_a_gang_missing_from_the_expected_outcomes_is_a_difference() -> None:
     story = STORIES["unknown-queue"]
     first, second = story.steps
     changed = replace(story, steps=(first, replace(second, then={})))
@@ -78,7 +78,7 @@ def test_somebody_whom_the_story_forgets_is_found_out() -> None:
     ]
 
 
-def test_which_of_those_alike_was_first_is_no_difference() -> None:
+def test_the_order_of_identical_gangs_is_no_difference() -> None:
     story = STORIES["deadlock"]
     (nodes, gangs), first = story.steps[0].do, story.steps[0]
     verb, (red, blue) = gangs
@@ -102,6 +102,6 @@ def test_which_of_those_alike_was_first_is_no_difference() -> None:
         ),
     ],
 )
-def test_a_story_that_cannot_be_told_is_refused(text: str, complaint: str) -> None:
+def test_an_invalid_story_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(BadStory, match=re.escape(complaint)):
         read("s", text)

@@ -30,7 +30,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_whatever_steers_becomes_a_mark(text: str) -> None:
+def test_control_characters_become_replacement_characters(text: str) -> None:
     told = clean(text)
 
     assert not any(unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp") for each in told)
@@ -38,7 +38,7 @@ def test_whatever_steers_becomes_a_mark(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["train-1", "größer als ½", "研究", "👩\u200d🔬", "[/] & *"])
-def test_what_people_write_stays(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert clean(text) == text
     assert not steers(text)
 
@@ -48,7 +48,7 @@ def test_each_sentence_is_one_line() -> None:
 
 
 @given(st.text() | st.sampled_from(HOSTILE))
-def test_json_means_the_same_and_holds_nothing_that_steers(text: str) -> None:
+def test_escaped_json_has_the_same_value_and_no_control_characters(text: str) -> None:
     told = escaped(json.dumps({"name": text}, ensure_ascii=False))
 
     assert json.loads(told) == {"name": text}
@@ -61,9 +61,9 @@ def test_json_means_the_same_and_holds_nothing_that_steers(text: str) -> None:
     [10**5000, ["x" * 10**6] * 50, {"a": [[[[[[[[[1]]]]]]]]]}, "y" * 999],
     ids=["a number", "a list", "depth", "a word"],
 )
-def test_what_is_quoted_is_short(value: object) -> None:
+def test_long_values_are_quoted_in_part(value: object) -> None:
     assert len(shown(value)) < 1000
 
 
-def test_what_is_short_is_quoted_as_it_is() -> None:
+def test_short_values_are_quoted_unchanged() -> None:
     assert [shown(each) for each in ("x", 3, [1, 2], float("inf"))] == ["'x'", "3", "[1, 2]", "inf"]

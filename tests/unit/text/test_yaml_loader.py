@@ -16,7 +16,7 @@ from tests.unit.text.yaml_bombs import BOMBS, ITSELF, laughs, long_word, merges,
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
-def test_what_would_not_end_or_not_fit_is_refused_with_a_sentence(text: str) -> None:
+def test_a_document_that_expands_without_limit_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         yaml_loader.load(text)
 
@@ -42,7 +42,7 @@ def test_what_would_not_end_or_not_fit_is_refused_with_a_sentence(text: str) -> 
         ("a: 1\n---\na: 2", "several documents"),
     ],
 )
-def test_it_is_said_what_is_wrong(text: str, told: str) -> None:
+def test_the_error_says_what_is_wrong(text: str, told: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         yaml_loader.load(text)
 
@@ -50,12 +50,12 @@ def test_it_is_said_what_is_wrong(text: str, told: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BOMBS if name != "stairs"])
-def test_saved_objects_may_be_larger_but_not_without_end(name: str) -> None:
+def test_saved_objects_have_a_larger_limit(name: str) -> None:
     with pytest.raises(InvalidInput):
         list(yaml_loader.load_all(BOMBS[name], yaml_loader.SAVED))
 
 
-def test_an_alias_that_saves_a_few_lines_is_read() -> None:
+def test_a_small_alias_is_expanded() -> None:
     text = "usual: &usual {cpu: 1, memory: 1Gi}\na: *usual\nb: {<<: *usual, cpu: 2}"
 
     assert yaml_loader.load(text)["b"] == {"cpu": 2, "memory": "1Gi"}
@@ -71,13 +71,13 @@ def test_a_thousand_objects_may_share_one_template() -> None:
     assert len(read) == 1001
 
 
-def test_a_name_that_is_used_again_in_the_next_document_is_another() -> None:
+def test_an_anchor_is_independent_of_those_in_earlier_documents() -> None:
     text = "a: &a [1]\nb: *a\n---\na: &a [2]\nb: *a"
 
     assert [each["b"] for each in yaml_loader.load_all(text)] == [[1], [2]]
 
 
-def test_stars_and_ampersands_in_texts_are_no_aliases() -> None:
+def test_stars_and_ampersands_in_strings_are_not_aliases() -> None:
     assert yaml_loader.load("a: '*b & c'\nd: 5 * 3 & more\ne: '*/5 * * * *'") == {
         "a": "*b & c",
         "d": "5 * 3 & more",
@@ -85,7 +85,7 @@ def test_stars_and_ampersands_in_texts_are_no_aliases() -> None:
     }
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_document_is_none() -> None:
     assert yaml_loader.load("") is None
 
 
@@ -97,12 +97,12 @@ _PLAIN: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(_PLAIN)
-def test_whatever_can_be_written_is_read_as_it_was(thing: Any) -> None:
+def test_written_yaml_is_read_back_unchanged(thing: Any) -> None:
     assert yaml_loader.load(yaml.safe_dump(thing)) == thing
 
 
 @given(st.lists(st.sampled_from(["[", "]", "&a ", "*a ", "&b ", "*b ", "x", ", ", "{", "}", ": "])))
-def test_whatever_is_read_is_no_larger_than_its_bounds_say(parts: list[str]) -> None:
+def test_a_loaded_document_is_never_larger_than_its_limits(parts: list[str]) -> None:
     text = "".join(parts)
     try:
         read = yaml_loader.load(text)

@@ -9,7 +9,7 @@ from extender.durations import Backoff, spread, with_retry_after
 PAUSE = Backoff(0.25, 2.0)
 
 
-def test_nobody_waits_before_the_first_failure() -> None:
+def test_there_is_no_delay_before_the_first_failure() -> None:
     assert PAUSE.delay_s(0) == 0
 
 
@@ -22,23 +22,23 @@ def test_no_number_of_failures_is_too_large() -> None:
 
 
 @given(failures=st.integers(1, 100), chance=st.floats(0, 1))
-def test_chance_takes_at_most_half_of_a_wait_and_adds_nothing(failures: int, chance: float) -> None:
+def test_jitter_shortens_a_delay_by_at_most_half(failures: int, chance: float) -> None:
     assert PAUSE.delay_s(failures) / 2 <= PAUSE.delay_s(failures, chance) <= PAUSE.delay_s(failures)
 
 
-def test_chance_spreads_any_time_from_half_to_all_of_it() -> None:
+def test_jitter_spreads_a_delay_between_half_and_all_of_it() -> None:
     assert [spread(10, chance) for chance in (0.0, 0.5, 1.0)] == [5, 7.5, 10]
 
 
-def test_whoever_asks_for_a_pause_gets_it_and_a_little_more() -> None:
+def test_retry_after_is_respected_with_some_jitter_added() -> None:
     assert with_retry_after(0.05, 2.0, left_s=40.0, chance=0.0) == 2.0
     assert with_retry_after(0.05, 2.0, left_s=40.0, chance=1.0) == 2.5
 
 
-def test_nobody_is_asked_sooner_than_by_our_own_pause() -> None:
+def test_retry_after_does_not_shorten_the_own_backoff() -> None:
     assert with_retry_after(1.0, 0.0, left_s=40.0, chance=0.0) == 1.0
     assert with_retry_after(1.0, 3.0, left_s=0.0, chance=0.0) == 1.0
 
 
-def test_however_long_somebody_asks_for_half_of_what_is_left_is_for_another_attempt() -> None:
+def test_retry_after_uses_at_most_half_of_the_time_left() -> None:
     assert with_retry_after(0.05, 3600.0, left_s=40.0, chance=1.0) == 20.0

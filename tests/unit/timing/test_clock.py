@@ -12,7 +12,7 @@ from extender.clock import RateLimit, SystemClock, timestamp
 from extender.leader.fencing import Term
 
 
-def test_a_time_is_written_in_whole_seconds_of_utc() -> None:
+def test_a_timestamp_is_written_in_whole_seconds_of_utc() -> None:
     assert timestamp(86_400.9) == "1970-01-02T00:00:00Z"
 
 
@@ -37,7 +37,7 @@ class Machine:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a clock is known that runs on")
-def test_on_a_machine_that_slept_the_term_is_over_and_what_was_heard_is_old(
+def test_after_a_suspend_of_the_machine_the_lease_is_over_and_the_cache_stale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine, clock = Machine(monkeypatch), SystemClock()
@@ -54,13 +54,13 @@ def test_on_a_machine_that_slept_the_term_is_over_and_what_was_heard_is_old(
     assert freshness.complaints(clock.monotonic()) == ["pods: watch silent for 3600 s"]
 
 
-def test_a_burst_goes_at_once_and_the_rest_at_the_given_rate() -> None:
+def test_a_burst_is_not_delayed_and_the_rest_follows_at_the_given_rate() -> None:
     rate = RateLimit(per_s=10, burst=2, monotonic=lambda: 0.0)
 
     assert [round(rate.acquire(), 3) for _ in range(4)] == [0, 0, 0.1, 0.2]
 
 
-def test_turns_come_back_with_time_but_no_more_than_a_burst() -> None:
+def test_the_budget_refills_with_time_up_to_one_burst() -> None:
     now = [0.0]
     rate = RateLimit(per_s=1, burst=2, monotonic=lambda: now[0])
     taken = [rate.try_acquire() for _ in range(3)]

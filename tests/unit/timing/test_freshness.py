@@ -5,11 +5,11 @@ from extender.sim.clock import VirtualClock
 from tests.builders import cache
 
 
-def test_nothing_is_expected_of_a_cluster_nobody_follows() -> None:
+def test_a_cache_without_watches_has_no_complaints() -> None:
     assert cache().readiness() == []
 
 
-def test_a_source_is_awaited_until_it_has_listed_everything() -> None:
+def test_a_source_is_not_ready_until_its_first_list_is_complete() -> None:
     freshness = Freshness()
     freshness.expect("pods", 0.0)
     freshness.received("pods", 1.0)
@@ -54,7 +54,7 @@ def test_a_failure_alone_does_not_make_a_fresh_source_stale() -> None:
     assert freshness.complaints(91.0) == ["pods: watch silent for 91 s (connection refused)"]
 
 
-def test_a_list_that_never_ends_is_named_however_much_is_heard_of_it() -> None:
+def test_a_list_that_never_completes_is_reported_however_much_arrives() -> None:
     freshness = Freshness(stale_s=90)
     freshness.expect("pods", 0.0)
     freshness.relists("pods", 0.0)
@@ -73,7 +73,7 @@ def test_a_list_that_never_ends_is_named_however_much_is_heard_of_it() -> None:
     assert freshness.complaints(180.0) == []
 
 
-def test_a_source_that_is_forbidden_is_named_until_it_is_followed() -> None:
+def test_a_forbidden_source_is_reported_until_it_is_watched() -> None:
     freshness = Freshness(stale_s=90)
     freshness.expect("pods", 0.0)
     freshness.listed("pods", 0.0)
@@ -110,7 +110,7 @@ def followed(*names: str) -> Freshness:
     return freshness
 
 
-def test_an_api_server_that_answers_nothing_is_named_long_before_its_watches_are_stale() -> None:
+def test_a_silent_api_server_is_reported_long_before_its_watches_are_stale() -> None:
     freshness = followed("pods")
     freshness.probe_failed("timed out")
 
@@ -121,14 +121,14 @@ def test_an_api_server_that_answers_nothing_is_named_long_before_its_watches_are
     assert freshness.is_silent(11.0)
 
 
-def test_a_pulse_that_is_felt_again_and_again_is_no_news() -> None:
+def test_regularly_answered_probes_change_nothing() -> None:
     freshness = followed("pods")
 
     assert [freshness.probe_answered(now) for now in (3.0, 6.0, 16.0)] == [0, 0, 0]
     assert freshness.complaints(17.0) == []
 
 
-def test_after_a_silence_every_source_has_to_speak_again_before_it_is_trusted() -> None:
+def test_after_a_silence_every_source_must_receive_before_it_is_trusted() -> None:
     freshness = followed("nodes", "pods")
     freshness.received("nodes", 29.5)
 
@@ -142,7 +142,7 @@ def test_after_a_silence_every_source_has_to_speak_again_before_it_is_trusted() 
     assert freshness.complaints(32.0) == []
 
 
-def test_what_is_not_installed_is_trusted_again_once_that_was_said_again() -> None:
+def test_a_resource_that_is_not_installed_is_trusted_after_its_next_list() -> None:
     freshness = followed("queues")
     freshness.probe_answered(200.0)
     assert freshness.complaints(200.0)
@@ -155,7 +155,7 @@ def test_the_silence_of_the_api_server_itself_is_measured_too() -> None:
     assert followed("pods").silence(5.0) == {"pods": 5.0, "API server": 5.0}
 
 
-def test_a_source_that_is_listed_again_is_as_old_as_before_until_the_end_of_the_list() -> None:
+def test_a_relist_does_not_refresh_a_source_until_it_is_complete() -> None:
     freshness = followed("pods")
     freshness.received("pods", 10.0)
     assert freshness.probe_answered(100.0) == 100.0

@@ -14,13 +14,13 @@ from tests.unit.docs.tables.series import exported
 TROUBLE = ROOT / "docs" / "troubleshooting.md"
 
 
-def test_the_written_parts_of_the_manual_are_as_the_code_has_them() -> None:
+def test_the_generated_parts_of_the_manual_are_current() -> None:
     stale = differences(MARK, written())
 
     assert not stale, f"run: .venv/bin/python -m tests.unit.docs.tables; it writes {stale}"
 
 
-def test_every_series_that_is_exported_is_in_the_table_with_a_sentence() -> None:
+def test_every_exported_metric_is_in_the_table_with_a_description() -> None:
     metrics, listed = exported()
     printed = generate_latest(metrics.registry).decode()
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", printed, re.MULTILINE))
@@ -34,13 +34,13 @@ def test_every_series_that_is_exported_is_in_the_table_with_a_sentence() -> None
     assert [each.name for each in ours if not each.meaning.endswith(".")] == []
 
 
-def test_every_reason_says_what_it_means_and_what_helps() -> None:
+def test_every_reason_has_a_meaning_and_a_remedy() -> None:
     silent = [each.value for each in (*Reason, *Happening) if not (each.meaning and each.mend)]
 
     assert silent == []
 
 
-def test_the_page_about_trouble_has_an_entry_for_every_reason_and_for_no_other() -> None:
+def test_the_troubleshooting_page_has_an_entry_for_every_reason_and_no_other() -> None:
     below = TROUBLE.read_text().partition("\n## By reason\n")[2].partition("\n## ")[0]
     entries = below.split("\n### ")[1:]
 
