@@ -19,7 +19,7 @@ from extender.kube.pipeline import Pipeline
 
 
 class _Leaping(selectors.DefaultSelector):
-    """Waits for a moment only: what one end of a loopback socket writes is there for the other."""
+    """Waits only briefly: what one end of a loopback socket writes, the other can read at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Leaping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock leaps to the next timer while no socket has anything to say."""
+    """An event loop whose clock jumps to the next timer while no socket is ready."""
 
     def __init__(self) -> None:
         self._leaping = _Leaping()
@@ -49,7 +49,7 @@ def play(
     scene: Coroutine[Any, Any, None],
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> None:
-    """Run a scene to its end, on the event loop that production has unless told otherwise."""
+    """Run a coroutine to its end, by default on the event loop of production."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(scene)
 
@@ -80,36 +80,36 @@ class StoredPod:
         }
 
 
-#: What a scripted answer may be: a status, or a way to misbehave.
-HANG_UP = "hang up"  # close the connection without doing or saying anything
+#: A scripted answer: a status, or a kind of misbehaviour.
+HANG_UP = "hang up"  # close the connection without effect or answer
 DO_AND_HANG_UP = "do and hang up"  # take effect, then close without an answer
-NEVER = "never"  # keep the connection and say nothing
+NEVER = "never"  # keep the connection open and never answer
 
 
 class LoopbackServer:
-    """Binds and shows pods; `script` answers the next requests its own way."""
+    """Binds and returns pods; `script` overrides the answers to the next requests."""
 
     def __init__(self) -> None:
         self.pods: dict[str, StoredPod] = {}
         self.objects: dict[str, object] = {}
-        #: What a question for a node by its name finds.
+        #: The answer to a GET of a node by its name.
         self.nodes: list[str] = []
         self.requests: list[Request] = []
         self.script: deque[int | str] = deque()
-        #: Pods of which every request is answered with a status.
+        #: Pod -> the status that answers every request for it.
         self.refused: dict[str, int] = {}
-        #: Seconds that every scripted status asks for, as `Retry-After` says it.
+        #: The `Retry-After` header of every scripted status, in seconds.
         self.retry_after = ""
         #: The message of every scripted status.
         self.words = "scripted"
-        #: Why, as a word for programs.
+        #: The machine-readable reason of every scripted status.
         self.cause = ""
-        #: Nothing is done or answered while it is cleared.
+        #: Requests are neither executed nor answered while it is cleared.
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         self.connections = 0
         self.port = 0
-        #: The way of whoever is `connected`.
+        #: The API client of the last `connected` block.
         self.access: ApiClient
         self._writers: set[asyncio.StreamWriter] = set()
         self._arrivals: asyncio.Condition = asyncio.Condition()

@@ -26,9 +26,9 @@ from extender.planner.plan import Plan
 from extender.sim.clock import VirtualClock
 
 GI = 2**30
-#: What a new `VirtualTime` shows.
+#: The initial time of a `VirtualClock`.
 NOW = VirtualClock().now()
-#: When snapshots are taken: soon after gangs were made at 0, so that none has waited for long.
+#: The time of snapshots: soon after gangs were created at 0, so that none has waited for long.
 SOON = 100.0
 GANG = GangKey("a/train")
 
@@ -52,7 +52,7 @@ def shape(
     selector: tuple[tuple[str, str], ...] = (),
     **rest: Any,
 ) -> Shape:
-    """Give the one shape of such pods; identical pods must share theirs."""
+    """Return the shared shape of such pods; identical pods must share one."""
     requests = amounts(cpu=cpu, memory=memory, pods=1, gpu=gpu)
     return Shape(requests=requests, selector=selector, **rest)
 
@@ -76,12 +76,12 @@ def node(
 
 
 def nodes(count: int, **rest: Any) -> list[Node]:
-    """Make *count* equal nodes, n1 and on."""
+    """Make *count* equal nodes, from n1."""
     return [node(f"n{number}", **rest) for number in range(1, count + 1)]
 
 
 def uid(name: str, namespace: str = "a") -> PodUid:
-    """Give the uid that a pod of this name has here."""
+    """Return the uid of a pod of this name."""
     return PodUid(f"{namespace}-{name}")
 
 
@@ -95,12 +95,12 @@ def pod(
 
 
 def member_of(gang: str = "train", *, named: bool = True, **rest: Any) -> Membership:
-    """Say that a pod names the PodGroup *gang*."""
+    """Make the membership of a pod that names the PodGroup *gang*."""
     return Membership(key=GangKey(f"a/{gang}"), named=named, **rest)
 
 
 def seen(name: str, gang: str = "train", *, queue: str = "", **rest: Any) -> SeenPod:
-    """Make a pod as the watch brings it; it names the PodGroup *gang*, or none if that is ""."""
+    """Make a pod as the watch decodes it; it names the PodGroup *gang*, or none if that is ""."""
     single = Membership(key=GangKey(f"a/pod:{name}"), queue=queue)
     return SeenPod(pod(name, **rest), member_of(gang) if gang else single)
 
@@ -128,7 +128,7 @@ def gang(
     """Make a gang of *size* equal members; the first ones run *on* the nodes named.
 
     *min_member* is its size unless given, *each* is for its pods, *group* for its
-    PodGroup, and the rest says what a member asks for.
+    PodGroup, and the rest is the request of a member.
     """
     namespace, name = key.split("/")
     about = {"created": created, "priority": priority, **(each or {})}
@@ -182,7 +182,7 @@ def snapshot(
     now: float = SOON,
     protected: Mapping[PodUid, str] | None = None,
 ) -> Snapshot:
-    """Take a snapshot of all that; *taken* is used by pods of other schedulers."""
+    """Make a snapshot of these objects; *taken* is used by pods of other schedulers."""
     known = {each.key: each for each in gangs}
     table = _table(sorted(nodes, key=lambda each: each.name), known, taken or {})
     return Snapshot(
@@ -229,7 +229,7 @@ def _line(amount: Resources, dimensions: Sequence[str]) -> np.ndarray[Any, Any]:
 
 
 def after(before: Snapshot, plan: Plan) -> Snapshot:
-    """Give the cluster once *plan* is carried out: tickets run, victims are gone and pend anew."""
+    """Return the cluster after *plan*: placed pods run, evicted pods are gone and pending again."""
     gone = {order.uid for order in plan.evictions}
     places = {
         uid: name for ticket in plan.placements.values() for uid, name in ticket.placements.items()
@@ -258,7 +258,7 @@ def _after(member: Pod, place: str | None, is_gone: bool) -> Pod:
 def cache(
     *items: Any, clock: VirtualClock | None = None, policy: QueuePolicy | None = None
 ) -> Cluster:
-    """Make a cache that the watches have told of *items*."""
+    """Make a cache that has received *items* from the watches."""
     made = Cluster(clock or VirtualClock(), policy)
     for item in items:
         made.apply(Upsert(item))

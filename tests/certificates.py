@@ -1,4 +1,4 @@
-"""Certificates for tests, good and bad, in files of their own."""
+"""Certificates for tests, valid and invalid, in files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def odd_authority() -> bytes:
 
 @dataclass(slots=True)
 class Wallet:
-    """A folder with what the hook port needs, and pairs for those who call it."""
+    """A directory with the files of the hook port, and pairs for its clients."""
 
     folder: Path
     authority: Authority = field(default_factory=lambda: Authority.new("our CA", days=30))
@@ -64,7 +64,7 @@ class Wallet:
         return path
 
     def show(self, pair: Pair) -> None:
-        """Let the server have another pair."""
+        """Replace the pair of the server."""
         self.write("tls.crt", pair.certificate)
         self.write("tls.key", pair.key)
 
@@ -91,7 +91,7 @@ class Wallet:
     def client(
         self, pair: Pair | None = None, *, trusts: Authority | None = None
     ) -> ssl.SSLContext:
-        """Give what a caller speaks TLS with; without a *pair* it shows no certificate."""
+        """Return the TLS context of a client; without a *pair* it sends no certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trusted = (trusts or self.authority).pair.certificate
         context.load_verify_locations(cadata=trusted.decode())
@@ -101,5 +101,5 @@ class Wallet:
         return context
 
     def kube_scheduler(self) -> ssl.SSLContext:
-        """Give what the right caller speaks TLS with."""
+        """Return the TLS context of kube-scheduler."""
         return self.client(self.authority.for_client(NAME, days=5))

@@ -1,4 +1,4 @@
-"""What all tests rely on."""
+"""Fixtures and hooks of all tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    """Undo what a command that runs in this process sets up: its handlers, its levels."""
+    """Undo the log handlers and levels that a command in this process sets up."""
     root, ours = logging.getLogger(), logging.getLogger("extender")
     handlers, levels = root.handlers[:], (root.level, ours.level)
     yield

@@ -1,4 +1,4 @@
-"""Stand-ins for ports: they record what they are told, or answer when a test says so."""
+"""Test doubles for ports: they record calls, or answer when a test decides."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from extender.ports import (
 
 
 class ManualBinder:
-    """Takes orders; a test says what becomes of them."""
+    """Takes bind orders; a test decides their outcome."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
-        #: By when the outcomes of each batch are wanted.
+        #: The deadline of each batch.
         self.untils: list[float] = []
         self.at_once: BindOutcome | None = None
         self._sent: dict[str, tuple[BindOrder, OnOutcome]] = {}
@@ -47,7 +47,7 @@ class ManualBinder:
 
 
 class Call(Future[str]):
-    """One bind call as its caller sees it: the answer, and a way to hang up."""
+    """One bind call as its client sees it: the answer, and a way to disconnect."""
 
     def __init__(self, barrier: PermitRunner, uid: str, node: str = "n-1") -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Call(Future[str]):
 
 
 class ManualReader:
-    """Reads PodGroups; a test says what the API server shows."""
+    """Reads PodGroups; a test decides the answer of the API server."""
 
     def __init__(self) -> None:
         self.reads: list[tuple[PodGroup, Future[PodGroup | None]]] = []
@@ -79,11 +79,11 @@ class ManualReader:
 
 
 class RecordingUndo:
-    """Notes what is to be taken back."""
+    """Records the evictions of partial gangs."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[GangKey, list[str]]] = []
-        #: Nobody would make its pods anew.
+        #: Whether it refuses, as for pods without a controller that would recreate them.
         self.refuses = False
 
     def evict_all(
@@ -99,7 +99,7 @@ class RecordingUndo:
 
 
 class RecordingObserver:
-    """Writes down what the barrier reports."""
+    """Records what the permit runner reports."""
 
     def __init__(self) -> None:
         self.ended: list[tuple[str, float]] = []
@@ -132,7 +132,7 @@ class RecordingAnnouncer:
 
 
 class RecordingEvictor:
-    """Answers at once, with what *outcomes* says of a pod."""
+    """Answers at once, with the entry of the pod in *outcomes*."""
 
     def __init__(self) -> None:
         self.orders: list[EvictOrder] = []
@@ -148,7 +148,7 @@ class RecordingEvictor:
 
 
 class SlowEvictor(RecordingEvictor):
-    """Answers when a test says so."""
+    """Answers when a test decides."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class SlowEvictor(RecordingEvictor):
         return made
 
     def answer(self, *names: str, result: EvictResult = EvictResult.LEAVING) -> None:
-        """Answer about these pods, or about everybody."""
+        """Answer for these pods, or for all."""
         for name in names or tuple(self.unanswered()):
             self.futures[name].set_result(EvictOutcome(result, "the API server says so"))
 
@@ -170,14 +170,14 @@ class SlowEvictor(RecordingEvictor):
 
 
 class RecordingWriter:
-    """An API server's worth of statuses; merges like one."""
+    """Keeps statuses, and merges patches like the API server."""
 
     def __init__(self) -> None:
         self.statuses: dict[str, dict[str, Any]] = {}
         self.writes: list[tuple[ObjectReference, Mapping[str, Any]]] = []
         self.reads: list[ObjectReference] = []
         self.failures: list[Exception] = []
-        #: What somebody else writes just before us, once; our write is refused then.
+        #: A status that another client writes just before us, once; our write then conflicts.
         self.overtaken: dict[str, dict[str, Any]] = {}
 
     def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
@@ -200,7 +200,7 @@ class RecordingWriter:
         return settled(merged)
 
     def of(self, name: str) -> list[Mapping[str, Any]]:
-        """Every status written on an object, in order."""
+        """Return every status written to an object, in order."""
         return [status for subject, status in self.writes if subject.name == name]
 
 

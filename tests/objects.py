@@ -1,4 +1,4 @@
-"""Kubernetes objects as plain dicts, with only what a test cares about spelt out."""
+"""Kubernetes objects as plain dicts; a test writes only the fields that it needs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def node(
     ready: bool | None = None,
     **spec: Any,
 ) -> Object:
-    """A node with this much room; kwok makes it Ready unless this says whether it is."""
+    """Make a node of this size; kwok makes it Ready unless *ready* is given."""
     room = {"cpu": cpu, "memory": memory, "pods": str(pods), **(resources or {})}
     made: Object = {
         "apiVersion": "v1",
@@ -69,9 +69,9 @@ def pod(
     stop_seconds: float | None = None,
     **spec: Any,
 ) -> Object:
-    """A pod of one container; *priority* names a PriorityClass, *spec* adds or replaces fields.
+    """Make a pod of one container; *priority* is a PriorityClass, *spec* adds or replaces fields.
 
-    *queue* is for a pod without a gang: a gang's queue stands in its PodGroup.
+    *queue* is for a pod without a gang: the queue of a gang is in its PodGroup.
     """
     notes = dict(annotations or {})
     if gang is not None:
@@ -86,7 +86,7 @@ def pod(
     container = {
         "name": "main",
         "image": "registry.k8s.io/pause",
-        # Devices and the like may not be overcommitted, so they are limits as well.
+        # Extended resources cannot be overcommitted, so they are limits as well.
         "resources": {"requests": {**requests, **(resources or {})}, "limits": resources or {}},
     }
     made: Object = {
@@ -112,7 +112,7 @@ def pod(
 
 
 def stored(thing: Object, **metadata: Any) -> Object:
-    """What the API server makes of *thing*: it has a uid and a time."""
+    """Return *thing* as the API server stores it, with a uid and a time."""
     about = thing["metadata"]
     about |= {"uid": f"uid-{about['name']}", "creationTimestamp": CREATED, **metadata}
     return thing
@@ -121,13 +121,13 @@ def stored(thing: Object, **metadata: Any) -> Object:
 def stored_pod(
     name: str, *, node: str = "", gang: str | None = None, cpu: str = "1", **metadata: Any
 ) -> Object:
-    """A pod as the API server shows it, running if it is on a node."""
+    """Make a pod as the API server returns it, running if it is on a node."""
     made = stored(pod(name, gang=gang, cpu=cpu, nodeName=node), **metadata)
     return made | {"status": {"phase": "Running" if node else "Pending"}}
 
 
 def pods(count: int, name: str, namespace: str = "a", **rest: Any) -> list[Object]:
-    """Pods `name-0`, `name-1`, … that are otherwise alike."""
+    """Make equal pods `name-0`, `name-1`, …."""
     return [pod(f"{name}-{index}", namespace, **rest) for index in range(count)]
 
 
@@ -169,7 +169,7 @@ def priority_class(name: str, value: int) -> Object:
 
 
 def is_ready(node: Object) -> bool:
-    """Whether a node takes pods."""
+    """Return whether a node is Ready."""
     conditions = node.get("status", {}).get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
@@ -179,7 +179,7 @@ def phase(pod: Object) -> str:
 
 
 def node_of(pod: Object) -> str | None:
-    """The node a pod is bound to."""
+    """Return the node that a pod is bound to."""
     name: str | None = pod.get("spec", {}).get("nodeName")
     return name
 

@@ -1,4 +1,4 @@
-"""What the README shows: blocks of a language, and the commands of its consoles."""
+"""Code blocks and console commands of the README."""
 
 from __future__ import annotations
 

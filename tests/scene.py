@@ -1,4 +1,4 @@
-"""A cluster that runs, and a plan written by hand: what pages, commands and statuses tell of."""
+"""A running cluster and a plan made by hand, for tests of pages, commands and statuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import builders
 from tests.builders import NOW, node, pod, pod_group
 from tests.strategies import PROFILE
 
-#: How much virtual time a long story takes: ten minutes at a landing, an hour in a nightly run.
+#: The virtual time of a long run: ten minutes in a normal run, an hour in a nightly one.
 STORY_S = 3600 if PROFILE == "nightly" else 600
 QUEUES = (Queue(name="left", uid="q-l"), Queue(name="right", uid="q-r"))
 
@@ -33,7 +33,7 @@ def gang(
     dialect: str = VOLCANO,
     **group: Any,
 ) -> Gang:
-    """A gang `a/NAME` of equal pods `NAME-0`, `NAME-1`, …, or of the given ones."""
+    """Make a gang `a/NAME` of equal pods `NAME-0`, `NAME-1`, …, or of the given ones."""
     if isinstance(members, int):
         on = "" if status is Status.PENDING else "n"
         members = [pod(f"{name}-{index}", on=on, status=status) for index in range(members)]
@@ -44,7 +44,7 @@ def gang(
 
 
 def node_table(cpus: Iterable[int] = (8,)) -> NodeTable:
-    """Make nodes n0, n1, … with so many cpus each, and nothing on them."""
+    """Make empty nodes n0, n1, … with these cpus."""
     return builders.snapshot(node(f"n{index}", cpu=cpu) for index, cpu in enumerate(cpus)).nodes
 
 
@@ -69,7 +69,7 @@ def budget(name: str, allowed: int, **labels: str) -> DisruptionBudget:
 def evictions(
     *victims: Gang, beneficiary: str = "a/needy", action: str = "reclaim", only: int | None = None
 ) -> list[Eviction]:
-    """Ask every member of *victims* to leave, or the first few of each."""
+    """Make evictions of every member of *victims*, or of the first few of each."""
     return [
         Eviction(
             uid=each.uid,

@@ -1,4 +1,4 @@
-"""How much work something is, counted instead of timed: the same on every machine."""
+"""The amount of work of a function, counted instead of timed: the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Count the calls, of Python functions and of built-in ones, that *work* makes."""
+    """Count the calls of Python and built-in functions that *work* makes."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -26,7 +26,7 @@ def steps(work: Callable[[], object]) -> int:
 
 
 def opcodes(work: Callable[[], object]) -> int:
-    """Count what the interpreter itself does for *work*, loops inside expressions too; slow."""
+    """Count the opcodes that *work* executes, including loops inside expressions; slow."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: Any) -> Any:

@@ -1,7 +1,7 @@
 """Hypothesis profiles, and strategies for clusters small enough to reason about.
 
-A landing draws the same small sample every time, so a red test is red again. A nightly run
-(`HYPOTHESIS_PROFILE=nightly`) draws many new cases and prints how to draw a failing one again.
+A normal run draws the same small sample every time, so a failure repeats. A nightly run
+(`HYPOTHESIS_PROFILE=nightly`) draws many new cases and prints how to repeat a failing one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from extender.model.snapshot import Snapshot
 from extender.planner.plugins.proportion import Bounds
 from tests.builders import amounts, gang, node, pod, queue, shape, snapshot
 
-#: Profile -> its share of the number of cases that a test names.
+#: Profile -> the factor for the number of cases that a test asks for.
 SHARES = {"landing": 0.2, "nightly": 5.0}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "landing")
 _common: dict[str, Any] = {
@@ -35,7 +35,7 @@ settings.load_profile(PROFILE)
 
 
 def examples(full: int) -> int:
-    """Scale a number of generated cases: 150 is 30 at a landing and 750 in a nightly run."""
+    """Scale a number of generated cases: 150 is 30 in a normal run and 750 in a nightly one."""
     return max(5, round(full * SHARES[PROFILE]))
 
 
@@ -44,7 +44,7 @@ QUEUES = ("default", "q1", "q2", "q3")
 
 @st.composite
 def bounds(draw: st.DrawFn, most: int = 6) -> list[Bounds]:
-    """The bounds of several queues on one resource."""
+    """Draw the bounds of several queues on one resource."""
     count = draw(st.integers(1, most))
     return [
         Bounds(
@@ -59,7 +59,7 @@ def bounds(draw: st.DrawFn, most: int = 6) -> list[Bounds]:
 
 @st.composite
 def node_lists(draw: st.DrawFn, most: int = 5) -> list[Node]:
-    """A few nodes, some without much room, some tainted."""
+    """Draw a few nodes, some small, some tainted."""
     count = draw(st.integers(1, most))
     return [
         node(
@@ -76,7 +76,7 @@ def node_lists(draw: st.DrawFn, most: int = 5) -> list[Node]:
 
 @st.composite
 def queue_lists(draw: st.DrawFn) -> list[Queue]:
-    """Up to three queues beside the default one."""
+    """Draw up to three queues besides the default one."""
     count = draw(st.integers(0, 3))
     return [
         queue(
@@ -93,7 +93,7 @@ def queue_lists(draw: st.DrawFn) -> list[Queue]:
 
 @st.composite
 def gangs(draw: st.DrawFn, name: str, members: list[Node], queues: list[str]) -> Gang:
-    """A gang: part of it may run already, wherever there is room; that is settled later."""
+    """Draw a gang; some members may name a node, and `settle` decides whether they run."""
     size = draw(st.integers(1, 5))
     kind = shape(cpu=draw(st.sampled_from([0, 0.5, 1, 2, 3])), memory=draw(st.integers(0, 4)))
     runs = draw(st.booleans())
@@ -130,9 +130,9 @@ def gangs(draw: st.DrawFn, name: str, members: list[Node], queues: list[str]) ->
 
 @st.composite
 def snapshots(draw: st.DrawFn, most_gangs: int = 6) -> Snapshot:
-    """A cluster in some state that can be: no node over its room, running gangs complete.
+    """Draw a possible state of a cluster: no node is overcommitted, running gangs are complete.
 
-    Half of them are long-standing, so that room is kept for whoever waits.
+    Half of the clusters are old, so that capacity is reserved for waiting gangs.
     """
     members = draw(node_lists())
     queues = draw(queue_lists())
@@ -145,7 +145,7 @@ def snapshots(draw: st.DrawFn, most_gangs: int = 6) -> Snapshot:
 def settle(
     members: list[Node], found: list[Gang], queues: list[Queue], *, now: float = 1_000.0
 ) -> Snapshot:
-    """Let gangs run where they say if they fit whole, and wait otherwise."""
+    """Run each gang on the nodes that it names if all of it fits; otherwise it waits."""
     room = {each.name: each.allocatable for each in members}
     standing: list[Gang] = []
     for each in found:

@@ -1,4 +1,4 @@
-"""The real control plane as a stage for the stories that the embedded cluster is told too."""
+"""The real control plane for the stories that also run on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests import objects
-from tests.unit.stories.cluster import Look
+from tests.unit.stories.cluster import Observation
 
 from .api import Object, resource_of
 from .components import http_json
@@ -101,10 +101,10 @@ class PlaneStage:
             seeing=lambda: self._facts_of(self._snapshot()),
         )
 
-    def look(self) -> Look:
+    def look(self) -> Observation:
         return self._look(self._told("plan"))
 
-    def settle(self, is_as_told: Callable[[Look], bool]) -> Look:
+    def settle(self, is_as_told: Callable[[Observation], bool]) -> Observation:
         """Wait until things are as the story has them, also in a plan that was made after that.
 
         Where they never are, whoever compares says in what.
@@ -118,7 +118,7 @@ class PlaneStage:
             self._limit_s = LOST_S
         return self.look()
 
-    def _wait(self, is_as_told: Callable[[Look], bool], after: int) -> None:
+    def _wait(self, is_as_told: Callable[[Observation], bool], after: int) -> None:
         def holds() -> bool:
             plan = self._told("plan")
             return plan["generation"] > after and is_as_told(self._look(plan))
@@ -132,11 +132,11 @@ class PlaneStage:
         change = {"metadata": {"labels": {_NUDGE: str(self._nudges)}}}
         self._api.patch("nodes", node, change)
 
-    def _look(self, plan: Object) -> Look:
+    def _look(self, plan: Object) -> Observation:
         written = self._conditions()
         start = f"{self.namespace}/"
         here = [gang for gang in plan["gangs"] if gang["namespace"] == self.namespace]
-        return Look(
+        return Observation(
             pods={
                 pod["metadata"]["name"]: objects.node_of(pod) or ""
                 for pod in self._api.list("pods", self.namespace)

@@ -16,8 +16,8 @@ import pytest
 from extender.planner import policy_parser
 from tests.unit.stories.cluster import SCHEDULER
 from tests.unit.stories.compare import EMBEDDED, REAL, WRITTEN, differences, written
-from tests.unit.stories.embedded import EmbeddedStage, policy_of
-from tests.unit.stories.runner import tell
+from tests.unit.stories.embedded import EmbeddedCluster, policy_of
+from tests.unit.stories.runner import run_story
 from tests.unit.stories.story import Outcome, Story, stories
 
 from .control_plane import ControlPlane
@@ -49,7 +49,7 @@ def on_the_real_one(
     # Before any node is there: the plans that see those have read it.
     theatre.policy.write_text(policy_of(story))
     with PlaneStage(plane, theatre.pair, namespace) as stage:
-        return tell(story, stage)
+        return run_story(story, stage)
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
@@ -60,7 +60,7 @@ def test_the_embedded_cluster_and_the_real_one_tell_the_same_story(
         story,
         {
             WRITTEN: written(story),
-            EMBEDDED: tell(story, EmbeddedStage(policy_of(story))),
+            EMBEDDED: run_story(story, EmbeddedCluster(policy_of(story))),
             REAL: on_the_real_one(plane, theatre, namespace, story),
         },
     )
@@ -77,7 +77,7 @@ def test_an_embedded_cluster_that_decides_otherwise_is_found_out(
     found = differences(
         story,
         {
-            EMBEDDED: tell(story, EmbeddedStage(without_ceilings)),
+            EMBEDDED: run_story(story, EmbeddedCluster(without_ceilings)),
             REAL: on_the_real_one(plane, theatre, namespace, story),
         },
     )

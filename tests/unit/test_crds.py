@@ -1,4 +1,4 @@
-"""The CRDs of our manifests, as they are written."""
+"""The CRDs of our manifests."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def version(file: Path) -> Schema:
 
 
 def fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
-    """Every field with its path, also those in lists."""
+    """Yield every field with its path, also those in lists."""
     for name, each in schema.get("properties", {}).items():
         if f"{path}.{name}" == ".metadata":
-            continue  # the API server describes it, and takes no word of ours
+            continue  # the API server describes it and ignores our description
         yield f"{path}.{name}", each
         yield from fields(each, f"{path}.{name}")
     if "items" in schema:

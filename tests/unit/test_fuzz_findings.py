@@ -1,4 +1,4 @@
-"""What fuzzing found, each by its name; the inputs are in the corpus."""
+"""Bugs that fuzzing found; the inputs are in the corpus."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tests.nightly.fuzz.edges.terminal import _documents
 PODS = resources.pods(frozenset({"gang-scheduler"}))
 
 
-def kept(name: str) -> bytes:
-    """Give an entry of the corpus without its first line, which says what it is for."""
+def corpus_entry(name: str) -> bytes:
+    """Return an entry of the corpus without its first line, which describes it."""
     return (CORPUS / name).read_bytes().partition(b"\n")[2]
 
 
@@ -72,19 +72,19 @@ def test_an_event_that_is_not_utf8_only_breaks_the_stream() -> None:
     progress = ListWatch(PODS)
 
     for name in ("line-that-is-not-utf8", "type-that-is-not-utf8"):
-        assert progress.line(kept(f"watch/{name}.events").strip()) is Signal.BROKEN
+        assert progress.line(corpus_entry(f"watch/{name}.events").strip()) is Signal.BROKEN
 
 
 @pytest.mark.parametrize("name", ["page-that-is-html", "page-that-breaks-off"])
 def test_a_page_that_is_not_a_list_is_requested_again(name: str) -> None:
     with pytest.raises(NoResponse, match="not a list of objects"):
-        list(ListWatch(PODS).page(kept(f"watch/{name}.events")))
+        list(ListWatch(PODS).page(corpus_entry(f"watch/{name}.events")))
 
 
 def test_an_object_that_is_not_utf8_does_not_lose_the_page() -> None:
     progress = ListWatch(PODS)
 
-    assert list(progress.page(kept("watch/page-that-is-not-utf8.events"))) == []
+    assert list(progress.page(corpus_entry("watch/page-that-is-not-utf8.events"))) == []
     assert progress.is_listed
 
 
@@ -108,7 +108,7 @@ def test_a_time_that_cannot_be_formatted_does_not_break_the_snapshot_page(
     name: str,
 ) -> None:
     cluster = Cluster.of(Settings(), SystemClock())
-    read = PODS.line(kept(f"watch/{name}.events"))
+    read = PODS.line(corpus_entry(f"watch/{name}.events"))
     assert isinstance(read.change, Upsert)
     cluster.apply(read.change)
 
@@ -135,12 +135,12 @@ def test_no_duration_is_counted_from_the_first_or_last_year(moment: str) -> None
 @pytest.mark.parametrize("name", ["nested-too-deeply", "resource-that-is-not-utf8"])
 def test_a_call_that_cannot_be_read_is_malformed(name: str) -> None:
     with pytest.raises(InvalidHookCall):
-        pods.pod(wire.read_filter(kept(f"hooks/{name}.call")).pod)
+        pods.pod(wire.read_filter(corpus_entry(f"hooks/{name}.call")).pod)
 
 
 def test_a_body_that_is_nested_too_deeply_is_malformed() -> None:
     with pytest.raises(InvalidHookCall, match="recursion"):
-        wire.read_preempt(kept("hooks/body-nested-too-deeply.call"))
+        wire.read_preempt(corpus_entry("hooks/body-nested-too-deeply.call"))
 
 
 def test_hook_errors_contain_no_control_characters() -> None:
@@ -204,7 +204,7 @@ def test_a_policy_with_an_overlong_number_is_refused_with_its_position(text: str
 
 @pytest.mark.parametrize("name", ["version", "namespace"])
 def test_a_saved_object_with_an_overlong_number_is_one_line(name: str) -> None:
-    sent = kept(f"plan/{name}-of-thousands-of-digits.saved")
+    sent = corpus_entry(f"plan/{name}-of-thousands-of-digits.saved")
     result = CliRunner().invoke(main, ["plan", "-f", "-"], input=sent)
 
     assert isinstance(result.exception, SystemExit), result.exception

@@ -1,6 +1,6 @@
-"""Too much of everything costs little, keeps nothing, and names who wrote it; at unit speed.
+"""Oversized objects cost little time and memory, and messages about them stay short.
 
-Its effect on arriving pods is measured by `python -m tests.nightly.cluster siege --attack load`.
+The effect on arriving pods is measured by `python -m tests.nightly.cluster siege --attack load`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.unit.reservations.world import OPEN, World
 
 REPOSITORY = Path(__file__).parents[2]
 BILLION = 1_000_000_000
-#: All annotations of an object together may have 256 KiB.
+#: All annotations of an object together are limited to 256 KiB.
 LONG = "9" * 250_000
 READ = (
     "gang-extender.io/gang",
@@ -42,8 +42,8 @@ READ = (
 
 
 def kept_bytes(make_things: Callable[[], list[Any]]) -> int:
-    """How much what is made keeps, beyond the list itself."""
-    make_things()  # what is made once for all
+    """Return how many bytes the made objects keep, beyond the list itself."""
+    make_things()  # fills caches
     tracemalloc.start()
     try:
         kept = make_things()
@@ -121,7 +121,7 @@ def test_many_annotations_and_a_long_queue_of_a_podgroup_take_hardly_any_memory(
 
 @pytest.mark.parametrize("resource", ["podgroups", "queues", "namespaces", "poddisruptionbudgets"])
 def test_unused_annotations_are_not_decoded_into_strings(resource: str) -> None:
-    """While a decoder makes 17,000 of them no other thread has a turn, hooks included."""
+    """While a decoder makes 17,000 strings, no other thread runs, hooks included."""
     codec = next(
         each.decoder
         for each in resources.resources(frozenset({"gang-scheduler"}))
@@ -130,7 +130,7 @@ def test_unused_annotations_are_not_decoded_into_strings(resource: str) -> None:
     marks = {f"volcano.sh/{each:x}": "" for each in range(17_000)}
     written = json.dumps({"metadata": {"name": "x", "namespace": "a", "annotations": marks}})
     line = f'{{"type":"ADDED","object":{written}}}'.encode()
-    codec.line(line)  # what is made once for all
+    codec.line(line)  # fills caches
 
     tracemalloc.start()
     try:
@@ -147,22 +147,22 @@ MANY = 500
 
 
 @pytest.fixture(scope="module")
-def motley() -> Snapshot:
-    """A gang of which no two members are alike, in a cluster too small for it."""
+def mixed_gang() -> Snapshot:
+    """Make a gang in which every member has another shape, in a cluster too small for it."""
     pods = [member(f"p-{n}", shape(cpu=1 + n / 1000)) for n in range(MANY)]
-    return snapshot(nodes(20), [gang("a/motley", pods=pods)])
+    return snapshot(nodes(20), [gang("a/mixed", pods=pods)])
 
 
-def test_a_gang_with_many_pod_shapes_names_some_and_counts_the_others(motley: Snapshot) -> None:
-    plan = make_plan(motley)
-    told = explain(motley, plan, policy_parser.DEFAULT, GangKey("a/motley"))
+def test_a_gang_with_many_pod_shapes_names_some_and_counts_the_others(mixed_gang: Snapshot) -> None:
+    plan = make_plan(mixed_gang)
+    told = explain(mixed_gang, plan, policy_parser.DEFAULT, GangKey("a/mixed"))
 
     assert told is not None
     assert told.verdict.message.startswith("needs 1 x 1 cpu and 1 x 1001m cpu and 1 x ")
     assert "and 497 other members" in told.verdict.message
     assert (len(told.needs), told.needs_count) == (10, MANY)
     assert told.remedies == (f"capacity for {MANY} more members of {MANY} sizes",)
-    assert f"needs nodes for members of {MANY - 10} more sizes" in shown(motley, "a/motley")
+    assert f"needs nodes for members of {MANY - 10} more sizes" in shown(mixed_gang, "a/mixed")
 
 
 def test_a_message_has_a_limited_length() -> None:
@@ -177,7 +177,7 @@ def test_a_message_has_a_limited_length() -> None:
 
 
 def test_only_the_most_common_shortages_are_named() -> None:
-    """Twelve resources of which every node lacks another, and one of which eight lack two."""
+    """Each node lacks another of twelve resources, and eight nodes lack two."""
     names = [f"example.com/r{n}" for n in range(12)]
     greedy = replace(
         shape(cpu=1), requests=Resources({"cpu": 1000, "pods": 1, **dict.fromkeys(names, 1)})

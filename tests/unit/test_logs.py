@@ -1,4 +1,4 @@
-"""Lines of the log, and those of which one is enough for many."""
+"""The rate limit of repeated log lines."""
 
 from __future__ import annotations
 

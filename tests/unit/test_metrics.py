@@ -1,4 +1,4 @@
-"""Series are there before anything happens, and no more of them than somebody asks for."""
+"""Metrics are exported from the start, and none of deleted queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy file while we run."""
+"""The policy file at runtime."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_an_external_plugin_that_fails_on_its_arguments_keeps_the_old_policy(
 def test_an_empty_file_does_not_bring_back_the_built_in_policy(file: Path, left: str) -> None:
     policies, text = PolicyFile(str(file)), file.read_text()
 
-    file.write_text(left)  # as whoever writes in place does, or a disk that is full
+    file.write_text(left)  # as a writer in place or a full disk leaves it
 
     assert policies.current().actions == ("allocate",)
     assert policies.problem == (

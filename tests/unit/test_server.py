@@ -1,4 +1,4 @@
-"""What a process says of itself when it starts, and how long it may take to end."""
+"""The first log line of a process, its signals, and its shutdown."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from extender.settings import Settings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 MANUAL = Path(__file__).parents[2] / "docs"
-#: Of which the page about configuration says that they change nothing.
-UNHEEDED = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2")
+#: The signals that the configuration page lists as ignored.
+IGNORED_SIGNALS = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2")
 
 
 def test_the_first_log_line_has_the_version_and_the_settings(
@@ -72,7 +72,7 @@ def test_the_grace_period_of_the_chart_grows_with_the_bind_timeout() -> None:
     assert f'"bind-timeout-s" | default {Settings().bind_timeout_s:g}' in line
 
 
-#: `serve` as it is, with nothing behind its ports.
+#: `serve` with nothing behind its ports.
 IDLE = """
 import os, sys
 from extender import logs, server
@@ -96,7 +96,7 @@ server.serve(Settings(listen=sys.argv[1], ops_listen=sys.argv[2]))
 
 @pytest.fixture
 def idle() -> Iterator[subprocess.Popen[str]]:
-    """Start a server; its first line says which process works."""
+    """Start a server; its first line names the worker process."""
     anywhere = ("127.0.0.1", 0)
     with socket.create_server(anywhere) as one, socket.create_server(anywhere) as two:
         places = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, two)]
@@ -115,7 +115,7 @@ def test_the_manual_names_the_signals_that_change_nothing() -> None:
         each for each in (MANUAL / "configuration.md").read_text().splitlines() if "SIGHUP" in each
     )
 
-    assert re.findall("SIG[A-Z0-9]+", said) == list(UNHEEDED)
+    assert re.findall("SIG[A-Z0-9]+", said) == list(IGNORED_SIGNALS)
 
 
 def test_no_signal_starts_a_second_worker(idle: subprocess.Popen[str]) -> None:
@@ -125,13 +125,13 @@ def test_no_signal_starts_a_second_worker(idle: subprocess.Popen[str]) -> None:
     def listen_for(words: str) -> str:
         for line in idle.stderr or ():
             heard.append(line)
-            assert sum(" works" in each for each in heard) < 2, "two extenders act at once"
+            assert sum(" works" in each for each in heard) < 2, "two workers run at once"
             if words in line:
                 return line
         raise AssertionError(f"it ended before it said {words!r}: {heard}")
 
     worker = int(listen_for(" works").split()[1])
-    for name in UNHEEDED:
+    for name in IGNORED_SIGNALS:
         idle.send_signal(signal.Signals[name])
         line = json.loads(listen_for(f'"signal": "{name}"'))
         assert line["event"].startswith("signal ignored: files are reloaded automatically")
@@ -142,55 +142,55 @@ def test_no_signal_starts_a_second_worker(idle: subprocess.Popen[str]) -> None:
     assert idle.wait(30) == 0
 
 
-class Parts:
-    """What a worker runs, where somebody reads a page for as long as a standby waits."""
+class FakeParts:
+    """Parts of a worker whose pages stay open until the lease is released."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.lease_is_free = threading.Event()
 
     def drain(self) -> None:
-        self.told.append("binds refused")
+        self.events.append("binds refused")
 
     async def finish(self) -> None:
-        self.told.append("lease given back")
+        self.events.append("lease released")
         self.lease_is_free.set()
 
     def stop(self) -> None:
-        assert self.lease_is_free.wait(10), "a standby waits for those who read pages"
-        self.told.append("pages ended")
+        assert self.lease_is_free.wait(10), "the lease is released only after the pages ended"
+        self.events.append("pages ended")
 
 
-class Hooks:
-    """The port of the hooks, beside those parts."""
+class FakeHookServer:
+    """The hook server of that worker."""
 
-    def __init__(self, told: list[str]) -> None:
-        self._told = told
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
 
     async def drain(self, grace_s: float) -> None:
-        self._told.append("calls answered")
+        self._events.append("calls answered")
 
     async def end(self) -> None:
-        self._told.append("connections ended")
+        self._events.append("connections ended")
 
 
 def test_an_open_page_does_not_delay_the_release_of_the_lease() -> None:
-    parts = Parts()
+    parts = FakeParts()
     application = server.Application(Settings())
-    application._parts = (parts, Hooks(parts.told), parts)  # type: ignore[assignment]
+    application._parts = (parts, FakeHookServer(parts.events), parts)  # type: ignore[assignment]
 
     asyncio.run(application.stop())
 
-    assert parts.told == [
-        *("binds refused", "calls answered", "lease given back", "pages ended"),
+    assert parts.events == [
+        *("binds refused", "calls answered", "lease released", "pages ended"),
         "connections ended",
     ]
 
 
 def test_a_failed_shutdown_of_the_pages_is_raised_after_the_lease_is_released() -> None:
-    parts = Parts()
+    parts = FakeParts()
     application = server.Application(Settings())
-    application._parts = (parts, Hooks(parts.told), parts)  # type: ignore[assignment]
+    application._parts = (parts, FakeHookServer(parts.events), parts)  # type: ignore[assignment]
 
     def stumble() -> None:
         raise TimeoutError("a page takes too long")
@@ -199,4 +199,4 @@ def test_a_failed_shutdown_of_the_pages_is_raised_after_the_lease_is_released() 
 
     with pytest.raises(TimeoutError):
         asyncio.run(application.stop())
-    assert parts.told[2:] == ["lease given back", "connections ended"]
+    assert parts.events[2:] == ["lease released", "connections ended"]

@@ -1,4 +1,4 @@
-"""Settings: flags, variables and the complaints about bad ones."""
+"""Settings: flags, variables, and errors about invalid ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_bind_timeout_that_leaves_no_time_to_bind_is_refused() -> None:
 
 
 SPANS = [each.name for each in fields(Settings) if isinstance(each.default, float)]
-#: Spans of nothing, which turn off what they are for.
+#: Durations that may be zero, which turns their feature off.
 OFF = ("take_back_s", "arrival_grace_s", "min_run_s", "stuck_s")
 
 

@@ -1,4 +1,4 @@
-"""Which modules open sockets, or speak through one."""
+"""The modules that open or use sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes extenders every second and judges by our alerts, hastened."""
+"""A real Prometheus that scrapes extenders every second and judges by our alerts, accelerated."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Prometheus(Program):
         found_by = self._write("targets.json", self.targets())
         return {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(self._write("rules.yaml", rules.hastened(TIMES)))],
+            "rule_files": [str(self._write("rules.yaml", rules.accelerated(TIMES)))],
             "scrape_configs": [
                 {"job_name": JOB, "file_sd_configs": [{"files": [str(found_by)]}], **self._scrapes}
             ],

@@ -1,6 +1,6 @@
 """Every alert fires on a real Prometheus when its fault is made on the real control plane.
 
-The rules are the shipped ones with all times divided by sixty (`rules.hastened`).
+The rules are the shipped ones with all times divided by sixty (`rules.accelerated`).
 """
 
 from __future__ import annotations

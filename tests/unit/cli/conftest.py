@@ -18,13 +18,13 @@ from tests.builders import NOW
 
 @pytest.fixture
 def journal() -> GangHistory:
-    """Note a pass here and the commands show it."""
+    """Record a cycle here and the commands show it."""
     return GangHistory()
 
 
 @pytest.fixture
 def findings() -> list[Sequence[Finding] | None]:
-    """Put what was found in the first place; None when nobody has looked."""
+    """Put findings into the first item; None until a plan was checked."""
     return [None]
 
 

@@ -1,4 +1,4 @@
-"""A kubectl that answers from a folder: what the API server lists, and where a forward leads."""
+"""A kubectl that answers from a directory: the listed pods, and the target of port forwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 _SCRIPT = """\
 #!/bin/sh
-echo "$@" >> {scene}/asked
+echo "$@" >> {folder}/calls
 case "$*" in
   *" -h"*) exit 0 ;;
 esac
@@ -16,67 +16,67 @@ case "$*" in
   *get*) kind=get ;;
   *) kind=port-forward ;;
 esac
-if [ -e {scene}/silent ]; then exec sleep 600; fi
-if [ -e {scene}/$kind.refused ]; then cat {scene}/$kind.refused >&2; exit 1; fi
+if [ -e {folder}/silent ]; then exec sleep 600; fi
+if [ -e {folder}/$kind.refused ]; then cat {folder}/$kind.refused >&2; exit 1; fi
 if [ $kind = get ]; then
   case "$*" in
-    *namespaces*) cat {scene}/here.json ;;
-    *) cat {scene}/everywhere.json ;;
+    *namespaces*) cat {folder}/here.json ;;
+    *) cat {folder}/everywhere.json ;;
   esac
   exit 0
 fi
-echo $$ >> {scene}/pids
-echo "Forwarding from 127.0.0.1:$(cat {scene}/port) -> 8889"
+echo $$ >> {folder}/pids
+echo "Forwarding from 127.0.0.1:$(cat {folder}/port) -> 8889"
 exec sleep 600
 """
 
 
 class FakeKubectl:
-    """The folder that it answers from; put *bin* on the PATH."""
+    """Writes the directory that it answers from; put *bin* on the PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder / "bin"
-        self._scene = folder / "scene"
-        for each in (self.bin, self._scene):
+        self._folder = folder / "kubectl"
+        for each in (self.bin, self._folder):
             each.mkdir()
         command = self.bin / "kubectl"
-        command.write_text(_SCRIPT.format(scene=self._scene))
+        command.write_text(_SCRIPT.format(folder=self._folder))
         command.chmod(0o755)
         self.list()
         self.list_everywhere()
 
     def list(self, *pods: dict[str, Any]) -> None:
-        """Say which pods the extender's namespace has."""
-        (self._scene / "here.json").write_text(json.dumps({"items": pods}))
+        """Set the pods of the extender's namespace."""
+        (self._folder / "here.json").write_text(json.dumps({"items": pods}))
 
     def list_everywhere(self, *pods: dict[str, Any]) -> None:
-        """Say which pods all namespaces have."""
-        (self._scene / "everywhere.json").write_text(json.dumps({"items": pods}))
+        """Set the pods of all namespaces."""
+        (self._folder / "everywhere.json").write_text(json.dumps({"items": pods}))
 
     def answer(self, text: str) -> None:
-        """Say what is listed, word for word."""
-        (self._scene / "here.json").write_text(text)
+        """Set the exact output of a list."""
+        (self._folder / "here.json").write_text(text)
 
-    def lead_to(self, url: str) -> None:
-        """Let a forwarded port be that of *url*."""
-        (self._scene / "port").write_text(url.rpartition(":")[2])
+    def forward_to(self, url: str) -> None:
+        """Forward to the port of *url*."""
+        (self._folder / "port").write_text(url.rpartition(":")[2])
 
     def refuse(self, kind: str, said: str) -> None:
-        """Let `get` or `port-forward` fail."""
-        (self._scene / f"{kind}.refused").write_text(said)
+        """Make `get` or `port-forward` fail."""
+        (self._folder / f"{kind}.refused").write_text(said)
 
-    def be_silent(self) -> None:
-        """Never answer, as when a login is waited for."""
-        (self._scene / "silent").touch()
+    def never_answer(self) -> None:
+        """Never answer, as while it waits for a login."""
+        (self._folder / "silent").touch()
 
-    def asked(self) -> list[str]:
-        """Give the words it was called with, each time."""
-        path = self._scene / "asked"
+    def calls(self) -> list[str]:
+        """Return the arguments of each call."""
+        path = self._folder / "calls"
         return path.read_text().splitlines() if path.exists() else []
 
     def forwards(self) -> list[int]:
-        """Give the processes that forwarded a port."""
-        path = self._scene / "pids"
+        """Return the ids of the processes that forwarded a port."""
+        path = self._folder / "pids"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
@@ -89,7 +89,7 @@ def pod(
     namespace: str = "gang-system",
     **metadata: Any,
 ) -> dict[str, Any]:
-    """A pod of the extender, as the API server gives it."""
+    """Make a pod of the extender as the API server returns it."""
     labels = {"app.kubernetes.io/name": "gang-extender"}
     if leads:
         labels["gang-extender.io/leader"] = "true"

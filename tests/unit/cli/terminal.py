@@ -12,8 +12,8 @@ import pytest
 from extender.cli.main import main
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, columns: int, *words: str) -> tuple[int, str]:
-    """Run a command on a terminal that is so wide; give its exit code and what it wrote."""
+def run_on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, *words: str) -> tuple[int, str]:
+    """Run a command on a terminal of that width; return its exit code and output."""
     ours, theirs = pty.openpty()
     told = bytearray()
 
@@ -21,7 +21,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, columns: int, *words: str) -> tuple[i
         try:
             while chunk := os.read(ours, 1 << 16):
                 told.extend(chunk)
-        except OSError:  # so Linux says that the other end is closed
+        except OSError:  # Linux reports a closed other end like this
             pass
 
     reader = threading.Thread(target=read)

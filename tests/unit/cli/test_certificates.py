@@ -1,4 +1,4 @@
-"""Certificates from nothing, that our own port and kube-scheduler take."""
+"""The generated certificates work for the hook port and for kube-scheduler."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def certificate(path: Path) -> x509.Certificate:
 
 
 def shake_hands(folder: Path, host: str) -> ssl.SSLObject:
-    """Connect kube-scheduler with the hooks in memory; gives its end."""
+    """Connect kube-scheduler with the hooks in memory; return its end."""
     certificates = PortCertificates("hooks", files(folder), ClientNames(["system:kube-scheduler"]))
     context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     context.load_cert_chain(folder / "client.crt", folder / "client.key")

@@ -1,4 +1,4 @@
-"""Tables at any width: nothing of what they hold is ever lost."""
+"""Tables at any width never lose text."""
 
 from __future__ import annotations
 

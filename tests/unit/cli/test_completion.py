@@ -1,4 +1,4 @@
-"""What a shell and kubectl complete: words, flags, and names of those who are there."""
+"""Completion for shells and kubectl: commands, flags, and names of existing gangs and pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from extender.model.reason import Reason
 from extender.planner.plan import QueueFigures
 from extender.status.history import GangHistory
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.cli.wrong_servers import STRANGERS, listening
+from tests.unit.cli.wrong_servers import WRONG_SERVERS, serving
 
 ROOT = Path(__file__).parents[3]
 
@@ -70,14 +70,14 @@ def test_reasons_and_verdicts_are_completed_without_an_extender() -> None:
     assert "waiting" in completed("gangs", "--verdict", "w")
 
 
-@pytest.mark.parametrize("stranger", ["a page", "silence"])
+@pytest.mark.parametrize("server", ["a page", "silence"])
 def test_a_server_that_cannot_answer_completes_nothing_and_prints_nothing(
-    stranger: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    server: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with listening(STRANGERS[stranger][0]) as port:
+    with serving(WRONG_SERVERS[server][0]) as port:
         monkeypatch.setenv("GANG_EXTENDER_OPS_URL", f"http://127.0.0.1:{port}")
 
-        patience_s = 0.2 if stranger == "silence" else 60.0
+        patience_s = 0.2 if server == "silence" else 60.0
         assert completed("explain", "t", patience_s=patience_s) == []
     assert capfd.readouterr() == ("", "")
 

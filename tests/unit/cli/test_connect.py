@@ -1,4 +1,4 @@
-"""The extender is found as kubectl would find it, and nobody needs to say where it is."""
+"""Commands find the extender as kubectl would, without an address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
 
 ROOT = Path(__file__).parents[3]
-NOBODY = "http://127.0.0.1:1"
+CLOSED_PORT = "http://127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
@@ -42,22 +42,22 @@ def train(journal: GangHistory) -> None:
 @pytest.fixture
 def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ops_url: str) -> FakeKubectl:
     fake = FakeKubectl(tmp_path)
-    fake.lead_to(ops_url)
+    fake.forward_to(ops_url)
     monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
     monkeypatch.setenv("KUBECONFIG", str(_kubeconfig(tmp_path / "config")))
     return fake
 
 
 @pytest.fixture(autouse=True)
-def nobody_on_loopback(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Keep what may run on this machine out of it; give a way to put somebody there."""
+def set_loopback(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Use a closed loopback address; return a function that sets another one."""
 
-    def put(url: str) -> None:
+    def use(url: str) -> None:
         monkeypatch.setattr(connect_module, "DEFAULT_URL", url)
         monkeypatch.setattr(connect_module, "_LOOPBACK", connect_module.Address(url))
 
-    put(NOBODY)
-    return put
+    use(CLOSED_PORT)
+    return use
 
 
 def _kubeconfig(path: Path, **contexts: str) -> Path:
@@ -77,7 +77,7 @@ def test_the_leader_is_called_without_any_flag(kubectl: FakeKubectl) -> None:
 
     assert result.exit_code == 0, result.output
     assert "a/train  waiting" in result.output
-    listing, forward = kubectl.asked()
+    listing, forward = kubectl.calls()
     assert "get --raw /api/v1/namespaces/gang-system/pods?labelSelector=" in listing
     assert "port-forward --namespace=gang-system --address=127.0.0.1 pod/second :8889" in forward
 
@@ -88,16 +88,16 @@ def test_kubeconfig_context_and_namespace_are_passed_to_kubectl(
     kubectl.list(pod("one", leads=True, namespace="elsewhere"))
     explain(f"--kubeconfig={tmp_path}/config", "--context=prod", "--extender-namespace=elsewhere")
 
-    for asked in kubectl.asked():
-        assert asked.startswith(f"--kubeconfig={tmp_path}/config --context=prod ")
-    assert "namespaces/elsewhere/pods" in kubectl.asked()[0]
-    assert "--namespace=elsewhere" in kubectl.asked()[1]
+    for call in kubectl.calls():
+        assert call.startswith(f"--kubeconfig={tmp_path}/config --context=prod ")
+    assert "namespaces/elsewhere/pods" in kubectl.calls()[0]
+    assert "--namespace=elsewhere" in kubectl.calls()[1]
 
 
 def test_a_given_address_is_called_without_kubectl(kubectl: FakeKubectl, ops_url: str) -> None:
     assert explain("--ops-url", ops_url).exit_code == 0
     assert explain(env={"GANG_EXTENDER_OPS_URL": ops_url}).exit_code == 0
-    assert kubectl.asked() == []
+    assert kubectl.calls() == []
 
 
 def test_the_port_forward_ends_with_the_command(kubectl: FakeKubectl) -> None:
@@ -213,7 +213,7 @@ def test_a_kubectl_that_never_answers_times_out(
     kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubectl_module, "_COMMAND_S", 0.2)
-    kubectl.be_silent()
+    kubectl.never_answer()
 
     result = explain()
 
@@ -230,12 +230,12 @@ def test_a_missing_kubectl_is_reported(
 
 
 def test_loopback_is_tried_without_a_kubeconfig(
-    nobody_on_loopback: Callable[[str], None],
+    set_loopback: Callable[[str], None],
     ops_url: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    nobody_on_loopback(ops_url)
+    set_loopback(ops_url)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
@@ -246,9 +246,9 @@ def test_loopback_is_tried_without_a_kubeconfig(
 
 
 def test_loopback_is_tried_with_a_note_when_the_cluster_has_no_extender(
-    nobody_on_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
+    set_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
 ) -> None:
-    nobody_on_loopback(ops_url)
+    set_loopback(ops_url)
 
     result = explain()
 
@@ -257,12 +257,12 @@ def test_loopback_is_tried_with_a_note_when_the_cluster_has_no_extender(
 
 
 def test_inside_the_extender_pod_loopback_is_used_without_a_note(
-    nobody_on_loopback: Callable[[str], None],
+    set_loopback: Callable[[str], None],
     ops_url: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    nobody_on_loopback(ops_url)
+    set_loopback(ops_url)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -274,9 +274,9 @@ def test_inside_the_extender_pod_loopback_is_used_without_a_note(
 
 
 def test_loopback_is_not_tried_when_a_context_is_given(
-    nobody_on_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
+    set_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
 ) -> None:
-    nobody_on_loopback(ops_url)
+    set_loopback(ops_url)
 
     assert explain("--context", "prod").exit_code == 2
 
@@ -292,8 +292,8 @@ def test_no_extender_anywhere_is_one_line_with_the_remedy(
     assert result.exit_code == 2
     assert result.output == (
         "gang-extender: no extender was found: there is no kubeconfig by $KUBECONFIG or at"
-        f" ~/.kube/config; and no server listens at {NOBODY}; name the cluster with --kubeconfig or"
-        " --context, or the port with --ops-url\n"
+        f" ~/.kube/config; and no server listens at {CLOSED_PORT}; name the cluster with"
+        " --kubeconfig or --context, or the port with --ops-url\n"
     )
 
 

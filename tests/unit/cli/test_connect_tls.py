@@ -1,4 +1,4 @@
-"""Asking an operations port that speaks TLS."""
+"""Calling an operations port over TLS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from extender.tls.server import operations_certificates
 from tests.certificates import Wallet
 
 
-class Pages(http.server.BaseHTTPRequestHandler):
+class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
@@ -27,7 +27,7 @@ class Pages(http.server.BaseHTTPRequestHandler):
 
 class Server(http.server.ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Say nothing of callers that do not trust us."""
+        """Ignore clients that do not trust the certificate."""
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     pair = {f"ops_{name}": path for name, path in wallet.options.items() if "tls" in name}
     certificates = operations_certificates(Settings(**pair))
     assert certificates is not None
-    with Server(("127.0.0.1", 0), Pages) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
         server.socket = certificates.in_force().wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -1,4 +1,4 @@
-"""`gang-extender demo`: acts, lines, the picture, the form, and how it ends."""
+"""`gang-extender demo`: acts, text output, the live picture, the form, and its end."""
 
 from __future__ import annotations
 

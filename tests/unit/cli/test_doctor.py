@@ -1,4 +1,4 @@
-"""`gang-extender doctor`: a paragraph for every problem, and what could not be looked at."""
+"""`gang-extender doctor`: a paragraph for every problem, and what could not be checked."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from extender.findings.finding import Finding
 FOUND = Finding("Queue", "team", "ParentMissing", "queue team is below queue x; create it")
 Findings = list[Sequence[Finding] | None]
 GOOD = Path(__file__).parents[3] / "manifests/overlays/second-scheduler/scheduler-config.yaml"
-NOBODY = "http://127.0.0.1:1"
+CLOSED_PORT = "http://127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
 def _no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever runs the tests may have a cluster of their own."""
+    """Hide a cluster of the machine that runs the tests."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -33,7 +33,7 @@ def doctor(*words: str) -> Result:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    """A configuration with two problems and a hint."""
+    """Write a configuration with two problems and a hint."""
     document = yaml.safe_load(GOOD.read_text())
     document["extenders"][1]["ignorable"] = True
     del document["extenders"][1]["httpTimeout"]
@@ -144,14 +144,15 @@ def test_an_incomplete_check_exits_with_two(ops_url: str, findings: Findings) ->
 
 def test_a_problem_takes_precedence_over_an_incomplete_check(bad: Path, tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text("")
-    words = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--ops-url", NOBODY)
+    words = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--ops-url", CLOSED_PORT)
 
     result = doctor("--scheduler-config", str(bad), *words)
 
     assert result.exit_code == 1
     assert "not checked  the cluster: kubeconfig " in result.output
     assert (
-        f"not checked  readiness of the extender: no extender answers at {NOBODY}" in result.output
+        f"not checked  readiness of the extender: no extender answers at {CLOSED_PORT}"
+        in result.output
     )
     assert result.output.endswith("2 problems, 1 hint, but not everything could be checked\n")
 
@@ -164,13 +165,13 @@ def test_before_the_first_plan_the_check_is_incomplete(ops_url: str) -> None:
 
 
 def test_an_unreachable_extender_is_one_line_and_exit_code_two() -> None:
-    result = doctor("--ops-url", NOBODY)
+    result = doctor("--ops-url", CLOSED_PORT)
 
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert "the cluster: kubeconfig ~/.kube/config does not exist" in result.stderr
-    assert f"no extender answers at {NOBODY}" in result.stderr
+    assert f"no extender answers at {CLOSED_PORT}" in result.stderr
 
 
 def test_offline_without_any_input_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What programs read is what the manual says, field by field."""
+"""JSON and YAML documents have exactly the fields of the manual."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.findings.finding import Finding
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.status.history import GangHistory
-from tests.unit.cli.test_bad_input import asks
+from tests.unit.cli.test_bad_input import calling_commands
 from tests.unit.docs.tables.commandline import DOCUMENTS, EXITS
 from tests.unit.planner.reason_cases import SENTENCES
 from tests.unit.replay.runs import recorded
@@ -46,12 +46,12 @@ def a_full_cluster(journal: GangHistory, findings: list[Any]) -> None:
 
 
 def printed(word: str, ops_url: str) -> dict[str, Any]:
-    where = ["--ops-url", ops_url] if word in asks() else []
+    where = ["--ops-url", ops_url] if word in calling_commands() else []
     listing = ["-A"] if word == "gangs" else []
     result = CliRunner().invoke(
         main, [word, *WORDS.get(word, []), *where, *listing, "-o", "json"], env={"KUBECONFIG": "x"}
     )
-    # One finds something: the finding above, and that there is no cluster.
+    # doctor finds problems: the finding above, and that there is no cluster.
     assert result.exit_code == (1 if word == "doctor" else 0), result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found

@@ -1,4 +1,4 @@
-"""`gang-extender explain`: the same words as everywhere else, for people and for programs."""
+"""`gang-extender explain`: the explanation as text, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MESSAGE = "needs 4 x 1 cpu; 2 slots free"
 
 
 @pytest.fixture(autouse=True)
-def story(journal: GangHistory) -> None:
+def record_cycle(journal: GangHistory) -> None:
     said = [
         verdict("a/train", Reason.INSUFFICIENT_CAPACITY, message=MESSAGE, min_member=4),
         verdict("a/first", Reason.INSUFFICIENT_CAPACITY),

@@ -1,4 +1,4 @@
-"""A secret between the two containers of a pod, made before they start."""
+"""`gang-extender pair`: the secret that the two containers of a pod share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.tls import hook_secret
 from tests.unit.cli.test_bad_input import SHIPPED
 
 
-def paired(folder: Path, written: Path | str = SHIPPED, code: int = 0) -> str:
+def run_pair(folder: Path, written: Path | str = SHIPPED, code: int = 0) -> str:
     words = ["pair", f"--scheduler-config={written}", f"--directory={folder}"]
     ran = CliRunner().invoke(main, words)
     assert ran.exit_code == code, ran.output
@@ -27,7 +27,7 @@ def configuration(folder: Path) -> Any:
 
 
 def test_both_containers_get_the_same_secret(tmp_path: Path) -> None:
-    said = paired(tmp_path)
+    said = run_pair(tmp_path)
     told = hook_secret.read(str(tmp_path / "hook-secret"))
 
     urls = [each["urlPrefix"] for each in configuration(tmp_path)["extenders"]]
@@ -37,7 +37,7 @@ def test_both_containers_get_the_same_secret(tmp_path: Path) -> None:
 
 
 def test_only_the_urls_of_the_configuration_change(tmp_path: Path) -> None:
-    paired(tmp_path)
+    run_pair(tmp_path)
     made, shipped = configuration(tmp_path), yaml.safe_load(Path(SHIPPED).read_text())
     for each in made["extenders"]:
         each["urlPrefix"] = hook_secret.masked(each["urlPrefix"])
@@ -46,23 +46,23 @@ def test_only_the_urls_of_the_configuration_change(tmp_path: Path) -> None:
 
 
 def test_a_second_run_keeps_the_secret_and_the_configuration(tmp_path: Path) -> None:
-    paired(tmp_path)
+    run_pair(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    paired(tmp_path)
+    run_pair(tmp_path)
 
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_a_secret_that_is_too_short_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "hook-secret").write_text("short")
-    paired(tmp_path)
+    run_pair(tmp_path)
 
     assert len(hook_secret.read(str(tmp_path / "hook-secret"))) > 40
 
 
 def test_two_pods_have_two_secrets(tmp_path: Path) -> None:
     for name in ("one", "other"):
-        paired(tmp_path / name)
+        run_pair(tmp_path / name)
 
     one, other = (
         hook_secret.read(str(tmp_path / name / "hook-secret")) for name in ("one", "other")
@@ -78,7 +78,7 @@ def test_urls_to_other_hosts_and_https_urls_do_not_get_the_secret(
     written["extenders"][0]["urlPrefix"] = elsewhere
     file = tmp_path / "written.yaml"
     file.write_text(yaml.safe_dump(written))
-    paired(tmp_path / "pair", file)
+    run_pair(tmp_path / "pair", file)
 
     first, second = configuration(tmp_path / "pair")["extenders"]
     assert first["urlPrefix"] == elsewhere
@@ -89,7 +89,7 @@ def test_a_configuration_without_an_extender_on_loopback_is_refused(tmp_path: Pa
     file = tmp_path / "written.yaml"
     file.write_text("kind: KubeSchedulerConfiguration\nextenders: [{urlPrefix: 'http://['}, 7]\n")
 
-    assert "has no extender at http://127.0.0.1" in paired(tmp_path / "pair", file, code=2)
+    assert "has no extender at http://127.0.0.1" in run_pair(tmp_path / "pair", file, code=2)
 
 
 def test_a_configuration_that_expands_without_limit_is_refused_before_it_is_written(
@@ -100,7 +100,7 @@ def test_a_configuration_that_expands_without_limit_is_refused_before_it_is_writ
     bomb = tmp_path / "bomb.yaml"
     bomb.write_text("kind: KubeSchedulerConfiguration\n" + "\n".join(lines))
 
-    said = paired(tmp_path / "shared", bomb, code=2)
+    said = run_pair(tmp_path / "shared", bomb, code=2)
 
     assert "its aliases (*name) repeat so much" in said
     assert not (tmp_path / "shared").exists()

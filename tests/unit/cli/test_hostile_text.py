@@ -1,4 +1,4 @@
-"""Whatever strangers call their things, what we print is text: nothing steers the terminal."""
+"""Names that tenants choose are printed as text: they never control the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from extender.text import clean
 from extender.web.api import Api
 from tests.builders import NOW
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.cli.terminal import shown
+from tests.unit.cli.terminal import run_on_terminal
 
 EVIL = "[/][link=http://x]y\x1b[2J\x9b31m\x1b]0;t\x07\r\u202e\u2066\u2028\x85\ufeff\nz"
 AMOUNTS = ("deserved", "allocated", "requested", "borrowed", "own", "idle", "amounts", "each")
@@ -39,18 +39,18 @@ def is_text(told: str) -> bool:
     return all(clean(line) == line for line in told.split("\n"))
 
 
-def evil(thing: Any, key: str = "") -> Any:
-    """Put it behind every text of a document, and into the names of resources."""
+def with_hostile_text(thing: Any, key: str = "") -> Any:
+    """Append hostile text to every string of a document, and to resource names."""
     if isinstance(thing, dict):
         named = key in AMOUNTS
-        return {name + EVIL * named: evil(each, name) for name, each in thing.items()}
+        return {name + EVIL * named: with_hostile_text(each, name) for name, each in thing.items()}
     if isinstance(thing, list):
-        return [evil(each) for each in thing]
+        return [with_hostile_text(each) for each in thing]
     return thing + EVIL if isinstance(thing, str) and key not in ("at", "liveness") else thing
 
 
 def texts(thing: Any) -> Iterator[str]:
-    """Give every text of a document."""
+    """Yield every string of a document."""
     if isinstance(thing, str):
         yield thing
     for each in thing.values() if isinstance(thing, dict) else ():
@@ -60,7 +60,7 @@ def texts(thing: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def evil_url(journal: GangHistory) -> Iterator[str]:
+def hostile_url(journal: GangHistory) -> Iterator[str]:
     figures = QueueFigures(
         name="left",
         weight=2,
@@ -77,7 +77,7 @@ def evil_url(journal: GangHistory) -> Iterator[str]:
 
     @app.after_request
     def spoil(answer: Response) -> Response:
-        answer.set_data(json.dumps(evil(json.loads(answer.get_data()))))
+        answer.set_data(json.dumps(with_hostile_text(json.loads(answer.get_data()))))
         return answer
 
     server = make_server("127.0.0.1", 0, app)
@@ -94,9 +94,9 @@ def evil_url(journal: GangHistory) -> Iterator[str]:
     "words", [["top", "--once"], ["gangs", "-A"], ["queues"], ["explain", "a/waits"]], ids=str
 )
 def test_answers_of_an_extender_are_printed_as_text(
-    evil_url: str, words: list[str], output: str
+    hostile_url: str, words: list[str], output: str
 ) -> None:
-    result = CliRunner().invoke(main, [*words, "-o", output, "--ops-url", evil_url])
+    result = CliRunner().invoke(main, [*words, "-o", output, "--ops-url", hostile_url])
 
     assert result.exit_code == 0, result.output
     assert is_text(result.output)
@@ -105,10 +105,10 @@ def test_answers_of_an_extender_are_printed_as_text(
 
 
 def test_hostile_names_are_plain_text_on_a_terminal(
-    evil_url: str, monkeypatch: pytest.MonkeyPatch
+    hostile_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a terminal, where rich writes its own sequences and nobody else may."""
-    code, told = shown(monkeypatch, 80, "gangs", "-A", "--ops-url", evil_url)
+    """On a terminal, only rich may write control sequences."""
+    code, told = run_on_terminal(monkeypatch, 80, "gangs", "-A", "--ops-url", hostile_url)
 
     assert code == 0
     assert "waits" in told

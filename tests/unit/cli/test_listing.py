@@ -1,4 +1,4 @@
-"""`gang-extender gangs`, `queues` and `top`: who is listed, how wide, and for whom."""
+"""`gang-extender gangs`, `queues` and `top`: what is listed, at which width, in which format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from extender.model.resources import Resources
 from extender.planner.plan import QueueFigures
 from extender.status.history import GangHistory
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.cli.terminal import shown
+from tests.unit.cli.terminal import run_on_terminal
 
 ROOT = Path(__file__).parents[3]
 LONG = "needs 2 x 1 cpu; " + "1 slot free on a node with a long name, " * 3 + "so it waits"
@@ -37,7 +37,7 @@ def of_b(name: str) -> Gang:
 
 
 @pytest.fixture(autouse=True)
-def pass_(journal: GangHistory) -> None:
+def record_cycle(journal: GangHistory) -> None:
     gangs = [gang("runs"), gang("waits", status=Status.PENDING), *map(of_b, ("other", "[/]"))]
     figures = QueueFigures(
         name="left",
@@ -174,7 +174,7 @@ def test_no_text_is_lost_at_any_terminal_width(
     ops_url: str, monkeypatch: pytest.MonkeyPatch, columns: int, words: list[str]
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    code, told = shown(monkeypatch, columns, *words, "--ops-url", ops_url)
+    code, told = run_on_terminal(monkeypatch, columns, *words, "--ops-url", ops_url)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", told).replace("\r", "").splitlines()
 
     assert code == 0, told
@@ -188,9 +188,9 @@ def test_terminals_get_colours_unless_no_color_is_set(
     ops_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    coloured = shown(monkeypatch, 200, "gangs", "-A", "--ops-url", ops_url)[1]
+    coloured = run_on_terminal(monkeypatch, 200, "gangs", "-A", "--ops-url", ops_url)[1]
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = shown(monkeypatch, 200, "gangs", "-A", "--ops-url", ops_url)[1]
+    plain = run_on_terminal(monkeypatch, 200, "gangs", "-A", "--ops-url", ops_url)[1]
 
     assert "\x1b[33m" in coloured
     assert "\x1b[33m" not in plain
@@ -207,7 +207,7 @@ def test_ctrl_c_ends_the_live_view_and_restores_the_screen(ops_url: str) -> None
             while b"queues, cycle 9" not in told:
                 told += os.read(ours, 4096)
             ran.send_signal(signal.SIGINT)
-            with suppress(OSError):  # so Linux says that the other end is closed
+            with suppress(OSError):  # Linux reports a closed other end like this
                 while chunk := os.read(ours, 4096):
                     told += chunk
             assert ran.wait() == 0

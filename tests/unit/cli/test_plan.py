@@ -1,4 +1,4 @@
-"""`gang-extender plan`: saved objects in, a plan out; bad input gets one line and exit code 2."""
+"""`gang-extender plan`: a plan from saved objects; invalid input gives one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def plan(*arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, ["plan", *arguments], input=stdin)
 
 
-def told(result: Result) -> dict:
+def document(result: Result) -> dict:
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
 def test_json_lists_admitted_gangs_and_why_the_others_wait() -> None:
-    found = told(plan("-f", str(EXAMPLE), "-o", "json"))
+    found = document(plan("-f", str(EXAMPLE), "-o", "json"))
 
     train, report = found["gangs"]
     assert (train["namespace"], train["name"], train["queue"]) == ("lab", "train", "research")
@@ -47,7 +47,7 @@ def test_queues_share_unused_capacity_as_the_manual_says(tmp_path: Path) -> None
     fewer = tmp_path / "fewer.yaml"
     kept = [thing for thing in things if thing["metadata"]["name"] != "train-2"]
     fewer.write_text(yaml.safe_dump({"kind": "List", "items": kept}))
-    found = told(plan("-f", str(fewer), "-o", "json"))
+    found = document(plan("-f", str(fewer), "-o", "json"))
 
     deserved = {queue["name"]: queue["deserved"] for queue in found["queues"]}
     assert (deserved["research"]["cpu"], deserved["nightly"]["cpu"]) == ("8", "8")
@@ -56,7 +56,7 @@ def test_queues_share_unused_capacity_as_the_manual_says(tmp_path: Path) -> None
 def test_yaml_and_json_are_the_same_document() -> None:
     as_yaml = plan("-f", str(EXAMPLE), "-o", "yaml").output
 
-    assert yaml.safe_load(as_yaml) == told(plan("-f", str(EXAMPLE), "-o", "json"))
+    assert yaml.safe_load(as_yaml) == document(plan("-f", str(EXAMPLE), "-o", "json"))
 
 
 def test_several_files_and_stdin_are_one_cluster(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_several_files_and_stdin_are_one_cluster(tmp_path: Path) -> None:
     nodes.write_text(json.dumps({"kind": "List", "items": items[:2]}))
     rest = yaml.safe_dump_all(items[2:])
 
-    split = told(plan("-f", str(nodes), "-f", "-", "-o", "json", stdin=rest))
+    split = document(plan("-f", str(nodes), "-f", "-", "-o", "json", stdin=rest))
 
-    assert split == told(plan("-f", str(EXAMPLE), "-o", "json"))
+    assert split == document(plan("-f", str(EXAMPLE), "-o", "json"))
 
 
 def test_the_order_of_the_objects_does_not_matter(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_empty_list_is_an_empty_cluster(tmp_path: Path) -> None:
     file = tmp_path / "nothing.yaml"
     file.write_text("{apiVersion: v1, kind: List, items: null}")
 
-    assert told(plan("-f", str(file), "-o", "json"))["gangs"] == []
+    assert document(plan("-f", str(file), "-o", "json"))["gangs"] == []
 
 
 def test_a_missing_file_is_named() -> None:
@@ -204,9 +204,9 @@ def test_a_missing_file_is_named() -> None:
 
 
 def test_all_files_of_a_directory_are_read_together(tmp_path: Path) -> None:
-    told = CliRunner().invoke(main, ["plan", "-f", str(POLICY), "-o", "json"]).stdout
+    output = CliRunner().invoke(main, ["plan", "-f", str(POLICY), "-o", "json"]).stdout
 
-    assert [share["namespace"] for share in json.loads(told)["shares"]] == ["team-b"]
+    assert [share["namespace"] for share in json.loads(output)["shares"]] == ["team-b"]
     empty = CliRunner().invoke(main, ["plan", "-f", str(tmp_path)])
     assert empty.exit_code == 2
     assert "has no file that ends in .json, .yaml, .yml" in empty.stderr
@@ -225,7 +225,7 @@ def test_only_nodes_that_match_the_selector_are_planned() -> None:
     saved = yaml.safe_dump({"kind": "List", "items": nodes})
     several = ("--node-selector", "pool:a", "--node-selector", "pool:b")
 
-    found = told(plan("-f", "-", "-o", "json", *several, stdin=saved))
+    found = document(plan("-f", "-", "-o", "json", *several, stdin=saved))
 
     assert found["queues"][0]["name"] == "default"
     assert found["idle"]["cpu"] == "8"
@@ -269,7 +269,7 @@ def test_a_budget_makes_a_gang_of_pods_without_a_podgroup() -> None:
     ]
     saved = yaml.safe_dump({"kind": "List", "items": things})
 
-    (gang,) = told(plan("-f", "-", "-o", "json", "--budgets-are-gangs", stdin=saved))["gangs"]
+    (gang,) = document(plan("-f", "-", "-o", "json", "--budgets-are-gangs", stdin=saved))["gangs"]
 
     assert (gang["name"], gang["reason"]) == ("poddisruptionbudget:web", "NotEnoughMembers")
     assert "minAvailable of PodDisruptionBudget web" in gang["message"]

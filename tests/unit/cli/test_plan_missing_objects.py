@@ -1,4 +1,4 @@
-"""`gang-extender plan` names what its input lacks, where that could change the answer."""
+"""`gang-extender plan` names missing kinds of objects that could change the plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUOTA: objects.Object = {
     "spec": {"hard": {"cpu": "1"}},
 }
 TRAIN = [NODE, group("train"), pod("train-0", "train")]
-#: One of `poor` has to leave for `rich`, whose queue deserves the node.
+#: A gang of `poor` is evicted for `rich`, whose queue deserves the node.
 CROWDED = [
     NODE,
     NAMESPACE,
@@ -93,7 +93,7 @@ def test_a_missing_kind_that_could_change_the_plan_is_named(
 @pytest.mark.parametrize(
     "items",
     [
-        pytest.param([*TRAIN, NAMESPACE], id="nobody leaves, nobody names a class"),
+        pytest.param([*TRAIN, NAMESPACE], id="no evictions and no classes"),
         pytest.param([*CROWDED, BUDGET], id="budgets were given"),
         pytest.param([NODE], id="there are no gangs"),
         pytest.param(
@@ -104,7 +104,7 @@ def test_a_missing_kind_that_could_change_the_plan_is_named(
                 group("train", priorityClassName="vip"),
                 TRAIN[2],
             ],
-            id="the class was given",
+            id="the class is in the input",
         ),
         pytest.param(
             [NODE, NAMESPACE, group("train", minResources={"cpu": "4"}), TRAIN[2]],

@@ -13,7 +13,7 @@ from extender.errors import InvalidInput
 from extender.model.gang import PodGroup
 from tests import objects as make
 
-#: Gives what a file with this text holds.
+#: Reads the objects of a file with this text.
 Read: TypeAlias = Callable[[str], saved.Objects]
 
 

@@ -1,4 +1,4 @@
-"""The configuration we print for kube-scheduler."""
+"""The configuration for kube-scheduler that `gang-extender scheduler-config` prints."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_kubeconfig_and_the_name_are_passed_on() -> None:
 
 
 def test_every_served_scheduler_name_has_a_profile() -> None:
-    # A pod whose scheduler's name has none waits for ever, and nothing says why.
+    # A pod whose schedulerName has no profile waits for ever without any message.
     names = [profile["schedulerName"] for profile in printed()["profiles"]]
 
     assert tuple(names) == Settings().scheduler_name

@@ -1,4 +1,4 @@
-"""What `serve` refuses before it begins, in one line."""
+"""Settings that `serve` refuses at the start, in one line."""
 
 from __future__ import annotations
 

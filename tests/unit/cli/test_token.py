@@ -1,4 +1,4 @@
-"""Whoever is asked who reads sends a token, but only one that was named, and never in the clear."""
+"""Commands send a token to an extender that authenticates, but never over plain http."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def registrar() -> Registrar:
 
 @pytest.fixture
 def url(registrar: Registrar) -> Iterator[str]:
-    """An extender that wants to know who reads."""
+    """Run an extender that authenticates readers."""
     with World() as world:
         port = OperationsServer(world.runtime.pages, reviewer=registrar)
         port.start(world.ops_socket)
@@ -40,7 +40,7 @@ def url(registrar: Registrar) -> Iterator[str]:
 
 @pytest.fixture
 def good(tmp_path: Path) -> str:
-    """A file with a token that is good."""
+    """Write a file with a valid token."""
     file = tmp_path / "token"
     file.write_text("good\n")
     return str(file)
@@ -89,7 +89,7 @@ def test_the_token_of_the_kubeconfig_is_sent_through_the_forwarded_port(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeKubectl(tmp_path)
-    fake.lead_to(url)
+    fake.forward_to(url)
     fake.list(pod("one", leads=True))
     monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
     config = kubeconfig(tmp_path / "config", token="good")
@@ -132,7 +132,7 @@ def test_doctor_without_a_token_reports_the_findings_as_not_checked(url: str) ->
 
 
 def test_a_client_certificate_is_not_a_token_and_the_remedy_is_named(tmp_path: Path) -> None:
-    pair = Authority.new("some CA", days=1).for_client("somebody", days=1)
+    pair = Authority.new("some CA", days=1).for_client("reader", days=1)
     config = kubeconfig(
         tmp_path / "config",
         **{
@@ -153,7 +153,7 @@ def test_no_token_is_sent_over_plain_http_to_another_host(good: str) -> None:
     where = Target(token_from=good)
 
     with pytest.raises(InvalidInput, match=r"over plain http to example\.com:8889"):
-        connect.read_token(where, "http://somebody:secret@example.com:8889")
+        connect.read_token(where, "http://reader:secret@example.com:8889")
     for url in ("http://127.0.0.1:8889", "http://localhost:8889", "http://[::1]:1", "https://a"):
         assert connect.read_token(where, url) == "good"
 

@@ -1,4 +1,4 @@
-"""`gang-extender top`: queues and gangs at a glance."""
+"""`gang-extender top`: queues and gangs in one view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDE = {"COLUMNS": "160"}
 
 
 @pytest.fixture(autouse=True)
-def pass_(journal: GangHistory) -> None:
+def record_cycle(journal: GangHistory) -> None:
     gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
     figures = QueueFigures(
         name="left",

@@ -1,4 +1,4 @@
-"""`gang-extender plan --live`, `--with`, `--without`: what would start, and what would change."""
+"""`gang-extender plan --live`, `--with`, `--without`: gangs that would start, and changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.builders import pod
 from tests.scene import gang, node_table, snapshot
 
 EXAMPLE = Path(__file__).parents[3] / "manifests" / "examples" / "what-if.yaml"
-#: The journal's time, so that nobody has waited for fifty years.
+#: The time of the history, so that no gang has waited for fifty years.
 WHEN = ["--now", "1970-01-12T13:48:20Z"]
 
 
@@ -45,7 +45,7 @@ def seen(*gangs: Any, queues: Any = (), cpus: tuple[int, ...] = (4, 4)) -> Snaps
 
 @pytest.fixture(autouse=True)
 def running(journal: GangHistory) -> None:
-    """Six of eight cpus are used, all by queue left."""
+    """Record a cluster where queue left uses six of eight cpus."""
     note(
         journal,
         seen(gang("old", pods_on("n0", "old", 3) + pods_on("n1", "older", 3), min_member=6)),
@@ -95,7 +95,7 @@ def live(ops_url: str, *arguments: str) -> Result:
     return plan("--live", "--ops-url", ops_url, *WHEN, *arguments)
 
 
-def told(result: Result) -> dict[str, Any]:
+def document(result: Result) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -115,7 +115,7 @@ def test_a_job_that_fits_would_start_now_and_changes_nothing_for_others(
     first, *_ = result.stdout.splitlines()
     assert first.startswith("a/new would start now: Admitted: ")
     assert result.stderr == ""
-    assert {*changes(told(live(ops_url, "-f", file, "-o", "json")))} == {"queue left"}
+    assert {*changes(document(live(ops_url, "-f", file, "-o", "json")))} == {"queue left"}
 
 
 def test_no_change_is_reported(ops_url: str) -> None:
@@ -127,7 +127,7 @@ def test_a_job_that_reclaims_deserved_capacity_lists_the_evictions(
 ) -> None:
     file = job(tmp_path, 4)
     said = live(ops_url, "-f", file).stdout
-    found = told(live(ops_url, "-f", file, "-o", "json"))
+    found = document(live(ops_url, "-f", file, "-o", "json"))
 
     assert found["asked"] == ["a/new"]
     leaving = {each["pod"] for each in found["evictions"] if each["for"] == "a/new"}
@@ -154,12 +154,12 @@ def test_a_new_weight_is_planned_and_changes_come_before_the_plan(
 
     assert said.index("what changes") < said.index("EVICTED")
     assert changes(
-        told(live(ops_url, "--with", "queue/left.guarantee.cpu=8", "-o", "json"))
+        document(live(ops_url, "--with", "queue/left.guarantee.cpu=8", "-o", "json"))
     ).keys() <= {"queue left", "queue right"}
 
 
 def test_pods_of_a_removed_node_wait_again(ops_url: str) -> None:
-    found = told(live(ops_url, "--without", "node/n1", "-o", "json"))
+    found = document(live(ops_url, "--without", "node/n1", "-o", "json"))
 
     assert changes(found)["gang a/old"][0].startswith("running")
     (old,) = found["gangs"]
@@ -168,7 +168,7 @@ def test_pods_of_a_removed_node_wait_again(ops_url: str) -> None:
 
 @pytest.mark.parametrize("gone", ["gang/a/old", "pod/a/old-0", "queue/right"])
 def test_any_named_object_can_be_removed(ops_url: str, gone: str) -> None:
-    found = told(live(ops_url, "--without", gone, "-o", "json"))
+    found = document(live(ops_url, "--without", gone, "-o", "json"))
 
     if gone.startswith("gang"):
         assert changes(found)["gang a/old"] == (changes(found)["gang a/old"][0], "not there")
@@ -179,7 +179,7 @@ def test_any_named_object_can_be_removed(ops_url: str, gone: str) -> None:
 
 
 def test_without_changes_it_is_the_plan_of_the_extender(ops_url: str, journal: GangHistory) -> None:
-    found = told(live(ops_url, "-o", "json"))
+    found = document(live(ops_url, "-o", "json"))
 
     assert (found["asked"], found["differences"]) == ([], [])
     (old,) = found["gangs"]
@@ -190,7 +190,7 @@ def test_without_changes_it_is_the_plan_of_the_extender(ops_url: str, journal: G
 def test_a_gang_without_a_queue_gets_the_queue_of_its_namespace(
     ops_url: str, tmp_path: Path
 ) -> None:
-    found = told(live(ops_url, "-f", job(tmp_path, 1, namespace="b", queue=""), "-o", "json"))
+    found = document(live(ops_url, "-f", job(tmp_path, 1, namespace="b", queue=""), "-o", "json"))
 
     assert {each["name"]: each["queue"] for each in found["gangs"]}["new"] == "right"
 
@@ -200,7 +200,7 @@ def test_an_object_without_a_namespace_gets_that_of_the_kubeconfig(
 ) -> None:
     result = live(ops_url, "-f", job(tmp_path, 1, namespace=""), "-o", "json")
 
-    assert told(result)["asked"] == ["default/new"]
+    assert document(result)["asked"] == ["default/new"]
     assert "there is no namespace default; it counts as one" in result.stderr
 
 
@@ -263,7 +263,7 @@ def test_a_volcano_job_and_a_deployment_are_expanded_into_pods(
     ]
     file = tmp_path / "both.yaml"
     file.write_text(yaml.safe_dump_all(things))
-    found = told(live(ops_url, "-f", str(file), "-o", "json"))
+    found = document(live(ops_url, "-f", str(file), "-o", "json"))
 
     sizes = {each["name"]: (each["members"], each["min_member"]) for each in found["gangs"]}
     assert sizes["mpi"] == (3, 2)
@@ -303,7 +303,7 @@ def test_an_unknown_object_is_one_line_with_the_nearest_name(
 
 
 def test_changes_work_with_saved_files_too() -> None:
-    found = told(plan("-f", str(EXAMPLE), "--with", "queue/research.weight=1", "-o", "json"))
+    found = document(plan("-f", str(EXAMPLE), "--with", "queue/research.weight=1", "-o", "json"))
 
     assert changes(found) == {
         "gang lab/train": ("admitted: Admitted", "waiting: BehindInOrder"),
@@ -324,14 +324,14 @@ def test_changes_work_with_saved_files_too() -> None:
     ],
 )
 def test_every_field_of_a_queue_can_be_changed(field: str, key: str, value: str) -> None:
-    found = told(plan("-f", str(EXAMPLE), "--with", f"queue/research.{field}", "-o", "json"))
+    found = document(plan("-f", str(EXAMPLE), "--with", f"queue/research.{field}", "-o", "json"))
 
     assert {f"{e['namespace']}/{e['name']}": e["verdict"] for e in found["gangs"]}[key] == value
 
 
 def test_the_default_queue_and_a_cordoned_node_can_be_changed() -> None:
     arguments = ["--with", "queue/default.weight=7", "--with", "node/node-1.unschedulable=true"]
-    found = told(plan("-f", str(EXAMPLE), *arguments, "-o", "json"))
+    found = document(plan("-f", str(EXAMPLE), *arguments, "-o", "json"))
 
     assert {each["name"]: each["weight"] for each in found["queues"]}["default"] == 7
     assert {*found["binds"].values()} == {"node-2"}
@@ -402,10 +402,10 @@ def test_the_example_of_the_manual_for_a_live_cluster_is_what_is_printed(
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()
     _, _, rest = page.partition("$ gang-extender plan --live -f job.yaml\n")
-    shown, _, _ = rest.partition("...\n")
+    example, _, _ = rest.partition("...\n")
     note(journal, seen(gang("old", pods_on("n0", "old", 3)), cpus=(4,)))
 
     said = live(ops_url, "-f", job(tmp_path, 2)).stdout
 
-    assert shown
-    assert said.startswith(shown)
+    assert example
+    assert said.startswith(example)

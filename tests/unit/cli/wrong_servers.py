@@ -1,4 +1,4 @@
-"""Servers that are no extender, each in its own way, for commands that are pointed at one."""
+"""Servers that are not an extender, for commands that are given the wrong address."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 from extender.tls.issue import Authority
 
-Speaks = Callable[[socket.socket], None]
+Handler = Callable[[socket.socket], None]
 
 
-def _answer(head: str, body: bytes = b"", *, length: int | None = None) -> Speaks:
+def _answer(head: str, body: bytes = b"", *, length: int | None = None) -> Handler:
     size = f"Content-Length: {len(body) if length is None else length}\r\n"
     whole = f"HTTP/1.1 {head}\r\n{size}\r\n".encode() + body
 
-    def speak(caller: socket.socket) -> None:
+    def handle(caller: socket.socket) -> None:
         caller.recv(65536)
         caller.sendall(whole)
 
-    return speak
+    return handle
 
 
 def _endless(caller: socket.socket) -> None:
@@ -33,8 +33,8 @@ def _endless(caller: socket.socket) -> None:
         caller.sendall(b"1," * 32768)
 
 
-def _drip(begin: bytes, drop: bytes) -> Speaks:
-    def speak(caller: socket.socket) -> None:
+def _drip(begin: bytes, drop: bytes) -> Handler:
+    def handle(caller: socket.socket) -> None:
         caller.recv(65536)
         caller.sendall(begin)
         gone = threading.Event()
@@ -42,7 +42,7 @@ def _drip(begin: bytes, drop: bytes) -> Speaks:
             caller.sendall(drop)
             gone.wait(0.01)
 
-    return speak
+    return handle
 
 
 def _continue(caller: socket.socket) -> None:
@@ -58,23 +58,23 @@ def _silent(caller: socket.socket) -> None:
             pass
 
 
-def _hang_up(caller: socket.socket) -> None:
+def _close(caller: socket.socket) -> None:
     caller.recv(65536)
 
 
 _OK = b"HTTP/1.1 200 OK\r\n"
-_IN_CHUNKS = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
-#: Those who send less than would ever be too much.
-SLOW: dict[str, Speaks] = {
+_CHUNKED = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
+#: Servers that send so slowly that no size limit ends them.
+SLOW: dict[str, Handler] = {
     "a slow answer": _drip(_OK + b"Content-Length: 100000\r\n\r\n", b" "),
     "endless headers": _drip(_OK + b"X: ", b"a"),
-    "an endless chunk": _drip(_IN_CHUNKS, b"0"),
-    "endless trailers": _drip(_IN_CHUNKS + b"0\r\n", b"a: b\r\n"),
+    "an endless chunk": _drip(_CHUNKED, b"0"),
+    "endless trailers": _drip(_CHUNKED + b"0\r\n", b"a: b\r\n"),
     "continues without end": _continue,
 }
 
-#: What each answers, and a word of the sentence that is said of it.
-STRANGERS: dict[str, tuple[Speaks, str]] = {
+#: Name -> how the server answers, and a part of the error message.
+WRONG_SERVERS: dict[str, tuple[Handler, str]] = {
     "the port of the hooks": (
         _answer("404 Not Found", b'{"Error": "no such hook: /api"}'),
         "is the port of the hooks",
@@ -88,7 +88,7 @@ STRANGERS: dict[str, tuple[Speaks, str]] = {
     ),
     "a failure": (_answer("500 Oh", b"oh"), "is not an extender"),
     "a failure in JSON": (_answer("500 Oh", b'{"error": "x"}'), "is not an extender"),
-    "a door": (_answer("401 Unauthorized", b"{}"), "is not an extender"),
+    "an authenticating server": (_answer("401 Unauthorized", b"{}"), "is not an extender"),
     "nothing": (_answer("200 OK"), "is not an extender"),
     "a number": (_answer("200 OK", b"7"), "is not an extender"),
     "a list": (_answer("200 OK", b"[[1]]"), "extender"),
@@ -96,17 +96,17 @@ STRANGERS: dict[str, tuple[Speaks, str]] = {
     "objects of another shape": (_answer("200 OK", b'{"gangs": [1], "queues": 2}'), "extender"),
     "very deep brackets": (_answer("200 OK", b"[" * 500_000), "is not an extender"),
     "bytes": (_answer("200 OK", bytes(range(256))), "is not an extender"),
-    "what grows when it is unpacked": (
+    "a compressed answer": (
         _answer("503 Oh\r\nContent-Encoding: gzip", gzip.compress(b'{"error": "unpacked"}')),
         "is not an extender",
     ),
     "half an answer": (_answer("200 OK", b"{", length=99), "broke"),
     "an endless answer": (_endless, "an answer without end"),
-    **{name: (speaks, "an answer without end") for name, speaks in SLOW.items()},
+    **{name: (handler, "an answer without end") for name, handler in SLOW.items()},
     "silence": (_silent, "no extender answers"),
-    "hanging up": (_hang_up, "connection broke"),
+    "a closed connection": (_close, "connection broke"),
     "another protocol": (lambda caller: caller.sendall(b"SSH-2.0-x\r\n"), "not speak plain HTTP"),
-    "one that stands by": (
+    "a standby": (
         _answer("503 Later", b'{"error": "b leads; call it instead"}'),
         "cannot answer: b leads; call it instead",
     ),
@@ -114,12 +114,12 @@ STRANGERS: dict[str, tuple[Speaks, str]] = {
 
 
 @contextmanager
-def listening(speaks: Speaks, tls: Path | None = None) -> Iterator[int]:
-    """Give the port at which *speaks* answers whoever calls, over TLS with the pair in *tls*."""
+def serving(handler: Handler, tls: Path | None = None) -> Iterator[int]:
+    """Yield the port at which *handler* answers, over TLS with the pair in *tls*."""
     server = socket.create_server(("127.0.0.1", 0))
     context: ssl.SSLContext | None = None
     if tls is not None:
-        pair = Authority.new("strangers", 1).for_server(["127.0.0.1"], 1)
+        pair = Authority.new("wrong servers", 1).for_server(["127.0.0.1"], 1)
         (tls / "pair.pem").write_bytes(pair.certificate + pair.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tls / "pair.pem")
@@ -130,9 +130,9 @@ def listening(speaks: Speaks, tls: Path | None = None) -> Iterator[int]:
         with suppress(OSError), caller:
             if context is not None:
                 with context.wrap_socket(caller, server_side=True) as wrapped:
-                    speaks(wrapped)
+                    handler(wrapped)
             else:
-                speaks(caller)
+                handler(caller)
                 with suppress(OSError):
                     caller.shutdown(socket.SHUT_WR)
 
@@ -152,7 +152,7 @@ def listening(speaks: Speaks, tls: Path | None = None) -> Iterator[int]:
         server.shutdown(socket.SHUT_RDWR)
         server.close()
         accepting.join()
-        for line in lines:  # a caller that has given up may not have hung up yet
+        for line in lines:  # a client that has given up may not have disconnected yet
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
         for each in callers:

@@ -1,4 +1,4 @@
-"""What the pages name and show is there. A failure names page and line."""
+"""Commands, flags, files and links in the documentation exist. A failure names page and line."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
-#: Of operators that the pages set up, of kube-batch, of pip and pip-audit, and of the crash points.
+#: Flags of operators that the pages install, of kube-batch, pip, pip-audit and the crash points.
 FOREIGN_FLAGS = {
     "--batch-scheduler", "--gang-scheduling", "--gang-scheduler-name", "--require-hashes",
     "--scheduler-conf", "--leader-elect", "--schedule-period", "--priority-class",
     "--feature-gates", "--ignore-vuln",
     "--limit", "--sites", "--faults", "--lanes", "--planted",
 }  # fmt: skip
-#: A command of ours, in a sentence or behind a prompt.
+#: A command of ours, inline or after a prompt.
 OURS = r"`((?:gang-extender|kubectl gang) [^`]+)`|^ *\$ ((?:gang-extender|kubectl gang) .*)$"
 
 
@@ -49,7 +49,7 @@ def text(page: Path) -> str:
 
 
 def found(pattern: str, page: Path) -> Iterator[tuple[str, str]]:
-    """Give what *page* has in the first group of *pattern* that took part, with its place."""
+    """Yield the first matching group of *pattern* in *page*, with page and line."""
     for each in re.finditer(pattern, text(page), re.M | re.S if "```" in pattern else re.M):
         line = text(page).count("\n", 0, each.start()) + 1
         said = next((group for group in each.groups() if group is not None), "")
@@ -68,14 +68,14 @@ def none_of(wrong: Iterable[str]) -> None:
 
 @cache
 def things(folder: str) -> list[dict[str, Any]]:
-    """Give the objects in the files of a folder of manifests."""
+    """Return the objects in the files of a directory of manifests."""
     files = (ROOT / "manifests" / folder).rglob("*.yaml")
     return [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
 
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """Give the names by which the headings of *page* can be linked to, as forges make them."""
+    """Return the link anchors of the headings of *page*, as GitHub makes them."""
     headings = re.findall(
         r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text(page), flags=re.M | re.S), re.M
     )
@@ -105,7 +105,7 @@ def test_the_index_has_every_page_once() -> None:
     listed = {(DOCS / target).resolve() for target in targets} - {DOCS}
 
     assert [row for row, times in Counter(rows).items() if times > 1] == []
-    # A folder is listed with all that is in it.
+    # A directory is listed with everything in it.
     assert [p for p in DOCS.rglob("*.md") if p != INDEX and not {p, p.parent} & listed] == []
 
 
@@ -164,7 +164,7 @@ def test_make_without_a_target_prints_existing_targets() -> None:
 
 
 def test_a_directory_with_a_kustomization_is_applied_with_k() -> None:
-    """Else it applies the rest, takes the kustomization for an object, and fails."""
+    """With `-f`, kubectl takes the kustomization for an object and fails."""
     wrong = []
     for place, given in everywhere(r"kubectl (?:apply|delete)[^`\n|]* -([fk] manifests/[\w./-]+)"):
         flag, path = given.split()

@@ -1,1 +1,1 @@
-"""Tests of every trap, and of the looking."""
+"""Tests of every check of doctor, and of the facts that it collects."""

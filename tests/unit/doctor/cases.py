@@ -1,4 +1,4 @@
-"""A cluster in which nothing is wrong, and for every trap the same with that one set."""
+"""Facts of a cluster without problems, and for every check the same with that one problem."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CALLER = AUTHORITY.for_client("system:kube-scheduler", 365, NOW).certificate
 ANOTHER = Authority.new("another", 3650, NOW)
 TLS = {"caFile": "/ca.crt", "certFile": "/client.crt", "keyFile": "/k", "serverName": SERVER}
 
-#: What a Queue and a PodGroup of ours have.
+#: Fields of our Queue and PodGroup.
 FIELDS = {
     "podgroups": ["minMember", "queue", "priorityClassName", "minTaskMember", "minResources"],
     "queues": [
@@ -101,7 +101,7 @@ GOOD = ClusterFacts(
 
 
 def configured(change: Callable[[Document], object], **settings: Any) -> ClusterFacts:
-    """The good one with a configuration that *change* was let loose on."""
+    """The good cluster with a configuration that *change* has edited."""
     document = copy.deepcopy(CONFIG)
     change(document)
     return with_settings(document, replace(SETTINGS, **settings))
@@ -113,7 +113,7 @@ def with_settings(document: Document, settings: Settings) -> ClusterFacts:
 
 
 def entry(index: int, **changes: Any) -> ClusterFacts:
-    """The good one with changes in an entry: 0 filters, 1 binds; None takes away."""
+    """The good cluster with changes in an entry: 0 filters, 1 binds; None removes a field."""
 
     def change(document: Document) -> None:
         found = document["extenders"][index]
@@ -125,7 +125,7 @@ def entry(index: int, **changes: Any) -> ClusterFacts:
 
 
 def secured(**changes: Any) -> ClusterFacts:
-    """The good one over https, with changes in what both entries say of TLS."""
+    """The good cluster over https, with changes in the tlsConfig of both entries."""
 
     def change(document: Document) -> None:
         for each in document["extenders"]:
@@ -138,7 +138,7 @@ def secured(**changes: Any) -> ClusterFacts:
 
 
 def deployed(**changes: Any) -> ClusterFacts:
-    """The good one with changes in its Deployment."""
+    """The good cluster with changes in its Deployment."""
     return replace(GOOD, installed=(replace(INSTALLED, **changes),))
 
 
@@ -162,11 +162,11 @@ def _another_lease(document: Document) -> None:
     document["leaderElection"]["resourceName"] = "kube-scheduler"
 
 
-def _one_profile_more(document: Document) -> None:
-    document["profiles"].append({"schedulerName": "nobodys"})
+def _additional_profile(document: Document) -> None:
+    document["profiles"].append({"schedulerName": "not-served"})
 
 
-def _one_profile_less(document: Document) -> None:
+def _missing_profile(document: Document) -> None:
     document["profiles"].pop()
 
 
@@ -174,10 +174,10 @@ OTHER_DEPLOYMENT = replace(
     INSTALLED, name="gang-extender", settings=Settings(lease="own"), is_pair=False
 )
 OLD = AUTHORITY.for_server([SERVER], 365, NOW - timedelta(days=360)).certificate
-LENT = AUTHORITY.for_client("somebody", 365, NOW).certificate
+OTHER_CLIENT = AUTHORITY.for_client("another-client", 365, NOW).certificate
 
-#: Name -> the good one with that trap set, and no other.
-SET: dict[str, ClusterFacts] = {
+#: Name of a check -> the good cluster with that problem, and no other.
+CASES: dict[str, ClusterFacts] = {
     "ExtenderNotConfigured": configured(_no_extenders),
     "IgnorableBind": entry(1, ignorable=True),
     "IgnorableFilter": entry(0, ignorable=True),
@@ -197,8 +197,8 @@ SET: dict[str, ClusterFacts] = {
     "ManagedResourcesSet": entry(0, managedResources=[{"name": "example.com/gpu"}]),
     "PrioritizeNotCalled": configured(lambda told: None, prefer="pack"),
     "LeaseMismatch": configured(_another_lease),
-    "ProfileNotServed": configured(_one_profile_more),
-    "ProfileMissing": configured(_one_profile_less),
+    "ProfileNotServed": configured(_additional_profile),
+    "ProfileMissing": configured(_missing_profile),
     "NotInstalled": replace(GOOD, installed=(), readiness=None),
     "InvalidSettings": deployed(settings=None, problem="--hold-s 'x' is not a number"),
     "ExtenderSchedulesItself": deployed(scheduler_name="gang-scheduler"),
@@ -222,7 +222,7 @@ SET: dict[str, ClusterFacts] = {
         GOOD,
         missing_permissions=(MissingPermission(INSTALLED.user, "create", "pods/eviction"),),
         findings=(
-            # The extender was refused as well, and says so by itself.
+            # The extender was refused too and reports the same finding.
             FindingFacts(
                 "ServiceAccount",
                 INSTALLED.user,
@@ -247,7 +247,7 @@ SET: dict[str, ClusterFacts] = {
     "CertificateExpires": replace(GOOD, hooks=(replace(HOOKS, certificate=OLD),)),
     "CertificateUntrusted": replace(GOOD, callers=(replace(ASKING, ca=ANOTHER.pair.certificate),)),
     "CertificateWrongName": replace(GOOD, callers=(replace(ASKING, server_name="10.0.0.7"),)),
-    "CallerRefused": replace(GOOD, callers=(replace(ASKING, certificate=LENT),)),
+    "CallerRefused": replace(GOOD, callers=(replace(ASKING, certificate=OTHER_CLIENT),)),
     "CertificateUnreadable": replace(GOOD, hooks=(replace(HOOKS, certificate=b"none"),)),
     "CredentialsUnprotected": replace(
         GOOD, unprotected=("kubeconfig k sends its token over http; write https",)

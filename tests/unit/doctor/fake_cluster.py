@@ -1,4 +1,4 @@
-"""An API server on paper: it has what our overlays apply, and answers like the real one."""
+"""A fake API server: it has the objects of our overlays, and answers like the real one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 SCHEDULERS = "/api/v1/namespaces/kube-system/pods"
-#: The time of this API server is that of the scenes.
+#: The time of this API server is that of the cases.
 DATE = formatdate(HERE, usegmt=True)
 
 
@@ -46,7 +46,7 @@ def listed(*items: Document) -> Document:
 
 @dataclass
 class Reply:
-    """What urllib3 gives."""
+    """A response as urllib3 returns it."""
 
     status: int
     data: bytes
@@ -54,14 +54,14 @@ class Reply:
 
 
 @dataclass
-class PaperCluster:
-    """Documents by their path; a number is the status of a refusal."""
+class FakeCluster:
+    """Serves documents by path; a number is the status of a refusal."""
 
     held: dict[str, Any]
-    #: What the account may not do, as `create pods/eviction`.
+    #: Permissions that the account lacks, as `create pods/eviction`.
     denied: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
-    #: How the way to it is open to others.
+    #: Warnings about an unprotected connection.
     warnings: tuple[str, ...] = ()
 
     def open(
@@ -78,7 +78,7 @@ class PaperCluster:
             wish = body["spec"]["resourceAttributes"]
             part = f"/{wish['subresource']}" if wish["subresource"] else ""
             may = f"{wish['verb']} {wish['resource']}{part}" not in self.denied
-            # Our roles grant nothing in namespaces of others.
+            # Our roles grant nothing in other namespaces.
             may = may and wish["namespace"] in ("", "gang-system")
             return Reply(201, json.dumps({"status": {"allowed": may}}).encode())
         found = self.held.get(path, 404)
@@ -90,8 +90,8 @@ class PaperCluster:
             return Reply(found, json.dumps({"message": said}).encode())
         return Reply(200, found.encode() if isinstance(found, str) else json.dumps(found).encode())
 
-    def seen(self, **wanted: Any) -> ClusterFacts:
-        """One look at it."""
+    def collect(self, **wanted: Any) -> ClusterFacts:
+        """Collect the facts of this cluster once."""
         access: Any = lambda: self  # noqa: E731 - it stands in for an `Access`
         return collect(Sources(access=access, **wanted), lambda: HERE)
 
@@ -101,8 +101,8 @@ def pod(name: str, labels: Document, ready: str = "True") -> Document:
     return {"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}}
 
 
-def paper_cluster(overlay: str = "second-scheduler") -> PaperCluster:
-    """A cluster in which that overlay runs and all is well."""
+def fake_cluster(overlay: str = "second-scheduler") -> FakeCluster:
+    """Make a cluster in which that overlay runs without a problem."""
     folder = OVERLAYS / overlay
     (deployment,) = written(folder / "deployment.yaml")
     (service,) = written(folder / "service.yaml")
@@ -133,7 +133,7 @@ def paper_cluster(overlay: str = "second-scheduler") -> PaperCluster:
     if config.exists():
         data = {"scheduler-config.yaml": config.read_text()}
         held[f"{HOME}/configmaps/gang-scheduler-config"] = {"kind": "ConfigMap", "data": data}
-    return PaperCluster(held)
+    return FakeCluster(held)
 
 
 GONE = NoResponse("GET /version: no answer from the API server: refused")

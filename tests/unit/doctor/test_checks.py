@@ -1,4 +1,4 @@
-"""Every trap is named where it is set, and none where nothing is."""
+"""Every check finds its problem, and none finds one in a good cluster."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from .cases import (
     ANOTHER,
     ASKING,
     AUTHORITY,
+    CASES,
     CONFIG,
     GOOD,
     HERE,
@@ -34,7 +35,6 @@ from .cases import (
     LEASE,
     NOW,
     SERVER,
-    SET,
     configured,
     deployed,
     entry,
@@ -43,7 +43,7 @@ from .cases import (
     with_settings,
 )
 
-TRAPS = [trap for traps in KNOWN.values() for trap in traps]
+CHECKS = [check for checks in KNOWN.values() for check in checks]
 HINTS = {
     "IgnorableFilter", "PrioritizeNotCalled", "CRDOutdated", "NoAdmissionPolicies",
     "ClockSkewHere",
@@ -63,33 +63,33 @@ def test_facts_that_were_not_collected_are_no_problem() -> None:
 
 
 def test_every_check_has_exactly_one_case() -> None:
-    assert sorted(SET) == sorted(trap.name for trap in TRAPS)
+    assert sorted(CASES) == sorted(check.name for check in CHECKS)
 
 
-@pytest.mark.parametrize("name", SET)
+@pytest.mark.parametrize("name", CASES)
 def test_each_case_fails_exactly_its_check(name: str) -> None:
-    assert set(names(SET[name])) == {name}
+    assert set(names(CASES[name])) == {name}
 
 
-@pytest.mark.parametrize("name", SET)
+@pytest.mark.parametrize("name", CASES)
 def test_every_problem_says_where_what_and_the_remedy(name: str) -> None:
-    for each in run_checks(SET[name]):
+    for each in run_checks(CASES[name]):
         assert each.where
         assert each.seen
         assert each.mend
         assert each.check.severity is (Severity.HINT if name in HINTS else Severity.PROBLEM)
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_the_name_of_a_check_is_one_word_and_its_texts_fit_a_table_cell(trap: Check) -> None:
-    assert re.fullmatch(r"(CA|CRD)?([A-Z][a-z]+)+", trap.name)
-    for text in (trap.meaning, trap.mend):
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_the_name_of_a_check_is_one_word_and_its_texts_fit_a_table_cell(check: Check) -> None:
+    assert re.fullmatch(r"(CA|CRD)?([A-Z][a-z]+)+", check.name)
+    for text in (check.meaning, check.mend):
         assert text
         assert "\n" not in text
         assert not text.endswith(".")
 
 
-# One by one, where a case has more than one way in
+# Checks with more than one cause
 
 
 @pytest.mark.parametrize("timeout", ["5s", "44.9s", "0.5m", "30000ms"])
@@ -103,7 +103,7 @@ def test_a_timeout_as_long_as_the_extenders_is_long_enough(timeout: str) -> None
 
 
 def test_the_timeout_is_compared_with_the_settings_of_the_called_extender() -> None:
-    longer = configured(lambda told: None, hold_s=60.0, bind_timeout_s=75.0)
+    longer = configured(lambda config: None, hold_s=60.0, bind_timeout_s=75.0)
 
     (caught,) = run_checks(longer)
     assert caught.check.name == "BindTimeoutShort"
@@ -112,16 +112,16 @@ def test_the_timeout_is_compared_with_the_settings_of_the_called_extender() -> N
 
 
 def test_enable_https_with_an_http_url_is_still_plain_http() -> None:
-    def change(told: dict[str, list[dict[str, object]]]) -> None:
-        for each in told["extenders"]:
+    def change(config: dict[str, list[dict[str, object]]]) -> None:
+        for each in config["extenders"]:
             each.update(urlPrefix="http://10.0.0.7:8888", enableHTTPS=True)
 
     assert names(configured(change)) == ["PlainHttp", "PlainHttp"]
 
 
 def test_the_secret_in_a_url_is_never_printed() -> None:
-    def change(told: dict[str, list[dict[str, object]]]) -> None:
-        for each in told["extenders"]:
+    def change(config: dict[str, list[dict[str, object]]]) -> None:
+        for each in config["extenders"]:
             each.update(urlPrefix="http://hooks:hush-hush@10.0.0.7:8888")
 
     caught = [*run_checks(configured(change))]
@@ -130,8 +130,8 @@ def test_the_secret_in_a_url_is_never_printed() -> None:
 
 
 def test_a_loopback_url_with_a_secret_is_recognised_as_loopback() -> None:
-    def change(told: dict[str, list[dict[str, object]]]) -> None:
-        for each in told["extenders"]:
+    def change(config: dict[str, list[dict[str, object]]]) -> None:
+        for each in config["extenders"]:
             each.update(urlPrefix="http://hooks:hush-hush@127.0.0.1:8888")
 
     assert names(configured(change)) == []
@@ -143,8 +143,8 @@ def test_an_insecure_tls_config_counts_as_a_missing_ca() -> None:
 
 
 def test_another_extender_is_not_checked() -> None:
-    def change(told: dict[str, list[dict[str, object]]]) -> None:
-        told["extenders"].append(
+    def change(config: dict[str, list[dict[str, object]]]) -> None:
+        config["extenders"].append(
             {"urlPrefix": "http://gpu.example:80", "filterVerb": "f", "ignorable": True}
         )
 
@@ -158,17 +158,17 @@ def test_an_entry_with_another_spelling_of_the_same_address_is_checked(filters_a
 
 
 def test_default_http_ports_do_not_identify_an_entry() -> None:
-    def change(told: dict[str, list[dict[str, object]]]) -> None:
-        for each in told["extenders"]:
+    def change(config: dict[str, list[dict[str, object]]]) -> None:
+        for each in config["extenders"]:
             each["urlPrefix"] = "http://127.0.0.1"
-        told["extenders"].append({"urlPrefix": "http://gpu.example", "filterVerb": "f"})
+        config["extenders"].append({"urlPrefix": "http://gpu.example", "filterVerb": "f"})
 
     assert names(configured(change)) == []
 
 
 def test_a_configuration_without_profiles_is_for_the_default_scheduler() -> None:
-    def change(told: dict[str, object]) -> None:
-        del told["profiles"]
+    def change(config: dict[str, object]) -> None:
+        del config["profiles"]
 
     found = configured(change, scheduler_name=("default-scheduler",))
     assert names(replace(found, installed=tuple(
@@ -180,8 +180,8 @@ def test_with_the_default_scheduler_a_critical_priority_class_is_enough() -> Non
     served = replace(
         INSTALLED.settings or Settings(), scheduler_name=("default-scheduler",), lease="own"
     )
-    told = {**CONFIG, "profiles": [{"schedulerName": "default-scheduler"}]}
-    found = with_settings(told, served)
+    config = {**CONFIG, "profiles": [{"schedulerName": "default-scheduler"}]}
+    found = with_settings(config, served)
     (each,) = found.installed or ()
 
     assert names(found) == []
@@ -318,6 +318,6 @@ def test_a_note_about_unprotected_credentials_is_the_same_check() -> None:
 
 
 def test_problems_come_before_hints() -> None:
-    found = replace(SET["NoAdmissionPolicies"], server_gates=frozenset({"GenericWorkload"}))
+    found = replace(CASES["NoAdmissionPolicies"], server_gates=frozenset({"GenericWorkload"}))
 
     assert names(found) == ["NativeGangs", "NoAdmissionPolicies"]

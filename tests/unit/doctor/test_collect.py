@@ -1,4 +1,4 @@
-"""The looking: what our overlays apply is read as it is meant, and what is hidden is said."""
+"""Facts are collected from our overlays, and what cannot be read is reported as not checked."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from .fake_cluster import (
     POLICIES,
     REVIEWS,
     SCHEDULERS,
-    PaperCluster,
+    FakeCluster,
+    fake_cluster,
     listed,
-    paper_cluster,
     pod,
 )
 
@@ -39,23 +39,23 @@ def names(seen: ClusterFacts) -> list[str]:
     return [each.check.name for each in run_checks(seen)]
 
 
-def deployment(cluster: PaperCluster) -> Document:
+def deployment(cluster: FakeCluster) -> Document:
     (found,) = cluster.held[DEPLOYMENTS]["items"]
-    told: Document = found
-    return told
+    found: Document = found
+    return found
 
 
-def containers(cluster: PaperCluster) -> dict[str, Document]:
+def containers(cluster: FakeCluster) -> dict[str, Document]:
     spec = deployment(cluster)["spec"]["template"]["spec"]
     return {each["name"]: each for each in spec["containers"]}
 
 
-def why(seen: ClusterFacts) -> dict[str, str]:
+def reasons_not_checked(seen: ClusterFacts) -> dict[str, str]:
     return dict(seen.not_checked)
 
 
 def test_everything_in_the_overlay_is_collected_and_has_no_problem() -> None:
-    seen = paper_cluster().seen()
+    seen = fake_cluster().collect()
 
     assert seen.not_checked == ()
     assert names(seen) == []
@@ -63,7 +63,9 @@ def test_everything_in_the_overlay_is_collected_and_has_no_problem() -> None:
     assert installed.settings is not None
     assert installed.settings.lease == "scheduler"
     assert installed.is_pair
-    assert [told.document["kind"] for told in seen.configurations] == ["KubeSchedulerConfiguration"]
+    assert [found.document["kind"] for found in seen.configurations] == [
+        "KubeSchedulerConfiguration"
+    ]
     assert [(lease.holder, HERE - lease.renewed) for lease in seen.leases] == [("a_1", 1.0)]
     assert [each.name for each in seen.kinds or ()] == [
         "podgroups.scheduling.volcano.sh",
@@ -72,17 +74,17 @@ def test_everything_in_the_overlay_is_collected_and_has_no_problem() -> None:
 
 
 def test_a_configuration_that_kube_scheduler_reads_itself_is_collected() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     pod = deployment(cluster)["spec"]["template"]["spec"]
     (pairing,) = pod.pop("initContainers")
     scheduler = containers(cluster)["kube-scheduler"]
     path = "/etc/gang-scheduler/scheduler-config.yaml"
     scheduler["command"] = ["kube-scheduler", f"--config={path}"]
     scheduler["volumeMounts"] = pairing["volumeMounts"]
-    seen = cluster.seen()
+    seen = cluster.collect()
 
     assert seen.not_checked == ()
-    assert [told.where.partition(" ")[0] for told in seen.configurations] == [path]
+    assert [found.where.partition(" ")[0] for found in seen.configurations] == [path]
 
 
 def test_an_unreadable_configuration_is_reported_without_its_secret(tmp_path: Path) -> None:
@@ -95,15 +97,15 @@ def test_an_unreadable_configuration_is_reported_without_its_secret(tmp_path: Pa
 
 
 def test_an_unprotected_api_connection_is_a_problem() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     cluster.warnings = ("kubeconfig k checks no certificate; name its CA",)
 
-    assert names(cluster.seen()) == ["CredentialsUnprotected"]
+    assert names(cluster.collect()) == ["CredentialsUnprotected"]
 
 
 def test_doctor_writes_nothing_to_the_cluster() -> None:
-    cluster = paper_cluster()
-    cluster.seen()
+    cluster = fake_cluster()
+    cluster.collect()
 
     writes = {asked for asked in cluster.asked if not asked.startswith("GET ")}
     assert writes == {f"POST {REVIEWS}"}
@@ -113,8 +115,8 @@ def test_doctor_writes_nothing_to_the_cluster() -> None:
 
 
 @pytest.fixture
-def behind(tmp_path: Path) -> tuple[PaperCluster, Document]:
-    cluster = paper_cluster("default-scheduler")
+def default_scheduler(tmp_path: Path) -> tuple[FakeCluster, Document]:
+    cluster = fake_cluster("default-scheduler")
     held = {"tls.crt": SHOWN, "ca.crt": AUTHORITY.pair.certificate}
     data = {name: base64.b64encode(content).decode() for name, content in held.items()}
     cluster.held[f"{HOME}/secrets/gang-extender-tls"] = {"kind": "Secret", "data": data}
@@ -140,75 +142,79 @@ def behind(tmp_path: Path) -> tuple[PaperCluster, Document]:
 
 
 def test_the_certificates_of_hooks_and_callers_are_compared(
-    behind: tuple[PaperCluster, Document], tmp_path: Path
+    default_scheduler: tuple[FakeCluster, Document], tmp_path: Path
 ) -> None:
-    cluster, document = behind
-    seen = cluster.seen(configurations=[(Path("file"), document)])
+    cluster, document = default_scheduler
+    seen = cluster.collect(configurations=[(Path("file"), document)])
 
     assert (seen.not_checked, names(seen)) == ((), [])
     assert [hooks.certificate for hooks in seen.hooks] == [SHOWN]
     assert {caller.server_name for caller in seen.callers} == {SERVER}
     (tmp_path / "ca.crt").write_bytes(CALLER)
     assert (
-        names(cluster.seen(configurations=[(Path("file"), document)]))
+        names(cluster.collect(configurations=[(Path("file"), document)]))
         == ["CertificateUntrusted"] * 2
     )
 
 
 def test_a_ca_file_on_another_machine_is_not_checked_until_a_copy_is_given(
-    behind: tuple[PaperCluster, Document], tmp_path: Path
+    default_scheduler: tuple[FakeCluster, Document], tmp_path: Path
 ) -> None:
-    cluster, document = behind
+    cluster, document = default_scheduler
     for entry in document["extenders"]:
         entry["tlsConfig"]["caFile"] = "/etc/kubernetes/gang-extender/ca.crt"
     configurations = [(Path("file"), document)]
 
-    (missed,) = cluster.seen(configurations=configurations).not_checked
+    (missed,) = cluster.collect(configurations=configurations).not_checked
     assert missed.what == "caFile /etc/kubernetes/gang-extender/ca.crt of kube-scheduler"
     assert "--ca-file" in missed.why
-    copied = cluster.seen(configurations=configurations, ca_file=tmp_path / "ca.crt")
+    copied = cluster.collect(configurations=configurations, ca_file=tmp_path / "ca.crt")
     assert (copied.not_checked, names(copied)) == ((), [])
 
 
-def test_a_missing_ca_file_is_invalid_input(behind: tuple[PaperCluster, Document]) -> None:
-    cluster, document = behind
+def test_a_missing_ca_file_is_invalid_input(
+    default_scheduler: tuple[FakeCluster, Document],
+) -> None:
+    cluster, document = default_scheduler
     with pytest.raises(InvalidInput, match=r"--ca-file /nowhere cannot be read: No such file"):
-        cluster.seen(configurations=[(Path("file"), document)], ca_file=Path("/nowhere"))
+        cluster.collect(configurations=[(Path("file"), document)], ca_file=Path("/nowhere"))
 
 
 def test_inline_data_is_read_instead_of_files(
-    behind: tuple[PaperCluster, Document],
+    default_scheduler: tuple[FakeCluster, Document],
 ) -> None:
-    cluster, document = behind
+    cluster, document = default_scheduler
     for entry in document["extenders"]:
         tls = entry["tlsConfig"]
         tls["caData"] = base64.b64encode(AUTHORITY.pair.certificate).decode()
         tls["caFile"] = "/nowhere"
 
-    seen = cluster.seen(configurations=[(Path("file"), document)])
+    seen = cluster.collect(configurations=[(Path("file"), document)])
     assert (seen.not_checked, names(seen)) == ((), [])
 
 
 def test_a_missing_scheduler_configuration_is_reported_as_not_checked(
-    behind: tuple[PaperCluster, Document],
+    default_scheduler: tuple[FakeCluster, Document],
 ) -> None:
-    (missed,) = behind[0].seen().not_checked
+    (missed,) = default_scheduler[0].collect().not_checked
 
     assert missed.what.startswith("the configuration of the kube-scheduler that calls")
     assert "--scheduler-config" in missed.why
 
 
-def test_a_missing_secret_is_reported_as_not_checked(behind: tuple[PaperCluster, Document]) -> None:
-    cluster, document = behind
+def test_a_missing_secret_is_reported_as_not_checked(
+    default_scheduler: tuple[FakeCluster, Document],
+) -> None:
+    cluster, document = default_scheduler
     del cluster.held[f"{HOME}/secrets/gang-extender-tls"]
-    told = why(cluster.seen(configurations=[(Path("file"), document)]))
+    found = reasons_not_checked(cluster.collect(configurations=[(Path("file"), document)]))
 
-    assert told["/tls/tls.crt of extender in gang-system"] == (
+    assert found["/tls/tls.crt of extender in gang-system"] == (
         "secret gang-extender-tls in gang-system does not exist"
     )
 
 
-# What is hidden, odd or gone
+# Objects that are forbidden, invalid or missing
 
 
 @pytest.mark.parametrize(
@@ -232,25 +238,25 @@ def test_a_missing_secret_is_reported_as_not_checked(behind: tuple[PaperCluster,
 def test_a_forbidden_resource_is_reported_as_not_checked_and_is_no_problem(
     path: str, what: str
 ) -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     cluster.held[path] = 403
-    seen = cluster.seen()
+    seen = cluster.collect()
 
-    assert why(seen)[what].startswith("eve may not list ")
+    assert reasons_not_checked(seen)[what].startswith("eve may not list ")
     assert names(seen) == []
 
 
 def test_an_unreachable_api_server_is_reported_once() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     cluster.held["/version"] = GONE
 
-    assert cluster.seen().not_checked == (NotChecked("the cluster", str(GONE)),)
+    assert cluster.collect().not_checked == (NotChecked("the cluster", str(GONE)),)
 
 
 @pytest.mark.parametrize("answer", ["<html>", "[]", ""])
 def test_a_server_that_is_not_an_api_server_is_not_checked(answer: str) -> None:
-    cluster = PaperCluster({"/version": answer})
-    (missed,) = cluster.seen().not_checked
+    cluster = FakeCluster({"/version": answer})
+    (missed,) = cluster.collect().not_checked
 
     assert "is not a Kubernetes API server" in missed.why
 
@@ -264,10 +270,13 @@ def test_a_missing_or_invalid_configmap_is_reported_as_not_checked() -> None:
         (_config("a: [b"), "while parsing"),
         (_config("kind: KubeSchedulerConfiguration\nextenders: 7"), "extenders is not a list"),
     ):
-        cluster = paper_cluster()
+        cluster = fake_cluster()
         cluster.held[path] = held
-        seen = cluster.seen()
-        assert any(expected in each.why for each in seen.not_checked), (held, seen.not_checked)
+        seen = cluster.collect()
+        assert any(expected in each.why for each in seen.not_checked), (
+            held,
+            seen.not_checked,
+        )
         assert seen.configurations == ()
 
 
@@ -276,9 +285,9 @@ def _config(text: str) -> Document:
 
 
 def test_invalid_settings_are_a_problem_with_the_error_of_serve() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     containers(cluster)["extender"]["args"].append("--hold-s=long")
-    caught = run_checks(cluster.seen())
+    caught = run_checks(cluster.collect())
 
     assert [(each.check.name, each.seen) for each in caught] == [
         ("InvalidSettings", "--hold-s 'long' is not a number")
@@ -286,17 +295,17 @@ def test_invalid_settings_are_a_problem_with_the_error_of_serve() -> None:
 
 
 def test_a_terminating_pod_is_not_counted() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     leaving = cluster.held[f"{HOME}/pods"]["items"][1]
     leaving["metadata"]["deletionTimestamp"] = "2026-11-16T11:00:00Z"
 
-    assert names(cluster.seen()) == ["StandbyNotSynced"]
+    assert names(cluster.collect()) == ["StandbyNotSynced"]
 
 
 def test_a_missing_permission_is_named_with_a_command_that_shows_it() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     cluster.denied.add("create pods/eviction")
-    (caught,) = run_checks(cluster.seen())
+    (caught,) = run_checks(cluster.collect())
 
     assert caught.check.name == "PermissionMissing"
     assert caught.seen == "it may not create pods/eviction"
@@ -307,19 +316,19 @@ def test_a_missing_permission_is_named_with_a_command_that_shows_it() -> None:
 
 
 def test_permissions_for_a_kind_that_is_not_installed_are_not_checked() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     cluster.denied |= {"get podgroups", "patch queues/status"}
     cluster.held[CRDS] = listed()
 
-    assert names(cluster.seen()) == ["CRDMissing", "CRDMissing"]
+    assert names(cluster.collect()) == ["CRDMissing", "CRDMissing"]
 
 
 def test_the_feature_gates_of_a_kubeadm_scheduler_are_read_from_its_command() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     command = ["kube-scheduler", "--feature-gates=A=true,GenericWorkload=true", "-v=2"]
     static = pod("kube-scheduler-n1", {"component": "kube-scheduler"})
     cluster.held[SCHEDULERS] = listed({**static, "spec": {"containers": [{"command": command}]}})
-    (caught,) = run_checks(cluster.seen())
+    (caught,) = run_checks(cluster.collect())
 
     assert (caught.check.name, caught.where) == (
         "NativeGangs",
@@ -328,26 +337,26 @@ def test_the_feature_gates_of_a_kubeadm_scheduler_are_read_from_its_command() ->
 
 
 def test_the_feature_gates_of_the_api_server_are_read_from_its_metrics() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     cluster.held["/metrics"] += 'kubernetes_feature_enabled{name="GenericWorkload",stage=""} 1\n'
 
-    assert names(cluster.seen()) == ["NativeGangs"]
+    assert names(cluster.collect()) == ["NativeGangs"]
 
 
 def test_only_the_given_namespace_is_checked() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     path = "/apis/apps/v1/namespaces/elsewhere/deployments"
     cluster.held[path] = listed()
 
-    assert names(cluster.seen(namespace="elsewhere")) == ["NotInstalled"]
+    assert names(cluster.collect(namespace="elsewhere")) == ["NotInstalled"]
     assert f"GET {path}" in cluster.asked
 
 
 def test_a_labelled_deployment_that_does_not_serve_is_ignored() -> None:
-    cluster = paper_cluster()
+    cluster = fake_cluster()
     containers(cluster)["extender"]["args"] = ["top"]
 
-    assert cluster.seen().installed == ()
+    assert cluster.collect().installed == ()
 
 
 # Arguments
@@ -358,7 +367,7 @@ def settings(*words: str, env: list[Document] | None = None) -> Any:
 
 
 def test_arguments_and_variables_are_parsed_as_serve_parses_them() -> None:
-    told = settings(
+    found = settings(
         "--hold-s", "40", "--bind-timeout-s=60", "--dry-run",
         "--scheduler-name=a", "--scheduler-name", "b",
         env=[
@@ -373,14 +382,21 @@ def test_arguments_and_variables_are_parsed_as_serve_parses_them() -> None:
         ],
     )  # fmt: skip
 
-    assert (told.hold_s, told.bind_timeout_s, told.dry_run) == (40.0, 60.0, True)
-    assert (told.scheduler_name, told.exempt_namespace) == (("a", "b"), ("one", "two"))
-    assert told.prefer == "pack"
-    assert told.pod_name
+    assert (found.hold_s, found.bind_timeout_s, found.dry_run) == (
+        40.0,
+        60.0,
+        True,
+    )
+    assert (found.scheduler_name, found.exempt_namespace) == (
+        ("a", "b"),
+        ("one", "two"),
+    )
+    assert found.prefer == "pack"
+    assert found.pod_name
 
 
 def test_values_known_only_in_the_pod_stay_default_and_other_variables_count() -> None:
-    told = settings_of(
+    found = settings_of(
         {
             "args": ["serve", "--listen=$(POD_IP):8888", "--lease-namespace=$(HOME)",
                      "--lease=own", "--hold-s=$(HOLD)"],
@@ -394,8 +410,8 @@ def test_values_known_only_in_the_pod_stay_default_and_other_variables_count() -
         "gang-system",
     )  # fmt: skip
 
-    assert (told.listen, told.log_level) == (Settings().listen, "info")
-    assert (told.lease_namespace, told.hold_s) == ("gang-system", 12.0)
+    assert (found.listen, found.log_level) == (Settings().listen, "info")
+    assert (found.lease_namespace, found.hold_s) == ("gang-system", 12.0)
 
 
 @pytest.mark.parametrize(
@@ -465,13 +481,13 @@ def test_a_configuration_file_is_read(tmp_path: Path) -> None:
 # The operations port
 
 
-def told(readyz: Page, findings: Page) -> OpsAnswer:
+def extender_answer(readyz: Page, findings: Page) -> OpsAnswer:
     return read_extender({"/readyz": readyz, "/api/v1/findings": findings}.__getitem__, "there")
 
 
 def test_readiness_and_findings_of_the_extender_are_read() -> None:
     finding = b'[{"kind":"Queue","name":"q","reason":"R","message":"m"}]'
-    found = told(Page(200, b"ok\nbinds: late\n", 3.0), Page(200, finding))
+    found = extender_answer(Page(200, b"ok\nbinds: late\n", 3.0), Page(200, finding))
 
     assert found.readiness == ("there", True, ("binds: late",))
     assert found.findings == (FindingFacts("Queue", "q", "R", "m"),)
@@ -479,7 +495,7 @@ def test_readiness_and_findings_of_the_extender_are_read() -> None:
 
 
 def test_an_extender_that_is_not_ready_is_read_without_findings() -> None:
-    found = told(
+    found = extender_answer(
         Page(503, b"pods: first list not complete\n"),
         Page(503, b'{"error": "the first plan is being made"}'),
     )
@@ -503,7 +519,7 @@ def test_a_standby_and_a_server_that_is_not_an_extender_are_refused(
     readyz: tuple[int, bytes], findings: tuple[int, bytes], sentence: str
 ) -> None:
     with pytest.raises(InvalidInput, match=sentence):
-        told(Page(*readyz), Page(*findings))
+        extender_answer(Page(*readyz), Page(*findings))
 
 
 # Clocks

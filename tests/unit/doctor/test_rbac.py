@@ -1,4 +1,4 @@
-"""The rights that doctor asks for are those that our manifests grant, each once."""
+"""The permissions that doctor checks are those that our manifests grant, each once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .cases import INSTALLED, kind
 
 HOME = "gang-system"
 WRITTEN_BY_PEOPLE = ("pods", "podgroups", "queues")
-#: On whatever address it listens.
+#: On any address.
 ASKING = {
     "ops_auth": "tokenreview",
     "ops_tls_cert_file": "/tls.crt",
@@ -45,7 +45,7 @@ def as_needed(right: Right) -> list[Permission]:
         (BEHIND_A_SERVICE, rbac.of_own_lease(HOME)),
         (BESIDE_A_SCHEDULER, rbac.of_schedulers_lease(HOME, "gang-scheduler")),
     ],
-    ids=["everywhere", "whole podgroups", "asks who", "own lease", "lease of the scheduler"],
+    ids=["everywhere", "whole podgroups", "token reviews", "own lease", "lease of the scheduler"],
 )
 def test_the_needed_permissions_are_those_granted(
     granted: tuple[Right, ...], needed: tuple[Permission, ...]

@@ -1,4 +1,4 @@
-"""How long gangs of a name ran: what counts as a name, and bounds that tenants cannot stretch."""
+"""How long gangs of a name ran: which names count as one, and limits that tenants cannot exceed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is learnt from gangs that end, as a watch tells of them."""
+"""Durations are learnt from gangs that end, as the watch reports them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from extender.sim.clock import VirtualClock
 OURS = frozenset({"gang-scheduler"})
 
 
-class Watch:
-    """Tells a mirror of pods of Jobs, as the API server would."""
+class FakeWatch:
+    """Applies pods of Jobs to a cache, as the watch would."""
 
     def __init__(self) -> None:
         self.cluster = Cluster(VirtualClock(epoch=2_000_000_000.0))
@@ -58,11 +58,11 @@ def _line(pod: dict[str, Any]) -> bytes:
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch()
+def watch() -> FakeWatch:
+    return FakeWatch()
 
 
-def test_the_duration_of_a_job_is_learnt_when_its_last_pod_has_succeeded(watch: Watch) -> None:
+def test_the_duration_of_a_job_is_learnt_when_its_last_pod_has_succeeded(watch: FakeWatch) -> None:
     watch.pod("train-29491200", 0, phase="Running")
     watch.pod("train-29491200", 1, ended="2026-01-31T12:20:00Z")
     assert watch.learnt() == ()
@@ -72,35 +72,35 @@ def test_the_duration_of_a_job_is_learnt_when_its_last_pod_has_succeeded(watch: 
     assert watch.learnt("train-29491260") == (1800.0,)
 
 
-def test_a_duration_counts_for_the_queue_in_which_the_job_started(watch: Watch) -> None:
+def test_a_duration_counts_for_the_queue_in_which_the_job_started(watch: FakeWatch) -> None:
     watch.pod("train-29491200", started_in="research")
 
     assert watch.learnt(queue="research") == (1800.0,)
     assert watch.learnt() == ()
 
 
-def test_nothing_is_learnt_from_a_failed_job(watch: Watch) -> None:
+def test_nothing_is_learnt_from_a_failed_job(watch: FakeWatch) -> None:
     watch.pod("train-29491200", 0, phase="Failed")
     watch.pod("train-29491200", 1)
 
     assert watch.learnt() == ()
 
 
-def test_nothing_is_learnt_from_a_job_deleted_while_it_ran(watch: Watch) -> None:
+def test_nothing_is_learnt_from_a_job_deleted_while_it_ran(watch: FakeWatch) -> None:
     watch.pod("train-29491200", 0, phase="Running")
     watch.cluster.apply(Delete(Kind.POD, "train-29491200-0"))
 
     assert watch.learnt() == ()
 
 
-def test_a_job_with_a_second_wave_of_pods_counts_as_a_whole(watch: Watch) -> None:
+def test_a_job_with_a_second_wave_of_pods_counts_as_a_whole(watch: FakeWatch) -> None:
     watch.pod("train-29491200", 0)
     watch.pod("train-29491200", 1, began="2026-01-31T12:31:00Z", ended="2026-01-31T13:00:00Z")
 
     assert watch.learnt() == (3600.0,)
 
 
-def test_a_restarted_extender_learns_from_finished_pods(watch: Watch) -> None:
+def test_a_restarted_extender_learns_from_finished_pods(watch: FakeWatch) -> None:
     watch.pod("train-29491200")  # seen for the first time when it is over
 
     assert watch.learnt() == (1800.0,)

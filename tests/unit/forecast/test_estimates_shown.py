@@ -1,4 +1,4 @@
-"""Where people see estimates: pages, API, `plan`; what tenants write is text there."""
+"""Estimates on pages, in the API and in `plan`; names of tenants are escaped there."""
 
 from __future__ import annotations
 

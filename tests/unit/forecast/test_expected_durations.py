@@ -1,4 +1,4 @@
-"""How long gangs of one name are expected to run, one and several."""
+"""How long one gang or several gangs of one name are expected to run."""
 
 from __future__ import annotations
 

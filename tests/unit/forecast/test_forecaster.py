@@ -1,4 +1,4 @@
-"""Estimates for pages: one run ahead for all who ask, and rests between runs."""
+"""Estimates for pages: one lookahead for all requests, and pauses between lookaheads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.unit.forecast.test_lookahead import HOUR, NOW, running, seen, waiting
 NEXT = GangKey("lab/next")
 
 
-class Times:
-    """A processor on which every look takes a second, and a clock that stands."""
+class FakeClock:
+    """A stopped clock, and a CPU time that grows by a second with every call."""
 
     def __init__(self) -> None:
         self.worked = self.now = 0.0
@@ -26,12 +26,12 @@ class Times:
         return self.worked
 
 
-def forecaster(times: Times) -> Forecaster:
+def forecaster(clock: FakeClock) -> Forecaster:
     return Forecaster(
         lambda: policy_parser.DEFAULT,
         seconds=10.0,
-        spent=times.spent,
-        monotonic=lambda: times.now,
+        spent=clock.spent,
+        monotonic=lambda: clock.now,
     )
 
 
@@ -47,30 +47,30 @@ def at(asked: Forecaster, last: tuple[Snapshot, Plan], key: GangKey = NEXT) -> f
 
 
 def test_a_new_plan_is_used_for_estimates_only_after_a_pause() -> None:
-    times = Times()
-    asked, first, second = forecaster(times), passed(HOUR), passed(2 * HOUR)
+    clock = FakeClock()
+    asked, first, second = forecaster(clock), passed(HOUR), passed(2 * HOUR)
 
     assert at(asked, first) == NOW + HOUR
-    times.now = REST - 0.1
-    assert at(asked, second) == NOW + HOUR  # still what the first run said
-    times.now = REST
+    clock.now = REST - 0.1
+    assert at(asked, second) == NOW + HOUR  # still the result of the first lookahead
+    clock.now = REST
     assert at(asked, second) == NOW + 2 * HOUR
 
 
 def test_one_lookahead_answers_for_all_gangs_of_a_plan() -> None:
-    times = Times()
-    asked, last = forecaster(times), passed(HOUR)
+    clock = FakeClock()
+    asked, last = forecaster(clock), passed(HOUR)
     at(asked, last)
-    worked = times.worked
+    worked = clock.worked
 
     at(asked, last)
 
-    assert times.worked == worked
+    assert clock.worked == worked
 
 
 def test_a_new_gang_is_estimated_in_spite_of_the_pause() -> None:
-    times = Times()
-    asked, (snapshot, plan) = forecaster(times), passed(HOUR)
+    clock = FakeClock()
+    asked, (snapshot, plan) = forecaster(clock), passed(HOUR)
     at(asked, (snapshot, plan))
     late = waiting("lab/zlate", 1)
     newer = replace(snapshot, gangs={**snapshot.gangs, late.key: late})
@@ -79,8 +79,8 @@ def test_a_new_gang_is_estimated_in_spite_of_the_pause() -> None:
 
 
 def test_a_stream_of_new_gangs_does_not_keep_the_forecaster_busy() -> None:
-    times = Times()
-    asked, last = forecaster(times), passed(HOUR)
+    clock = FakeClock()
+    asked, last = forecaster(clock), passed(HOUR)
     at(asked, last)
     words = []
     for number in range(20):
@@ -91,12 +91,12 @@ def test_a_stream_of_new_gangs_does_not_keep_the_forecaster_busy() -> None:
         assert told is not None
         words.append(told.words)
 
-    assert times.worked <= 2 * 10.0 + 2
+    assert clock.worked <= 2 * 10.0 + 2
     assert words[-1].startswith(
         "unknown, because it did not wait at the time of the last estimate; the next one is in"
     )
 
-    times.now = 2 * 10.0 * REST
+    clock.now = 2 * 10.0 * REST
     told = asked.estimate(*last, GangKey("lab/zlate-19"))
     assert told is not None
     assert "looked ahead last" not in told.words

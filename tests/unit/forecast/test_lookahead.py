@@ -1,4 +1,4 @@
-"""When a gang starts, found by running the planner ahead, and the ground in words."""
+"""When a gang will start, found by planning ahead, and the reason as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MINUTE, HOUR = 60.0, 3600.0
 
 
 def running(key: str, *on: str, ran_s: float = 0.0, lasts_s: float = 0.0, **rest: Any) -> Gang:
-    """A gang of members of 4 cpu each, one on each node named."""
+    """Make a running gang with one member of 4 cpu on each named node."""
     each = {"began": NOW - ran_s, **rest.pop("each", {})}
     return gang(key, len(on), on=on, cpu=4, each=each, group={"lasts_s": lasts_s}, **rest)
 
@@ -141,10 +141,10 @@ def test_a_declared_duration_that_has_passed_is_ignored() -> None:
 
 
 def test_a_declared_duration_below_all_earlier_ones_is_not_trusted() -> None:
-    boaster = running("lab/x-9", "n1", "n2", lasts_s=MINUTE)
+    short = running("lab/x-9", "n1", "n2", lasts_s=MINUTE)
     earlier = [(f"lab/x-{number}", HOUR) for number in range(5)]
 
-    told = estimate(seen(boaster, waiting("lab/next", 2)), "lab/next", *earlier)
+    told = estimate(seen(short, waiting("lab/next", 2)), "lab/next", *earlier)
 
     assert told.at == NOW + HOUR
 
@@ -161,7 +161,7 @@ def test_a_deadline_is_the_latest_end() -> None:
 
 
 def test_a_deadline_of_some_members_does_not_end_the_gang() -> None:
-    """A sidecar job that the kubelet ends after a minute says nothing about the others."""
+    """The deadline of a sidecar pod of one minute does not end the other pods."""
     kind = shape(cpu=4)
     brief = pod("x-0", kind, on="n1", namespace="lab", began=NOW, deadline_s=MINUTE)
     endless = pod("x-1", kind, on="n2", namespace="lab", began=NOW)
@@ -194,9 +194,9 @@ def test_other_gangs_without_a_known_end_are_counted() -> None:
 
 
 def test_a_gang_below_minmember_does_not_wait_for_other_gangs_to_end() -> None:
-    torso = waiting("lab/torso", 1, min_member=4)
+    partial = waiting("lab/partial", 1, min_member=4)
 
-    told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), torso), "lab/torso")
+    told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), partial), "lab/partial")
 
     assert told.words == (
         "unknown, because it does not wait for other gangs to end: fewer pods of the gang exist"
@@ -209,7 +209,7 @@ def test_a_gang_that_does_not_wait_has_no_estimate() -> None:
 
     assert told.estimate(GangKey("lab/a")) is None
     assert told.estimate(GangKey("lab/next")) is None  # it starts at once
-    assert told.estimate(GangKey("lab/nobody")) is None
+    assert told.estimate(GangKey("lab/unknown")) is None
 
 
 def test_terminating_pods_end_with_their_grace_period() -> None:
@@ -287,12 +287,12 @@ def test_capacity_used_by_other_schedulers_never_becomes_free() -> None:
 
 
 def test_gangs_without_a_known_end_are_searched_once_for_all_estimates() -> None:
-    looks = 0
+    searches = 0
 
     class Unknown(dict[GangKey, str]):
         def __iter__(self) -> Iterator[GangKey]:
-            nonlocal looks
-            looks += 1
+            nonlocal searches
+            searches += 1
             return super().__iter__()
 
     late = [waiting(f"lab/late-{number}", 1) for number in range(20)]
@@ -303,4 +303,4 @@ def test_gangs_without_a_known_end_are_searched_once_for_all_estimates() -> None
     assert {each.words for each in told if each is not None} == {
         "unknown, because lab/x declares no duration and none was learnt"
     }
-    assert looks == 1
+    assert searches == 1

@@ -1,4 +1,4 @@
-"""What a PodGroup promises."""
+"""Role minima of a PodGroup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting host ports by port gives what comparing each with each gives."""
+"""Counted host ports conflict exactly where comparing each pair conflicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ sets = st.lists(ports, max_size=4).map(tuple)
 
 
 def clash(one: HostPort, other: HostPort) -> bool:
-    """Ask whether two host ports cannot be on one node, by the rule as it is written."""
+    """Return whether two host ports cannot be on one node, by the documented rule."""
     same = one.port == other.port and one.protocol == other.protocol
     return same and (one.ip == other.ip or "0.0.0.0" in (one.ip, other.ip))
 

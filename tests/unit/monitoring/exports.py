@@ -1,4 +1,4 @@
-"""What an extender exports, as names of samples with their labels."""
+"""The metrics that an extender exports, with their labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PARTS = {"histogram": ("_bucket", "_count", "_sum"), "counter": ("",), "gauge":
 
 
 def samples() -> dict[str, set[str]]:
-    """Give the labels of every name that a scrape may show."""
+    """Return the labels of every exported sample name."""
     return {
         f"{each.name}{part}": set(each.labels)
         for each in exported()[1]

@@ -1,4 +1,4 @@
-"""Which series and labels an expression of PromQL names."""
+"""The metrics and labels that a PromQL expression uses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _SERIES = re.compile(
 )
 _LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _GROUPED = re.compile(r"\b(?:by|on|without)\s*\(([^)]*)\)")
-#: Given by whoever scrapes, and by the form of a histogram.
+#: Added by the scrape configuration, and by the histogram format.
 OF_THE_SCRAPE = {"job", "namespace", "instance", "le"}
 
 
 def named(expression: str) -> dict[str, set[str]]:
-    """Give each series with the labels asked of it; labels of groups count for all of them."""
+    """Return each metric with the labels used; labels of a grouping count for all metrics."""
     grouped = {
         label.strip() for found in _GROUPED.findall(expression) for label in found.split(",")
     }

@@ -1,4 +1,4 @@
-"""The alerts as they are shipped, and the same with time made short for tests."""
+"""The shipped alerts, and the same alerts with shorter times for tests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MONITORING = Path(__file__).parents[3] / "manifests" / "monitoring"
 ALERTS = MONITORING / "alerts.yaml"
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-#: `5m`, also in `[5m]`; and a time in seconds, which is always written as `30 * 60`.
+#: `5m`, also in `[5m]`; and a time in seconds, always written as `30 * 60`.
 _DURATION = re.compile(r"\b(\d+)([smhd])\b")
 _SECONDS = re.compile(r"\b(\d+) \* (60|3600|86400)\b")
 
 
 class Alert(NamedTuple):
-    """One rule."""
+    """One alerting rule."""
 
     name: str
     expression: str
@@ -28,13 +28,13 @@ class Alert(NamedTuple):
 
 
 def shipped() -> dict[str, Any]:
-    """Give the rule file: the `spec` of the PrometheusRule."""
+    """Return the rule file: the `spec` of the PrometheusRule."""
     spec: dict[str, Any] = yaml.safe_load(ALERTS.read_text())["spec"]
     return spec
 
 
 def alerts() -> list[Alert]:
-    """Give every alert."""
+    """Return every alert."""
     return [
         Alert(each["alert"], each["expr"], each.get("for", ""), each["labels"], each["annotations"])
         for group in shipped()["groups"]
@@ -42,10 +42,10 @@ def alerts() -> list[Alert]:
     ]
 
 
-def hastened(times: int) -> dict[str, Any]:
-    """Give the rule file with every time in it divided: `for`, windows, and limits in seconds.
+def accelerated(times: int) -> dict[str, Any]:
+    """Return the rule file with every time divided: `for`, windows, and limits in seconds.
 
-    Nothing else of an expression changes, so what fires with it is what is shipped.
+    Nothing else in an expression changes, so the shipped rules are what is tested.
     """
     spec = shipped()
     for group in spec["groups"]:

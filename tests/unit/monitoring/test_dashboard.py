@@ -1,4 +1,4 @@
-"""The dashboard asks for series and labels that there are, and draws every panel in its place."""
+"""The dashboard uses exported metrics and labels, and its panels do not overlap."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_expression_uses_exported_metrics_and_labels() -> None:
 
     for expression in expressions():
         asked = named(expression)
-        assert asked, f"{expression} asks for nothing of ours"
+        assert asked, f"{expression} uses none of our metrics"
         for name, labels in asked.items():
             assert name in known, f"{expression}: there is no series {name}"
             assert labels <= known[name], f"{expression}: {name} has no {labels - known[name]}"

@@ -1,4 +1,4 @@
-"""Every alert says who should act and how, asks for what there is, and has its runbook."""
+"""Every alert has a severity and a runbook, and uses exported metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from extender.model.reason import Happening, Reason
 
 from .exports import samples
 from .expressions import named
-from .rules import MONITORING, Alert, alerts, hastened
+from .rules import MONITORING, Alert, accelerated, alerts
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 BASE = "https://github.com/gang-extender/gang-extender/blob/main/docs/operations.md#"
@@ -20,7 +20,7 @@ ALERTS_SHIPPED = alerts()
 
 
 def runbook(alert: Alert) -> str:
-    """Give the section of the manual about *alert*; empty when there is none."""
+    """Return the section of the manual about *alert*; empty when there is none."""
     below = OPERATIONS.read_text().partition(f"\n### {alert.name}\n")[2]
     return re.split(r"^#{2,3} ", below, maxsplit=1, flags=re.MULTILINE)[0]
 
@@ -80,7 +80,7 @@ def test_metrics_reasons_and_flags_in_a_runbook_exist() -> None:
 
 
 def test_accelerated_rules_differ_only_in_their_times() -> None:
-    (group,) = hastened(60)["groups"]
+    (group,) = accelerated(60)["groups"]
     by_name = {rule["alert"]: rule for rule in group["rules"]}
 
     assert by_name["GangExtenderGangStarved"]["expr"].endswith("> 30")

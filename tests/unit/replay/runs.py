@@ -1,4 +1,4 @@
-"""Runs of a whole cluster under virtual time, written down as they go."""
+"""Recorded runs of a whole cluster under virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def greedy_and_poor() -> SimulatedCluster:
-    """Give a cluster in which one queue takes back what it lent, and many wait."""
+    """Make a cluster in which one queue reclaims capacity, and many gangs wait."""
     world = cluster(nodes=4, greedy=1, poor=1)
     jobs = [
         *(job(f"greedy-{n}", 2, lasts_s=400, queue="greedy") for n in range(8)),
@@ -28,7 +28,7 @@ def greedy_and_poor() -> SimulatedCluster:
 
 
 def recorded(folder: Path, seconds: float = 400, most_bytes: int = 256 * MIB) -> list[Snapshot]:
-    """Record a run, and give what was seen in it."""
+    """Record a run, and return its snapshots."""
     seen: list[Snapshot] = []
     place = Folder(str(folder), most_bytes)
     writing = RecordingWriter(place)

@@ -1,4 +1,4 @@
-"""Whatever differs can be seen to differ: what was and what is are never the same words."""
+"""Every difference between two plans is visible: its two texts are never the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def placed(**nodes: str) -> Plan:
     return replace(PLAN, placements={TRAIN: GangPlacement(gang=TRAIN, placements=where)})
 
 
-def said(text: str) -> Plan:
+def with_message(text: str) -> Plan:
     key, verdict = next(iter(PLAN.verdicts.items()))
     return replace(PLAN, verdicts={key: replace(verdict, message=text)})
 
@@ -52,7 +52,11 @@ def leaving(node: str) -> Plan:
             placed(a="n1", b="n2", c="n3", d="n5"),
             ("d on n4", "d on n5"),
         ),
-        (said(f"{LONG} 3 slots {LONG}"), said(f"{LONG} 4 slots {LONG}"), ("3 slots", "4 slots")),
+        (
+            with_message(f"{LONG} 3 slots {LONG}"),
+            with_message(f"{LONG} 4 slots {LONG}"),
+            ("3 slots", "4 slots"),
+        ),
         (
             figures(),
             figures(allocated=Resources({"cpu": 5000})),

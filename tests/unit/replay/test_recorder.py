@@ -1,4 +1,4 @@
-"""Recording costs planning nothing: not the disk's time, not its room, not its faults."""
+"""Recording never slows planning: neither a slow, a full nor a failing disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def counted(metrics: Metrics, outcome: str) -> float:
     return metrics.recorded_cycles.labels(outcome)._value.get()
 
 
-def passes(folder: Path) -> int:
+def count_cycles(folder: Path) -> int:
     return sum(1 for _ in Recording(str(folder)).cycles())
 
 
@@ -79,7 +79,7 @@ def test_a_recording_stays_below_its_limit_and_each_file_is_self_contained(
     for oldest in sorted(tmp_path.iterdir())[:-1]:
         oldest.unlink()
         assert CliRunner().invoke(main, ["replay", str(tmp_path)]).exit_code == 0
-    assert 0 < passes(tmp_path) <= len(seen)
+    assert 0 < count_cycles(tmp_path) <= len(seen)
 
 
 def test_a_file_deleted_during_replay_is_skipped_with_a_note(
@@ -144,7 +144,7 @@ def test_a_full_or_failing_disk_ends_only_the_recording_with_one_log_line(
     assert [each.message for each in errors] == ["the recording ends"]
     assert os.strerror(code) in errors[0].facts["why"]  # type: ignore[attr-defined]
     assert counted(metrics, "lost") == 5
-    assert passes(tmp_path) == 1, "what could not be written whole is not there at all"
+    assert count_cycles(tmp_path) == 1, "an incomplete cycle is not in the file"
     assert Recording(str(tmp_path)).remarks == []
 
 
@@ -179,7 +179,7 @@ def test_planning_never_waits_for_a_slow_disk_and_dropped_cycles_are_counted(
 
 
 def test_huge_requests_of_tenants_do_not_end_a_recording(tmp_path: Path) -> None:
-    """Every pod may ask for 1Pi, and with enough of them the sum has more than 64 bits."""
+    """Every pod may request 1Pi, and the sum of enough pods has more than 64 bits."""
     metrics = Metrics()
     recorder = Recorder(str(tmp_path), 8 * MIB, metrics)
     queue, figures = next(iter(PLAN.queues.items()))

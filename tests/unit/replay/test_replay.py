@@ -1,4 +1,4 @@
-"""A recording of a run is planned again without a difference, and one that was harmed says so."""
+"""A recorded run is planned again without a difference, and a damaged recording is reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replayed(*words: object) -> Result:
     return result
 
 
-def told(*words: object) -> dict[str, Any]:
+def json_document(*words: object) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(replayed(*words, "-o", "json").stdout)
     return found
 
@@ -66,8 +66,8 @@ def test_a_replayed_run_has_no_difference(run: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "no decision differs" in result.stdout
     assert result.stderr == ""
-    assert told(run)["differs_at"] is None
-    assert told(run)["cycles"] > 20
+    assert json_document(run)["differs_at"] is None
+    assert json_document(run)["cycles"] > 20
 
 
 def test_another_policy_is_shown_by_its_first_different_decision(run: Path, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_another_policy_is_shown_by_its_first_different_decision(run: Path, tmp_
     assert result.exit_code == DIFFERS == 3
     assert "the first that differs: cycle " in result.stdout
     assert "evicted for a/poor-0 (reclaim) then, stays now" in result.stdout
-    document = told(run, "--config", without_reclaim)
+    document = json_document(run, "--config", without_reclaim)
     assert document["differs_in_cycle"] == document["cycles"]
     assert document["differences"][0].keys() == {"about", "was", "now"}
 
@@ -88,7 +88,7 @@ def test_the_same_policy_from_a_file_changes_nothing(run: Path, tmp_path: Path) 
 
 
 def test_a_single_moment_can_be_replayed(run: Path) -> None:
-    last = told(run)["last"]
+    last = json_document(run)["last"]
 
     result = replayed(run, "--at", last)
 
@@ -99,7 +99,7 @@ def test_a_single_moment_can_be_replayed(run: Path) -> None:
 
 
 def test_a_moment_without_a_zone_is_in_utc(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = told(run)["first"]
+    first = json_document(run)["first"]
     monkeypatch.setenv("TZ", "America/Los_Angeles")
     time.tzset()
     try:
@@ -112,15 +112,15 @@ def test_a_moment_without_a_zone_is_in_utc(run: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_document_of_one_moment_covers_only_its_cycle(run: Path) -> None:
-    whole = told(run)
-    one = told(run, "--at", whole["first"])
+    whole = json_document(run)
+    one = json_document(run, "--at", whole["first"])
 
     assert (one["cycles"], one["first"], one["last"]) == (1, whole["first"], whole["first"])
 
 
 @pytest.fixture
 def set_back(tmp_path: Path) -> Path:
-    """Give a recording of passes at 100, 110 and 120 s, and, after the clock was set, 50 and 60."""
+    """Record cycles at 100, 110 and 120 s, then 50 and 60 with the clock set back."""
     folder = tmp_path / "set-back"
     writing = RecordingWriter(place := Folder(str(folder), 8 * MIB))
     for number, now in enumerate((100.0, 110.0, 120.0, 50.0, 60.0)):
@@ -158,7 +158,7 @@ def test_a_truncated_recording_is_replayed_up_to_its_end_with_a_note(
     run: Path, tmp_path: Path
 ) -> None:
     whole = only_file(run).read_bytes()
-    passes = told(run)["cycles"]
+    passes = json_document(run)["cycles"]
 
     for missing in (1, 10):
         folder = copied(run, tmp_path / f"cut-{missing}", whole[:-missing])
@@ -195,7 +195,7 @@ def test_a_flipped_bit_anywhere_is_one_line(run: Path, tmp_path: Path) -> None:
 
 
 def forged(tmp_path: Path, *parcels: bytes) -> Path:
-    """Make a recording whose checksums are right."""
+    """Make a recording with valid checksums."""
     packer = zlib.compressobj()
     content = b"".join(
         frame(packer.compress(each) + packer.flush(zlib.Z_SYNC_FLUSH)) for each in parcels
@@ -237,10 +237,10 @@ def test_a_forged_cycle_is_one_line(run: Path, tmp_path: Path, strange: Any) -> 
 def test_a_recording_with_unknown_fields_is_refused_with_their_names(
     run: Path, tmp_path: Path
 ) -> None:
-    told = msgspec.msgpack.decode(head(run))
-    told["fields"]["Pod"].append("colour")
+    header = msgspec.msgpack.decode(head(run))
+    header["fields"]["Pod"].append("colour")
 
-    result = replayed(forged(tmp_path, msgspec.msgpack.encode({**told, "version": "9.9"})))
+    result = replayed(forged(tmp_path, msgspec.msgpack.encode({**header, "version": "9.9"})))
 
     assert result.exit_code == 2
     assert "was recorded by version 9.9: Pod has an unknown field 'colour'" in result.stderr

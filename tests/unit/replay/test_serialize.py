@@ -1,4 +1,4 @@
-"""Nothing that a decision hangs on is lost when it is written down."""
+"""A recording keeps every field that a decision depends on."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from extender.replay.compare import compared_fields, plan_differences
 from extender.replay.serialize import Forms
 from tests.unit.planner.test_backfill import brief, crowd, old
 
-#: What follows from the rest, or can be worked out again. Whoever adds to it here says that no
-#: decision hangs on it.
+#: Fields that follow from others, or can be computed again. No decision may depend on a field
+#: that is added here.
 _FOLLOWS = {("Gang", "memo"), ("NodeFacts", "memo"), ("NodeFacts", "index"), ("PodGroup", "key")}
 _NUMBERS = count(1)
 _SHAPE = Shape(requests=Resources({"cpu": 1}))
 
 
 def made(hint: Any) -> Any:
-    """Make some value of a type, as unlike any other as it can be."""
+    """Make a value of a type that differs from every other made value."""
     hint, number = getattr(hint, "__supertype__", hint), next(_NUMBERS)
     origin, inner = get_origin(hint), get_args(hint)
     if hint == Amounts:
@@ -74,7 +74,7 @@ def made(hint: Any) -> Any:
 
 
 def must_be_the_same(old: Any, new: Any, where: str = "") -> None:
-    """Compare field by field, whatever the classes themselves take for equal, and in order."""
+    """Compare field by field and in order, independent of the classes' own equality."""
     if isinstance(old, np.ndarray):
         assert old.tolist() == new.tolist(), where
         assert old.dtype == new.dtype
@@ -104,8 +104,8 @@ def sent(change: Any) -> Any:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(change))
 
 
-class Pipe:
-    """Writes here and reads there."""
+class RoundTrip:
+    """Writes values and reads them back."""
 
     def __init__(self, of: Any) -> None:
         self._here, there = Forms(), Forms()
@@ -128,20 +128,20 @@ class Pipe:
 )
 def test_every_field_of_a_snapshot_and_a_plan_is_kept(of: Any, kind: Any) -> None:
     first, second = made(kind), made(kind)
-    pipe = Pipe(of)
+    round_trip = RoundTrip(of)
 
-    must_be_the_same(first, pipe.through(first))
-    must_be_the_same(second, pipe.through(second))
+    must_be_the_same(first, round_trip.through(first))
+    must_be_the_same(second, round_trip.through(second))
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(Snapshot)])
 def test_a_single_changed_field_is_kept(name: str) -> None:
     first = made(Snapshot)
     second = replace(first, **{name: made(get_type_hints(Snapshot)[name])})
-    pipe = Pipe(serialize.of_snapshot)
-    pipe.through(first)
+    round_trip = RoundTrip(serialize.of_snapshot)
+    round_trip.through(first)
 
-    must_be_the_same(second, pipe.through(second))
+    must_be_the_same(second, round_trip.through(second))
 
 
 def test_an_equal_pod_with_a_new_refusal_is_written_again() -> None:
@@ -150,10 +150,10 @@ def test_an_equal_pod_with_a_new_refusal_is_written_again() -> None:
     first = replace(made(Snapshot), gangs=gangs)
     refused = replace(gang, pods=(replace(gang.pods[0], refusal="no room"),))
     second = replace(first, gangs={key: refused})
-    pipe = Pipe(serialize.of_snapshot)
-    pipe.through(first)
+    round_trip = RoundTrip(serialize.of_snapshot)
+    round_trip.through(first)
 
-    must_be_the_same(second, pipe.through(second))
+    must_be_the_same(second, round_trip.through(second))
 
 
 def test_facts_that_admit_a_gang_to_reserved_capacity_are_kept() -> None:
@@ -161,7 +161,7 @@ def test_facts_that_admit_a_gang_to_reserved_capacity_are_kept() -> None:
     plan = make_plan(before)
     assert "it ends before a/big can start" in plan.verdicts[brief().key].message
 
-    again = make_plan(Pipe(serialize.of_snapshot).through(before))
+    again = make_plan(RoundTrip(serialize.of_snapshot).through(before))
 
     assert [*plan_differences(plan, again)] == []
 
@@ -173,7 +173,7 @@ def test_pods_that_share_a_shape_still_share_it_and_others_do_not() -> None:
     ((key, gang),) = snapshot.gangs.items()
     snapshot = replace(snapshot, gangs={key: replace(gang, pods=tuple(pods))}, rejected_nodes={})
 
-    (read,) = Pipe(serialize.of_snapshot).through(snapshot).gangs.values()
+    (read,) = RoundTrip(serialize.of_snapshot).through(snapshot).gangs.values()
 
     one, two, three = (pod.shape for pod in read.pods)
     assert one is three
@@ -184,12 +184,12 @@ def test_added_and_removed_entries_keep_the_order() -> None:
     hint = get_type_hints(Snapshot)["queues"]
     some = {name: next(iter(made(hint).values())) for name in "abcde"}
     first = replace(made(Snapshot), queues={name: some[name] for name in "ace"})
-    pipe = Pipe(serialize.of_snapshot)
-    pipe.through(first)
+    round_trip = RoundTrip(serialize.of_snapshot)
+    round_trip.through(first)
 
     for names in ("abce", "bce", "ecb", "ecba", "", "cd"):
         later = replace(first, queues={name: some[name] for name in names})
-        assert list(pipe.through(later).queues) == list(names)
+        assert list(round_trip.through(later).queues) == list(names)
 
 
 def test_changed_nodes_keep_their_position_and_unchanged_nodes_their_identity() -> None:
@@ -200,11 +200,11 @@ def test_changed_nodes_keep_their_position_and_unchanged_nodes_their_identity() 
         snapshot = made(Snapshot)
         return replace(snapshot, nodes=replace(snapshot.nodes, facts=facts))
 
-    pipe = Pipe(serialize.of_snapshot)
-    first = pipe.through(table(*nodes)).nodes.facts
+    round_trip = RoundTrip(serialize.of_snapshot)
+    first = round_trip.through(table(*nodes)).nodes.facts
     cordoned = replace(nodes[1], unschedulable=False)
-    second = pipe.through(table(nodes[0], cordoned, nodes[2])).nodes.facts
-    third = pipe.through(table(nodes[0], nodes[2])).nodes.facts
+    second = round_trip.through(table(nodes[0], cordoned, nodes[2])).nodes.facts
+    third = round_trip.through(table(nodes[0], nodes[2])).nodes.facts
 
     assert [node.unschedulable for node in second.nodes] == [True, False, True]
     assert second.nodes[0] is first.nodes[0]

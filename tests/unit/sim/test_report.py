@@ -1,4 +1,4 @@
-"""`gang-extender simulate --html`: one page, whole in itself, in which names are text."""
+"""`gang-extender simulate --html`: one self-contained page in which names are escaped."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ mishaps: [{at: 1m, lose: n-1}, {at: 5m, restore: n-1}]
 OTHER = 'actions: "allocate"\ntiers:\n- plugins: [{name: gang}, {name: predicates}]\n'
 
 
-class Seen(HTMLParser):
-    """What a page consists of."""
+class ParsedPage(HTMLParser):
+    """Parses the elements and the text of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def simulate(*words: object) -> Result:
 def test_the_page_has_the_text_of_the_terminal_and_charts(small: Path, tmp_path: Path) -> None:
     told = simulate("-f", small, "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    seen = Seen(page)
+    seen = ParsedPage(page)
 
     assert told.exit_code == 0, told.output
     for word in (
@@ -83,7 +83,7 @@ def test_the_page_has_the_text_of_the_terminal_and_charts(small: Path, tmp_path:
 def test_the_page_loads_nothing_and_runs_no_script(small: Path, tmp_path: Path) -> None:
     simulate("-f", small, "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    seen = Seen(page)
+    seen = ParsedPage(page)
 
     assert not {"script", "link", "img", "iframe", "object"} & set(seen.names)
     assert not [name for name, _ in seen.attributes if name in ("src", "href", "style")]
@@ -98,7 +98,7 @@ def test_the_differences_between_policies_come_first(small: Path, tmp_path: Path
     (tmp_path / "other.conf").write_text(OTHER)
     page = tmp_path / "page.html"
     told = simulate("-f", small, "--compare", tmp_path / "other.conf", "--html", page)
-    words = Seen(page.read_text()).words
+    words = ParsedPage(page.read_text()).words
 
     assert told.exit_code == 0, told.output
     places = [words.index(each) for each in ("What differs", "Waits", "Gangs")]
@@ -175,5 +175,7 @@ def test_hostile_text_is_escaped_in_the_page() -> None:
 
     told = report.element("p", hostile, title=hostile, class_=None)
     assert "<script" not in told
-    assert Seen(told).words.strip() == "\"><script>alert('1')</script>\N{REPLACEMENT CHARACTER}"
+    assert (
+        ParsedPage(told).words.strip() == "\"><script>alert('1')</script>\N{REPLACEMENT CHARACTER}"
+    )
     assert len(report.text("x" * 60_000)) < 500

@@ -1,4 +1,4 @@
-"""`snapshot:` of a scenario: nodes and queues of a cluster that there is."""
+"""`snapshot:` of a scenario: nodes and queues of an existing cluster."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_objects_saved_by_kubectl_are_simulated(tmp_path: Path, write: Any) -> N
     told = simulate(tmp_path, write(_list(SAVED)))
 
     assert told.exit_code == 0, told.output
-    # Two pods of three cpus: one on each, the tainted one too.
+    # Two pods of three cpus: one on each node, the tainted one too.
     assert "10m 00s of 2 nodes and 1 gang" in told.stdout
     assert re.search(r"gangs that ended +1\n", told.stdout)
     said = "saved.json: 2 nodes and 2 queues; left out: 3 nodes cordoned or of the control plane\n"

@@ -1,4 +1,4 @@
-"""`gang-extender simulate`: what it prints, that it prints it again, and what it refuses."""
+"""`gang-extender simulate`: its output, that it is reproducible, and what it refuses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_two_gangs_that_could_deadlock_both_end() -> None:
     assert re.search(r"gangs that ended +2\n", told.stdout)
 
 
-#: 16 pods for 20 s are lost with their nodes; 4 of them work for 50 s on the one that comes back.
+#: 16 pods run for 20 s and are lost with their nodes; 4 of them run for 50 s on a new node.
 LOSING = """
 span: 120s
 pace: 1s

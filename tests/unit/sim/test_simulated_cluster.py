@@ -1,4 +1,4 @@
-"""A whole cluster under virtual time: who starts, who waits, and that a run can be repeated."""
+"""A whole cluster under virtual time: which gangs start, which wait, and that runs repeat."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ONE_CPU = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
 
 
 def cluster(
-    nodes: int = 2, cpus: int = 4, ways: SchedulerOptions = OPTIONS, **queues: int
+    nodes: int = 2, cpus: int = 4, options: SchedulerOptions = OPTIONS, **queues: int
 ) -> SimulatedCluster:
-    world = SimulatedCluster(options=ways)
+    world = SimulatedCluster(options=options)
     for number in range(nodes):
         world.api.put(node(number, cpus))
     for name, weight in queues.items():
@@ -102,7 +102,7 @@ def test_lost_pods_beyond_the_minimum_are_wasted_and_the_rest_still_works() -> N
 
     elastic = runs["elastic"]
     assert elastic.wasted_s == pytest.approx(16 * 20, abs=2)
-    assert elastic.done_s == pytest.approx(4 * 50, abs=2), "one node has room for four"
+    assert elastic.done_s == pytest.approx(4 * 50, abs=2), "four pods fit on one node"
 
 
 def test_scheduled_members_that_wait_for_the_rest_waste_their_time() -> None:
@@ -122,14 +122,14 @@ def test_a_queue_reclaims_borrowed_capacity() -> None:
     runs = run(world, 600, *greedy, job("poor", 4, queue="poor", arrives_s=60))
 
     poor = runs["poor"]
-    assert poor.first_started_at is not None, "its half of the cluster was lent, not given"
+    assert poor.first_started_at is not None, "its half of the cluster was only borrowed"
     assert sum(each.evicted for each in runs.values()) > 0
 
 
 def test_a_wait_is_exact_except_for_the_backoff_of_kube_scheduler() -> None:
     waits = {}
     for backs_off in (False, True):
-        world = cluster(nodes=2, ways=replace(OPTIONS, backs_off=backs_off))
+        world = cluster(nodes=2, options=replace(OPTIONS, backs_off=backs_off))
         runs = run(world, 120, job("first", 8, lasts_s=50), job("next", 8, arrives_s=10))
         started = runs["next"].first_started_at
         assert started is not None
@@ -170,10 +170,10 @@ def test_a_higher_priority_goes_first_and_preempts_a_single_pod() -> None:
 
 
 def test_repeated_refusals_change_only_the_amount_of_work() -> None:
-    """What the simulator leaves out: questions about pods that the extender refuses again."""
+    """The simulator leaves out filter calls for pods that the extender refuses again."""
 
-    def outcome(ways: SchedulerOptions) -> dict[str, bool]:
-        world = cluster(nodes=4, ways=ways, red=2, blue=1)
+    def outcome(options: SchedulerOptions) -> dict[str, bool]:
+        world = cluster(nodes=4, options=options, red=2, blue=1)
         jobs = [
             job(f"j{n}", n % 5 + 1, lasts_s=40 + n, queue=("red", "blue")[n % 2], arrives_s=5.0 * n)
             for n in range(20)

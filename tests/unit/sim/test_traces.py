@@ -1,4 +1,4 @@
-"""`trace:` of a scenario: the columns of public traces, and what each line comes to."""
+"""`trace:` of a scenario: the columns of public traces, and the job that each line becomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU = "nvidia.com/gpu"
 PAI_HEADER = (
     "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
 )
-#: Made up; by columns as the public tables have them. Not in the order of time.
+#: Invented lines with the columns of the public tables, not in the order of time.
 PAI = """\
 j1,worker,2,Terminated,1000.0,1600.0,600.0,29.5,50.0,T4
 j2,ps,1.0,Failed,900,960,,,,
@@ -42,14 +42,14 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 """
 
 
-def read(folder: Path, text: str, span_s: float = 3600.0, **wish: object) -> Trace:
+def read(folder: Path, text: str, span_s: float = 3600.0, **options: object) -> Trace:
     path = folder / "made-up.csv"
     path.write_text(text)
-    return traces.read(TraceSpec(file=path.name, **wish), path, span_s)  # type: ignore[arg-type]
+    return traces.read(TraceSpec(file=path.name, **options), path, span_s)  # type: ignore[arg-type]
 
 
-def told(job: Job) -> tuple[object, ...]:
-    """Give when it comes, how long it takes, how many pods, and what each of them asks for."""
+def job_facts(job: Job) -> tuple[object, ...]:
+    """Return its arrival, its duration, the number of its pods, and the requests of one."""
     needs = job.shape.requests.write()
     return job.arrives_s, job.lasts_s, job.size, needs
 
@@ -59,7 +59,7 @@ def test_pai_tasks_are_gangs_with_or_without_a_header(tmp_path: Path, header: st
     trace = read(tmp_path, header + PAI)
 
     assert trace.table == "pai_task_table"
-    assert [told(job) for job in trace.jobs] == [
+    assert [job_facts(job) for job in trace.jobs] == [
         (0.0, 60.0, 1, {"pods": "1"}),
         (100.0, 600.0, 2, {"cpu": "6", "memory": "30208Mi", GPU: "1", "pods": "1"}),
         (200.0, 300.0, 4, {"cpu": "2", "memory": "2Gi", GPU: "1", "pods": "1"}),
@@ -77,7 +77,7 @@ def test_openb_lines_are_single_pods(tmp_path: Path) -> None:
     trace = read(tmp_path, OPENB)
 
     assert trace.table == "openb_pod_list"
-    assert [told(job) for job in trace.jobs] == [
+    assert [job_facts(job) for job in trace.jobs] == [
         (0.0, 540.0, 1, {"cpu": "12", "memory": "16Gi", GPU: "1", "pods": "1"}),
         (100.0, 300.0, 1, {"cpu": "6", "memory": "12Gi", GPU: "1", "pods": "1"}),
         (200.0, 300.0, 1, {"cpu": "6", "memory": "12Gi", GPU: "8", "pods": "1"}),
@@ -92,7 +92,7 @@ def test_helios_jobs_have_a_pod_a_node_and_the_queue_of_their_vc(
     trace = read(tmp_path, HELIOS)
 
     assert trace.table == "cluster_log"
-    assert [(job.queue, *told(job)) for job in trace.jobs] == [
+    assert [(job.queue, *job_facts(job)) for job in trace.jobs] == [
         ("vcewi", 0.0, 300.0, 2, {"cpu": "32", GPU: "8", "pods": "1"}),
         ("q-root", 60.0, 100.0, 1, {"cpu": "8", "pods": "1"}),
         ("default", 120.0, 1.0, 2, {"cpu": "4", GPU: "2", "pods": "1"}),
@@ -171,7 +171,7 @@ def test_an_invalid_line_is_one_sentence_with_its_number(
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("options", "said"),
     [
         (
             {"queue_by": "team"},
@@ -183,10 +183,10 @@ def test_an_invalid_line_is_one_sentence_with_its_number(
     ],
 )
 def test_an_impossible_option_is_refused(
-    tmp_path: Path, wish: dict[str, object], said: str
+    tmp_path: Path, options: dict[str, object], said: str
 ) -> None:
     with pytest.raises(InvalidInput, match=re.escape(said)):
-        read(tmp_path, PAI, **wish)  # type: ignore[arg-type]
+        read(tmp_path, PAI, **options)  # type: ignore[arg-type]
 
 
 def test_too_many_queues_are_refused(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_only_the_limit_of_a_long_file_is_kept_in_memory(
     assert [job.name for job in trace.jobs] == [f"trace-line-{2000 - each}" for each in range(10)]
 
 
-# ── as people type it ─────────────────────────────────────────────────────────────────────────
+# ── on the command line ─────────────────────────────────────────────────────────────────────────
 
 SCENARIO = """
 span: 1h

@@ -1,1 +1,1 @@
-"""Stories told twice: on the embedded cluster under virtual time, and on the real control plane."""
+"""Stories run twice: on the embedded cluster under virtual time, and on the real control plane."""

@@ -1,4 +1,4 @@
-"""What a story needs of a cluster, be it real or embedded."""
+"""What a story needs from a cluster, real or embedded."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ SCHEDULER = "story-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What can be seen of a namespace."""
+class Observation:
+    """The observed state of a namespace."""
 
     #: Pod -> its node, empty while it has none.
     pods: Mapping[str, str]
     #: Gang -> the reason of its verdict.
     reasons: Mapping[str, str]
-    #: Gangs for which room is kept, because they have waited long.
+    #: Gangs for which capacity is reserved because they have waited long.
     kept: frozenset[str] = field(default_factory=frozenset)
 
 
-class Stage(Protocol):
-    """A cluster without anything but kube-scheduler and the extender."""
+class StoryCluster(Protocol):
+    """A cluster that runs only kube-scheduler and the extender."""
 
-    #: Where all pods and PodGroups of the story live.
+    #: The namespace of all pods and PodGroups of the story.
     namespace: str
-    #: Ends the names of whatever lives in no namespace.
+    #: Suffix of the names of cluster-scoped objects.
     mark: str
 
     def create(self, *things: Object) -> None:
@@ -44,11 +44,11 @@ class Stage(Protocol):
     def hear(self) -> None:
         """Wait until the extender knows all nodes and queues as they are."""
 
-    def look(self) -> Look:
-        """See how things stand now."""
+    def look(self) -> Observation:
+        """Return the present state."""
 
-    def settle(self, is_as_told: Callable[[Look], bool]) -> Look:
-        """Let everything happen that is going to, and look.
+    def settle(self, is_as_told: Callable[[Observation], bool]) -> Observation:
+        """Wait until the cluster has settled, and return its state.
 
-        Where nobody can know when that is, the end is when *is_as_told*, or much later.
+        A real cluster counts as settled when *is_as_told* is true, or after a long timeout.
         """

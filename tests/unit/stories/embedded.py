@@ -1,4 +1,4 @@
-"""The embedded cluster as a stage: virtual time, and objects decoded as the watches decode them."""
+"""The embedded cluster for stories: virtual time, and objects decoded as by the watches."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from extender.planner.plan import NO_PLAN, HoldReason, Plan
 from extender.settings import Settings
 from extender.sim.cluster import SimulatedCluster
 
-from .cluster import SCHEDULER, Look, Object
+from .cluster import SCHEDULER, Object, Observation
 from .story import Story
 
-#: Longer than a plan is put off while nobody waits for it (a minute), and than any pause; so much
-#: shorter than the usual patience that no story comes to its end by it.
+#: Longer than any backoff and than an idle planning loop delays a plan (a minute), and much
+#: shorter than the default starvation time, so that no gang starves by it.
 SETTLES_S = 90.0
-#: A plan follows a change within this.
+#: The time within which a plan follows a change.
 HEARS_S = 1.0
 
 
 def policy_of(story: Story) -> str:
-    """Give the policy file that a story is told under."""
+    """Return the policy file of a story."""
     patience = f'starvation: {{after: "{story.patience}"}}\n' if story.patience else ""
     return policy_parser.DEFAULT_TEXT + patience
 
 
-class EmbeddedStage:
-    """One world, empty at first."""
+class EmbeddedCluster:
+    """One simulated cluster, empty at first."""
 
     namespace = "stories"
     mark = "here"
@@ -80,16 +80,16 @@ class EmbeddedStage:
             api.delete_node(name)
         elif kind == "PodGroup":
             api.delete_group(key)
-        elif uid in api.pods:  # whoever was made to leave is gone
+        elif uid in api.pods:  # an evicted pod is gone already
             api.delete_pod(uid)
 
     def hear(self) -> None:
-        """Let a plan be made: watches do not lag here, but what a queue may have is planned."""
+        """Wait for a plan: watches do not lag here, but limits of queues come from the plan."""
         self.world.run(self.world.time.monotonic() + HEARS_S)
 
-    def look(self) -> Look:
+    def look(self) -> Observation:
         start = f"{self.namespace}/"
-        return Look(
+        return Observation(
             pods={seen.pod.name: seen.pod.node for seen in self.world.api.pods.values()},
             reasons={
                 key.removeprefix(start): verdict.reason.value
@@ -102,8 +102,8 @@ class EmbeddedStage:
             ),
         )
 
-    def settle(self, is_as_told: Callable[[Look], bool]) -> Look:
-        """Let time pass, whatever the story says."""
+    def settle(self, is_as_told: Callable[[Observation], bool]) -> Observation:
+        """Let a fixed time pass."""
         self.world.run(self.world.time.monotonic() + SETTLES_S)
         return self.look()
 
@@ -111,7 +111,7 @@ class EmbeddedStage:
         self._plan = plan
 
     def _admit(self, made: Object) -> None:
-        """Fill in what a kubelet or the API server would."""
+        """Fill in the fields that a kubelet or the API server sets."""
         if made["kind"] == "Node":
             made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
         elif made["kind"] == "Pod":
@@ -128,7 +128,7 @@ class EmbeddedStage:
             return
         item = self._codecs[kind].read(msgspec.json.encode(thing))
         if isinstance(item, PodGroup) and item.key in self.world.api.groups:
-            # Its phase is written by the extender alone.
+            # Only the extender writes its phase.
             known = self.world.api.groups[item.key]
             item = replace(item, phase=known.phase, is_phaseless=known.is_phaseless)
         self.world.api.put(item)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The objects of stories, written once for both stages."""
+"""The objects of stories, for both clusters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Facts = Mapping[str, Any]
 
 
 def marked(name: str, mark: str) -> str:
-    """Name what lives in no namespace."""
+    """Return the name of a cluster-scoped object."""
     return f"{name}-{mark}"
 
 
 def nodes(facts: Facts, mark: str) -> list[Object]:
-    """Write a node, or `count` of them with numbers."""
+    """Make a node, or `count` numbered nodes."""
     numbers = range(facts["count"]) if "count" in facts else [""]
     rest = {key: facts[key] for key in ("memory", "labels", "taints") if key in facts}
     return [
@@ -28,7 +28,7 @@ def nodes(facts: Facts, mark: str) -> list[Object]:
 
 
 def queue(facts: Facts, mark: str) -> Object:
-    """Write a queue."""
+    """Make a queue."""
     spec = {key: facts[key] for key in ("capability", "guarantee", "reclaimable") if key in facts}
     if "parent" in facts:
         spec["parent"] = marked(facts["parent"], mark)
@@ -36,12 +36,12 @@ def queue(facts: Facts, mark: str) -> Object:
 
 
 def priority_class(facts: Facts, mark: str) -> Object:
-    """Write a PriorityClass."""
+    """Make a PriorityClass."""
     return objects.priority_class(marked(facts["name"], mark), facts["value"])
 
 
 def group(name: str, least: int, facts: Facts, namespace: str, mark: str) -> Object:
-    """Write the PodGroup of a gang."""
+    """Make the PodGroup of a gang."""
     queue_name = marked(facts["queue"], mark) if "queue" in facts else None
     spec = {"priorityClassName": marked(facts["class"], mark)} if "class" in facts else {}
     return objects.pod_group(name, namespace, least, queue=queue_name, **spec)
@@ -50,7 +50,7 @@ def group(name: str, least: int, facts: Facts, namespace: str, mark: str) -> Obj
 def pod(
     name: str, gang: str | None, facts: Facts, namespace: str, mark: str, *, is_gated: bool = False
 ) -> Object:
-    """Write a pod of a gang, or one of its own."""
+    """Make a pod of a gang, or a single pod."""
     asked = {key: str(facts[key]) for key in ("cpu", "memory") if key in facts}
     spec: dict[str, Any] = {}
     if "tolerates" in facts:

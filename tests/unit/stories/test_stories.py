@@ -1,4 +1,4 @@
-"""Every story on the embedded cluster, and that whatever differs is said."""
+"""Every story on the embedded cluster, and that every difference is found."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from extender.planner import policy_parser
 
 from .compare import EMBEDDED, REAL, WRITTEN, differences, written
-from .embedded import EmbeddedStage, policy_of
-from .runner import tell
-from .story import BadStory, Story, read, stories
+from .embedded import EmbeddedCluster, policy_of
+from .runner import run_story
+from .story import InvalidStory, Story, read, stories
 
 STORIES = {story.name: story for story in stories()}
 PAGE = Path(__file__).parents[3] / "docs" / "simulate.md"
@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "simulate.md"
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 def test_the_embedded_cluster_has_the_written_outcomes(story: Story) -> None:
-    told = tell(story, EmbeddedStage(policy_of(story)))
+    told = run_story(story, EmbeddedCluster(policy_of(story)))
 
     assert differences(story, {WRITTEN: written(story), EMBEDDED: told}) == []
 
@@ -41,8 +41,8 @@ def test_a_removed_rule_of_the_policy_is_a_difference() -> None:
     story = STORIES["family"]
     without_ceilings = policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "")
     told = {
-        EMBEDDED: tell(story, EmbeddedStage(without_ceilings)),
-        REAL: tell(story, EmbeddedStage()),
+        EMBEDDED: run_story(story, EmbeddedCluster(without_ceilings)),
+        REAL: run_story(story, EmbeddedCluster()),
     }
 
     assert differences(story, told) == [
@@ -58,7 +58,7 @@ def test_another_reason_is_a_difference() -> None:
     changed = replace(story, steps=(story.steps[0], replace(second, then=then), story.steps[2]))
 
     assert differences(
-        changed, {WRITTEN: written(changed), EMBEDDED: tell(changed, EmbeddedStage())}
+        changed, {WRITTEN: written(changed), EMBEDDED: run_story(changed, EmbeddedCluster())}
     ) == [
         "story closed-queue, step 2, after: as it is written: waits QueueNotFound;"
         " on the embedded cluster: waits QueueClosed"
@@ -71,7 +71,7 @@ def test_a_gang_missing_from_the_expected_outcomes_is_a_difference() -> None:
     changed = replace(story, steps=(first, replace(second, then={})))
 
     assert differences(
-        changed, {WRITTEN: written(changed), EMBEDDED: tell(changed, EmbeddedStage())}
+        changed, {WRITTEN: written(changed), EMBEDDED: run_story(changed, EmbeddedCluster())}
     ) == [
         "story unknown-queue, step 2, lost: as it is written: not there;"
         " on the embedded cluster: runs 2"
@@ -85,16 +85,18 @@ def test_the_order_of_identical_gangs_is_no_difference() -> None:
     turned = replace(first, do=(nodes, (verb, [blue, red])))
     other = replace(story, steps=(turned, *story.steps[1:]))
 
-    assert tell(other, EmbeddedStage()) == tell(story, EmbeddedStage()) == written(story)
+    assert (
+        run_story(other, EmbeddedCluster()) == run_story(story, EmbeddedCluster()) == written(story)
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("about: x\nstep: []\nsteps: []", "story s: nobody reads step; write"),
+        ("about: x\nstep: []\nsteps: []", "story s: unknown key step; write"),
         (
             "about: x\nsteps: [{do: [{nod: {}}], then: {}}]",
-            "story s, step 1: nobody knows how to do 'nod'",
+            "story s, step 1: unknown action 'nod'",
         ),
         (
             "about: x\nsteps: [{do: [], then: {red: waits NoRoom}}]",
@@ -103,5 +105,5 @@ def test_the_order_of_identical_gangs_is_no_difference() -> None:
     ],
 )
 def test_an_invalid_story_is_refused(text: str, complaint: str) -> None:
-    with pytest.raises(BadStory, match=re.escape(complaint)):
+    with pytest.raises(InvalidStory, match=re.escape(complaint)):
         read("s", text)

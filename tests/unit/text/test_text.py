@@ -1,4 +1,4 @@
-"""Text that steers nothing."""
+"""Text without control characters."""
 
 from __future__ import annotations
 

@@ -1,29 +1,29 @@
-"""Short texts that are large documents, or none that ends."""
+"""Short texts that expand to large or endless documents."""
 
 from __future__ import annotations
 
 
 def laughs(levels: int = 40, twice: str = "[*{0}, *{0}]") -> str:
-    """Give a mapping each entry of which holds the one before it twice."""
+    """Return a mapping in which every entry contains the previous one twice."""
     lines = ["x0: &x0 [lol]"]
     lines += [f"x{n}: &x{n} {twice.format(f'x{n - 1}')}" for n in range(1, levels)]
     return "\n".join(lines)
 
 
 def merges(levels: int = 40) -> str:
-    """Give one that grows while it is read: mappings merged into mappings."""
+    """Return a document that grows while it is read: mappings merged into mappings."""
     lines = ["x0: &x0 {k: lol}"]
     lines += [f"x{n}: &x{n} {{<<: [*x{n - 1}, *x{n - 1}]}}" for n in range(1, levels)]
     return "\n".join(lines)
 
 
 def long_word(times: int = 2_000) -> str:
-    """Give one word of a megabyte, and aliases of it."""
+    """Return one word of a megabyte, and aliases of it."""
     return f"a: &a {'w' * 1_000_000}\nb: [{', '.join(['*a'] * times)}]"
 
 
 def stairs(levels: int = 120) -> str:
-    """Give one that is only deep when its aliases are written out."""
+    """Return a document that is deep only after its aliases are expanded."""
     return "\n".join(["x0: &x0 [1]", *(f"x{n}: &x{n} [*x{n - 1}]" for n in range(1, levels))])
 
 

@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""The delay before another attempt."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ from hypothesis import given, strategies as st
 
 from extender.durations import Backoff, spread, with_retry_after
 
-PAUSE = Backoff(0.25, 2.0)
+BACKOFF = Backoff(0.25, 2.0)
 
 
 def test_there_is_no_delay_before_the_first_failure() -> None:
-    assert PAUSE.delay_s(0) == 0
+    assert BACKOFF.delay_s(0) == 0
 
 
 def test_each_failure_doubles_the_wait_up_to_a_limit() -> None:
-    assert [PAUSE.delay_s(failures) for failures in range(1, 7)] == [0.25, 0.5, 1, 2, 2, 2]
+    assert [BACKOFF.delay_s(failures) for failures in range(1, 7)] == [0.25, 0.5, 1, 2, 2, 2]
 
 
 def test_no_number_of_failures_is_too_large() -> None:
-    assert PAUSE.delay_s(10**9) == 2.0
+    assert BACKOFF.delay_s(10**9) == 2.0
 
 
 @given(failures=st.integers(1, 100), chance=st.floats(0, 1))
 def test_jitter_shortens_a_delay_by_at_most_half(failures: int, chance: float) -> None:
-    assert PAUSE.delay_s(failures) / 2 <= PAUSE.delay_s(failures, chance) <= PAUSE.delay_s(failures)
+    assert (
+        BACKOFF.delay_s(failures) / 2
+        <= BACKOFF.delay_s(failures, chance)
+        <= BACKOFF.delay_s(failures)
+    )
 
 
 def test_jitter_spreads_a_delay_between_half_and_all_of_it() -> None:

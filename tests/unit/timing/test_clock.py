@@ -25,7 +25,7 @@ def test_the_real_clock_never_goes_back() -> None:
 
 
 class Machine:
-    """A machine that may sleep; its clocks as Linux has them."""
+    """A machine that may be suspended, with the clocks of Linux."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.awake_s, self.asleep_s = 1000.0, 0.0

@@ -101,7 +101,7 @@ def test_the_cluster_measures_silence_by_its_own_clock() -> None:
 
 
 def followed(*names: str) -> Freshness:
-    """Sources that have all listed at 0, and a pulse felt then."""
+    """Make sources that have all listed at 0, with a probe answered then."""
     freshness = Freshness(stale_s=90, mute_s=10)
     freshness.expect_probe(0.0)
     for name in names:
@@ -160,7 +160,7 @@ def test_a_relist_does_not_refresh_a_source_until_it_is_complete() -> None:
     freshness.received("pods", 10.0)
     assert freshness.probe_answered(100.0) == 100.0
     freshness.relists("pods", freshness.current_at("pods"))
-    freshness.received("pods", 101.0)  # a page came
+    freshness.received("pods", 101.0)  # one page arrived
 
     assert not freshness.is_suspect("pods")
     assert freshness.complaints(102.0) == [

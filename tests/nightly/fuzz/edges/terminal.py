@@ -23,7 +23,7 @@ from tests.nightly.fuzz.edge import Edge, must, must_be_text
 from tests.nightly.fuzz.edges.plan import must_end_well, run
 from tests.nightly.fuzz.mutations import EVIL, TEXTS, changed, written
 from tests.unit.doctor.cases import SHOWN
-from tests.unit.doctor.fake_cluster import HOME, REVIEWS, paper_cluster
+from tests.unit.doctor.fake_cluster import HOME, REVIEWS, fake_cluster
 
 _ROOT = Path(__file__).parents[4]
 _WHAT_IF = str(_ROOT / "manifests" / "examples" / "what-if.yaml")
@@ -90,7 +90,7 @@ class Terminals(Edge):
         self._folder = tempfile.TemporaryDirectory()
         self._server, self._api_server = Answering(), Answering()
         self._documents = _documents()
-        self._clusters = [paper_cluster(each).held for each in _OVERLAYS]
+        self._clusters = [fake_cluster(each).held for each in _OVERLAYS]
         self._kubeconfig = Path(self._folder.name) / "kubeconfig"
         self._kubeconfig.write_text(json.dumps(_kubeconfig(self._api_server.url)))
         # Whoever first asks a cluster loads much that is no growth.

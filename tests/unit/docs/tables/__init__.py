@@ -1,1 +1,1 @@
-"""The tables of the manual, written from the code that they speak of, by `__main__`."""
+"""The tables of the manual, which `__main__` generates from the code."""

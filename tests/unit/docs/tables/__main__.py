@@ -1,4 +1,4 @@
-"""Writes every part of the manual that comes from the code: `python -m tests.unit.docs.tables`."""
+"""Generates the parts of the manual that come from the code: `python -m tests.unit.docs.tables`."""
 
 from __future__ import annotations
 

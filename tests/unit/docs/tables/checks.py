@@ -1,4 +1,4 @@
-"""The tables of traps that `gang-extender doctor` names, one for each place where it looks."""
+"""The tables of the checks of `gang-extender doctor`, one for each source of facts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.docs.tables.parts import table
 
 
 def checks() -> str:
-    """Write what each trap means, and the mend, below the place where it is found."""
+    """Write the meaning and the remedy of each check, by the source of its facts."""
     return "\n".join(
         f"### {place[0].upper()}{place[1:]}\n\n"
         + table(

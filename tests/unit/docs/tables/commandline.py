@@ -1,4 +1,4 @@
-"""The command line's page: every word, and every field of every document."""
+"""The command line's page: every command, and every field of every document."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from extender.cli.main import main
 from tests.unit.docs.tables.parts import table
 
 _FAILS = "2 bad input"
-_NOBODY = "2 bad input, or nobody can be asked"
-#: What each says of itself when it ends, beside 0.
+_BAD_INPUT = "2 bad input, or nobody can be asked"
+#: Exit codes of each command besides 0.
 EXITS = {
     "serve": _FAILS,
     "demo": "1 a claim failed; 2 bad input",
-    "plan": _NOBODY,
+    "plan": _BAD_INPUT,
     "simulate": _FAILS,
     "replay": "3 a decision differs; 2 bad input",
-    "explain": f"1 there is no such gang; {_NOBODY}",
-    "gangs": _NOBODY,
-    "queues": _NOBODY,
-    "top": _NOBODY,
+    "explain": f"1 there is no such gang; {_BAD_INPUT}",
+    "gangs": _BAD_INPUT,
+    "queues": _BAD_INPUT,
+    "top": _BAD_INPUT,
     "doctor": "1 there is a problem; 2 bad input, or not everything could be checked",
     "scheduler-config": _FAILS,
     "certificates": _FAILS,
     "pair": _FAILS,
     "completion": _FAILS,
 }
-#: Which document `-o json` and `-o yaml` print.
+#: The document that `-o json` and `-o yaml` print.
 DOCUMENTS = {
     "plan": "Plan",
     "replay": "Replay",
@@ -37,7 +37,7 @@ DOCUMENTS = {
     "top": "Picture",
     "doctor": "Diagnosis",
 }
-#: What lies in which list.
+#: The items of each list.
 _INSIDE = {
     "gang": "`items` of a GangList, `gangs` of a Plan or Picture",
     "queue": "`queues` of a Plan, `queue_figures` of an Explanation",
@@ -53,7 +53,7 @@ _INSIDE = {
 
 
 def words() -> str:
-    """Write every word with what it does, its document and its exit codes."""
+    """Write every command with its purpose, its document and its exit codes."""
     return table(
         ("word", "", "`-o json`", "exit code, beside 0"),
         (

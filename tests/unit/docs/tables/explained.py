@@ -1,4 +1,4 @@
-"""What `gang-extender explain` prints for every reason, asked of a real operations port."""
+"""The output of `gang-extender explain` for every reason, from a real operations port."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from extender.web.api import Api
 from tests.builders import SOON
 from tests.unit.planner.reason_cases import SENTENCES, Told
 
-#: The gang that the clusters are about.
+#: The gang to explain in every cluster.
 GANG = "a/train"
 
 
 def of(reason: Reason) -> str:
-    """Write the command and all it prints, for a gang that stands so for *reason*."""
+    """Write the command and its output, for a gang with *reason*."""
     told = next(told for told in SENTENCES if told.reason is reason)
     with _operations_port(told) as url:
         ran = CliRunner().invoke(

@@ -1,4 +1,4 @@
-"""The parts that are written from the code, and what writes each."""
+"""The generated parts of the manual, and the function that writes each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.docs.tables import (
     waiting_binds,
 )
 
-#: Of the parts that every landing compares.
+#: The mark of the parts that the tests compare.
 MARK = "generated"
 
 _WRITERS: Mapping[str, Callable[[], str]] = {
@@ -36,5 +36,5 @@ _WRITERS: Mapping[str, Callable[[], str]] = {
 
 
 def written() -> dict[str, str]:
-    """Write every part."""
+    """Return the text of every part."""
     return {name: write() for name, write in _WRITERS.items()}

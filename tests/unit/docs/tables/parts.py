@@ -1,6 +1,6 @@
-"""The parts of a page that are written, between marks that no reader sees.
+"""The generated parts of a page, between invisible marks.
 
-`<!-- rights: generated -->` begins the part *rights* of those that are marked as generated.
+`<!-- rights: generated -->` begins the part *rights* with the mark *generated*.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
 class Part(NamedTuple):
-    """A part as it is on a page; its text ends in a line break."""
+    """A part of a page; its text ends in a line break."""
 
     page: Path
     name: str
@@ -27,7 +27,7 @@ def _pattern(mark: str) -> re.Pattern[str]:
 
 
 def parts(mark: str) -> list[Part]:
-    """Give every part that is marked so."""
+    """Return every part with this mark."""
     return [
         Part(page, name, text)
         for page in PAGES
@@ -36,7 +36,7 @@ def parts(mark: str) -> list[Part]:
 
 
 def rewrite(mark: str, written: Mapping[str, str]) -> None:
-    """Put what is *written* into the pages; a part that is not among it stays as it is."""
+    """Write the texts of *written* into the pages; other parts stay unchanged."""
     for page in {each.page for each in parts(mark)}:
         page.write_text(
             _pattern(mark).sub(
@@ -47,7 +47,7 @@ def rewrite(mark: str, written: Mapping[str, str]) -> None:
 
 
 def differences(mark: str, written: Mapping[str, str]) -> list[str]:
-    """Name each part that is not as it is *written*, has no place, or nothing that writes it."""
+    """Describe each part that differs from *written*, is on no page, or has no writer."""
     placed = parts(mark)
     names = [each.name for each in placed]
     stale = [
@@ -59,7 +59,7 @@ def differences(mark: str, written: Mapping[str, str]) -> list[str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Lay out a table; a bar inside a cell would end it."""
+    """Format a table; a bar inside a cell is escaped, as it would end the cell."""
     lines = [list(head), ["---"] * len(head)]
     lines += [[cell.replace("|", "\\|") for cell in row] for row in rows]
     shown = (

@@ -1,4 +1,4 @@
-"""The tables of reasons: of verdicts, of what befalls a gang, and of findings."""
+"""The tables of reasons: of verdicts, of events of a gang, and of findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from extender.model.reason import Happening, Reason
 from extender.status.desired import _WARNINGS
 from tests.unit.docs.tables.parts import table
 
-#: Kinds of objects -> reason -> what is wrong, and what we do meanwhile.
+#: Kind -> reason -> what is wrong, and what the extender does until it is fixed.
 FINDINGS = {
     QUEUE: {**queues.REASONS, **namespaces.REASONS[QUEUE]},
     NAMESPACE: namespaces.REASONS[NAMESPACE],
@@ -19,12 +19,12 @@ FINDINGS = {
 
 
 def anchor(reason: Reason) -> str:
-    """Link to what the page about trouble says of *reason*."""
+    """Link to the entry of *reason* on the troubleshooting page."""
     return f"[`{reason.value}`](troubleshooting.md#{reason.value.lower()})"
 
 
 def reasons() -> str:
-    """Write what each reason of a verdict means, which event it makes, and what helps."""
+    """Write the meaning, the event and the remedy of each reason of a verdict."""
     return table(
         ("reason", "it means", "event", "what helps"),
         (
@@ -42,7 +42,7 @@ def reasons() -> str:
 
 
 def happenings() -> str:
-    """Write what else is told of gangs."""
+    """Write the other events of gangs."""
     return table(
         ("word", "it means", "what helps"),
         ((f"`{each.value}`", each.meaning, each.mend) for each in Happening),
@@ -50,7 +50,7 @@ def happenings() -> str:
 
 
 def findings() -> str:
-    """Write what each reason of a finding means, and what we do until it is mended."""
+    """Write the meaning of each reason of a finding, and the behaviour until it is fixed."""
     return table(
         ("kind", "reason", "what is wrong", "what we do meanwhile"),
         (

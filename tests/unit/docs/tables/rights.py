@@ -1,4 +1,4 @@
-"""The table of what our role may change, from the manifest that grants it."""
+"""The table of the write permissions of our role, from its manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READS = {"get", "list", "watch"}
 
 
 def rights() -> str:
-    """Write every resource that the role may do more with than read it."""
+    """Write every resource that the role may change."""
     things = yaml.safe_load_all(MANIFEST.read_text())
     rules = [rule for thing in things for rule in thing.get("rules", ())]
     granted = (

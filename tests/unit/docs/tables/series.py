@@ -1,4 +1,4 @@
-"""The table of series, from the registry that `/metrics` prints."""
+"""The table of metrics, from the registry behind `/metrics`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.docs.tables.parts import table
 
 
 class Series(NamedTuple):
-    """One name of `/metrics`."""
+    """One metric of `/metrics`."""
 
     name: str
     kind: str
@@ -25,7 +25,7 @@ class Series(NamedTuple):
 
 
 def exported() -> tuple[Metrics, list[Series]]:
-    """Give all that an operations port exports once there is a plan, and the registry itself."""
+    """Return every metric that an operations port exports after a plan, and the registry."""
     metrics, journal = Metrics(), GangHistory()
     journal.note(snapshot(gang("runs")), plan(verdict("a/runs")))
     create_app(
@@ -43,7 +43,7 @@ def exported() -> tuple[Metrics, list[Series]]:
 
 
 def series() -> str:
-    """Write every series with its type, its labels and its meaning."""
+    """Write every metric with its type, labels and meaning."""
     return table(
         ("series", "type", "labels", "meaning"),
         (
@@ -54,7 +54,7 @@ def series() -> str:
 
 
 def _families(metrics: Metrics) -> Iterator[Any]:
-    """Give what knows its labels: our own series themselves, of others what they collect."""
+    """Yield objects that know their labels: our own metrics, and what other collectors collect."""
     # The library has no public way to ask a registry for its collectors, or a series for labels.
     for collector in metrics.registry._collector_to_names:
         if isinstance(collector, MetricWrapperBase):

@@ -1,4 +1,4 @@
-"""The table of settings, from the fields that flags and variables are made from."""
+"""The table of settings, from the fields behind flags and variables."""
 
 from __future__ import annotations
 

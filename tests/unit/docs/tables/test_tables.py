@@ -1,4 +1,4 @@
-"""What the manual lists is what the code has, and every word of the code is explained."""
+"""The tables of the manual match the code, and every term of the code is explained."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_every_exported_metric_is_in_the_table_with_a_description() -> None:
     told = {each.name: each.kind for each in listed}
 
     assert len(told) > 40
-    # Beside a counter or a histogram the library exports when it began to count.
+    # For a counter or a histogram the library also exports its creation time.
     assert told == {name: kind for name, kind in kinds.items() if not name.endswith("_created")}
-    # What every Python program exports is worded by the library.
+    # The library describes what every Python program exports.
     ours = [each for each in listed if not each.name.startswith(("process_", "python_"))]
     assert [each.name for each in ours if not each.meaning.endswith(".")] == []
 

@@ -1,4 +1,4 @@
-"""The states, spans and causes of binds that wait, from the state machine."""
+"""The states, timeouts and causes of waiting binds, from the state machine."""
 
 from __future__ import annotations
 

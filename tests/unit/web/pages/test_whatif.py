@@ -23,7 +23,7 @@ from extender.web import background
 from extender.whatif import page
 from tests.builders import pod
 from tests.scene import gang
-from tests.unit.cli.test_whatif import changes, plan, pods_on, seen, told
+from tests.unit.cli.test_whatif import changes, document as told, plan, pods_on, seen
 from tests.unit.web.pages.conftest import Looker
 from tests.unit.web.pages.test_site import HOSTILE, parsed
 
