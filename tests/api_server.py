@@ -92,7 +92,7 @@ class LoopbackServer:
     def __init__(self) -> None:
         self.pods: dict[str, StoredPod] = {}
         self.objects: dict[str, object] = {}
-        #: The answer to a GET of a node by its name.
+        #: Names of the nodes that a list by name finds.
         self.nodes: list[str] = []
         self.requests: list[Request] = []
         self.script: deque[int | str] = deque()

@@ -80,10 +80,6 @@ def test_every_character_is_printed_at_every_width(
     assert all(line.cell_len <= width for line in made.lines(CONSOLE, width))
 
 
-def test_control_characters_are_replaced() -> None:
-    assert clean("a\x1b[31mb\nc\u202ed") == "a\ufffd[31mb\ufffdc\ufffdd"
-
-
 def test_brackets_are_not_markup() -> None:
     made = Columns("NAME")
     made.add("[/]")

@@ -13,7 +13,6 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.explain import explain
-from extender.errors import InvalidInput
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
@@ -168,13 +167,6 @@ def test_two_different_namespaces_are_refused(ops_url: str) -> None:
     error = run("a/train", "-n", "b", "--ops-url", ops_url).exception
 
     assert str(error) == "a/train is in namespace a, and --namespace is b"
-
-
-def test_an_extender_that_does_not_answer_is_reported() -> None:
-    error = run("a/train", "--ops-url", "http://127.0.0.1:1").exception
-
-    assert isinstance(error, InvalidInput)
-    assert "no extender answers at http://127.0.0.1:1" in str(error)
 
 
 def test_an_invalid_url_is_invalid_input() -> None:

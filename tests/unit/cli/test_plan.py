@@ -196,13 +196,6 @@ def test_an_empty_list_is_an_empty_cluster(tmp_path: Path) -> None:
     assert document(plan("-f", str(file), "-o", "json"))["gangs"] == []
 
 
-def test_a_missing_file_is_named() -> None:
-    result = plan("-f", "nowhere.yaml")
-
-    assert result.exit_code == 2
-    assert "nowhere.yaml" in result.output
-
-
 def test_all_files_of_a_directory_are_read_together(tmp_path: Path) -> None:
     output = CliRunner().invoke(main, ["plan", "-f", str(POLICY), "-o", "json"]).stdout
 
