@@ -24,7 +24,7 @@ from extender.planner.explain.explain import explain, remedies
 from extender.planner.planner import make_plan
 from tests import objects
 from tests.builders import GANG, gang, node, nodes, pod as member, pod_group, seen, shape, snapshot
-from tests.unit.planner.sayings import shown
+from tests.unit.planner.explain_output import shown
 from tests.unit.reservations.world import OPEN, World
 
 REPOSITORY = Path(__file__).parents[2]

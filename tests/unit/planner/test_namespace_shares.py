@@ -17,7 +17,7 @@ from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from tests.builders import after, amounts, gang, nodes, queue, share, snapshot
-from tests.unit.planner.sayings import shown, would_start_with
+from tests.unit.planner.explain_output import shown, would_start_with
 
 VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
 CAPACITY = policy_parser.parse(

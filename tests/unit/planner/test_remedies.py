@@ -19,8 +19,8 @@ from extender.planner.planner import make_plan
 from tests.builders import NOW, pod
 from tests.scene import gang
 from tests.strategies import examples
-from tests.unit.planner.sayings import cpu, queues, running, seen, waiting, would_start_with
-from tests.unit.planner.test_idle_room_laws import POLICIES, clusters
+from tests.unit.planner.explain_output import cpu, queues, running, seen, waiting, would_start_with
+from tests.unit.planner.test_unused_capacity_properties import POLICIES, clusters
 
 VOLCANO = policy_parser.parse("compatibility: volcano")
 FULL = running("held", ["n0"] * 7)

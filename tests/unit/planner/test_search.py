@@ -17,7 +17,7 @@ from extender.model.gang import Gang
 from extender.model.node import Amounts
 from extender.model.snapshot import Snapshot
 from extender.planner.planner import make_plan
-from extender.planner.victims import choose as working, search
+from extender.planner.victims import choose, search
 from extender.planner.victims.choose import Cover, SearchBudget, UnitsByNode, Work, go_together
 from extender.planner.victims.units import Unit
 from tests.builders import gang, node, nodes, pod, shape, snapshot
@@ -174,7 +174,7 @@ def test_a_node_with_many_small_members_costs_few_looks_at_each(
 def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(working, "MOST_WORK", 40_000)
+    monkeypatch.setattr(choose, "MOST_WORK", 40_000)
     places = 20
     small = small_ones(10, places, 5)
     zone = (("zone", "z"),)
@@ -197,7 +197,7 @@ def test_what_one_namespace_looks_for_in_vain_is_bounded() -> None:
     budget = SearchBudget()
     for _ in range(3):
         work = budget.next("a")
-        work.count(working.MOST_WORK // 8)
+        work.count(choose.MOST_WORK // 8)
         budget.spend(work, "a", failed=True)
 
     assert budget.next("a").is_too_much
@@ -207,11 +207,11 @@ def test_what_one_namespace_looks_for_in_vain_is_bounded() -> None:
 def test_what_one_namespace_finds_leaves_it_as_much_as_others() -> None:
     budget = SearchBudget()
     work = budget.next("a")
-    work.count(working.MOST_WORK // 4)
+    work.count(choose.MOST_WORK // 4)
     budget.spend(work, "a", failed=False)
     mine, others = budget.next("a"), budget.next("b")
     for each in (mine, others):
-        each.count(working.MOST_WORK // 8)
+        each.count(choose.MOST_WORK // 8)
 
     assert not mine.is_too_much
     assert not others.is_too_much

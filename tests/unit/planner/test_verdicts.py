@@ -31,6 +31,7 @@ from tests.builders import (
     single,
     snapshot,
 )
+from tests.unit.planner import reason_cases
 
 
 def verdict(before: Snapshot, key: str = "a/train") -> Verdict:
@@ -308,3 +309,23 @@ def test_of_however_many_resources_a_node_lacks_one_it_is_said() -> None:
 
         said = make_plan(made.snapshot(NOW)).verdicts[GangKey("a/wide")].message
         assert "1 node short of " in said, (lacking, said)
+
+
+@pytest.mark.parametrize("told", reason_cases.SENTENCES, ids=lambda told: told.reason.value)
+def test_the_sentence_of_every_reason(told: reason_cases.Told) -> None:
+    plan = make_plan(told.before(), policy_parser.parse(told.policy))
+    verdict = plan.verdicts[next(key for key in plan.verdicts if key == "a/train")]
+
+    assert (verdict.reason, verdict.message) == (told.reason, told.message)
+
+
+def test_no_word_of_the_list_is_left_out() -> None:
+    assert {told.reason for told in reason_cases.SENTENCES} == set(Reason)
+
+
+def test_a_gang_that_was_given_its_nodes_before_says_so() -> None:
+    promised = reason_cases.waiting(2, on=["n1", "n1"], each={"status": Status.ALLOCATED})
+    verdict = next(iter(make_plan(snapshot(nodes(1, cpu=4), [promised])).verdicts.values()))
+
+    assert verdict.reason is Reason.ADMITTED
+    assert verdict.message.startswith("2 members have nodes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from extender.model.resources import NOTHING, Resources
-from extender.planner.quota import TOP, QueueLimits, QuotaNode, tree
+from extender.planner.quota import TOP, QueueLimits, QuotaNode, left_of_all, tree
 
 
 def cpu(amount: int) -> Resources:
@@ -216,3 +216,24 @@ def need(rows: list[QueueLimits], used: dict[str, int], name: str) -> int:
     own = next((row for row in rows if row.name == name), None)
     held = below + (used[name] if own else 0)
     return max(held, own.guarantee.amount("cpu")) if own else held
+
+
+SOME_CPU = st.one_of(st.just(NOTHING), st.integers(0, 20).map(cpu))
+
+
+@st.composite
+def families(draw: st.DrawFn) -> list[QueueLimits]:
+    """Queues below each other or without a parent; a cycle is possible too."""
+    names = [f"q{number}" for number in range(draw(st.integers(1, 8)))]
+    parent = st.sampled_from([*names, "nobody"])
+    return [
+        QueueLimits(name, draw(parent), draw(SOME_CPU), draw(SOME_CPU), draw(SOME_CPU))
+        for name in names
+    ]
+
+
+@given(families())
+def test_left_of_all_queues_at_once_is_what_is_left_of_each(limits: list[QueueLimits]) -> None:
+    quotas = tree(limits, cpu(30)).values()
+
+    assert left_of_all(quotas, "cpu") == {each: each.left("cpu") for each in quotas}

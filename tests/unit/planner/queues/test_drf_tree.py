@@ -12,7 +12,7 @@ from extender.planner import policy_parser
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.planner.plugin import Preemptor, VictimCandidate
-from extender.planner.plugins import drf, drf as hierarchy
+from extender.planner.plugins import drf
 from extender.planner.plugins.drf import Tree
 from extender.planner.state import QueueUsage
 from tests.builders import gang, nodes, queue, snapshot
@@ -105,14 +105,14 @@ def additions(monkeypatch: pytest.MonkeyPatch, running: int) -> int:
     gangs = [gang(f"a/r{n:03}", 1, on=["n1"], cpu=1, queue="theirs") for n in range(running)]
     gangs += [gang(f"b/w{n:03}", 1, cpu=1, queue="mine", created=9.0) for n in range(20)]
     room = nodes(1, cpu=2000, memory=1, pods=2000)
-    add, count = hierarchy._add, [0]
+    add, count = drf._add, [0]
 
     def counted(*given: Any) -> None:
         count[0] += 1
         add(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(hierarchy, "_add", counted)
+        patch.setattr(drf, "_add", counted)
         plan: Plan = make_plan(snapshot(room, gangs, [queue("mine"), queue("theirs")]), POLICY)
     assert len(plan.placements) == 20
     return count[0]

@@ -1,4 +1,4 @@
-"""Dividing one resource, by example; the laws are in test_fairness."""
+"""Dividing one resource, by example; the properties are in test_fairness."""
 
 from __future__ import annotations
 

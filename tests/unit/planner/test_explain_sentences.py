@@ -14,7 +14,7 @@ from extender.planner import policy_parser
 from extender.planner.policy import Policy
 from tests.builders import pod
 from tests.scene import gang
-from tests.unit.planner.sayings import cpu, family, queues, running, said, seen, waiting
+from tests.unit.planner.explain_output import cpu, family, queues, running, said, seen, waiting
 
 CAPACITY = policy_parser.parse(
     policy_parser.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
