@@ -1,4 +1,4 @@
-"""Small clusters in a few words, planned for real, and what `explain` says of a gang in them."""
+"""Small clusters in a few words, planned for real, and the output of `explain` for a gang."""
 
 from __future__ import annotations
 

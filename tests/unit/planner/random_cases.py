@@ -1,8 +1,8 @@
-"""Small clusters made by chance, in the form of the behaviour tables.
+"""Small random clusters in the form of the behaviour tables.
 
 What Volcano itself decided for each is recorded in `volcano_answers.json`: the same objects and
-configuration, run through its own session at ed72c7c. Everything has its own moment of creation
-and there is one node, so that nothing is left to chance there.
+configuration, run through its own session at ed72c7c. Every object has its own creation time and
+there is one node, so that no decision is random.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEVER = {"HyperNodeOrder", "SubJobReady", "SubJobPipelined", "SubJobOrder", "Hy
 _NEVER |= {"ClusterOrder", "NamespaceOrder"}
 _ALL = [flag(callback) for callback in CALLBACKS if callback not in _NEVER]
 
-#: The usual policies: actions, and plugins by tier; a dash names what a plugin is silent about.
+#: The usual policies: actions, and plugins by tier; a dash names a callback that is off.
 POLICIES: dict[str, tuple[str, list[str]]] = {
     "allocate": ("allocate backfill", ["priority gang", "drf predicates proportion nodeorder"]),
     "enqueue": (
@@ -51,7 +51,7 @@ POLICIES: dict[str, tuple[str, list[str]]] = {
 
 
 class Dice:
-    """Chance that falls the same way in every version of Python."""
+    """Random choices that are the same in every version of Python."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -66,7 +66,7 @@ class Dice:
         return self._random.random() < chance
 
 
-class Maker:
+class CaseGenerator:
     """Makes one case."""
 
     def __init__(self, seed: int) -> None:
@@ -74,7 +74,7 @@ class Maker:
         self.policy = self.dice.one(sorted(POLICIES))
         self.is_tree, self.is_capacity = self.policy == "tree", self.policy in ("tree", "capacity")
         self._moment = 0
-        self._room: Written = {}
+        self._free: Written = {}
 
     def case(self) -> Case:
         actions, tiers = POLICIES[self.policy]
@@ -122,7 +122,7 @@ class Maker:
         if self.dice.happens(0.3):
             node["scalars"] = {_GPU: 4}
         gpus = node.get("scalars", {}).get(_GPU, 0)
-        self._room = {
+        self._free = {
             "cpu_milli": node["cpu_milli"],
             "memory_bytes": node["memory_bytes"],
             "pods": node["pods"],
@@ -172,7 +172,7 @@ class Maker:
             asked["scalars"] = {_GPU: 1}
         runs, roles = dice.happens(0.5), dice.happens(0.15)
         members = [self._pod(name, number, asked, roles, runs) for number in range(size)]
-        seated = sum("node" in member for member in members)
+        scheduled = sum("node" in member for member in members)
         group: Written = {
             "namespace": "ns",
             "name": name,
@@ -181,7 +181,7 @@ class Maker:
             "phase": dice.one(["Inqueue", "Inqueue", "Pending" if may_pend else "Inqueue"]),
             "created": self._now(),
         }
-        if seated and seated >= least and dice.happens(0.5):
+        if scheduled and scheduled >= least and dice.happens(0.5):
             group["phase"] = "Running"
         if roles:
             group["min_task_member"] = {"m": dice.number(0, 1), "w": dice.number(0, 2)}
@@ -214,18 +214,18 @@ class Maker:
             pod |= asked
         if dice.happens(0.1):
             pod["priority"] = dice.one([-5, 5, 50])
-        if runs and dice.happens(0.85) and self._seat(pod):
+        if runs and dice.happens(0.85) and self._fits_on_the_node(pod):
             pod["node"] = "n0"
             pod["phase"] = dice.one(["Running"] * 9 + ["Pending"])
             if dice.happens(0.05):
                 pod["leaves"] = "2026-01-01T01:00:00Z"
         return pod
 
-    def _seat(self, pod: Written) -> bool:
+    def _fits_on_the_node(self, pod: Written) -> bool:
         asked = {name: pod.get(name, 0) for name in ("cpu_milli", "memory_bytes")}
         asked |= {"pods": 1, _GPU: pod.get("scalars", {}).get(_GPU, 0)}
-        if any(self._room[name] < amount for name, amount in asked.items()):
+        if any(self._free[name] < amount for name, amount in asked.items()):
             return False
         for name, amount in asked.items():
-            self._room[name] -= amount
+            self._free[name] -= amount
         return True

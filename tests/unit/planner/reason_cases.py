@@ -1,4 +1,4 @@
-"""One small cluster for every reason of the closed list, with the sentence it gives there."""
+"""One small cluster for every reason, with the message it gives there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ tiers: [{plugins: [{name: gang}, {name: capacity, enableHierarchy: true}, {name:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReasonCase:
     reason: Reason
     message: str
     before: Callable[[], Snapshot]
@@ -55,7 +55,7 @@ def _backing_off() -> Snapshot:
     return _changed(small(waiting()), backing_off_until=SOON + 30)
 
 
-def _unheard() -> Snapshot:
+def _silent_scheduler() -> Snapshot:
     silent = SchedulerStatus(
         name="volcano",
         liveness=Liveness.SILENT,
@@ -72,57 +72,57 @@ def _without_group() -> Snapshot:
 
 
 SENTENCES = [
-    Told(
+    ReasonCase(
         Reason.ADMITTED,
         "2 members have nodes, all of them now",
         lambda: small(waiting()),
     ),
-    Told(
+    ReasonCase(
         Reason.RUNNING,
         "2 of at least 2 members run",
         lambda: small(waiting(on=["n1", "n1"])),
     ),
-    Told(
+    ReasonCase(
         Reason.RUNNING,
         "2 of at least 2 members run; 1 beyond the minimum wait",
         lambda: small(waiting(3, min_member=2, on=["n1", "n1"]), cpu=2),
     ),
-    Told(
+    ReasonCase(
         Reason.COMPLETED,
         "all 2 members have succeeded",
         lambda: small(waiting(on=["n1", "n1"], each={"status": Status.SUCCEEDED})),
     ),
-    Told(
+    ReasonCase(
         Reason.COMPLETED,
         "all 2 members have ended, 2 of them failed",
         lambda: small(waiting(on=["n1", "n1"], each={"status": Status.FAILED})),
     ),
-    Told(
+    ReasonCase(
         Reason.NOT_ENOUGH_MEMBERS,
         "has 2 of at least 4 members",
         lambda: small(waiting(min_member=4)),
     ),
-    Told(
+    ReasonCase(
         Reason.NOT_ENOUGH_ROLES,
         "has 0 of at least 1 members of role 'master'",
         with_roles,
     ),
-    Told(
+    ReasonCase(
         Reason.GATED,
         "0 of at least 2 members may start; 2 have scheduling gates",
         lambda: small(waiting(each={"gated": True})),
     ),
-    Told(
+    ReasonCase(
         Reason.QUEUE_NOT_FOUND,
         "queue gold does not exist; create it or name another",
         lambda: small(waiting(queue="gold")),
     ),
-    Told(
+    ReasonCase(
         Reason.QUEUE_CLOSED,
         "queue gold is closed",
         lambda: small(waiting(queue="gold"), queues=(queue("gold", state=QueueState.CLOSED),)),
     ),
-    Told(
+    ReasonCase(
         Reason.QUEUE_NOT_ALLOWED,
         "queue above has queues below it; a gang must name one without",
         lambda: small(
@@ -130,7 +130,7 @@ SENTENCES = [
         ),
         TREE,
     ),
-    Told(
+    ReasonCase(
         Reason.QUEUE_OVER_DESERVED,
         "queue gold deserves 2 cpu and uses 2; the gang needs 2 x 1",
         lambda: small(
@@ -141,7 +141,7 @@ SENTENCES = [
             queues=(queue("gold"), queue("iron")),
         ),
     ),
-    Told(
+    ReasonCase(
         Reason.QUEUE_AT_CAPABILITY,
         "queue gold uses 1 of at most 1 cpu; 1 more would exceed it",
         lambda: small(
@@ -150,7 +150,7 @@ SENTENCES = [
             queues=(queue("gold", capability=amounts(cpu=1)),),
         ),
     ),
-    Told(
+    ReasonCase(
         Reason.NAMESPACE_OVER_LIMIT,
         "namespace a uses 1 of at most 2 cpu in queue gold; 2 more would exceed it",
         lambda: small(
@@ -161,56 +161,56 @@ SENTENCES = [
             shares=(share("gold/a", at_most=amounts(cpu=2)),),
         ),
     ),
-    Told(
+    ReasonCase(
         Reason.NOT_ENQUEUED,
         "requests 5 cpu; 4800m free with overcommit, 0 of it reserved for gangs admitted before",
         lambda: small(waiting(group={"min_resources": Resources({"cpu": 5000})})),
         OVERCOMMITTED,
     ),
-    Told(
+    ReasonCase(
         Reason.BEHIND_IN_ORDER,
         "needs 2 x 1 cpu; 3 slots free before, 1 left: a/first went first",
         lambda: small(gang("a/first", 2, cpu=1, created=1.0), waiting(), cpu=3),
     ),
-    Told(
+    ReasonCase(
         Reason.INSUFFICIENT_CAPACITY,
         "needs 2 x 1 cpu; 1 slot free: 1 node short of cpu",
         lambda: snapshot(
             nodes(2, cpu=2), [gang("a/old", 3, cpu=1, on=["n1", "n1", "n2"]), waiting()]
         ),
     ),
-    Told(
+    ReasonCase(
         Reason.EXCEEDS_CLUSTER,
         "needs 2 x 3 cpu; the empty cluster has 1 such slot",
         lambda: small(waiting(cpu=3)),
     ),
-    Told(
+    ReasonCase(
         Reason.NODE_NOT_MANAGED,
         "needs 2 x 3 cpu; the empty cluster has 1 such slot: 1 node outside --node-selector",
         lambda: snapshot([node("n1", cpu=4), node("n2", cpu=4, managed=False)], [waiting(cpu=3)]),
     ),
-    Told(
+    ReasonCase(
         Reason.WAITING_FOR_VICTIMS,
         "1 member waits on n1 until a/old-0 has terminated",
         lambda: small(gang("a/old", 1, cpu=1, on=["n1"]), waiting(1, priority=9), cpu=1),
     ),
-    Told(
+    ReasonCase(
         Reason.SCHEDULER_SILENT,
         "no kube-scheduler has called for pods of scheduler name volcano for 40 s: is it running,"
         " and does a profile have that name?",
-        _unheard,
+        _silent_scheduler,
     ),
-    Told(
+    ReasonCase(
         Reason.BACKING_OFF,
         "did not assemble in time; retried in 30 s",
         _backing_off,
     ),
-    Told(
+    ReasonCase(
         Reason.EXEMPT,
         "namespace a is exempt: its 2 pods are left to kube-scheduler alone",
         lambda: small(waiting(each={"exempt": True}), cpu=1),
     ),
-    Told(
+    ReasonCase(
         Reason.POD_GROUP_MISSING,
         "PodGroup a/train does not exist",
         _without_group,

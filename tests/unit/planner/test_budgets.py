@@ -1,4 +1,4 @@
-"""Budgets are found by labels: the same ones as one by one, and no more work than that."""
+"""Budgets are found by labels: the same as by a check of each, with less work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 
 
 @given(budgets, labels)
-def test_the_index_finds_what_asking_every_budget_finds(some, marks) -> None:  # type: ignore[no-untyped-def]
+def test_the_index_finds_the_same_budgets_as_a_check_of_every_budget(some, marks) -> None:  # type: ignore[no-untyped-def]
     mine = replace(pod("p", shape()), namespace="a", labels=marks)
     index = BudgetIndex(some)
     plain = [
@@ -74,14 +74,14 @@ def one_each(count: int, allowed: int = 0) -> list[DisruptionBudget]:
 def planned(
     count: int, policy: Policy = policy_parser.DEFAULT, allowed: int = 0
 ) -> Callable[[], object]:
-    """Plan one important gang beside *count* seated ones, each with a budget of its own."""
-    seated = [
+    """Plan one gang of high priority beside *count* running ones, each with its own budget."""
+    running = [
         gang(f"a/g{n:04}", 1, on=["n"], cpu=0.01, each={"labels": {"app": "x", "i": str(n)}})
         for n in range(count)
     ]
     wanted = gang("b/urgent", 1, cpu=4, priority=9)
     before = snapshot(
-        [node("n", cpu=4, pods=9999)], [*seated, wanted], budgets=one_each(count, allowed)
+        [node("n", cpu=4, pods=9999)], [*running, wanted], budgets=one_each(count, allowed)
     )
     return lambda: make_plan(before, policy)
 
@@ -93,7 +93,7 @@ def test_twice_the_gangs_with_a_budget_each_are_twice_the_work() -> None:
         assert many < 2.5 * few
 
 
-def test_evictions_are_checked_without_asking_every_budget() -> None:
+def test_evictions_are_checked_without_a_look_at_every_budget() -> None:
     def work(count: int) -> int:
         members = [pod(f"old-{n}", on="n0", labels={"app": "x", "i": str(n)}) for n in range(count)]
         old = scene.gang("old", members)
@@ -105,21 +105,21 @@ def test_evictions_are_checked_without_asking_every_budget() -> None:
     assert work(200) < 2.5 * work(100)
 
 
-def test_pods_are_spared_without_asking_every_budget_that_forbade_it() -> None:
+def test_protected_pods_are_found_without_a_look_at_every_budget_that_refused() -> None:
     def work(count: int) -> int:
         members = [pod(f"old-{n}", on="n0", labels={"app": "x", "i": str(n)}) for n in range(count)]
         each = one_each(count)
         seen = scene.snapshot(scene.gang("old", members), budgets=each)
-        reprieves = EvictionBackoff()
+        backoff = EvictionBackoff()
         for one in each:
-            reprieves.forbid(one, "no", Backoff(600, 600), 0.0)
-        spared = reprieves.protected(seen, {}.get, 1.0)
-        assert len(spared) == count
+            backoff.forbid(one, "no", Backoff(600, 600), 0.0)
+        protected = backoff.protected(seen, {}.get, 1.0)
+        assert len(protected) == count
 
         def look() -> None:
-            reprieves.protected(seen, {}.get, 1.0)
+            backoff.protected(seen, {}.get, 1.0)
             for one in members:
-                assert reprieves.protects(one, 1.0)
+                assert backoff.protects(one, 1.0)
 
         return steps(look)
 
@@ -127,7 +127,7 @@ def test_pods_are_spared_without_asking_every_budget_that_forbade_it() -> None:
 
 
 def test_a_pod_that_too_many_budgets_may_cover_stays_and_the_namespace_is_named() -> None:
-    crowd = [
+    too_many = [
         DisruptionBudget(
             namespace="a", name=f"b{n}", selector=(Requirement("k", "Exists"),), allowed=9
         )
@@ -137,7 +137,7 @@ def test_a_pod_that_too_many_budgets_may_cover_stays_and_the_namespace_is_named(
 
     few, many = (
         make_plan(snapshot([node("n", cpu=4)], [low, high], budgets=some))
-        for some in (crowd[1:], crowd)
+        for some in (too_many[1:], too_many)
     )
 
     assert [each.name for each in few.evictions] == ["low-0"]
@@ -145,7 +145,7 @@ def test_a_pod_that_too_many_budgets_may_cover_stays_and_the_namespace_is_named(
     assert "one of too many PodDisruptionBudgets in namespace a" in many.verdicts[high.key].message
 
 
-def test_no_budget_is_so_long_that_reading_it_costs_more_than_the_plan() -> None:
+def test_a_budget_with_too_many_values_is_not_read_and_allows_no_disruption() -> None:
     long = Requirement("k", "NotIn", tuple(map(str, range(MOST_WORDS))))
     index = BudgetIndex([DisruptionBudget(namespace="a", name="b", selector=(long,), allowed=9)])
     (found,) = index.selecting(pod("p", shape()))

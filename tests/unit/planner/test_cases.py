@@ -40,7 +40,7 @@ def decide(case: Case, folder: Path, compatibility: str) -> dict[str, Any]:
 
 
 def differences(expected: dict[str, Any], decided: dict[str, Any]) -> list[str]:
-    """List what came out otherwise than the table says."""
+    """List the differences from the table."""
     phases = {f"{g['namespace']}/{g['name']}": g["phase"] for g in decided["gangs"]}
     nodes = {
         f"{g['namespace']}/{g['name']}": sorted(set(g["pipelined"].values()))
@@ -65,11 +65,11 @@ def differences(expected: dict[str, Any], decided: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CLUSTERS, ids=lambda case: case["id"])
-def test_the_ancestors_tables_come_out_the_same(case: Case, tmp_path: Path) -> None:
+def test_the_tables_of_kube_batch_and_volcano_come_out_the_same(case: Case, tmp_path: Path) -> None:
     assert differences(case["expect"], decide(case, tmp_path, "volcano")) == []
 
 
-#: Cases that come out otherwise by our own rules, and why; the sample has none.
+#: Cases that our own rules decide differently, and why; the sample has none.
 CHANGED: dict[str, str] = {}
 
 

@@ -23,7 +23,7 @@ arrivals:
 - {queue: blue, name: b, count: 3, every: 30s, size: 8, each: {cpu: 1}, lasts: 30s}
 mishaps: [{at: 1m, lose: n-1}, {at: 5m, restore: n-1}]
 """
-_TELL = """
+_RUN = """
 import sys
 from click.testing import CliRunner
 from extender.cli.main import main
@@ -111,11 +111,11 @@ def crowded(chance: random.Random) -> list[dict[str, Any]]:
     return things
 
 
-def told(seed: str, folder: Path, cluster: Path, scenario: Path, recording: Path) -> list[str]:
+def outputs(seed: str, folder: Path, cluster: Path, scenario: Path, recording: Path) -> list[str]:
     """Give what each command prints in a process with that hash seed, and the page it writes."""
     folder.mkdir()
     ran = subprocess.run(
-        [sys.executable, "-c", _TELL, str(cluster), str(scenario), str(recording)],
+        [sys.executable, "-c", _RUN, str(cluster), str(scenario), str(recording)],
         capture_output=True,
         text=True,
         check=True,
@@ -136,11 +136,11 @@ def test_shuffled_files_and_other_hash_seeds_change_nothing(tmp_path: Path) -> N
     scenario.write_text(SCENARIO)
     recorded(recording)
 
-    one = told("1", tmp_path / "one", first, scenario, recording)
-    another = told("4711", tmp_path / "another", second, scenario, recording)
+    one = outputs("1", tmp_path / "one", first, scenario, recording)
+    another = outputs("4711", tmp_path / "another", second, scenario, recording)
 
     assert one == another
     planned, _, replayed, page = one
-    assert json.loads(planned)["evictions"], "a plan in which nobody leaves would prove little"
+    assert json.loads(planned)["evictions"], "a plan without evictions would prove little"
     assert "no decision differs" in replayed
     assert "<polygon" in page

@@ -1,4 +1,4 @@
-"""Dividing one resource, by example; the properties are in test_fairness."""
+"""Dividing one resource among queues, by example; the properties are in test_fairness."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def test_what_one_cannot_use_is_split_by_weight_among_the_others() -> None:
 
 
 def test_a_floor_is_kept_even_if_others_get_less_for_it() -> None:
-    wanted = [Bounds("promised", 1, 60, 100), Bounds("one", 1, 0, 100), Bounds("two", 1, 0, 100)]
+    wanted = [Bounds("guaranteed", 1, 60, 100), Bounds("one", 1, 0, 100), Bounds("two", 1, 0, 100)]
 
-    assert divide(100, wanted) == {"promised": 60, "one": 20, "two": 20}
+    assert divide(100, wanted) == {"guaranteed": 60, "one": 20, "two": 20}
 
 
 def test_units_that_do_not_divide_go_to_the_largest_remainder_then_by_name() -> None:

@@ -1,4 +1,4 @@
-"""Why a gang waits: the arithmetic, who is ahead, what would let it start."""
+"""Why a gang waits: the arithmetic, the gangs ahead, what would let it start."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_taken_host_port_keeps_a_node_out() -> None:
     assert (need.slots, need.obstacles) == (1, {"with a host port taken": 1})
 
 
-def test_a_node_that_kube_scheduler_refused_keeps_no_place() -> None:
+def test_a_node_that_kube_scheduler_refused_has_no_slots() -> None:
     mine = waiting("train")
     seen = replace(
         snapshot(mine, nodes=node_table([4, 4])),
@@ -113,7 +113,7 @@ def test_the_verdict_and_the_explanation_count_nodes_by_the_same_words() -> None
     ]
 
 
-def test_room_given_to_others_by_the_same_plan_is_gone() -> None:
+def test_capacity_placed_for_others_by_the_same_plan_is_not_free() -> None:
     other = waiting("other", 2)
     seen = snapshot(waiting("train"), other, nodes=node_table([4]))
     nodes = {member.uid: "n0" for member in other.pods}
@@ -126,7 +126,7 @@ def test_room_given_to_others_by_the_same_plan_is_gone() -> None:
     assert told(seen, decided).needs[0].slots == 2
 
 
-def test_every_shape_of_a_gang_is_looked_at() -> None:
+def test_every_shape_of_a_gang_is_explained() -> None:
     members = [
         pod("train-0"),
         pod("train-1", shape=Shape(requests=Resources({"cpu": 4000, "pods": 1}))),
@@ -140,23 +140,23 @@ def behind(
     *others: Gang,
     mine: Gang,
     policy: Policy = policy_parser.DEFAULT,
-    cut_short: frozenset[GangKey] = frozenset(),
+    partial: frozenset[GangKey] = frozenset(),
     **rest: Any,
 ) -> tuple[GangAhead, ...]:
     said = [verdict(each.key, Reason.INSUFFICIENT_CAPACITY) for each in (*others, mine)]
-    seen = replace(snapshot(*others, mine, **rest), partial_gangs=cut_short)
+    seen = replace(snapshot(*others, mine, **rest), partial_gangs=partial)
     return told(seen, plan(*said), policy=policy).ahead
 
 
-def test_a_gang_that_was_cut_short_is_ahead_of_all() -> None:
-    torn = gang("torn", [pod("torn-0", on="n0"), pod("torn-1")], created=NOW)
+def test_a_partial_gang_is_ahead_of_all() -> None:
+    below_minimum = gang("partial", [pod("partial-0", on="n0"), pod("partial-1")], created=NOW)
 
-    assert behind(torn, mine=waiting("train", priority=5), cut_short=frozenset({torn.key})) == (
-        GangAhead(GangKey("a/torn"), "left", "it runs with 1 of at least 2 members"),
-    )
+    assert behind(
+        below_minimum, mine=waiting("train", priority=5), partial=frozenset({below_minimum.key})
+    ) == (GangAhead(GangKey("a/partial"), "left", "it runs with 1 of at least 2 members"),)
 
 
-def test_in_one_queue_priority_goes_first_then_who_lacks_members_then_the_smaller_share() -> None:
+def test_in_one_queue_priority_goes_first_then_missing_members_then_the_smaller_share() -> None:
     members = [pod("train-0", on="n0"), pod("train-1")]
     mine = gang("train", members, min_member=1, created=NOW)
     others = (
@@ -184,24 +184,24 @@ def policy(*plugins: str) -> Policy:
     return policy_parser.parse(f"tiers: [{{plugins: [{listed}]}}]")
 
 
-def whys(*others: Gang, mine: Gang, by: Policy, **rest: Any) -> list[str]:
+def reasons(*others: Gang, mine: Gang, by: Policy, **rest: Any) -> list[str]:
     return [each.why for each in behind(*others, mine=mine, policy=by, **rest)]
 
 
-def test_priorities_are_no_reason_where_nobody_asks_for_them() -> None:
+def test_priorities_are_no_reason_where_no_plugin_uses_them() -> None:
     old, mine = waiting("old", created=NOW - 60, priority=-1), waiting("train")
 
-    assert whys(old, mine=mine, by=policy("gang")) == ["it is 60 s older"]
+    assert reasons(old, mine=mine, by=policy("gang")) == ["it is 60 s older"]
 
 
 def test_where_only_shares_count_only_shares_are_named() -> None:
     members = [pod("train-0", on="n0"), pod("train-1")]
     mine = gang("train", members, min_member=1, priority=9)
 
-    assert whys(waiting("new", created=NOW + 60), mine=mine, by=policy("drf")) == [
+    assert reasons(waiting("new", created=NOW + 60), mine=mine, by=policy("drf")) == [
         "it uses 0.0% of the cluster, this one 12.5%"
     ]
-    assert whys(waiting("new", created=NOW + 60), mine=mine, by=policy("gang", "drf")) == [
+    assert reasons(waiting("new", created=NOW + 60), mine=mine, by=policy("gang", "drf")) == [
         "it has not started, this one can only grow"
     ]
 
@@ -212,8 +212,10 @@ def test_a_waiting_time_that_ends_earlier_is_the_reason_where_it_decides() -> No
 
     soon, late, never = patient("soon", "1m"), patient("train", "2m"), waiting("train")
 
-    assert whys(soon, mine=late, by=policy("sla")) == ["its waiting time ends 60 s earlier"]
-    assert whys(soon, mine=never, by=policy("sla")) == ["its waiting time ends, this one has none"]
+    assert reasons(soon, mine=late, by=policy("sla")) == ["its waiting time ends 60 s earlier"]
+    assert reasons(soon, mine=never, by=policy("sla")) == [
+        "its waiting time ends, this one has none"
+    ]
 
 
 STATED = [
@@ -222,14 +224,14 @@ STATED = [
 ]
 
 
-def test_with_stated_dues_a_queue_goes_first_by_share_then_by_age() -> None:
+def test_with_stated_deserved_amounts_a_queue_goes_first_by_share_then_by_age() -> None:
     by = policy("gang", "capacity")
     mine = gang("train", [pod("train-0", on="n0"), pod("train-1")])
 
-    assert whys(waiting("other", queue="right"), mine=mine, by=by, queues=STATED) == [
+    assert reasons(waiting("other", queue="right"), mine=mine, by=by, queues=STATED) == [
         "queue right uses 0% of its deserved amount, left 50%"
     ]
-    assert whys(waiting("a", queue="right"), mine=waiting("train"), by=by, queues=STATED) == [
+    assert reasons(waiting("a", queue="right"), mine=waiting("train"), by=by, queues=STATED) == [
         "queue right is 4 s older"
     ]
 
@@ -247,7 +249,7 @@ def test_in_a_tree_the_first_level_that_differs_is_named() -> None:
     running = [pod("train-0", on="n0"), pod("train-1")]
 
     mine = gang("train", running, queue="e1")
-    assert whys(waiting("other", queue="w1"), mine=mine, by=by, queues=tree) == [
+    assert reasons(waiting("other", queue="w1"), mine=mine, by=by, queues=tree) == [
         "queue west uses 0% of its deserved amount, east 25%"
     ]
 
@@ -257,13 +259,13 @@ def test_in_a_tree_of_shares_the_tree_is_the_reason() -> None:
     by = policy_parser.parse(f"tiers: [{{plugins: [{listed}]}}]")
     mine = gang("train", [pod("train-0", on="n0"), pod("train-1")])
 
-    assert whys(waiting("other", queue="right"), mine=mine, by=by) == [
+    assert reasons(waiting("other", queue="right"), mine=mine, by=by) == [
         "queue right has less than left in the tree of shares"
     ]
 
 
 class Alphabet(Plugin):
-    """Somebody else's plugin: the shorter name goes first."""
+    """A third-party plugin: the shorter name goes first."""
 
     def gang_order(self, gang: GangState) -> int:
         return len(gang.gang.group.name)
@@ -272,7 +274,7 @@ class Alphabet(Plugin):
         return len(queue.name)
 
 
-class Talkative(Alphabet):
+class AlphabetWithWords(Alphabet):
     def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
         return f"{ahead.gang.group.name} is a shorter name"
 
@@ -280,37 +282,39 @@ class Talkative(Alphabet):
 def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._OWN, "alphabet", Alphabet)  # type: ignore[arg-type]
 
-    assert whys(waiting("z"), mine=waiting("train"), by=policy("alphabet")) == [
+    assert reasons(waiting("z"), mine=waiting("train"), by=policy("alphabet")) == [
         "plugin alphabet puts it first"
     ]
     other = waiting("other", queue="left")
     queues = [Queue(name="left"), Queue(name="right")]
     mine = waiting("train", queue="right")
-    assert whys(other, mine=mine, by=policy("alphabet"), queues=queues) == [
+    assert reasons(other, mine=mine, by=policy("alphabet"), queues=queues) == [
         "plugin alphabet puts queue left first"
     ]
 
 
 def test_a_plugin_may_say_why_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._OWN, "talk", Talkative)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry._OWN, "talk", AlphabetWithWords)  # type: ignore[arg-type]
 
-    assert whys(waiting("z"), mine=waiting("train"), by=policy("talk")) == ["z is a shorter name"]
+    assert reasons(waiting("z"), mine=waiting("train"), by=policy("talk")) == [
+        "z is a shorter name"
+    ]
 
 
-def test_a_queues_priority_is_the_reason_only_where_a_plugin_asks_for_it() -> None:
+def test_a_queues_priority_is_the_reason_only_where_a_plugin_uses_it() -> None:
     left, right = Queue(name="left", priority=5, created=9.0), Queue(name="right", created=2.0)
     here, there = waiting("here", queue="left"), waiting("there", queue="right")
     both: dict[str, Any] = {"queues": [left, right]}
 
-    assert whys(here, mine=replace(there, group=MINE), by=policy("proportion"), **both) == [
+    assert reasons(here, mine=replace(there, group=MINE), by=policy("proportion"), **both) == [
         "queue left has priority 5, right 0"
     ]
-    assert whys(there, mine=replace(here, group=MINE), by=policy("gang"), **both) == [
+    assert reasons(there, mine=replace(here, group=MINE), by=policy("gang"), **both) == [
         "queue right is 7 s older"
     ]
 
 
-def test_a_queue_that_uses_less_of_its_due_goes_first() -> None:
+def test_a_queue_that_uses_less_of_its_deserved_amount_goes_first() -> None:
     mine = gang("train", [pod("train-0", on="n0"), pod("train-1")])
     ahead = behind(waiting("other", queue="right"), mine=mine)
 
@@ -325,7 +329,7 @@ def test_gangs_that_do_not_wait_are_not_ahead() -> None:
     assert told(snapshot(old, mine), decided).ahead == ()
 
 
-def test_only_so_many_are_named_but_all_are_counted() -> None:
+def test_ten_gangs_ahead_are_named_but_all_are_counted() -> None:
     others = [waiting(f"old-{index}", 1, created=NOW - 60) for index in range(30)]
     said = [verdict(each.key, Reason.INSUFFICIENT_CAPACITY) for each in others]
     explanation = told(snapshot(*others, waiting("train")), plan(NO_ROOM, *said))
@@ -355,7 +359,7 @@ def test_protected_pods_are_counted_by_reason() -> None:
     assert told(seen, plan(NO_ROOM)).protected == {"a budget": 2, "too young": 1}
 
 
-def test_a_gang_nobody_knows_has_no_explanation() -> None:
+def test_an_unknown_gang_has_no_explanation() -> None:
     assert explain(snapshot(), plan(), policy_parser.DEFAULT, GangKey("a/none")) is None
 
 
@@ -366,7 +370,7 @@ def test_a_running_gang_needs_no_remedy() -> None:
     assert explanation.members == {"Running": 2}
 
 
-def test_a_member_of_its_own_node_type_is_told_apart() -> None:
+def test_a_node_that_the_selector_of_a_member_excludes_is_counted() -> None:
     picky = Shape(requests=Resources({"cpu": 1000, "pods": 1}), selector=(("zone", "a"),))
     table = changed(node_table([8, 8]), "n1", labels={"zone": "a"})
     assert isinstance(table.nodes[1], Node)

@@ -1,4 +1,4 @@
-"""Sentences that are true: what `explain` says of a gang is so."""
+"""The messages that `explain` shows for a gang are true."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_gang_above_its_queues_ceiling_says_so_and_names_the_ceiling(
     ) == ("QueueAtCapability: queue left uses 0 of at most 4 cpu; 8 more would exceed it")
 
 
-def test_the_ceiling_of_a_queue_above_is_named_as_that_ones() -> None:
+def test_the_ceiling_of_a_parent_queue_is_named_with_the_parent() -> None:
     before = seen(waiting("train", *[1] * 8), cpus=[16], among=family(capability=cpu(4)))
 
     assert said(before) == (
@@ -67,22 +67,22 @@ def test_an_empty_cluster_whose_nodes_are_not_ready_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shut", "words"), [({"unready": ["n1"]}, "not ready"), ({"cordoned": ["n1"]}, "cordoned")]
+    ("closed", "words"), [({"unready": ["n1"]}, "not ready"), ({"cordoned": ["n1"]}, "cordoned")]
 )
-def test_a_gang_that_needs_a_node_that_is_shut_is_not_called_too_large(
-    shut: dict[str, list[str]], words: str
+def test_a_gang_that_needs_a_closed_node_is_not_called_too_large(
+    closed: dict[str, list[str]], words: str
 ) -> None:
-    assert said(seen(waiting("train", *[1] * 12), cpus=[8, 8], **shut)) == (
+    assert said(seen(waiting("train", *[1] * 12), cpus=[8, 8], **closed)) == (
         "InsufficientCapacity: needs 12 x 1 cpu; the empty cluster has 8 such slots:"
         f" 1 node {words}"
     )
-    assert said(seen(waiting("train", *[1] * 20), cpus=[8, 8], **shut)) == (
+    assert said(seen(waiting("train", *[1] * 20), cpus=[8, 8], **closed)) == (
         f"ExceedsCluster: needs 20 x 1 cpu; the empty cluster has 8 such slots: 1 node {words}"
     )
 
 
-def test_a_gang_over_its_due_is_not_told_that_its_members_do_not_fit_at_once() -> None:
-    # What both kinds of members ask for together is above the due; each kind alone is not.
+def test_a_gang_over_its_deserved_share_is_not_told_that_its_members_do_not_fit() -> None:
+    # Both kinds of members together request more than is deserved; each kind alone does not.
     train = waiting("train", 1, 3)
     held = running("held", ["n0"] * 2)
     other = waiting("other", *[1] * 4, queue="right")
@@ -92,8 +92,8 @@ def test_a_gang_over_its_due_is_not_told_that_its_members_do_not_fit_at_once() -
     )
 
 
-def test_nobody_is_said_to_leave_where_nobody_leaves() -> None:
-    # Volcano promises parts of idle room to a gang that cannot start.
+def test_no_victims_are_mentioned_where_no_pod_is_evicted() -> None:
+    # Volcano reserves parts of the unused capacity for a gang that cannot start.
     train = waiting("train", *[1] * 8)
     held = running("held", ["n0"] * 2)
 
@@ -103,7 +103,7 @@ def test_nobody_is_said_to_leave_where_nobody_leaves() -> None:
     )
 
 
-def test_what_runs_now_is_no_part_of_the_empty_cluster() -> None:
+def test_ports_and_rejections_of_today_are_no_part_of_the_empty_cluster() -> None:
     ported = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
     members = [pod(f"train-{n}", shape=ported) for n in range(3)]
     before = seen(gang("train", members), cpus=[8, 8])

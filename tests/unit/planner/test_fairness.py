@@ -1,4 +1,4 @@
-"""Shares: what queues get, held against exact arithmetic and the textbook."""
+"""Shares: what queues get, compared with exact arithmetic and the textbook."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_division_is_the_exact_one_to_within_a_unit(
 
 
 @given(st.integers(0, 1000), BOUNDS)
-def test_nothing_is_idle_while_a_queue_still_wants_more(
+def test_no_capacity_is_unused_while_a_queue_still_wants_more(
     capacity: int, queues: list[Bounds]
 ) -> None:
     given_out = divide(capacity, queues)
@@ -70,7 +70,7 @@ def test_nothing_is_idle_while_a_queue_still_wants_more(
 
 
 @given(st.integers(0, 1000), BOUNDS)
-def test_two_halves_of_a_queue_get_what_it_got_and_nobody_else_notices(
+def test_splitting_a_queue_in_two_halves_changes_nothing_for_the_others(
     capacity: int, queues: list[Bounds]
 ) -> None:
     doubled = [Bounds(c.name, c.weight * 2, c.floor * 2, c.ceiling * 2) for c in queues]
@@ -94,10 +94,10 @@ def test_the_textbook_example_of_dominant_resource_fairness() -> None:
         ],
     )
 
-    tickets = make_plan(state).placements
+    placements = make_plan(state).placements
 
-    assert len(tickets[GangKey("a/memory")].placements) == 3
-    assert len(tickets[GangKey("b/cpu")].placements) == 2
+    assert len(placements[GangKey("a/memory")].placements) == 3
+    assert len(placements[GangKey("b/cpu")].placements) == 2
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=5))
@@ -119,7 +119,9 @@ def test_the_gang_furthest_below_its_dominant_share_goes_first(
         shares.append(max(Fraction(cpu, total_cpu), Fraction(memory, total_memory)))
     state = snapshot([node("n1", cpu=total_cpu, memory=total_memory, pods=1000)], gangs)
 
-    winners = [key for key, ticket in make_plan(state).placements.items() if ticket.placements]
+    winners = [
+        key for key, placement in make_plan(state).placements.items() if placement.placements
+    ]
 
     assert winners == [f"a/g{shares.index(min(shares))}"]
 
@@ -140,5 +142,5 @@ def test_three_queues_under_saturation_settle_at_their_weights() -> None:
         used[each.queue] += each.allocated.amount(CPU) // 1000
 
     assert sum(used.values()) == 120
-    for name, due in (("one", 20), ("two", 40), ("three", 60)):
-        assert abs(used[name] - due) <= 2, used
+    for name, share in (("one", 20), ("two", 40), ("three", 60)):
+        assert abs(used[name] - share) <= 2, used

@@ -35,7 +35,7 @@ def test_the_plugins_are_one_tier_in_the_order_of_the_row() -> None:
     ]
 
 
-def test_where_switches_are_named_an_opinion_without_one_is_off() -> None:
+def test_where_switches_are_named_a_callback_without_one_is_off() -> None:
     assert silenced(WHOLE) == {
         "gang": {"TaskOrder"},
         "priority": {"JobReady", "Preemptable"},

@@ -1,4 +1,4 @@
-"""The room: what a trial did is gone without a trace, unless it was kept."""
+"""The free capacity: a trial leaves no trace, unless it is kept."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ STEPS = st.lists(st.tuples(st.sampled_from(["place", "pipeline", "evict"]), st.i
 
 
 def opened(snapshot: Snapshot) -> tuple[FreeCapacity, list[GangState]]:
-    census = Accounting(snapshot)
-    gangs = [census.state(key) for key in snapshot.gangs]
+    accounting = Accounting(snapshot)
+    gangs = [accounting.state(key) for key in snapshot.gangs]
     return FreeCapacity(snapshot.nodes), [each for each in gangs if each is not None]
 
 
-def picture(room: FreeCapacity, gangs: list[GangState]) -> tuple[object, ...]:
+def state_of(capacity: FreeCapacity, gangs: list[GangState]) -> tuple[object, ...]:
     return (
-        room.free.tolist(),
-        room.releasing.tolist(),
-        room.full.tolist(),
-        [departure.pod.uid for departure in room.evictions],
+        capacity.free.tolist(),
+        capacity.releasing.tolist(),
+        capacity.full.tolist(),
+        [eviction.pod.uid for eviction in capacity.evictions],
         [
             (
                 each.ready,
@@ -42,17 +42,19 @@ def picture(room: FreeCapacity, gangs: list[GangState]) -> tuple[object, ...]:
     )
 
 
-def do(room: FreeCapacity, gangs: list[GangState], kind: str, number: int) -> None:
+def apply_step(capacity: FreeCapacity, gangs: list[GangState], kind: str, number: int) -> None:
     each = gangs[number % len(gangs)]
-    row = number % len(room.table.nodes)
+    row = number % len(capacity.table.nodes)
     waiting = [pod for pod in each.gang.waiting if pod.uid not in {p.uid for p, _ in each.placed}]
-    seated = [pod for pod in each.gang.pods if pod.node and pod.uid not in each.evicted]
+    scheduled = [pod for pod in each.gang.pods if pod.node and pod.uid not in each.evicted]
     if kind == "place" and waiting:
-        room.place(each, waiting[:1], [row])
+        capacity.place(each, waiting[:1], [row])
     elif kind == "pipeline" and waiting:
-        room.pipeline(each, waiting[0], row)
-    elif kind == "evict" and seated and room.row_of(seated[0]) >= 0:
-        room.evict(PlannedEviction(each, seated[0], room.row_of(seated[0]), "preempt", gangs[0]))
+        capacity.pipeline(each, waiting[0], row)
+    elif kind == "evict" and scheduled and capacity.row_of(scheduled[0]) >= 0:
+        capacity.evict(
+            PlannedEviction(each, scheduled[0], capacity.row_of(scheduled[0]), "preempt", gangs[0])
+        )
 
 
 @given(snapshots(), STEPS, STEPS)
@@ -60,57 +62,57 @@ def do(room: FreeCapacity, gangs: list[GangState], kind: str, number: int) -> No
 def test_an_abandoned_trial_leaves_everything_as_it_was(
     before: Snapshot, outer: list[tuple[str, int]], inner: list[tuple[str, int]]
 ) -> None:
-    room, gangs = opened(before)
-    first = picture(room, gangs)
+    capacity, gangs = opened(before)
+    first = state_of(capacity, gangs)
 
-    with room.trial(gangs[0]):
+    with capacity.trial(gangs[0]):
         for step in outer:
-            do(room, gangs, *step)
-        with room.trial() as kept:
+            apply_step(capacity, gangs, *step)
+        with capacity.trial() as kept:
             for step in inner:
-                do(room, gangs, *step)
+                apply_step(capacity, gangs, *step)
             kept.keep()
 
-    assert picture(room, gangs) == first
+    assert state_of(capacity, gangs) == first
 
 
-def test_what_is_kept_stays() -> None:
-    room, (train,) = opened(snapshot(nodes(2, cpu=4), [gang("a/train", 2, cpu=1)]))
+def test_a_kept_trial_stays() -> None:
+    capacity, (train,) = opened(snapshot(nodes(2, cpu=4), [gang("a/train", 2, cpu=1)]))
 
-    with room.trial(train) as trial:
-        room.place(train, list(train.gang.pods), [0, 0])
+    with capacity.trial(train) as trial:
+        capacity.place(train, list(train.gang.pods), [0, 0])
         trial.keep()
 
-    assert room.free[:, 0].tolist() == [2000, 4000]
+    assert capacity.free[:, 0].tolist() == [2000, 4000]
     assert train.ready == 2
     assert train.queue.allocated.amount("cpu") == 2000
 
 
 def test_an_error_inside_a_trial_undoes_it_too() -> None:
-    room, (train,) = opened(snapshot(nodes(1), [gang("a/train", 1, cpu=1)]))
+    capacity, (train,) = opened(snapshot(nodes(1), [gang("a/train", 1, cpu=1)]))
 
     try:
-        with room.trial(train) as trial:
-            room.place(train, list(train.gang.pods), [0])
+        with capacity.trial(train) as trial:
+            capacity.place(train, list(train.gang.pods), [0])
             trial.keep()
             raise RuntimeError
     except RuntimeError:
         pass
 
     assert train.placed == []
-    assert room.free[0, 0] == 4000
+    assert capacity.free[0, 0] == 4000
 
 
-def test_room_that_is_owed_is_paid_by_whoever_leaves() -> None:
+def test_evictions_supply_what_a_reservation_is_missing() -> None:
     running = gang("a/old", 2, on=["n1", "n1"], cpu=2)
-    room, (old,) = opened(snapshot(nodes(1, cpu=5), [running]))
+    capacity, (old,) = opened(snapshot(nodes(1, cpu=5), [running]))
     four = np.array([4000, 0, 0])
 
-    fence = room.reservation(0, four)
-    assert room.free[0, 0] == 0
-    assert fence.kept[0] == 1000
-    room.evict(PlannedEviction(old, old.gang.pods[0], 0, "preempt", old))
-    assert room.releasing[0, 0] == -1000
+    reservation = capacity.reservation(0, four)
+    assert capacity.free[0, 0] == 0
+    assert reservation.kept[0] == 1000
+    capacity.evict(PlannedEviction(old, old.gang.pods[0], 0, "preempt", old))
+    assert capacity.releasing[0, 0] == -1000
 
-    room.release(fence)
-    assert (room.free[0, 0], room.releasing[0, 0]) == (1000, 2000)
+    capacity.release(reservation)
+    assert (capacity.free[0, 0], capacity.releasing[0, 0]) == (1000, 2000)

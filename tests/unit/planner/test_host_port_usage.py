@@ -1,4 +1,4 @@
-"""Nodes on which host ports are in the way: the same as by comparing each with each, for less."""
+"""Nodes with conflicting host ports: the same as comparing each pair, with less work."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.unit.model.test_host_ports import clash, sets
     st.integers(0, 4),
     sets,
 )
-def test_rows_clash_where_two_ports_do(taken, promised, given_back, wanted) -> None:  # type: ignore[no-untyped-def]
+def test_nodes_conflict_where_two_host_ports_do(taken, reserved, released, wanted) -> None:  # type: ignore[no-untyped-def]
     table = snapshot(nodes(3)).nodes
     ports = {each.name: HostPorts(taken[row]) for row, each in enumerate(table.nodes) if taken[row]}
     index = PortUsage(replace(table, ports=ports))
-    made = [(Shape(host_ports=some), rows) for some, rows in promised]
+    made = [(Shape(host_ports=some), rows) for some, rows in reserved]
     for kind, rows in made:
         index.reserve(kind, rows)
         index.conflicting(Shape(host_ports=wanted))
-    kept = made[: len(made) - given_back] if given_back <= len(made) else []
+    kept = made[: len(made) - released] if released <= len(made) else []
     for kind, rows in reversed(made[len(kept) :]):
         index.release(kind, rows)
 
@@ -47,8 +47,8 @@ def test_rows_clash_where_two_ports_do(taken, promised, given_back, wanted) -> N
     ]
 
 
-def crowd(pods: int, ports: int) -> Callable[[], object]:
-    """Plan half of *pods*, each with ports of its own, beside the others on one node."""
+def planning(pods: int, ports: int) -> Callable[[], object]:
+    """Plan half of *pods*, each with its own ports, beside the others on one node."""
     kinds = [
         Shape(
             requests=shape(cpu=0.01).requests,
@@ -56,19 +56,19 @@ def crowd(pods: int, ports: int) -> Callable[[], object]:
         )
         for n in range(pods)
     ]
-    seated = [
+    running = [
         gang(f"a/run-{n}", pods=[pod(f"run-{n}", kinds[n], on="n1")], on=["n1"])
         for n in range(pods // 2)
     ]
     waiting = [
         gang(f"a/wait-{n}", pods=[pod(f"wait-{n}", kinds[n])]) for n in range(pods // 2, pods)
     ]
-    before = snapshot(nodes(3, cpu=64), [*seated, *waiting])
+    before = snapshot(nodes(3, cpu=64), [*running, *waiting])
     return lambda: make_plan(before)
 
 
-def test_a_pod_with_more_host_ports_costs_more_by_no_more_than_those() -> None:
-    few, many = (steps(crowd(16, ports)) for ports in (8, 64))
+def test_the_cost_of_a_pod_grows_no_faster_than_its_host_ports() -> None:
+    few, many = (steps(planning(16, ports)) for ports in (8, 64))
 
-    # Each with each it would be 64 times as much for what has to do with ports.
+    # Comparing each pair would cost 64 times as much for the ports.
     assert many - few < 20 * 16 * 56

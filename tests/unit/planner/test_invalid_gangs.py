@@ -1,4 +1,4 @@
-"""What invalid gangs occupy counts in their queue, and they may be made to leave like others."""
+"""Pods of invalid gangs count in their queue, and they may be evicted like others."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def orphaned(key: str, size: int, name: str, where: str, **rest: object) -> Gang
     return replace(left, problem=MISSING)
 
 
-def test_what_an_invalid_gang_occupies_is_used_by_its_queue() -> None:
+def test_pods_of_an_invalid_gang_count_in_its_queue() -> None:
     plan = make_plan(snapshot(nodes(1), [orphaned("a/lost", 4, "left", "n1")], [queue("left")]))
 
     assert plan.queues["left"].allocated == amounts(cpu=4, pods=4)
     assert plan.verdicts["a/lost"].standing is GangStatus.INVALID
 
 
-def test_a_queue_starts_nothing_beyond_its_ceiling_because_a_pod_group_was_deleted() -> None:
+def test_deleting_a_pod_group_starts_nothing_beyond_the_ceiling_of_its_queue() -> None:
     plan = make_plan(
         snapshot(
             nodes(2),
@@ -48,7 +48,7 @@ def test_a_queue_starts_nothing_beyond_its_ceiling_because_a_pod_group_was_delet
     assert plan.verdicts["a/next"].reason is Reason.QUEUE_AT_CAPABILITY
 
 
-def test_an_invalid_gang_has_to_give_back_what_another_queue_deserves() -> None:
+def test_an_invalid_gang_is_evicted_for_what_another_queue_deserves() -> None:
     plan = make_plan(
         snapshot(
             nodes(2),
@@ -65,7 +65,7 @@ def test_an_invalid_gang_has_to_give_back_what_another_queue_deserves() -> None:
     assert {each.beneficiary for each in plan.evictions} == {"b/due"}
 
 
-def test_what_members_of_an_invalid_gang_wait_for_is_nobodys_wish() -> None:
+def test_waiting_members_of_an_invalid_gang_do_not_count_as_requested() -> None:
     lost = replace(gang("a/lost", 4, on=["n1"], queue="left", cpu=1), problem=MISSING)
     plan = make_plan(snapshot(nodes(2), [lost], [queue("left")]))
 
@@ -73,14 +73,14 @@ def test_what_members_of_an_invalid_gang_wait_for_is_nobodys_wish() -> None:
     assert not plan.placements
 
 
-def test_an_invalid_gang_with_too_few_members_is_not_the_last_to_leave() -> None:
-    torn = gang("a/torn", 4, on=["n1"], queue="left", cpu=1)
+def test_an_invalid_gang_with_too_few_members_is_not_below_its_minimum() -> None:
+    below_minimum = gang("a/short", 4, on=["n1"], queue="left", cpu=1)
 
-    assert torn.is_below_minimum
-    assert not replace(torn, problem=MISSING).is_below_minimum
+    assert below_minimum.is_below_minimum
+    assert not replace(below_minimum, problem=MISSING).is_below_minimum
 
 
-def test_what_people_should_know_of_a_gang_is_told_with_its_verdict() -> None:
+def test_the_remark_on_a_gang_ends_the_message_of_its_verdict() -> None:
     waiting = replace(gang("a/large", 9, cpu=1), remark="priority class high does not count")
     running = replace(gang("a/small", 1, on=["n1"], cpu=1), remark="and so on")
     plan = make_plan(snapshot(nodes(1), [waiting, running]))
@@ -96,7 +96,7 @@ NOTHING_LARGE = shape()
 def members(
     namespace: str, name: str, least: int, count: int, dialect: str, **rest: Any
 ) -> Iterator[PodGroup | SeenPod]:
-    """A PodGroup and so many pods of one cpu."""
+    """A PodGroup and *count* pods of one cpu."""
     yield PodGroup(
         namespace=namespace, name=name, min_member=least, dialect=dialect, priority_class="high"
     )
@@ -109,8 +109,8 @@ def member(name: str, one: Any) -> SeenPod:
     return SeenPod(one, Membership(key=GangKey(f"{one.namespace}/{name}"), named=True))
 
 
-def besieged(*others: Any) -> Any:
-    """What is planned where gang b/works of priority 500 fills the only node."""
+def plan_beside_a_full_node(*others: Any) -> Any:
+    """The plan where gang b/works of priority 500 fills the only node."""
     mirror = Cluster(VirtualClock())
     mirror.require_namespaces()
     classes = (
@@ -128,16 +128,16 @@ def besieged(*others: Any) -> Any:
 @pytest.mark.parametrize(
     "one",
     [
-        pytest.param({"gated": True, **SYSTEM}, id="a gate keeps it"),
-        pytest.param({"status": Status.SUCCEEDED, "on": "n1", **SYSTEM}, id="it is over"),
-        pytest.param({"gated": True, "priority": 5000}, id="a gate keeps it, of any class"),
-        pytest.param({"priority": 5000}, id="it starts with the others"),
+        pytest.param({"gated": True, **SYSTEM}, id="gated"),
+        pytest.param({"status": Status.SUCCEEDED, "on": "n1", **SYSTEM}, id="succeeded"),
+        pytest.param({"gated": True, "priority": 5000}, id="gated, without a class"),
+        pytest.param({"priority": 5000}, id="starts with the others"),
     ],
 )
-def test_one_pod_of_a_high_class_makes_nobody_leave_for_a_gang_of_others(
+def test_one_pod_of_a_high_class_evicts_no_pods_for_a_gang_of_others(
     one: dict[str, Any], dialect: str
 ) -> None:
-    plan = besieged(
+    plan = plan_beside_a_full_node(
         *members("a", "liar", 4, 4, dialect),
         member("liar", pod("vip", NOTHING_LARGE, **one)),
     )
@@ -147,8 +147,8 @@ def test_one_pod_of_a_high_class_makes_nobody_leave_for_a_gang_of_others(
 
 
 @pytest.mark.parametrize("dialect", [COSCHEDULING, ""])
-def test_a_gang_all_of_whose_members_have_it_makes_others_leave(dialect: str) -> None:
-    plan = besieged(*members("a", "train", 4, 4, dialect, priority=5000))
+def test_a_gang_whose_members_all_have_a_high_priority_evicts_others(dialect: str) -> None:
+    plan = plan_beside_a_full_node(*members("a", "train", 4, 4, dialect, priority=5000))
 
     assert {each.beneficiary for each in plan.evictions} == {"a/train"}
     assert len(plan.evictions) == 4

@@ -1,4 +1,4 @@
-"""Laws that hold for the plan of any cluster."""
+"""Properties that hold for the plan of any cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.strategies import examples, snapshots
 many = settings(max_examples=examples(100))
 
 
-def seated(gang: Gang) -> int:
+def scheduled_members(gang: Gang) -> int:
     return sum(pod.status in SCHEDULED_SET for pod in gang.pods)
 
 
@@ -38,24 +38,24 @@ def test_an_admitted_gang_has_nodes_for_its_minimum(before: Snapshot) -> None:
 
 @given(snapshots())
 @many
-def test_nobody_starts_unless_the_whole_minimum_does(before: Snapshot) -> None:
+def test_no_member_starts_unless_the_whole_minimum_does(before: Snapshot) -> None:
     plan = make_plan(before)
 
-    for key, ticket in plan.placements.items():
-        if ticket.placements:
+    for key, placement in plan.placements.items():
+        if placement.placements:
             gang = before.gangs[key]
-            assert gang.ready + len(ticket.placements) >= gang.group.min_member
+            assert gang.ready + len(placement.placements) >= gang.group.min_member
 
 
 @given(snapshots())
 @many
-def test_no_node_gets_more_than_it_has_room_for(before: Snapshot) -> None:
+def test_no_node_gets_more_than_its_allocatable(before: Snapshot) -> None:
     plan = make_plan(before)
     table = before.nodes
     used = table.used.copy()
     pods = {pod.uid: pod for gang in before.gangs.values() for pod in gang.pods}
-    for ticket in plan.placements.values():
-        for uid, node in ticket.placements.items():
+    for placement in plan.placements.values():
+        for uid, node in placement.placements.items():
             for name, amount in pods[uid].requests.items():
                 used[table.facts.index[node], table.dimensions.index(name)] += amount
 
@@ -66,29 +66,32 @@ def test_no_node_gets_more_than_it_has_room_for(before: Snapshot) -> None:
 @many
 def test_placements_and_evictions_never_name_the_same_pod(before: Snapshot) -> None:
     plan = make_plan(before)
-    placed = {uid for ticket in plan.placements.values() for uid in ticket.placements}
-    promised = {uid for ticket in plan.placements.values() for uid in ticket.pipelined}
+    placed = {uid for placement in plan.placements.values() for uid in placement.placements}
+    pipelined_pods = {uid for placement in plan.placements.values() for uid in placement.pipelined}
     leaving = [order.uid for order in plan.evictions]
 
     assert not placed & set(leaving)
-    assert not placed & promised
+    assert not placed & pipelined_pods
     assert len(leaving) == len(set(leaving))
 
 
 @given(snapshots())
 @many
-def test_no_gang_is_torn_it_keeps_its_minimum_or_leaves_whole(before: Snapshot) -> None:
+def test_a_gang_keeps_its_minimum_or_is_evicted_whole(before: Snapshot) -> None:
     plan = make_plan(before)
     lost = Counter(gang_of(before, order.uid) for order in plan.evictions)
 
     for key, count in lost.items():
         gang = before.gangs[key]
-        assert seated(gang) - count >= gang.group.min_member or seated(gang) == count
+        assert (
+            scheduled_members(gang) - count >= gang.group.min_member
+            or scheduled_members(gang) == count
+        )
 
 
 @given(snapshots())
 @many
-def test_only_pods_that_may_be_asked_have_to_leave(before: Snapshot) -> None:
+def test_only_preemptable_pods_are_evicted(before: Snapshot) -> None:
     plan = make_plan(before)
     pods = {pod.uid: pod for gang in before.gangs.values() for pod in gang.pods}
 
@@ -97,7 +100,7 @@ def test_only_pods_that_may_be_asked_have_to_leave(before: Snapshot) -> None:
 
 @given(snapshots())
 @many
-def test_whoever_leaves_by_preemption_matters_less(before: Snapshot) -> None:
+def test_victims_of_preemption_have_a_lower_priority(before: Snapshot) -> None:
     plan = make_plan(before)
 
     for order in plan.evictions:
@@ -137,7 +140,7 @@ def test_the_order_of_the_input_does_not_matter(before: Snapshot, chance: random
 
 @given(snapshots())
 @many
-def test_plans_carried_out_again_and_again_come_to_rest(before: Snapshot) -> None:
+def test_plans_carried_out_again_and_again_stop_changing_the_cluster(before: Snapshot) -> None:
     state = before
     for _ in range(40):
         plan = make_plan(state)
@@ -154,7 +157,7 @@ def gang_of(snapshot: Snapshot, uid: str) -> str:
     )
 
 
-def test_a_plan_for_nothing_is_empty() -> None:
+def test_the_plan_for_an_empty_cluster_is_empty() -> None:
     assert make_plan(snapshot([])) == Plan(
         generation=1,
         queues=make_plan(snapshot([])).queues,

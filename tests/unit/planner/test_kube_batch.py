@@ -1,4 +1,4 @@
-"""kube-batch's groups have no phase and its files no opinion on who wants more: both work as is."""
+"""kube-batch's groups have no phase and its files no starving vote: both work unchanged."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def case(
 
 
 @pytest.mark.parametrize("compatibility", ["", "volcano"])
-def test_a_group_takes_the_place_of_another_in_its_queue(
-    compatibility: str, tmp_path: Path
-) -> None:
+def test_a_group_preempts_another_in_its_queue(compatibility: str, tmp_path: Path) -> None:
     votes = {"conformance": ["enablePreemptable"], "gang": ["enablePreemptable"]}
     decided = decide(case("preempt", votes, 2, 2, 2, two=False), tmp_path, compatibility)
 
@@ -50,7 +48,7 @@ def test_a_group_takes_the_place_of_another_in_its_queue(
 
 
 @pytest.mark.parametrize("compatibility", ["", "volcano"])
-def test_a_queue_takes_room_from_another(compatibility: str, tmp_path: Path) -> None:
+def test_a_queue_reclaims_from_another(compatibility: str, tmp_path: Path) -> None:
     votes = {"conformance": ["enableReclaimable"], "gang": ["enableReclaimable"]}
     decided = decide(case("reclaim", votes, 3, 3, 1, two=True), tmp_path, compatibility)
 

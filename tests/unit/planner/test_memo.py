@@ -1,4 +1,4 @@
-"""What is remembered of nodes and gangs stays small, and is never out of date."""
+"""What is remembered about nodes and gangs stays small and up to date."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.planner.session import Session
 from tests.builders import gang, nodes, shape, snapshot
 
 
-def test_shapes_of_pods_long_gone_are_forgotten_though_no_node_changes() -> None:
+def test_shapes_of_deleted_pods_are_forgotten_though_no_node_changes() -> None:
     before = snapshot(nodes(2), [gang("a/train", 1, cpu=1)])
     places = Session(Accounting(before), policy_parser.DEFAULT).nodes
     for number in range(MOST + 100):
@@ -24,14 +24,14 @@ def test_shapes_of_pods_long_gone_are_forgotten_though_no_node_changes() -> None
     assert len(before.nodes.facts.memo) <= MOST
 
 
-def test_an_answer_is_worked_out_once() -> None:
+def test_an_answer_is_computed_once() -> None:
     memo, asked = Memo(), []
 
     assert [memo.recall("total", lambda: asked.append(1) or 7) for _ in range(3)] == [7, 7, 7]
     assert len(asked) == 1
 
 
-def test_an_answer_about_something_is_worked_out_again_when_that_is_another() -> None:
+def test_an_answer_is_computed_again_when_what_it_depends_on_is_replaced() -> None:
     memo, budgets = Memo(), ("keep",)
 
     assert memo.recall("kept", lambda: 1, about=budgets) == 1
@@ -40,25 +40,25 @@ def test_an_answer_about_something_is_worked_out_again_when_that_is_another() ->
 
 
 @pytest.fixture
-def by_hand() -> Iterator[None]:
-    """Leave the garbage collector to the test."""
+def without_garbage_collector() -> Iterator[None]:
+    """Let the test alone run the garbage collector."""
     gc.collect()
     gc.disable()
     yield
     gc.enable()
 
 
-def test_a_plan_leaves_nothing_to_the_garbage_collector(by_hand: None) -> None:
-    """In a large cluster a circle would hold tens of thousands of objects, once per cycle."""
+def test_a_plan_leaves_no_cycles_to_the_garbage_collector(without_garbage_collector: None) -> None:
+    """In a large cluster every plan's reference cycle would keep tens of thousands of objects."""
     old = [gang(f"a/old-{number}", 2, on=["n1", "n2"], cpu=1) for number in range(2)]
     new = [gang(f"a/new-{number}", 2, cpu=2, priority=number) for number in range(3)]
     before = snapshot(nodes(2, cpu=3), [*old, *new])
     make_plan(before)
     gc.collect()
 
-    def left_by_a_plan() -> int:
+    def collected_after_a_plan() -> int:
         assert make_plan(before).evictions
         return gc.collect()
 
-    # A thread of another test may leave something too, now and then; a circle is there every time.
-    assert 0 in (left_by_a_plan() for _ in range(5))
+    # A thread of another test may leave garbage now and then; a cycle is there every time.
+    assert 0 in (collected_after_a_plan() for _ in range(5))

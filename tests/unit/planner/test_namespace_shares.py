@@ -70,7 +70,7 @@ def waiting(plan: Plan, namespace: str) -> list[Verdict]:
 
 
 @EVERY_POLICY
-def test_a_namespace_gets_no_more_of_a_queue_than_it_may_have_at_most(policy: Policy) -> None:
+def test_a_namespace_gets_no_more_of_a_queue_than_its_limit(policy: Policy) -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8), *small("b", 2)],
@@ -88,7 +88,7 @@ def test_a_namespace_gets_no_more_of_a_queue_than_it_may_have_at_most(policy: Po
 
 
 @EVERY_POLICY
-def test_one_gang_in_ten_parts_gets_no_more_than_one_in_one(policy: Policy) -> None:
+def test_ten_small_gangs_together_stay_below_the_limit_like_one_large_gang(policy: Policy) -> None:
     shares = [share("q/a", at_most=amounts(cpu=3))]
     whole = snapshot(
         nodes(2, cpu=8), [gang("a/g", 10, queue="q", cpu=1)], [queue("q")], shares=shares
@@ -100,14 +100,14 @@ def test_one_gang_in_ten_parts_gets_no_more_than_one_in_one(policy: Policy) -> N
 
 
 @EVERY_POLICY
-def test_at_most_nothing_is_nothing(policy: Policy) -> None:
+def test_a_namespace_with_a_limit_of_zero_gets_nothing(policy: Policy) -> None:
     shares = [share("q/a", at_most=amounts(cpu=1) * 0)]
     before = snapshot(nodes(1, cpu=8), small("a", 2), [queue("q")], shares=shares)
 
     assert cpus(at_rest(before, policy)[0], "a") == 0
 
 
-def test_what_a_namespace_may_not_have_is_no_wish_of_its_queue() -> None:
+def test_requests_above_a_namespace_limit_do_not_count_for_the_deserved_share() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8), *small("b", 8, queue="other")],
@@ -122,7 +122,7 @@ def test_what_a_namespace_may_not_have_is_no_wish_of_its_queue() -> None:
 
 
 @EVERY_POLICY
-def test_nobody_eats_what_a_namespace_has_at_least(policy: Policy) -> None:
+def test_other_namespaces_do_not_use_the_guarantee_of_a_namespace(policy: Policy) -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8), *small("c", 8, queue="other")],
@@ -137,7 +137,7 @@ def test_nobody_eats_what_a_namespace_has_at_least(policy: Policy) -> None:
 
 
 @EVERY_POLICY
-def test_what_is_kept_for_a_namespace_is_there_when_it_comes(policy: Policy) -> None:
+def test_a_namespace_gets_its_guarantee_when_its_gangs_arrive(policy: Policy) -> None:
     running = small("a", 5, on="n1")
     before = snapshot(
         nodes(1, cpu=8),
@@ -151,7 +151,7 @@ def test_what_is_kept_for_a_namespace_is_there_when_it_comes(policy: Policy) -> 
     assert cpus(state, "b") == 3
 
 
-def test_a_queue_deserves_what_its_namespaces_have_at_least_whatever_its_weight() -> None:
+def test_a_queue_deserves_the_guarantees_of_its_namespaces_whatever_its_weight() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("b", 8), *small("c", 8, queue="other")],
@@ -162,7 +162,7 @@ def test_a_queue_deserves_what_its_namespaces_have_at_least_whatever_its_weight(
     assert make_plan(before).queues["q"].deserved[CPU] == 3000
 
 
-def test_what_others_of_the_queue_want_is_not_guaranteed_by_it() -> None:
+def test_a_namespace_guarantee_adds_nothing_for_other_namespaces_of_the_queue() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8), *small("c", 8, queue="other")],
@@ -177,7 +177,7 @@ def test_what_others_of_the_queue_want_is_not_guaranteed_by_it() -> None:
 
 
 @EVERY_POLICY
-def test_reclaim_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> None:
+def test_reclaim_leaves_a_namespace_its_guarantee(policy: Policy) -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [
@@ -195,7 +195,7 @@ def test_reclaim_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> None
 
 
 @EVERY_POLICY
-def test_preemption_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> None:
+def test_preemption_leaves_a_namespace_its_guarantee(policy: Policy) -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("b", 8, on="n1"), *small("a", 8, priority=9)],
@@ -211,7 +211,7 @@ def test_preemption_leaves_a_namespace_what_it_has_at_least(policy: Policy) -> N
 
 
 @EVERY_POLICY
-def test_a_more_important_gang_replaces_one_of_its_own_namespace(policy: Policy) -> None:
+def test_a_gang_at_its_namespace_limit_preempts_one_of_its_own_namespace(policy: Policy) -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [
@@ -231,7 +231,7 @@ def test_a_more_important_gang_replaces_one_of_its_own_namespace(policy: Policy)
         assert state.gangs[next(k for k in state.gangs if k == "a/vip")].on_nodes == 2
 
 
-def test_a_full_cluster_takes_back_for_a_namespace_below_what_it_has_at_least() -> None:
+def test_a_namespace_below_its_guarantee_takes_back_within_its_queue() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 8, on="n1"), *small("b", 4)],
@@ -244,7 +244,7 @@ def test_a_full_cluster_takes_back_for_a_namespace_below_what_it_has_at_least() 
     assert (cpus(state, "a"), cpus(state, "b")) == (5, 3)
 
 
-def test_another_queue_gives_back_for_a_namespace_below_what_it_has_at_least() -> None:
+def test_a_namespace_below_its_guarantee_reclaims_from_another_queue() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("c", 8, on="n1", queue="other"), *small("b", 4)],
@@ -257,7 +257,7 @@ def test_another_queue_gives_back_for_a_namespace_below_what_it_has_at_least() -
     assert cpus(state, "b") == 3
 
 
-def test_a_gang_that_its_namespace_keeps_out_keeps_no_room_from_others() -> None:
+def test_a_gang_over_its_namespace_limit_reserves_no_capacity() -> None:
     before = snapshot(
         nodes(1, cpu=4),
         [*small("a", 2, on="n1"), gang("a/old", 2, queue="q", cpu=1), *small("b", 2, created=1e5)],
@@ -269,7 +269,7 @@ def test_a_gang_that_its_namespace_keeps_out_keeps_no_room_from_others() -> None
     assert cpus(at_rest(before)[0], "b") == 2
 
 
-def test_a_gang_that_its_namespace_keeps_out_keeps_nobody_from_asking() -> None:
+def test_a_gang_over_its_namespace_limit_does_not_stop_others_from_preempting() -> None:
     before = snapshot(
         nodes(1, cpu=4),
         [
@@ -286,7 +286,7 @@ def test_a_gang_that_its_namespace_keeps_out_keeps_nobody_from_asking() -> None:
     assert cpus(at_rest(before)[0], "c") == 2
 
 
-def test_gangs_that_wait_for_their_namespace_are_not_let_into_the_queue_before_others() -> None:
+def test_gangs_over_their_namespace_limit_are_not_enqueued_before_others() -> None:
     least = {"min_resources": amounts(cpu=1)}
     before = snapshot(
         nodes(1, cpu=8),
@@ -301,14 +301,14 @@ def test_gangs_that_wait_for_their_namespace_are_not_let_into_the_queue_before_o
     assert {verdict.reason for verdict in waiting(plan, "a")} == {Reason.NAMESPACE_OVER_LIMIT}
 
 
-def test_a_share_of_a_queue_that_nobody_wrote_keeps_nothing() -> None:
+def test_a_namespace_share_of_a_missing_queue_reserves_nothing() -> None:
     shares = [share("nowhere/b", at_least=amounts(cpu=3))]
     before = snapshot(nodes(1, cpu=8), small("a", 8), [queue("q")], shares=shares)
 
     assert cpus(at_rest(before)[0], "a") == 8
 
 
-def test_what_a_lending_queue_lends_is_not_what_its_namespaces_have_at_least() -> None:
+def test_a_queue_that_lends_its_guarantee_keeps_those_of_its_namespaces() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         small("c", 8, queue="other"),
@@ -319,7 +319,7 @@ def test_what_a_lending_queue_lends_is_not_what_its_namespaces_have_at_least() -
     assert cpus(at_rest(before)[0], "c", "other") == 5
 
 
-def test_explain_tells_what_the_namespace_has_and_what_would_help() -> None:
+def test_explain_shows_limit_and_guarantee_of_the_namespace_and_what_would_help() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
@@ -343,7 +343,7 @@ def test_explain_tells_what_the_namespace_has_and_what_would_help() -> None:
     ]
 
 
-def test_a_gang_kept_out_by_what_others_have_at_least_says_so_and_what_would_help() -> None:
+def test_a_gang_blocked_by_the_guarantee_of_another_namespace_says_so_and_what_would_help() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
@@ -361,7 +361,7 @@ def test_a_gang_kept_out_by_what_others_have_at_least_says_so_and_what_would_hel
     assert "2 cpu more capability of queue q" in would_start_with(before)
 
 
-def test_room_that_is_kept_for_a_namespace_is_named() -> None:
+def test_capacity_guaranteed_to_a_namespace_is_named() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [gang("a/train", 7, queue="other", cpu=1)],
@@ -388,7 +388,7 @@ def test_room_that_is_kept_for_a_namespace_is_named() -> None:
     )
 
 
-def test_the_figures_of_a_share_count_what_starts_now() -> None:
+def test_the_figures_of_a_namespace_share_include_what_starts_now() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 1, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
@@ -404,7 +404,7 @@ def test_the_figures_of_a_share_count_what_starts_now() -> None:
     assert figures["q/b"].allocated.amount(CPU) == 0
 
 
-def test_a_full_cluster_says_so_and_not_that_a_guarantee_would_be_eaten() -> None:
+def test_in_a_full_cluster_the_reason_is_capacity_and_no_guarantee() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 5, on="n1"), *small("b", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
@@ -417,7 +417,7 @@ def test_a_full_cluster_says_so_and_not_that_a_guarantee_would_be_eaten() -> Non
     )
 
 
-def test_of_two_ceilings_the_nearest_is_named() -> None:
+def test_of_two_ceilings_that_of_the_namespace_is_named() -> None:
     before = snapshot(
         nodes(1, cpu=8),
         [*small("a", 2, on="n1"), *small("b", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
@@ -446,7 +446,7 @@ def test_of_two_ceilings_the_nearest_is_named() -> None:
         ),
     ],
 )
-def test_what_would_help_a_gang_that_may_use_no_queue(
+def test_explain_suggests_a_queue_that_the_namespace_may_use(
     policy: dict[str, Any], helps: list[str]
 ) -> None:
     refused = Problem(Reason.QUEUE_NOT_ALLOWED, "it may not")

@@ -1,4 +1,4 @@
-"""Labels and taints of all nodes at once: the same as node by node, and linear in what is asked."""
+"""Labels and taints of all nodes at once: the same as node by node, linear in the requirements."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ tolerations = st.lists(
 
 
 def matches(term: NodeTerm, node: Node) -> bool:
-    """Ask whether *node* meets a node selector term; an empty term matches nothing."""
+    """Return whether *node* meets a node selector term; an empty term matches nothing."""
     if not term.labels and not term.fields:
         return False
     by_labels = all(meets_requirement(need, node.labels.get(need.key)) for need in term.labels)
@@ -67,7 +67,7 @@ def matches(term: NodeTerm, node: Node) -> bool:
 
 
 @given(members, terms)
-def test_a_term_matches_the_nodes_it_matches_one_by_one(all_of_them, term) -> None:  # type: ignore[no-untyped-def]
+def test_the_index_matches_a_term_like_a_check_of_every_node(all_of_them, term) -> None:  # type: ignore[no-untyped-def]
     found = NodeIndex(all_of_them).matching(term)
 
     assert found.tolist() == [matches(term, each) for each in all_of_them]
@@ -78,7 +78,9 @@ def test_a_term_matches_the_nodes_it_matches_one_by_one(all_of_them, term) -> No
     st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)), max_size=2).map(tuple),
     st.none() | st.lists(terms, max_size=3).map(tuple),
 )
-def test_a_shape_selects_the_nodes_it_selects_one_by_one(all_of_them, wanted, any_of) -> None:  # type: ignore[no-untyped-def]
+def test_the_index_selects_nodes_for_a_shape_like_a_check_of_every_node(
+    all_of_them, wanted, any_of
+) -> None:  # type: ignore[no-untyped-def]
     found = NodeIndex(all_of_them).selected(Shape(selector=wanted, affinity=any_of))
 
     assert found.tolist() == [
@@ -89,7 +91,7 @@ def test_a_shape_selects_the_nodes_it_selects_one_by_one(all_of_them, wanted, an
 
 
 @given(members, tolerations)
-def test_taints_count_as_they_do_one_by_one(all_of_them, put_up_with) -> None:  # type: ignore[no-untyped-def]
+def test_the_index_counts_taints_like_a_check_of_every_node(all_of_them, put_up_with) -> None:  # type: ignore[no-untyped-def]
     shape = Shape(tolerations=put_up_with)
     found = NodeIndex(all_of_them).count_taints(lambda t: is_hard(t) and not tolerates(shape, t))
 
@@ -99,8 +101,8 @@ def test_taints_count_as_they_do_one_by_one(all_of_them, put_up_with) -> None:  
     ]
 
 
-def choosy(terms: int) -> Shape:
-    """Ask for one of many labels, some of which exist, and prefer as many."""
+def shape_with_terms(terms: int) -> Shape:
+    """A pod that requires one of many labels, some of which exist, and prefers as many."""
     wanted = tuple(NodeTerm((Requirement("k", "In", (str(each),)),)) for each in range(terms))
     return Shape(
         requests=amounts(cpu=1, pods=1),
@@ -109,9 +111,9 @@ def choosy(terms: int) -> Shape:
     )
 
 
-def test_more_nodes_make_no_requirement_more_work_than_a_look_at_an_array() -> None:
+def test_more_nodes_add_no_more_than_an_array_operation_to_a_requirement() -> None:
     def work(count: int) -> int:
-        kind = choosy(200)
+        kind = shape_with_terms(200)
         before = snapshot(
             nodes(count, labels={"k": "7"}), [gang("a/train", pods=[pod("train-0", kind)])]
         )
@@ -122,9 +124,9 @@ def test_more_nodes_make_no_requirement_more_work_than_a_look_at_an_array() -> N
     assert work(400) - work(100) < 10 * 300
 
 
-def test_which_nodes_are_not_selected_is_remembered_beyond_the_cycle() -> None:
+def test_nodes_that_a_shape_does_not_select_are_remembered_across_cycles() -> None:
     facts = snapshot(nodes(3)).nodes.facts
-    kind = choosy(200)
+    kind = shape_with_terms(200)
     plugin = Predicates(Arguments("predicates", {}))
 
     first = steps(lambda: plugin.obstacles(kind, facts))

@@ -43,7 +43,7 @@ def one_by_one(session: Session, waiting: GangState, kind: Shape, count: int) ->
     st.sampled_from([SPREAD, PACK, policy_parser.DEFAULT]),
 )
 @settings(max_examples=examples(120))
-def test_many_at_once_is_the_same_as_one_after_the_other(  # type: ignore[no-untyped-def]
+def test_nodes_chosen_for_many_pods_at_once_equal_those_chosen_one_by_one(  # type: ignore[no-untyped-def]
     members, count, cpu, memory, chosen
 ) -> None:
     before = snapshot(members, [gang("a/train", count, cpu=cpu, memory=memory)])
@@ -79,7 +79,7 @@ def test_packing_fills_one_node_after_the_other_and_spreading_does_not() -> None
     assert len(set(spread.nodes.ranking(shape(cpu=1)).best(3))) == 3
 
 
-def test_a_host_port_goes_on_a_node_once() -> None:
+def test_a_host_port_is_given_once_per_node() -> None:
     ported = Shape(requests=shape(cpu=1).requests, host_ports=(HostPort(80),))
     taken = pod("old", ported, on="n1")
     waiting = [pod(f"new-{number}", ported) for number in range(3)]
@@ -104,9 +104,9 @@ def test_a_resource_no_node_has_leaves_no_slot() -> None:
     assert session.nodes.ranking(shape(cpu=1, gpu=1)).free == 0
 
 
-def test_room_on_its_way_is_found_when_there_is_none_now() -> None:
-    leaving = gang("a/old", 1, on=["n2"], cpu=4, each={"status": _releasing()})
-    before = snapshot(nodes(2, cpu=4), [leaving, gang("a/new", 2, cpu=4)])
+def test_releasing_capacity_is_found_when_none_is_free() -> None:
+    terminating = gang("a/old", 1, on=["n2"], cpu=4, each={"status": _releasing()})
+    before = snapshot(nodes(2, cpu=4), [terminating, gang("a/new", 2, cpu=4)])
     session, state = opened(before, policy_parser.DEFAULT)
     session.capacity.place(state, list(state.gang.pods[:1]), [0])
 

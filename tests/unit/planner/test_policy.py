@@ -1,4 +1,4 @@
-"""Policy files: Volcano's work as they are; mistakes are named with the word that would work."""
+"""Policy files: Volcano's work unchanged; mistakes are named with the word that would work."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_compatibility_turns_all_differences_back() -> None:
     assert policy_parser.parse("compatibility: volcano").rules is VOLCANO
 
 
-def test_patience_is_read_as_durations() -> None:
+def test_starvation_settings_are_read_as_durations() -> None:
     read = policy_parser.parse(
         "starvation: {after: 1h30m, hold: 90s, gangs: 3, backfill: 20m}"
     ).starvation
@@ -180,7 +180,7 @@ def test_mistakes_name_the_place_and_the_nearest_word(text: str, said: str) -> N
     assert "\n" not in message
 
 
-def test_what_of_volcano_is_missing_here_is_refused_by_its_name() -> None:
+def test_plugins_and_actions_that_only_volcano_has_are_refused_by_name() -> None:
     plugins = (
         "tdm", "task-topology", "tasktopology", "numaaware", "nodegroup", "usage", "rescheduling",
         "deviceshare", "cdp", "extender", "network-topology-aware", "resource-strategy-fit",
@@ -193,7 +193,7 @@ def test_what_of_volcano_is_missing_here_is_refused_by_its_name() -> None:
             policy_parser.parse(f"actions: {name}")
 
 
-def test_arguments_of_volcano_that_do_nothing_here_may_stand_and_are_remarked_upon() -> None:
+def test_arguments_of_volcano_without_effect_here_are_accepted_with_a_remark() -> None:
     read = policy_parser.parse(
         "tiers: [{plugins: [{name: predicates, arguments: {predicate.VolumeBindingEnable: true,"
         " predicate.NodeAffinityEnable: false}}]}]\n"
@@ -209,7 +209,7 @@ def test_arguments_of_volcano_that_do_nothing_here_may_stand_and_are_remarked_up
     )
 
 
-def test_where_volcanos_ways_are_followed_an_unknown_argument_is_only_remarked_upon() -> None:
+def test_with_the_rules_of_volcano_an_unknown_argument_is_accepted_with_a_remark() -> None:
     read = policy_parser.parse(
         "{compatibility: volcano, tiers: [{plugins: [{name: binpack, arguments:"
         " {binpack.wieght: 2}}]}]}",
@@ -227,7 +227,7 @@ def test_the_default_policy_has_nothing_without_effect() -> None:
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_every_plugin_of_ours_knows_all_the_arguments_it_reads(name: str) -> None:
+def test_every_built_in_plugin_declares_all_the_arguments_it_reads(name: str) -> None:
     known, _ = registry.declared(name)
     text = inspect.getsource(type(registry.make(PluginOption(name=name), "test")))
     read = re.findall(r"arguments\.\w+\(\s*f?\"([^\"{]+)", text)

@@ -1,4 +1,4 @@
-"""Pods that could make room but are left alone are counted, with the reason."""
+"""Pods that could free capacity but are protected are counted, with the reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_budget_that_allows_less_than_is_there_is_named() -> None:
     assert note(seen) == "; protected: 3 pods (PodDisruptionBudget a/keep allows 1 disruptions)"
 
 
-def test_a_budget_that_allows_enough_is_not() -> None:
+def test_a_budget_that_allows_enough_is_not_named() -> None:
     assert note(full(guarded(), VIP, budgets=[budget("keep", 3, app="db")])) == ""
 
 
@@ -53,7 +53,7 @@ def test_protected_pods_are_named_with_their_reason() -> None:
     assert note(seen) == "; protected: 1 pod (it has only just started)"
 
 
-def test_those_who_would_not_have_to_leave_anyway_are_not_counted() -> None:
+def test_pods_that_would_not_be_evicted_anyway_are_not_counted() -> None:
     keep = [budget("keep", 0, app="db")]
 
     assert note(full(guarded(priority=10), VIP, budgets=keep)) == ""
@@ -61,13 +61,13 @@ def test_those_who_would_not_have_to_leave_anyway_are_not_counted() -> None:
     assert note(full(guarded(queue="right"), VIP, budgets=keep, queues=queues)) == ""
 
 
-def test_in_another_queue_they_are_counted_when_it_can_be_made_to_give_back() -> None:
+def test_protected_pods_of_another_queue_count_when_it_is_reclaimable() -> None:
     seen = full(guarded(queue="right"), VIP, budgets=[budget("keep", 0, app="db")])
 
     assert "3 pods (PodDisruptionBudget a/keep" in note(seen)
 
 
-def test_what_a_gang_remembers_of_its_budgets_is_forgotten_when_they_change() -> None:
+def test_remembered_budgets_of_a_gang_are_forgotten_when_they_change() -> None:
     old = guarded()
     strict = note(full(old, VIP, budgets=[budget("keep", 0, app="db")]))
     lenient = note(full(old, VIP, budgets=[budget("keep", 3, app="db")]))
@@ -76,11 +76,11 @@ def test_what_a_gang_remembers_of_its_budgets_is_forgotten_when_they_change() ->
     assert lenient == ""
 
 
-def test_without_budgets_and_reprieves_nothing_is_said() -> None:
+def test_without_budgets_and_protected_pods_nothing_is_said() -> None:
     assert note(full(guarded(), VIP)) == ""
 
 
-def test_pods_that_should_have_left_long_ago_are_named() -> None:
+def test_pods_that_should_have_terminated_long_ago_are_named() -> None:
     stuck = frozenset({PodUid("a-old-0"), PodUid("uid-of-another-scheduler")})
     hanging = gang("old", [pod("old-0", on="n0", status=Status.RELEASING)], phase=Phase.RUNNING)
 

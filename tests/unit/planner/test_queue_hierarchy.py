@@ -1,4 +1,4 @@
-"""What holds for a queue holds for those below it: closing it, and showing what it uses."""
+"""Closing a queue closes the queues below it, and its figures include theirs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERY_POLICY = pytest.mark.parametrize(
     [
         pytest.param(policy_parser.DEFAULT, id="proportion"),
         pytest.param(policy_parser.parse(CAPACITY), id="capacity"),
-        pytest.param(policy_parser.parse(TREE), id="a tree of dues"),
+        pytest.param(policy_parser.parse(TREE), id="a tree of deserved amounts"),
         pytest.param(policy_parser.parse("compatibility: volcano"), id="volcano"),
     ],
 )
@@ -68,14 +68,14 @@ def test_a_path_of_a_hundred_thousand_levels_is_planned() -> None:
 
 
 @EVERY_POLICY
-def test_an_open_family_starts(policy: Policy) -> None:
+def test_a_gang_below_an_open_queue_starts(policy: Policy) -> None:
     family = [queue("org"), queue("team", parent="org"), queue("other", state=QueueState.CLOSED)]
     seen = snapshot(nodes(1, cpu=4), [gang("a/train", 2, queue="team", cpu=1)], family)
 
     assert list(make_plan(seen, policy).placements) == [TRAIN]
 
 
-def test_nothing_starts_between_plans_below_a_closed_queue() -> None:
+def test_there_is_no_direct_admission_below_a_closed_queue() -> None:
     family = [queue("org", state=QueueState.CLOSED), queue("team", parent="org"), queue("free")]
 
     plan = make_plan(snapshot(nodes(1, cpu=4), [], family))
@@ -83,7 +83,7 @@ def test_nothing_starts_between_plans_below_a_closed_queue() -> None:
     assert set(plan.direct_admission) == {"free", "default"}
 
 
-def test_what_waits_below_a_closed_queue_claims_no_part_of_the_cluster() -> None:
+def test_gangs_below_a_closed_queue_do_not_count_for_deserved_shares() -> None:
     family = [queue("org", state=QueueState.CLOSED), queue("team", parent="org"), queue("free")]
     gangs = [
         gang("a/train", 4, queue="team", cpu=1),
@@ -97,7 +97,7 @@ def test_what_waits_below_a_closed_queue_claims_no_part_of_the_cluster() -> None
     assert sorted(plan.placements) == ["a/one", "a/two"]
 
 
-def test_what_would_help_is_to_open_the_queue_above() -> None:
+def test_explain_suggests_opening_the_queues_above() -> None:
     family = [
         queue("org", state=QueueState.CLOSED),
         queue("dept", parent="org", state=QueueState.CLOSED),
@@ -126,7 +126,7 @@ def test_guarantees_that_add_up_to_more_do_not_lift_a_parent_above_its_ceiling(t
 
 
 @EVERY_POLICY
-def test_a_queue_shows_what_those_below_it_use_and_want(policy: Policy) -> None:
+def test_a_queue_shows_what_the_queues_below_it_use_and_request(policy: Policy) -> None:
     family = [queue("org"), queue("dept", parent="org"), queue("team", parent="dept")]
     family += [queue("lab", parent="org"), queue("else")]
     gangs = [
@@ -154,7 +154,7 @@ def test_a_queue_shows_what_those_below_it_use_and_want(policy: Policy) -> None:
     assert used(shown["org"].requested) == 4 + 99
 
 
-def test_in_a_tree_of_dues_the_share_of_a_parent_is_that_of_its_family() -> None:
+def test_in_a_tree_of_deserved_amounts_the_share_of_a_parent_includes_its_children() -> None:
     family = [
         queue("org", deserved=amounts(cpu=4)),
         queue("team", parent="org", deserved=amounts(cpu=4)),
@@ -166,7 +166,7 @@ def test_in_a_tree_of_dues_the_share_of_a_parent_is_that_of_its_family() -> None
     assert shown["org"].share == shown["team"].share == 0.5
 
 
-def test_by_weight_a_parent_has_a_share_of_its_own_gangs_alone() -> None:
+def test_by_weight_the_share_of_a_parent_counts_its_own_gangs_alone() -> None:
     family = [queue("org"), queue("team", parent="org")]
     seen = snapshot(nodes(1, cpu=8), [gang("a/run", 2, on=["n1"] * 2, queue="team", cpu=1)], family)
 

@@ -1,4 +1,4 @@
-"""What would let a gang start was tried in the planner before it is said."""
+"""Every suggestion that would let a gang start was tried in the planner."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOLCANO = policy_parser.parse("compatibility: volcano")
 FULL = running("held", ["n0"] * 7)
 
 
-def test_room_is_asked_for_exactly_as_much_as_is_missing() -> None:
+def test_the_suggested_capacity_is_exactly_what_is_missing() -> None:
     assert would_start_with(seen(waiting("train", 1, 1, 1), FULL)) == [
         "capacity for 2 more members of 1 cpu each"
     ]
@@ -41,7 +41,7 @@ def test_one_missing_member_names_the_node_that_lacks_least() -> None:
     ]
 
 
-def test_a_ceiling_is_to_be_raised_and_not_the_weight() -> None:
+def test_a_higher_ceiling_is_suggested_and_not_the_weight() -> None:
     before = seen(waiting("train", *[1] * 8), cpus=[16], among=queues(capability=cpu(4)))
 
     assert would_start_with(before) == ["4 cpu more capability of queue left"]
@@ -57,7 +57,7 @@ def test_less_in_use_helps_only_where_enough_is_in_use() -> None:
     ]
 
 
-def test_what_is_not_enough_by_itself_is_said_with_the_rest() -> None:
+def test_a_change_that_is_not_enough_by_itself_is_suggested_with_the_rest() -> None:
     before = seen(waiting("train", *[1] * 20), cpus=[16], among=queues(capability=cpu(4)))
 
     assert would_start_with(before) == [
@@ -66,7 +66,7 @@ def test_what_is_not_enough_by_itself_is_said_with_the_rest() -> None:
     ]
 
 
-def test_nodes_that_are_shut_are_to_be_opened() -> None:
+def test_making_closed_nodes_available_is_suggested() -> None:
     twelve = waiting("train", *[1] * 12)
 
     assert would_start_with(seen(twelve, cpus=[8, 8], unready=["n1"]))[0] == "node n1 ready again"
@@ -76,7 +76,7 @@ def test_nodes_that_are_shut_are_to_be_opened() -> None:
     )
 
 
-def test_a_weight_is_named_that_is_enough_and_only_where_it_helps() -> None:
+def test_the_smallest_weight_that_is_enough_is_suggested() -> None:
     other = waiting("other", *[1] * 8, queue="right")
     before = seen(waiting("train", *[1] * 5), other, among=queues(weight=1))
 
@@ -86,7 +86,7 @@ def test_a_weight_is_named_that_is_enough_and_only_where_it_helps() -> None:
     assert not any(words.startswith("weight 4") for words in said)
 
 
-def test_a_queue_over_its_due_may_use_less_of_it() -> None:
+def test_less_use_is_suggested_for_a_queue_over_its_deserved_share() -> None:
     held, other = running("held", ["n0"] * 4), waiting("other", *[1] * 8, queue="right")
 
     said = would_start_with(seen(waiting("train", 1, 1), held, other), policy=VOLCANO)
@@ -94,7 +94,7 @@ def test_a_queue_over_its_due_may_use_less_of_it() -> None:
     assert said[0] == "2 cpu less in use by queue left"
 
 
-def test_an_idle_guarantee_is_to_be_lent() -> None:
+def test_lending_an_unused_guarantee_is_suggested() -> None:
     among = [Queue(name="left"), Queue(name="right", guarantee=cpu(4))]
 
     assert would_start_with(seen(waiting("train", *[1] * 6), among=among)) == [
@@ -103,7 +103,7 @@ def test_an_idle_guarantee_is_to_be_lent() -> None:
     ]
 
 
-def test_several_guarantees_are_lent_together_where_one_is_not_enough() -> None:
+def test_lending_several_guarantees_is_suggested_where_one_is_not_enough() -> None:
     among = [Queue(name="left"), *(Queue(name=name, guarantee=cpu(3)) for name in ("r1", "r2"))]
 
     assert would_start_with(seen(waiting("train", *[1] * 8), among=among)) == [
@@ -112,7 +112,7 @@ def test_several_guarantees_are_lent_together_where_one_is_not_enough() -> None:
     ]
 
 
-def test_others_who_would_take_the_room_first_are_named_only_where_nothing_else_helps() -> None:
+def test_gangs_that_would_go_first_are_named_only_where_nothing_else_helps() -> None:
     first = [waiting(f"first-{n}", 1, 1, created=NOW - 60) for n in range(9)]
 
     assert would_start_with(seen(waiting("train", *[1] * 4), *first, FULL)) == [
@@ -120,7 +120,7 @@ def test_others_who_would_take_the_room_first_are_named_only_where_nothing_else_
     ]
 
 
-def test_whoever_went_first_is_named() -> None:
+def test_the_gang_that_went_first_is_named() -> None:
     old = waiting("old", *[1] * 6, created=NOW - 60)
 
     assert would_start_with(seen(waiting("train", *[1] * 6), old)) == [
@@ -129,7 +129,7 @@ def test_whoever_went_first_is_named() -> None:
     ]
 
 
-def test_members_that_wait_for_others_to_leave_say_how_many() -> None:
+def test_a_gang_that_waits_for_victims_says_how_many() -> None:
     held = running("held", ["n0"] * 6, queue="right")
 
     assert would_start_with(seen(waiting("train", *[1] * 4), held)) == [
@@ -137,7 +137,7 @@ def test_members_that_wait_for_others_to_leave_say_how_many() -> None:
     ]
 
 
-def test_a_queue_is_opened_and_what_then_is_missing_is_said_too() -> None:
+def test_opening_a_queue_is_suggested_with_what_is_missing_then() -> None:
     closed = queues(state=QueueState.CLOSED)
 
     assert would_start_with(seen(waiting("train", 1), among=closed)) == ["queue left opened again"]
@@ -147,13 +147,13 @@ def test_a_queue_is_opened_and_what_then_is_missing_is_said_too() -> None:
     ]
 
 
-def test_a_queue_that_does_not_exist_is_created() -> None:
+def test_creating_a_missing_queue_is_suggested() -> None:
     assert would_start_with(seen(waiting("train", 1, queue="none"))) == [
         "a Queue none, or another queue named in its PodGroup"
     ]
 
 
-def test_a_queue_the_namespace_may_not_use_is_allowed() -> None:
+def test_allowing_the_queue_for_the_namespace_is_suggested() -> None:
     barred = replace(
         waiting("train", 1), problem=Problem(Reason.QUEUE_NOT_ALLOWED, "it may not use it")
     )
@@ -161,7 +161,7 @@ def test_a_queue_the_namespace_may_not_use_is_allowed() -> None:
     assert would_start_with(seen(barred)) == ["queue left allowed for namespace a"]
 
 
-def test_missing_members_are_taken_to_be_like_those_there_are() -> None:
+def test_missing_members_are_assumed_to_be_like_the_existing_ones() -> None:
     assert would_start_with(seen(waiting("train", 1, 1, min_member=5))) == [
         "3 more pods that name a/train; it has 2"
     ]
@@ -171,13 +171,13 @@ def test_missing_members_are_taken_to_be_like_those_there_are() -> None:
     ]
 
 
-def test_members_nobody_has_seen_cannot_be_tried() -> None:
+def test_members_with_unknown_requests_cannot_be_tried() -> None:
     assert would_start_with(seen(gang("train", [], min_member=2))) == [
         "2 more pods that name a/train; not tried: their requests are not known yet"
     ]
 
 
-def test_gates_are_to_be_taken_away() -> None:
+def test_removing_scheduling_gates_is_suggested() -> None:
     gated = [pod(f"train-{n}", gated=True) for n in range(2)]
 
     assert would_start_with(seen(gang("train", gated))) == [
@@ -185,7 +185,7 @@ def test_gates_are_to_be_taken_away() -> None:
     ]
 
 
-def test_what_nobody_could_change_is_said() -> None:
+def test_a_gang_that_no_administrator_could_help_is_told_so() -> None:
     nowhere = Shape(
         requests=Resources({"cpu": 1000, "pods": 1}),
         affinity=(NodeTerm(labels=(Requirement("zone", "In", ("somewhere",)),)),),
@@ -198,7 +198,7 @@ def test_what_nobody_could_change_is_said() -> None:
     ]
 
 
-def test_a_group_that_cannot_be_used_is_for_its_owner_to_mend() -> None:
+def test_an_invalid_pod_group_is_for_its_owner_to_fix() -> None:
     broken = replace(
         waiting("train", 1), problem=Problem(Reason.POD_GROUP_MISSING, "there is none")
     )
@@ -211,7 +211,7 @@ def test_a_group_that_cannot_be_used_is_for_its_owner_to_mend() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @given(before=clusters())
 @settings(max_examples=examples(25))
-def test_every_gang_that_waits_is_told_something_and_nothing_is_changed_by_trying(
+def test_every_waiting_gang_has_a_remedy_and_trying_it_changes_nothing(
     policy: str, before: Snapshot
 ) -> None:
     decided = make_plan(before, POLICIES[policy])

@@ -1,4 +1,4 @@
-"""A namespace with thousands of gangs in a queue costs a cycle no more than their turns."""
+"""Of thousands of gangs of a namespace in a queue, a cycle considers a few in rotation."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tests.strategies import examples
 
 
 @pytest.fixture
-def few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let four gangs have a turn in every cycle, and two of the others."""
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consider four gangs in every cycle, and two of the others in rotation."""
     monkeypatch.setattr(accounting, "FIRST", 4)
     monkeypatch.setattr(accounting, "ROTATING", 2)
     monkeypatch.setattr(accounting, "MOST", 6)
@@ -46,7 +46,7 @@ def admitted(plan: Plan) -> list[str]:
     return [key for key, said in plan.verdicts.items() if said.standing is GangStatus.ADMITTED]
 
 
-def in_a_crowd(plan: Plan) -> list[str]:
+def without_a_turn(plan: Plan) -> list[str]:
     return [key for key, said in plan.verdicts.items() if "gangs waiting in" in said.message]
 
 
@@ -54,18 +54,20 @@ def at(now: float, gangs: Iterable[Gang], **rest: Any) -> Snapshot:
     return snapshot(nodes(1, cpu=64), gangs, now=now, **rest)
 
 
-def test_up_to_the_limit_everybody_has_a_turn(few_turns: None) -> None:
+def test_up_to_the_limit_every_gang_has_a_turn(small_limits: None) -> None:
     assert len(admitted(make_plan(at(SOON, many(6))))) == 6
 
 
-def test_beyond_it_the_first_ones_have_a_turn_and_some_of_the_others(few_turns: None) -> None:
+def test_beyond_the_limit_the_first_gangs_and_some_of_the_others_have_a_turn(
+    small_limits: None,
+) -> None:
     plan = make_plan(at(SOON, many(20)))
     started = admitted(plan)
 
     assert len(started) == 6
     assert started[:4] == ["a/g000", "a/g001", "a/g002", "a/g003"]
-    assert len(in_a_crowd(plan)) == 14
-    left_out = plan.verdicts[GangKey(in_a_crowd(plan)[0])]
+    assert len(without_a_turn(plan)) == 14
+    left_out = plan.verdicts[GangKey(without_a_turn(plan)[0])]
     assert left_out.reason is Reason.BEHIND_IN_ORDER
     assert left_out.message == (
         "namespace a has more than 6 gangs waiting in queue default:"
@@ -73,14 +75,14 @@ def test_beyond_it_the_first_ones_have_a_turn_and_some_of_the_others(few_turns: 
     )
 
 
-def test_a_crowd_keeps_nobody_of_another_namespace_or_queue_waiting(few_turns: None) -> None:
+def test_many_gangs_do_not_delay_those_of_another_namespace_or_queue(small_limits: None) -> None:
     others = [gang("b/mine", 1, cpu=1), gang("a/elsewhere", 1, cpu=1, queue="q1")]
     plan = make_plan(at(SOON, [*many(20), *others], queues=[queue("q1")]))
 
     assert {"b/mine", "a/elsewhere"} <= set(admitted(plan))
 
 
-def test_nobody_waits_for_ever_behind_gangs_that_find_no_room(few_turns: None) -> None:
+def test_no_gang_waits_for_ever_behind_gangs_that_find_no_capacity(small_limits: None) -> None:
     large = many(10, cpu=99)
     small = [gang(f"a/small-{number}", 1, cpu=1) for number in range(5)]
     started: set[str] = set()
@@ -90,19 +92,19 @@ def test_nobody_waits_for_ever_behind_gangs_that_find_no_room(few_turns: None) -
     assert started == {each.key for each in small}
 
 
-def test_gangs_that_were_cut_short_and_those_of_high_priority_are_among_the_first(
-    few_turns: None,
+def test_partial_gangs_and_gangs_of_high_priority_are_among_the_first(
+    small_limits: None,
 ) -> None:
-    torn = gang("a/torn", 2, on=["n1"], cpu=1)
+    partial = gang("a/partial", 2, on=["n1"], cpu=1)
     high = gang("a/vip", 1, cpu=1, priority=9)
     short = [gang(f"a/a-short-{number}", 1, min_member=2, cpu=1) for number in range(9)]
-    seen = at(SOON, [*short, *many(20), torn, high])
-    plan = make_plan(replace(seen, partial_gangs=frozenset({torn.key})))
+    seen = at(SOON, [*short, *many(20), partial, high])
+    plan = make_plan(replace(seen, partial_gangs=frozenset({partial.key})))
 
-    assert {"a/torn", "a/vip", "a/g000", "a/g001"} <= set(admitted(plan))
+    assert {"a/partial", "a/vip", "a/g000", "a/g001"} <= set(admitted(plan))
 
 
-def test_nobody_has_to_leave_for_a_gang_that_has_a_turn_only_now(few_turns: None) -> None:
+def test_no_pod_is_evicted_for_a_gang_that_only_has_a_rotating_turn(small_limits: None) -> None:
     old = [gang(f"b/old-{number}", 1, on=["n1"], cpu=32) for number in range(2)]
     large, wanting = many(4, cpu=99, priority=9), many(20, cpu=32, priority=5)[4:]
     for second in range(9):
@@ -112,7 +114,7 @@ def test_nobody_has_to_leave_for_a_gang_that_has_a_turn_only_now(few_turns: None
     assert make_plan(at(SOON, [*old, *large, *wanting[:2]])).evictions
 
 
-def test_what_a_gang_lacks_is_said_though_it_has_no_turn(few_turns: None) -> None:
+def test_a_gang_without_a_turn_says_what_it_lacks(small_limits: None) -> None:
     short = [gang(f"a/z-short-{number}", 1, min_member=2, cpu=1) for number in range(9)]
     running = gang("a/zz", 2, min_member=1, on=["n1"], cpu=1)
     plan = make_plan(at(SOON, [*many(20), *short, running]))
@@ -122,10 +124,10 @@ def test_what_a_gang_lacks_is_said_though_it_has_no_turn(few_turns: None) -> Non
     assert plan.verdicts[running.key].reason is Reason.RUNNING
 
 
-def test_a_verdict_is_the_same_before_and_after_a_turn_that_brought_nothing(
-    few_turns: None,
+def test_a_verdict_is_the_same_before_and_after_a_turn_without_success(
+    small_limits: None,
 ) -> None:
-    """Else hundreds of conditions would be written in every cycle."""
+    """Otherwise hundreds of conditions would be written in every cycle."""
     waiting = many(20, cpu=99)
     plans = [make_plan(at(SOON + second, waiting)) for second in range(9)]
     behind = [key for key in plans[0].verdicts if key > "a/g003"]
@@ -135,18 +137,18 @@ def test_a_verdict_is_the_same_before_and_after_a_turn_that_brought_nothing(
         assert len({plan.verdicts[key].message for plan in plans}) == 1
 
 
-def test_a_queue_wants_what_its_crowd_wants(few_turns: None) -> None:
-    """Else its due would follow whoever has a turn, and others would lose and regain theirs."""
+def test_the_request_of_a_queue_includes_gangs_without_a_turn(small_limits: None) -> None:
+    """Otherwise its deserved share, and those of others, would change with every rotation."""
     before = at(SOON, many(20), queues=[queue("q1")])
     session = Session(Accounting(before), policy_parser.DEFAULT)
 
     assert session.startable["default"].amount("cpu") == 20_000
 
 
-def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> None:
+def test_a_gang_without_a_turn_is_explained_like_any_other(small_limits: None) -> None:
     before = at(SOON, many(20))
     plan = make_plan(before)
-    key = GangKey(in_a_crowd(plan)[0])
+    key = GangKey(without_a_turn(plan)[0])
     told = explain(before, plan, policy_parser.DEFAULT, key)
 
     assert told is not None
@@ -156,9 +158,9 @@ def test_a_gang_without_a_turn_is_explained_like_any_other(few_turns: None) -> N
 
 @given(st.integers(1, 40), st.integers(0, 5))
 @settings(max_examples=examples(40))
-def test_everybody_is_first_or_a_visitor_or_behind(count: int, now: int) -> None:
-    behind, visitors = accounting.rotation(many(count), float(now))
-    assert (behind, visitors) == (frozenset(), frozenset())
+def test_every_gang_is_first_or_rotating_or_behind(count: int, now: int) -> None:
+    behind, rotating = accounting.rotation(many(count), float(now))
+    assert (behind, rotating) == (frozenset(), frozenset())
 
     some, rest = accounting._divide(many(accounting.MOST + count), float(now))
 
@@ -167,7 +169,7 @@ def test_everybody_is_first_or_a_visitor_or_behind(count: int, now: int) -> None
     assert not set(some) & set(rest)
 
 
-def test_gangs_beyond_the_limit_cost_a_fraction_of_those_with_a_turn(few_turns: None) -> None:
+def test_gangs_beyond_the_limit_cost_a_fraction_of_those_with_a_turn(small_limits: None) -> None:
     def work(count: int) -> int:
         before = snapshot(nodes(3), [gang(f"a/g{n:03}", 1, cpu=1 + n / 100) for n in range(count)])
         make_plan(before)
@@ -177,7 +179,7 @@ def test_gangs_beyond_the_limit_cost_a_fraction_of_those_with_a_turn(few_turns: 
     assert work(200) - work(100) < 100 * 120
 
 
-def test_whoever_waits_is_told_who_went_first_without_a_list_for_each() -> None:
+def test_naming_the_gangs_that_went_first_costs_the_same_for_any_number() -> None:
     def work(count: int) -> int:
         started = [gang(f"a/g{n:03}", 1, cpu=1, priority=1) for n in range(count)]
         waiting = gang("b/w", 1, cpu=1)
@@ -193,7 +195,7 @@ def test_whoever_waits_is_told_who_went_first_without_a_list_for_each() -> None:
     assert work(60) == work(30)
 
 
-def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_priority() -> None:
+def test_the_note_on_protected_pods_is_computed_once_for_a_queue_and_priority() -> None:
     keep = [DisruptionBudget(namespace="a", name="keep", allowed=0)]
     old = [
         gang(f"a/old-{number}", 1, on=["n1"], cpu=1, priority=-number) for number in range(1, 30)
@@ -210,7 +212,7 @@ def test_what_is_said_of_pods_left_alone_is_worked_out_once_for_a_queue_and_prio
     assert steps(lambda: [protected.note(each) for each in states[1:]]) < 29 * first / 5
 
 
-def test_those_who_may_not_ask_are_not_remembered_without_end(
+def test_failed_eviction_searches_are_remembered_up_to_a_maximum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = Session(Accounting(snapshot(nodes(1), many(3))), policy_parser.DEFAULT)

@@ -1,4 +1,4 @@
-"""Room is for those who come: no gang of a scheduler that does not ask takes any, or keeps it."""
+"""A gang of a scheduler that does not call gets no capacity and reserves none."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ VOLCANO = policy_parser.parse(
     'actions: "enqueue, allocate, backfill, reclaim, preempt"\n'
     "tiers: [{plugins: [{name: gang}, {name: proportion}, {name: predicates}]}]"
 )
-WAYS = pytest.mark.parametrize("policy", [policy_parser.DEFAULT, VOLCANO], ids=["ours", "volcano"])
+RULES = pytest.mark.parametrize("policy", [policy_parser.DEFAULT, VOLCANO], ids=["ours", "volcano"])
 
 TRAIN, OTHER = "a/train", "b/other"
-MUTE = [Liveness.UNHEARD, Liveness.SILENT, Liveness.ELSEWHERE]
+NOT_HEARD = [Liveness.UNHEARD, Liveness.SILENT, Liveness.ELSEWHERE]
 
 
 def of(scheduler: str, **facts: Any) -> dict[str, Any]:
     return {"scheduler": scheduler, **facts}
 
 
-def heard(before: Snapshot, voice: Liveness, **facts: Any) -> Snapshot:
-    """Let the scheduler `dead` be of this *voice*, and `living` well."""
-    dead = SchedulerStatus(name="dead", liveness=voice, quiet_since=SOON - 40, **facts)
+def with_liveness(before: Snapshot, liveness: Liveness, **facts: Any) -> Snapshot:
+    """Give the scheduler `dead` this *liveness*; `living` is heard."""
+    dead = SchedulerStatus(name="dead", liveness=liveness, quiet_since=SOON - 40, **facts)
     return replace(
         before,
         schedulers={
@@ -43,10 +43,10 @@ def heard(before: Snapshot, voice: Liveness, **facts: Any) -> Snapshot:
     )
 
 
-@WAYS
-@pytest.mark.parametrize("voice", MUTE)
-def test_a_gang_that_nobody_would_come_for_takes_no_room_from_those_behind_it(
-    voice: Liveness, policy: Policy
+@RULES
+@pytest.mark.parametrize("liveness", NOT_HEARD)
+def test_a_gang_of_a_silent_scheduler_takes_no_capacity_from_gangs_behind_it(
+    liveness: Liveness, policy: Policy
 ) -> None:
     before = snapshot(
         [node("n1", cpu=4)],
@@ -56,53 +56,57 @@ def test_a_gang_that_nobody_would_come_for_takes_no_room_from_those_behind_it(
         ],
     )
 
-    plan = make_plan(heard(before, voice), policy)
+    plan = make_plan(with_liveness(before, liveness), policy)
 
     assert plan.placements.keys() == {OTHER}
     assert plan.verdicts[TRAIN].reason is Reason.SCHEDULER_SILENT
     assert plan.verdicts[TRAIN].standing is GangStatus.WAITING
 
 
-@WAYS
-@pytest.mark.parametrize("voice", MUTE)
-def test_nobody_has_to_leave_for_a_gang_that_nobody_would_come_for(
-    voice: Liveness, policy: Policy
+@RULES
+@pytest.mark.parametrize("liveness", NOT_HEARD)
+def test_no_pod_is_evicted_for_a_gang_of_a_silent_scheduler(
+    liveness: Liveness, policy: Policy
 ) -> None:
     full = snapshot(
         [node("n1", cpu=4)],
         [
-            gang("b/lent", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
+            gang(
+                "b/borrowed", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")
+            ),
             gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
         ],
         [queue("rich"), queue("poor")],
     )
-    assert make_plan(heard(full, Liveness.HEARD), policy).evictions
+    assert make_plan(with_liveness(full, Liveness.HEARD), policy).evictions
 
-    plan = make_plan(heard(full, voice), policy)
+    plan = make_plan(with_liveness(full, liveness), policy)
 
     assert plan.evictions == ()
 
 
-@WAYS
-def test_traces_of_a_scheduler_are_enough_for_idle_room_but_nobody_leaves_for_them(
+@RULES
+def test_an_expected_scheduler_gets_free_capacity_but_no_evictions_until_it_is_alive(
     policy: Policy,
 ) -> None:
     full = snapshot(
         [node("n1", cpu=4)],
         [
-            gang("b/lent", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
+            gang(
+                "b/borrowed", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")
+            ),
             gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
         ],
         [queue("rich"), queue("poor")],
     )
     empty = snapshot([node("n1", cpu=4)], [gang(TRAIN, 2, cpu=1, each=of("dead"))])
 
-    assert not make_plan(heard(full, Liveness.EXPECTED, is_alive=False), policy).evictions
-    assert make_plan(heard(full, Liveness.EXPECTED, is_alive=True), policy).evictions
-    assert make_plan(heard(empty, Liveness.EXPECTED, is_alive=False), policy).placements
+    assert not make_plan(with_liveness(full, Liveness.EXPECTED, is_alive=False), policy).evictions
+    assert make_plan(with_liveness(full, Liveness.EXPECTED, is_alive=True), policy).evictions
+    assert make_plan(with_liveness(empty, Liveness.EXPECTED, is_alive=False), policy).placements
 
 
-def test_no_room_is_fenced_for_a_gang_that_nobody_would_come_for() -> None:
+def test_no_capacity_is_reserved_for_a_gang_of_a_silent_scheduler() -> None:
     crowded = snapshot(
         nodes(2, cpu=4),
         [
@@ -111,14 +115,14 @@ def test_no_room_is_fenced_for_a_gang_that_nobody_would_come_for() -> None:
         ],
         now=4_000.0,
     )
-    assert make_plan(heard(crowded, Liveness.HEARD)).reservations
+    assert make_plan(with_liveness(crowded, Liveness.HEARD)).reservations
 
-    assert not make_plan(heard(crowded, Liveness.SILENT)).reservations
-    assert not make_plan(heard(crowded, Liveness.EXPECTED, is_alive=False)).reservations
+    assert not make_plan(with_liveness(crowded, Liveness.SILENT)).reservations
+    assert not make_plan(with_liveness(crowded, Liveness.EXPECTED, is_alive=False)).reservations
 
 
-@WAYS
-def test_what_nobody_would_come_for_has_no_part_in_dividing_the_cluster(policy: Policy) -> None:
+@RULES
+def test_a_gang_of_a_silent_scheduler_does_not_count_for_deserved_shares(policy: Policy) -> None:
     before = snapshot(
         [node("n1", cpu=8)],
         [
@@ -128,21 +132,21 @@ def test_what_nobody_would_come_for_has_no_part_in_dividing_the_cluster(policy: 
         [queue("rich"), queue("poor", weight=9)],
     )
 
-    plan = make_plan(heard(before, Liveness.SILENT), policy)
+    plan = make_plan(with_liveness(before, Liveness.SILENT), policy)
 
     assert len(plan.placements[OTHER].placements) == 8
     assert not plan.queues["poor"].requested
 
 
-def test_a_gang_that_nobody_would_come_for_keeps_no_queue_from_starting_pods_at_once() -> None:
+def test_a_gang_of_a_silent_scheduler_does_not_stop_direct_admission() -> None:
     before = snapshot([node("n1", cpu=4)], [gang(TRAIN, 8, cpu=1, each=of("dead"))])
 
-    opened = make_plan(heard(before, Liveness.SILENT)).direct_admission["default"]
+    opened = make_plan(with_liveness(before, Liveness.SILENT)).direct_admission["default"]
 
     assert (opened.left, opened.is_quiet) == (None, True)
 
 
-def test_what_it_was_let_in_with_keeps_nobody_else_out_of_a_queue() -> None:
+def test_min_resources_of_a_gang_of_a_silent_scheduler_keep_no_other_gang_out() -> None:
     policy = policy_parser.parse(
         'actions: "enqueue, allocate"\n'
         "tiers: [{plugins: [{name: gang}, {name: overcommit}, {name: predicates}]}]"
@@ -156,7 +160,7 @@ def test_what_it_was_let_in_with_keeps_nobody_else_out_of_a_queue() -> None:
         ],
     )
 
-    plan = make_plan(heard(before, Liveness.SILENT), policy)
+    plan = make_plan(with_liveness(before, Liveness.SILENT), policy)
 
     assert plan.placements.keys() == {OTHER}
 
@@ -164,7 +168,9 @@ def test_what_it_was_let_in_with_keeps_nobody_else_out_of_a_queue() -> None:
 def test_a_gang_that_runs_goes_on_running_while_its_scheduler_is_silent() -> None:
     runs = gang(TRAIN, 3, min_member=2, on=["n1", "n1"], cpu=1, each=of("dead"))
 
-    verdict = make_plan(heard(snapshot([node("n1")], [runs]), Liveness.SILENT)).verdicts[TRAIN]
+    verdict = make_plan(with_liveness(snapshot([node("n1")], [runs]), Liveness.SILENT)).verdicts[
+        TRAIN
+    ]
 
     assert verdict.reason is Reason.RUNNING
 
@@ -174,7 +180,7 @@ def test_a_member_of_a_silent_scheduler_keeps_its_whole_gang_waiting() -> None:
     pods = (mixed.pods[0], replace(mixed.pods[1], scheduler="dead"))
     before = snapshot([node("n1")], [replace(mixed, pods=pods)])
 
-    plan = make_plan(heard(before, Liveness.SILENT))
+    plan = make_plan(with_liveness(before, Liveness.SILENT))
 
     assert not plan.placements
     assert "of scheduler name dead since this extender began to listen 40 s ago" in (
@@ -182,11 +188,11 @@ def test_a_member_of_a_silent_scheduler_keeps_its_whole_gang_waiting() -> None:
     )
 
 
-def test_the_verdict_changes_with_what_is_heard_though_the_gang_does_not() -> None:
+def test_the_verdict_changes_with_the_liveness_though_the_gang_does_not() -> None:
     before = snapshot([node("n1", cpu=1)], [gang(TRAIN, 4, cpu=1, each=of("dead"))])
     reasons = [
-        make_plan(heard(before, voice)).verdicts[TRAIN].reason
-        for voice in (Liveness.HEARD, Liveness.SILENT, Liveness.HEARD, Liveness.SILENT)
+        make_plan(with_liveness(before, liveness)).verdicts[TRAIN].reason
+        for liveness in (Liveness.HEARD, Liveness.SILENT, Liveness.HEARD, Liveness.SILENT)
     ]
 
     assert reasons[1] is reasons[3] is Reason.SCHEDULER_SILENT
@@ -194,7 +200,7 @@ def test_the_verdict_changes_with_what_is_heard_though_the_gang_does_not() -> No
 
 
 def test_the_explanation_points_at_kube_scheduler_and_invents_no_remedy() -> None:
-    before = heard(
+    before = with_liveness(
         snapshot([node("n1")], [gang(TRAIN, 2, cpu=1, each=of("dead"))]), Liveness.SILENT
     )
 

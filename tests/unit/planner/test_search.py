@@ -1,6 +1,6 @@
-"""Looking for victims: what is remembered of nodes and gangs is what would be found anew.
+"""Searching victims: what is remembered about nodes and gangs equals a new computation.
 
-What it costs is counted in looks at somebody who might leave, never in seconds.
+The cost is counted in looks at possible victims, never in seconds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from extender.planner.victims.units import Unit
 from tests.builders import gang, node, nodes, pod, shape, snapshot
 from tests.strategies import examples
 
-#: Who leaves, of these units, where so much is lacking.
+#: The units chosen as victims.
 Chosen = tuple[Unit, ...]
 
 
-def crowd(chance: random.Random) -> Snapshot:
-    """Nodes full of members of some gangs, of two sizes and roles, and one who wants them."""
+def full_cluster(chance: random.Random) -> Snapshot:
+    """Nodes full of members of two sizes and roles, and a gang of high priority that needs them."""
     members = [node(f"n{number}", cpu=8, memory=16) for number in range(chance.randint(2, 4))]
     gangs: list[Gang] = []
     for number in range(chance.randint(2, 5)):
@@ -55,8 +55,10 @@ def crowd(chance: random.Random) -> Snapshot:
     return snapshot(members, gangs)
 
 
-def one_by_one(units: Sequence[Unit], line: Callable[[Unit], Amounts], lack: Amounts) -> Chosen:
-    """Choose as a cover does, by weighing everybody in every round."""
+def chosen_one_by_one(
+    units: Sequence[Unit], line: Callable[[Unit], Amounts], lack: Amounts
+) -> Chosen:
+    """Choose as a cover does, by weighing every unit in every round."""
     chosen: list[Unit] = []
     while lack.any():
         short = lack > 0
@@ -74,7 +76,7 @@ def one_by_one(units: Sequence[Unit], line: Callable[[Unit], Amounts], lack: Amo
     return tuple(chosen)
 
 
-def test_a_cover_is_that_of_weighing_everybody_in_every_round(
+def test_a_cover_equals_that_of_weighing_every_unit_in_every_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = Counter[int]()
@@ -86,7 +88,7 @@ def test_a_cover_is_that_of_weighing_everybody_in_every_round(
 
         def choose(self, lack: Amounts) -> Chosen:
             chosen = super().choose(lack)
-            assert chosen == one_by_one(*self.about, lack)
+            assert chosen == chosen_one_by_one(*self.about, lack)
             found[len(chosen)] += 1
             return chosen
 
@@ -94,13 +96,13 @@ def test_a_cover_is_that_of_weighing_everybody_in_every_round(
     chance = random.Random(3)
     plans = examples(80)
     for _ in range(plans):
-        make_plan(crowd(chance))
+        make_plan(full_cluster(chance))
 
     assert found[0] > plans // 8
     assert sum(count for number, count in found.items() if number > 4) > plans // 5
 
 
-def test_what_is_known_of_who_could_leave_is_what_would_be_found_anew(
+def test_the_remembered_eviction_units_equal_newly_computed_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = Counter[bool]()
@@ -121,20 +123,22 @@ def test_what_is_known_of_who_could_leave_is_what_would_be_found_anew(
     chance = random.Random(5)
     plans = examples(80)
     for _ in range(plans):
-        make_plan(crowd(chance))
+        make_plan(full_cluster(chance))
 
     assert min(looks[False], looks[True]) > plans // 6
 
 
-def small_ones(count: int, places: int, each: int) -> list[Gang]:
-    """Gangs that fill *places* nodes with small members, of which all but one may leave."""
+def small_gangs(count: int, places: int, each: int) -> list[Gang]:
+    """Gangs that fill *places* nodes with small members, of which all but one may be evicted."""
     on = [f"n{number + 1}" for number in range(places) for _ in range(each)]
     cpu = 50 / (count * each)
     return [gang(f"b/s{number}", len(on), min_member=1, on=on, cpu=cpu) for number in range(count)]
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, size: int, places: int = 40) -> tuple[int, int]:
-    """Count the looks of the searches of a plan, and who leaves for *size* large members."""
+def work_and_victims(
+    monkeypatch: pytest.MonkeyPatch, size: int, places: int = 40
+) -> tuple[int, int]:
+    """Count the looks of the searches of a plan, and its victims for *size* large members."""
     done: list[int] = []
     spend = SearchBudget.spend
 
@@ -145,38 +149,38 @@ def looked(monkeypatch: pytest.MonkeyPatch, size: int, places: int = 40) -> tupl
     with monkeypatch.context() as patch:
         patch.setattr(SearchBudget, "spend", note)
         big = gang("a/big", size, cpu=50, priority=1000)
-        gangs = [*small_ones(10, places, 5), big]
+        gangs = [*small_gangs(10, places, 5), big]
         plan = make_plan(snapshot(nodes(places, cpu=50, memory=1000), gangs))
     return sum(done), len(plan.evictions)
 
 
-def test_twice_the_members_are_at_most_little_more_than_twice_the_looks(
+def test_twice_the_members_cost_at_most_little_more_than_twice_the_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every one was a look at all pods of all gangs before, times all who stand on its node."""
-    eight, left = looked(monkeypatch, 8)
-    sixteen, more_left = looked(monkeypatch, 16)
+    """Each member once cost a look at every pod of every gang, times the pods on its node."""
+    eight, left = work_and_victims(monkeypatch, 8)
+    sixteen, more_left = work_and_victims(monkeypatch, 16)
 
     assert (left, more_left) == (8 * 50, 16 * 50)
     assert sixteen < 2.5 * eight
 
 
-def test_a_node_with_many_small_members_costs_few_looks_at_each(
+def test_a_node_with_many_small_members_costs_little_work_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was about the square of how many stand on a node, for every node that was weighed."""
-    looks, left = looked(monkeypatch, 4, places=10)
+    """The cost was once about the square of the pods on a node, for every node that was weighed."""
+    looks, left = work_and_victims(monkeypatch, 4, places=10)
 
     assert left == 4 * 50
     assert looks < 100 * left
 
 
-def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
+def test_a_search_over_its_budget_finds_no_victims_and_leaves_budget_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(choose, "MOST_WORK", 40_000)
     places = 20
-    small = small_ones(10, places, 5)
+    small = small_gangs(10, places, 5)
     zone = (("zone", "z"),)
     single = gang("d/low", 1, min_member=1, on=["z1"], cpu=1)
     endless = [
@@ -193,7 +197,7 @@ def test_a_search_that_is_too_long_finds_nobody_and_leaves_something_for_others(
     assert plan.verdicts["a/big0"].message.endswith(told)
 
 
-def test_what_one_namespace_looks_for_in_vain_is_bounded() -> None:
+def test_failing_searches_of_one_namespace_are_bounded() -> None:
     budget = SearchBudget()
     for _ in range(3):
         work = budget.next("a")
@@ -204,7 +208,7 @@ def test_what_one_namespace_looks_for_in_vain_is_bounded() -> None:
     assert not budget.next("b").is_too_much
 
 
-def test_what_one_namespace_finds_leaves_it_as_much_as_others() -> None:
+def test_a_successful_search_leaves_its_namespace_as_much_budget_as_others() -> None:
     budget = SearchBudget()
     work = budget.next("a")
     work.count(choose.MOST_WORK // 4)

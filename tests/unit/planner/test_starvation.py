@@ -1,4 +1,4 @@
-"""Gangs that keep losing their turn: room is kept, others only fill what they leave."""
+"""Capacity is reserved for starving gangs; others only fill the rest."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BIG = gang("a/big", 2, cpu=4)
 LONG = 1_000.0
 
 
-def crowd(*others: Gang, now: float = LONG, **rest: object) -> Snapshot:
-    """Two nodes, one of them half taken, and a gang that needs both whole."""
+def half_used(*others: Gang, now: float = LONG, **rest: object) -> Snapshot:
+    """Two nodes, one of them half used, and a gang that needs both whole."""
     running = single("a/old", on="n1", cpu=2)
     return snapshot(nodes(2, cpu=4), [BIG, running, *others], now=now, **rest)  # type: ignore[arg-type]
 
 
-def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
-    plan = make_plan(crowd())
+def test_capacity_is_reserved_for_a_gang_that_waits_too_long() -> None:
+    plan = make_plan(half_used())
 
     assert plan.reservations == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
     verdict = plan.verdicts[GangKey("a/big")]
@@ -37,15 +37,15 @@ def test_a_gang_that_waits_too_long_has_room_kept_for_it() -> None:
     assert "capacity is reserved for it on n1 and n2" in verdict.message
 
 
-def test_before_that_others_may_have_the_room() -> None:
-    plan = make_plan(crowd(single("a/new", cpu=1), now=100.0))
+def test_before_that_others_may_use_the_capacity() -> None:
+    plan = make_plan(half_used(single("a/new", cpu=1), now=100.0))
 
     assert plan.reservations == {}
     assert "a/new" in plan.placements
 
 
-def test_others_cannot_take_what_is_kept() -> None:
-    plan = make_plan(crowd(single("a/new", cpu=1)))
+def test_others_cannot_take_what_is_reserved() -> None:
+    plan = make_plan(half_used(single("a/new", cpu=1)))
 
     assert plan.placements == {}
     assert plan.verdicts[GangKey("a/new")].reason is Reason.BEHIND_IN_ORDER
@@ -53,17 +53,17 @@ def test_others_cannot_take_what_is_kept() -> None:
 
 
 @pytest.mark.parametrize("status", [Status.ALLOCATED, Status.BINDING])
-def test_it_is_kept_beside_those_who_are_on_their_way_to_a_node(status: Status) -> None:
-    """They take room as those do who run, and are no more sure to stay."""
-    passing = single("a/critical", on="n2", cpu=1, each={"status": status})
+def test_capacity_is_reserved_beside_pods_that_are_still_binding(status: Status) -> None:
+    """They use capacity like running pods, and are no more certain to stay."""
+    binding = single("a/critical", on="n2", cpu=1, each={"status": status})
 
-    plan = make_plan(crowd(passing, single("a/new", cpu=1)))
+    plan = make_plan(half_used(binding, single("a/new", cpu=1)))
 
     assert plan.reservations == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=3, pods=1)}
     assert plan.placements == {}
 
 
-def test_others_may_use_what_it_does_not_need() -> None:
+def test_others_may_use_what_the_starving_gang_does_not_need() -> None:
     before = snapshot(
         [*nodes(2, cpu=4), node("n3", cpu=1)],
         [BIG, single("a/old", on="n1", cpu=2), single("a/new", cpu=1)],
@@ -73,29 +73,29 @@ def test_others_may_use_what_it_does_not_need() -> None:
     assert dict(make_plan(before).placements[GangKey("a/new")].placements) == {"a-new-0": "n3"}
 
 
-def test_it_starts_as_soon_as_its_room_is_free_before_anybody_else() -> None:
+def test_the_starving_gang_starts_first_as_soon_as_its_capacity_is_free() -> None:
     before = snapshot(nodes(2, cpu=4), [BIG, single("a/aaa", cpu=1, created=1.0)], now=LONG)
     plan = make_plan(before)
 
     assert list(plan.placements) == ["a/big"]
 
 
-def test_smaller_gangs_that_come_and_go_cannot_starve_it() -> None:
-    """Every round another small pod ends and a new one wants in; the gang starts all the same."""
-    state = crowd(single("a/next-0", cpu=2))
+def test_smaller_gangs_that_come_and_go_cannot_starve_a_large_one() -> None:
+    """In every round a small pod ends and a new one waits; the gang starts all the same."""
+    state = half_used(single("a/next-0", cpu=2))
     for round_ in range(4):
         plan = make_plan(state)
         if "a/big" in plan.placements:
             return
         state = after(state, plan)
         running = [each for each in state.gangs.values() if each.key != "a/big" and each.scheduled]
-        staying = [each for each in state.gangs.values() if each not in running[:1]]
-        newcomer = single(f"a/next-{round_ + 1}", cpu=2, created=float(round_))
-        state = snapshot(state.nodes.nodes, [*staying, newcomer], now=LONG)
+        others = [each for each in state.gangs.values() if each not in running[:1]]
+        following = single(f"a/next-{round_ + 1}", cpu=2, created=float(round_))
+        state = snapshot(state.nodes.nodes, [*others, following], now=LONG)
     raise AssertionError("it never started")
 
 
-def test_the_room_of_strangers_is_not_counted_on() -> None:
+def test_capacity_used_by_other_schedulers_is_not_reserved() -> None:
     before = snapshot(
         nodes(3, cpu=4), [BIG], taken={"n1": amounts(cpu=1), "n2": amounts(cpu=1)}, now=LONG
     )
@@ -103,7 +103,7 @@ def test_the_room_of_strangers_is_not_counted_on() -> None:
     assert make_plan(before).reservations == {}
 
 
-def test_nobody_behind_it_in_its_queue_makes_others_leave_for_nothing() -> None:
+def test_no_gang_behind_the_starving_one_in_its_queue_evicts_pods() -> None:
     low = single("a/low", on="n1", cpu=2, priority=-5)
     rival = gang("a/rival", 1, cpu=2, created=1.0)
     before = snapshot(nodes(2, cpu=4), [BIG, low, rival], now=LONG)
@@ -112,7 +112,7 @@ def test_nobody_behind_it_in_its_queue_makes_others_leave_for_nothing() -> None:
     assert beneficiaries <= {"a/big"}
 
 
-def test_a_queue_beyond_its_due_has_no_claim_to_room_ahead_of_others() -> None:
+def test_a_gang_of_a_queue_above_its_deserved_share_gets_no_reservation() -> None:
     greedy = gang("a/greedy", 4, queue="q1", cpu=2)
     modest = gang("a/modest", 1, queue="q2", cpu=2, created=1.0)
     before = snapshot(nodes(2, cpu=4), [greedy, modest], [queue("q1"), queue("q2")], now=LONG)
@@ -121,7 +121,7 @@ def test_a_queue_beyond_its_due_has_no_claim_to_room_ahead_of_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age_s", "due"),
+    ("age_s", "is_reserved"),
     [
         (0, False),
         (599, False),
@@ -132,32 +132,32 @@ def test_a_queue_beyond_its_due_has_no_claim_to_room_ahead_of_others() -> None:
         (3000, True),
     ],
 )
-def test_room_is_kept_for_a_while_and_again_after_waiting_as_long_again(
-    age_s: float, due: bool
+def test_capacity_is_reserved_for_a_while_and_again_after_the_same_wait(
+    age_s: float, is_reserved: bool
 ) -> None:
-    assert is_due(age_s, Starvation()) is due
+    assert is_due(age_s, Starvation()) is is_reserved
 
 
-def test_it_can_be_turned_off() -> None:
+def test_reservations_for_starving_gangs_can_be_turned_off() -> None:
     off = policy_parser.parse(policy_parser.DEFAULT_TEXT + "starvation: {after: 0s}")
 
-    assert make_plan(crowd(), off).reservations == {}
+    assert make_plan(half_used(), off).reservations == {}
 
 
-def test_volcanos_way_knows_nothing_of_it() -> None:
+def test_with_the_rules_of_volcano_nothing_is_reserved_for_starving_gangs() -> None:
     volcano = policy_parser.parse(policy_parser.DEFAULT_TEXT + "compatibility: volcano")
 
-    message = make_plan(crowd(), volcano).verdicts[GangKey("a/big")].message
+    message = make_plan(half_used(), volcano).verdicts[GangKey("a/big")].message
     assert "reserved for it" not in message
 
 
-# ── who could do nothing with room is in nobody's way ───────────────────────────────────────
+# ── a gang that could not use a reservation blocks none ─────────────────────────────────────
 
-KEPT = {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
+RESERVED = {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
 
 
 def among(*others: Gang, named: str = "q1", **rest: Any) -> Snapshot:
-    """The two nodes of before for queue q2, and a small third one of which a daemon uses a bit."""
+    """The two nodes above for queue q2, and a small third one of which a daemon uses a bit."""
     small = node("n3", cpu=1, labels={"zone": "z"})
     big = gang("a/big", 2, cpu=4, queue="q2", created=1.0)
     old = single("a/old", on="n1", cpu=2, queue="q2")
@@ -173,55 +173,56 @@ def among(*others: Gang, named: str = "q1", **rest: Any) -> Snapshot:
 FULL = single("b/full", on="n3", cpu=0.5, queue="q1")
 NEXT = single("b/next", cpu=0.5, queue="q1")
 #: An empty node would take it; beside the daemon there it never starts.
-IN_VAIN = {"cpu": 1, "selector": (("zone", "z"),)}
+FITS_NO_NODE = {"cpu": 1, "selector": (("zone", "z"),)}
 
 
-def test_one_that_waits_for_its_queues_ceiling_keeps_nobody_from_being_served() -> None:
+def test_a_gang_at_its_queues_ceiling_does_not_block_the_reservation_of_another() -> None:
     plan = make_plan(among(FULL, NEXT, capability=amounts(cpu=0.5)))
 
     assert plan.verdicts[NEXT.key].reason is Reason.QUEUE_AT_CAPABILITY
-    assert plan.reservations == KEPT
+    assert plan.reservations == RESERVED
 
 
-def test_nor_does_it_where_its_queue_has_priority() -> None:
+def test_a_gang_at_the_ceiling_of_a_queue_with_priority_does_not_block_it_either() -> None:
     late = single("b/next", cpu=0.5, queue="q1", created=LONG)
 
     assert (
-        make_plan(among(FULL, late, capability=amounts(cpu=0.5), priority=5)).reservations == KEPT
+        make_plan(among(FULL, late, capability=amounts(cpu=0.5), priority=5)).reservations
+        == RESERVED
     )
 
 
 @pytest.mark.parametrize("where", ["q1", "q2"])
-def test_one_that_no_node_could_hold_keeps_nobody_from_being_served(where: str) -> None:
-    plan = make_plan(among(single("b/vain", queue=where, **IN_VAIN)))
+def test_a_gang_that_fits_no_node_does_not_block_the_reservation_of_another(where: str) -> None:
+    plan = make_plan(among(single("b/unfit", queue=where, **FITS_NO_NODE)))
 
-    assert plan.verdicts[GangKey("b/vain")].reason is Reason.INSUFFICIENT_CAPACITY
-    assert plan.reservations == KEPT
+    assert plan.verdicts[GangKey("b/unfit")].reason is Reason.INSUFFICIENT_CAPACITY
+    assert plan.reservations == RESERVED
 
 
 #: Each of them would find a node, but not all of them do.
-TOGETHER_IN_VAIN = [pod(f"v-{memory}", shape(cpu=4, memory=memory)) for memory in range(3)]
+FIT_ONLY_APART = [pod(f"v-{memory}", shape(cpu=4, memory=memory)) for memory in range(3)]
 
 
 @pytest.mark.parametrize("where", ["q1", "q2"])
-def test_nor_does_one_of_different_members(where: str) -> None:
-    vain = gang("b/vain", pods=TOGETHER_IN_VAIN, queue=where)
+def test_a_gang_of_different_members_that_do_not_fit_together_does_not_block_it(where: str) -> None:
+    unfit = gang("b/unfit", pods=FIT_ONLY_APART, queue=where)
 
-    assert make_plan(among(vain)).reservations == KEPT
+    assert make_plan(among(unfit)).reservations == RESERVED
 
 
-def test_nor_does_one_of_different_members_that_want_the_same_port() -> None:
+def test_a_gang_of_different_members_that_need_the_same_port_does_not_block_it() -> None:
     port = (HostPort(80),)
     kinds = [shape(cpu=0.1, memory=memory, host_ports=port) for memory in range(4)]
     members = [pod(f"v-{number}", kind) for number, kind in enumerate(kinds)]
-    plan = make_plan(among(gang("b/vain", pods=members, queue="q2")))
+    plan = make_plan(among(gang("b/unfit", pods=members, queue="q2")))
 
     assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == [
         "a/big"
     ]
 
 
-def test_many_different_ones_of_a_namespace_cost_no_more_than_some(
+def test_many_different_gangs_of_a_namespace_cost_no_more_than_some(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layouts = Mock(wraps=starvation.PortUsage)
@@ -230,11 +231,11 @@ def test_many_different_ones_of_a_namespace_cost_no_more_than_some(
     def cost(count: int) -> int:
         layouts.reset_mock()
         kinds = [[shape(cpu=4 - n / 100, memory=m) for m in range(3)] for n in range(count)]
-        vain = [
+        unfit = [
             gang(f"b/v{n}", pods=[pod(f"v{n}-{m}", k) for m, k in enumerate(three)], queue="q2")
             for n, three in enumerate(kinds)
         ]
-        plan = make_plan(among(*vain))
+        plan = make_plan(among(*unfit))
         assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == [
             "a/big"
         ]
@@ -243,7 +244,7 @@ def test_many_different_ones_of_a_namespace_cost_no_more_than_some(
     assert 0 < cost(20) == cost(40)
 
 
-def test_one_whose_members_fit_only_if_laid_out_with_care_has_room_kept_for_it() -> None:
+def test_capacity_is_reserved_for_members_that_fit_in_only_one_arrangement() -> None:
     """The large one fits on either node, the small one only on the first."""
     zoned = node("n1", cpu=4, labels={"zone": "z"})
     members = [pod("c-0", shape(cpu=4)), pod("c-1", shape(cpu=1, selector=(("zone", "z"),)))]
@@ -255,7 +256,7 @@ def test_one_whose_members_fit_only_if_laid_out_with_care_has_room_kept_for_it()
     assert "capacity is reserved for it" in plan.verdicts[careful.key].message
 
 
-def test_two_are_not_served_where_one_may_be() -> None:
+def test_of_two_starving_gangs_only_one_gets_a_reservation() -> None:
     other = gang("b/big", 2, cpu=4, queue="q1")
     plan = make_plan(among(other))
 
@@ -269,14 +270,19 @@ THREE = [queue(f"q{number}") for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
-    "vain",
-    [single("b/vain", queue="q2", **IN_VAIN), gang("b/vain", pods=TOGETHER_IN_VAIN, queue="q2")],
+    "unfit",
+    [
+        single("b/unfit", queue="q2", **FITS_NO_NODE),
+        gang("b/unfit", pods=FIT_ONLY_APART, queue="q2"),
+    ],
 )
-def test_those_behind_one_that_no_node_could_hold_get_their_due_back(vain: Gang) -> None:
-    lent = [single(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in (1, 2)]
+def test_gangs_behind_one_that_fits_no_node_reclaim_their_deserved_share(unfit: Gang) -> None:
+    borrowed = [
+        single(f"c/borrowed-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in (1, 2)
+    ]
     before = snapshot(
         [*nodes(2, cpu=4), node("n3", cpu=1, labels={"zone": "z"})],
-        [*lent, vain, MINE],
+        [*borrowed, unfit, MINE],
         [queue("q1"), queue("q2")],
         taken={"n3": amounts(cpu=0.1)},
         now=LONG,
@@ -285,12 +291,14 @@ def test_those_behind_one_that_no_node_could_hold_get_their_due_back(vain: Gang)
     assert {each.beneficiary for each in make_plan(before).evictions} == {"a/mine"}
 
 
-def test_those_behind_one_for_whom_nobody_leaves_and_no_room_is_kept_get_their_due_back() -> None:
-    """It asks for more than its queue's due, and room is kept for one that waited longer."""
-    lent = [single(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)]
+def test_gangs_behind_one_without_victims_and_reservation_reclaim_their_deserved_share() -> None:
+    """It needs more than its queue deserves, and an older gang has the reservation."""
+    borrowed = [
+        single(f"c/borrowed-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)
+    ]
     older = gang("d/older", 3, cpu=4, queue="q3", created=0.5)
     larger = gang("b/larger", 3, cpu=4, queue="q2", created=1.0)
-    before = snapshot(nodes(6, cpu=4), [*lent, older, larger, MINE], THREE, now=LONG)
+    before = snapshot(nodes(6, cpu=4), [*borrowed, older, larger, MINE], THREE, now=LONG)
     plan = make_plan(before)
 
     told = [
@@ -300,9 +308,11 @@ def test_those_behind_one_for_whom_nobody_leaves_and_no_room_is_kept_get_their_d
     assert {each.beneficiary for each in plan.evictions} == {"a/mine"}
 
 
-def test_those_behind_one_for_whom_others_leave_wait_for_that() -> None:
-    lent = [single(f"c/lent-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)]
+def test_gangs_behind_one_that_has_victims_wait_for_it() -> None:
+    borrowed = [
+        single(f"c/borrowed-{n}", on=f"n{n}", cpu=4, queue="q1", created=2.0) for n in range(1, 7)
+    ]
     older = gang("d/older", 2, cpu=4, queue="q2", created=0.5)
-    before = snapshot(nodes(6, cpu=4), [*lent, older, MINE], THREE[:2], now=LONG)
+    before = snapshot(nodes(6, cpu=4), [*borrowed, older, MINE], THREE[:2], now=LONG)
 
     assert {each.beneficiary for each in make_plan(before).evictions} == {older.key}

@@ -1,7 +1,7 @@
-"""Pods that are being deleted use their queue's room until they are gone.
+"""Pods that are being deleted count in their queue until they are gone.
 
-Their owner may say how long that takes: whoever deletes pods that take a day to end, and has
-others started in their stead, would have twice what the queue may have.
+The owner of a pod sets how long that takes. If pods that take a day to terminate did not count,
+their replacements would use twice what the queue may have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.builders import amounts, cache, gang, node, nodes, queue, seen, share
 VOLCANO = policy_parser.parse(policy_parser.DEFAULT_TEXT + "\ncompatibility: volcano\n")
 
 
-def leaving(key: str, size: int, name: str, where: str, **rest: object) -> Gang:
+def terminating(key: str, size: int, name: str, where: str, **rest: object) -> Gang:
     """A gang of which all members are being deleted."""
     return gang(
         key,
@@ -40,8 +40,10 @@ def limited(*gangs: Gang, queues: list[Queue] | None = None) -> Snapshot:
     return snapshot(nodes(2), gangs, queues or [queue("q", capability=amounts(cpu=4))])
 
 
-def test_a_queue_starts_nothing_in_place_of_pods_that_are_still_ending() -> None:
-    plan = make_plan(limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1)))
+def test_a_queue_starts_nothing_in_place_of_pods_that_still_terminate() -> None:
+    plan = make_plan(
+        limited(terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
+    )
 
     assert not plan.placements
     verdict = plan.verdicts["a/new"]
@@ -52,8 +54,8 @@ def test_a_queue_starts_nothing_in_place_of_pods_that_are_still_ending() -> None
     )
 
 
-def test_what_they_still_use_is_owed_and_only_idle_room_is_kept_for_who_comes_after_them() -> None:
-    gangs = [leaving("a/old", 3, "q", "n1"), gang("a/new", cpu=1), gang("a/next", 3, cpu=1)]
+def test_what_terminating_pods_use_is_missing_from_the_reservation_of_the_next_gang() -> None:
+    gangs = [terminating("a/old", 3, "q", "n1"), gang("a/new", cpu=1), gang("a/next", 3, cpu=1)]
     plan = make_plan(snapshot(nodes(1), gangs, [queue("q"), queue("default")]))
 
     assert plan.placements["a/new"].placements
@@ -62,25 +64,27 @@ def test_what_they_still_use_is_owed_and_only_idle_room_is_kept_for_who_comes_af
     assert plan.reservations_missing == {"n1": amounts(cpu=3)}
 
 
-def test_what_fits_beside_them_starts() -> None:
-    plan = make_plan(limited(leaving("a/old", 2, "q", "n1"), gang("a/new", 2, queue="q", cpu=1)))
+def test_a_gang_that_fits_beside_terminating_pods_starts() -> None:
+    plan = make_plan(
+        limited(terminating("a/old", 2, "q", "n1"), gang("a/new", 2, queue="q", cpu=1))
+    )
 
     assert set(plan.placements) == {"a/new"}
 
 
-def test_an_elastic_gang_grows_only_beside_them() -> None:
+def test_an_elastic_gang_grows_only_beside_terminating_pods() -> None:
     grows = gang("a/new", 4, min_member=1, queue="q", cpu=1)
 
-    plan = make_plan(limited(leaving("a/old", 2, "q", "n1"), grows))
+    plan = make_plan(limited(terminating("a/old", 2, "q", "n1"), grows))
 
     assert len(plan.placements["a/new"].placements) == 2
 
 
-def test_they_count_in_the_queues_above() -> None:
+def test_terminating_pods_count_in_the_queues_above() -> None:
     family = queue("family", capability=amounts(cpu=4))
     plan = make_plan(
         limited(
-            leaving("a/old", 4, "left", "n1"),
+            terminating("a/old", 4, "left", "n1"),
             gang("b/new", 4, queue="right", cpu=1),
             queues=[family, queue("left", parent="family"), queue("right", parent="family")],
         )
@@ -90,10 +94,10 @@ def test_they_count_in_the_queues_above() -> None:
     assert "queue family uses 0 of at most 4 cpu" in plan.verdicts["b/new"].message
 
 
-def test_they_count_in_what_their_namespace_may_have() -> None:
+def test_terminating_pods_count_against_the_limit_of_their_namespace() -> None:
     state = snapshot(
         nodes(2),
-        [leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1)],
+        [terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1)],
         [queue("q")],
         shares=[share("q/a", at_most=amounts(cpu=4))],
     )
@@ -104,16 +108,16 @@ def test_they_count_in_what_their_namespace_may_have() -> None:
     assert plan.verdicts["a/new"].reason is Reason.NAMESPACE_OVER_LIMIT
 
 
-def test_pods_whose_group_is_gone_count_too() -> None:
-    old = leaving("a/old", 4, "q", "n1", group={"dialect": ""})
+def test_terminating_pods_whose_pod_group_is_gone_count_too() -> None:
+    old = terminating("a/old", 4, "q", "n1", group={"dialect": ""})
 
     plan = make_plan(limited(old, gang("a/new", 4, queue="q", cpu=1)))
 
     assert not plan.placements
 
 
-def test_pods_that_should_have_left_long_ago_keep_nobody() -> None:
-    old = leaving("a/old", 4, "q", "n1")
+def test_pods_that_should_have_terminated_long_ago_do_not_block_their_queue() -> None:
+    old = terminating("a/old", 4, "q", "n1")
     state = limited(old, gang("a/new", 4, queue="q", cpu=1))
 
     plan = make_plan(replace(state, stuck=frozenset(pod.uid for pod in old.pods)))
@@ -121,8 +125,8 @@ def test_pods_that_should_have_left_long_ago_keep_nobody() -> None:
     assert set(plan.placements) == {"a/new"}
 
 
-def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> None:
-    """Who deletes pods that take a day to end has no more of its queue half an hour later."""
+def test_a_grace_period_longer_than_the_maximum_frees_nothing_in_its_queue() -> None:
+    """Deleting pods that take a day to terminate frees nothing in the queue half an hour later."""
     clock = VirtualClock()
     deleted = {"status": Status.RELEASING, "leaves_by": clock.now() + 86400}
     mirror = cache(
@@ -145,10 +149,10 @@ def test_a_grace_longer_than_anybody_waits_for_frees_nothing_in_its_queue() -> N
     assert set(make_plan(mirror.snapshot(clock.now())).placements) == {"a/pod:new"}
 
 
-def test_idle_room_is_not_kept_for_who_waits_for_its_own_to_leave() -> None:
+def test_nothing_is_reserved_for_a_gang_that_waits_for_pods_of_its_own_queue() -> None:
     plan = make_plan(
         limited(
-            leaving("a/old", 4, "q", "n1"),
+            terminating("a/old", 4, "q", "n1"),
             gang("a/new", 4, queue="q", cpu=1, priority=9),
             gang("b/other", 4, queue="other", cpu=1),
             queues=[queue("q", capability=amounts(cpu=4)), queue("other")],
@@ -159,11 +163,11 @@ def test_idle_room_is_not_kept_for_who_waits_for_its_own_to_leave() -> None:
     assert set(plan.placements["a/new"].pipelined.values()) == {"n1"}
 
 
-def test_who_waits_for_victims_of_its_own_queue_keeps_their_room_until_they_are_gone() -> None:
-    """Nobody else is promised it, and nobody else has to leave meanwhile."""
+def test_a_gang_that_waits_for_victims_of_its_queue_needs_no_more_evictions() -> None:
+    """The capacity is reserved for no other gang, and no other pod is evicted meanwhile."""
     state = snapshot(
         nodes(1),
-        [leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1, priority=9)],
+        [terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1, priority=9)],
         [queue("q", capability=amounts(cpu=4))],
     )
 
@@ -173,8 +177,8 @@ def test_who_waits_for_victims_of_its_own_queue_keeps_their_room_until_they_are_
     assert not plan.evictions
 
 
-def test_explain_tries_what_more_the_queue_would_have_to_have() -> None:
-    state = limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
+def test_explain_suggests_more_capability_of_the_queue() -> None:
+    state = limited(terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
 
     found = explain(state, make_plan(state), policy_parser.DEFAULT, GangKey("a/new"))
 
@@ -182,14 +186,14 @@ def test_explain_tries_what_more_the_queue_would_have_to_have() -> None:
     assert "4 cpu more capability of queue q" in found.remedies
 
 
-def test_what_the_ledger_counts_has_them_in_it() -> None:
-    plan = make_plan(limited(leaving("a/old", 4, "q", "n1")))
+def test_the_queue_limits_of_a_plan_include_terminating_pods() -> None:
+    plan = make_plan(limited(terminating("a/old", 4, "q", "n1")))
 
-    (stake,) = [each for each in plan.limits if each.name == "q"]
-    assert stake.leaving == amounts(cpu=4, pods=4)
+    (limits,) = [each for each in plan.limits if each.name == "q"]
+    assert limits.leaving == amounts(cpu=4, pods=4)
 
 
-def test_volcano_does_not_count_them() -> None:
-    state = limited(leaving("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
+def test_with_the_rules_of_volcano_terminating_pods_do_not_count() -> None:
+    state = limited(terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
 
     assert set(make_plan(state, VOLCANO).placements) == {"a/new"}

@@ -1,4 +1,4 @@
-"""The plugin of docs/plugins.md, loaded as a stranger's package would be."""
+"""The plugin of docs/plugins.md, loaded as a third-party package."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_third_party", lambda: {point.name: point})
 
 
-def test_it_decides_who_goes_first_and_where_nobody_goes(installed: None) -> None:
-    courteous = policy_parser.parse(block("yaml"), "page")
+def test_the_plugin_decides_which_gang_goes_first_and_which_node_is_not_used(
+    installed: None,
+) -> None:
+    courtesy = policy_parser.parse(block("yaml"), "page")
     state = snapshot(
         [node("a", cpu=1), node("b-quiet", cpu=1)],
         [gang("batch/early", 1, cpu=1, created=1), gang("web/late", 1, cpu=1, created=2)],
     )
 
-    tickets = make_plan(state, courteous).placements
+    placements = make_plan(state, courtesy).placements
 
-    assert [(key, list(t.placements.values())) for key, t in tickets.items()] == [
+    assert [(key, list(t.placements.values())) for key, t in placements.items()] == [
         ("web/late", ["a"])
     ]
 
@@ -53,25 +55,25 @@ def test_a_misspelt_name_is_answered_with_the_nearest_one(installed: None) -> No
         policy_parser.parse("tiers: [{plugins: [{name: courtsey}]}]", "page")
 
 
-def test_its_arguments_are_not_checked_unless_it_names_them(
+def test_arguments_of_the_plugin_are_checked_only_if_it_names_them(
     installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "tiers: [{plugins: [{name: courtesy, arguments: {polite-namspace: x}}]}]"
     assert policy_parser.parse(text, "page").remarks == ()
 
-    stranger = sys.modules["my_package"].Courtesy
-    monkeypatch.setattr(stranger, "known", ("polite-namespace",))
+    plugin = sys.modules["my_package"].Courtesy
+    monkeypatch.setattr(plugin, "known", ("polite-namespace",))
     with pytest.raises(InvalidConfiguration, match="did you mean 'polite-namespace'"):
         policy_parser.parse(text, "page")
 
 
-def test_it_fits_into_twenty_lines() -> None:
+def test_the_plugin_fits_into_twenty_lines() -> None:
     lines = [line for line in block("python").splitlines() if line.strip()]
 
     assert len(lines) <= 20
 
 
-def test_what_is_installed_runs_only_if_the_policy_names_it_and_never_in_the_place_of_ours(
+def test_an_installed_plugin_runs_only_if_the_policy_names_it_and_replaces_no_built_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "unasked_package.py").write_text("raise SystemExit('it ran')\n")

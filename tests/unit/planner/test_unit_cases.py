@@ -21,7 +21,7 @@ from extender.planner.verdicts import is_unschedulable, phase_after
 from tests.builders import pod, shape
 from tests.unit.planner.case_objects import Case, cases, objects, policy_file
 
-MATHS = VOLCANO.arithmetic
+ARITHMETIC = VOLCANO.arithmetic
 
 
 def vector(written: dict[str, Any] | None) -> dict[str, float]:
@@ -42,16 +42,16 @@ def rows(*operations: str) -> list[Case]:
 
 
 @pytest.mark.parametrize("case", rows("LessEqual"), ids=lambda case: case["id"])
-def test_at_most_everywhere(case: Case) -> None:
+def test_less_or_equal_in_every_dimension(case: Case) -> None:
     left, right = vector(case["resource1"]), vector(case["resource2"])
     if case["missing_dimension_default"] == "Infinity":
         right = {name: right.get(name, float("inf")) for name in {*left, *right}}
 
-    assert MATHS.within(left, right) == case["expected"]
+    assert ARITHMETIC.within(left, right) == case["expected"]
 
 
 @pytest.mark.parametrize("case", rows("LessEqualWithDimension"), ids=lambda case: case["id"])
-def test_at_most_where_it_is_asked(case: Case) -> None:
+def test_less_or_equal_in_the_requested_dimensions(case: Case) -> None:
     left, right, asked = (vector(case[key]) for key in ("resource1", "resource2", "req"))
 
     assert (excess(left, right, asked) == []) == case["expectedFlag"]
@@ -60,19 +60,19 @@ def test_at_most_where_it_is_asked(case: Case) -> None:
 @pytest.mark.parametrize(
     "case", rows("LessEqualPartlyWithDimensionZeroFiltered"), ids=lambda case: case["id"]
 )
-def test_at_most_somewhere(case: Case) -> None:
+def test_less_or_equal_in_some_dimension(case: Case) -> None:
     left, right, asked = (vector(case[key]) for key in ("r", "rr", "req"))
 
-    assert within_somewhere(MATHS, left, right, asked) == case["wantBool"]
+    assert within_somewhere(ARITHMETIC, left, right, asked) == case["wantBool"]
 
 
 @pytest.mark.parametrize(
     "case", rows("GreaterPartlyWithRelevantDimensions"), ids=lambda case: case["id"]
 )
-def test_more_somewhere(case: Case) -> None:
+def test_greater_in_some_dimension(case: Case) -> None:
     left, right, asked = (vector(case[key]) for key in ("r", "rr", "req"))
 
-    assert exceeds_somewhere(MATHS, left, right, asked) == case["wantBool"]
+    assert exceeds_somewhere(ARITHMETIC, left, right, asked) == case["wantBool"]
 
 
 def members(written: list[dict[str, str]]) -> Gang:
@@ -98,7 +98,7 @@ def test_the_phase_after_a_cycle(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [*cases("volcano_gang_condition")], ids=lambda case: case["id"])
-def test_members_that_are_just_leaving_do_not_make_a_gang_unschedulable(case: Case) -> None:
+def test_terminating_members_do_not_make_a_gang_unschedulable(case: Case) -> None:
     group = PodGroup(namespace="a", name="g", min_member=case["min_member"])
     gang = Gang(group=group, pods=members(case["tasks"]).pods)
 
@@ -123,8 +123,8 @@ def test_scores_of_packing(case: Case, tmp_path: Any) -> None:
 
     for key, expected in case["expect"]["node_scores"].items():
         need = session.capacity.row(shapes[key]).astype(float)
-        prospect = ScoringTable(session.capacity, need, session.capacity.all_rows, 1)
-        scores = session.plugins.score(shapes[key], prospect)[:, 0].tolist()
+        table = ScoringTable(session.capacity, need, session.capacity.all_rows, 1)
+        scores = session.plugins.score(shapes[key], table)[:, 0].tolist()
         assert dict(zip(names, scores, strict=True)) == pytest.approx(expected, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""No idle room: what nobody else can use is used, and whatever stands idle does so for a reason."""
+"""No unused capacity: it is borrowed where no other queue can use it, or a reason is named."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def small(count: int, queue: str, **rest: Any) -> list[Gang]:
 
 def started(plan: Plan, prefix: str) -> int:
     return sum(
-        bool(ticket.placements)
-        for key, ticket in plan.placements.items()
+        bool(placement.placements)
+        for key, placement in plan.placements.items()
         if key.startswith(f"a/{prefix}")
     )
 
@@ -87,7 +87,7 @@ UNSTARTABLE: dict[str, tuple[Gang, Queue]] = {
 
 
 @pytest.mark.parametrize("kind", UNSTARTABLE)
-def test_a_gang_that_cannot_start_claims_nothing_of_the_division(kind: str) -> None:
+def test_a_gang_that_cannot_start_does_not_count_for_deserved_shares(kind: str) -> None:
     stuck, its_queue = UNSTARTABLE[kind]
     before = snapshot(nodes(2), [stuck, *small(8, "busy")], [its_queue, queue("busy")])
 
@@ -99,7 +99,7 @@ def test_a_gang_that_cannot_start_claims_nothing_of_the_division(kind: str) -> N
     assert started(plan, "busy") == 8
 
 
-def test_a_gang_above_the_ceiling_of_an_ancestor_claims_nothing() -> None:
+def test_a_gang_above_the_ceiling_of_an_ancestor_does_not_count_for_deserved_shares() -> None:
     tree = [
         queue("family", capability=amounts(cpu=6)),
         queue("stuck", parent="family"),
@@ -113,7 +113,7 @@ def test_a_gang_above_the_ceiling_of_an_ancestor_claims_nothing() -> None:
     assert "queue family uses 0 of at most 6 cpu" in plan.verdicts[big.key].message
 
 
-def test_a_gang_above_its_ceiling_is_told_of_the_ceiling_not_of_the_due() -> None:
+def test_a_gang_above_its_ceiling_is_told_of_the_ceiling_not_of_the_deserved_share() -> None:
     big = gang("a/g", 8, queue="stuck", cpu=1)
     queues = [queue("stuck", capability=amounts(cpu=6)), queue("busy")]
 
@@ -125,7 +125,7 @@ def test_a_gang_above_its_ceiling_is_told_of_the_ceiling_not_of_the_due() -> Non
     )
 
 
-def test_a_member_beyond_the_minimum_that_fits_no_node_claims_nothing() -> None:
+def test_a_surplus_member_that_fits_no_node_does_not_count_for_deserved_shares() -> None:
     pods = [
         pod("w-0", shape(cpu=1), on="n1"),
         *(pod(f"w-{n}", shape(cpu=6)) for n in range(1, 4)),
@@ -140,12 +140,12 @@ def test_a_member_beyond_the_minimum_that_fits_no_node_claims_nothing() -> None:
     assert started(plan, "busy") == 7
 
 
-def test_what_nobody_below_their_due_can_use_is_lent() -> None:
-    """Half of the cluster is due to a gang that fits no node as they are filled now."""
+def test_capacity_that_no_queue_below_its_deserved_share_can_use_is_borrowed() -> None:
+    """The queue of a gang that fits no node now deserves half of the cluster."""
     waits = gang("a/waits", 1, queue="left", cpu=4)
-    strangers = {"n1": amounts(cpu=1), "n2": amounts(cpu=1)}
+    others_use = {"n1": amounts(cpu=1), "n2": amounts(cpu=1)}
     before = snapshot(
-        nodes(2), [waits, *small(8, "right")], [queue("left"), queue("right")], taken=strangers
+        nodes(2), [waits, *small(8, "right")], [queue("left"), queue("right")], taken=others_use
     )
 
     plan = make_plan(before)
@@ -154,7 +154,7 @@ def test_what_nobody_below_their_due_can_use_is_lent() -> None:
     assert started(plan, "right") == 6
 
 
-def test_volcanos_way_lends_nothing() -> None:
+def test_with_the_rules_of_volcano_nothing_is_borrowed() -> None:
     stuck = gang("a/g", 16, queue="stuck", cpu=1)
     before = snapshot(nodes(2), [stuck, *small(8, "busy")], [queue("stuck"), queue("busy")])
 
@@ -164,15 +164,15 @@ def test_volcanos_way_lends_nothing() -> None:
     assert started(plan, "busy") == 4
 
 
-def test_what_is_lent_goes_to_the_queue_with_the_smallest_part_of_its_due_first() -> None:
-    """Six cpus are idle; two of three queues can use them, one has twice the weight."""
+def test_the_queue_with_the_smallest_part_of_its_deserved_share_borrows_first() -> None:
+    """Six cpus are unused; two of three queues can use them, one has twice the weight."""
     waits = gang("a/waits", 1, queue="left", cpu=8)
     gangs = [waits, *small(12, "one"), *small(12, "two")]
     queues = [queue("left", 3), queue("one", 1), queue("two", 2)]
     members = [node("n1", cpu=6), node("n2", cpu=6), node("n3", cpu=8)]
-    strangers = {"n3": amounts(cpu=8)}
+    others_use = {"n3": amounts(cpu=8)}
 
-    plan = make_plan(snapshot(members, gangs, queues, taken=strangers))
+    plan = make_plan(snapshot(members, gangs, queues, taken=others_use))
 
     assert started(plan, "one") + started(plan, "two") == 12
     assert started(plan, "one") == 4
@@ -190,8 +190,8 @@ def test_a_queue_without_weight_borrows_after_all_others() -> None:
     assert started(plan, "none") == 0
 
 
-def crowd(*queues: Queue) -> Snapshot:
-    """Eight of ten cpus are idle; a gang of `left` is due half of them and fits no node now."""
+def half_used(*queues: Queue) -> Snapshot:
+    """Eight of ten cpus are unused; `left` deserves half of them, and its gang fits no node now."""
     pinned = [gang(f"a/pinned-{n}", 1, on=[f"n{n}"], queue="pinned", cpu=1) for n in (1, 2)]
     waits = gang("a/waits", 1, queue="left", cpu=5)
     others = [each for q in queues if q.name != "kept" for each in small(8, q.name)]
@@ -199,15 +199,15 @@ def crowd(*queues: Queue) -> Snapshot:
     return snapshot(nodes(2, cpu=5), [*pinned, waits, *others], [*standing, *queues])
 
 
-def test_what_is_lent_stays_below_ceilings() -> None:
-    plan = make_plan(crowd(queue("right", capability=amounts(cpu=3)), queue("more")))
+def test_borrowing_queues_stay_below_their_ceilings() -> None:
+    plan = make_plan(half_used(queue("right", capability=amounts(cpu=3)), queue("more")))
 
     assert started(plan, "right") == 3
     assert started(plan, "more") == 5
 
 
-def test_what_is_lent_leaves_guarantees_alone() -> None:
-    plan = make_plan(crowd(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
+def test_borrowing_queues_leave_guarantees_alone() -> None:
+    plan = make_plan(half_used(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
 
     assert started(plan, "more") == 6
     waiting = [v for v in plan.verdicts.values() if v.queue == "more" and v.reason not in STARTED]
@@ -217,13 +217,13 @@ def test_what_is_lent_leaves_guarantees_alone() -> None:
 
 def test_a_queue_that_lends_its_guarantee_lets_others_use_it() -> None:
     plan = make_plan(
-        crowd(queue("kept", guarantee=amounts(cpu=2), lends_guarantee=True), queue("more"))
+        half_used(queue("kept", guarantee=amounts(cpu=2), lends_guarantee=True), queue("more"))
     )
 
     assert started(plan, "more") == 8
 
 
-def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
+def test_a_borrowed_guarantee_is_taken_back_when_its_queue_needs_it() -> None:
     queues = [queue("kept", guarantee=amounts(cpu=4), lends_guarantee=True), queue("more", 9)]
     state, _ = at_rest(snapshot(nodes(2), small(8, "more"), queues))
     wanting = [*state.gangs.values(), *small(4, "kept")]
@@ -235,7 +235,7 @@ def test_a_guarantee_that_was_lent_is_taken_back_when_it_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
-def test_what_is_guaranteed_to_a_family_is_not_kept_from_its_own_queues(plugin: str) -> None:
+def test_the_guarantee_of_a_parent_is_not_reserved_against_its_own_children(plugin: str) -> None:
     policy = policy_parser.parse(
         policy_parser.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}")
     )
@@ -250,21 +250,21 @@ def evicted(plan: Plan) -> set[str]:
     return {order.name.rpartition("-")[0] for order in plan.evictions}
 
 
-def test_what_was_lent_is_taken_back_before_what_is_due_even_if_more_pods_leave() -> None:
+def test_borrowed_capacity_is_reclaimed_before_deserved_even_if_more_pods_are_evicted() -> None:
     own = [gang(f"a/own-{n}", 1, on=["n1"], queue="left", cpu=2, created=n) for n in (0, 1)]
-    young = [
+    younger = [
         gang("a/third", 2, on=["n2"] * 2, queue="left", cpu=1, created=2),
-        gang("a/lent", 2, on=["n2"] * 2, queue="left", cpu=1, created=3),
+        gang("a/borrowed", 2, on=["n2"] * 2, queue="left", cpu=1, created=3),
     ]
     claim = gang("a/claim", 1, queue="right", cpu=2)
 
-    plan = make_plan(snapshot(nodes(2), [*own, *young, claim], [queue("left"), queue("right")]))
+    plan = make_plan(snapshot(nodes(2), [*own, *younger, claim], [queue("left"), queue("right")]))
 
     assert plan.queues["left"].deserved[CPU] == 6000
-    assert evicted(plan) == {"lent"}
+    assert evicted(plan) == {"borrowed"}
 
 
-def test_an_important_gang_of_a_queue_stands_on_its_due_whenever_it_came() -> None:
+def test_the_deserved_share_of_a_queue_covers_its_gangs_of_high_priority_first() -> None:
     old = gang("a/old", 2, on=["n1"] * 2, queue="left", cpu=2, created=0)
     important = gang("a/important", 2, on=["n2"] * 2, queue="left", cpu=2, created=5, priority=9)
     claim = gang("a/claim", 1, queue="right", cpu=4)
@@ -274,20 +274,20 @@ def test_an_important_gang_of_a_queue_stands_on_its_due_whenever_it_came() -> No
     assert evicted(plan) == {"old"}
 
 
-def test_what_is_due_is_taken_where_nothing_lent_would_help() -> None:
-    """Only the older gang of the queue sits where the claimant can go."""
+def test_deserved_capacity_is_reclaimed_where_nothing_borrowed_would_help() -> None:
+    """Only the older gang of the queue runs where the waiting one can go."""
     members = [node("n1", labels={"disk": "ssd"}), node("n2")]
     old = gang("a/old", 1, on=["n1"], queue="left", cpu=4, created=0)
-    young = gang("a/young", 1, on=["n2"], queue="left", cpu=4, created=5)
+    younger = gang("a/young", 1, on=["n2"], queue="left", cpu=4, created=5)
     claim = gang("a/claim", 1, queue="right", cpu=4, selector=(("disk", "ssd"),))
 
-    plan = make_plan(snapshot(members, [old, young, claim], [queue("left"), queue("right")]))
+    plan = make_plan(snapshot(members, [old, younger, claim], [queue("left"), queue("right")]))
 
     assert evicted(plan) == {"old"}
 
 
 @pytest.mark.parametrize("kind", UNSTARTABLE)
-def test_a_gang_that_cannot_start_takes_nothing_back(kind: str) -> None:
+def test_a_gang_that_cannot_start_reclaims_nothing(kind: str) -> None:
     stuck, its_queue = UNSTARTABLE[kind]
     running = [gang(f"a/busy-{n}", 1, on=[f"n{1 + n % 2}"], queue="busy", cpu=1) for n in range(8)]
 
@@ -296,7 +296,7 @@ def test_a_gang_that_cannot_start_takes_nothing_back(kind: str) -> None:
     assert plan.evictions == ()
 
 
-def test_lent_room_goes_back_once_and_stays_where_it_went() -> None:
+def test_borrowed_capacity_is_reclaimed_once_and_stays_where_it_went() -> None:
     queues = [queue("left"), queue("right")]
     state, _ = at_rest(snapshot(nodes(2), small(8, "left"), queues))
     state = snapshot(state.nodes.nodes, [*state.gangs.values(), *small(8, "right")], queues)
@@ -315,8 +315,8 @@ def test_lent_room_goes_back_once_and_stays_where_it_went() -> None:
     }
 
 
-def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> None:
-    """The room made for one gang was asked for again by the next of its queue, and lent instead."""
+def test_with_reclaim_first_borrowed_capacity_does_not_go_back_and_forth() -> None:
+    """Freed capacity was reclaimed again by the next gang of the queue, and borrowed instead."""
     text = policy_parser.DEFAULT_TEXT.replace(
         "allocate, backfill, reclaim", "reclaim, allocate, backfill"
     )
@@ -347,13 +347,13 @@ def test_where_reclaim_goes_first_lent_room_does_not_go_round_in_circles() -> No
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
-def test_an_important_gang_replaces_only_as_much_of_what_was_borrowed_as_it_needs(
+def test_a_gang_of_high_priority_preempts_only_as_much_borrowed_capacity_as_it_needs(
     plugin: str,
 ) -> None:
     policy = policy_parser.parse(
         policy_parser.DEFAULT_TEXT.replace("name: proportion", f"name: {plugin}")
     )
-    state = crowd(queue("more", deserved=amounts(cpu=2)))
+    state = half_used(queue("more", deserved=amounts(cpu=2)))
     state, _ = at_rest(state, policy)
     important = gang("a/important", 1, queue="more", cpu=1, priority=9)
     state = snapshot(state.nodes.nodes, [*state.gangs.values(), important], state.queues.values())
@@ -366,8 +366,8 @@ def test_an_important_gang_replaces_only_as_much_of_what_was_borrowed_as_it_need
     assert after.queues["more"].allocated[CPU] == 8000
 
 
-def test_nobody_leaves_for_an_important_gang_that_can_borrow_idle_room() -> None:
-    """Its queue has its due, nobody else can use what is idle, and the gang needs no more."""
+def test_no_pod_is_evicted_for_a_gang_of_high_priority_that_can_borrow() -> None:
+    """Its queue has its deserved share, no other can use the rest, and the gang needs no more."""
     pinned = gang("a/pinned", 1, on=["n2"], queue="pinned", cpu=1)
     waits = gang("a/waits", 1, queue="left", cpu=4, selector=(("b", "2"),))
     runs = [gang(f"a/runs-{n}", 1, on=["n1"], queue="more", cpu=1) for n in range(3)]
@@ -386,15 +386,15 @@ def words(plan: Plan) -> list[str]:
 
 
 def test_the_plan_says_what_a_queue_has_borrowed() -> None:
-    _, plan = at_rest(crowd(queue("more")))
+    _, plan = at_rest(half_used(queue("more")))
 
     assert plan.queues["more"].allocated[CPU] == 8000
     assert plan.queues["more"].borrowed[CPU] == 8000 - plan.queues["more"].deserved[CPU]
     assert plan.queues["pinned"].borrowed.amount(CPU) == 0
 
 
-def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> None:
-    state, plan = at_rest(crowd(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
+def test_unused_guaranteed_capacity_is_named_and_so_is_what_would_help() -> None:
+    state, plan = at_rest(half_used(queue("kept", guarantee=amounts(cpu=2)), queue("more")))
     waits = next(v.gang for v in plan.verdicts.values() if v.queue == "more" and waiting(v))
 
     told = explain(state, plan, policy_parser.DEFAULT, waits)
@@ -411,7 +411,7 @@ def test_idle_room_that_is_guaranteed_is_named_and_so_is_what_would_help() -> No
     )
 
 
-def test_idle_room_kept_for_a_gang_that_has_waited_long_is_named() -> None:
+def test_unused_capacity_reserved_for_a_gang_that_has_waited_long_is_named() -> None:
     runs = gang("a/runs", 1, on=["n1"], cpu=1)
     large, small_one = gang("a/large", 2, cpu=4), gang("a/small", 1, cpu=1, created=5)
     plan = make_plan(snapshot(nodes(2), [runs, large, small_one], now=1_000.0))
@@ -420,7 +420,7 @@ def test_idle_room_kept_for_a_gang_that_has_waited_long_is_named() -> None:
     assert "capacity is reserved for a/large" in plan.verdicts[small_one.key].message
 
 
-def test_idle_room_promised_to_a_gang_while_others_leave_is_named() -> None:
+def test_unused_capacity_reserved_for_a_gang_while_its_victims_terminate_is_named() -> None:
     runs = [gang(f"a/runs-{n}", 1, on=["n1"], queue="left", cpu=1) for n in range(4)]
     claim = gang("a/claim", 1, queue="right", cpu=2)
 
@@ -430,7 +430,7 @@ def test_idle_room_promised_to_a_gang_while_others_leave_is_named() -> None:
     assert words(plan) == ["reserved for gang a/claim while its victims terminate"]
 
 
-def test_room_given_to_members_on_their_way_is_named() -> None:
+def test_capacity_allocated_to_members_that_are_still_binding_is_named() -> None:
     pods = [pod(f"w-{n}", shape(cpu=1), on="n1", status=Status.ALLOCATED) for n in range(2)]
     plan = make_plan(snapshot(nodes(1), [gang("a/w", pods=pods)]))
 
@@ -438,7 +438,7 @@ def test_room_given_to_members_on_their_way_is_named() -> None:
     assert plan.unused[CPU] == 2000
 
 
-def test_room_on_cordoned_nodes_is_named_and_is_no_guarantee() -> None:
+def test_capacity_on_cordoned_nodes_is_named_and_covers_no_guarantee() -> None:
     closed = [node(f"closed-{n}", cpu=4, unschedulable=True) for n in range(2)]
     runs = gang("a/runs", 1, on=["closed-0"], cpu=1)
     keeps = queue("left", guarantee=amounts(cpu=8))

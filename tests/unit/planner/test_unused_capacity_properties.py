@@ -1,4 +1,4 @@
-"""Laws of plans for any cluster, and of idle room once they are carried out and nothing changes."""
+"""Properties of plans for any cluster, and of unused capacity once nothing changes any more."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ POLICIES = {
     "capacity as a tree": policy_parser.parse(_TREE),
 }
 
-#: So many plans are judged one by one; a cluster that needs more is judged at rest.
+#: The first plans are checked one by one; the final state of the cluster is always checked.
 PLANS = 4
 
 VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
 
-#: Reasons that say that a ceiling or somebody's guarantee would be broken.
-PROMISES = {Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_OVER_LIMIT}
+#: Reasons that say that a ceiling or a guarantee would be broken.
+LIMIT_REASONS = {Reason.QUEUE_AT_CAPABILITY, Reason.NAMESPACE_OVER_LIMIT}
 
-#: At most nothing.
+#: A limit of zero.
 NO_CPU = Resources({CPU: 0})
 
-#: Reasons that have nothing to do with room.
+#: Reasons that have nothing to do with capacity.
 NOT_STARTABLE = {
     Reason.NOT_ENOUGH_MEMBERS, Reason.NOT_ENOUGH_ROLES, Reason.GATED, Reason.BACKING_OFF,
     Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_FOUND, Reason.QUEUE_NOT_ALLOWED,
@@ -97,15 +97,15 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     queues = draw(queue_trees())
     names = [each.name for each in queues if each.name != "family"]
     found = [
-        _spoilt(draw, draw(gangs(f"g{number}", members, names)))
+        _perhaps_unstartable(draw, draw(gangs(f"g{number}", members, names)))
         for number in range(draw(st.integers(1, 7)))
     ]
     if draw(st.booleans()):
         return settle(members, found, queues, now=draw(st.sampled_from([10.0, 1_000.0])))
-    found = [_moved(one, draw(st.sampled_from("abc"))) for one in found]
+    found = [_in_namespace(one, draw(st.sampled_from("abc"))) for one in found]
     state = settle(members, found, queues, now=draw(st.sampled_from([10.0, 1_000.0])))
     shares = [draw(_shares(name, namespace)) for name in (*names, "default") for namespace in "ab"]
-    kept = _that_can_be_kept(shares, {each.name: each for each in queues})
+    kept = _feasible(shares, {each.name: each for each in queues})
     return replace(state, shares={each.name: each for each in kept if each.limit or each.guarantee})
 
 
@@ -116,10 +116,8 @@ def _shares(draw: st.DrawFn, name: str, namespace: str) -> NamespaceShare:
     return NamespaceShare(queue=name, namespace=namespace, limit=draw(most), guarantee=draw(least))
 
 
-def _that_can_be_kept(
-    shares: list[NamespaceShare], queues: Mapping[str, Queue]
-) -> list[NamespaceShare]:
-    """Leave out what at least would break a ceiling together: that is a finding, and is cut."""
+def _feasible(shares: list[NamespaceShare], queues: Mapping[str, Queue]) -> list[NamespaceShare]:
+    """Leave out guarantees that together would break a ceiling: those are findings, and are cut."""
     kept: list[NamespaceShare] = []
 
     def least(queue: str) -> int:
@@ -138,14 +136,14 @@ def _that_can_be_kept(
     return kept
 
 
-def _moved(one: Gang, namespace: str) -> Gang:
-    """Let a gang be one of another namespace."""
+def _in_namespace(one: Gang, namespace: str) -> Gang:
+    """Move a gang to another namespace."""
     pods = tuple(replace(each, namespace=namespace) for each in one.pods)
     return replace(one, pods=pods, group=replace(one.group, namespace=namespace))
 
 
-def _spoilt(draw: st.DrawFn, one: Gang) -> Gang:
-    """Let some gangs be such that they cannot start."""
+def _perhaps_unstartable(draw: st.DrawFn, one: Gang) -> Gang:
+    """Change some gangs so that they cannot start."""
     if any(pod.node for pod in one.pods):
         return one
     kind = draw(
@@ -162,8 +160,8 @@ def _spoilt(draw: st.DrawFn, one: Gang) -> Gang:
     return one
 
 
-#: Found by chance: `a` starts a gang in idle room, and gives another one up for that of `b`.
-MADE_UP_FOR = builders.snapshot(
+#: Found by chance: `a` starts a gang in free capacity, and loses another one to that of `b`.
+COMPENSATED = builders.snapshot(
     [builders.node("n1", cpu=4, pods=2)],
     [
         builders.gang("a/coming", cpu=2, priority=5),
@@ -175,41 +173,43 @@ MADE_UP_FOR = builders.snapshot(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@example(before=MADE_UP_FOR)
+@example(before=COMPENSATED)
 @given(before=clusters())
 @many
-def test_promises_are_kept_and_no_room_is_left_idle_without_a_reason(
+def test_limits_and_guarantees_hold_and_no_capacity_is_unused_without_a_reason(
     policy: str, before: Snapshot
 ) -> None:
     state = before
     for number in range(60):
         plan = make_plan(state, POLICIES[policy])
         if number < PLANS:
-            check_no_namespace_is_lifted_above_what_it_may_have_at_most(state, plan)
-            check_nobody_takes_from_a_namespace_what_it_has_at_least(state, plan)
+            check_no_namespace_exceeds_its_limit(state, plan)
+            check_no_namespace_loses_its_guarantee(state, plan)
         if not plan.evictions and not any(t.placements for t in plan.placements.values()):
             break
         state = after(state, plan)
     else:
         raise AssertionError("still moving after 60 plans")
-    check_no_waiting_gang_fits_into_idle_room_without_a_named_reason(state, plan)
-    check_no_queue_and_no_ancestor_is_lifted_above_its_ceiling(before, state)
-    check_no_guarantee_is_eaten(before, state, plan)
+    check_no_waiting_gang_fits_into_unused_capacity_without_a_named_reason(state, plan)
+    check_no_queue_and_no_ancestor_exceeds_its_ceiling(before, state)
+    check_no_guarantee_is_used_by_others(before, state, plan)
 
 
-@example(before=MADE_UP_FOR)
+@example(before=COMPENSATED)
 @given(before=clusters())
 @many
-def test_namespaces_get_no_more_and_keep_what_is_theirs_as_in_volcano(before: Snapshot) -> None:
+def test_limits_and_guarantees_of_namespaces_hold_with_the_rules_of_volcano(
+    before: Snapshot,
+) -> None:
     state = before
     for _ in range(PLANS):
         plan = make_plan(state, VOLCANO)
-        check_no_namespace_is_lifted_above_what_it_may_have_at_most(state, plan)
-        check_nobody_takes_from_a_namespace_what_it_has_at_least(state, plan)
+        check_no_namespace_exceeds_its_limit(state, plan)
+        check_no_namespace_loses_its_guarantee(state, plan)
         state = after(state, plan)
 
 
-def check_no_waiting_gang_fits_into_idle_room_without_a_named_reason(
+def check_no_waiting_gang_fits_into_unused_capacity_without_a_named_reason(
     state: Snapshot, plan: Plan
 ) -> None:
     for key, gang in state.gangs.items():
@@ -217,48 +217,44 @@ def check_no_waiting_gang_fits_into_idle_room_without_a_named_reason(
         if not gang.waiting or reason in NOT_STARTABLE or key in plan.placements:
             continue
         if not _is_open(state, gang.queue):
-            continue  # a gang that runs there says so, and grows no more
+            continue  # a gang that runs in a closed queue does not grow
         wanted = _smallest_start(gang)
         if not _fits(state, plan, wanted):
             continue
         broken = _breaks(state, gang, wanted)
-        assert broken, f"{key} ({plan.verdicts[key].message}) fits, and no promise is broken"
-        has_room_kept = any(
+        assert broken, f"{key} ({plan.verdicts[key].message}) fits, and no limit is broken"
+        has_reservation = any(
             each.reason is HoldReason.STARVING and each.beneficiary == key for each in plan.held
         )
-        if gang.ready < gang.group.min_member and not has_room_kept:
-            assert reason in PROMISES, plan.verdicts[key].message
+        if gang.ready < gang.group.min_member and not has_reservation:
+            assert reason in LIMIT_REASONS, plan.verdicts[key].message
 
 
-def check_no_queue_and_no_ancestor_is_lifted_above_its_ceiling(
-    before: Snapshot, state: Snapshot
-) -> None:
+def check_no_queue_and_no_ancestor_exceeds_its_ceiling(before: Snapshot, state: Snapshot) -> None:
     for name, each in state.queues.items():
         for resource, limit in each.capability.items():
             was, now = _held(before, name).amount(resource), _held(state, name).amount(resource)
             assert now <= max(limit, was)
 
 
-def check_no_guarantee_is_eaten(before: Snapshot, state: Snapshot, plan: Plan) -> None:
+def check_no_guarantee_is_used_by_others(before: Snapshot, state: Snapshot, plan: Plan) -> None:
     whole = plan.total.amount(CPU)
     assert _needed(state, _uses(state)) <= max(whole, _needed(before, _uses(before)))
 
 
-def check_no_namespace_is_lifted_above_what_it_may_have_at_most(
-    state: Snapshot, plan: Plan
-) -> None:
-    promised = _with_promises(state, plan)
+def check_no_namespace_exceeds_its_limit(state: Snapshot, plan: Plan) -> None:
+    planned = _with_placements(state, plan)
     for name, each in state.shares.items():
         was = _used(state, name)
         for resource, limit in each.limit.items():
-            now = promised.get(name, NOTHING).amount(resource)
+            now = planned.get(name, NOTHING).amount(resource)
             assert now <= max(limit, was.amount(resource))
 
 
-def check_nobody_takes_from_a_namespace_what_it_has_at_least(state: Snapshot, plan: Plan) -> None:
-    gone, given = _taken_by_others(state, plan), _given_at_once(state, plan)
+def check_no_namespace_loses_its_guarantee(state: Snapshot, plan: Plan) -> None:
+    gone, given = _taken_by_others(state, plan), _placed_now(state, plan)
     for name, each in state.shares.items():
-        # What the same plan gives it makes up for what others take.
+        # What the same plan places for it makes up for what others take.
         has = _used(state, name) + given.get(name, NOTHING)
         for resource, least in each.guarantee.at_most(each.limit).items():
             lost = gone.get(name, NOTHING).amount(resource)
@@ -267,16 +263,16 @@ def check_nobody_takes_from_a_namespace_what_it_has_at_least(state: Snapshot, pl
 
 @given(before=clusters())
 @many
-def test_deserved_parts_add_up_to_what_there_is_to_divide(before: Snapshot) -> None:
+def test_deserved_shares_add_up_to_what_there_is_to_divide(before: Snapshot) -> None:
     session = Session(Accounting(before), policy_parser.DEFAULT)
-    wishes, whole = session.startable, session.total.amount(CPU)
+    requested, whole = session.startable, session.total.amount(CPU)
     shares = session.startable_by_share
-    kept = _needed(before, {**wishes, **shares}) - total(wishes.values()).amount(CPU)
+    kept = _needed(before, {**requested, **shares}) - total(requested.values()).amount(CPU)
 
     least = most = 0
-    for name, wish in wishes.items():
+    for name, request in requested.items():
         each = before.queues.get(name, queue(name))
-        bound = min(wish.amount(CPU), session.ceilings[name][CPU])
+        bound = min(request.amount(CPU), session.ceilings[name][CPU])
         floor = min(bound, _guaranteed(before, each, shares))
         least += floor
         most += bound if each.weight else floor
@@ -288,30 +284,30 @@ def test_deserved_parts_add_up_to_what_there_is_to_divide(before: Snapshot) -> N
 
 
 def _smallest_start(gang: Gang) -> Counter[Shape]:
-    """What must find room before anything of the gang starts; its members are all alike."""
+    """What must fit before any member of the gang starts; its members are all alike."""
     lacking = max(1, gang.group.min_member - gang.ready)
     return Counter({gang.waiting[0].shape: lacking})
 
 
 def _fits(state: Snapshot, plan: Plan, wanted: Mapping[Shape, int]) -> bool:
     table = state.nodes
-    idle = table.allocatable - table.used
+    free = table.allocatable - table.used
     for name, kept in plan.reservations.items():
-        idle[table.facts.index[name]] -= [kept.amount(each) for each in table.dimensions]
+        free[table.facts.index[name]] -= [kept.amount(each) for each in table.dimensions]
     for shape, count in wanted.items():
         need = np.array([shape.requests.amount(name) for name in table.dimensions])
         asked = need > 0
         slots = 0
         for row, node in enumerate(table.nodes):
             if node.ready and not node.unschedulable and not node.taints:
-                slots += max(0, int((idle[row][asked] // need[asked]).min()))
+                slots += max(0, int((free[row][asked] // need[asked]).min()))
         if slots < count:
             return False
     return True
 
 
 def _breaks(state: Snapshot, gang: Gang, wanted: Mapping[Shape, int]) -> bool:
-    """Ask whether a ceiling or somebody's guarantee would be broken by *wanted* for a gang."""
+    """Return whether *wanted* for a gang would break a ceiling or a guarantee."""
     more, name = total(shape.requests * count for shape, count in wanted.items()), gang.queue
     share = share_name(name, gang.group.namespace)
     if share in state.shares:
@@ -354,13 +350,13 @@ def _places(gang: Gang) -> tuple[str, str]:
     return gang.queue, share_name(gang.queue, gang.group.namespace)
 
 
-def _with_promises(state: Snapshot, plan: Plan) -> dict[str, Resources]:
-    """What namespaces have of queues with everything that *plan* gives and takes."""
+def _with_placements(state: Snapshot, plan: Plan) -> dict[str, Resources]:
+    """What namespaces have of queues with all placements and evictions of *plan*."""
     gone = {each.uid for each in plan.evictions}
     uses: dict[str, Resources] = {}
     for key, gang in state.gangs.items():
-        ticket, name = plan.placements.get(key), _places(gang)[1]
-        coming = {*ticket.placements, *ticket.pipelined} if ticket else set()
+        placement, name = plan.placements.get(key), _places(gang)[1]
+        coming = {*placement.placements, *placement.pipelined} if placement else set()
         has = total(
             p.requests for p in gang.pods if p.uid in coming or (p.node and p.uid not in gone)
         )
@@ -368,18 +364,18 @@ def _with_promises(state: Snapshot, plan: Plan) -> dict[str, Resources]:
     return uses
 
 
-def _given_at_once(state: Snapshot, plan: Plan) -> dict[str, Resources]:
-    """What gangs of a namespace and queue get of room that is there, and wait for nobody."""
+def _placed_now(state: Snapshot, plan: Plan) -> dict[str, Resources]:
+    """What gangs of a namespace and queue get of free capacity, without waiting for evictions."""
     given: dict[str, Resources] = {}
-    for key, ticket in plan.placements.items():
+    for key, placement in plan.placements.items():
         name = _places(state.gangs[key])[1]
-        room = total(p.requests for p in state.gangs[key].pods if p.uid in ticket.placements)
-        given[name] = given.get(name, NOTHING) + room
+        capacity = total(p.requests for p in state.gangs[key].pods if p.uid in placement.placements)
+        given[name] = given.get(name, NOTHING) + capacity
     return given
 
 
 def _taken_by_others(state: Snapshot, plan: Plan) -> dict[str, Resources]:
-    """What has to leave for gangs that are not of the same namespace and queue."""
+    """What is evicted for gangs of another namespace or queue."""
     gone: dict[str, Resources] = {}
     pods = {pod.uid: (gang, pod) for gang in state.gangs.values() for pod in gang.pods}
     for each in plan.evictions:
@@ -391,7 +387,7 @@ def _taken_by_others(state: Snapshot, plan: Plan) -> dict[str, Resources]:
 
 
 def _held(state: Snapshot, name: str) -> Resources:
-    """What a queue and those below it use, or must be able to use."""
+    """What a queue and the queues below it use, or must be able to use."""
     shares = [each.name for each in state.shares.values() if each.queue == name]
     return total(
         [
@@ -410,11 +406,11 @@ def _least(state: Snapshot, name: str) -> Resources:
     return state.shares[name].guarantee.at_most(state.shares[name].limit)
 
 
-def _guaranteed(state: Snapshot, each: Queue, wishes: Mapping[str, Resources]) -> int:
-    """What is guaranteed to a queue or its namespaces, of theirs only what they want."""
+def _guaranteed(state: Snapshot, each: Queue, requested: Mapping[str, Resources]) -> int:
+    """What is guaranteed to a queue or its namespaces, of the latter only what they request."""
     least = {s.name: _least(state, s.name) for s in state.shares.values() if s.queue == each.name}
     own = max(each.guarantee.amount(CPU), total(least.values()).amount(CPU))
-    unused = (max(0, a.amount(CPU) - wishes[name].amount(CPU)) for name, a in least.items())
+    unused = (max(0, a.amount(CPU) - requested[name].amount(CPU)) for name, a in least.items())
     return own - sum(unused)
 
 

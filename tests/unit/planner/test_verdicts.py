@@ -1,4 +1,4 @@
-"""Every gang gets one word and one sentence with the arithmetic."""
+"""Every gang gets one reason and one message with the arithmetic."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def told(before: Snapshot, key: str = "a/train") -> tuple[Reason, str]:
     return found.reason, found.message
 
 
-def test_no_room_is_counted_by_what_is_in_the_way() -> None:
+def test_nodes_without_capacity_are_counted_by_obstacle() -> None:
     members = [
         *nodes(2, cpu=4),
         *(node(f"busy{number}", cpu=1) for number in range(3)),
@@ -57,10 +57,10 @@ def test_no_room_is_counted_by_what_is_in_the_way() -> None:
         taken={"n2": amounts(memory=60)},
     )
 
-    barred = "1 node not ready, 1 cordoned, 1 tainted, 3 short of cpu"
+    obstacles = "1 node not ready, 1 cordoned, 1 tainted, 3 short of cpu"
     assert told(before) == (
         Reason.INSUFFICIENT_CAPACITY,
-        f"needs 3 x 4 cpu, 16Gi memory; the empty cluster has 2 such slots: {barred}",
+        f"needs 3 x 4 cpu, 16Gi memory; the empty cluster has 2 such slots: {obstacles}",
     )
     smaller = snapshot(
         members,
@@ -140,9 +140,9 @@ def test_waiting_for_victims_names_them_and_the_node() -> None:
     )
 
 
-def test_room_already_on_its_way_is_waited_for() -> None:
-    leaving = single("a/old", on="n1", cpu=4, each={"status": Status.RELEASING})
-    reason, message = told(snapshot(nodes(1, cpu=4), [leaving, gang("a/train", 1, cpu=4)]))
+def test_a_gang_waits_for_capacity_that_is_being_released() -> None:
+    terminating = single("a/old", on="n1", cpu=4, each={"status": Status.RELEASING})
+    reason, message = told(snapshot(nodes(1, cpu=4), [terminating, gang("a/train", 1, cpu=4)]))
 
     assert reason is Reason.WAITING_FOR_VICTIMS
     assert "capacity being released on n1" in message
@@ -161,31 +161,31 @@ def test_the_default_queue_needs_no_object() -> None:
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
 def test_a_gang_whose_members_have_all_ended_does_not_run_any_more(status: Status) -> None:
-    over = gang("a/train", 2, on=["n1", "n1"], cpu=1, each={"status": status})
-    found = verdict(snapshot(nodes(1), [over]))
+    ended = gang("a/train", 2, on=["n1", "n1"], cpu=1, each={"status": status})
+    found = verdict(snapshot(nodes(1), [ended]))
 
     assert (found.standing, found.phase) == (GangStatus.FINISHED, Phase.COMPLETED)
 
 
-def test_a_gang_that_ended_is_over_even_where_its_queue_is_gone() -> None:
+def test_a_gang_that_ended_is_finished_even_where_its_queue_is_gone() -> None:
     each = {"status": Status.SUCCEEDED}
-    over = gang("a/train", 1, on=["n1"], cpu=1, queue="nowhere", each=each)
+    ended = gang("a/train", 1, on=["n1"], cpu=1, queue="nowhere", each=each)
 
-    assert verdict(snapshot(nodes(1), [over])).standing is GangStatus.FINISHED
+    assert verdict(snapshot(nodes(1), [ended])).standing is GangStatus.FINISHED
 
 
-def test_a_member_made_anew_after_all_had_ended_waits() -> None:
+def test_a_member_created_after_all_had_ended_waits() -> None:
     ended = gang("a/train", 2, on=["n1", "n1"], cpu=1, each={"status": Status.FAILED})
     again = gang("a/train", 3, cpu=1).pods[2]
-    anew = replace(ended, pods=(*ended.pods, again))
+    recreated = replace(ended, pods=(*ended.pods, again))
 
-    assert verdict(snapshot(nodes(1), [anew])).standing is not GangStatus.FINISHED
+    assert verdict(snapshot(nodes(1), [recreated])).standing is not GangStatus.FINISHED
 
 
 def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
     wrong = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/train does not exist")
-    spoilt = replace(gang("a/train", 1, cpu=1), problem=wrong)
-    found = verdict(snapshot(nodes(1), [spoilt]))
+    invalid = replace(gang("a/train", 1, cpu=1), problem=wrong)
+    found = verdict(snapshot(nodes(1), [invalid]))
 
     assert (found.standing, found.reason, found.message) == (
         GangStatus.INVALID,
@@ -202,7 +202,7 @@ def test_a_gang_that_backs_off_is_tried_again_later() -> None:
     assert make_plan(before).placements == {}
 
 
-def test_shapes_that_only_fit_apart_are_told_so() -> None:
+def test_a_gang_whose_shapes_only_fit_apart_is_told_so() -> None:
     mixed = gang("a/train", pods=[*gang("a/small", 2, cpu=1).pods, *gang("a/large", 1, cpu=4).pods])
     before = snapshot([node("n1", cpu=4)], [mixed])
 
@@ -220,8 +220,8 @@ def test_phases_are_what_a_status_writer_would_write() -> None:
     assert phase(gang("a/run", 2, on=["n1", "n2"], cpu=1)) is Phase.RUNNING
     done = gang("a/done", 2, cpu=1, each={"status": Status.SUCCEEDED})
     assert phase(done) is Phase.COMPLETED
-    torn = gang("a/torn", 2, min_member=2, on=["n1"], cpu=99)
-    assert phase(torn) is Phase.UNKNOWN
+    below_minimum = gang("a/short", 2, min_member=2, on=["n1"], cpu=99)
+    assert phase(below_minimum) is Phase.UNKNOWN
 
 
 def test_shares_are_the_dominant_part_of_the_cluster() -> None:
@@ -230,7 +230,7 @@ def test_shares_are_the_dominant_part_of_the_cluster() -> None:
     assert verdict(snapshot(nodes(2, cpu=4, memory=64), [running])).share == 0.5
 
 
-def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
+def test_direct_admission_is_unlimited_only_where_no_gang_waits_ahead() -> None:
     quiet = make_plan(snapshot(nodes(1), [single("a/one", cpu=1)], [queue("q1")]))
     assert quiet.direct_admission == {"default": DirectAdmission(), "q1": DirectAdmission()}
 
@@ -254,7 +254,7 @@ def test_pods_may_start_without_a_cycle_only_where_nobody_waits_ahead() -> None:
         "actions: enqueue, allocate\ntiers: [{plugins: [{name: gang}, {name: overcommit}]}]",
     ],
 )
-def test_nobody_starts_without_a_cycle_where_a_plugin_must_be_asked_about_everybody(
+def test_there_is_no_direct_admission_where_a_plugin_must_see_every_gang(
     text: str,
 ) -> None:
     assert make_plan(snapshot(nodes(1), []), policy_parser.parse(text)).direct_admission == {}
@@ -269,15 +269,15 @@ def test_a_plan_says_what_queues_are_limited_to_and_used_before_it() -> None:
     running = gang("a/one", 1, queue="limited", on=["n1"], cpu=1)
     waiting = gang("a/two", 1, queue="limited", cpu=1)
     plan = make_plan(snapshot(nodes(1), [running, waiting], [limited, *family]))
-    stakes = {stake.name: stake for stake in plan.limits}
+    limits = {each.name: each for each in plan.limits}
 
-    assert stakes["limited"].ceiling.amount("cpu") == 2_000
-    assert stakes["limited"].guarantee.amount("cpu") == 1_000
-    assert stakes["limited"].used.amount("cpu") == 1_000, "its own tickets are not counted"
-    assert stakes["child"].parent == "parent"
+    assert limits["limited"].ceiling.amount("cpu") == 2_000
+    assert limits["limited"].guarantee.amount("cpu") == 1_000
+    assert limits["limited"].used.amount("cpu") == 1_000, "its own placements are not counted"
+    assert limits["child"].parent == "parent"
 
 
-def test_all_gpus_taken_close_no_queue_to_pods_that_ask_for_none() -> None:
+def test_when_all_gpus_are_in_use_direct_admission_stays_open_for_pods_without_any() -> None:
     cluster_of_three = [node("g1", cpu=64, gpu=8), node("c1", cpu=64), node("c2", cpu=64)]
     runs = gang("a/train", 8, on=["g1"] * 8, cpu=1, gpu=1)
     waits = gang("a/next", 8, cpu=1, gpu=1, created=5.0)
@@ -288,7 +288,7 @@ def test_all_gpus_taken_close_no_queue_to_pods_that_ask_for_none() -> None:
     assert left.amount("cpu") > 0
 
 
-def test_a_ceiling_of_zero_for_one_resource_closes_no_queue_to_the_others() -> None:
+def test_a_ceiling_of_zero_for_one_resource_does_not_stop_direct_admission() -> None:
     none = queue("default", capability=Resources({"cpu": 100_000, "nvidia.com/gpu": 0}))
 
     plan = make_plan(snapshot(nodes(1), [], [none]))
@@ -296,7 +296,7 @@ def test_a_ceiling_of_zero_for_one_resource_closes_no_queue_to_the_others() -> N
     assert "default" in plan.direct_admission
 
 
-def test_of_however_many_resources_a_node_lacks_one_it_is_said() -> None:
+def test_a_lacking_resource_is_named_among_any_number_of_resources() -> None:
     names = [f"r{number:02}" for number in range(61)]
     offered = {**dict.fromkeys(names, 9), "cpu": 4000, "memory": 1 << 36, "pods": 110}
     for lacking in ("r00", "r58", "r60"):
@@ -312,20 +312,20 @@ def test_of_however_many_resources_a_node_lacks_one_it_is_said() -> None:
 
 
 @pytest.mark.parametrize("told", reason_cases.SENTENCES, ids=lambda told: told.reason.value)
-def test_the_sentence_of_every_reason(told: reason_cases.Told) -> None:
+def test_the_message_of_every_reason(told: reason_cases.ReasonCase) -> None:
     plan = make_plan(told.before(), policy_parser.parse(told.policy))
     verdict = plan.verdicts[next(key for key in plan.verdicts if key == "a/train")]
 
     assert (verdict.reason, verdict.message) == (told.reason, told.message)
 
 
-def test_no_word_of_the_list_is_left_out() -> None:
+def test_every_reason_has_a_case() -> None:
     assert {told.reason for told in reason_cases.SENTENCES} == set(Reason)
 
 
-def test_a_gang_that_was_given_its_nodes_before_says_so() -> None:
-    promised = reason_cases.waiting(2, on=["n1", "n1"], each={"status": Status.ALLOCATED})
-    verdict = next(iter(make_plan(snapshot(nodes(1, cpu=4), [promised])).verdicts.values()))
+def test_a_gang_that_got_its_nodes_from_an_earlier_plan_says_so() -> None:
+    allocated = reason_cases.waiting(2, on=["n1", "n1"], each={"status": Status.ALLOCATED})
+    verdict = next(iter(make_plan(snapshot(nodes(1, cpu=4), [allocated])).verdicts.values()))
 
     assert verdict.reason is Reason.ADMITTED
     assert verdict.message.startswith("2 members have nodes")

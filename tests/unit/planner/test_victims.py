@@ -1,4 +1,4 @@
-"""Who has to leave: as few as possible, and never part of a gang."""
+"""Victims: as few as possible, and never part of a gang."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.strategies import examples
 
 
 def preemption(chance: random.Random) -> Snapshot:
-    """A full little cluster, and one important gang that wants in."""
+    """A small full cluster, and one waiting gang of high priority."""
     members = [
         node(f"n{number}", cpu=chance.randint(2, 6), memory=chance.choice([4, 8, 16]))
         for number in range(chance.randint(1, 4))
@@ -34,7 +34,7 @@ def preemption(chance: random.Random) -> Snapshot:
         size = chance.randint(1, 4)
         places = []
         for _ in range(size):
-            fitting = [n for n, room in free.items() if _fits(room, cpu, memory)]
+            fitting = [n for n, capacity in free.items() if _fits(capacity, cpu, memory)]
             if fitting:
                 places.append(chance.choice(fitting))
                 _take(free[places[-1]], cpu, memory)
@@ -53,22 +53,22 @@ def preemption(chance: random.Random) -> Snapshot:
     return snapshot(members, gangs)
 
 
-def _fits(room: dict[str, int], cpu: float, memory: float) -> bool:
-    return amounts(cpu=cpu, memory=memory, pods=1).fits_in(amounts() + _resources(room))
+def _fits(capacity: dict[str, int], cpu: float, memory: float) -> bool:
+    return amounts(cpu=cpu, memory=memory, pods=1).fits_in(amounts() + _resources(capacity))
 
 
-def _resources(room: dict[str, int]):  # type: ignore[no-untyped-def]
-    return type(amounts())(room)
+def _resources(capacity: dict[str, int]):  # type: ignore[no-untyped-def]
+    return type(amounts())(capacity)
 
 
-def _take(room: dict[str, int], cpu: float, memory: float) -> None:
+def _take(capacity: dict[str, int], cpu: float, memory: float) -> None:
     for name, amount in amounts(cpu=cpu, memory=memory, pods=1).items():
-        room[name] -= amount
+        capacity[name] -= amount
 
 
 def fewest(before: Snapshot) -> int | None:
-    """Try every set of victims that tears no gang; give the size of the smallest that helps."""
-    wish = next(each for each in before.gangs.values() if each.priority)
+    """Try every set of victims that evicts no gang in part; return the smallest size that helps."""
+    request = next(each for each in before.gangs.values() if each.priority)
     running = [each for each in before.gangs.values() if not each.priority]
     best: int | None = None
     for leaving in product(*(_choices(each) for each in running)):
@@ -76,7 +76,7 @@ def fewest(before: Snapshot) -> int | None:
         if best is not None and count >= best:
             continue
         gone = {uid for part in leaving for uid in part}
-        if _slots(before, gone, wish) >= wish.group.min_member:
+        if _slots(before, gone, request) >= request.group.min_member:
             best = count
     return best
 
@@ -91,16 +91,16 @@ def _choices(running: Gang) -> list[tuple[str, ...]]:
     return [chosen for chosen in subsets if len(chosen) <= spare or len(chosen) == len(pods)]
 
 
-def _slots(before: Snapshot, gone: set[str], wish: Gang) -> int:
-    need = wish.pods[0].requests
+def _slots(before: Snapshot, gone: set[str], request: Gang) -> int:
+    need = request.pods[0].requests
     free = {each.name: each.allocatable for each in before.nodes.nodes}
     for each in before.gangs.values():
         for member in each.pods:
             if member.node and member.uid not in gone:
                 free[member.node] = free[member.node] - member.requests
     return sum(
-        max(0, min(room.amount(name) // amount for name, amount in need.items() if amount))
-        for room in free.values()
+        max(0, min(capacity.amount(name) // amount for name, amount in need.items() if amount))
+        for capacity in free.values()
     )
 
 
@@ -116,11 +116,11 @@ def test_victims_are_as_few_as_possible_in_nearly_all_cases() -> None:
         plan = make_plan(before)
         over[len(plan.evictions) - least] += 1
 
-    assert min(over) >= 0, "fewer than possible would mean that a gang was torn"
+    assert min(over) >= 0, "fewer than possible would mean that a gang was evicted in part"
     assert sum(number for extra, number in over.items() if extra > 1) <= cases / 100
 
 
-def test_whoever_can_be_helped_is_helped() -> None:
+def test_a_gang_that_evictions_can_help_is_helped() -> None:
     chance = random.Random(11)
     for _ in range(examples(150)):
         before = preemption(chance)
@@ -132,7 +132,7 @@ def test_whoever_can_be_helped_is_helped() -> None:
 
 
 def with_roles(key: str, *members: tuple[str, Status], **minima: int) -> Gang:
-    """A gang of two members at least, on n1; each is told by its role and how far it is."""
+    """A gang of at least two members on n1, given by role and status."""
     name = key.partition("/")[2]
     pods = [
         pod(f"{name}-{number}", shape(cpu=1), on="n1", role=role, status=status)
@@ -141,24 +141,24 @@ def with_roles(key: str, *members: tuple[str, Status], **minima: int) -> Gang:
     return gang(key, pods=pods, on=["n1"], min_member=2, group={"min_by_role": minima})
 
 
-def leavers(running: Gang, cpus: int) -> set[str]:
-    """Name who leaves a full n1 when a more important pod wants *cpus* of it."""
+def victims(running: Gang, cpus: int) -> set[str]:
+    """Return the victims on a full n1 when a pod of higher priority needs *cpus* of it."""
     vip = gang("a/vip", 1, cpu=cpus, priority=10)
     full = snapshot([node("n1", cpu=len(running.pods))], [running, vip])
     return {each.name for each in make_plan(full).evictions}
 
 
-RUNS, PROMISED = Status.RUNNING, Status.ALLOCATED
+RUNS, ALLOCATED = Status.RUNNING, Status.ALLOCATED
 
 
-def test_the_only_member_of_a_needed_role_leaves_with_all_others_or_not_at_all() -> None:
+def test_the_only_member_of_a_needed_role_is_evicted_with_all_others_or_not_at_all() -> None:
     workers = [("worker", RUNS)] * 3
     train = with_roles("a/train", *workers, ("ps", RUNS), ps=1, worker=1)
 
     for cpus in (1, 2):
-        assert len(leavers(train, cpus)) == cpus
-        assert "train-3" not in leavers(train, cpus)
-    assert len(leavers(train, 3)) == 4
+        assert len(victims(train, cpus)) == cpus
+        assert "train-3" not in victims(train, cpus)
+    assert len(victims(train, 3)) == 4
 
 
 def test_a_gang_is_not_evicted_in_part_while_one_member_is_only_bound() -> None:
@@ -173,26 +173,26 @@ def test_a_gang_is_not_evicted_in_part_while_one_member_is_only_bound() -> None:
     assert plan.evictions == ()
 
 
-def test_a_gang_that_could_start_again_within_the_due_of_its_queue_is_not_evicted() -> None:
+def test_a_gang_that_could_start_again_within_its_queues_deserved_share_is_not_evicted() -> None:
     wide = gang("a/wide", 3, min_member=2, on=["n1"] * 3, cpu=1, queue="q1")
     large = gang("a/large", 1, cpu=2, queue="q2")
-    room = [node("n1", cpu=3), node("n2", cpu=1)]
-    plan = make_plan(snapshot(room, [wide, large], [queue("q1"), queue("q2")]))
+    members = [node("n1", cpu=3), node("n2", cpu=1)]
+    plan = make_plan(snapshot(members, [wide, large], [queue("q1"), queue("q2")]))
 
     assert plan.evictions == ()
 
 
-def test_a_promise_does_not_stand_for_the_only_member_of_a_role() -> None:
-    """It may lapse, and then nobody would be there."""
+def test_an_allocated_member_does_not_replace_the_only_running_one_of_a_role() -> None:
+    """The allocation may expire, and then the role would have no member."""
     train = with_roles(
-        "a/train", ("ps", PROMISED), ("worker", RUNS), ("worker", RUNS), ("ps", RUNS), ps=1
+        "a/train", ("ps", ALLOCATED), ("worker", RUNS), ("worker", RUNS), ("ps", RUNS), ps=1
     )
 
-    assert leavers(train, 1) == {"train-2"}
+    assert victims(train, 1) == {"train-2"}
 
 
-def test_gangs_that_may_not_leave_do_not_hide_the_one_that_may() -> None:
-    """Only so many of one queue and priority are looked at; they must be such as could leave."""
+def test_gangs_that_may_not_be_evicted_do_not_hide_the_one_that_may() -> None:
+    """Only some of one queue and priority are considered; they must be evictable."""
     names = [f"n{number}" for number in range(40)]
     old = [
         gang(
@@ -206,14 +206,14 @@ def test_gangs_that_may_not_leave_do_not_hide_the_one_that_may() -> None:
 
     assert [each.name for each in make_plan(full).evictions] == ["old0-0"]
 
-    spared = {member.uid: "it may not" for each in old[1:] for member in each.pods}
-    willing = [replace(each, pods=(replace(each.pods[0], preemptable=True),)) for each in old]
-    full = snapshot([node(name) for name in names], [*willing, vip], protected=spared)
+    protected = {member.uid: "it may not" for each in old[1:] for member in each.pods}
+    preemptable = [replace(each, pods=(replace(each.pods[0], preemptable=True),)) for each in old]
+    full = snapshot([node(name) for name in names], [*preemptable, vip], protected=protected)
     assert [each.name for each in make_plan(full).evictions] == ["old0-0"]
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
-def test_gangs_that_a_budget_keeps_do_not_hide_the_one_that_may_leave(allowed: int) -> None:
+def test_gangs_that_a_budget_protects_do_not_hide_the_one_that_may_be_evicted(allowed: int) -> None:
     names = [f"n{number}" for number in range(40)]
     old = [
         gang(
@@ -233,8 +233,8 @@ def test_gangs_that_a_budget_keeps_do_not_hide_the_one_that_may_leave(allowed: i
 
 
 @pytest.mark.parametrize("action", ["preempt", "reclaim"])
-def test_gangs_elsewhere_do_not_hide_the_one_whose_node_is_wanted(action: str) -> None:
-    """However many would rather leave: nobody gains by what they free."""
+def test_gangs_elsewhere_do_not_hide_the_one_whose_node_is_needed(action: str) -> None:
+    """Evicting them would free nothing that the gang can use."""
     theirs, ours = ("q1", "q2") if action == "reclaim" else ("q", "q")
     names = [f"m{number}" for number in range(40)]
     large = [
@@ -251,35 +251,35 @@ def test_gangs_elsewhere_do_not_hide_the_one_whose_node_is_wanted(action: str) -
     assert leaving == [(action, "old-0")]
 
 
-# ── who was given something in the same cycle ───────────────────────────────────────────────
+# ── gangs with placements of the same plan ──────────────────────────────────────────────────
 
 
-def with_one_more(*others: Pod, min_member: int = 1, running: int = 7, **rest: Any) -> Gang:
-    """A gang of the least important that fills n1 and most of n2, with *others* of its own."""
+def low_gang_with(*others: Pod, min_member: int = 1, running: int = 7, **rest: Any) -> Gang:
+    """A gang of low priority that fills n1 and most of n2, with *others* as further members."""
     names = ["n1"] * 4 + ["n2"] * (running - 4)
     low = gang("a/low", running, on=names, min_member=min_member, cpu=1, created=1.0, **rest)
     return replace(low, pods=tuple(sorted([*low.pods, *others], key=lambda each: each.uid)))
 
 
-LEAVES = pod("low-8", shape(cpu=1), on="n2", status=Status.RELEASING, leaves_by=3_700.0)
+TERMINATES = pod("low-8", shape(cpu=1), on="n2", status=Status.RELEASING, leaves_by=3_700.0)
 WAITS = pod("low-9", shape(cpu=1))
 
 
 @pytest.mark.parametrize("min_member", [1, 7])
 @pytest.mark.parametrize("ours", ["q1", "q2"])
-def test_a_member_that_waits_for_the_room_of_another_keeps_nobody_from_leaving(
+def test_a_member_that_waits_for_released_capacity_prevents_no_eviction(
     ours: str, min_member: int
 ) -> None:
-    low = with_one_more(LEAVES, WAITS, min_member=min_member, queue="q1")
+    low = low_gang_with(TERMINATES, WAITS, min_member=min_member, queue="q1")
     high = gang("b/high", 4, cpu=1, priority=10, queue=ours, created=5.0)
     plan = make_plan(snapshot(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
 
     assert len(plan.evictions) in {1: (3, 4), 7: (7,)}[min_member]
-    assert list(plan.placements) == ["b/high"], "nothing is given where others leave"
+    assert list(plan.placements) == ["b/high"], "nothing is placed where pods are evicted"
 
 
-def test_it_comes_to_rest_with_the_more_important_ones_running() -> None:
-    low = with_one_more(LEAVES, WAITS)
+def test_in_the_end_the_gang_of_higher_priority_runs() -> None:
+    low = low_gang_with(TERMINATES, WAITS)
     high = gang("b/high", 4, cpu=1, priority=10, created=5.0)
     state = snapshot(nodes(2, cpu=4), [low, high])
     left = 0
@@ -294,9 +294,9 @@ def test_it_comes_to_rest_with_the_more_important_ones_running() -> None:
 
 
 @pytest.mark.parametrize("min_member", [1, 8])
-def test_a_member_that_asks_for_nothing_keeps_nobody_from_leaving(min_member: int) -> None:
+def test_a_member_without_requests_prevents_no_eviction(min_member: int) -> None:
     empty = pod("low-9", shape(host_ports=(HostPort(80),)))
-    low = with_one_more(empty, running=8, min_member=min_member, queue="q1")
+    low = low_gang_with(empty, running=8, min_member=min_member, queue="q1")
     high = gang("b/high", 4, cpu=1, queue="q2", created=5.0)
     plan = make_plan(snapshot(nodes(2, cpu=4), [low, high], [queue("q1"), queue("q2")]))
 
@@ -304,8 +304,8 @@ def test_a_member_that_asks_for_nothing_keeps_nobody_from_leaving(min_member: in
     assert list(plan.placements) == ["b/high"]
 
 
-def test_what_a_gang_is_given_to_reach_its_minimum_is_left_to_it() -> None:
-    low = with_one_more(LEAVES, WAITS, min_member=8)
+def test_a_gang_that_reaches_its_minimum_in_the_same_plan_is_not_evicted() -> None:
+    low = low_gang_with(TERMINATES, WAITS, min_member=8)
     high = gang("b/high", 4, cpu=1, priority=10, created=5.0)
     plan = make_plan(snapshot(nodes(2, cpu=4), [low, high]))
 
@@ -313,8 +313,8 @@ def test_what_a_gang_is_given_to_reach_its_minimum_is_left_to_it() -> None:
     assert list(plan.placements) == ["a/low"]
 
 
-def test_what_a_gang_is_given_makes_nobody_leave_who_would_come_back_without_it() -> None:
-    """With the member that starts now its queue is above its due, but not with those who run."""
+def test_a_placement_of_the_same_plan_does_not_evict_members_within_the_deserved_share() -> None:
+    """Only with the member that starts now is its queue above its deserved share."""
     zone = (("zone", "z"),)
     runs = [pod(f"grows-{number}", shape(cpu=1), on="n1", created=1.0) for number in range(5)]
     next_one = pod("grows-9", shape(cpu=2), created=2.0)
@@ -331,11 +331,11 @@ def test_what_a_gang_is_given_makes_nobody_leave_who_would_come_back_without_it(
     assert plan.evictions == ()
 
 
-# ── searches that found nobody ──────────────────────────────────────────────────────────────
+# ── searches that found no victims ──────────────────────────────────────────────────────────
 
 
-def test_one_that_only_wants_a_certain_node_is_no_measure_for_those_who_take_any() -> None:
-    """A small pod whose zone is full of important ones says nothing about other zones."""
+def test_a_failed_search_for_a_certain_node_does_not_rule_out_searches_for_any_node() -> None:
+    """A small pod whose zone is full of high priorities says nothing about other zones."""
     zoned = node("n1", cpu=4, labels={"zone": "z"})
     kept = gang("a/kept", 1, on=["n1"], cpu=4, priority=20)
     low = gang("a/low", 1, on=["n2"], cpu=4)
@@ -346,7 +346,7 @@ def test_one_that_only_wants_a_certain_node_is_no_measure_for_those_who_take_any
     assert [each.name for each in make_plan(full).evictions] == ["low-0"]
 
 
-def test_many_large_members_are_no_measure_for_one_large_and_some_small() -> None:
+def test_a_failed_search_for_large_members_does_not_rule_out_large_and_small_ones() -> None:
     kept = gang("a/kept", 1, on=["n1"], cpu=6, priority=20)
     low = gang("a/low", 1, on=["n2"], cpu=6)
     wide = gang("a/wide", 2, cpu=4, priority=10)
@@ -357,17 +357,17 @@ def test_many_large_members_are_no_measure_for_one_large_and_some_small() -> Non
     assert [each.name for each in make_plan(full).evictions] == ["low-0"]
 
 
-def test_a_namespace_cannot_use_up_all_searches_on_what_nobody_can_give() -> None:
-    vain = [
-        gang(f"b/vain-{n:02}", 1, queue="q0", cpu=3 - n / 20, selector=(("zone", "z"),))
+def test_failing_searches_of_one_namespace_leave_searches_for_the_others() -> None:
+    failing = [
+        gang(f"b/failing-{n:02}", 1, queue="q0", cpu=3 - n / 20, selector=(("zone", "z"),))
         for n in range(MOST_SEARCHES + 8)
     ]
-    lent = [gang(f"c/lent-{n}", 1, on=[f"n{n}"], queue="q1", cpu=8) for n in (1, 2)]
+    borrowed = [gang(f"c/borrowed-{n}", 1, on=[f"n{n}"], queue="q1", cpu=8) for n in (1, 2)]
     mine = gang("a/mine", 1, queue="q2", cpu=4, created=9.0)
     members = [node("n1", cpu=8), node("n2", cpu=8), node("n3", cpu=4, labels={"zone": "z"})]
     full = snapshot(
         members,
-        [*vain, *lent, mine],
+        [*failing, *borrowed, mine],
         [queue("q0"), queue("q1"), queue("q2")],
         taken={"n3": amounts(cpu=3.9)},
     )

@@ -1,4 +1,4 @@
-"""Clusters made by chance come out as Volcano itself decided them."""
+"""Random clusters are decided as Volcano itself decided them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.planner.random_cases import POLICIES, Maker
+from tests.unit.planner.random_cases import POLICIES, CaseGenerator
 from tests.unit.planner.test_cases import decide
 
 ANSWERS: dict[str, dict[str, Any]] = json.loads(
@@ -30,10 +30,10 @@ def answer(decided: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_generated_clusters_come_out_as_in_volcano(policy: str, tmp_path: Path) -> None:
-    seeds = [int(seed) for seed in ANSWERS if Maker(int(seed)).policy == policy]
+    seeds = [int(seed) for seed in ANSWERS if CaseGenerator(int(seed)).policy == policy]
     wrong = {}
     for seed in seeds:
-        found = answer(decide(Maker(seed).case(), tmp_path, "volcano"))
+        found = answer(decide(CaseGenerator(seed).case(), tmp_path, "volcano"))
         if found != ANSWERS[str(seed)]:
             wrong[seed] = (found, ANSWERS[str(seed)])
 

@@ -36,7 +36,7 @@ def inqueue(key: str, size: int, **rest: Any) -> Gang:
     return gang(key, size, group=group, **rest)
 
 
-def leaving(plan: Plan) -> list[str]:
+def evicted(plan: Plan) -> list[str]:
     return [order.name for order in plan.evictions]
 
 
@@ -53,31 +53,31 @@ def high(size: int = 1, **rest: Any) -> Gang:
     return inqueue("a/high", size, priority=10, cpu=1, **rest)
 
 
-def test_idle_room_is_used_before_anybody_leaves() -> None:
+def test_free_capacity_is_used_before_any_eviction() -> None:
     plan = preempting(snapshot(nodes(1, cpu=2), [low(n1=0), high()]))
 
-    assert leaving(plan) == []
+    assert evicted(plan) == []
     assert plan.placements[GangKey("a/high")].pipelined == {"a-high-0": "n1"}
 
 
-def test_the_least_important_leaves_first_and_no_more_than_needed() -> None:
+def test_the_lowest_priority_is_evicted_first_and_no_more_than_needed() -> None:
     plan = preempting(snapshot(nodes(1, cpu=3), [low(n1=5, n1_b=1, n1_c=3), high()]))
 
-    assert leaving(plan) == ["low-n1_b-1"]
+    assert evicted(plan) == ["low-n1_b-1"]
 
 
-def test_a_gang_that_would_not_be_complete_displaces_nobody() -> None:
-    """The first member finds a victim, the second does not: the first is given back."""
+def test_a_gang_that_would_not_be_complete_evicts_no_pod() -> None:
+    """The first member finds a victim, the second does not: the first victim is spared."""
     plan = preempting(snapshot(nodes(1, cpu=1), [low(n1=0), high(2)]))
 
-    assert (leaving(plan), plan.placements) == ([], {})
+    assert (evicted(plan), plan.placements) == ([], {})
 
 
 def test_a_gang_at_its_minimum_is_spared() -> None:
     running = inqueue("a/low", 2, on=["n1", "n1"], cpu=1)
     plan = preempting(snapshot(nodes(1, cpu=2), [running, high()]))
 
-    assert leaving(plan) == []
+    assert evicted(plan) == []
 
 
 def test_pods_marked_as_not_preemptable_are_spared() -> None:
@@ -88,42 +88,42 @@ def test_pods_marked_as_not_preemptable_are_spared() -> None:
     running = inqueue("a/low", 0, pods=pods, min_member=0)
     plan = preempting(snapshot(nodes(1, cpu=2), [running, high()]))
 
-    assert leaving(plan) == ["loose"]
+    assert evicted(plan) == ["loose"]
 
 
-def test_a_pod_with_a_node_in_mind_does_not_displace_again() -> None:
+def test_a_nominated_pod_does_not_preempt_again() -> None:
     plan = preempting(snapshot(nodes(1, cpu=1), [low(n1=0), high(each={"nominated": "n1"})]))
 
-    assert leaving(plan) == []
+    assert evicted(plan) == []
 
 
-def test_a_best_effort_pod_displaces_only_its_like() -> None:
+def test_a_best_effort_pod_preempts_only_best_effort_pods() -> None:
     full = [node("n1", cpu=4, pods=1)]
     empty = inqueue("a/high", 1, priority=10)
     asked = inqueue("a/low", 1, min_member=0, on=["n1"], cpu=1)
     nothing = inqueue("a/low", 1, min_member=0, on=["n1"])
 
-    assert leaving(preempting(snapshot(full, [asked, empty]))) == []
-    assert leaving(preempting(snapshot(full, [nothing, empty]))) == ["low-0"]
+    assert evicted(preempting(snapshot(full, [asked, empty]))) == []
+    assert evicted(preempting(snapshot(full, [nothing, empty]))) == ["low-0"]
 
 
 def test_nodes_are_tried_in_the_order_of_their_scores() -> None:
     taken = {"n1": amounts(memory=40)}
     before = snapshot(nodes(2, cpu=1), [low(n1=0, n2=0), high()], taken=taken)
 
-    assert leaving(preempting(before)) == ["low-n1-0"]
+    assert evicted(preempting(before)) == ["low-n1-0"]
     spread = "nodeorder, arguments: {balancedresource.weight: 0}"
-    assert leaving(preempting(before, scores=spread)) == ["low-n2-0"]
+    assert evicted(preempting(before, scores=spread)) == ["low-n2-0"]
 
 
-def test_weighing_all_nodes_finds_the_least_important_victims() -> None:
+def test_weighing_all_nodes_finds_the_victims_of_lowest_priority() -> None:
     before = snapshot(nodes(2, cpu=1), [low(n1=7, n2=3), high()])
 
-    assert leaving(preempting(before)) == ["low-n1-7"]
-    assert leaving(preempting(before, also=WEIGHED)) == ["low-n2-3"]
+    assert evicted(preempting(before)) == ["low-n1-7"]
+    assert evicted(preempting(before, also=WEIGHED)) == ["low-n2-3"]
 
 
-def test_weighing_gives_back_whoever_was_not_needed() -> None:
+def test_weighing_spares_a_victim_that_is_not_needed() -> None:
     pods = [
         pod("small", shape(cpu=1), on="n1", priority=0),
         pod("large", shape(cpu=2), on="n1", priority=1),
@@ -132,21 +132,21 @@ def test_weighing_gives_back_whoever_was_not_needed() -> None:
     wanted = inqueue("a/high", 1, priority=10, cpu=2)
     before = snapshot(nodes(1, cpu=3), [running, wanted])
 
-    assert leaving(preempting(before)) == ["small", "large"]
-    assert leaving(preempting(before, also=WEIGHED)) == ["large"]
+    assert evicted(preempting(before)) == ["small", "large"]
+    assert evicted(preempting(before, also=WEIGHED)) == ["large"]
 
 
-def test_the_last_victim_of_a_queue_may_dig_below_its_due() -> None:
+def test_the_last_victim_of_a_queue_may_take_it_below_its_deserved_share() -> None:
     rich = inqueue("a/rich", 3, min_member=1, on=["n1"] * 3, queue="q1", cpu=2)
     poor = inqueue("a/poor", 1, queue="q2", cpu=3)
     before = snapshot([node("n1", cpu=6)], [rich, poor], [queue("q1"), queue("q2")])
 
-    assert len(leaving(make_plan(before, policy_parser.parse(RECLAIM)))) == 2
+    assert len(evicted(make_plan(before, policy_parser.parse(RECLAIM)))) == 2
 
 
-def test_a_closed_queue_takes_nothing_back() -> None:
+def test_a_closed_queue_reclaims_nothing() -> None:
     rich = inqueue("a/rich", 2, min_member=0, on=["n1"] * 2, queue="q1", cpu=1)
     poor = inqueue("a/poor", 1, queue="q2", cpu=1)
     closed = snapshot([node("n1", cpu=2)], [rich, poor], [queue("q1"), queue("q2", state="Closed")])
 
-    assert leaving(make_plan(closed, policy_parser.parse(RECLAIM))) == []
+    assert evicted(make_plan(closed, policy_parser.parse(RECLAIM))) == []

@@ -17,7 +17,7 @@ from extender.planner.planner import make_plan
 from extender.status.history import GangHistory
 from extender.web.api import Api
 from tests.builders import SOON
-from tests.unit.planner.reason_cases import SENTENCES, Told
+from tests.unit.planner.reason_cases import SENTENCES, ReasonCase
 
 #: The gang to explain in every cluster.
 GANG = "a/train"
@@ -37,7 +37,7 @@ def of(reason: Reason) -> str:
 
 
 @contextmanager
-def _operations_port(told: Told) -> Iterator[str]:
+def _operations_port(told: ReasonCase) -> Iterator[str]:
     """Serve the explanation of the cluster in *told*, as it is ten seconds later."""
     policy, before, journal = policy_parser.parse(told.policy), told.before(), GangHistory()
     journal.note(before, make_plan(before, policy))

@@ -55,13 +55,13 @@ def test_members_with_gates_are_named_as_the_reason() -> None:
     assert verdict(plan) == (GangStatus.WAITING, Reason.GATED)
 
 
-def test_members_that_wait_at_the_barrier_count() -> None:
-    held = [
+def test_members_with_a_waiting_bind_count() -> None:
+    waiting = [
         pod(f"train-{number}", shape(cpu=1), on="n1", status=Status.ALLOCATED)
         for number in range(2)
     ]
     plan = make_plan(
-        snapshot(nodes(2), [gang("a/train", pods=[*held, pod("x-y-9", shape(cpu=1))])])
+        snapshot(nodes(2), [gang("a/train", pods=[*waiting, pod("x-y-9", shape(cpu=1))])])
     )
 
     assert verdict(plan) == (GangStatus.ADMITTED, Reason.ADMITTED)
@@ -103,4 +103,4 @@ def test_surplus_members_of_several_gangs_take_turns() -> None:
     gangs = [gang(f"a/{name}", 4, min_member=1, cpu=1) for name in ("one", "two")]
     plan = make_plan(snapshot(nodes(1, cpu=6), gangs))
 
-    assert [len(ticket.placements) for ticket in plan.placements.values()] == [3, 3]
+    assert [len(placement.placements) for placement in plan.placements.values()] == [3, 3]

@@ -24,7 +24,7 @@ tiers:
   - name: proportion
   - name: predicates
 """
-SAYINGS = [
+RULES = [
     pytest.param("", id="ours"),
     pytest.param("compatibility: volcano\n", id="volcanos"),
 ]
@@ -50,23 +50,23 @@ def started(snapshot: Snapshot, text: str) -> Counter[str]:
     return Counter(key.partition("/")[0] for key in plan.placements)
 
 
-@pytest.mark.parametrize("saying", SAYINGS)
-def test_namespaces_of_one_queue_share_by_weight(saying: str) -> None:
+@pytest.mark.parametrize("rules", RULES)
+def test_namespaces_of_one_queue_share_by_weight(rules: str) -> None:
     before = weigh(snapshot([node("n1", cpu=8)], singles("a", 8) + singles("b", 8)), b=3)
 
-    assert started(before, saying + BY_NAMESPACE.format(more="")) == {"a": 2, "b": 6}
+    assert started(before, rules + BY_NAMESPACE.format(more="")) == {"a": 2, "b": 6}
 
 
-@pytest.mark.parametrize("saying", SAYINGS)
-def test_what_a_namespace_uses_already_counts(saying: str) -> None:
+@pytest.mark.parametrize("rules", RULES)
+def test_what_a_namespace_uses_already_counts(rules: str) -> None:
     running = gang("a/old", 4, cpu=1, on=["n1"] * 4)
     before = snapshot([node("n1", cpu=8)], [running, *singles("a", 8), *singles("b", 8)])
 
-    assert started(before, saying + BY_NAMESPACE.format(more="")) == {"b": 4}
+    assert started(before, rules + BY_NAMESPACE.format(more="")) == {"b": 4}
 
 
-def test_a_namespace_comes_before_a_queue() -> None:
-    """Two queues are due half each; `a` has gangs in both, `b` in one, and takes most of that."""
+def test_the_order_of_namespaces_comes_before_that_of_queues() -> None:
+    """Two queues deserve half each; `a` has gangs in both, `b` in one, and takes most of that."""
     right = [gang(f"a/right{n}", 1, cpu=1, queue="right") for n in range(8)]
     gangs = [*singles("a", 8, "left"), *singles("b", 8, "left"), *right]
     before = snapshot([node("n1", cpu=8)], gangs, [queue("left"), queue("right")])
@@ -76,7 +76,7 @@ def test_a_namespace_comes_before_a_queue() -> None:
     assert started(before, switched.replace("Order: true", "Order: false")) == {"a": 6, "b": 2}
 
 
-def test_without_the_switch_weights_of_namespaces_mean_nothing() -> None:
+def test_without_the_switch_weights_of_namespaces_have_no_effect() -> None:
     before = weigh(snapshot([node("n1", cpu=8)], singles("a", 8) + singles("b", 8)), b=3)
     silent = BY_NAMESPACE.format(more="").replace("    enableNamespaceOrder: true\n", "")
     off = BY_NAMESPACE.format(more="").replace("Order: true", "Order: false")
@@ -97,12 +97,12 @@ def test_explain_names_the_shares_of_both_namespaces() -> None:
     ]
 
 
-@pytest.mark.parametrize("saying", SAYINGS)
+@pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize(("weight", "victims"), [(1, 0), (8, 1)])
-def test_others_leave_for_the_namespace_that_weighs_more(
-    saying: str, weight: int, victims: int
+def test_pods_are_evicted_for_the_namespace_of_larger_weight(
+    rules: str, weight: int, victims: int
 ) -> None:
-    """Each has half: by weight 8 that is so little that one more is little still."""
+    """Each has half; with weight 8 that is so small a share that one more pod is still small."""
     gangs = [
         gang("a/old", 4, cpu=1, min_member=1, on=["n1"] * 4, created=1),
         gang(
@@ -111,6 +111,6 @@ def test_others_leave_for_the_namespace_that_weighs_more(
         gang("b/new", 1, cpu=1, created=2),
     ]
     before = weigh(snapshot([node("n1", cpu=8)], gangs), b=weight)
-    plan = make_plan(before, policy_parser.parse(saying + BY_NAMESPACE.format(more=", preempt")))
+    plan = make_plan(before, policy_parser.parse(rules + BY_NAMESPACE.format(more=", preempt")))
 
     assert [order.namespace for order in plan.evictions] == ["a"] * victims

@@ -1,4 +1,4 @@
-"""priority and drf: who goes first, and who may be asked to leave by their votes."""
+"""priority and drf: the order of gangs, and the victims they allow."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def decide(
 
 
 def started(plan: Plan, key: str) -> int:
-    ticket = plan.placements.get(GangKey(key))
-    return len(ticket.placements) if ticket else 0
+    placement = plan.placements.get(GangKey(key))
+    return len(placement.placements) if placement else 0
 
 
-def leaving(plan: Plan) -> list[str]:
+def evicted(plan: Plan) -> list[str]:
     return sorted(order.name for order in plan.evictions)
 
 
@@ -52,7 +52,7 @@ def test_the_smaller_dominant_share_goes_first() -> None:
     assert started(plan, "a/rich") == 0
 
 
-def test_an_order_that_is_switched_off_is_not_asked() -> None:
+def test_an_order_that_is_switched_off_is_not_used() -> None:
     rich = gang("a/rich", 3, min_member=1, cpu=1, on=["n1", "n1"])
     poor = gang("a/poor", 1, cpu=1, created=9.0)
     quiet = "{name: gang, enableJobOrder: false}, {name: drf, enableJobOrder: false}"
@@ -60,25 +60,25 @@ def test_an_order_that_is_switched_off_is_not_asked() -> None:
     assert started(decide([rich, poor], quiet, cpu=3, actions="allocate"), "a/rich") == 1
 
 
-def test_only_the_less_important_leave() -> None:
+def test_only_gangs_of_lower_priority_are_evicted() -> None:
     same = gang("a/same", 2, min_member=1, cpu=1, priority=5, on=["n1", "n1"])
     new = gang("a/new", 1, cpu=1, priority=5, created=9.0)
     more = gang("a/more", 1, cpu=1, priority=6, created=9.0)
 
-    assert leaving(decide([same, new], "{name: priority}, {name: gang}", cpu=2)) == []
-    assert len(leaving(decide([same, more], "{name: priority}, {name: gang}", cpu=2))) == 1
+    assert evicted(decide([same, new], "{name: priority}, {name: gang}", cpu=2)) == []
+    assert len(evicted(decide([same, more], "{name: priority}, {name: gang}", cpu=2))) == 1
 
 
-def test_by_share_nobody_leaves_for_whoever_would_then_have_more() -> None:
+def test_by_share_no_pod_is_evicted_for_a_gang_that_would_then_use_more() -> None:
     two = gang("a/two", 2, min_member=0, cpu=1, on=["n1", "n1"])
     one = gang("a/one", 1, cpu=1, created=9.0)
     large = gang("a/large", 1, cpu=2, created=9.0)
 
-    assert len(leaving(decide([two, one], "{name: drf}, {name: gang}", cpu=2))) == 1
-    assert leaving(decide([two, large], "{name: drf}, {name: gang}", cpu=2)) == []
+    assert len(evicted(decide([two, one], "{name: drf}, {name: gang}", cpu=2))) == 1
+    assert evicted(decide([two, large], "{name: drf}, {name: gang}", cpu=2)) == []
 
 
-def test_of_one_gang_the_most_important_members_go_first() -> None:
+def test_of_one_gang_the_members_of_highest_priority_go_first() -> None:
     kind = shape(cpu=1)
     members = [pod(f"m{n}", kind, priority=n) for n in range(3)]
     plan = decide(
@@ -89,7 +89,7 @@ def test_of_one_gang_the_most_important_members_go_first() -> None:
 
 
 def test_with_compatibility_a_tree_may_stand_before_proportion() -> None:
-    """What one branch cannot use is not lost: both halves of `eng` want different things."""
+    """What one branch cannot use is not lost: both halves of `eng` request different resources."""
 
     def branch(name: str, path: str) -> object:
         weights = "/".join(["100"] + ["50"] * path.count("/"))

@@ -1,4 +1,4 @@
-"""pdb, sla, overcommit, conformance, drf and priority, each by what it says."""
+"""pdb, sla, overcommit, conformance, drf and priority."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, nodes, pod, queue, shape, single, snapshot
 
 
-def leaving(plan: Plan) -> list[str]:
+def evicted_pods(plan: Plan) -> list[str]:
     return [order.name for order in plan.evictions]
 
 
@@ -36,20 +36,22 @@ class TestPdb:
         high = gang("a/high", 2, priority=9, cpu=1)
 
         def evicted(*budgets: DisruptionBudget) -> int:
-            return len(leaving(make_plan(snapshot(nodes(1, cpu=3), [low, high], budgets=budgets))))
+            return len(
+                evicted_pods(make_plan(snapshot(nodes(1, cpu=3), [low, high], budgets=budgets)))
+            )
 
         assert evicted() == 2
         assert evicted(budget(2)) == 2
         assert evicted(budget(1)) == 0, "one victim would not be enough for the gang"
 
-    def test_a_disruption_that_is_counted_already_is_free(self) -> None:
+    def test_a_disruption_that_the_budget_already_counts_is_allowed(self) -> None:
         low = labelled("a/low", size=1, on=["n1"], cpu=1)
         high = gang("a/high", 1, priority=9, cpu=1)
         before = snapshot(
             nodes(1, cpu=1), [low, high], budgets=[budget(0, disrupted=frozenset({"low-0"}))]
         )
 
-        assert leaving(make_plan(before)) == ["low-0"]
+        assert evicted_pods(make_plan(before)) == ["low-0"]
 
     @pytest.mark.parametrize(
         ("requirement", "fits"),
@@ -69,29 +71,31 @@ class TestPdb:
         assert selects([Requirement(*requirement)], {"app": "web"}) is fits
 
 
-def test_pods_that_are_protected_for_now_do_not_leave() -> None:
+def test_pods_that_are_protected_for_now_are_not_evicted() -> None:
     low, high = single("a/low", on="n1", cpu=1), gang("a/high", 1, priority=9, cpu=1)
     protected = {PodUid("a-low-0"): "it has only just started"}
 
-    assert leaving(make_plan(snapshot(nodes(1, cpu=1), [low, high], protected=protected))) == []
+    assert (
+        evicted_pods(make_plan(snapshot(nodes(1, cpu=1), [low, high], protected=protected))) == []
+    )
 
 
-def test_what_the_cluster_itself_needs_never_leaves() -> None:
+def test_system_pods_are_never_evicted() -> None:
     system = gang("kube-system/dns", 1, on=["n1"], cpu=1)
     critical = gang("a/agent", 1, on=["n1"], cpu=1, each={"priority_class": "system-node-critical"})
     high = gang("a/high", 1, priority=9, cpu=1)
 
-    assert leaving(make_plan(snapshot(nodes(1, cpu=2), [system, critical, high]))) == []
+    assert evicted_pods(make_plan(snapshot(nodes(1, cpu=2), [system, critical, high]))) == []
 
 
-def test_a_pod_that_may_not_preempt_displaces_nobody() -> None:
+def test_a_pod_that_may_not_preempt_evicts_no_pod() -> None:
     low = single("a/low", on="n1", cpu=1)
-    meek = gang("a/high", 1, priority=9, cpu=1, each={"may_preempt": False})
+    not_preempting = gang("a/high", 1, priority=9, cpu=1, each={"may_preempt": False})
 
-    assert leaving(make_plan(snapshot(nodes(1, cpu=1), [low, meek]))) == []
+    assert evicted_pods(make_plan(snapshot(nodes(1, cpu=1), [low, not_preempting]))) == []
 
 
-def test_inside_a_gang_more_important_members_displace_surplus_ones() -> None:
+def test_inside_a_gang_members_of_higher_priority_preempt_surplus_ones() -> None:
     pods = [
         *(pod(f"g-x-{number}", shape(cpu=1), on="n1") for number in range(3)),
         pod("g-x-9", shape(cpu=1), priority=5),
@@ -103,7 +107,7 @@ tiers: [{plugins: [{name: priority}]}]
 """
     plan = make_plan(snapshot([node("n1", cpu=3)], [mixed]), policy_parser.parse(text))
 
-    assert leaving(plan) == ["g-x-2"]
+    assert evicted_pods(plan) == ["g-x-2"]
 
 
 class TestSla:
@@ -129,7 +133,7 @@ tiers:
 
         assert list(plan.placements) == ["a/hasty"]
 
-    def test_whoever_waited_long_enough_is_let_in_whatever_lower_tiers_say(self) -> None:
+    def test_a_gang_that_waited_long_enough_is_enqueued_whatever_lower_tiers_say(self) -> None:
         def phase(now: float) -> Phase:
             big = gang("a/big", 1, cpu=1, group={"min_resources": amounts(cpu=99)})
             plan = make_plan(snapshot(nodes(1), [big], now=now), policy_parser.parse(self.TEXT))
@@ -150,7 +154,7 @@ tiers: [{plugins: [{name: gang}, {name: overcommit, arguments: {overcommit-facto
     def wants(self, key: str, cpu: float, **rest: Any) -> Gang:
         return gang(key, 1, cpu=1, group={"min_resources": amounts(cpu=cpu)}, **rest)
 
-    def test_gangs_are_let_in_up_to_the_factor(self) -> None:
+    def test_gangs_are_enqueued_up_to_the_factor(self) -> None:
         plan = self.decide(self.wants("a/one", 4), self.wants("a/two", 2, created=1.0))
         assert {v.phase for v in plan.verdicts.values()} == {Phase.INQUEUE}
 
@@ -159,12 +163,12 @@ tiers: [{plugins: [{name: gang}, {name: overcommit, arguments: {overcommit-facto
         assert (late.phase, late.reason) == (Phase.PENDING, Reason.NOT_ENQUEUED)
         assert "3 cpu; 6 free with overcommit, 4 of it reserved" in late.message
 
-    def test_one_that_must_stay_out_does_not_stop_the_others(self) -> None:
+    def test_a_gang_that_is_not_enqueued_does_not_stop_the_others(self) -> None:
         plan = self.decide(self.wants("a/big", 9), self.wants("a/small", 1, created=1.0))
 
         assert list(plan.placements) == ["a/small"]
 
-    def test_without_a_minimum_a_gang_is_always_let_in(self) -> None:
+    def test_without_min_resources_a_gang_is_always_enqueued(self) -> None:
         plan = self.decide(self.wants("a/one", 6), gang("a/two", 1, cpu=1, created=1.0))
 
         assert plan.verdicts[GangKey("a/two")].phase is Phase.INQUEUE
@@ -182,9 +186,9 @@ tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: predicates}]}]
 
     def counts(self, before: Any) -> dict[str, int]:
         plan = make_plan(before, policy_parser.parse(self.TEXT))
-        return {key: len(ticket.placements) for key, ticket in plan.placements.items()}
+        return {key: len(placement.placements) for key, placement in plan.placements.items()}
 
-    def test_half_of_a_branch_is_not_lost_because_the_other_half_wants_something_else(self) -> None:
+    def test_half_of_a_branch_is_used_though_the_other_half_requests_another_resource(self) -> None:
         """The rescaling example of hierarchical DRF: 10 cpus, 10 GB, three groups."""
         queues = [
             self.queue("sci", "root/sci", "100/50"),

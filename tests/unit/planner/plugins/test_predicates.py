@@ -1,4 +1,4 @@
-"""predicates: which nodes a pod may use, as kube-scheduler would say."""
+"""predicates: which nodes a pod may use, as in kube-scheduler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def matches(term: NodeTerm, there: Node) -> bool:
     return bool(NodeIndex([there]).matching(term)[0])
 
 
-def test_nodes_that_are_lost_or_cordoned_are_out() -> None:
+def test_nodes_that_are_not_ready_or_cordoned_are_excluded() -> None:
     members = [node("a"), node("b", ready=False), node("c", unschedulable=True)]
 
     assert usable(members) == ["a"]
@@ -34,7 +34,7 @@ def test_nodes_that_are_lost_or_cordoned_are_out() -> None:
     assert usable(members, tolerations=(daemon,)) == ["a", "c"]
 
 
-def test_a_selector_wants_every_label() -> None:
+def test_a_selector_requires_every_label() -> None:
     members = [node("a", labels={"zone": "x", "gpu": "yes"}), node("b", labels={"zone": "x"})]
 
     assert usable(members, selector=(("zone", "x"), ("gpu", "yes"))) == ["a"]
@@ -103,7 +103,7 @@ def test_every_form_of_toleration(toleration: Toleration, fits: bool) -> None:
     assert tolerates(Shape(tolerations=(toleration,)), Taint("k", "v")) is fits
 
 
-def test_only_hard_taints_bar_a_node() -> None:
+def test_only_hard_taints_exclude_a_node() -> None:
     plain = node("a")
     hard = Node(name="b", allocatable=plain.allocatable, taints=(Taint("k", "v", "NoExecute"),))
     soft = Node(
@@ -113,7 +113,7 @@ def test_only_hard_taints_bar_a_node() -> None:
     assert usable([plain, hard, soft]) == ["a", "c"]
 
 
-def test_a_policy_may_switch_questions_off() -> None:
+def test_a_policy_may_switch_checks_off() -> None:
     text = """
 tiers:
 - plugins:

@@ -1,4 +1,4 @@
-"""proportion: dues by weight, with guarantees, capabilities and priorities of queues."""
+"""proportion: deserved shares by weight, with guarantees, capabilities and priorities of queues."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.builders import amounts, gang, node, nodes, queue, snapshot
 
 
 def started(plan: Plan, key: str) -> int:
-    ticket = plan.placements.get(GangKey(key))
-    return len(ticket.placements) if ticket else 0
+    placement = plan.placements.get(GangKey(key))
+    return len(placement.placements) if placement else 0
 
 
 def pods(queue_name: str, count: int = 20, **rest: object):  # type: ignore[no-untyped-def]
@@ -33,7 +33,7 @@ def test_queues_get_their_weighted_part() -> None:
     assert (started(plan, "a/q1"), started(plan, "a/q2")) == (4, 8)
 
 
-def test_what_a_queue_does_not_want_is_the_others() -> None:
+def test_what_a_queue_does_not_request_goes_to_the_others() -> None:
     plan = make_plan(
         snapshot(nodes(3, cpu=4), [pods("q1"), pods("q2", 2)], [queue("q1", 1), queue("q2", 9)])
     )
@@ -41,7 +41,7 @@ def test_what_a_queue_does_not_want_is_the_others() -> None:
     assert (started(plan, "a/q1"), started(plan, "a/q2")) == (10, 2)
 
 
-def test_nobody_exceeds_its_capability_even_in_an_empty_cluster() -> None:
+def test_no_queue_exceeds_its_capability_even_in_an_empty_cluster() -> None:
     limited = queue("q1", capability=amounts(cpu=3))
     plan = make_plan(snapshot(nodes(3, cpu=4), [gang("a/q1", 4, queue="q1", cpu=1)], [limited]))
 
@@ -59,7 +59,7 @@ def test_a_capability_may_limit_pods_too() -> None:
     assert started(plan, "a/q1") == 3
 
 
-def test_what_is_guaranteed_to_one_is_not_lent_to_others() -> None:
+def test_what_is_guaranteed_to_one_queue_is_not_borrowed_by_others() -> None:
     queues = [queue("q1"), queue("q2", guarantee=amounts(cpu=4))]
     plan = make_plan(snapshot(nodes(3, cpu=4), [pods("q1")], queues))
 
@@ -82,7 +82,7 @@ def test_a_closed_queue_starts_nothing_and_says_so() -> None:
     assert "closed" in plan.verdicts[GangKey("a/q1")].message
 
 
-def test_a_queue_takes_back_its_due_from_one_that_has_too_much() -> None:
+def test_a_queue_reclaims_its_deserved_share_from_one_that_has_too_much() -> None:
     rich = gang("a/rich", 4, min_member=1, on=["n1"] * 4, queue="q1", cpu=1)
     plan = make_plan(
         snapshot([node("n1", cpu=4)], [rich, pods("q2", 2)], [queue("q1"), queue("q2")])
@@ -100,7 +100,7 @@ def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("state", ["Open", "Closed"])
-def test_a_queue_within_its_due_gives_nothing_back(state: str) -> None:
+def test_a_queue_within_its_deserved_share_gives_nothing_back(state: str) -> None:
     fair = gang("a/fair", 2, min_member=1, on=["n1"] * 2, queue="q1", cpu=1)
     rich = gang("a/rich", 4, min_member=1, on=["n1"] * 4, queue="q2", cpu=1)
     queues = [queue("q1", state=state), queue("q2", reclaimable=False), queue("q3")]
@@ -109,7 +109,7 @@ def test_a_queue_within_its_due_gives_nothing_back(state: str) -> None:
     assert plan.evictions == ()
 
 
-def test_a_gang_is_kept_out_while_its_minimum_exceeds_the_capability() -> None:
+def test_a_gang_is_not_enqueued_while_its_minimum_exceeds_the_capability() -> None:
     big = gang(
         "a/big", 1, queue="q1", cpu=1, group={"min_resources": amounts(cpu=9), "dialect": "x"}
     )
@@ -120,32 +120,34 @@ def test_a_gang_is_kept_out_while_its_minimum_exceeds_the_capability() -> None:
     assert "9 more would exceed it" in verdict.message
 
 
-# ── the door of a queue ─────────────────────────────────────────────────────────────────────
+# ── enqueueing by minResources ──────────────────────────────────────────────────────────────
 
 
-def door(
-    *gangs: Gang, lately: str = "", policy: Policy = policy_parser.DEFAULT
+def enqueue_verdicts(
+    *gangs: Gang, recently: str = "", policy: Policy = policy_parser.DEFAULT
 ) -> dict[str, Verdict]:
-    """One queue of 8 cpus, of which somebody said that they need all."""
+    """Plan one queue of 8 cpus, and return the verdicts by gang."""
     seen = snapshot(nodes(2, cpu=8), gangs, [queue("q", capability=amounts(cpu=8))])
-    seen = replace(seen, recently_admitted=frozenset(map(GangKey, filter(None, [lately]))))
+    seen = replace(seen, recently_admitted=frozenset(map(GangKey, filter(None, [recently]))))
     return {str(key): each for key, each in make_plan(seen, policy).verdicts.items()}
 
 
-def says(key: str, said: float, size: int = 0, phase: Phase = Phase.PENDING, **rest: Any) -> Gang:
-    group = {"min_resources": amounts(cpu=said), "phase": phase}
+def requesting(
+    key: str, requested: float, size: int = 0, phase: Phase = Phase.PENDING, **rest: Any
+) -> Gang:
+    group = {"min_resources": amounts(cpu=requested), "phase": phase}
     members = {"pods": [], "min_member": 1} if not size else {}
     return gang(key, size, queue="q", group=group, **members, **rest)
 
 
-#: Nobody ever creates its pods.
-LEFT = says("b/left", 8, phase=Phase.INQUEUE)
-#: A job whose controller creates pods when it was let in.
-JOB = says("a/job", 4, created=1.0)
+#: Its pods are never created.
+WITHOUT_PODS = requesting("b/left", 8, phase=Phase.INQUEUE)
+#: A job whose controller creates pods once it is enqueued.
+JOB = requesting("a/job", 4, created=1.0)
 
 
-def test_what_somebody_said_and_never_creates_keeps_others_out_for_a_while() -> None:
-    verdict = door(LEFT, JOB, lately="b/left")["a/job"]
+def test_min_resources_without_pods_keep_other_gangs_out_for_a_while() -> None:
+    verdict = enqueue_verdicts(WITHOUT_PODS, JOB, recently="b/left")["a/job"]
 
     assert (verdict.phase, verdict.reason) == (Phase.PENDING, Reason.QUEUE_AT_CAPABILITY)
     assert verdict.message == (
@@ -154,48 +156,53 @@ def test_what_somebody_said_and_never_creates_keeps_others_out_for_a_while() -> 
     )
 
 
-def test_and_not_for_ever() -> None:
-    assert door(LEFT, JOB)["a/job"].phase is Phase.INQUEUE
+def test_min_resources_without_pods_do_not_keep_other_gangs_out_for_ever() -> None:
+    assert enqueue_verdicts(WITHOUT_PODS, JOB)["a/job"].phase is Phase.INQUEUE
 
 
-def test_nor_does_one_that_runs_with_less_than_it_said() -> None:
-    tiny = says("b/tiny", 8, 1, on=["n1"], phase=Phase.RUNNING, cpu=0.1)
+def test_a_gang_that_runs_with_less_than_its_min_resources_keeps_no_gang_out() -> None:
+    tiny = requesting("b/tiny", 8, 1, on=["n1"], phase=Phase.RUNNING, cpu=0.1)
 
-    assert door(tiny, JOB)["a/job"].phase is Phase.INQUEUE
-
-
-def test_pods_that_wait_inside_count() -> None:
-    waits = says("b/waits", 8, 1, phase=Phase.INQUEUE, cpu=8, selector=(("no", "node"),))
-
-    assert door(waits, JOB)["a/job"].phase is Phase.PENDING
+    assert enqueue_verdicts(tiny, JOB)["a/job"].phase is Phase.INQUEUE
 
 
-def test_a_gang_whose_pods_exist_is_kept_out_by_nobodys_words() -> None:
-    real = says("a/real", 4, 2, created=1.0, cpu=2)
+def test_waiting_pods_of_an_enqueued_gang_count() -> None:
+    waits = requesting("b/waits", 8, 1, phase=Phase.INQUEUE, cpu=8, selector=(("no", "node"),))
 
-    assert door(LEFT, real, lately="b/left")["a/real"].reason is Reason.ADMITTED
+    assert enqueue_verdicts(waits, JOB)["a/job"].phase is Phase.PENDING
 
 
-def test_nor_does_overcommit_believe_for_ever() -> None:
+def test_a_gang_whose_pods_exist_is_not_kept_out_by_min_resources_of_others() -> None:
+    real = requesting("a/real", 4, 2, created=1.0, cpu=2)
+
+    assert (
+        enqueue_verdicts(WITHOUT_PODS, real, recently="b/left")["a/real"].reason is Reason.ADMITTED
+    )
+
+
+def test_overcommit_does_not_count_min_resources_without_pods_for_ever() -> None:
     text = policy_parser.DEFAULT_TEXT.replace("name: resourcequota", "name: overcommit")
-    most = says("b/left", 20, phase=Phase.INQUEUE)
+    most = requesting("b/left", 20, phase=Phase.INQUEUE)
 
-    assert door(most, JOB, policy=policy_parser.parse(text))["a/job"].phase is Phase.INQUEUE
+    assert (
+        enqueue_verdicts(most, JOB, policy=policy_parser.parse(text))["a/job"].phase
+        is Phase.INQUEUE
+    )
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
-def test_volcanos_way_believes_for_ever(plugin: str) -> None:
+def test_with_the_rules_of_volcano_min_resources_without_pods_count_for_ever(plugin: str) -> None:
     text = policy_parser.DEFAULT_TEXT.replace("proportion", plugin)
     ours, volcanos = (
         policy_parser.parse(text),
         policy_parser.parse(f"{text}compatibility: volcano\n"),
     )
 
-    assert door(LEFT, JOB, policy=ours)["a/job"].phase is Phase.INQUEUE
-    assert door(LEFT, JOB, policy=volcanos)["a/job"].phase is Phase.PENDING
+    assert enqueue_verdicts(WITHOUT_PODS, JOB, policy=ours)["a/job"].phase is Phase.INQUEUE
+    assert enqueue_verdicts(WITHOUT_PODS, JOB, policy=volcanos)["a/job"].phase is Phase.PENDING
 
 
-def test_figures_tell_what_queues_deserve_use_and_want() -> None:
+def test_figures_show_what_queues_deserve_use_and_request() -> None:
     plan = make_plan(
         snapshot(nodes(1, cpu=4), [pods("q1", 6), pods("q2", 6)], [queue("q1"), queue("q2", 3)])
     )

@@ -1,4 +1,4 @@
-"""The tree of shares is added up where something changed, and is the same as if it were all."""
+"""The tree of shares updates what changed, and equals a tree computed from the start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from extender.planner.plugins.drf import Tree
 from extender.planner.state import QueueUsage
 from tests.builders import gang, nodes, queue, snapshot
 from tests.strategies import examples
-from tests.unit.planner.random_cases import Maker
+from tests.unit.planner.random_cases import CaseGenerator
 from tests.unit.planner.test_cases import decide
 
 POLICY = policy_parser.parse("""
@@ -26,8 +26,8 @@ tiers: [{plugins: [{name: gang}, {name: drf, enableHierarchy: true}, {name: pred
 """)
 
 
-class Doubted(Tree):
-    """Asks a tree that was just made whether it says the same."""
+class CheckedTree(Tree):
+    """Compares every answer with that of a newly made tree."""
 
     def __init__(self, session: Any) -> None:
         super().__init__(session)
@@ -48,32 +48,32 @@ class Doubted(Tree):
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Doubted]:
-    """Every tree of a plan, each of them doubted."""
-    trees: list[Doubted] = []
+def checked_trees(monkeypatch: pytest.MonkeyPatch) -> list[CheckedTree]:
+    """Every tree of a plan, each of them checked."""
+    trees: list[CheckedTree] = []
 
-    def make(session: Any) -> Doubted:
-        trees.append(Doubted(session))
+    def make(session: Any) -> CheckedTree:
+        trees.append(CheckedTree(session))
         return trees[-1]
 
     monkeypatch.setattr(drf, "Tree", make)
     return trees
 
 
-def asked(trees: list[Doubted], what: str) -> int:
+def calls(trees: list[CheckedTree], what: str) -> int:
     return sum(each.asked[what] for each in trees)
 
 
-def test_whatever_is_placed_and_taken_it_says_what_a_new_tree_would_say(
-    made: list[Doubted], tmp_path: Path
+def test_an_updated_tree_answers_like_a_new_tree_in_generated_clusters(
+    checked_trees: list[CheckedTree], tmp_path: Path
 ) -> None:
-    made_up = [Maker(seed) for seed in range(examples(900))]
+    made_up = [CaseGenerator(seed) for seed in range(examples(900))]
     trees = [each for each in made_up if each.policy == "hierarchical drf"]
     for each in trees:
         decide(each.case(), tmp_path, "volcano")
 
-    assert asked(made, "place") > 2 * len(trees)
-    assert asked(made, "prefers") > len(trees) // 2
+    assert calls(checked_trees, "place") > 2 * len(trees)
+    assert calls(checked_trees, "prefers") > len(trees) // 2
 
 
 def branch(name: str, path: str, weights: str) -> Queue:
@@ -81,8 +81,8 @@ def branch(name: str, path: str, weights: str) -> Queue:
     return queue(name, annotations=marks)
 
 
-def test_so_it_does_where_many_take_turns_and_a_full_cluster_changes_hands(
-    made: list[Doubted],
+def test_an_updated_tree_answers_like_a_new_tree_when_a_full_cluster_is_reclaimed(
+    checked_trees: list[CheckedTree],
 ) -> None:
     queues = [
         branch("sci", "root/sci", "1/2"),
@@ -96,15 +96,15 @@ def test_so_it_does_where_many_take_turns_and_a_full_cluster_changes_hands(
 
     assert plan.placements
     assert plan.evictions
-    assert asked(made, "place") > 20
-    assert asked(made, "prefers") > 20
+    assert calls(checked_trees, "place") > 20
+    assert calls(checked_trees, "prefers") > 20
 
 
 def additions(monkeypatch: pytest.MonkeyPatch, running: int) -> int:
-    """How often something is added to a sum while twenty start in a queue beside *running*."""
+    """Count additions to sums while twenty gangs start in a queue beside *running*."""
     gangs = [gang(f"a/r{n:03}", 1, on=["n1"], cpu=1, queue="theirs") for n in range(running)]
     gangs += [gang(f"b/w{n:03}", 1, cpu=1, queue="mine", created=9.0) for n in range(20)]
-    room = nodes(1, cpu=2000, memory=1, pods=2000)
+    space = nodes(1, cpu=2000, memory=1, pods=2000)
     add, count = drf._add, [0]
 
     def counted(*given: Any) -> None:
@@ -113,12 +113,12 @@ def additions(monkeypatch: pytest.MonkeyPatch, running: int) -> int:
 
     with monkeypatch.context() as patch:
         patch.setattr(drf, "_add", counted)
-        plan: Plan = make_plan(snapshot(room, gangs, [queue("mine"), queue("theirs")]), POLICY)
+        plan: Plan = make_plan(snapshot(space, gangs, [queue("mine"), queue("theirs")]), POLICY)
     assert len(plan.placements) == 20
     return count[0]
 
 
-def test_gangs_of_a_queue_that_nobody_touches_are_added_up_once(
+def test_gangs_of_an_unchanged_queue_are_added_up_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     more = additions(monkeypatch, 400) - additions(monkeypatch, 200)

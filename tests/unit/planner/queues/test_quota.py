@@ -1,4 +1,4 @@
-"""Ceilings, those of ancestors and guarantees: one rule for all three."""
+"""Ceilings, ceilings of ancestors, and guarantees: one rule for all three."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_a_queue_takes_up_to_its_ceiling_and_says_which_it_reached() -> None:
     assert problem.message == "queue q uses 4m of at most 4m cpu; 1m more would exceed it"
 
 
-def test_what_nobody_limits_is_not_limited_here() -> None:
+def test_a_queue_without_limits_is_not_limited() -> None:
     quotas = tree([QueueLimits("q", TOP, used=cpu(100))], cpu(10))
 
     assert left(quotas, "q") > 1_000_000
 
 
-def test_a_family_shares_the_ceiling_of_its_parent() -> None:
+def test_sibling_queues_share_the_ceiling_of_their_parent() -> None:
     quotas = tree(
         [
             QueueLimits("p", TOP, ceiling=cpu(4)),
@@ -67,14 +67,14 @@ def test_guarantees_below_a_ceiling_are_cut_to_it_in_the_order_of_their_queues()
     assert [left(quotas, name) for name in ("c", "a", "b", "org")] == [1, 3, 0, 0]
 
 
-def test_a_parent_that_is_guaranteed_something_itself_covers_those_below_it_once() -> None:
-    stakes = [
+def test_the_guarantee_of_a_parent_covers_those_of_its_children_once() -> None:
+    limits = [
         QueueLimits("a", "org", guarantee=cpu(2)),
         QueueLimits("b", "org", guarantee=cpu(2)),
         QueueLimits("org", TOP, ceiling=cpu(4), guarantee=cpu(4)),
     ]
 
-    quotas = tree(stakes, cpu(20))
+    quotas = tree(limits, cpu(20))
 
     assert [quotas[name].unused_guarantee.amount("cpu") for name in ("a", "b")] == [2, 2]
     assert quotas[TOP].held == {"cpu": 4}
@@ -88,10 +88,10 @@ def test_two_queues_leave_what_is_guaranteed_to_a_third() -> None:
     quotas["a"].take(cpu(5))
 
     assert left(quotas, "b") == 1
-    assert left(quotas, "c") == 5, "its own guarantee, and what is left beside"
+    assert left(quotas, "c") == 5, "its own guarantee, and what is left besides"
 
 
-def test_the_sentence_names_the_guarantee_that_would_be_eaten() -> None:
+def test_the_message_says_that_a_guarantee_of_others_would_be_used() -> None:
     quotas = tree(
         [QueueLimits("a", TOP, used=cpu(6)), QueueLimits("c", TOP, guarantee=cpu(4))], cpu(10)
     )
@@ -111,7 +111,7 @@ def test_a_queue_within_its_guarantee_is_never_kept_waiting_by_a_shrunk_cluster(
     assert left(quotas, "c") == 4
 
 
-def test_a_guarantee_inside_a_guaranteed_family_is_kept_once() -> None:
+def test_a_guarantee_below_a_guaranteed_parent_is_reserved_once() -> None:
     quotas = tree(
         [
             QueueLimits("p", TOP, guarantee=cpu(4)),
@@ -125,7 +125,7 @@ def test_a_guarantee_inside_a_guaranteed_family_is_kept_once() -> None:
     assert left(quotas, "c") == 10
 
 
-def test_a_childs_guarantee_is_kept_against_its_siblings_too() -> None:
+def test_a_childs_guarantee_is_reserved_against_its_siblings_too() -> None:
     quotas = tree(
         [
             QueueLimits("p", TOP, ceiling=cpu(10)),
@@ -138,7 +138,7 @@ def test_a_childs_guarantee_is_kept_against_its_siblings_too() -> None:
     assert left(quotas, "a") == 6
 
 
-def test_a_circle_of_parents_ends_at_the_top() -> None:
+def test_a_cycle_of_parents_ends_at_the_top() -> None:
     quotas = tree(
         [QueueLimits("a", "b", ceiling=cpu(2)), QueueLimits("b", "a", ceiling=cpu(1))], cpu(10)
     )
@@ -147,16 +147,16 @@ def test_a_circle_of_parents_ends_at_the_top() -> None:
 
 
 AMOUNTS = st.integers(0, 6)
-STAKES = st.lists(
+LIMITS = st.lists(
     st.tuples(st.sampled_from(["", "0", "1", "2"]), st.none() | AMOUNTS, AMOUNTS),
     min_size=1,
     max_size=5,
 )
 
 
-@given(STAKES, st.integers(0, 20), st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3))))
-def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
-    stakes: list[tuple[str, int | None, int]], total: int, wishes: list[tuple[int, int]]
+@given(LIMITS, st.integers(0, 20), st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3))))
+def test_allowed_allocations_exceed_no_ceiling_and_use_no_guarantee_of_others(
+    limits: list[tuple[str, int | None, int]], total: int, requests: list[tuple[int, int]]
 ) -> None:
     rows = [
         QueueLimits(
@@ -165,13 +165,13 @@ def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
             ceiling=NOTHING if most is None else cpu(most),
             guarantee=cpu(least if most is None else min(least, most)).positive(),
         )
-        for index, (parent, most, least) in enumerate(stakes)
+        for index, (parent, most, least) in enumerate(limits)
     ]
     quotas, used = tree(rows, cpu(total)), dict.fromkeys((row.name for row in rows), 0)
     rows = cut(rows)
-    # A cluster in which even the guarantees do not fit promises nothing beyond them.
+    # A cluster in which even the guarantees do not fit assures nothing beyond them.
     fits_at_first = need(rows, used, TOP) <= total
-    for index, amount in wishes:
+    for index, amount in requests:
         name = str(index % len(rows))
         if quotas[name].how_many(cpu(amount))[0]:
             quotas[name].take(cpu(amount))
@@ -188,20 +188,20 @@ def test_whatever_is_taken_as_allowed_breaks_no_ceiling_and_eats_no_guarantee(
     assert quotas[TOP].held.get("cpu", 0) == need(rows, dict.fromkeys(used, 0), TOP)
 
 
-def line(rows: list[QueueLimits], row: QueueLimits) -> list[QueueLimits]:
-    """Give everything above *row*."""
+def ancestors(rows: list[QueueLimits], row: QueueLimits) -> list[QueueLimits]:
+    """Return all ancestors of *row*."""
     above = [each for each in rows if each.name == row.parent]
-    return [*above, *line(rows, above[0])] if above else []
+    return [*above, *ancestors(rows, above[0])] if above else []
 
 
 def cut(rows: list[QueueLimits]) -> list[QueueLimits]:
-    """Give every row the most of its guarantee that breaks no ceiling above it, top rows first."""
+    """Cut every guarantee to the most that breaks no ceiling above it, top rows first."""
     nothing = dict.fromkeys((row.name for row in rows), 0)
     known = {row.name: row._replace(guarantee=NOTHING) for row in rows}
-    for row in sorted(rows, key=lambda row: len(line(rows, row))):
+    for row in sorted(rows, key=lambda row: len(ancestors(rows, row))):
         for least in range(row.guarantee.amount("cpu"), -1, -1):
             known[row.name] = row._replace(guarantee=cpu(least).positive())
-            above = line(rows, row)
+            above = ancestors(rows, row)
             tried = list(known.values())
             if all(
                 need(tried, nothing, each.name) <= each.ceiling.get("cpu", 99) for each in above
@@ -211,7 +211,7 @@ def cut(rows: list[QueueLimits]) -> list[QueueLimits]:
 
 
 def need(rows: list[QueueLimits], used: dict[str, int], name: str) -> int:
-    """Say what a family needs, worked out from the top down."""
+    """Return what a queue and its children need, computed from the top down."""
     below = sum(need(rows, used, row.name) for row in rows if row.parent == name)
     own = next((row for row in rows if row.name == name), None)
     held = below + (used[name] if own else 0)
