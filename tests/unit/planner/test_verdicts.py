@@ -111,48 +111,12 @@ def test_an_empty_cluster_has_a_host_port_once_on_every_node() -> None:
     )
 
 
-def test_whoever_comes_too_late_learns_who_was_first() -> None:
-    gangs = [gang("a/first", 2, cpu=4), gang("a/train", 2, cpu=4, created=1)]
-
-    assert told(snapshot(nodes(2, cpu=4), gangs)) == (
-        Reason.BEHIND_IN_ORDER,
-        "needs 2 x 4 cpu; 2 slots free before, 0 left: a/first went first",
-    )
-
-
-def test_a_queue_at_its_due_is_named_with_its_figures() -> None:
-    full = gang("a/full", 2, on=["n1", "n1"], queue="q1", cpu=1)
-    other = gang("a/other", 4, queue="q2", cpu=1, min_member=1)
-    waiting = gang("a/train", 2, queue="q1", cpu=1)
-    before = snapshot(nodes(1, cpu=4), [full, other, waiting], [queue("q1"), queue("q2")])
-    reason, message = told(before)
-
-    assert reason is Reason.QUEUE_OVER_DESERVED
-    assert "queue q1 deserves 2 cpu and uses 2" in message
-
-
-def test_waiting_for_victims_names_them_and_the_node() -> None:
-    low, high = single("a/low", on="n1", cpu=4), gang("a/train", 1, priority=9, cpu=4)
-
-    assert told(snapshot(nodes(1, cpu=4), [low, high])) == (
-        Reason.WAITING_FOR_VICTIMS,
-        "1 member waits on n1 until a/low-0 has terminated",
-    )
-
-
 def test_a_gang_waits_for_capacity_that_is_being_released() -> None:
     terminating = single("a/old", on="n1", cpu=4, each={"status": Status.RELEASING})
     reason, message = told(snapshot(nodes(1, cpu=4), [terminating, gang("a/train", 1, cpu=4)]))
 
     assert reason is Reason.WAITING_FOR_VICTIMS
     assert "capacity being released on n1" in message
-
-
-def test_a_queue_that_does_not_exist_is_named() -> None:
-    assert told(snapshot(nodes(1), [gang("a/train", 1, queue="nowhere", cpu=1)])) == (
-        Reason.QUEUE_NOT_FOUND,
-        "queue nowhere does not exist; create it or name another",
-    )
 
 
 def test_the_default_queue_needs_no_object() -> None:
