@@ -20,7 +20,7 @@ from extender.tls.issue import Authority
 from extender.web.server import OperationsServer
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
 from tests.unit.web.conftest import World
-from tests.unit.web.test_readers import Registrar
+from tests.unit.web.test_token_reviews import Registrar
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from extender.ports import EvictResult
 from tests.builders import pod
 from tests.doubles import SlowEvictor
 from tests.scene import budget, evictions, gang
-from tests.unit.evictions.bench import NEEDY, OLD, Bench, without
+from tests.unit.evictions.recorded_runner import NEEDY, OLD, Bench, without
 
 OTHER = gang("other", 2)
 

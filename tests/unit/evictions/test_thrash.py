@@ -10,7 +10,7 @@ from extender.evictions.backoff import LONGEST_S
 from extender.model.queue import Queue
 from tests.scene import STORY_S, budget
 from tests.strategies import examples
-from tests.unit.evictions.town import Job, Town
+from tests.unit.evictions.simulated_cluster import Job, Town
 
 LEFT, RIGHT = Queue(name="left"), Queue(name="right")
 

@@ -30,7 +30,7 @@ from extender.planner.planner import make_plan
 from extender.web import documents
 from tests.builders import NOW, pod
 from tests.scene import budget, gang, node_table, snapshot
-from tests.unit.evictions.town import Job, Town
+from tests.unit.evictions.simulated_cluster import Job, Town
 
 OURS = frozenset({"gang-scheduler"})
 

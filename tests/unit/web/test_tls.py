@@ -23,7 +23,7 @@ from extender.tls.issue import Authority, Pair
 from extender.tls.server import ClientNames, PortCertificates
 from tests.certificates import HOSTS, NAME, Wallet, below, days_ago
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request
+from tests.unit.web.test_hook_server import BOUND, Wire, bind, hold, question, request
 
 #: The kernel lets in at once whoever has said nothing yet.
 AT_ONCE = replace(LIMITS, defer_accept_s=0)

@@ -25,7 +25,7 @@ from tests.builders import pod
 from tests.scene import gang
 from tests.unit.cli.test_whatif import changes, document as told, plan, pods_on, seen
 from tests.unit.web.pages.conftest import Looker
-from tests.unit.web.pages.test_site import HOSTILE, parsed
+from tests.unit.web.pages.test_dashboard import HOSTILE, parsed
 
 MANUAL = (Path(__file__).parents[4] / "docs" / "whatif.md").read_text()
 CHAPTER = MANUAL.partition("## On the page")[2].partition("\n## ")[0]

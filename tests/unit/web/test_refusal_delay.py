@@ -16,8 +16,8 @@ from extender.hooks import server
 from extender.web import server as pageport
 from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_bounds import refused
-from tests.unit.web.test_hookport import Wire, question, request
+from tests.unit.web.test_connection_limits import refused
+from tests.unit.web.test_hook_server import Wire, question, request
 
 #: Longer than anybody here waits for an answer.
 AGES_S = 60.0

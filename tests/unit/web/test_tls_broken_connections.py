@@ -20,7 +20,7 @@ import pytest
 from extender.tls.issue import Authority
 from tests.certificates import NAME, Wallet
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hookport import BOUND, Wire, bind, hold, question, request
+from tests.unit.web.test_hook_server import BOUND, Wire, bind, hold, question, request
 from tests.unit.web.test_tls import certificates, gets_nowhere, wallet, world
 
 __all__ = ["certificates", "wallet", "world"]  # fixtures

@@ -8,7 +8,7 @@ from extender.model.gang import Gang
 from extender.model.pod import Status
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.evictions.bench import Bench
+from tests.unit.evictions.recorded_runner import Bench
 
 MINE = {"old-0", "old-1"}
 

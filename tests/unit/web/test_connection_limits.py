@@ -18,7 +18,7 @@ from extender.hooks.http_server import Limits
 from extender.web import server as pageport
 from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hookport import HEADERS, Wire, hold, question, request
+from tests.unit.web.test_hook_server import HEADERS, Wire, hold, question, request
 
 MIB = 1024 * 1024
 HOOKS = replace(server.LIMITS, bodies=2 * MIB, connections=8, defer_accept_s=0)

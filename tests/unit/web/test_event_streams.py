@@ -11,8 +11,8 @@ import pytest
 from extender.web import server
 from extender.web.server import EventStreams, OperationsServer
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hookport import Wire
-from tests.unit.web.test_readers import Registrar
+from tests.unit.web.test_hook_server import Wire
+from tests.unit.web.test_token_reviews import Registrar
 
 LISTEN = b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -10,8 +10,8 @@ from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
 from extender.planner.plan import Plan, ShareFigures
 from tests.builders import node, pod, pod_group, seen, uid
-from tests.unit.hooks.preemption import test_judgement as judgement
-from tests.unit.hooks.preemption.test_judgement import cpus, running
+from tests.unit.hooks.preemption import test_allowed_victims as judgement
+from tests.unit.hooks.preemption.test_allowed_victims import cpus, running
 
 
 class World(judgement.World):

@@ -13,7 +13,7 @@ from extender.ports import EvictOutcome, EvictResult
 from tests.builders import pod
 from tests.doubles import SlowEvictor
 from tests.scene import budget, evictions, gang, snapshot, verdict
-from tests.unit.evictions.bench import NEEDY, OLD, Bench
+from tests.unit.evictions.recorded_runner import NEEDY, OLD, Bench
 
 
 def test_a_set_goes_out_once_although_every_plan_names_it() -> None:
