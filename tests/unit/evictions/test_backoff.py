@@ -20,11 +20,11 @@ def protected(reprieves: EvictionBackoff, since: float | None, now: float = NOW)
     return set(reprieves.protected(seen, {OLD: since}.get, now))
 
 
-def test_nobody_is_protected_without_a_reason() -> None:
+def test_no_pod_is_protected_without_a_reason() -> None:
     assert protected(EvictionBackoff(), since=NOW) == set()
 
 
-def test_a_pod_is_protected_until_its_reprieve_ends() -> None:
+def test_a_pod_is_protected_until_its_backoff_ends() -> None:
     reprieves = EvictionBackoff()
     reprieves.add(pod("old-0", on="n"), "a budget forbids it", Backoff(10, 40), NOW)
 
@@ -33,7 +33,7 @@ def test_a_pod_is_protected_until_its_reprieve_ends() -> None:
     assert protected(reprieves, None, now=NOW + 10) == set()
 
 
-def test_a_pod_that_may_not_leave_is_left_alone_longer_each_time() -> None:
+def test_the_backoff_of_a_pod_that_may_not_be_evicted_grows_each_time() -> None:
     reprieves, now, lasted = EvictionBackoff(), NOW, []
     for _ in range(4):
         reprieves.add(pod("old-0", on="n"), "no", Backoff(10, 40), now)
@@ -60,7 +60,7 @@ def test_a_pod_that_may_not_leave_is_left_alone_longer_each_time() -> None:
         ),
     ],
 )
-def test_a_reprieve_that_rests_on_a_budget_ends_with_it(
+def test_a_backoff_caused_by_a_budget_ends_when_the_budget_allows_more_or_is_gone(
     later: list[DisruptionBudget], is_over: bool
 ) -> None:
     reprieves = EvictionBackoff()
@@ -71,7 +71,7 @@ def test_a_reprieve_that_rests_on_a_budget_ends_with_it(
     assert bool(reprieves.protected(seen, {}.get, NOW + 1)) is not is_over
 
 
-def test_a_clock_that_was_set_back_protects_nobody_for_longer() -> None:
+def test_a_clock_that_was_set_back_does_not_protect_a_gang_for_longer() -> None:
     reprieves = EvictionBackoff(min_run_s=30)
 
     assert protected(reprieves, since=NOW + 3600) == set()
@@ -92,7 +92,7 @@ def test_only_members_on_a_node_are_protected() -> None:
     assert set(reprieves.protected(seen, {OLD: NOW}.get, NOW)) == {"a-old-0"}
 
 
-def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
+def test_the_protection_of_an_evicted_gang_grows_each_time() -> None:
     reprieves = EvictionBackoff(rerun_s=60)
     allowed = []
     for _ in range(6):
@@ -104,7 +104,7 @@ def test_a_gang_that_had_to_leave_is_left_alone_longer_each_time() -> None:
     assert protected(reprieves, since=NOW - 600) == set()
 
 
-def test_what_happened_long_ago_is_forgotten() -> None:
+def test_evictions_of_long_ago_are_forgotten() -> None:
     reprieves = EvictionBackoff(rerun_s=60)
     reprieves.gang_evicted(OLD, NOW)
     later = NOW + MEMORY_S + 1

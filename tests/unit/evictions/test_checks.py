@@ -31,11 +31,11 @@ def objections(
     return set(checks.objections(checks.find(ordered, seen), seen).values())
 
 
-def test_a_whole_gang_of_another_queue_may_leave() -> None:
+def test_a_whole_gang_of_another_queue_may_be_evicted() -> None:
     assert objections(gang("old", 3)) == set()
 
 
-def test_surplus_members_may_leave() -> None:
+def test_surplus_members_may_be_evicted() -> None:
     assert objections(gang("old", 3, min_member=2), only=1) == set()
 
 
@@ -66,7 +66,7 @@ def test_a_role_is_never_left_with_fewer_members_than_it_needs() -> None:
     assert objections(torn, only=1) == {"0 of 1 needed chief members of a/old would be left"}
 
 
-def test_a_promise_does_not_stand_for_a_member_that_leaves() -> None:
+def test_a_reservation_does_not_replace_a_member_that_is_evicted() -> None:
     chiefs = [
         pod("old-0", on="n", role="chief"),
         pod("old-1", on="n", status=Status.ALLOCATED, role="chief"),
@@ -100,11 +100,11 @@ def test_a_promise_does_not_stand_for_a_member_that_leaves() -> None:
         ),
     ],
 )
-def test_some_pods_never_have_to_leave(victim: Pod, why: str) -> None:
+def test_some_pods_are_never_evicted(victim: Pod, why: str) -> None:
     assert objections(gang("old", [victim])) == {why}
 
 
-def test_kube_system_is_left_alone() -> None:
+def test_pods_of_kube_system_are_never_evicted() -> None:
     system = pod("dns", on="n", namespace="kube-system")
     seen = snapshot(NEEDY)
     asked = evictions(gang("old", [system]))[0]
@@ -127,7 +127,7 @@ def test_reclaiming_crosses_queues_and_preemption_does_not() -> None:
     assert objections(gang("old", queue="right"), action="preempt") == set()
 
 
-def test_a_queue_gives_back_to_a_namespace_that_has_at_least_so_much_of_it() -> None:
+def test_a_namespace_may_reclaim_its_guarantee_inside_a_queue() -> None:
     shares = {
         "right/a": NamespaceShare(queue="right", namespace="a", guarantee=Resources({"cpu": 1000}))
     }
@@ -146,7 +146,7 @@ def test_a_queue_gives_back_to_a_namespace_that_has_at_least_so_much_of_it() -> 
     assert said(mine) == {"a queue does not reclaim from itself"}
 
 
-def test_nobody_leaves_for_a_gang_that_is_gone() -> None:
+def test_no_pod_is_evicted_for_a_gang_that_is_gone() -> None:
     other = gang("other", queue="right")
 
     assert objections(gang("old"), needy=other) == {"the gang that needs its capacity is gone"}
@@ -162,7 +162,7 @@ def test_a_disruption_budget_is_counted_over_the_whole_set() -> None:
     assert objections(gang("old", members), budgets=(budget("db", 0, app="db"),)) == set()
 
 
-def test_only_those_beyond_a_budget_are_held_against_it() -> None:
+def test_only_victims_beyond_a_budget_are_refused_for_it() -> None:
     members = [pod(f"old-{index}", on="n", labels={"app": "web"}) for index in range(3)]
     seen = snapshot(
         gang("old", members, min_member=0), NEEDY, budgets=[budget("web", 1, app="web")]
@@ -172,7 +172,7 @@ def test_only_those_beyond_a_budget_are_held_against_it() -> None:
     assert set(checks.objections(asked, seen)) == {"a-old-1", "a-old-2"}
 
 
-def test_those_asked_before_count_against_a_budget_until_it_shows_them() -> None:
+def test_earlier_evictions_count_against_a_budget_until_its_status_includes_them() -> None:
     members = [pod(f"old-{index}", on="n", labels={"app": "web"}) for index in range(3)]
     old = gang("old", members, min_member=0)
 

@@ -22,7 +22,7 @@ def started(*ago_s: float, min_member: int = 2) -> Gang:
     return gang("old", pods, min_member=min_member, created=NOW - 3600)
 
 
-def test_a_gang_that_started_just_before_our_beginning_has_its_minimum_time_too() -> None:
+def test_a_gang_that_started_just_before_this_process_has_its_minimum_runtime_too() -> None:
     bench, young = Bench(min_run_s=30), started(20, 10)
     assert bench.protected(young) == MINE, "at the first look, before anything was noted"
 
@@ -32,7 +32,7 @@ def test_a_gang_that_started_just_before_our_beginning_has_its_minimum_time_too(
     assert bench.protected(young) == set()
 
 
-def test_a_gang_that_started_anew_while_another_led_has_its_minimum_time_too() -> None:
+def test_a_gang_that_restarted_under_another_leader_has_its_minimum_runtime_too() -> None:
     bench = Bench(min_run_s=30)
     before = gang("old", 2)
     bench.journal.note(snapshot(before, now=NOW - 1800), plan(verdict("a/old")))
@@ -41,14 +41,14 @@ def test_a_gang_that_started_anew_while_another_led_has_its_minimum_time_too() -
     assert bench.protected(started(40, 40)) == set()
 
 
-def test_members_that_a_gang_does_not_need_make_it_no_younger() -> None:
+def test_surplus_members_do_not_change_the_start_of_their_gang() -> None:
     bench = Bench(min_run_s=30)
 
     assert bench.protected(started(60, 60, 1)) == set()
     assert bench.protected(started(60, 10, 1)) == {*MINE, "old-2"}
 
 
-def test_a_gang_of_which_too_few_run_has_not_started() -> None:
+def test_a_gang_with_too_few_running_members_has_not_started() -> None:
     bench = Bench(min_run_s=30)
 
     assert bench.protected(started(10, min_member=2)) == set()
@@ -57,7 +57,7 @@ def test_a_gang_of_which_too_few_run_has_not_started() -> None:
 
 
 @pytest.mark.parametrize(("ahead_s", "names"), [(5, MINE), (3600, set())])
-def test_a_node_whose_clock_is_ahead_protects_nobody_for_long(
+def test_a_node_whose_clock_is_ahead_does_not_protect_its_pods_for_long(
     ahead_s: float, names: set[str]
 ) -> None:
     assert Bench(min_run_s=30).protected(started(-ahead_s, -ahead_s)) == names

@@ -114,7 +114,7 @@ class Quiet:
 
 
 @pytest.mark.parametrize("victims", [2, 5, 20])
-def test_when_only_our_last_look_knows_of_the_budgets_somebody_else_leaves_within_five_seconds(
+def test_another_pod_is_evicted_within_five_seconds_if_only_the_final_check_knows_the_budgets(
     victims: int,
 ) -> None:
     quiet = Quiet(victims, guarded=range(1, victims))
@@ -123,7 +123,7 @@ def test_when_only_our_last_look_knows_of_the_budgets_somebody_else_leaves_withi
     assert quiet.names() == ["v0"]
 
 
-def test_an_eviction_api_that_says_no_for_ever_does_not_keep_others_from_leaving() -> None:
+def test_pods_whose_eviction_is_always_blocked_do_not_keep_others_from_being_evicted() -> None:
     quiet = Quiet(20)
     quiet.blocked = {f"v{number}" for number in range(1, 20)}
     quiet.pass_seconds(10)
@@ -133,7 +133,7 @@ def test_an_eviction_api_that_says_no_for_ever_does_not_keep_others_from_leaving
 
 
 @pytest.mark.parametrize("who", ["our last look", "the API server"])
-def test_a_budget_that_covers_hundreds_is_asked_once_and_not_pod_by_pod(who: str) -> None:
+def test_a_budget_that_covers_hundreds_of_pods_is_tried_once_and_not_per_pod(who: str) -> None:
     quiet = Quiet(200, guarded=())
     covered = range(1, 200)
     for number in covered:
@@ -149,7 +149,7 @@ def test_a_budget_that_covers_hundreds_is_asked_once_and_not_pod_by_pod(who: str
     assert len(quiet.names()) <= 2
 
 
-def test_whoever_may_never_leave_is_asked_ever_more_seldom() -> None:
+def test_a_pod_whose_eviction_is_always_refused_is_tried_less_often() -> None:
     quiet = Quiet(2)
     quiet.blocked = {"v0", "v1"}
     quiet.pass_seconds(STORY_S)
@@ -162,7 +162,7 @@ def test_whoever_may_never_leave_is_asked_ever_more_seldom() -> None:
         assert least <= gap <= least + 7
 
 
-def test_a_budget_that_gives_in_is_used_within_five_seconds() -> None:
+def test_a_budget_that_begins_to_allow_a_disruption_is_used_within_five_seconds() -> None:
     quiet = Quiet(2, guarded=(0, 1))
     quiet.pass_seconds(600)
     assert quiet.asked == []
@@ -175,7 +175,7 @@ def test_a_budget_that_gives_in_is_used_within_five_seconds() -> None:
     assert quiet.asked[0][0] - changed < 5
 
 
-def test_a_new_node_is_used_although_everybody_is_left_alone() -> None:
+def test_a_new_node_is_used_although_all_victims_are_protected() -> None:
     quiet = Quiet(2, guarded=(0, 1))
     quiet.pass_seconds(60)
     quiet.world.cluster.apply(Upsert(node("new")))

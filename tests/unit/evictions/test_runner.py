@@ -16,7 +16,7 @@ from tests.scene import budget, evictions, gang, snapshot, verdict
 from tests.unit.evictions.recorded_runner import NEEDY, OLD, Bench
 
 
-def test_a_set_goes_out_once_although_every_plan_names_it() -> None:
+def test_a_victim_set_is_sent_once_although_every_plan_names_it() -> None:
     bench = Bench()
     for _ in range(3):
         bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
@@ -25,7 +25,7 @@ def test_a_set_goes_out_once_although_every_plan_names_it() -> None:
     assert bench.counted("reclaim", "evicted") == 2
 
 
-def test_other_victims_are_not_asked_for_while_a_set_is_on_its_way() -> None:
+def test_other_victims_are_not_evicted_while_a_set_is_in_progress() -> None:
     bench = Bench()
     other = gang("other", 2)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
@@ -35,7 +35,7 @@ def test_other_victims_are_not_asked_for_while_a_set_is_on_its_way() -> None:
     assert bench.evictor.names() == ["old-0", "old-1"]
 
 
-def test_the_next_set_may_go_once_the_first_is_gone_and_not_while_it_leaves() -> None:
+def test_the_next_set_is_sent_after_the_first_is_gone_and_not_while_it_terminates() -> None:
     bench = Bench()
     other = gang("other", 2)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
@@ -49,7 +49,7 @@ def test_the_next_set_may_go_once_the_first_is_gone_and_not_while_it_leaves() ->
     assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
 
 
-def test_a_set_ends_with_a_pod_that_will_never_go() -> None:
+def test_a_set_is_finished_when_its_last_pods_are_stuck_terminating() -> None:
     bench = Bench()
     other = gang("other", 2)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
@@ -60,7 +60,7 @@ def test_a_set_ends_with_a_pod_that_will_never_go() -> None:
     assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
 
 
-def test_victims_that_were_let_go_and_do_not_leave_are_left_alone_and_others_chosen() -> None:
+def test_evicted_pods_that_never_terminate_are_protected_and_others_are_chosen() -> None:
     bench = Bench()
     other = gang("other", 2)
     bench.carry_out(OLD, other, NEEDY, wanted=evictions(OLD))
@@ -75,7 +75,7 @@ def test_victims_that_were_let_go_and_do_not_leave_are_left_alone_and_others_cho
     assert bench.evictor.names() == ["old-0", "old-1", "other-0", "other-1"]
 
 
-def test_nobody_is_asked_to_leave_for_two_gangs_at_once() -> None:
+def test_a_pod_is_not_evicted_for_two_gangs_at_once() -> None:
     bench = Bench()
     third = gang("third", 1, status=Status.PENDING, queue="right")
     twice = evictions(OLD) + evictions(OLD, beneficiary="a/third")
@@ -84,7 +84,7 @@ def test_nobody_is_asked_to_leave_for_two_gangs_at_once() -> None:
     assert bench.evictor.names() == ["old-0", "old-1"]
 
 
-def test_a_gang_may_leave_whole_for_two_others_together() -> None:
+def test_a_whole_gang_may_be_evicted_for_two_gangs_together() -> None:
     bench = Bench()
     third = gang("third", 1, status=Status.PENDING, queue="right")
     large = gang("old", 3, min_member=2)
@@ -95,7 +95,9 @@ def test_a_gang_may_leave_whole_for_two_others_together() -> None:
     assert bench.evictor.names() == ["old-0", "old-1", "old-2"]
 
 
-def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_hears_why() -> None:
+def test_a_set_with_a_victim_that_may_not_be_evicted_is_not_sent_and_the_plan_gets_the_reason() -> (
+    None
+):
     bench = Bench()
     guarded = gang("guarded", [pod("guarded-0", on="n", labels={"app": "db"})])
     wanted = evictions(OLD, guarded)
@@ -111,7 +113,7 @@ def test_a_set_with_one_victim_that_may_not_go_does_not_go_at_all_and_the_plan_h
     assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
 
 
-def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
+def test_a_blocked_victim_is_protected_and_another_plan_is_requested() -> None:
     bench = Bench()
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.BLOCKED, "the budget says no")
     seen = bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
@@ -123,7 +125,7 @@ def test_a_blocked_victim_is_spared_and_another_plan_is_asked_for() -> None:
     assert bench.dispatch.protect(snapshot(now=bench.clock.now())).protected == {}
 
 
-def test_after_a_refusal_others_are_chosen_as_soon_as_the_rest_is_seen_to_leave() -> None:
+def test_after_a_refusal_other_victims_are_evicted_as_soon_as_the_rest_is_terminating() -> None:
     bench = Bench()
     other = gang("other", 2)
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.BLOCKED, "no")
@@ -147,7 +149,7 @@ def torn(bench: Bench, outcome: EvictOutcome) -> None:
 
 
 @pytest.mark.parametrize("result", [EvictResult.FAILED, EvictResult.BLOCKED])
-def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
+def test_the_remaining_member_of_a_partly_evicted_gang_is_evicted_again_until_it_is_gone(
     result: EvictResult,
 ) -> None:
     bench, rest = Bench(), gang("old", [pod("old-1", on="n")], min_member=2)
@@ -169,7 +171,7 @@ def test_who_stayed_of_a_gang_that_we_tore_is_asked_again_until_he_leaves(
     assert bench.counted("follow", "evicted") == 1
 
 
-def test_whoever_leads_next_sees_on_pods_of_a_torn_gang_that_they_were_to_leave() -> None:
+def test_a_new_leader_evicts_the_remaining_members_that_are_marked_for_eviction() -> None:
     bench = Bench()
     marked = pod("old-1", on="n", terminating=True)
     for members in ([pod("old-0", on="n", terminating=True), marked], [pod("old-1", on="n")]):
@@ -184,7 +186,7 @@ def test_whoever_leads_next_sees_on_pods_of_a_torn_gang_that_they_were_to_leave(
     assert bench.evictor.names() == ["old-1"]
 
 
-def test_who_was_marked_and_never_asked_is_not_evicted_when_his_gang_is_torn_much_later() -> None:
+def test_a_marked_pod_is_not_evicted_when_its_gang_loses_a_member_much_later() -> None:
     """A leader that ends between the marks and the evictions leaves marks on pods that stay."""
     bench = Bench()
     whole = gang(
@@ -202,7 +204,7 @@ def test_who_was_marked_and_never_asked_is_not_evicted_when_his_gang_is_torn_muc
     assert bench.evictor.names() == [], "its other member failed by itself"
 
 
-def test_who_was_let_off_once_follows_when_his_gang_is_made_to_leave_after_all() -> None:
+def test_an_expired_mark_does_not_protect_a_pod_from_a_later_eviction_of_its_gang() -> None:
     bench = Bench()
     marked = gang(
         "old", [pod("old-0", on="n", terminating=True), pod("old-1", on="n", terminating=True)]
@@ -220,7 +222,7 @@ def test_who_was_let_off_once_follows_when_his_gang_is_made_to_leave_after_all()
     assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
 
 
-def test_who_was_called_back_when_a_term_ended_follows_in_the_next() -> None:
+def test_an_eviction_cancelled_at_the_end_of_a_lease_is_repeated_in_the_next() -> None:
     bench = Bench(evictor=SlowEvictor())
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
     assert isinstance(bench.evictor, SlowEvictor)
@@ -233,7 +235,7 @@ def test_who_was_called_back_when_a_term_ended_follows_in_the_next() -> None:
     assert bench.evictor.names() == ["old-0", "old-1", "old-1"]
 
 
-def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
+def test_a_gang_that_still_has_enough_members_after_evictions_is_left_alone() -> None:
     bench = Bench()
     large = gang("old", 3, min_member=2)
     bench.evictor.outcomes["old-1"] = EvictOutcome(EvictResult.FAILED, "no answer")
@@ -247,7 +249,9 @@ def test_a_gang_that_runs_without_those_who_left_is_left_alone() -> None:
     assert "old-1" not in bench.evictor.names()[2:], "what its owner does later is his"
 
 
-def test_nor_is_who_stayed_of_a_gang_that_has_become_whole_while_we_planned() -> None:
+def test_a_remaining_member_is_not_evicted_if_its_gang_is_complete_again_since_the_snapshot() -> (
+    None
+):
     bench = Bench()
     torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
     whole = gang("old", [pod("old-1", on="n"), pod("new", on="n")])
@@ -258,7 +262,7 @@ def test_nor_is_who_stayed_of_a_gang_that_has_become_whole_while_we_planned() ->
     assert bench.evictor.names() == ["old-0", "old-1"]
 
 
-def test_nobody_counts_on_who_is_asked_to_follow_unless_he_may_stay() -> None:
+def test_a_remaining_member_counts_as_leaving_unless_its_eviction_was_refused() -> None:
     bench = Bench()
     torn(bench, EvictOutcome(EvictResult.BLOCKED, "no"))
     slow, left = SlowEvictor(), gang("old", [pod("old-1", on="n")], min_member=2)
@@ -272,7 +276,7 @@ def test_nobody_counts_on_who_is_asked_to_follow_unless_he_may_stay() -> None:
     assert bench.going(left) == []
 
 
-def test_nobody_counts_on_who_was_asked_to_leave_until_it_is_known_that_he_stays() -> None:
+def test_an_evicted_member_counts_as_leaving_until_its_eviction_is_refused() -> None:
     slow = SlowEvictor()
     bench = Bench(evictor=slow)
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
@@ -286,7 +290,7 @@ def test_nobody_counts_on_who_was_asked_to_leave_until_it_is_known_that_he_stays
     assert bench.going(OLD) == ["old-0"]
 
 
-def test_in_a_dry_run_everybody_counts() -> None:
+def test_in_a_dry_run_no_member_counts_as_leaving() -> None:
     bench = Bench(dry_run=True)
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
 
@@ -296,7 +300,7 @@ def test_in_a_dry_run_everybody_counts() -> None:
 LATE = pod("late", on="n")
 
 
-def test_who_joined_a_gang_before_it_was_made_to_leave_and_unseen_by_the_plan_follows_it() -> None:
+def test_a_member_bound_before_the_eviction_of_its_gang_but_not_in_the_plan_is_evicted() -> None:
     bench = Bench(sent=frozenset({LATE.uid}))
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
     alone = gang("old", [LATE], min_member=2)
@@ -311,7 +315,7 @@ def test_who_joined_a_gang_before_it_was_made_to_leave_and_unseen_by_the_plan_fo
     [(Status.BINDING, ["old-0", "old-1", "late"]), (Status.PENDING, ["old-0", "old-1"])],
     ids=["on his way", "not bound after all"],
 )
-def test_he_does_so_though_his_binding_was_settled_after_all_others_had_left(
+def test_a_member_whose_bind_was_in_flight_during_the_eviction_is_evicted_once_it_is_bound(
     then: Status, asked: list[str]
 ) -> None:
     bench = Bench(sent=frozenset({LATE.uid}))
@@ -332,7 +336,7 @@ def test_he_does_so_though_his_binding_was_settled_after_all_others_had_left(
     ],
     ids=["somebody has joined it", "somebody leaves it anyway"],
 )
-def test_a_gang_leaves_whole_or_not_at_all_as_it_is_when_it_is_asked(
+def test_a_gang_is_evicted_whole_or_not_at_all_judged_by_its_current_members(
     now: list[Pod], taken: list[str]
 ) -> None:
     bench = Bench(meanwhile={OLD.key: gang("old", now, min_member=2)})
@@ -341,7 +345,7 @@ def test_a_gang_leaves_whole_or_not_at_all_as_it_is_when_it_is_asked(
     assert bench.evictor.names() == taken
 
 
-def test_nobody_is_taken_whom_a_gang_cannot_spare_any_more_since_the_plan_was_made() -> None:
+def test_a_member_that_became_necessary_since_the_snapshot_is_not_evicted() -> None:
     large = gang("old", 3, min_member=2)
     fewer = gang(
         "old", [*large.pods[:2], pod("old-2", on="n", status=Status.RELEASING)], min_member=2
@@ -353,7 +357,7 @@ def test_nobody_is_taken_whom_a_gang_cannot_spare_any_more_since_the_plan_was_ma
     assert bench.pokes == 0, "the change itself asks for the next plan"
 
 
-def test_a_set_that_would_tear_a_gang_even_as_the_plan_saw_it_is_told_of_and_chosen_otherwise() -> (
+def test_a_set_that_breaks_a_gang_even_in_the_snapshot_is_counted_and_its_victims_protected() -> (
     None
 ):
     """Pods one by one is how kube-batch takes victims, and plugins of others may."""
@@ -365,7 +369,7 @@ def test_a_set_that_would_tear_a_gang_even_as_the_plan_saw_it_is_told_of_and_cho
     assert bench.protected(OLD, NEEDY) == {"old-0"}
 
 
-def test_nor_whom_it_cannot_spare_beside_those_kube_scheduler_may_be_evicting() -> None:
+def test_a_member_that_is_necessary_beside_victims_of_kube_scheduler_is_not_evicted() -> None:
     large = gang("old", 3, min_member=2)
     bench = Bench()
     bench.goodbyes.granted = lambda *_: 1
@@ -377,7 +381,7 @@ def test_nor_whom_it_cannot_spare_beside_those_kube_scheduler_may_be_evicting() 
     assert bench.evictor.names() == ["old-0"]
 
 
-def test_who_joins_it_when_it_starts_over_does_not() -> None:
+def test_a_member_that_joins_a_gang_when_it_starts_again_is_not_evicted() -> None:
     bench = Bench()
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
     bench.clock.advance(AGAIN.first_s)
@@ -386,7 +390,7 @@ def test_who_joins_it_when_it_starts_over_does_not() -> None:
     assert bench.evictor.names() == ["old-0", "old-1"]
 
 
-def test_nor_does_who_joined_one_that_runs_on_without_those_who_leave() -> None:
+def test_a_new_member_of_a_gang_that_lost_only_surplus_members_is_not_evicted() -> None:
     bench = Bench(sent=frozenset({LATE.uid}))
     large = gang("old", 3, min_member=2)
     bench.carry_out(large, NEEDY, wanted=evictions(large, only=1))
@@ -396,7 +400,7 @@ def test_nor_does_who_joined_one_that_runs_on_without_those_who_leave() -> None:
     assert bench.evictor.names() == ["old-0"]
 
 
-def test_everybody_concerned_is_told_once_and_not_per_pod() -> None:
+def test_event_and_history_have_one_entry_per_gang_and_not_per_pod() -> None:
     bench = Bench()
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
 
@@ -411,7 +415,7 @@ def test_everybody_concerned_is_told_once_and_not_per_pod() -> None:
     assert [line.word for line in bench.journal.story(GangKey("a/old"))] == ["Evict"]
 
 
-def test_the_pod_itself_is_told_for_whom_it_leaves() -> None:
+def test_an_eviction_order_names_the_gang_that_needs_the_capacity() -> None:
     bench = Bench()
     needy = gang("needy", 1, status=Status.PENDING, queue="left", priority=100)
     bench.carry_out(OLD, needy, wanted=evictions(OLD, action="preempt"))
@@ -419,7 +423,7 @@ def test_the_pod_itself_is_told_for_whom_it_leaves() -> None:
     assert {order.why for order in bench.evictor.orders} == {"a/needy has priority 100 over 0"}
 
 
-def test_a_dry_run_reports_and_evicts_nobody() -> None:
+def test_a_dry_run_reports_and_does_not_evict() -> None:
     bench = Bench(dry_run=True)
     for _ in range(3):
         bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
@@ -429,7 +433,7 @@ def test_a_dry_run_reports_and_evicts_nobody() -> None:
     assert bench.counted("reclaim", "dry-run") == 2
 
 
-def test_a_gang_that_came_back_is_left_alone_for_a_while() -> None:
+def test_a_gang_that_runs_again_after_an_eviction_is_protected_for_a_while() -> None:
     bench = Bench()
     bench.carry_out(OLD, NEEDY, wanted=evictions(OLD))
     back = snapshot(OLD, NEEDY, now=bench.clock.now())

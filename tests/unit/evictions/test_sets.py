@@ -28,7 +28,7 @@ def guarded(name: str, count: int = 2) -> Gang:
     )
 
 
-def test_a_set_whose_evictions_wait_their_turn_for_minutes_is_still_one_set() -> None:
+def test_a_set_whose_evictions_are_queued_for_minutes_is_still_one_set() -> None:
     bench, evictor = slow_bench()
     bench.carry_out(OLD, OTHER, NEEDY, wanted=evictions(OLD))
     for _ in range(20):
@@ -38,7 +38,7 @@ def test_a_set_whose_evictions_wait_their_turn_for_minutes_is_still_one_set() ->
     assert evictor.names() == ["old-0", "old-1"]
 
 
-def test_a_large_set_goes_out_wave_by_wave_and_whole_gang_by_whole_gang() -> None:
+def test_a_large_set_is_sent_in_waves_of_whole_gangs() -> None:
     bench, evictor = slow_bench()
     gangs = [gang(f"old{number}", 7) for number in range(20)]
     bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
@@ -53,7 +53,7 @@ def test_a_large_set_goes_out_wave_by_wave_and_whole_gang_by_whole_gang() -> Non
     assert sorted(evictor.names()) == sorted(each.name for old in gangs for each in old.pods)
 
 
-def test_a_set_of_thousands_goes_out_to_the_last_pod() -> None:
+def test_a_set_of_thousands_is_sent_to_the_last_pod() -> None:
     bench = Bench()
     gangs = [gang(f"old{number}", 2) for number in range(40 * WAVE)]
     bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
@@ -61,7 +61,7 @@ def test_a_set_of_thousands_goes_out_to_the_last_pod() -> None:
     assert len(set(bench.evictor.names())) == 80 * WAVE
 
 
-def test_those_a_budget_has_a_say_about_are_asked_first_and_nobody_leaves_in_vain() -> None:
+def test_pods_covered_by_a_budget_are_evicted_first_and_no_other_is_evicted_in_vain() -> None:
     bench, evictor = slow_bench()
     seen = (OLD, guarded("db"), OTHER, NEEDY)
     wanted = evictions(OLD, guarded("db"), OTHER)
@@ -79,7 +79,7 @@ def test_those_a_budget_has_a_say_about_are_asked_first_and_nobody_leaves_in_vai
     assert evictor.names()[2:] == ["old-0", "old-1", "other-0", "other-1"]
 
 
-def test_the_others_stay_when_a_gang_of_one_is_refused() -> None:
+def test_the_other_gangs_stay_when_a_gang_of_one_is_refused() -> None:
     bench, evictor = slow_bench()
     wanted, budgets = evictions(OLD, guarded("db", 1)), [budget("db", 1, app="db")]
     bench.carry_out(OLD, guarded("db", 1), NEEDY, wanted=wanted, budgets=budgets)
@@ -88,7 +88,7 @@ def test_the_others_stay_when_a_gang_of_one_is_refused() -> None:
     assert evictor.names() == ["db-0"]
 
 
-def test_the_others_follow_when_everybody_a_budget_has_a_say_about_may_go() -> None:
+def test_the_other_gangs_follow_when_every_pod_covered_by_a_budget_may_be_evicted() -> None:
     bench, evictor = slow_bench()
     two, wanted = [guarded("db"), guarded("web")], evictions(OLD, guarded("db"), guarded("web"))
     bench.carry_out(OLD, *two, NEEDY, wanted=wanted, budgets=[budget("db", 4, app="db")])
@@ -100,7 +100,7 @@ def test_the_others_follow_when_everybody_a_budget_has_a_say_about_may_go() -> N
     assert asked == [["db-0", "db-1"], ["web-0", "web-1"], ["old-0", "old-1"]]
 
 
-def test_nobody_more_is_asked_when_the_gang_that_needed_the_room_is_gone() -> None:
+def test_no_more_pods_are_evicted_when_the_gang_that_needed_the_capacity_is_gone() -> None:
     bench, evictor = slow_bench()
     gangs = [gang(f"old{number}", 30) for number in range(4)]
     bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
@@ -111,7 +111,7 @@ def test_nobody_more_is_asked_when_the_gang_that_needed_the_room_is_gone() -> No
     assert evictor.names() == asked == [each.name for old in gangs[:2] for each in old.pods]
 
 
-def test_a_victim_that_leaves_by_itself_is_not_asked_any_more() -> None:
+def test_a_victim_that_terminates_by_itself_is_not_evicted() -> None:
     bench, evictor = slow_bench()
     gangs = [gang(f"old{number}", 60) for number in range(2)]
     bench.carry_out(*gangs, NEEDY, wanted=evictions(*gangs))
@@ -151,7 +151,7 @@ def test_a_budget_is_not_overdrawn_by_two_sets_before_it_shows_the_first() -> No
     ]
 
 
-def test_a_refusal_that_comes_while_a_plan_is_made_is_heard_by_that_plan() -> None:
+def test_a_refusal_during_a_planning_cycle_counts_for_that_plan() -> None:
     bench, evictor = slow_bench()
     seen = bench.carry_out(OLD, OTHER, NEEDY, wanted=evictions(OLD))
     bench.dispatch.protect(seen)

@@ -24,7 +24,7 @@ def full_town(**rest: object) -> Town:
     return town
 
 
-def test_a_queue_takes_back_its_due_at_once_exactly_and_for_good() -> None:
+def test_a_queue_reclaims_exactly_its_deserved_share_once_and_keeps_it() -> None:
     town = full_town()
     town.submit(Job("r", "right", 16))
     town.pass_seconds(10)
@@ -38,7 +38,7 @@ def test_a_queue_takes_back_its_due_at_once_exactly_and_for_good() -> None:
     assert town.running()["r"] == 16
 
 
-def test_queues_whose_gangs_do_not_divide_evenly_come_to_rest_too() -> None:
+def test_queues_whose_gangs_do_not_divide_evenly_become_stable_too() -> None:
     town = Town([8] * 4, [LEFT, RIGHT])
     town.submit(*(Job(f"l{number}", "left", 3) for number in range(10)))
     town.pass_seconds(5)
@@ -52,7 +52,7 @@ def test_queues_whose_gangs_do_not_divide_evenly_come_to_rest_too() -> None:
     assert town.used("right") == 15
 
 
-def test_a_queue_that_comes_and_goes_disturbs_the_same_gangs_ever_more_seldom() -> None:
+def test_a_queue_with_recurring_demand_evicts_the_same_gangs_less_and_less_often() -> None:
     town = full_town()
     for _ in range(STORY_S // 120):
         town.submit(Job("r", "right", 16))
@@ -71,7 +71,7 @@ def test_a_queue_that_comes_and_goes_disturbs_the_same_gangs_ever_more_seldom() 
             assert gap >= min(60 * 2**turn, LONGEST_S)
 
 
-def test_a_budget_that_forbids_it_leaves_everybody_where_they_are() -> None:
+def test_no_pod_is_evicted_where_a_budget_forbids_it() -> None:
     town = full_town(budgets=[budget(f"keep-{n}", 0, job=f"l{n}") for n in range(8)])
     town.submit(Job("r", "right", 16))
     town.pass_seconds(600, every=5)
@@ -80,7 +80,7 @@ def test_a_budget_that_forbids_it_leaves_everybody_where_they_are() -> None:
     assert town.used("left") == 32
 
 
-def test_the_more_important_takes_the_place_of_the_less_important_once() -> None:
+def test_a_gang_of_higher_priority_preempts_one_of_lower_priority_once() -> None:
     town = full_town()
     town.submit(Job("vip", "left", 10, priority=100))
     town.pass_seconds(10)
@@ -106,7 +106,7 @@ def test_a_restart_in_the_middle_of_a_set_asks_for_no_more_than_were_needed() ->
     assert (town.used("left"), town.running()["r"]) == (16, 16)
 
 
-def test_a_victim_that_never_goes_is_waited_for_and_then_another_leaves_in_its_place() -> None:
+def test_a_victim_that_never_terminates_is_replaced_by_another_after_a_wait() -> None:
     town = full_town(finalized={"l7"})
     town.submit(Job("vip", "left", 10, priority=100))
     town.pass_seconds(60)
@@ -140,7 +140,7 @@ jobs = st.builds(
     weights=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     waves=st.lists(st.lists(jobs, min_size=1, max_size=4), min_size=2, max_size=3),
 )
-def test_any_town_comes_to_rest_and_no_gang_is_torn_on_the_way(
+def test_any_simulated_cluster_becomes_stable_and_no_gang_is_partly_evicted(
     cpus: list[int], weights: tuple[int, int], waves: list[list[Job]]
 ) -> None:
     left, right = weights

@@ -47,7 +47,7 @@ def forgetful() -> Iterator[None]:
     finding._nearest.cache_clear()
 
 
-def test_a_queue_that_many_namespaces_miss_costs_one_search_and_many_queues_a_bounded_number(
+def test_a_queue_that_many_namespaces_miss_costs_one_search_and_many_queues_bounded_ones(
     monkeypatch: pytest.MonkeyPatch, forgetful: None
 ) -> None:
     """Each takes 40 ms among 1,500 names, and nobody's status is written meanwhile."""
@@ -74,7 +74,7 @@ def test_a_queue_that_many_namespaces_miss_costs_one_search_and_many_queues_a_bo
     assert len(searched) <= 51
 
 
-def test_a_policy_that_means_what_it_says_is_not_mentioned() -> None:
+def test_a_correct_policy_has_no_finding() -> None:
     policy = Namespace(
         name="b",
         queue="research",
@@ -134,7 +134,7 @@ def test_a_policy_that_means_what_it_says_is_not_mentioned() -> None:
         ),
     ],
 )
-def test_each_kind_of_mistake_is_said_with_the_mend(
+def test_each_kind_of_mistake_is_a_finding_that_names_the_fix(
     policy: dict[str, Any], reason: str, message: str
 ) -> None:
     assert found(Namespace(name="b", **policy), classes=("high", "low")) == [
@@ -149,7 +149,7 @@ def test_several_typos_in_one_list_are_one_finding() -> None:
     assert one.message.endswith("; did you mean nightly?; did you mean research?")
 
 
-def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
+def test_guarantees_above_a_queue_are_a_finding_about_the_queue() -> None:
     both = [
         Namespace(name=name, shares=(share("research", name, guarantee=cpu(5)),)) for name in "bc"
     ]
@@ -165,7 +165,7 @@ def test_at_leasts_that_a_queue_could_not_keep_are_said_of_the_queue() -> None:
     ]
 
 
-def test_at_leasts_that_the_cluster_could_not_keep_are_said_of_the_queue() -> None:
+def test_guarantees_above_the_cluster_are_a_finding_about_the_queue() -> None:
     (one,) = found(Namespace(name="b", shares=(share("nightly", guarantee=cpu(17)),)))
 
     assert (one.kind, one.reason) == ("Queue", "NamespaceGuaranteesAboveCluster")
@@ -174,7 +174,7 @@ def test_at_leasts_that_the_cluster_could_not_keep_are_said_of_the_queue() -> No
     )
 
 
-def test_what_nobody_has_seen_yet_is_held_against_nobody() -> None:
+def test_objects_that_are_not_listed_yet_cause_no_finding() -> None:
     policy = Namespace(
         name="b",
         classes=frozenset({"high"}),
@@ -186,7 +186,7 @@ def test_what_nobody_has_seen_yet_is_held_against_nobody() -> None:
     assert of_namespaces({"b": policy}, queues, shares, (), Resources()) == []
 
 
-def test_a_class_that_comes_ends_the_finding() -> None:
+def test_a_priority_class_that_is_created_ends_the_finding() -> None:
     made = cache(PriorityClass(name="low"), Namespace(name="b", classes=frozenset({"high"})))
     look = Audit()
 
@@ -195,7 +195,7 @@ def test_a_class_that_comes_ends_the_finding() -> None:
     assert look(made.snapshot(NOW)) == ()
 
 
-def test_pod_groups_of_exempt_namespaces_are_named_because_they_promise_nothing() -> None:
+def test_pod_groups_of_exempt_namespaces_are_findings_because_they_have_no_effect() -> None:
     made = cache(node("n1"), pod_group("train", exempt=True), pod_group("tune", exempt=True))
     look = Audit()
 
@@ -210,7 +210,7 @@ def test_pod_groups_of_exempt_namespaces_are_named_because_they_promise_nothing(
     assert look(made.snapshot(NOW)) == ()
 
 
-def test_namespaces_with_objects_that_are_too_large_are_named_with_one_of_them() -> None:
+def test_namespaces_with_oversized_objects_are_findings_that_name_one_of_them() -> None:
     large = Membership(key=GangKey("a/pod:p"), excess="more than 256 host ports")
     made = cache(node("n1"), pod_group("wide", excess="more than 256 roles in minTaskMember"))
     made.apply(Upsert(SeenPod(pod("p"), large)))
@@ -235,7 +235,7 @@ def test_namespaces_with_objects_that_are_too_large_are_named_with_one_of_them()
     assert look(made.snapshot(NOW)) == ()
 
 
-def test_a_namespace_with_more_budgets_for_one_pod_than_are_looked_at_is_named() -> None:
+def test_a_namespace_with_more_budgets_for_one_pod_than_are_checked_is_a_finding() -> None:
     made, look = cache(node("n1")), Audit()
     every = (Requirement("k", "Exists"),)
     for number in range(MOST_BUDGETS + 1):

@@ -25,7 +25,7 @@ def sentences(*queues: Queue, cluster: Resources = CLUSTER) -> list[tuple[str, s
     return [(each.name, each.reason, each.message) for each in found(*queues, cluster=cluster)]
 
 
-def test_queues_that_make_sense_have_no_finding() -> None:
+def test_valid_queues_have_no_finding() -> None:
     org = Queue(name="org", guarantee=amounts(cpu="4"), capability=amounts(cpu="8"))
     team = Queue(
         name="team", parent="org", guarantee=amounts(cpu="4"), deserved=amounts(cpu="4", memory="9")
@@ -48,7 +48,7 @@ def test_a_guarantee_above_the_capability_is_found() -> None:
     ]
 
 
-def test_deserving_more_than_the_capability_is_found() -> None:
+def test_a_deserved_share_above_the_capability_is_found() -> None:
     queue = Queue(name="a", deserved=amounts(memory="2Gi"), capability=amounts(memory="1Gi"))
 
     assert sentences(queue) == [
@@ -62,7 +62,7 @@ def test_deserving_more_than_the_capability_is_found() -> None:
 
 
 @pytest.mark.parametrize("capability", [NOTHING, amounts(memory="1Gi"), amounts(cpu="0")])
-def test_what_the_capability_does_not_limit_is_no_finding(capability: Resources) -> None:
+def test_a_resource_without_a_capability_is_no_finding(capability: Resources) -> None:
     assert found(Queue(name="a", guarantee=amounts(cpu="4"), capability=capability)) == []
 
 
@@ -88,13 +88,13 @@ def test_a_missing_parent_is_found_with_the_nearest_name() -> None:
     ]
 
 
-def test_a_missing_parent_like_no_other_name_is_found_without_a_hint() -> None:
+def test_a_missing_parent_with_no_similar_name_is_found_without_a_hint() -> None:
     (only,) = sentences(Queue(name="team", parent="zzz"))
 
     assert only[2].endswith("create it or change spec.parent")
 
 
-def test_every_queue_in_a_circle_of_parents_is_found_and_those_below_are_not() -> None:
+def test_every_queue_in_a_cycle_of_parents_is_found_and_queues_below_it_are_not() -> None:
     queues = (
         Queue(name="a", parent="b"),
         Queue(name="b", parent="a"),
@@ -147,7 +147,7 @@ def test_guarantees_deep_down_are_still_added_up() -> None:
     assert "are guaranteed 9 cpu" in above[0].message
 
 
-def test_a_large_circle_is_named_by_its_beginning() -> None:
+def test_a_large_cycle_is_named_by_its_first_queues() -> None:
     around = [*nested(800)[1:], Queue(name="q000", parent="q799")]
 
     said = found(*around)
@@ -199,7 +199,7 @@ def test_without_a_guarantee_of_the_parent_its_capability_limits_those_of_its_ch
     ]
 
 
-def test_guarantees_far_below_a_ceiling_are_found_where_it_is_and_only_there() -> None:
+def test_guarantees_far_below_a_capability_are_found_only_at_the_queue_that_has_it() -> None:
     queues = (
         Queue(name="all", capability=amounts(cpu="4")),
         Queue(name="org", parent="all", capability=amounts(cpu="4")),
@@ -232,7 +232,7 @@ def test_guarantees_above_the_cluster_are_found_at_every_top_queue_that_has_a_pa
     ]
 
 
-def test_a_written_root_queue_is_above_all_and_a_top_queue_stays_one() -> None:
+def test_a_root_queue_object_is_the_parent_of_top_queues() -> None:
     queues = (Queue(name="root"), Queue(name="a", guarantee=amounts(cpu="9")))
 
     assert [(each.name, each.reason) for each in found(*queues)] == [
@@ -244,7 +244,7 @@ def test_nothing_is_compared_with_a_cluster_without_nodes() -> None:
     assert found(Queue(name="a", guarantee=amounts(cpu="9")), cluster=NOTHING) == []
 
 
-def test_what_a_queue_says_in_vain_is_found() -> None:
+def test_fields_of_a_queue_without_effect_are_found() -> None:
     queues = (
         Queue(name="a", ignored_fields=("spec.type",)),
         Queue(name="b", ignored_fields=("spec.type", "spec.affinity")),

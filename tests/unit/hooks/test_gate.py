@@ -33,7 +33,7 @@ def verdict(reason: Reason, standing: GangStatus = GangStatus.WAITING, key: Gang
     return Plan(verdicts={key: told}, direct_admission={"default": DirectAdmission()})
 
 
-def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
+def test_a_member_with_a_reservation_is_allowed_only_on_its_node() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"))
     world.promise("p0", "n2")
 
@@ -44,9 +44,7 @@ def test_a_reserved_member_is_steered_to_its_node_alone() -> None:
     assert world.of("p0").stage is Stage.FILTERED
 
 
-def test_a_member_of_a_role_that_its_gang_lacks_does_not_pass_without_the_place_bind_asks_for() -> (
-    None
-):
+def test_a_member_of_a_missing_role_is_refused_without_the_placement_its_bind_needs() -> None:
     roles = pod_group(min_member=3, min_by_role={"ps": 1, "worker": 2})
     workers = [seen(f"w{index}", on="n1", role="worker") for index in range(3)]
     world = World(roles, *workers, seen("ps", role="ps"))
@@ -57,7 +55,7 @@ def test_a_member_of_a_role_that_its_gang_lacks_does_not_pass_without_the_place_
     assert world.of("ps").node == chosen
 
 
-def test_a_member_beyond_the_minima_of_all_roles_passes_without_a_place() -> None:
+def test_a_member_beyond_the_minimum_of_every_role_passes_without_a_placement() -> None:
     roles = pod_group(min_member=3, min_by_role={"ps": 1, "worker": 2})
     running = [seen(f"w{index}", on="n1", role="worker") for index in range(2)]
     world = World(roles, *running, seen("ps", on="n1", role="ps"), seen("w2", role="worker"))
@@ -65,7 +63,7 @@ def test_a_member_beyond_the_minima_of_all_roles_passes_without_a_place() -> Non
     assert list(world.ask("w2", role="worker").nodes) == NODES
 
 
-def test_a_reservation_moves_when_its_node_is_not_on_offer() -> None:
+def test_a_reservation_moves_when_its_node_is_not_offered() -> None:
     world = World(pod_group(), seen("p0"))
     world.promise("p0", "n2")
 
@@ -73,7 +71,7 @@ def test_a_reservation_moves_when_its_node_is_not_on_offer() -> None:
     assert world.of("p0").node == "n1"
 
 
-def test_a_reservation_does_not_move_into_room_that_is_promised_to_others() -> None:
+def test_a_reservation_does_not_move_into_capacity_reserved_for_other_gangs() -> None:
     world = World(pod_group(), seen("p0"))
     world.promise("p0", "n2")
     for index in range(4):
@@ -88,39 +86,39 @@ def test_a_reservation_does_not_move_into_room_that_is_promised_to_others() -> N
     assert [(order.name, order.node) for order in world.woken] == [("p0", "n2")]
 
 
-def test_a_member_without_reservation_hears_the_verdict_on_its_gang() -> None:
+def test_a_member_without_a_reservation_is_refused_with_the_verdict_on_its_gang() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.QUEUE_OVER_DESERVED))
 
     assert world.ask("p0").outcome == "QueueOverDeserved"
 
 
-def test_a_member_that_is_newer_than_the_plan_hears_that_others_are_missing() -> None:
+def test_a_member_newer_than_the_plan_is_refused_because_members_are_missing() -> None:
     world = World(pod_group(min_member=3), seen("p0"), plan=Plan())
 
     assert world.ask("p0").outcome == "NotEnoughMembers"
 
 
-def test_a_member_beyond_the_ticket_of_an_admitted_gang_waits_its_turn() -> None:
+def test_a_member_of_an_admitted_gang_without_a_placement_waits_in_order() -> None:
     plan = verdict(Reason.ADMITTED, GangStatus.ADMITTED)
     world = World(pod_group(), seen("p0"), seen("p1"), plan=plan)
 
     assert world.ask("p0").outcome == "BehindInOrder"
 
 
-def test_a_gang_made_anew_after_all_its_members_had_ended_arrives_like_a_new_one() -> None:
+def test_a_gang_recreated_after_all_its_members_ended_is_admitted_like_a_new_one() -> None:
     world = World(pod_group(), plan=verdict(Reason.COMPLETED, GangStatus.FINISHED))
 
     assert [world.ask(f"p{index}").outcome for index in range(2)] == ["steered"] * 2
 
 
-def test_who_was_made_after_its_gang_had_ended_is_not_told_that_it_has() -> None:
+def test_a_pod_created_after_its_gang_ended_is_not_refused_as_completed() -> None:
     told = verdict(Reason.COMPLETED, GangStatus.FINISHED)
     world = World(pod_group(), seen("p0"), seen("p1"), plan=replace(told, direct_admission={}))
 
     assert world.ask("p0").outcome == "BehindInOrder"
 
 
-def test_the_members_of_an_arriving_gang_pass_one_after_the_other() -> None:
+def test_the_members_of_a_new_gang_are_admitted_one_after_the_other() -> None:
     world = World(pod_group(min_member=3))
 
     answers = [world.ask(f"p{index}") for index in range(3)]
@@ -129,7 +127,7 @@ def test_the_members_of_an_arriving_gang_pass_one_after_the_other() -> None:
     assert len(world.cluster.reservations.of_gang(GANG)) == 3
 
 
-def test_a_gang_that_its_pods_declare_arrives_before_our_watch_has_seen_any_of_them() -> None:
+def test_a_gang_declared_by_its_pods_is_admitted_before_the_watch_shows_any_of_them() -> None:
     world = World()
 
     answer = world.gate.filter(pod("p0"), member_of("own", min_member=2), NODES)
@@ -137,13 +135,13 @@ def test_a_gang_that_its_pods_declare_arrives_before_our_watch_has_seen_any_of_t
     assert answer.outcome == "steered"
 
 
-def test_a_gang_of_a_queue_it_may_not_name_is_refused_before_any_plan() -> None:
+def test_a_gang_of_a_queue_that_does_not_exist_is_refused_before_any_plan() -> None:
     world = World(pod_group(min_member=1, queue="nowhere"))
 
     assert world.ask("p0").outcome == "QueueNotFound"
 
 
-def test_a_pod_without_a_group_uses_no_queue_that_its_namespace_may_not() -> None:
+def test_a_pod_without_a_group_may_not_use_a_queue_its_namespace_does_not_allow() -> None:
     lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
     world = World(seen("web", ""), lists)
 
@@ -152,21 +150,21 @@ def test_a_pod_without_a_group_uses_no_queue_that_its_namespace_may_not() -> Non
     assert world.ask_single("vital", priority_class="system-node-critical").outcome == "passed"
 
 
-def test_a_gang_that_names_no_queue_does_not_arrive_where_its_namespace_has_to() -> None:
+def test_a_gang_without_a_queue_is_refused_where_its_namespace_must_name_one() -> None:
     lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
     world = World(pod_group(), lists)
 
     assert world.ask("p0").outcome == "QueueNotAllowed"
 
 
-def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_room() -> None:
+def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_capacity() -> None:
     running = (seen("p0", on="n1"), seen("p1", on="n1"), seen("p2"))
     world = World(pod_group(), *running, plan=Plan())
 
     assert world.ask("p2").outcome == "BehindInOrder"
 
 
-def test_the_next_plan_is_hurried_for_whom_only_it_can_let_in() -> None:
+def test_the_next_plan_is_requested_for_a_pod_that_only_a_plan_can_admit() -> None:
     """Others wait for the room, and no plan has looked at this one yet."""
     for newcomer in (World(pod_group(), seen("p0"), seen("p1"), plan=Plan()), World(plan=Plan())):
         answer = newcomer.ask("p0") if newcomer.cluster.group(GANG) else newcomer.ask_single("web")
@@ -184,7 +182,7 @@ def test_the_next_plan_is_hurried_for_whom_only_it_can_let_in() -> None:
     ],
     ids=["not whole", "behind others", "without room"],
 )
-def test_nothing_is_hurried_for_who_waits_for_something_else(world: World) -> None:
+def test_no_plan_is_requested_for_a_pod_that_waits_for_another_reason(world: World) -> None:
     assert not world.ask("p0").nodes
     assert not world.published.awaited.is_set()
 
@@ -202,9 +200,7 @@ def test_a_member_of_a_group_that_is_missing_or_unusable_is_refused(spoilt: str 
     assert world.ask("p0").outcome == "PodGroupMissing"
 
 
-def test_a_gang_that_may_not_start_is_refused_on_every_node_offered_lately_though_one_is_full() -> (
-    None
-):
+def test_a_gang_that_may_not_start_is_refused_on_every_recently_offered_node() -> None:
     """So kube-scheduler's sentence about it stays, and is not written for every pod that comes."""
     world = World(pod_group(), seen("p0"), plan=verdict(Reason.INSUFFICIENT_CAPACITY))
     before = world.ask("p0")
@@ -214,7 +210,7 @@ def test_a_gang_that_may_not_start_is_refused_on_every_node_offered_lately_thoug
     assert not before.nodes
 
 
-def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> None:
+def test_a_node_that_is_gone_or_not_offered_recently_is_not_in_the_refusal() -> None:
     world = World(pod_group(), seen("p0"), plan=verdict(Reason.INSUFFICIENT_CAPACITY))
     world.ask("p0")
     world.cluster.apply(Delete(Kind.NODE, "n1"))
@@ -228,7 +224,7 @@ def test_a_node_that_is_gone_or_was_not_offered_for_long_is_not_refused() -> Non
     assert list(last.refused) == ["n2"]
 
 
-def test_whom_others_may_leave_a_node_to_is_refused_on_nothing_but_what_was_offered() -> None:
+def test_a_pod_that_may_preempt_is_refused_only_on_the_offered_nodes() -> None:
     """Those it was not offered have a reason of kube-scheduler's, and may be won by preempting."""
     key = seen("web", "").membership.key
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
@@ -238,7 +234,7 @@ def test_whom_others_may_leave_a_node_to_is_refused_on_nothing_but_what_was_offe
     assert list(world.ask_single("web", offered=["n2"]).refused) == ["n2"]
 
 
-def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
+def test_an_ordinary_pod_is_refused_reserved_capacity() -> None:
     world = World(seen("web", ""))
     for index in range(4):
         world.promise(f"p{index}", "n1")
@@ -249,7 +245,7 @@ def test_an_ordinary_pod_leaves_promised_room_alone() -> None:
     assert answer.refused == {"n1": Reason.BEHIND_IN_ORDER.sentence}
 
 
-def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> None:
+def test_a_short_pod_may_use_the_backfill_reservation_that_its_placement_is_in() -> None:
     fence = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
     brief, lengthy = {"deadline_s": 60.0}, {"deadline_s": 3600.0}
     plan = Plan(reservations=fence, direct_admission={"default": DirectAdmission()}, brief_s=600.0)
@@ -265,7 +261,7 @@ def test_an_ordinary_pod_may_use_the_fenced_room_that_its_ticket_is_for() -> Non
     assert not world.ask_single("another", **brief).nodes
 
 
-def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
+def test_an_ordinary_pod_is_refused_backfill_reservations() -> None:
     fence = Resources({"cpu": 4000})
     world = World(
         seen("web", ""),
@@ -277,7 +273,7 @@ def test_an_ordinary_pod_leaves_fenced_room_alone() -> None:
     assert list(answer.nodes) == ["n2"]
 
 
-def test_what_becomes_free_where_room_is_owed_is_left_to_whom_it_is_owed() -> None:
+def test_capacity_that_becomes_free_on_a_node_with_a_missing_reservation_is_kept_for_it() -> None:
     """Whoever leaves such a node does so between two plans, and others come at any moment."""
     fence = {"n1": Resources({"cpu": 1000})}
     plan = Plan(reservations=fence, direct_admission={"default": DirectAdmission()})
@@ -290,7 +286,7 @@ def test_what_becomes_free_where_room_is_owed_is_left_to_whom_it_is_owed() -> No
     assert world.ledger.may_bind(uid("late"), "n1"), "who has a place there keeps it"
 
 
-def test_an_ordinary_pod_keeps_the_place_of_its_ticket_beside_what_is_owed_to_others() -> None:
+def test_an_ordinary_pod_keeps_its_placement_beside_missing_reservations_of_others() -> None:
     """Whom others are to make room for will have theirs; its own was never theirs."""
     fence = {"n1": NOTHING, "n2": NOTHING}
     owed = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
@@ -309,7 +305,7 @@ def test_an_ordinary_pod_keeps_the_place_of_its_ticket_beside_what_is_owed_to_ot
     assert not world.ask_single("late").nodes
 
 
-def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> None:
+def test_an_ordinary_pod_of_a_queue_over_its_deserved_share_is_refused() -> None:
     key = seen("web", "").membership.key
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
     world = World(seen("web", ""), plan=plan)
@@ -320,7 +316,7 @@ def test_an_ordinary_pod_of_a_queue_that_may_not_start_pods_now_is_refused() -> 
     assert world.ledger.filter_results.refused_at(uid("web")) is not None
 
 
-def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> None:
+def test_kube_scheduler_chooses_the_node_of_an_ordinary_pod_with_a_reservation() -> None:
     world = World(seen("web", ""))
     world.promise("web", "n2", seen("web", "").membership.key)
 
@@ -341,13 +337,13 @@ def test_an_ordinary_pod_with_a_promise_is_left_to_kube_schedulers_choice() -> N
     ],
     ids=["another scheduler", "kube-system", "critical", "exempt namespace", "bound already"],
 )
-def test_what_is_not_ours_or_keeps_the_cluster_alive_passes(exempt: dict[str, Any]) -> None:
+def test_a_pod_that_is_not_managed_or_is_critical_passes(exempt: dict[str, Any]) -> None:
     world = World()
 
     assert list(world.gate.filter(pod("p0", **exempt), member_of("none"), NODES).nodes) == NODES
 
 
-def test_an_exempt_pod_passes_whatever_is_fenced_or_promised() -> None:
+def test_an_exempt_pod_passes_whatever_is_reserved() -> None:
     everything = {name: Resources({"cpu": 4000}) for name in NODES}
     world = World(pod_group(), seen("p0"), plan=Plan(reservations=everything))
     world.promise("p0", "n1")
@@ -382,13 +378,13 @@ def test_ordinary_pods_are_packed_or_spread_as_configured(
     assert world.gate.prioritize(pod("web"), NODES) == scores
 
 
-def test_a_node_we_have_not_heard_of_counts_as_full() -> None:
+def test_an_unknown_node_scores_as_full() -> None:
     world = World(prefer="spread")
 
     assert world.gate.prioritize(pod("web"), ["n1", "new"]) == {"n1": 9, "new": 0}
 
 
-def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
+def test_managed_pods_are_allowed_only_on_managed_nodes() -> None:
     world = World(pod_group(min_member=1), node("n2", managed=False))
 
     answers = [world.ask_single("single"), world.ask("p0", offered=["n2", "n1"])]
@@ -400,7 +396,7 @@ def test_pods_of_ours_may_have_none_but_nodes_of_ours() -> None:
     assert answers[0].refused == {"n2": sentence}
 
 
-def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing_promised() -> None:
+def test_an_offer_without_managed_nodes_is_refused_and_nothing_is_reserved() -> None:
     world = World(*(node(name, managed=False) for name in NODES))
 
     answer = world.ask_single("single")
@@ -411,26 +407,26 @@ def test_where_only_nodes_of_others_are_offered_every_one_is_refused_and_nothing
 
 
 @pytest.mark.parametrize("exempt", [{"namespace": "kube-system"}, {"exempt": True}])
-def test_exempt_pods_go_to_nodes_of_others_too(exempt: dict[str, Any]) -> None:
+def test_exempt_pods_are_allowed_on_nodes_that_are_not_managed(exempt: dict[str, Any]) -> None:
     world = World(*(node(name, managed=False) for name in NODES))
 
     assert list(world.ask_single("agent", **exempt).nodes) == NODES
 
 
-def test_pods_of_other_schedulers_go_where_they_like() -> None:
+def test_pods_of_other_schedulers_are_allowed_on_every_node() -> None:
     world = World(node("n2", managed=False))
 
     assert list(world.ask_single("foreign", ours=False).nodes) == NODES
 
 
-def test_a_node_that_becomes_ours_is_offered_to_pods_of_ours_again() -> None:
+def test_a_node_that_becomes_managed_is_allowed_again() -> None:
     world = World(node("n2", managed=False))
     world.see(node("n2"))
 
     assert list(world.ask_single("single").nodes) == NODES
 
 
-def test_a_place_on_a_node_that_is_ours_no_more_is_moved_to_one_that_is() -> None:
+def test_a_reservation_on_a_node_no_longer_managed_moves_to_a_managed_one() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"))
     world.promise("p0", "n2")
     world.see(node("n2", managed=False))
@@ -439,7 +435,7 @@ def test_a_place_on_a_node_that_is_ours_no_more_is_moved_to_one_that_is() -> Non
     assert world.of("p0").node == "n1"
 
 
-def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_other() -> None:
+def test_a_reservation_on_a_node_no_longer_managed_is_released_if_there_is_no_other() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"))
     world.promise("p0", "n2")
     world.ledger.refused(uid("p0"))
@@ -452,7 +448,7 @@ def test_a_place_on_a_node_that_is_ours_no_more_is_given_back_where_there_is_no_
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_pod_with_a_problem_of_its_own_starts_nowhere_whether_it_names_a_gang_or_not(
+def test_an_invalid_pod_is_refused_everywhere_with_or_without_a_gang(
     named: bool,
 ) -> None:
     world = World(pod_group(min_member=1))
@@ -467,7 +463,9 @@ def test_a_pod_with_a_problem_of_its_own_starts_nowhere_whether_it_names_a_gang_
     assert list(exempt.nodes) == NODES
 
 
-def test_nobody_leaves_for_a_pod_that_filter_would_refuse_by_the_ceiling_of_its_queue() -> None:
+def test_no_victim_is_allowed_for_a_pod_that_filter_refuses_for_the_capability_of_its_queue() -> (
+    None
+):
     world = World(
         Queue(name="q", capability=Resources({"cpu": 2000})),
         seen("foreign", on="n1", ours=False),
@@ -494,7 +492,7 @@ CAPPED = {"cpu": 2000}
         (Queue(name="q", capability=Resources(CAPPED)), Reason.QUEUE_AT_CAPABILITY),
     ],
 )
-def test_a_surplus_member_is_told_what_its_queue_lacks_and_not_that_others_are_ahead(
+def test_a_surplus_member_is_refused_for_its_queue_and_not_because_others_are_ahead(
     queue: Queue, reason: Reason
 ) -> None:
     running = (seen(name, on="n1") for name in ("p0", "p1"))
@@ -511,7 +509,7 @@ def test_a_surplus_member_is_told_what_its_queue_lacks_and_not_that_others_are_a
         (Queue(name="q", capability=Resources({"cpu": 1})), Reason.QUEUE_AT_CAPABILITY),
     ],
 )
-def test_an_ordinary_pod_that_the_watch_has_not_shown_is_not_told_that_members_are_missing(
+def test_an_ordinary_pod_unknown_to_the_watch_is_not_refused_for_missing_members(
     queue: Queue, reason: Reason
 ) -> None:
     world = World(queue)
@@ -520,7 +518,7 @@ def test_an_ordinary_pod_that_the_watch_has_not_shown_is_not_told_that_members_a
     assert world.ask_single("new", queue="q").outcome == reason.value
 
 
-def test_who_completes_its_gang_is_not_told_that_members_are_missing() -> None:
+def test_the_member_that_completes_its_gang_is_not_refused_for_missing_members() -> None:
     closed = Queue(name="q", state=QueueState.CLOSED)
     world = World(closed, pod_group(min_member=2, queue="q"), seen("p0"))
     world.turn()

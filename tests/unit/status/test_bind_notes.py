@@ -31,7 +31,7 @@ def value(metrics: Metrics, name: str) -> float | None:
     return metrics.registry.get_sample_value(name)
 
 
-def test_a_gang_bound_in_part_is_counted_and_told_on_its_podgroup():
+def test_a_partly_bound_gang_is_counted_and_has_an_event_on_its_podgroup():
     news, metrics, announced = told()
     news.partial_commit(GROUP.key)
 
@@ -48,7 +48,7 @@ def test_a_gang_that_is_gone_is_only_counted():
     assert announced == []
 
 
-def test_a_learnt_timeout_is_shown_until_it_is_forgotten():
+def test_a_learned_timeout_has_a_series_until_it_is_forgotten():
     news, metrics, _ = told()
     news.learnt_timeout(5.0)
     assert value(metrics, "gang_extender_learned_bind_timeout_seconds") == 5.0

@@ -55,7 +55,7 @@ def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
         (Reason.QUEUE_NOT_FOUND, GangStatus.INVALID, "True", "False"),
     ],
 )
-def test_the_two_conditions_follow_the_standing(
+def test_the_two_conditions_follow_the_gang_status(
     reason: Reason, standing: GangStatus, unschedulable: str, scheduled: str
 ) -> None:
     said = desired.of_gang(gang("train"), verdict("a/train", reason, standing))
@@ -64,7 +64,7 @@ def test_the_two_conditions_follow_the_standing(
     assert [each["status"] for each in said.body["conditions"]] == [unschedulable, scheduled]
 
 
-def test_members_are_counted_by_how_far_they_are() -> None:
+def test_members_are_counted_by_stage() -> None:
     members = [
         pod("a", on="n"),
         pod("b", on="n"),
@@ -86,7 +86,7 @@ def test_members_are_counted_by_how_far_they_are() -> None:
         (COSCHEDULING, Phase.COMPLETED, "Finished", []),
     ],
 )
-def test_every_dialect_gets_its_own_words(
+def test_every_api_gets_its_own_field_names(
     dialect: str, phase: Phase, word: str, types: list[str]
 ) -> None:
     said = desired.of_gang(gang("train", dialect=dialect), verdict("a/train", phase=phase))
@@ -100,7 +100,7 @@ def test_a_gang_without_a_pod_group_has_no_status() -> None:
     assert desired.of_gang(gang("train", dialect=""), verdict("a/train")) is None
 
 
-def test_a_condition_that_stays_keeps_its_time_and_others_conditions_stay_too() -> None:
+def test_an_unchanged_condition_keeps_its_time_and_foreign_conditions_are_kept() -> None:
     wanted = desired.of_gang(gang("train"), verdict("a/train"))
     there = {
         "conditions": [
@@ -120,7 +120,7 @@ def test_a_condition_that_stays_keeps_its_time_and_others_conditions_stay_too() 
     ]
 
 
-def test_the_reason_a_gang_was_stuck_for_can_be_read_back() -> None:
+def test_the_reason_a_gang_waited_can_be_read_from_its_status() -> None:
     stuck = desired.of_gang(gang("train"), verdict("a/train", Reason.BEHIND_IN_ORDER))
     runs = desired.of_gang(gang("train"), verdict("a/train"))
     assert stuck is not None
@@ -139,7 +139,7 @@ FIGURES = QueueFigures(
 )
 
 
-def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
+def test_the_status_of_a_queue_has_used_deserved_and_reserved_amounts() -> None:
     gangs = gang("run"), gang("wait", status=Status.PENDING), gang("single", dialect="")
     decided = plan(
         verdict("a/run"),
@@ -163,7 +163,7 @@ def test_a_queue_says_what_it_uses_deserves_and_holds() -> None:
     }
 
 
-def test_a_queue_names_no_more_resources_than_its_object_can_carry() -> None:
+def test_the_status_of_a_queue_has_a_limited_number_of_resources() -> None:
     junk = {f"a.io/r{number}": 1 for number in range(8_000)}
     used = Resources({**junk, "nvidia.com/gpu": 3, "cpu": 1000})
     due = Resources({"nvidia.com/gpu": 8})
@@ -175,7 +175,7 @@ def test_a_queue_names_no_more_resources_than_its_object_can_carry() -> None:
     assert (said["allocated"]["nvidia.com/gpu"], said["allocated"]["cpu"]) == ("3", "1")
 
 
-def test_a_queue_says_what_makes_no_sense_in_it() -> None:
+def test_the_status_of_a_queue_names_its_findings() -> None:
     found = [
         Finding("Queue", "left", "ParentMissing", "its parent is missing"),
         Finding("Queue", "left", "WeightZero", "its weight is 0"),
@@ -193,7 +193,7 @@ def test_a_queue_says_what_makes_no_sense_in_it() -> None:
     ]
 
 
-def test_a_closing_queue_has_closed_when_its_last_gang_is_gone() -> None:
+def test_a_closing_queue_is_closed_when_its_last_gang_is_gone() -> None:
     closing = [Queue(name="left", uid="q", state=QueueState.CLOSING)]
     empty = desired.of_queues(snapshot(queues=closing), plan(queues={"left": FIGURES}))
     busy = desired.of_queues(
@@ -204,7 +204,7 @@ def test_a_closing_queue_has_closed_when_its_last_gang_is_gone() -> None:
     assert "state" not in busy["left"].body
 
 
-def test_a_queue_nobody_wrote_has_no_status() -> None:
+def test_a_queue_without_an_object_has_no_status() -> None:
     implied = snapshot(queues=[Queue(name="left")])
 
     assert desired.of_queues(implied, plan(queues={"left": FIGURES})) == {}

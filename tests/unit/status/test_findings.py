@@ -49,7 +49,7 @@ def test_a_finding_is_a_warning_on_its_queue_once_it_has_lasted_a_moment() -> No
     assert notice.message.startswith("queue team is below queue org, which does not exist")
 
 
-def test_a_family_of_queues_that_is_applied_child_first_costs_no_event() -> None:
+def test_queues_applied_child_first_cause_no_event() -> None:
     desk = Desk()
     desk.look(snapshot([], queues=[LOST]), wait_s=SETTLE_S / 2)
     desk.look(snapshot([], queues=[LOST, ORG]), wait_s=SETTLE_S)
@@ -58,7 +58,7 @@ def test_a_family_of_queues_that_is_applied_child_first_costs_no_event() -> None
     assert desk.findings.current == ()
 
 
-def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
+def test_a_failed_audit_is_logged_and_keeps_the_last_findings(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fails(seen: Snapshot) -> tuple[Finding, ...]:
@@ -76,7 +76,7 @@ def test_a_look_that_fails_is_logged_and_leaves_what_was_found(
     assert [each.getMessage() for each in caplog.records] == ["findings cannot be computed"]
 
 
-def test_a_finding_that_stays_is_told_again_after_an_hour_and_not_before() -> None:
+def test_the_event_of_a_lasting_finding_is_repeated_after_an_hour_and_not_before() -> None:
     desk = Desk()
     desk.look(snapshot([], queues=[LOST]), wait_s=SETTLE_S)
     desk.look(snapshot([], queues=[LOST]), wait_s=AGAIN_S - 1)
@@ -86,7 +86,7 @@ def test_a_finding_that_stays_is_told_again_after_an_hour_and_not_before() -> No
     assert len(desk.announcer.notices) == 2
 
 
-def test_a_finding_that_comes_back_is_told_again() -> None:
+def test_a_finding_that_returns_has_an_event_again() -> None:
     desk = Desk()
     for queues in ([LOST], [LOST, ORG], [LOST]):
         desk.look(snapshot([], queues=queues), wait_s=SETTLE_S)
@@ -94,7 +94,7 @@ def test_a_finding_that_comes_back_is_told_again() -> None:
     assert [notice.reason for notice in desk.announcer.notices] == ["ParentMissing"] * 2
 
 
-def test_figures_that_change_in_a_finding_are_no_news() -> None:
+def test_changed_figures_in_a_finding_cause_no_event() -> None:
     desk = Desk()
     for cpu in (9, 10):
         greedy = Queue(name="a", uid="q", guarantee=Resources.parse({"cpu": cpu}))
@@ -105,7 +105,7 @@ def test_figures_that_change_in_a_finding_are_no_news() -> None:
     assert "guaranteed 10 cpu" in desk.findings.current[0].message
 
 
-def test_a_finding_about_a_namespace_is_told_on_the_namespace() -> None:
+def test_a_finding_about_a_namespace_is_an_event_on_the_namespace() -> None:
     desk = Desk([Finding("Namespace", "a", "UnknownQueue", "mend it")])
     seen = snapshot([], queues=[])
     named = Snapshot(
@@ -124,7 +124,7 @@ def test_a_finding_about_a_namespace_is_told_on_the_namespace() -> None:
     )
 
 
-def test_what_nobody_wrote_has_no_event() -> None:
+def test_a_finding_about_an_object_that_does_not_exist_has_no_event() -> None:
     desk = Desk()
     desk.look(snapshot([], queues=[Queue(name="implied", parent="nowhere")]), wait_s=SETTLE_S)
 
@@ -133,7 +133,7 @@ def test_what_nobody_wrote_has_no_event() -> None:
     assert len(desk.findings.current) == 1
 
 
-def test_before_anybody_looked_nothing_is_called_well() -> None:
+def test_before_the_first_audit_there_are_no_findings_to_show() -> None:
     assert Desk().findings.current is None
 
 
@@ -144,7 +144,7 @@ def test_the_audit_counts_nodes_that_are_not_ready() -> None:
     assert Audit()(seen) == ()
 
 
-def test_the_audit_looks_again_only_when_something_it_depends_on_has_changed() -> None:
+def test_the_audit_runs_again_only_when_something_it_depends_on_has_changed() -> None:
     audit, first = Audit(), snapshot([], queues=[LOST])
     again = Snapshot(generation=2, now=NOW + 1, nodes=first.nodes, queues=first.queues)
     again_named = Snapshot(

@@ -39,7 +39,7 @@ def test_a_line_is_written_when_the_reason_changes_and_not_otherwise() -> None:
     ]
 
 
-def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
+def test_a_change_includes_how_long_the_earlier_status_lasted() -> None:
     journal = GangHistory()
     journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
     journal.note(snapshot(WAITING, now=NOW + 5), plan(verdict("a/train", Reason.BEHIND_IN_ORDER)))
@@ -53,7 +53,7 @@ def test_a_change_tells_how_long_the_earlier_standing_lasted() -> None:
     assert journal.reason_since(TRAIN) == NOW + 20
 
 
-def test_whoever_does_not_run_waits_whatever_it_is_told_meanwhile() -> None:
+def test_a_gang_that_does_not_run_waits_whatever_its_reasons_are() -> None:
     journal = GangHistory()
     for second, reason, standing in (
         (0, Reason.INSUFFICIENT_CAPACITY, None),
@@ -69,7 +69,7 @@ def test_whoever_does_not_run_waits_whatever_it_is_told_meanwhile() -> None:
         assert journal.reason_since(TRAIN) == (NOW + second if second else NOW - 40)
 
 
-def test_a_gang_that_lost_members_begins_a_new_wait() -> None:
+def test_a_gang_that_lost_members_starts_a_new_wait() -> None:
     journal = GangHistory()
     journal.note(snapshot(gang("train")), plan(verdict("a/train")))
     again = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)
@@ -78,7 +78,7 @@ def test_a_gang_that_lost_members_begins_a_new_wait() -> None:
     assert journal.since(TRAIN) == NOW + 9
 
 
-def test_what_is_gone_is_a_change_too_and_tells_how_long_it_lasted() -> None:
+def test_a_deleted_gang_is_a_change_too_and_includes_how_long_its_status_lasted() -> None:
     journal = GangHistory()
     journal.note(snapshot(gang("train")), plan(verdict("a/train")))
     (gone,) = journal.note(snapshot(now=NOW + 7), plan())
@@ -86,7 +86,7 @@ def test_what_is_gone_is_a_change_too_and_tells_how_long_it_lasted() -> None:
     assert (gone.verdict.gang, gone.is_gone, gone.lasted_s) == (TRAIN, True, 7)
 
 
-def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() -> None:
+def test_a_gang_that_ran_before_this_process_has_run_since_its_newest_member() -> None:
     journal = GangHistory()
     old = gang(
         "train",
@@ -99,7 +99,7 @@ def test_a_gang_that_already_ran_when_we_came_has_run_since_its_newest_member() 
     assert words(journal) == []
 
 
-def test_only_a_gang_that_runs_has_run_since_some_time() -> None:
+def test_only_a_running_gang_has_a_running_since_time() -> None:
     journal = GangHistory()
     assert journal.running_since(TRAIN) is None
     journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
@@ -110,7 +110,7 @@ def test_only_a_gang_that_runs_has_run_since_some_time() -> None:
     assert journal.running_since(TRAIN) == NOW + 3
 
 
-def test_the_story_outlives_its_gang() -> None:
+def test_the_history_of_a_gang_is_kept_after_its_deletion() -> None:
     journal = GangHistory()
     journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
     journal.note(snapshot(), plan())
@@ -119,7 +119,7 @@ def test_the_story_outlives_its_gang() -> None:
     assert journal.since(TRAIN) is None
 
 
-def test_lines_gangs_and_texts_are_bounded() -> None:
+def test_the_number_of_lines_and_gangs_and_the_length_of_texts_are_limited() -> None:
     journal = GangHistory()
     for number in range(journal_module._GANGS + 5):
         journal.tell(GangKey(f"a/g{number}"), NOW, 1, "Evict", "x")
@@ -133,7 +133,7 @@ def test_lines_gangs_and_texts_are_bounded() -> None:
     assert len(story[0].text) == journal_module._TEXT
 
 
-def test_all_stories_together_are_bounded_and_the_newest_are_kept() -> None:
+def test_the_total_number_of_lines_is_limited_and_the_newest_are_kept() -> None:
     journal = GangHistory()
     for number in range(3_000):
         for step in range(40):
@@ -145,7 +145,7 @@ def test_all_stories_together_are_bounded_and_the_newest_are_kept() -> None:
     assert not stories[0]
 
 
-def test_the_last_pass_is_there_to_be_read() -> None:
+def test_the_last_cycle_can_be_read() -> None:
     journal = GangHistory()
     assert journal.last is None
     seen, decided = snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY))
@@ -155,7 +155,7 @@ def test_the_last_pass_is_there_to_be_read() -> None:
     assert (journal.last.snapshot, journal.last.plan) == (seen, decided)
 
 
-def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> None:
+def test_waiting_binds_are_recorded_once_each_time_a_gang_is_admitted() -> None:
     journal, admitted = GangHistory(), verdict("a/g", Reason.ADMITTED)
     promised = gang(
         "g",
@@ -176,7 +176,7 @@ def test_that_binds_are_held_is_told_once_for_each_time_a_gang_is_admitted() -> 
     assert told[1].text == "binds of 1 of at least 2 members wait for the rest"
 
 
-def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
+def test_the_plan_and_the_history_are_forgotten_when_the_lease_ends() -> None:
     journal = GangHistory()
     waits = plan(
         verdict("a/train", Reason.INSUFFICIENT_CAPACITY),
@@ -200,7 +200,7 @@ def test_with_a_term_its_plan_and_its_stories_are_forgotten() -> None:
     assert journal.since(TRAIN) == NOW + 500
 
 
-def test_a_gang_that_was_made_anew_between_two_passes_waits_since_then() -> None:
+def test_a_gang_recreated_between_two_cycles_waits_since_its_creation() -> None:
     journal = GangHistory()
     said = plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY))
     journal.note(snapshot(WAITING), said)

@@ -31,7 +31,7 @@ def history() -> QueueHistory:
     return QueueHistory()
 
 
-def test_one_moment_in_half_a_minute_is_kept(history: QueueHistory) -> None:
+def test_one_sample_in_half_a_minute_is_kept(history: QueueHistory) -> None:
     for second in range(100):
         history.note(seen(second), 1000.0 + second)
 
@@ -54,28 +54,28 @@ def test_an_hour_is_kept_and_no_more(history: QueueHistory) -> None:
     assert kept[-1].at - kept[0].at == HOUR_S
 
 
-def test_a_clock_that_is_set_back_leaves_nothing_of_the_future(history: QueueHistory) -> None:
+def test_a_clock_that_is_set_back_drops_samples_of_the_future(history: QueueHistory) -> None:
     for at in (1000.0, 1030.0, 3000.0, 1060.0):
         history.note(seen(1), at)
 
     assert [each.at for each in history.of("left", "cpu")] == [1000.0, 1030.0, 1060.0]
 
 
-def test_more_queues_than_anybody_draws_are_not_kept(history: QueueHistory) -> None:
+def test_the_number_of_sampled_queues_is_limited(history: QueueHistory) -> None:
     history.note(seen(1, *(f"q{number:04d}" for number in range(1000))), 0.0)
 
     assert history.of("q0255", "cpu")
     assert not history.of("q0256", "cpu")
 
 
-def test_what_nobody_knows_has_no_hour(history: QueueHistory) -> None:
+def test_an_unknown_queue_or_resource_has_no_samples(history: QueueHistory) -> None:
     history.note(seen(1), 0.0)
 
     assert history.of("nobody", "cpu") == []
     assert history.of("left", "bananas") == []
 
 
-def test_when_the_cluster_gets_another_kind_of_resource_the_hour_begins_anew(
+def test_a_new_kind_of_resource_in_the_cluster_restarts_the_samples(
     history: QueueHistory,
 ) -> None:
     history.note(seen(1), 0.0)

@@ -47,7 +47,7 @@ class SlowWriter(RecordingWriter):
         self.unanswered, self.is_slow = [], False
 
 
-def test_a_gang_that_changes_its_mind_while_a_write_is_under_way_is_told_of_as_it_is() -> None:
+def test_a_reason_that_changes_during_a_write_is_reported_afterwards() -> None:
     writer = SlowWriter()
     desk = Desk(writer=writer)
     desk.report((WAITS, NO_ROOM), wait_s=2)
@@ -60,7 +60,7 @@ def test_a_gang_that_changes_its_mind_while_a_write_is_under_way_is_told_of_as_i
     assert desk.reasons() == ["InsufficientCapacity", "BehindInOrder", "InsufficientCapacity"]
 
 
-def test_a_standby_that_takes_over_repeats_nothing_that_was_said_since_it_was_started() -> None:
+def test_a_standby_that_takes_over_repeats_no_report_of_the_earlier_leader() -> None:
     leader, standby = Desk(), Desk()
     leader.report((WAITS, NO_ROOM), wait_s=2)
     standby.writer.statuses = leader.writer.statuses
@@ -73,7 +73,7 @@ def test_a_standby_that_takes_over_repeats_nothing_that_was_said_since_it_was_st
     assert standby.announcer.notices == []
 
 
-def test_a_wait_keeps_the_time_it_began_when_another_goes_on_with_it() -> None:
+def test_a_wait_keeps_its_start_when_another_leader_takes_over() -> None:
     leader, standby = Desk(), Desk()
     leader.report((WAITS, NO_ROOM), wait_s=2)
     standby.writer.statuses = leader.writer.statuses
@@ -86,7 +86,7 @@ def test_a_wait_keeps_the_time_it_began_when_another_goes_on_with_it() -> None:
     assert _since(after) == _since(before)
 
 
-def test_what_another_leader_wrote_is_not_taken_for_what_we_wrote_before_it() -> None:
+def test_a_status_written_by_another_leader_is_not_taken_for_an_earlier_write_of_ours() -> None:
     desk, other = Desk(), Desk()
     desk.report((WAITS, NO_ROOM), wait_s=2)
     desk.journal.forget()
@@ -102,7 +102,7 @@ def test_what_another_leader_wrote_is_not_taken_for_what_we_wrote_before_it() ->
     assert desk.reasons() == ["InsufficientCapacity", "InsufficientCapacity"]
 
 
-def test_nothing_of_a_term_is_written_after_it() -> None:
+def test_no_status_is_written_after_the_lease_ends() -> None:
     desk = Desk()
     desk.writer.failures = [NotLeader("we do not lead")] * 100
     desk.report((WAITS, NO_ROOM), wait_s=2)
@@ -116,7 +116,7 @@ def test_nothing_of_a_term_is_written_after_it() -> None:
     assert desk.writer.writes == []
 
 
-def test_what_was_found_in_a_term_is_not_told_after_it() -> None:
+def test_no_finding_is_reported_after_the_lease_ends() -> None:
     desk = Desk()
     lost = Queue(name="team", uid="q-1", parent="org")
     desk.reporter.report(snapshot(queues=[lost], now=desk.clock.now()), plan())
@@ -130,7 +130,7 @@ def test_what_was_found_in_a_term_is_not_told_after_it() -> None:
     assert desk.findings.current is None
 
 
-def test_the_series_of_a_queue_that_nobody_wrote_are_dropped_with_it() -> None:
+def test_the_series_of_a_queue_without_an_object_are_dropped_with_it() -> None:
     desk = Desk()
     waits = gang("train", 2, status=Status.PENDING, created=NOW)
     for name in ("ci-1", "ci-2"):
@@ -150,7 +150,7 @@ def _since(status: Mapping[str, Any]) -> str:
     return str(status["conditions"][0]["lastTransitionTime"])
 
 
-def test_an_answer_that_makes_no_sense_keeps_nobody_else_from_being_told_of() -> None:
+def test_an_invalid_response_does_not_stop_other_status_writes() -> None:
     desk = Desk()
     desk.writer.failures = [ValueError("no JSON")] * 3
     other = gang("other", 1, status=Status.PENDING, created=NEW)
@@ -183,7 +183,7 @@ class PacedWriter(RecordingWriter):
         del self.line[: round(most)]
 
 
-def test_news_does_not_wait_behind_the_details_of_thousands_who_wait() -> None:
+def test_a_changed_reason_is_not_queued_behind_details_of_thousands_of_waiting_gangs() -> None:
     writer = PacedWriter()
     desk = Desk(writer=writer)
     many = [gang(f"job-{each}", 1, status=Status.PENDING, created=NEW) for each in range(600)]

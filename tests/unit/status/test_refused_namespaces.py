@@ -30,7 +30,7 @@ class Told:
         return self.metrics.registry.get_sample_value(name, {"namespace": namespace})
 
 
-def test_a_namespace_has_a_series_once_it_was_refused_often() -> None:
+def test_a_namespace_has_a_series_after_many_refusals() -> None:
     told = Told()
     told.refuse("quiet", SHOWN - 1)
     told.refuse("busy", SHOWN + 5)
@@ -38,7 +38,7 @@ def test_a_namespace_has_a_series_once_it_was_refused_often() -> None:
     assert (told.value("quiet"), told.value("busy")) == (None, SHOWN + 5)
 
 
-def test_as_many_namespaces_have_series_as_are_bounded_and_the_busiest_are_among_them() -> None:
+def test_the_number_of_namespaces_with_series_is_limited_and_includes_the_busiest() -> None:
     told = Told()
     for number in range(MOST_SHOWN):
         told.refuse(f"n{number}", SHOWN + number + 1)
@@ -50,7 +50,7 @@ def test_as_many_namespaces_have_series_as_are_bounded_and_the_busiest_are_among
     assert (told.value("one-more"), told.value("n0")) == (SHOWN + 2, None)
 
 
-def test_namespaces_without_end_are_forgotten_but_for_the_busiest(
+def test_unlimited_namespaces_are_forgotten_except_the_busiest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notes, "_MOST_COUNTED", 20)
@@ -66,7 +66,7 @@ def test_namespaces_without_end_are_forgotten_but_for_the_busiest(
     assert told.value("busy") == SHOWN
 
 
-def test_who_keeps_kube_scheduler_busy_is_named_once_a_minute(
+def test_the_namespaces_refused_most_often_are_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = Told()
@@ -86,7 +86,7 @@ def test_who_keeps_kube_scheduler_busy_is_named_once_a_minute(
     }
 
 
-def test_a_minute_in_which_little_was_refused_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_minute_with_few_refusals_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
     for _ in range(5):
         told.refuse("quiet", LOUD - 1)

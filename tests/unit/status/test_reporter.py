@@ -76,7 +76,7 @@ class Desk:
         return [status["conditions"][0]["reason"] for status in self.writer.of("train")]
 
 
-def test_a_waiting_gang_says_why_in_status_and_event_within_a_second() -> None:
+def test_a_waiting_gang_has_its_reason_in_status_and_event_within_a_second() -> None:
     desk = Desk()
     desk.report((WAITS, NO_ROOM), wait_s=0.9)
 
@@ -116,7 +116,9 @@ def test_a_gang_that_starts_at_once_costs_one_write_and_no_event() -> None:
     assert desk.announcer.notices == []
 
 
-def test_what_has_no_effect_in_a_new_group_is_told_even_if_it_starts_at_once() -> None:
+def test_a_field_without_effect_in_a_new_group_has_an_event_even_if_the_gang_starts_at_once() -> (
+    None
+):
     desk = Desk()
     wishful = Gang(group=replace(RUNS.group, remark="it does nothing here"), pods=RUNS.pods)
     for _ in range(3):
@@ -130,7 +132,7 @@ def test_what_has_no_effect_in_a_new_group_is_told_even_if_it_starts_at_once() -
     )
 
 
-def test_what_has_no_effect_in_groups_that_were_there_before_us_is_not_told_again() -> None:
+def test_fields_without_effect_in_groups_older_than_the_process_have_no_new_event() -> None:
     desk = Desk()
     group = replace(RUNS.group, remark="it does nothing here", created=NOW - 1)
     desk.report((Gang(group=group, pods=RUNS.pods), RUNNING), wait_s=2)
@@ -138,7 +140,7 @@ def test_what_has_no_effect_in_groups_that_were_there_before_us_is_not_told_agai
     assert desk.announcer.notices == []
 
 
-def test_every_change_of_reason_is_told_once() -> None:
+def test_every_change_of_reason_has_one_event() -> None:
     desk = Desk()
     for said in (NO_ROOM, BEHIND, BEHIND, NO_ROOM):
         desk.report((WAITS, said), wait_s=2)
@@ -147,7 +149,7 @@ def test_every_change_of_reason_is_told_once() -> None:
     assert [word for _, word in desk.announcer.said()] == desk.reasons()
 
 
-def test_a_reason_that_flickers_is_not_told_each_time() -> None:
+def test_a_reason_that_flickers_does_not_have_an_event_each_time() -> None:
     desk = Desk()
     for step in range(20):
         desk.report((WAITS, NO_ROOM if step % 2 else BEHIND), wait_s=0.1)
@@ -155,7 +157,7 @@ def test_a_reason_that_flickers_is_not_told_each_time() -> None:
     assert len(desk.writer.writes) <= 2 / PATIENCE_S + 1
 
 
-def test_arithmetic_that_moves_is_refreshed_but_ever_more_slowly() -> None:
+def test_changing_figures_in_a_message_are_refreshed_less_and_less_often() -> None:
     desk = Desk()
     for second in range(600):
         moved = replace(NO_ROOM, message=f"needs 2 x 1 cpu; {second} slots are free")
@@ -165,7 +167,7 @@ def test_arithmetic_that_moves_is_refreshed_but_ever_more_slowly() -> None:
     assert 8 < len(desk.writer.writes) < 20
 
 
-def test_the_end_of_a_long_wait_is_told() -> None:
+def test_the_end_of_a_long_wait_has_an_event() -> None:
     desk = Desk()
     desk.report((WAITS, NO_ROOM), wait_s=42)
     desk.report((RUNS, RUNNING), wait_s=3)
@@ -174,7 +176,7 @@ def test_the_end_of_a_long_wait_is_told() -> None:
     assert desk.announcer.notices[1].message.startswith("runs after waiting 4")
 
 
-def test_a_wait_is_told_from_its_beginning_whatever_was_said_in_between() -> None:
+def test_the_reported_wait_counts_from_its_start_across_changes_of_reason() -> None:
     desk = Desk()
     desk.report((WAITS, NO_ROOM), wait_s=20)
     desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=3)
@@ -184,7 +186,7 @@ def test_a_wait_is_told_from_its_beginning_whatever_was_said_in_between() -> Non
     assert desk.announcer.notices[-1].message.startswith("runs after waiting 4")
 
 
-def test_a_wait_that_an_extender_before_us_told_of_is_told_from_its_beginning() -> None:
+def test_a_wait_that_an_earlier_process_reported_counts_from_its_start() -> None:
     before, after = Desk(), Desk()
     before.report((WAITS, NO_ROOM), wait_s=2)
     after.writer.statuses = before.writer.statuses
@@ -195,7 +197,7 @@ def test_a_wait_that_an_extender_before_us_told_of_is_told_from_its_beginning() 
     assert [each.message for each in after.announcer.notices] == ["runs after waiting 106 s"]
 
 
-def test_a_wait_that_ended_unseen_is_told_without_its_length() -> None:
+def test_the_end_of_a_wait_that_was_not_observed_has_an_event_without_its_length() -> None:
     before, after = Desk(), Desk()
     before.report((WAITS, NO_ROOM), wait_s=2)
     after.writer.statuses = before.writer.statuses
@@ -204,7 +206,7 @@ def test_a_wait_that_ended_unseen_is_told_without_its_length() -> None:
     assert [each.message for each in after.announcer.notices] == ["runs"]
 
 
-def test_a_gang_that_ends_stays_scheduled_and_nobody_is_told() -> None:
+def test_a_gang_that_ends_stays_scheduled_without_an_event() -> None:
     desk = Desk()
     desk.report((RUNS, RUNNING), wait_s=3)
     over = verdict("a/train", Reason.COMPLETED, phase=Phase.COMPLETED)
@@ -219,7 +221,7 @@ def test_a_gang_that_ends_stays_scheduled_and_nobody_is_told() -> None:
     assert desk.announcer.notices == []
 
 
-def test_a_gang_has_a_line_in_the_log_for_every_step_of_its_life(
+def test_a_gang_has_a_log_line_for_every_transition(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "extender.status.reporter")
@@ -248,7 +250,7 @@ def test_a_gang_has_a_line_in_the_log_for_every_step_of_its_life(
     assert (told[-1][1]["outcome"], told[-1][1]["succeeded"]) == ("completed", 2)
 
 
-def test_who_begins_to_lead_has_no_line_for_what_started_under_another(
+def test_a_new_leader_logs_no_start_that_happened_under_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "extender.status.reporter")
@@ -262,7 +264,7 @@ def test_who_begins_to_lead_has_no_line_for_what_started_under_another(
     ]
 
 
-def test_the_end_of_a_short_wait_is_not() -> None:
+def test_the_end_of_a_short_wait_has_no_event() -> None:
     desk = Desk()
     desk.report((WAITS, NO_ROOM), wait_s=2)
     desk.report((RUNS, RUNNING), wait_s=3)
@@ -271,7 +273,7 @@ def test_the_end_of_a_short_wait_is_not() -> None:
     assert desk.reasons() == ["InsufficientCapacity", "Running"]
 
 
-def test_what_is_there_after_a_restart_is_read_and_not_written_again() -> None:
+def test_after_a_restart_a_status_is_read_and_not_written_again() -> None:
     before, after = Desk(), Desk()
     before.report((WAITS, NO_ROOM), wait_s=2)
     after.writer.statuses = before.writer.statuses
@@ -291,7 +293,7 @@ def test_gangs_that_ran_before_a_restart_are_not_even_read() -> None:
     assert (desk.writer.reads, desk.writer.writes) == ([], [])
 
 
-def test_a_gang_without_a_pod_group_is_told_through_its_first_pod() -> None:
+def test_events_of_a_gang_without_a_pod_group_are_on_its_first_pod() -> None:
     desk = Desk()
     bare = gang("train", 2, status=Status.PENDING, dialect="")
     missing = verdict("a/train", Reason.POD_GROUP_MISSING)
@@ -302,7 +304,7 @@ def test_a_gang_without_a_pod_group_is_told_through_its_first_pod() -> None:
     assert desk.announcer.notices[0].warning
 
 
-def test_a_pod_group_without_pods_has_a_status_but_nobody_is_told() -> None:
+def test_a_pod_group_without_pods_has_a_status_but_no_event() -> None:
     desk = Desk()
     missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
     desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=2)
@@ -315,9 +317,7 @@ def test_a_pod_group_without_pods_has_a_status_but_nobody_is_told() -> None:
     assert [notice.message for notice in desk.announcer.notices] == ["has 1 of 2"]
 
 
-def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_and_no_event() -> (
-    None
-):
+def test_a_gang_created_in_an_old_group_costs_one_more_write_and_no_event() -> None:
     desk = Desk()
     missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
     desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=60)
@@ -335,7 +335,7 @@ def test_a_gang_that_arrives_in_a_group_made_long_before_costs_one_write_more_an
     assert desk.announcer.notices == []
 
 
-def test_lone_pods_are_left_to_kube_schedulers_own_events() -> None:
+def test_pods_without_a_gang_have_only_the_events_of_kube_scheduler() -> None:
     desk = Desk()
     single = gang("pod:web", 1, status=Status.PENDING, dialect="")
     desk.report((single, verdict("a/pod:web", Reason.INSUFFICIENT_CAPACITY)), wait_s=2)
@@ -343,7 +343,7 @@ def test_lone_pods_are_left_to_kube_schedulers_own_events() -> None:
     assert desk.announcer.notices == []
 
 
-def test_a_write_that_fails_is_tried_again() -> None:
+def test_a_failed_status_write_is_retried() -> None:
     desk = Desk()
     desk.writer.failures = [ApiError("busy", status=503)]
     desk.report((WAITS, NO_ROOM), wait_s=5)
@@ -352,7 +352,7 @@ def test_a_write_that_fails_is_tried_again() -> None:
     assert desk.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
 
 
-def test_a_status_in_a_namespace_that_goes_away_is_no_warning(
+def test_a_failed_status_write_in_a_terminating_namespace_is_not_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     desk = Desk()
@@ -363,7 +363,7 @@ def test_a_status_in_a_namespace_that_goes_away_is_no_warning(
     assert caplog.records == []
 
 
-def test_a_pod_group_made_anew_under_its_old_name_gets_a_status_of_its_own() -> None:
+def test_a_pod_group_recreated_under_its_old_name_gets_its_own_status() -> None:
     desk = Desk()
     desk.report((WAITS, NO_ROOM), wait_s=2)
     again = Gang(group=replace(WAITS.group, uid="another"), pods=WAITS.pods, queue="left")
@@ -376,7 +376,7 @@ def figures(cpu: int) -> QueueFigures:
     return QueueFigures(name="left", weight=1, allocated=Resources({"cpu": cpu}))
 
 
-def test_a_queue_is_called_open_once_and_then_only_its_figures_change() -> None:
+def test_a_queue_is_written_as_open_once_and_then_only_its_figures_change() -> None:
     desk = Desk()
     for cpu in (1000, 2000):
         desk.report(queues={"left": figures(cpu)}, wait_s=3)
@@ -398,7 +398,7 @@ class DroppingWriter(RecordingWriter):
         return answer
 
 
-def test_what_a_crd_drops_is_not_written_again_and_again() -> None:
+def test_fields_that_a_crd_drops_are_not_written_repeatedly() -> None:
     desk = Desk(writer=DroppingWriter())
     for _ in range(20):
         desk.report(queues={"left": figures(1000)}, wait_s=5)
@@ -407,7 +407,7 @@ def test_what_a_crd_drops_is_not_written_again_and_again() -> None:
     assert "conditions" not in desk.writer.statuses["q-l"]
 
 
-def test_a_queue_says_when_it_makes_no_sense_and_when_it_does_again() -> None:
+def test_a_queue_shows_when_it_becomes_invalid_and_when_it_is_valid_again() -> None:
     desk = Desk()
     lost, org = Queue(name="left", uid="q-l", parent="org"), Queue(name="org", uid="q-o")
     for queues in ([lost], [lost, org]):
@@ -423,7 +423,7 @@ def test_a_queue_says_when_it_makes_no_sense_and_when_it_does_again() -> None:
     assert desk.announcer.said() == [("left", "ParentMissing")]
 
 
-def test_a_queue_that_somebody_closed_is_never_reopened() -> None:
+def test_a_closed_queue_is_never_reopened() -> None:
     desk = Desk()
     desk.writer.statuses["q-l"] = {"state": "Closed"}
     desk.report(queues={"left": figures(1000)}, wait_s=3)
@@ -431,7 +431,7 @@ def test_a_queue_that_somebody_closed_is_never_reopened() -> None:
     assert desk.writer.statuses["q-l"]["state"] == "Closed"
 
 
-def test_a_queue_that_somebody_closes_while_we_call_it_open_stays_closed() -> None:
+def test_a_queue_that_is_closed_while_it_is_written_as_open_stays_closed() -> None:
     desk = Desk()
     desk.writer.overtaken["q-l"] = {"state": "Closed"}
     desk.report(queues={"left": figures(1000)}, wait_s=9)
@@ -473,7 +473,7 @@ def test_the_series_of_a_queue_that_is_gone_are_dropped() -> None:
     assert not list(desk.metrics.admission_seconds._metrics)
 
 
-def test_a_thread_of_its_own_does_all_this() -> None:
+def test_the_reporter_runs_in_its_own_thread() -> None:
     desk = Desk()
     desk.reporter.start()
     desk.reporter.stop()

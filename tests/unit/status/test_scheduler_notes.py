@@ -53,7 +53,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.message) for record in caplog.records]
 
 
-def test_the_last_question_is_dated_for_every_name_of_ours(desk: Desk) -> None:
+def test_the_last_call_has_a_timestamp_for_each_of_our_scheduler_names(desk: Desk) -> None:
     name = "gang_extender_last_hook_timestamp_seconds"
     assert (desk.value(name), desk.value(name, "other")) == (0, 0)
 
@@ -62,13 +62,15 @@ def test_the_last_question_is_dated_for_every_name_of_ours(desk: Desk) -> None:
     assert (desk.value(name), desk.value(name, "other")) == (desk.clock.now(), 0)
 
 
-def test_names_of_others_make_no_series(desk: Desk) -> None:
+def test_names_of_other_schedulers_have_no_series(desk: Desk) -> None:
     desk.hearing.hook_called(pod("p", scheduler="made-up-by-a-tenant"))
 
     assert desk.value("gang_extender_pods_without_scheduler", "made-up-by-a-tenant") is None
 
 
-def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_calls_are_logged_once_and_so_is_their_end(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     desk.ask("before")
     desk.see("p")
@@ -89,7 +91,7 @@ def test_silence_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCapt
     assert desk.news.notes() == []
 
 
-def test_the_first_question_ever_is_no_news(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_call_ever_is_not_logged(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     desk.see("p")
     desk.ask("p")
@@ -97,7 +99,7 @@ def test_the_first_question_ever_is_no_news(desk: Desk, caplog: pytest.LogCaptur
     assert lines(caplog) == []
 
 
-def test_another_extender_is_named_once_in_the_log_and_counted(
+def test_calls_through_another_extender_are_logged_once_and_counted(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.ask("p")

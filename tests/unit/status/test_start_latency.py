@@ -42,20 +42,20 @@ def test_a_gang_that_waited_is_counted_once_from_its_creation() -> None:
     assert observed(*passes) == [1, 21]
 
 
-def test_a_gang_that_came_and_ran_between_two_passes_is_counted() -> None:
+def test_a_gang_that_was_created_and_ran_between_two_cycles_is_counted() -> None:
     assert observed((-1, None, None), (2, RUNS, RUNNING)) == [1, 2]
 
 
-def test_a_gang_that_ran_before_we_looked_is_not_counted() -> None:
+def test_a_gang_that_ran_before_the_first_cycle_is_not_counted() -> None:
     assert observed((500, RUNS, RUNNING)) == [0, 0]
     assert observed((500, None, None), (501, RUNS, RUNNING)) == [0, 0]
 
 
-def test_after_a_time_without_a_term_nobody_knows_when_a_gang_began() -> None:
+def test_a_gang_that_started_while_another_replica_led_is_not_counted() -> None:
     assert observed((0, WAITS, NO_ROOM), (transitions.GAP_S + 1, RUNS, RUNNING)) == [0, 0]
 
 
-def test_a_gang_made_anew_is_counted_from_its_new_pods() -> None:
+def test_a_recreated_gang_is_counted_from_its_new_pods() -> None:
     anew = gang("train", [pod("train-0", on="n", created=NOW + 900)])
     passes = [(900, WAITS, NO_ROOM), (905, anew, RUNNING)]
 

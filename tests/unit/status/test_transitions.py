@@ -22,7 +22,7 @@ def sentence(after: Verdict, before: Verdict | None, *, created: float = NOW, **
     return found.sentence if found is not None else ""
 
 
-def test_size_queue_and_wait_are_told_with_it() -> None:
+def test_a_transition_includes_size_queue_and_wait() -> None:
     found = transition(Change(RUNS, WAITS, 12.34567), gang("train"), NOW)
 
     assert found is not None
@@ -35,7 +35,7 @@ def test_size_queue_and_wait_are_told_with_it() -> None:
     }
 
 
-def test_how_its_members_ended_is_told_too() -> None:
+def test_a_transition_includes_how_the_members_ended() -> None:
     found = transition(Change(OVER, RUNS, 60.0), gang("train", 3, status=Status.FAILED), NOW)
 
     assert found is not None
@@ -43,14 +43,14 @@ def test_how_its_members_ended_is_told_too() -> None:
     assert (found.facts["succeeded"], found.facts["failed"]) == (0, 3)
 
 
-def test_a_gang_that_runs_when_first_seen_has_started_if_it_is_younger_than_we_are() -> None:
+def test_a_gang_that_runs_when_first_seen_has_started_if_it_is_younger_than_the_process() -> None:
     assert sentence(RUNS, None) == "gang started"
     assert sentence(OVER, None) == "gang ended"
     assert sentence(RUNS, None, created=NOW - 99) == ""
     assert sentence(OVER, None, created=NOW - 99) == ""
 
 
-def test_waiting_for_another_reason_is_no_line() -> None:
+def test_waiting_for_another_reason_is_not_a_transition() -> None:
     behind = verdict("a/train", Reason.BEHIND_IN_ORDER)
     invalid = verdict("a/train", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID)
 
@@ -79,11 +79,11 @@ def test_a_gang_that_is_deleted_has_ended(last: Verdict, told: dict[str, object]
     assert (found.sentence, told.items() <= found.facts.items()) == ("gang ended", True)
 
 
-def test_a_gang_that_had_ended_is_not_told_again_when_it_is_deleted() -> None:
+def test_a_gang_that_had_ended_has_no_transition_when_it_is_deleted() -> None:
     assert sentence(OVER, OVER, is_gone=True) == ""
 
 
-def test_ordinary_pods_are_no_gangs() -> None:
+def test_ordinary_pods_have_no_transitions() -> None:
     alone = verdict("a/pod:web")
 
     assert sentence(alone, None) == ""

@@ -27,7 +27,7 @@ def written(head: str, at: float = 0.0) -> WriteSchedule:
     return schedule
 
 
-def test_news_settles_before_it_is_written() -> None:
+def test_a_change_is_written_after_a_short_delay() -> None:
     schedule = written("Pending")
     schedule.want(content("Running"), 10.0)
 
@@ -35,7 +35,7 @@ def test_news_settles_before_it_is_written() -> None:
     assert schedule.wanted() == content("Running")
 
 
-def test_news_that_keeps_changing_is_written_all_the_same() -> None:
+def test_a_status_that_keeps_changing_is_still_written() -> None:
     schedule = written("Pending")
     for step in range(20):
         schedule.want(content(f"head {step}"), 10 + step / 10)
@@ -43,7 +43,7 @@ def test_news_that_keeps_changing_is_written_all_the_same() -> None:
     assert schedule.due() == 10 + PATIENCE_S + 0.25
 
 
-def test_what_turns_back_before_it_was_written_is_never_written() -> None:
+def test_a_change_that_reverts_before_it_was_written_is_never_written() -> None:
     schedule = written("Pending")
     schedule.want(content("Running"), 10.0)
     schedule.want(content("Pending"), 10.1)
@@ -52,7 +52,7 @@ def test_what_turns_back_before_it_was_written_is_never_written() -> None:
     assert schedule.wanted() is None
 
 
-def test_what_is_written_is_not_written_again() -> None:
+def test_an_unchanged_status_is_not_written_again() -> None:
     schedule = written("Pending")
     schedule.want(content("Pending"), 5.0)
 
@@ -60,7 +60,7 @@ def test_what_is_written_is_not_written_again() -> None:
     assert schedule.wanted() is None
 
 
-def test_details_wait_longer_each_time_and_start_anew_after_news() -> None:
+def test_details_are_delayed_longer_each_time_until_the_next_change_of_status() -> None:
     schedule = written("Pending", at=0.0)
     pauses, now = [], 0.0
     for detail in range(1, 10):
@@ -78,7 +78,7 @@ def test_details_wait_longer_each_time_and_start_anew_after_news() -> None:
     assert schedule.due() - now == pytest.approx(WAITING_PAUSES_S)
 
 
-def test_what_was_there_before_us_is_not_written_again() -> None:
+def test_a_status_that_was_read_is_not_written_again() -> None:
     schedule = WriteSchedule()
     schedule.want(content("Pending"), 0.0)
     schedule.found(
@@ -89,7 +89,7 @@ def test_what_was_there_before_us_is_not_written_again() -> None:
     assert schedule.known == {"theirs": 1}
 
 
-def test_a_write_that_failed_is_tried_again_later() -> None:
+def test_a_failed_write_is_retried_later() -> None:
     schedule = written("Pending")
     schedule.want(content("Running"), 10.0)
     schedule.failed(10.3)
@@ -97,7 +97,7 @@ def test_a_write_that_failed_is_tried_again_later() -> None:
     assert schedule.due() == 10.3 + RETRY.first_s + 0.25
 
 
-def test_a_write_that_keeps_failing_is_tried_ever_more_seldom() -> None:
+def test_a_write_that_keeps_failing_is_retried_less_and_less_often() -> None:
     schedule = written("Pending")
     schedule.want(content("Running"), 0.0)
     pauses = []
@@ -108,7 +108,7 @@ def test_a_write_that_keeps_failing_is_tried_ever_more_seldom() -> None:
     assert pauses == [2, 4, 8, 16, 32, LAST_PAUSE_S, LAST_PAUSE_S, LAST_PAUSE_S]
 
 
-def test_what_changed_while_it_was_being_written_is_written_next() -> None:
+def test_a_change_during_a_write_is_written_next() -> None:
     schedule = written("Pending")
     schedule.want(content("Running"), 10.0)
     schedule.want(content("Completed"), 10.3)

@@ -33,11 +33,11 @@ def test_a_certificate_without_an_allowed_name_is_refused(certificate: dict | No
         ClientNames(["system:kube-scheduler"]).check(certificate)
 
 
-def test_one_allowed_name_is_enough() -> None:
+def test_a_certificate_with_one_allowed_name_is_accepted() -> None:
     ClientNames(["x", "system:kube-scheduler"]).check(SCHEDULER)
 
 
-def test_a_name_is_compared_whole_and_as_it_is_written() -> None:
+def test_a_name_is_compared_exactly() -> None:
     for name in ("system:kube", "SYSTEM:KUBE-SCHEDULER", "*", "system:kube-scheduler "):
         with pytest.raises(NameNotAllowed):
             ClientNames([name]).check(SCHEDULER)
@@ -60,7 +60,7 @@ def failed(reason: str) -> ssl.SSLError:
         ("LENGTH_MISMATCH", "other"),
     ],
 )
-def test_reasons_are_few(reason: str, word: str) -> None:
+def test_each_tls_error_has_one_of_a_few_reasons(reason: str, word: str) -> None:
     assert reason_of(failed(reason)) == word
 
 

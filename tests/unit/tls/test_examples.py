@@ -23,21 +23,25 @@ def specs() -> dict[str, Any]:
     }
 
 
-def test_the_hooks_show_every_name_of_their_service(specs: dict[str, Any]) -> None:
+def test_the_hook_certificate_has_every_name_of_its_service(specs: dict[str, Any]) -> None:
     spec = specs["gang-extender-tls"]
 
     assert spec["dnsNames"] == service_names("gang-extender", "gang-system")
     assert "server auth" in spec["usages"]
 
 
-def test_kube_scheduler_has_the_name_that_is_allowed_by_default(specs: dict[str, Any]) -> None:
+def test_the_client_certificate_has_the_name_that_is_allowed_by_default(
+    specs: dict[str, Any],
+) -> None:
     spec = specs["gang-extender-client"]
 
     assert (spec["commonName"],) == Settings().client_name
     assert "client auth" in spec["usages"]
 
 
-def test_both_are_signed_by_the_authority_of_the_example(specs: dict[str, Any]) -> None:
+def test_both_certificates_are_signed_by_the_authority_of_the_example(
+    specs: dict[str, Any],
+) -> None:
     assert specs["gang-extender-ca"]["isCA"] is True
     for name in ("gang-extender-tls", "gang-extender-client"):
         assert specs[name]["issuerRef"] == {"name": "gang-extender", "kind": "Issuer"}

@@ -56,7 +56,7 @@ def on_a_strange_curve(pem: bytes) -> bytes:
     return b"\n".join((first, b64encode(content.replace(usual, strange)), last, b""))
 
 
-def test_good_files_say_when_they_expire(wallet: Wallet) -> None:
+def test_valid_files_have_an_expiry_time(wallet: Wallet) -> None:
     checked = check_files(wallet.files)
 
     assert checked.not_after == pytest.approx(time.time() + 20 * 86400, abs=60)
@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_sentence_with_its_flag(
     assert "\n" not in str(refusal.value)
 
 
-def test_a_bundle_may_hold_an_authority_that_has_expired_beside_one_that_has_not(
+def test_a_bundle_may_contain_an_expired_authority_beside_a_valid_one(
     wallet: Wallet,
 ) -> None:
     old = Authority.new("was", 1, days_ago(3)).pair.certificate
@@ -180,7 +180,7 @@ def test_a_bundle_may_hold_an_authority_that_has_expired_beside_one_that_has_not
     assert check_files(wallet.files).client_ca.count(b"BEGIN CERTIFICATE") == 2
 
 
-def test_what_only_openssl_finds_is_told_with_the_files(wallet: Wallet) -> None:
+def test_an_error_that_only_openssl_finds_names_the_files(wallet: Wallet) -> None:
     checked = check_files(wallet.files)
     wallet.write("tls.key", wallet.authority.for_server(HOSTS, 1).key)  # a moment after the check
 

@@ -13,11 +13,11 @@ from extender.tls import hook_secret
 GOOD = b"0123456789abcdef"
 
 
-def test_without_a_file_there_is_none() -> None:
+def test_without_a_file_there_is_no_hook_secret() -> None:
     assert hook_secret.read("") == b""
 
 
-def test_it_is_the_one_line_of_its_file(tmp_path: Path) -> None:
+def test_the_hook_secret_is_the_single_line_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_bytes(GOOD + b"\n")
 
@@ -41,7 +41,7 @@ def test_it_is_the_one_line_of_its_file(tmp_path: Path) -> None:
         GOOD * 100_000,
     ],
 )
-def test_what_is_short_or_would_be_read_differently_in_a_url_is_refused_unquoted(
+def test_a_secret_that_is_short_or_needs_quoting_in_a_url_is_refused_without_showing_it(
     tmp_path: Path, text: bytes
 ) -> None:
     file = tmp_path / "secret"
@@ -52,12 +52,12 @@ def test_what_is_short_or_would_be_read_differently_in_a_url_is_refused_unquoted
     assert "0123456789" not in str(refusal.value)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=f"--hook-secret-file {tmp_path} cannot be read"):
         hook_secret.read(str(tmp_path))
 
 
-def test_a_new_one_is_good_and_another_each_time() -> None:
+def test_a_new_secret_is_valid_and_different_each_time() -> None:
     made = {hook_secret.new() for _ in range(10)}
 
     assert len(made) == 10
@@ -67,14 +67,14 @@ def test_a_new_one_is_good_and_another_each_time() -> None:
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8888", "http://[::1]:8888/v1", "http://hooks:old@127.0.0.1:8888"]
 )
-def test_in_a_url_it_is_the_password(url: str) -> None:
+def test_the_secret_is_the_password_of_a_url(url: str) -> None:
     parts = urlsplit(hook_secret.into(url, GOOD))
 
     assert (parts.username, parts.password) == (hook_secret.USER, GOOD.decode())
     assert hook_secret.masked(parts.geturl()) == hook_secret.masked(url)
 
 
-def test_masked_text_has_no_password_of_any_url_and_is_the_same_otherwise() -> None:
+def test_masking_removes_passwords_of_urls_and_nothing_else() -> None:
     told = "in http://hooks:hush@127.0.0.1:8888, and https://u@h/x; a@b // c"
 
     assert hook_secret.masked(told) == "in http://127.0.0.1:8888, and https://h/x; a@b // c"

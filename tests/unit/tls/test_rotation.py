@@ -23,7 +23,7 @@ def certificates(wallet: Wallet) -> PortCertificates:
     return PortCertificates("hooks", wallet.files, ClientNames([NAME]))
 
 
-def test_files_that_stay_as_they_are_are_left_alone(certificates: PortCertificates) -> None:
+def test_unchanged_files_are_not_reloaded(certificates: PortCertificates) -> None:
     before = certificates.in_force()
 
     certificates.reload()
@@ -31,7 +31,7 @@ def test_files_that_stay_as_they_are_are_left_alone(certificates: PortCertificat
     assert certificates.in_force() is before
 
 
-def test_a_new_pair_is_taken(wallet: Wallet, certificates: PortCertificates) -> None:
+def test_a_new_pair_is_loaded(wallet: Wallet, certificates: PortCertificates) -> None:
     before, ends = certificates.in_force(), certificates.expiries()
 
     wallet.show(wallet.authority.for_server(HOSTS, days=25))
@@ -42,7 +42,7 @@ def test_a_new_pair_is_taken(wallet: Wallet, certificates: PortCertificates) -> 
     assert certificates.problem == ""
 
 
-def test_a_half_of_a_pair_changes_nothing_until_the_other_half_is_there(
+def test_half_of_a_new_pair_changes_nothing_until_the_other_half_is_written(
     wallet: Wallet, certificates: PortCertificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = certificates.in_force()
@@ -80,7 +80,7 @@ def test_a_file_that_is_being_written_changes_nothing(
         before = certificates.in_force()
 
 
-def test_a_new_authority_that_nobody_can_read_is_a_problem_and_changes_nothing(
+def test_an_unreadable_new_authority_is_a_problem_and_changes_nothing(
     wallet: Wallet, certificates: PortCertificates
 ) -> None:
     before = certificates.in_force()
@@ -92,7 +92,7 @@ def test_a_new_authority_that_nobody_can_read_is_a_problem_and_changes_nothing(
     assert certificates.problem.startswith("--client-ca-file ")
 
 
-def test_files_that_are_gone_change_nothing(wallet: Wallet, certificates: PortCertificates) -> None:
+def test_missing_files_change_nothing(wallet: Wallet, certificates: PortCertificates) -> None:
     before = certificates.in_force()
 
     (wallet.folder / "tls.key").unlink()
@@ -102,7 +102,7 @@ def test_files_that_are_gone_change_nothing(wallet: Wallet, certificates: PortCe
     assert "No such file" in certificates.problem
 
 
-def test_the_old_files_put_back_are_good_again(
+def test_old_files_that_are_restored_are_valid_again(
     wallet: Wallet, certificates: PortCertificates
 ) -> None:
     whole = (wallet.folder / "ca.crt").read_bytes()
@@ -117,7 +117,7 @@ def test_the_old_files_put_back_are_good_again(
     assert certificates.problem == ""
 
 
-def test_a_certificate_that_expires_in_force_is_a_problem_though_nothing_changed(
+def test_a_loaded_certificate_that_expires_is_a_problem_without_any_change(
     wallet: Wallet,
 ) -> None:
     now = [days_ago(0).timestamp()]
@@ -134,7 +134,7 @@ def test_a_certificate_that_expires_in_force_is_a_problem_though_nothing_changed
     assert certificates.problem.startswith(f"{wallet.files.client_ca}: expired at ")
 
 
-def test_a_secret_whose_link_is_swapped_is_seen_even_with_equal_times_and_sizes(
+def test_a_swapped_symlink_of_a_secret_is_detected_with_equal_times_and_sizes(
     tmp_path: Path,
 ) -> None:
     """As the kubelet does it: tls.crt -> ..data/tls.crt, ..data -> a folder with the time."""

@@ -59,7 +59,7 @@ class Listening(socket.socket):
         return caller
 
 
-def test_of_a_crowd_only_a_few_come_in_before_those_who_are_in_have_their_turn() -> None:
+def test_of_many_connections_only_a_few_are_accepted_in_one_turn_of_the_loop() -> None:
     async def scene() -> list[int]:
         steps: list[int] = []
         with ExitStack() as open_:
@@ -84,7 +84,7 @@ def test_of_a_crowd_only_a_few_come_in_before_those_who_are_in_have_their_turn()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the silent ones itself")
-def test_who_says_nothing_is_not_let_in_before_those_who_speak() -> None:
+def test_a_silent_connection_is_not_accepted_before_one_that_sends_data() -> None:
     async def scene() -> int:
         Echo.came = 0
         with ExitStack() as open_:
@@ -106,7 +106,7 @@ def test_who_says_nothing_is_not_let_in_before_those_who_speak() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the silent ones itself")
-def test_who_has_left_again_is_not_let_in_and_keeps_nobody_waiting() -> None:
+def test_closed_connections_are_not_handled_and_delay_no_other() -> None:
     left: list[tuple[str, int]] = []
 
     async def scene() -> int:
@@ -130,7 +130,7 @@ def test_who_has_left_again_is_not_let_in_and_keeps_nobody_waiting() -> None:
     assert sum(count for _, count in left) == CROWD
 
 
-def test_who_says_something_and_hangs_up_at_once_is_let_in() -> None:
+def test_a_connection_that_sends_data_and_closes_its_side_at_once_is_accepted() -> None:
     async def scene() -> bytes:
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -148,7 +148,7 @@ def test_who_says_something_and_hangs_up_at_once_is_let_in() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
-def test_behind_a_crowd_of_one_address_somebody_of_another_waits_for_no_rest() -> None:
+def test_many_connections_of_one_address_do_not_delay_another_address() -> None:
     sent_away: list[tuple[str, str, int]] = []
 
     def come(to: socket.socket, address: str) -> socket.socket:
@@ -176,7 +176,7 @@ def test_behind_a_crowd_of_one_address_somebody_of_another_waits_for_no_rest() -
     assert sent_away == [("crowd", "127.0.0.3", CROWD - SHARE)]
 
 
-def test_what_addresses_have_used_is_known_of_those_who_came_last() -> None:
+def test_the_rate_limit_remembers_the_most_recent_addresses() -> None:
     shares = AddressRateLimit(lambda: 0.0)
     others = [f"10.1.{each // 256}.{each % 256}" for each in range(MAX_ADDRESSES)]
     used = [shares.acquire("10.0.0.1") for _ in range(ADDRESS_BURST)]
@@ -191,7 +191,7 @@ def test_what_addresses_have_used_is_known_of_those_who_came_last() -> None:
 @pytest.mark.parametrize(
     ("later_s", "again"), [(0.0, 0), (1.0, ADDRESS_RATE_PER_S), (60.0, ADDRESS_BURST)]
 )
-def test_the_share_of_an_address_grows_at_its_pace_and_only_so_far(
+def test_the_allowance_of_an_address_refills_at_its_rate_up_to_the_burst(
     later_s: float, again: float
 ) -> None:
     now = 0.0
@@ -203,7 +203,7 @@ def test_the_share_of_an_address_grows_at_its_pace_and_only_so_far(
     assert sum(shares.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == again
 
 
-def test_of_ipv6_the_whole_address_has_its_share() -> None:
+def test_the_rate_limit_is_per_whole_ipv6_address() -> None:
     shares = AddressRateLimit(lambda: 0.0)
     while shares.acquire("fd00:10:244:1::7"):
         pass

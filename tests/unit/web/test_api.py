@@ -110,7 +110,7 @@ def test_queues_and_gangs_are_parts_of_the_plan(client: FlaskClient) -> None:
     assert got(client, "gangs") == whole["gangs"]
 
 
-def test_a_gang_says_why_it_waits_since_when_and_what_would_help(client: FlaskClient) -> None:
+def test_a_gang_shows_why_it_waits_since_when_and_what_would_help(client: FlaskClient) -> None:
     told = got(client, "gangs/a/train")
 
     assert (told["verdict"], told["reason"]) == ("waiting", "InsufficientCapacity")
@@ -142,7 +142,7 @@ def test_the_victims_of_a_gang_are_named(client: FlaskClient) -> None:
     ]
 
 
-def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: GangHistory) -> None:
+def test_a_deleted_gang_still_has_its_history(client: FlaskClient, journal: GangHistory) -> None:
     journal.note(snapshot(OLD), plan(verdict("a/old")))
     reply = client.get("/api/v1/gangs/a/train")
 
@@ -151,7 +151,7 @@ def test_a_gang_that_is_gone_still_has_its_story(client: FlaskClient, journal: G
     assert [line["reason"] for line in reply.json["history"]] == ["InsufficientCapacity", "Gone"]
 
 
-def test_before_the_first_plan_lists_are_empty_and_nobody_is_said_not_to_be_there() -> None:
+def test_before_the_first_plan_lists_are_empty_and_no_gang_is_reported_as_missing() -> None:
     app = Flask(__name__)
     app.register_blueprint(Api(GangHistory(), lambda: policy_parser.DEFAULT).blueprint())
     client = app.test_client()
@@ -181,7 +181,7 @@ def test_without_its_snapshot_a_plan_names_uids() -> None:
     assert document["binds"] == {}
 
 
-def test_of_thousands_a_gang_waits_for_the_last_are_listed_and_all_are_counted() -> None:
+def test_of_thousands_of_blocking_gangs_the_last_are_listed_and_all_are_counted() -> None:
     lasting = Duration(60.0, Ground.ANNOTATION)
     endings = tuple(Ending(GangKey(f"a/g{at}"), float(at), lasting) for at in range(5000))
 

@@ -76,15 +76,15 @@ def answered(callers: list[Caller]) -> int:
     return sum(each.answered for each in callers)
 
 
-def test_an_answer_leaves_at_once_while_its_connection_would_be_kept(pacing):
+def test_a_response_is_sent_at_once_while_its_connection_would_be_kept(pacing):
     assert answered(settle(pacing, 2)) == 2
 
 
-def test_of_a_gang_only_as_many_leave_as_connections_are_kept(pacing):
+def test_only_as_many_responses_of_a_gang_are_sent_as_connections_are_kept(pacing):
     assert answered(settle(pacing, 20)) == 2
 
 
-def test_every_bind_that_comes_in_lets_one_go(pacing):
+def test_every_incoming_bind_sends_one_more_response(pacing):
     first, second, *others = settle(pacing, 20)
     first.call()
     assert answered(others) == 1
@@ -92,21 +92,21 @@ def test_every_bind_that_comes_in_lets_one_go(pacing):
     assert answered(others) == 2
 
 
-def test_a_bind_on_a_connection_that_was_just_dialled_lets_nobody_go(pacing):
+def test_a_bind_on_a_new_connection_sends_no_response(pacing):
     callers = settle(pacing, 20)
     Caller(pacing).call()
 
     assert answered(callers) == 2
 
 
-def test_they_leave_in_the_order_in_which_they_were_settled(pacing):
+def test_responses_are_sent_in_the_order_of_their_results(pacing):
     callers = settle(pacing, 5)
     callers[0].call()
 
     assert [each.answered for each in callers] == [True, True, True, False, False]
 
 
-def test_nobody_waits_longer_than_a_moment(pacing, loop):
+def test_a_response_is_delayed_for_a_limited_time(pacing, loop):
     early = settle(pacing, 5)
     loop.turn(0.2)
     late = settle(pacing, 5)
@@ -117,7 +117,7 @@ def test_nobody_waits_longer_than_a_moment(pacing, loop):
     assert answered(late) == 5
 
 
-def test_everybody_leaves_when_the_door_closes(pacing):
+def test_all_responses_are_sent_when_the_port_closes(pacing):
     callers = settle(pacing, 20)
     pacing.close()
 
@@ -130,17 +130,17 @@ def breaths(*moments: float) -> list[bool]:
     return [bool(retries.delay_s(PodUid("p0"), at)) for at in moments]
 
 
-def test_a_pod_that_is_tried_over_and_over_is_refused_after_a_breath() -> None:
+def test_a_pod_that_is_retried_rapidly_is_refused_after_a_delay() -> None:
     assert breaths(0, 0.1, 0.2, 0.3) == [False, False, True, True]
 
 
-def test_pauses_as_kube_scheduler_keeps_them_cost_nobody_a_breath() -> None:
+def test_the_backoff_of_kube_scheduler_causes_no_delay() -> None:
     """The first one may be shorter than its second: it is rounded down."""
     assert not any(breaths(0, 0.05, 1.1, 4.2, 11.3, 20.4))
     assert not any(breaths(*range(10))), "podMaxBackoffSeconds: 1"
 
 
-def test_what_one_pod_does_costs_no_other_a_breath() -> None:
+def test_retries_of_one_pod_do_not_delay_another() -> None:
     retries = RetryDelay()
     for moment in range(3):
         retries.delay_s(PodUid("p0"), moment / 10)

@@ -73,7 +73,7 @@ def test_a_bind_from_a_browser_binds_nothing(
         (b"Host: localhost", b"Host: 10.0.0.1", "host", 200),
     ],
 )
-def test_what_is_not_json_or_comes_by_another_name_binds_nothing(
+def test_a_bind_that_is_not_json_or_has_another_host_binds_nothing(
     world: World, was: bytes, is_now: bytes, reason: str, status: int
 ) -> None:
     pod = passed(world)
@@ -113,7 +113,7 @@ def locked() -> Iterator[World]:
     ],
     ids=lambda keys: " and ".join(map(repr, keys)),
 )
-def test_whoever_does_not_bear_the_secret_is_told_so_and_nothing_else(keys: list[bytes]) -> None:
+def test_a_call_without_the_secret_gets_an_error_and_nothing_else(keys: list[bytes]) -> None:
     callers = CallerCheck(is_plain=True, secret=SECRET)
     told = callers.check([HOST, JSON, *((b"authorization", key) for key in keys)], "127.0.0.1")
 
@@ -122,7 +122,7 @@ def test_whoever_does_not_bear_the_secret_is_told_so_and_nothing_else(keys: list
     assert (told.status, told.reason) == (200, "secret")
 
 
-def test_the_secret_opens_the_door_whatever_the_name_before_it(locked: World) -> None:
+def test_the_secret_is_accepted_with_any_user_name(locked: World) -> None:
     for user in (b"hooks", b""):
         key = f"Authorization: {basic(SECRET, user).decode()}\r\n".encode()
         call = request_with(locked, key)
@@ -163,7 +163,7 @@ def request_with(world: World, header: bytes) -> bytes:
         ("\xff", "127.0.0.1", False),
     ],
 )
-def test_over_plain_http_we_are_known_by_our_address_and_as_localhost(
+def test_over_plain_http_the_address_and_localhost_are_valid_hosts(
     host: str, reached: str, is_good: bool
 ) -> None:
     headers = [(b"host", host.encode("latin-1")), JSON]

@@ -85,7 +85,7 @@ def waiting(
     return asked
 
 
-def test_who_asks_before_the_first_plan_is_answered_with_it(
+def test_a_call_before_the_first_plan_is_answered_with_that_plan(
     beginning: Beginning, waiting: Future[Any]
 ) -> None:
     beginning.may_plan.set()
@@ -95,7 +95,7 @@ def test_who_asks_before_the_first_plan_is_answered_with_it(
     assert (metric(beginning, ERRORS), metric(beginning, ANSWERED)) == (0, 1)
 
 
-def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
+def test_a_call_that_waited_too_long_gets_an_error_and_the_next_does_not_wait(
     beginning: Beginning, asking: Callable[[], Future[Any]], patience: Callable[[float], None]
 ) -> None:
     patience(0.2)
@@ -107,18 +107,16 @@ def test_what_lasts_longer_is_told_and_nobody_waits_for_it_again(
     assert not answer.ask_again
 
 
-def test_nobody_waits_for_longer_than_kube_scheduler_does() -> None:
+def test_the_longest_wait_is_below_the_timeout_of_kube_scheduler() -> None:
     assert Settings().filter_timeout_s > handlers._MAX_WAIT_S
 
 
-def test_a_standby_sends_its_callers_elsewhere_at_once(
-    standby: World, patience: Callable[[float], None]
-) -> None:
+def test_a_standby_refuses_calls_at_once(standby: World, patience: Callable[[float], None]) -> None:
     patience(3600)
     assert "there_1 leads" in call(standby, "filter", QUESTION)[1]["Error"]
 
 
-def test_who_has_lost_the_lead_is_not_ready_however_lately_it_was(
+def test_a_replica_that_lost_its_lease_is_not_ready_even_if_it_just_was(
     world: World, leases: LeaseDouble
 ) -> None:
     world.runtime.hooks._ready_until = float("inf")  # as if it had been asked a moment ago
@@ -127,16 +125,14 @@ def test_who_has_lost_the_lead_is_not_ready_however_lately_it_was(
     assert "there_1 leads" in call(world, "filter", QUESTION)[1]["Error"]
 
 
-def test_who_waits_for_us_is_answered_when_we_end(
-    beginning: Beginning, waiting: Future[Any]
-) -> None:
+def test_a_waiting_call_is_answered_at_shutdown(beginning: Beginning, waiting: Future[Any]) -> None:
     beginning.wait_for(beginning.port.drain(5))
 
     connection, answer = waiting.result(10)
     assert (connection, "not ready" in answer["Error"]) == ("close", True)
 
 
-def test_a_second_lapse_is_waited_for_as_the_first_was(
+def test_calls_wait_in_a_second_unready_period_as_in_the_first(
     beginning: Beginning, patience: Callable[[float], None]
 ) -> None:
     patience(0.0)

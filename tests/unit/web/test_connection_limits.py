@@ -76,7 +76,7 @@ def drips(wire: Wire, drop: bytes) -> float:
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
-def test_a_byte_now_and_then_does_not_buy_a_call_more_time(world: World) -> None:
+def test_a_slowly_sent_request_gets_no_more_time(world: World) -> None:
     with closing(Wire(world.hook_port)) as wire:
         wire.send(b"POST /filter HTTP/1.1\r\nX-Slow: ")
         drips(wire, b"a")
@@ -86,7 +86,7 @@ def test_a_byte_now_and_then_does_not_buy_a_call_more_time(world: World) -> None
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
-def test_blank_lines_do_not_keep_an_idle_connection(world: World) -> None:
+def test_blank_lines_do_not_keep_an_idle_connection_open(world: World) -> None:
     with closing(Wire(world.hook_port)) as wire:
         drips(wire, b"\r\n")
 
@@ -96,7 +96,7 @@ def test_blank_lines_do_not_keep_an_idle_connection(world: World) -> None:
 @pytest.mark.parametrize(
     "begin", [b"GET /", b"GET / HTTP/1.1\r\nX-", b"GET / HTTP/1.1\r\nX-A: "], ids=repr
 )
-def test_a_head_without_end_is_refused_before_it_is_long(world: World, begin: bytes) -> None:
+def test_an_endless_request_head_is_refused_early(world: World, begin: bytes) -> None:
     with closing(Wire(world.hook_port)) as wire:
         wire.send(begin)
         with suppress(ConnectionError):
@@ -106,14 +106,14 @@ def test_a_head_without_end_is_refused_before_it_is_long(world: World, begin: by
     eventually(lambda: refused(world, "head") == 1)
 
 
-def test_many_small_headers_are_as_bad_as_a_large_one(world: World) -> None:
+def test_many_small_headers_count_like_a_large_one(world: World) -> None:
     with closing(Wire(world.hook_port)) as wire, suppress(ConnectionError):
         wire.send(b"GET /healthz HTTP/1.1\r\n", b"a:b\r\n" * 20_000)
 
     eventually(lambda: refused(world, "head") == 1)
 
 
-def test_headers_behind_a_body_are_counted_too(world: World) -> None:
+def test_trailers_of_a_chunked_body_are_counted_too(world: World) -> None:
     with closing(Wire(world.hook_port)) as wire, suppress(ConnectionError):
         wire.send(f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode())
         wire.send(b"2\r\n{}\r\n0\r\n", b"a:b\r\n" * 20_000)
@@ -121,7 +121,7 @@ def test_headers_behind_a_body_are_counted_too(world: World) -> None:
     eventually(lambda: refused(world, "head") == 1)
 
 
-def test_whoever_opens_more_than_there_are_lets_the_longest_idle_go(
+def test_a_connection_above_the_limit_closes_the_longest_idle_one(
     world: World, number: int
 ) -> None:
     with ExitStack() as stack:
@@ -134,7 +134,7 @@ def test_whoever_opens_more_than_there_are_lets_the_longest_idle_go(
     assert refused(world, "full") == 1
 
 
-def test_a_crowd_of_strangers_costs_no_caller_its_connection_and_no_gang_its_hold(
+def test_many_unknown_clients_close_no_trusted_connection_and_no_waiting_bind(
     world: World,
 ) -> None:
     with ExitStack() as stack:
@@ -152,7 +152,7 @@ def test_a_crowd_of_strangers_costs_no_caller_its_connection_and_no_gang_its_hol
         assert world.runtime.holds == 1
 
 
-def test_idle_strangers_do_not_delay_the_answers_to_binds(world: World) -> None:
+def test_idle_unknown_clients_do_not_delay_the_responses_to_binds(world: World) -> None:
     with ExitStack() as stack:
         strangers = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(3)]
         strangers[0].send(request(b"{}", "nothing"))
@@ -166,7 +166,7 @@ def test_idle_strangers_do_not_delay_the_answers_to_binds(world: World) -> None:
         assert len(world.port.bind_responses.idle) == 1, "who was answered may be kube-scheduler"
 
 
-def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_room(
+def test_request_bodies_have_a_total_limit_and_the_oldest_is_dropped_first(
     world: World,
 ) -> None:
     head = f"POST /filter HTTP/1.1\r\n{HEADERS}Content-Length: {MIB + 9}\r\n\r\n".encode()
@@ -186,7 +186,7 @@ def test_bodies_of_all_callers_together_have_a_bound_and_the_first_begun_makes_r
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, read_interval_s=60.0)], ids=["slow turns"])
-def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
+def test_large_bodies_of_unknown_clients_are_read_in_turns_and_delay_no_other_client(
     world: World,
 ) -> None:
     head = f"POST /filter HTTP/1.1\r\n{HEADERS}Content-Length: {MIB + 9}\r\n\r\n".encode()
@@ -209,7 +209,9 @@ def test_large_bodies_of_strangers_are_read_by_turns_and_hold_nobody_else_up(
 
 
 @pytest.mark.parametrize("extra", ["", "Origin: http://evil.example\r\n"], ids=["heard", "refused"])
-def test_a_stranger_whose_turns_have_come_is_answered(world: World, extra: str) -> None:
+def test_an_unknown_client_is_answered_when_its_body_has_been_read_in_turns(
+    world: World, extra: str
+) -> None:
     body = question(world) + b" " * MIB
     with closing(Wire(world.hook_port)) as wire:
         wire.send(request(body, extra=extra))
@@ -218,7 +220,7 @@ def test_a_stranger_whose_turns_have_come_is_answered(world: World, extra: str) 
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, read_interval_s=60.0)], ids=["slow turns"])
-def test_a_caller_we_know_waits_for_no_turn(world: World) -> None:
+def test_a_trusted_client_does_not_wait_for_its_turn(world: World) -> None:
     with closing(Wire(world.hook_port)) as wire:
         wire.send(request(question(world)))
         assert b"200 OK" in wire.read(b"}")
@@ -227,7 +229,7 @@ def test_a_caller_we_know_waits_for_no_turn(world: World) -> None:
         assert b"200 OK" in wire.read(b"}")
 
 
-def test_a_body_in_pieces_is_kept_as_one_unless_there_are_too_many(world: World) -> None:
+def test_a_chunked_body_is_buffered_unless_it_has_too_many_chunks(world: World) -> None:
     body = question(world)
     head = f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
     pieces = b"".join(b"1\r\n%c\r\n" % each for each in body)
@@ -247,7 +249,7 @@ def test_a_body_in_pieces_is_kept_as_one_unless_there_are_too_many(world: World)
     assert refused(world, "body") == 1
 
 
-def test_whoever_sends_a_hundred_calls_at_once_is_not_heeded_before_everybody_else(
+def test_a_client_that_pipelines_a_hundred_calls_is_disconnected(
     world: World,
 ) -> None:
     with closing(Wire(world.hook_port)) as wire:
@@ -256,7 +258,7 @@ def test_whoever_sends_a_hundred_calls_at_once_is_not_heeded_before_everybody_el
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
-def test_answers_that_nobody_reads_are_dropped_with_their_connection(world: World) -> None:
+def test_unread_responses_are_dropped_with_their_connection(world: World) -> None:
     names = [f"node-{index:04}" for index in range(5000)]
     ask = request(json.dumps({"Pod": world.pod("web"), "NodeNames": names}).encode())
     with closing(Wire(world.hook_port)) as wire:
@@ -268,7 +270,7 @@ def test_answers_that_nobody_reads_are_dropped_with_their_connection(world: Worl
     assert refused(world, "unread") == 1
 
 
-def test_a_page_that_nobody_reads_is_dropped_with_its_connection(world: World) -> None:
+def test_an_unread_page_is_dropped_with_its_connection(world: World) -> None:
     pages = OperationsServer(world.runtime.pages, limits=replace(PAGES, **SHORT))
     pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large", view_func=lambda: b"x" * (32 * MIB))
@@ -281,7 +283,7 @@ def test_a_page_that_nobody_reads_is_dropped_with_its_connection(world: World) -
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
-def test_the_last_answer_is_dropped_too_if_nobody_reads_it(world: World) -> None:
+def test_the_last_response_is_dropped_too_if_it_is_not_read(world: World) -> None:
     names = [f"node-{index:05}" for index in range(100_000)]
     body = json.dumps({"Pod": world.pod("web"), "NodeNames": names}).encode()
     with closing(Wire(world.hook_port, receive=4096)) as wire:
@@ -291,7 +293,7 @@ def test_the_last_answer_is_dropped_too_if_nobody_reads_it(world: World) -> None
     assert refused(world, "unread") == 1
 
 
-def test_the_number_of_connections_is_told(world: World) -> None:
+def test_the_number_of_connections_has_a_metric(world: World) -> None:
     registry = world.runtime.pages.metrics.registry
 
     def told() -> float | None:

@@ -179,12 +179,12 @@ def judged(loop: asyncio.AbstractEventLoop, *pieces: bytes, leaders: Sequence[st
 METRICS = Metrics()
 
 
-def test_every_piece_of_the_corpus_has_a_verdict() -> None:
+def test_every_file_of_the_corpus_has_a_verdict() -> None:
     assert {each.stem for each in CORPUS.glob("*.http")} == set(VERDICTS)
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_the_verdict_is_the_same_however_it_comes(
+def test_the_verdict_does_not_depend_on_how_the_bytes_are_split(
     loop: asyncio.AbstractEventLoop, name: str
 ) -> None:
     sent = (CORPUS / f"{name}.http").read_bytes()

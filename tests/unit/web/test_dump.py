@@ -47,7 +47,7 @@ def planned(seen: Snapshot) -> dict[str, Any]:
     return document
 
 
-def test_a_town_in_the_middle_of_making_room_is_planned_the_same_again(tmp_path: Path) -> None:
+def test_a_cluster_in_the_middle_of_evictions_is_planned_the_same_again(tmp_path: Path) -> None:
     town = Town([8, 8], [Queue(name="left"), Queue(name="right", weight=2)])
     town.submit(*(Job(f"l{number}", "left", 3, 2, priority=number % 2) for number in range(6)))
     town.pass_seconds(5)
@@ -63,7 +63,7 @@ def test_a_town_in_the_middle_of_making_room_is_planned_the_same_again(tmp_path:
     assert after == before
 
 
-def test_the_pods_of_other_schedulers_keep_their_room(tmp_path: Path) -> None:
+def test_the_pods_of_other_schedulers_keep_their_capacity(tmp_path: Path) -> None:
     table = node_table([4])
     table.used[0] += np.array([2500, 1 << 30, 7])
     seen = snapshot(gang("train", 2, status=Status.PENDING), nodes=table)
@@ -102,7 +102,7 @@ PICKY = Shape(
         pytest.param(pod("x-0", on="n0", began=NOW - 60, lasts_s=600.0), id="gave its word"),
     ],
 )
-def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
+def test_a_pod_is_restored(member: Any, tmp_path: Path) -> None:
     seen = snapshot(gang("x", [member]))
 
     back = read_back(seen, tmp_path).gangs[gang("x").key].pods[0]
@@ -115,7 +115,7 @@ def test_a_pod_is_the_same_again(member: Any, tmp_path: Path) -> None:
         assert getattr(back.shape, name) == getattr(member.shape, name), name
 
 
-def test_queues_groups_nodes_budgets_and_quotas_are_the_same_again(tmp_path: Path) -> None:
+def test_queues_groups_nodes_budgets_and_quotas_are_restored(tmp_path: Path) -> None:
     queue = Queue(
         name="left",
         uid="q",
@@ -155,7 +155,7 @@ def test_queues_groups_nodes_budgets_and_quotas_are_the_same_again(tmp_path: Pat
     assert (again.group.dialect, again.queue) == (COSCHEDULING, "left")
 
 
-def test_what_namespaces_have_of_queues_is_the_same_again(tmp_path: Path) -> None:
+def test_the_shares_of_namespaces_in_queues_are_restored(tmp_path: Path) -> None:
     shares = [
         NamespaceShare(queue="left", namespace="a", limit=Resources({"cpu": 0, "memory": 1 << 30})),
         NamespaceShare(queue="left", namespace="empty", guarantee=Resources({"cpu": 1500})),
@@ -165,7 +165,7 @@ def test_what_namespaces_have_of_queues_is_the_same_again(tmp_path: Path) -> Non
     assert read_back(seen, tmp_path).shares == seen.shares
 
 
-def test_priorities_count_again_as_far_as_the_namespace_lists_their_classes(tmp_path: Path) -> None:
+def test_priorities_are_restored_with_the_classes_their_namespace_allows(tmp_path: Path) -> None:
     by_operator = gang("by-operator", 2, status=Status.PENDING, priority=100)
     pods = [pod("bare-0", priority=50, priority_class="unlisted")]
     denied = gang("pod:bare-0", pods, dialect="", min_member=1)
@@ -184,7 +184,7 @@ def test_priorities_count_again_as_far_as_the_namespace_lists_their_classes(tmp_
     assert not back.namespaces["a"].ranks("unlisted")
 
 
-def test_those_who_name_no_class_have_the_priority_of_the_default_one_again(tmp_path: Path) -> None:
+def test_pods_without_a_class_have_the_priority_of_the_default_class_again(tmp_path: Path) -> None:
     low = [pod(f"low-{index}", priority=0) for index in range(2)]
     usual = [pod("usual-0", priority=7)]
     gangs = (
@@ -204,7 +204,7 @@ def test_those_who_name_no_class_have_the_priority_of_the_default_one_again(tmp_
     }
 
 
-def test_pods_without_a_pod_group_find_together_again(tmp_path: Path) -> None:
+def test_pods_without_a_pod_group_form_their_gang_again(tmp_path: Path) -> None:
     declared = gang("set", 2, status=Status.PENDING, dialect="")
     owned = gang("job:train", 2, status=Status.PENDING, dialect="", min_member=1)
     sized = gang("job:sized", 2, status=Status.PENDING, dialect="", min_member=2)
@@ -218,7 +218,7 @@ def test_pods_without_a_pod_group_find_together_again(tmp_path: Path) -> None:
     assert {each.queue for each in back.gangs.values()} == {"left"}
 
 
-def test_a_group_to_which_nobody_wrote_a_phase_has_none_again(tmp_path: Path) -> None:
+def test_a_group_without_a_phase_has_none_again(tmp_path: Path) -> None:
     fresh, queued = gang("fresh", is_phaseless=True), gang("queued", phase=Phase.INQUEUE)
     back = read_back(snapshot(fresh, queued), tmp_path).gangs
 
@@ -228,9 +228,7 @@ def test_a_group_to_which_nobody_wrote_a_phase_has_none_again(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("lost", ["pauses", "problem", "left alone", "refused nodes"])
-def test_what_the_manual_says_a_snapshot_does_not_keep_is_not_kept(
-    lost: str, tmp_path: Path
-) -> None:
+def test_a_snapshot_omits_what_the_manual_says(lost: str, tmp_path: Path) -> None:
     train = gang("train", 2, status=Status.PENDING)
     uid = train.pods[0].uid
     seen = {
@@ -247,7 +245,7 @@ def test_what_the_manual_says_a_snapshot_does_not_keep_is_not_kept(
     assert lost in (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 
 
-def test_what_a_pod_runs_is_not_kept(tmp_path: Path) -> None:
+def test_a_snapshot_does_not_contain_what_a_pod_runs(tmp_path: Path) -> None:
     written = tmp_path / "pod.yaml"
     written.write_text(
         """

@@ -85,11 +85,11 @@ def office() -> Office:
     return Office()
 
 
-def test_a_listener_hears_at_once_where_we_are_and_when_to_come_back(office: Office) -> None:
+def test_a_listener_gets_the_current_state_and_the_retry_time_at_once(office: Office) -> None:
     assert office.ear().heard == [b"retry: 1000\n\ndata: 1\n\n"]
 
 
-def test_news_are_told_within_a_second_and_else_that_we_live(office: Office) -> None:
+def test_a_change_is_sent_within_a_second_and_otherwise_a_heartbeat(office: Office) -> None:
     ear = office.ear()
     office.loop.advance(1)
     ear.heard.clear()
@@ -103,7 +103,7 @@ def test_news_are_told_within_a_second_and_else_that_we_live(office: Office) -> 
     assert ear.heard == [b"data: 2\n\n"] * 2
 
 
-def test_nobody_stays_longer_than_a_life(office: Office) -> None:
+def test_a_stream_ends_after_its_lifetime(office: Office) -> None:
     ear = office.ear()
     office.loop.advance(49)
     assert not ear.is_gone
@@ -112,13 +112,13 @@ def test_nobody_stays_longer_than_a_life(office: Office) -> None:
     assert len(office.streams) == 0
 
 
-def test_when_there_are_too_many_the_first_goes(office: Office) -> None:
+def test_the_oldest_stream_is_closed_when_there_are_too_many(office: Office) -> None:
     ears = [office.ear() for _ in range(4)]
 
     assert [each.is_gone for each in ears] == [True, False, False, False]
 
 
-def test_while_nobody_listens_nobody_looks(office: Office) -> None:
+def test_without_listeners_the_state_is_not_read(office: Office) -> None:
     ear = office.ear()
     office.streams.discard(ear)
     office.loop.advance(2)
@@ -127,7 +127,7 @@ def test_while_nobody_listens_nobody_looks(office: Office) -> None:
     assert office.ear().heard
 
 
-def test_a_pulse_that_fails_is_said_and_the_next_one_is_told(
+def test_a_failed_heartbeat_is_logged_and_the_next_is_sent(
     office: Office, caplog: pytest.LogCaptureFixture
 ) -> None:
     ear, office.news = office.ear(), b""
@@ -147,7 +147,7 @@ def pages(world: World) -> Iterator[OperationsServer]:
     made.stop()
 
 
-def test_events_come_on_a_connection_that_stays(world: World, pages: OperationsServer) -> None:
+def test_events_are_sent_on_an_open_connection(world: World, pages: OperationsServer) -> None:
     with closing(Wire(world.ops_port)) as wire:
         wire.send(LISTEN)
         head = wire.read(b"}\n\n")
@@ -160,7 +160,7 @@ def test_events_come_on_a_connection_that_stays(world: World, pages: OperationsS
     eventually(lambda: len(pages.streams) == 0)
 
 
-def test_who_says_nothing_more_listens_no_more(world: World, pages: OperationsServer) -> None:
+def test_a_half_closed_connection_ends_its_stream(world: World, pages: OperationsServer) -> None:
     with closing(Wire(world.ops_port)) as wire:
         wire.send(LISTEN)
         wire.read(b"}\n\n")
@@ -170,9 +170,7 @@ def test_who_says_nothing_more_listens_no_more(world: World, pages: OperationsSe
     assert len(pages.streams) == 0
 
 
-def test_a_crowd_of_listeners_keeps_nobody_from_pages(
-    world: World, pages: OperationsServer
-) -> None:
+def test_many_listeners_do_not_block_pages(world: World, pages: OperationsServer) -> None:
     with ExitStack() as stack:
         for _ in range(server.MAX_STREAMS + 20):
             wire = stack.enter_context(closing(Wire(world.ops_port)))
@@ -185,7 +183,7 @@ def test_a_crowd_of_listeners_keeps_nobody_from_pages(
         assert other.ends_with_status() == 200
 
 
-def test_the_port_ends_without_waiting_for_listeners(world: World) -> None:
+def test_the_port_closes_without_waiting_for_listeners(world: World) -> None:
     port = OperationsServer(world.runtime.pages)
     port.start(world.ops_socket)
     with closing(Wire(world.ops_port)) as wire:
@@ -196,7 +194,7 @@ def test_the_port_ends_without_waiting_for_listeners(world: World) -> None:
         assert wire.is_closed()
 
 
-def test_readers_who_must_say_who_they_are_say_so_again_for_every_stream(world: World) -> None:
+def test_every_stream_needs_a_token_where_pages_do(world: World) -> None:
     registrar = Registrar()
     port = OperationsServer(world.runtime.pages, reviewer=registrar)
     port.start(world.ops_socket)
@@ -210,7 +208,7 @@ def test_readers_who_must_say_who_they_are_say_so_again_for_every_stream(world: 
         port.stop()
 
 
-def test_only_pages_for_people_look_at_queries(world: World) -> None:
+def test_only_dashboard_pages_use_the_query(world: World) -> None:
     pages = world.runtime.pages
 
     assert pages.used_query(b"/gangs", b"find=x") == b"find=x"

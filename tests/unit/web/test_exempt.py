@@ -92,7 +92,7 @@ def test_a_standby_passes_kube_schedulers_own_decision_on(
 
 
 @exempt_by
-def test_a_standby_lets_kube_scheduler_make_room_for_them(
+def test_a_standby_lets_kube_scheduler_preempt_for_exempt_pods(
     standby: World, about: dict[str, str]
 ) -> None:
     pod = standby.cluster.create(a_pod("agent", **about))
@@ -103,7 +103,7 @@ def test_a_standby_lets_kube_scheduler_make_room_for_them(
 
 
 @exempt_by
-def test_whoever_leads_binds_them_at_once(world: World, about: dict[str, str]) -> None:
+def test_the_leader_binds_exempt_pods_at_once(world: World, about: dict[str, str]) -> None:
     world.node("node-0")
     pod = world.cluster.create(a_pod("agent", **about))
 
@@ -113,7 +113,7 @@ def test_whoever_leads_binds_them_at_once(world: World, about: dict[str, str]) -
     assert answer == {"Error": ""}
 
 
-def test_others_beside_them_are_still_refused(standby: World) -> None:
+def test_other_pods_are_still_refused(standby: World) -> None:
     pod = standby.cluster.create(a_pod("web"))
 
     # Until our watch shows it, it is looked up, and refused in other words.
@@ -135,7 +135,7 @@ class Stranger:
         self._bind(orders, settle, until)
 
 
-def test_a_pod_a_standby_has_never_seen_is_looked_up_and_refused_in_our_words_unless_exempt(
+def test_a_standby_reads_an_unknown_pod_and_refuses_it_unless_it_is_exempt(
     standby: World,
 ) -> None:
     binder = Stranger(standby)
@@ -149,7 +149,7 @@ def test_a_pod_a_standby_has_never_seen_is_looked_up_and_refused_in_our_words_un
 
 @pytest.mark.parametrize("namespace", [EXEMPT, "kube-system"])
 @pytest.mark.parametrize("where", ["standby", "world"])
-def test_that_a_namespace_is_exempt_makes_nobody_ours_who_was_never_seen(
+def test_an_exempt_namespace_does_not_make_an_unknown_pod_managed(
     request: pytest.FixtureRequest, where: str, namespace: str
 ) -> None:
     asked = request.getfixturevalue(where)
@@ -179,7 +179,7 @@ def unplanned(leases: LeaseDouble) -> Iterator[World]:
 
 
 @exempt_by
-def test_without_a_plan_they_are_let_through_and_bound(
+def test_without_a_plan_exempt_pods_pass_and_are_bound(
     unplanned: World, about: dict[str, str]
 ) -> None:
     unplanned.node("node-0")
@@ -191,7 +191,7 @@ def test_without_a_plan_they_are_let_through_and_bound(
     assert answer == {"Error": ""}
 
 
-def test_while_others_hear_that_we_are_not_ready(unplanned: World) -> None:
+def test_without_a_plan_other_pods_are_refused_as_not_ready(unplanned: World) -> None:
     _, answer = call(unplanned, "filter", {"Pod": a_pod("web"), "NodeNames": NODES})
 
     assert "the extender is not ready" in answer["Error"]

@@ -123,20 +123,20 @@ def hold(world: World, wire: Wire, *, node: bool = True) -> None:
     eventually(lambda: world.runtime.holds == 1)
 
 
-def test_a_connection_is_used_again_and_again(world: World, wire: Wire) -> None:
+def test_a_connection_is_reused(world: World, wire: Wire) -> None:
     for _ in range(3):
         wire.send(request(question(world)))
         assert wire.read(b"}").startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-def test_a_call_may_come_in_any_pieces(world: World, wire: Wire) -> None:
+def test_a_request_may_be_split_anywhere(world: World, wire: Wire) -> None:
     whole = request(question(world), "v1/filter?from=kube-scheduler")
     wire.send(*(whole[at : at + 7] for at in range(0, len(whole), 7)))
 
     assert b'"NodeNames":["node-0"]' in wire.read(b"}")
 
 
-def test_a_chunked_body_is_understood(world: World, wire: Wire) -> None:
+def test_a_chunked_body_is_decoded(world: World, wire: Wire) -> None:
     body = question(world)
     head = f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
     wire.send(head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
@@ -144,7 +144,7 @@ def test_a_chunked_body_is_understood(world: World, wire: Wire) -> None:
     assert b"200 OK" in wire.read(b"}")
 
 
-def test_a_careful_client_is_told_to_go_on(world: World, wire: Wire) -> None:
+def test_a_client_that_expects_100_continue_gets_it(world: World, wire: Wire) -> None:
     head, _, body = request(question(world), extra="Expect: 100-continue\r\n").partition(
         b"\r\n\r\n"
     )
@@ -155,7 +155,7 @@ def test_a_careful_client_is_told_to_go_on(world: World, wire: Wire) -> None:
     assert b"200 OK" in wire.read(b"}")
 
 
-def test_whoever_wants_to_close_is_closed(world: World, wire: Wire) -> None:
+def test_a_connection_is_closed_when_the_client_asks_for_it(world: World, wire: Wire) -> None:
     wire.send(request(question(world), extra="Connection: close\r\n"))
     wire.read(b"}")
 
@@ -171,7 +171,7 @@ def test_whoever_wants_to_close_is_closed(world: World, wire: Wire) -> None:
     ],
     ids=["path", "method", "nonsense"],
 )
-def test_what_is_no_hook_gets_a_status_and_a_sentence(
+def test_an_unknown_path_method_or_request_gets_a_status_and_a_sentence(
     wire: Wire, sent: bytes, status: int, words: bytes
 ) -> None:
     wire.send(sent)
@@ -181,7 +181,7 @@ def test_what_is_no_hook_gets_a_status_and_a_sentence(
     assert words in answer
 
 
-def test_who_asks_for_no_hook_again_and_again_is_counted_and_not_answered_at_once(
+def test_repeated_requests_of_unknown_paths_are_counted_and_disconnected(
     world: World,
 ) -> None:
     for _ in range(2):
@@ -195,14 +195,14 @@ def test_who_asks_for_no_hook_again_and_again_is_counted_and_not_answered_at_onc
     assert registry.get_sample_value("gang_extender_calls_refused_total", labels) == 2
 
 
-def test_after_nonsense_the_connection_is_closed(wire: Wire) -> None:
+def test_after_an_invalid_request_the_connection_is_closed(wire: Wire) -> None:
     wire.send(b"what is this?\r\n\r\n")
     wire.read(b"}")
 
     assert wire.is_closed()
 
 
-def test_a_body_without_end_is_not_read_for_ever(wire: Wire) -> None:
+def test_an_endless_body_is_not_read_for_ever(wire: Wire) -> None:
     size = 20 * BODY_LIMIT
     wire.send(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
     with suppress(ConnectionError):
@@ -211,7 +211,7 @@ def test_a_body_without_end_is_not_read_for_ever(wire: Wire) -> None:
     assert wire.is_closed()
 
 
-def test_the_barrier_hears_that_a_caller_went_away(world: World, wire: Wire) -> None:
+def test_a_disconnected_client_ends_its_waiting_bind(world: World, wire: Wire) -> None:
     hold(world, wire)
 
     wire.close()
@@ -219,7 +219,9 @@ def test_the_barrier_hears_that_a_caller_went_away(world: World, wire: Wire) -> 
     eventually(lambda: world.runtime.holds == 0)
 
 
-def test_nobody_asks_again_before_the_answer(world: World, wire: Wire) -> None:
+def test_a_second_request_before_the_response_closes_the_connection(
+    world: World, wire: Wire
+) -> None:
     hold(world, wire)
 
     wire.send(request(question(world)))
@@ -228,7 +230,7 @@ def test_nobody_asks_again_before_the_answer(world: World, wire: Wire) -> None:
     eventually(lambda: world.runtime.holds == 0)
 
 
-def test_a_held_bind_is_answered_when_the_last_member_comes(world: World, wire: Wire) -> None:
+def test_a_waiting_bind_is_answered_when_the_last_member_arrives(world: World, wire: Wire) -> None:
     hold(world, wire)
     pod = world.pod("train-1", "train")
     last = Wire(world.hook_port)
@@ -242,7 +244,7 @@ def test_a_held_bind_is_answered_when_the_last_member_comes(world: World, wire: 
     last.close()
 
 
-def test_idle_and_unfinished_connections_have_their_time_and_held_ones_all(
+def test_idle_and_unfinished_connections_time_out_and_those_with_a_waiting_bind_do_not(
     world: World, wire: Wire
 ) -> None:
     hold(world, wire)
@@ -265,9 +267,7 @@ def test_idle_and_unfinished_connections_have_their_time_and_held_ones_all(
     slow.close()
 
 
-def test_a_caller_that_will_say_nothing_more_does_not_wait_for_its_gang(
-    world: World, wire: Wire
-) -> None:
+def test_a_half_closed_connection_ends_its_waiting_bind(world: World, wire: Wire) -> None:
     hold(world, wire)
 
     wire.finish()
@@ -276,7 +276,7 @@ def test_a_caller_that_will_say_nothing_more_does_not_wait_for_its_gang(
     eventually(lambda: world.runtime.holds == 0)
 
 
-def test_a_filter_behind_a_bind_in_one_go_is_never_answered_in_its_place(
+def test_a_filter_call_pipelined_after_a_bind_is_never_answered_in_its_place(
     world: World, wire: Wire
 ) -> None:
     world.node("node-0")
@@ -292,7 +292,7 @@ def test_a_filter_behind_a_bind_in_one_go_is_never_answered_in_its_place(
     eventually(lambda: world.runtime.holds == 0)
 
 
-def test_who_wants_another_protocol_is_refused_in_this_one_and_closed(
+def test_a_request_of_another_protocol_version_is_refused_and_closed(
     world: World, wire: Wire
 ) -> None:
     extra = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -302,7 +302,9 @@ def test_who_wants_another_protocol_is_refused_in_this_one_and_closed(
     assert wire.is_closed()
 
 
-def test_a_body_that_is_too_long_is_refused_in_a_sentence_kube_scheduler_shows(wire: Wire) -> None:
+def test_a_body_that_is_too_long_is_refused_in_an_error_that_kube_scheduler_shows(
+    wire: Wire,
+) -> None:
     wire.send(request(b" " * (BODY_LIMIT + 1)))
     answer = wire.read(b"}")
 
@@ -311,7 +313,7 @@ def test_a_body_that_is_too_long_is_refused_in_a_sentence_kube_scheduler_shows(w
     assert wire.is_closed()
 
 
-def test_who_asks_on_a_kept_connection_while_we_end_is_answered_and_led_elsewhere(
+def test_a_request_on_a_kept_connection_during_shutdown_is_answered_with_close(
     world: World, wire: Wire
 ) -> None:
     world.node("node-0")
@@ -328,7 +330,7 @@ def test_who_asks_on_a_kept_connection_while_we_end_is_answered_and_led_elsewher
 
 
 @pytest.mark.parametrize("callers", [1, 40])
-def test_who_has_asked_before_the_door_was_closed_is_answered(world: World, callers: int) -> None:
+def test_a_request_sent_before_the_port_closes_is_answered(world: World, callers: int) -> None:
     world.node("node-0")
     asked = request(question(world))
     wires: list[Wire] = []
@@ -348,7 +350,7 @@ def test_who_has_asked_before_the_door_was_closed_is_answered(world: World, call
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
 
 
-def test_who_has_connected_before_the_door_was_closed_and_asks_then_is_answered(
+def test_a_connection_made_before_the_port_closes_is_answered_afterwards(
     world: World,
 ) -> None:
     world.node("node-0")
@@ -366,7 +368,7 @@ def test_who_has_connected_before_the_door_was_closed_and_asks_then_is_answered(
         assert wire.read(b"}").startswith(b"HTTP/1.1 200 ")
 
 
-def test_who_is_still_led_here_while_we_end_is_answered_and_led_elsewhere(world: World) -> None:
+def test_a_new_connection_during_shutdown_is_answered_with_close(world: World) -> None:
     world.node("node-0")
     world.wait_for(world.port.drain(grace_s=5))
 
@@ -380,7 +382,7 @@ def test_who_is_still_led_here_while_we_end_is_answered_and_led_elsewhere(world:
         assert refused.connect_ex(("127.0.0.1", world.hook_port)) == errno.ECONNREFUSED
 
 
-def test_who_begins_to_ask_while_we_wait_for_others_keeps_nobody_from_taking_over(
+def test_an_unfinished_request_does_not_delay_shutdown(
     world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handlers, "_DELAY_S", 0.3)
@@ -399,7 +401,7 @@ def test_who_begins_to_ask_while_we_wait_for_others_keeps_nobody_from_taking_ove
         assert b"PodGroupMissing" in wire.read(b"}}")
 
 
-def test_what_was_sent_while_the_loop_stood_still_is_answered_before_we_end(
+def test_requests_sent_while_the_loop_was_blocked_are_answered_before_shutdown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The loop that serves in earnest wakes who sleeps before it reads once more.
@@ -453,7 +455,7 @@ def hasty(world: World) -> float | None:
     return registry.get_sample_value("gang_extender_delayed_refusals_total")
 
 
-def test_a_pod_that_kube_scheduler_tries_over_and_over_is_refused_after_a_breath(
+def test_a_pod_that_kube_scheduler_retries_rapidly_is_refused_after_a_delay(
     world: World, wire: Wire, lost: bytes
 ) -> None:
     refuse(wire, lost, 2)
@@ -471,7 +473,7 @@ def ask_hastily(world: World, wire: Wire, lost: bytes) -> None:
     eventually(lambda: hasty(world) == 1)
 
 
-def test_others_are_answered_while_a_refusal_takes_its_breath(
+def test_other_calls_are_answered_while_a_refusal_is_delayed(
     world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handlers, "_DELAY_S", 20.0)
@@ -482,7 +484,7 @@ def test_others_are_answered_while_a_refusal_takes_its_breath(
         assert b'"node-0"' in other.read(b"}")
 
 
-def test_who_waits_for_a_refusal_when_we_end_is_answered(
+def test_a_delayed_refusal_is_sent_at_shutdown(
     world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handlers, "_DELAY_S", 0.3)
@@ -494,7 +496,7 @@ def test_who_waits_for_a_refusal_when_we_end_is_answered(
     assert wire.is_closed()
 
 
-def test_who_leaves_before_a_refusal_has_left_leaves_nothing_behind(
+def test_a_client_that_disconnects_before_a_delayed_refusal_causes_no_error(
     world: World,
     lost: bytes,
     monkeypatch: pytest.MonkeyPatch,

@@ -32,7 +32,7 @@ def bind_call(pod: Any, node: str) -> dict[str, str]:
     }
 
 
-def test_an_ordinary_pod_may_go_anywhere(world: World, call: Door) -> None:
+def test_an_ordinary_pod_is_allowed_everywhere(world: World, call: Door) -> None:
     answer = call("filter", ask(world.pod("web"))).json
 
     assert answer["NodeNames"] == NODES
@@ -40,7 +40,7 @@ def test_an_ordinary_pod_may_go_anywhere(world: World, call: Door) -> None:
     assert answer["Error"] == ""
 
 
-def test_a_pod_of_another_scheduler_may_go_anywhere_even_in_a_gang(
+def test_a_pod_of_another_scheduler_is_allowed_everywhere_even_in_a_gang(
     world: World, call: Door
 ) -> None:
     answer = call("filter", ask(world.pod("web", "nobody", scheduler="other"))).json
@@ -69,7 +69,7 @@ def test_a_pod_of_a_missing_group_is_refused_with_that_reason(world: World, call
     assert answer["FailedAndUnresolvableNodes"]["node-0"].startswith("PodGroupMissing:")
 
 
-def test_a_member_of_an_admitted_gang_is_steered_to_one_node(world: World, call: Door) -> None:
+def test_a_member_of_an_admitted_gang_is_allowed_on_one_node(world: World, call: Door) -> None:
     world.group("train", 2)
     pods = [world.pod(f"train-{index}", "train") for index in range(2)]
 
@@ -109,7 +109,7 @@ def test_scores_are_integers_for_every_node(world: World, call: Door) -> None:
     assert all(isinstance(each["Score"], int) for each in scores)
 
 
-def test_nobody_is_evicted_for_a_gang_without_a_ticket(world: World, call: Door) -> None:
+def test_no_pod_is_evicted_for_a_gang_without_a_placement(world: World, call: Door) -> None:
     world.group("train", 2)
     victims = {"node-0": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
 
@@ -136,7 +136,7 @@ def test_an_ordinary_preemption_passes_and_nodes_without_victims_are_dropped(
     }
 
 
-def test_whoever_sends_whole_nodes_gets_whole_nodes(world: World, call: Door) -> None:
+def test_a_call_with_whole_nodes_gets_whole_nodes(world: World, call: Door) -> None:
     items = [{"metadata": {"name": name}, "status": {"phase": name}} for name in NODES]
 
     answer = call(
@@ -155,7 +155,7 @@ def test_a_node_without_a_name_gets_200_with_an_error(world: World, call: Door) 
 
 @pytest.mark.parametrize("verb", ["filter", "preempt", "bind"])
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"null", b'{"Pod": 1}'])
-def test_nonsense_gets_200_with_an_error(call: Door, verb: str, body: bytes) -> None:
+def test_an_invalid_body_gets_200_with_an_error(call: Door, verb: str, body: bytes) -> None:
     reply = call(verb, body)
 
     assert reply.status == 200
@@ -170,7 +170,7 @@ def test_a_body_over_the_limit_gets_an_error_that_kube_scheduler_shows(call: Doo
     assert "bytes" in reply.json["Error"]
 
 
-def test_a_large_pod_is_read(world: World, call: Door) -> None:
+def test_a_large_pod_is_accepted(world: World, call: Door) -> None:
     pod = world.pod("web")
     pod["metadata"]["annotations"]["padding"] = "x" * 1_400_000
 

@@ -18,12 +18,12 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_pieces_are_the_whole(document: object) -> None:
+def test_chunks_joined_are_the_whole_document(document: object) -> None:
     assert json.loads(b"".join(json_chunks(document))) == document
 
 
 @pytest.mark.parametrize("document", [{}, [], {"a": []}, {"a": {}}, {"a": iter(())}, (), 3, None])
-def test_what_is_empty_is_written_as_such(document: object) -> None:
+def test_empty_documents_are_serialized(document: object) -> None:
     plain = {"a": []} if isinstance(document, dict) and "a" in document else document
     if document == {"a": {}}:
         plain = document
@@ -31,7 +31,7 @@ def test_what_is_empty_is_written_as_such(document: object) -> None:
     assert json.loads(b"".join(json_chunks(document))) == json.loads(msgspec.json.encode(plain))
 
 
-def test_items_are_made_only_when_their_turn_comes_and_no_piece_is_large() -> None:
+def test_items_are_serialized_lazily_and_no_chunk_is_large() -> None:
     made: list[int] = []
 
     def items() -> object:

@@ -54,7 +54,7 @@ def ask(world: World, path: str, method: str = "GET") -> Reply:
 
 
 @pytest.mark.usefixtures("pages")
-def test_pages_and_probes_are_what_the_app_says(world: World) -> None:
+def test_pages_and_probes_have_the_response_of_the_app(world: World) -> None:
     eventually(lambda: ask(world, "/readyz").status == 200)
 
     assert ask(world, "/healthz") == Reply(200, b"ok\n")
@@ -70,7 +70,7 @@ def test_pages_and_probes_are_what_the_app_says(world: World) -> None:
 
 @pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("path", ["/healthz", "/api/v1/plan"])
-def test_a_head_tells_the_length_and_no_more(world: World, path: str) -> None:
+def test_a_head_request_returns_the_length_without_a_body(world: World, path: str) -> None:
     with closing(Wire(world.ops_port)) as wire:
         for _ in range(2):
             wire.send(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -80,7 +80,7 @@ def test_a_head_tells_the_length_and_no_more(world: World, path: str) -> None:
 
 
 @pytest.mark.usefixtures("pages")
-def test_a_large_page_comes_whole(world: World) -> None:
+def test_a_large_page_is_sent_completely(world: World) -> None:
     large = [{"index": index, "text": "x" * 1000} for index in range(5000)]
     world.runtime.pages.add_url_rule("/large", view_func=lambda: json.dumps(large))
 
@@ -88,7 +88,7 @@ def test_a_large_page_comes_whole(world: World) -> None:
 
 
 @pytest.mark.usefixtures("stuck")
-def test_probes_are_answered_though_no_page_is(world: World) -> None:
+def test_probes_are_answered_while_pages_are_stuck(world: World) -> None:
     with ExitStack() as stack:
         for _ in range(100):
             wire = stack.enter_context(closing(Wire(world.ops_port)))
@@ -99,7 +99,7 @@ def test_probes_are_answered_though_no_page_is(world: World) -> None:
 
 
 @pytest.mark.usefixtures("stuck")
-def test_who_asks_while_too_many_wait_is_told_to_come_back(world: World) -> None:
+def test_a_request_beyond_the_queue_limit_gets_retry_after(world: World) -> None:
     with ExitStack() as stack:
         for _ in range(80):
             wire = stack.enter_context(closing(Wire(world.ops_port)))
@@ -111,7 +111,7 @@ def test_who_asks_while_too_many_wait_is_told_to_come_back(world: World) -> None
 
 
 @pytest.mark.usefixtures("stuck")
-def test_nobody_asks_for_a_second_page_before_the_first(world: World) -> None:
+def test_a_second_request_before_the_first_page_closes_the_connection(world: World) -> None:
     with closing(Wire(world.ops_port)) as wire:
         wire.send(b"GET /api/v1/plan HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
 
@@ -120,7 +120,7 @@ def test_nobody_asks_for_a_second_page_before_the_first(world: World) -> None:
 
 @pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("path", ["/healthz", "/api/v1/plan"])
-def test_whoever_says_nothing_more_is_still_answered(world: World, path: str) -> None:
+def test_a_half_closed_connection_is_still_answered(world: World, path: str) -> None:
     with closing(Wire(world.ops_port)) as wire:
         wire.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         wire.finish()
@@ -128,7 +128,7 @@ def test_whoever_says_nothing_more_is_still_answered(world: World, path: str) ->
         assert wire.ends_with_status() == 200
 
 
-def test_the_hooks_answer_though_the_loop_of_the_pages_is_busy(
+def test_the_hooks_answer_while_the_loop_of_the_pages_is_busy(
     world: World, pages: OperationsServer
 ) -> None:
     free = threading.Event()
@@ -142,7 +142,7 @@ def test_the_hooks_answer_though_the_loop_of_the_pages_is_busy(
 
 
 @pytest.mark.usefixtures("pages")
-def test_a_probe_that_cannot_be_answered_is_said_and_the_port_lives_on(
+def test_a_failing_probe_is_logged_and_the_port_keeps_serving(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patch:
@@ -154,7 +154,7 @@ def test_a_probe_that_cannot_be_answered_is_said_and_the_port_lives_on(
 
 
 @pytest.mark.usefixtures("pages")
-def test_who_asks_without_pause_is_answered_at_a_pace_and_keeps_the_connection(
+def test_a_client_without_pauses_is_rate_limited_and_keeps_its_connection(
     world: World,
 ) -> None:
     with closing(Wire(world.ops_port)) as wire:
@@ -167,7 +167,7 @@ def test_who_asks_without_pause_is_answered_at_a_pace_and_keeps_the_connection(
     assert took >= 29 * LIMITS.response_pause_s * 0.9
 
 
-def test_pages_that_nobody_reads_have_a_bound_together_and_the_newest_is_read(
+def test_unread_pages_have_a_total_limit_and_the_newest_is_sent(
     world: World,
 ) -> None:
     """Each is larger than a socket takes, so it stays for as long as its reader."""
@@ -185,7 +185,7 @@ def test_pages_that_nobody_reads_have_a_bound_together_and_the_newest_is_read(
     pages.stop()
 
 
-def test_a_page_counts_once_however_many_read_it(world: World) -> None:
+def test_a_page_sent_to_many_clients_counts_once(world: World) -> None:
     pages = OperationsServer(world.runtime.pages, max_bytes=40_000_000)
     pages.start(world.ops_socket)
     written = ["x" * 16_000_000]
@@ -201,7 +201,7 @@ def test_a_page_counts_once_however_many_read_it(world: World) -> None:
     pages.stop()
 
 
-def test_a_loop_of_the_hooks_that_comes_round_no_more_is_told_by_the_probe() -> None:
+def test_a_blocked_hook_loop_fails_the_liveness_probe() -> None:
     # The loop of the server: its clock stands still while it does.
     limits = replace(server.LIMITS, sweep_s=0.02)
     with World(new_loop=uvloop.new_event_loop, limits=limits) as world:

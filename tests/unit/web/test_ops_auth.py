@@ -80,7 +80,7 @@ def refused(world: World, reason: str) -> float:
     return registry.get_sample_value("gang_extender_calls_refused_total", labels) or 0.0
 
 
-def test_no_page_is_shown_to_whoever_does_not_say_who_asks(world: World) -> None:
+def test_a_page_is_refused_without_a_token(world: World) -> None:
     for path in PAGES:
         told = ask(world, path)
 
@@ -90,9 +90,7 @@ def test_no_page_is_shown_to_whoever_does_not_say_who_asks(world: World) -> None
     assert refused(world, "no_token") == len(PAGES)
 
 
-def test_probes_are_answered_to_all_and_nobody_is_asked_about_them(
-    world: World, registrar: Registrar
-) -> None:
+def test_probes_are_answered_without_a_token_review(world: World, registrar: Registrar) -> None:
     registrar.error = NoResponse("the API server is gone")
     for path, method in product(PROBES, ("GET", "HEAD")):
         eventually(lambda path=path, method=method: ask(world, path, method=method).status == 200)
@@ -101,7 +99,7 @@ def test_probes_are_answered_to_all_and_nobody_is_asked_about_them(
     assert registrar.asked == []
 
 
-def test_probes_are_answered_while_a_crowd_waits_to_be_let_in(
+def test_probes_are_answered_while_many_requests_wait_for_token_reviews(
     world: World, registrar: Registrar
 ) -> None:
     registrar.may_answer.clear()
@@ -115,7 +113,7 @@ def test_probes_are_answered_while_a_crowd_waits_to_be_let_in(
     registrar.may_answer.set()
 
 
-def test_whoever_is_known_and_allowed_reads(world: World) -> None:
+def test_an_authenticated_and_authorized_user_reads_pages(world: World) -> None:
     assert b"gang_extender_waiting_binds" in ask(world, "/metrics", "good").body
     assert json.loads(ask(world, "/api/v1/plan", "good").body)["gangs"] == []
     assert ask(world, "/nothing", "good").status == 404
@@ -123,7 +121,7 @@ def test_whoever_is_known_and_allowed_reads(world: World) -> None:
     assert ask(world, "/healthz", "good", "POST").status == 405
 
 
-def test_what_somebody_else_was_just_shown_is_not_shown_to_strangers(world: World) -> None:
+def test_a_cached_page_is_not_shown_without_a_token(world: World) -> None:
     assert ask(world, "/api/v1/plan", "good").status == 200
 
     assert ask(world, "/api/v1/plan").status == 401
@@ -131,7 +129,7 @@ def test_what_somebody_else_was_just_shown_is_not_shown_to_strangers(world: Worl
     assert ask(world, "/api/v1/plan", "poor").status == 403
 
 
-def test_one_connection_is_no_right_to_go_on(world: World) -> None:
+def test_every_request_on_a_connection_is_authorized(world: World) -> None:
     with closing(Wire(world.ops_port)) as wire:
         wire.send(b"GET /nothing HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\n\r\n")
         assert b"404" in wire.read(b"</p>\n")
@@ -148,7 +146,7 @@ def test_one_connection_is_no_right_to_go_on(world: World) -> None:
     ],
     ids=["unreachable", "forbidden"],
 )
-def test_while_the_api_server_does_not_say_pages_are_closed_and_say_why(
+def test_pages_are_refused_with_the_reason_while_the_api_server_cannot_review(
     world: World, registrar: Registrar, error: Exception, words: str
 ) -> None:
     registrar.error = error
@@ -161,7 +159,7 @@ def test_while_the_api_server_does_not_say_pages_are_closed_and_say_why(
 
 
 @pytest.mark.parametrize(("token", "reason"), [("made-up", "bad_token"), ("poor", "not_allowed")])
-def test_whoever_is_refused_is_counted_by_reason(world: World, token: str, reason: str) -> None:
+def test_refused_requests_are_counted_by_reason(world: World, token: str, reason: str) -> None:
     ask(world, "/metrics", token)
 
     assert refused(world, reason) == 1
@@ -183,7 +181,7 @@ def test_no_token_is_in_any_log_page_or_series(
         assert b"tell-nobody" not in text
 
 
-def test_a_crowd_of_strangers_puts_nobody_out_who_was_let_in(world: World) -> None:
+def test_many_unauthenticated_clients_disconnect_no_authenticated_one(world: World) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", world.ops_port, timeout=20)
     with closing(connection), ExitStack() as stack:
         bears = {"Authorization": "Bearer good"}
@@ -225,7 +223,7 @@ SPELLINGS = [
 ]
 
 
-def test_however_a_page_is_spelt_its_own_right_is_asked_for(
+def test_permissions_do_not_depend_on_the_spelling_of_a_path(
     world: World, registrar: Registrar
 ) -> None:
     head = "Host: x\r\nConnection: close\r\nAuthorization: Bearer good\r\n"
@@ -239,7 +237,7 @@ def test_however_a_page_is_spelt_its_own_right_is_asked_for(
     assert {page for _, page in registrar.asked} <= names
 
 
-def test_every_page_of_the_app_has_a_name_and_all_gangs_have_one(world: World) -> None:
+def test_every_page_of_the_app_has_an_rbac_path_and_all_gangs_share_one(world: World) -> None:
     pages = world.runtime.pages
     rules = {rule.rule for rule in pages.url_map.iter_rules()} - {*PROBES}
     names = {pages.rbac_path(rule.encode()) for rule in rules}
@@ -260,7 +258,7 @@ def test_every_page_of_the_app_has_a_name_and_all_gangs_have_one(world: World) -
     assert {pages.rbac_path(f"/made-up-{n}".encode()) for n in range(99)} == {"/gang-extender"}
 
 
-def test_what_the_role_of_readers_grants_are_the_names_of_pages(world: World) -> None:
+def test_the_reader_role_grants_the_rbac_paths_of_pages(world: World) -> None:
     pages = world.runtime.pages
     roles = [*yaml.safe_load_all((ROOT / "manifests/ops-auth/readers-rbac.yaml").read_text())]
     granted = {each["metadata"]["name"]: each["rules"][0]["nonResourceURLs"] for each in roles}

@@ -53,7 +53,7 @@ def office() -> Iterator[Office]:
     made.desk.stop()
 
 
-def test_a_page_that_took_long_is_given_again_for_ten_times_as_long(office: Office) -> None:
+def test_a_page_is_cached_for_ten_times_its_rendering_time(office: Office) -> None:
     office.costs_s = 0.01
     first = office.page("/snapshot")
     office.clock.advance(0.09)
@@ -66,7 +66,7 @@ def test_a_page_that_took_long_is_given_again_for_ten_times_as_long(office: Offi
     assert office.asked == ["/snapshot"] * 2
 
 
-def test_what_was_written_in_an_earlier_term_is_not_given_again(office: Office) -> None:
+def test_a_page_of_an_earlier_lease_is_not_served_from_the_cache(office: Office) -> None:
     office.costs_s = 0.05
     office.page("/plan")
     office.leads = False
@@ -77,7 +77,7 @@ def test_what_was_written_in_an_earlier_term_is_not_given_again(office: Office) 
     assert office.asked == ["/plan"] * 3
 
 
-def test_what_went_wrong_is_not_given_again(office: Office) -> None:
+def test_a_failed_page_is_not_cached(office: Office) -> None:
     office.costs_s, office.status = 0.01, "503 Service Unavailable"
     office.page("/findings")
 
@@ -85,14 +85,14 @@ def test_what_went_wrong_is_not_given_again(office: Office) -> None:
     assert len(office.asked) == 2
 
 
-def test_who_has_left_costs_nothing(office: Office) -> None:
+def test_a_page_is_not_rendered_for_a_client_that_disconnected(office: Office) -> None:
     office.ask("/left", is_wanted=False)
     office.page("/here")
 
     assert office.asked == ["/here"]
 
 
-def test_who_would_wait_too_long_is_told_to_come_back(office: Office) -> None:
+def test_a_request_that_would_wait_too_long_gets_503_with_retry_after(office: Office) -> None:
     office.ask("/late", waited_s=16)
 
     page = office.given.get(timeout=20)
@@ -100,7 +100,7 @@ def test_who_would_wait_too_long_is_told_to_come_back(office: Office) -> None:
     assert office.asked == []
 
 
-def test_an_app_that_fails_is_said_and_the_next_page_is_written(
+def test_a_failing_page_is_logged_and_the_next_page_is_rendered(
     office: Office, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert office.page("/broken").status == 500
@@ -108,7 +108,7 @@ def test_an_app_that_fails_is_said_and_the_next_page_is_written(
     assert "page failed" in caplog.text
 
 
-def test_a_page_is_the_same_however_its_address_is_spelt_but_for_its_slashes(
+def test_percent_encoding_does_not_change_a_page_except_for_slashes(
     office: Office,
 ) -> None:
     office.costs_s = 1.0
@@ -120,7 +120,7 @@ def test_a_page_is_the_same_however_its_address_is_spelt_but_for_its_slashes(
     assert office.page("/gangs/a/b") is not office.page("/gangs/a%2Fb"), "links are read by slashes"
 
 
-def test_after_a_page_the_desk_rests_as_long_as_it_worked(office: Office) -> None:
+def test_the_worker_rests_after_a_page_as_long_as_it_worked(office: Office) -> None:
     office.costs_s = 0.25
     for path in ("/one", "/two", "/two", "/three"):
         office.page(path)
@@ -128,7 +128,7 @@ def test_after_a_page_the_desk_rests_as_long_as_it_worked(office: Office) -> Non
     assert office.rests[:2] == [0.25, 0.25], "what was kept costs nothing"
 
 
-def test_no_more_than_a_few_pages_are_kept(office: Office) -> None:
+def test_the_number_of_cached_pages_is_limited(office: Office) -> None:
     paths = [f"/gang-{index}" for index in range(17)]
     for index, path in enumerate(paths):
         office.costs_s = 0.5**index  # so that none gets old before the last is written
@@ -139,7 +139,7 @@ def test_no_more_than_a_few_pages_are_kept(office: Office) -> None:
     assert office.asked == [*paths, paths[-1]]
 
 
-def test_all_pages_that_are_kept_have_a_bound_and_the_newest_stays(office: Office) -> None:
+def test_cached_pages_have_a_total_limit_and_the_newest_stays(office: Office) -> None:
     office.costs_s = 1.0
     office.pieces = [b"x" * 1024 * 1024] * 16  # the same bytes: they are there once
     for path in ("/1", "/2", "/3", "/2", "/3", "/1"):

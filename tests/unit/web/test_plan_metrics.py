@@ -49,7 +49,7 @@ def scraped(decided: Plan = DECIDED) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_queue_shows_what_it_deserves_uses_and_wants() -> None:
+def test_the_series_of_a_queue_have_deserved_used_and_requested_amounts() -> None:
     seen = scraped()
 
     assert seen["gang_extender_queue_deserved", "left", "cpu"] == 4
@@ -93,7 +93,7 @@ def test_volcanos_series_have_volcanos_names_and_units() -> None:
     assert seen["volcano_queue_pod_group_inqueue_count", "left"] == 1
 
 
-def test_gangs_are_counted_by_verdict_and_reason_and_the_stuck_say_what_they_lack() -> None:
+def test_gangs_are_counted_by_verdict_and_reason_and_waiting_ones_by_missing_resource() -> None:
     seen = scraped()
 
     assert seen["gang_extender_gangs", "Running", "running"] == 1
@@ -102,7 +102,7 @@ def test_gangs_are_counted_by_verdict_and_reason_and_the_stuck_say_what_they_lac
     assert seen["volcano_unschedule_task_count", "a/waits"] == 4
 
 
-def test_however_many_gangs_wait_the_series_stay_bounded() -> None:
+def test_many_waiting_gangs_do_not_add_series() -> None:
     crowd = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
     seen = scraped(plan(*crowd))
 
@@ -110,7 +110,7 @@ def test_however_many_gangs_wait_the_series_stay_bounded() -> None:
     assert seen["volcano_unschedule_job_count",] == MOST_GANGS + 100
 
 
-def test_however_many_names_of_resources_tenants_make_up_the_series_stay_bounded() -> None:
+def test_many_resource_names_written_by_tenants_do_not_add_series() -> None:
     junk = {f"x.io/r{number}": 1 for number in range(8000)}
     wanted = Resources({"cpu": 6000, **junk, "example.com/gpu": 5})
     few = scraped()
@@ -123,7 +123,7 @@ def test_however_many_names_of_resources_tenants_make_up_the_series_stay_bounded
     assert seen["gang_extender_series_left_out", "resources"] == 16_000
 
 
-def test_of_what_a_queue_names_itself_sixty_four_resources_have_series() -> None:
+def test_sixty_four_resources_named_by_a_queue_have_series() -> None:
     named = Resources({"cpu": 1000, **{f"x.io/r{number}": 1 for number in range(100)}})
     seen = scraped(plan(queues={"left": replace(FIGURES, deserved=named)}))
 
@@ -133,7 +133,7 @@ def test_of_what_a_queue_names_itself_sixty_four_resources_have_series() -> None
     assert seen["gang_extender_series_left_out", "resources"] == 37
 
 
-def test_what_has_no_series_is_counted() -> None:
+def test_resources_without_series_are_counted() -> None:
     crowd = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
     queues = {f"q{n}": replace(FIGURES, name=f"q{n}") for n in range(MOST_QUEUES + 7)}
     seen = scraped(plan(*crowd, queues=queues))
@@ -160,7 +160,7 @@ def waits(**reason: object) -> tuple[float, float]:
     return oldest, starved
 
 
-def test_the_oldest_wait_of_a_queue_is_told_and_whether_room_is_owed() -> None:
+def test_a_queue_has_series_for_its_oldest_wait_and_the_wait_for_deserved_capacity() -> None:
     within = {"deserved": Resources({"cpu": 4000}), "allocated": Resources({"cpu": 3000})}
     full = {"deserved": Resources({"cpu": 4000}), "allocated": Resources({"cpu": 3500})}
 
@@ -170,13 +170,13 @@ def test_the_oldest_wait_of_a_queue_is_told_and_whether_room_is_owed() -> None:
     assert waits(reason=Reason.RUNNING, figures=within) == (0, 0)
 
 
-def test_a_queue_that_deserves_nothing_is_owed_nothing() -> None:
+def test_a_queue_without_a_deserved_share_has_no_wait_for_it() -> None:
     nothing = {"deserved": Resources({}), "allocated": Resources({})}
 
     assert waits(reason=Reason.BEHIND_IN_ORDER, figures=nothing) == (700, 0)
 
 
-def test_there_is_nothing_before_the_first_plan_and_no_clash_with_the_other_series() -> None:
+def test_there_are_no_series_before_the_first_plan_and_no_conflicts_with_others() -> None:
     metrics = Metrics()
     metrics.registry.register(PlanCollector(lambda: None))
     before = generate_latest(metrics.registry).decode()

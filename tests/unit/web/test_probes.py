@@ -23,7 +23,7 @@ def findings(world: World) -> list[tuple[str, str, str]] | None:
     return [(each["kind"], each["name"], each["reason"]) for each in reply.get_json()]
 
 
-def test_whether_we_answer_is_told_to_whoever_scrapes_though_nobody_probes() -> None:
+def test_readiness_has_a_metric_even_without_probes() -> None:
     with World() as world:
         world.node("node-0")
 
@@ -32,7 +32,7 @@ def test_whether_we_answer_is_told_to_whoever_scrapes_though_nobody_probes() -> 
         eventually(lambda: metric(world, "gang_extender_last_cycle_timestamp_seconds") > 0)
 
 
-def test_every_outcome_is_there_before_the_first_call() -> None:
+def test_every_outcome_has_a_series_before_the_first_call() -> None:
     with World() as world:
         text = world.runtime.pages.test_client().get("/metrics").text
 
@@ -44,7 +44,7 @@ def test_every_outcome_is_there_before_the_first_call() -> None:
     assert 'gang_extender_evictions_total{action="preempt",outcome="failed"} 0.0' in text
 
 
-def test_what_has_no_effect_in_the_policy_file_is_told_by_the_probe(tmp_path: Path) -> None:
+def test_the_readiness_probe_shows_policy_fields_without_effect(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(
         "{compatibility: volcano, tiers: [{plugins: [{name: gang, arguments: {x: 1}}]}]}"
@@ -56,14 +56,14 @@ def test_what_has_no_effect_in_the_policy_file_is_told_by_the_probe(tmp_path: Pa
         assert "plugin gang has no argument 'x'" in ready.text
 
 
-def test_what_the_probe_says_is_text_on_lines_of_its_own() -> None:
+def test_every_message_of_the_probe_is_one_line_of_text() -> None:
     told = ["pol\x1b[2J\x9bi\ncy.yaml: unknown action"]
     probes = Probes(readiness=list, warmth=list, standby=list, notes=lambda: told)
 
     assert probes.ask("/readyz") == (200, "ok\npol\ufffd[2J\ufffdi\ufffdcy.yaml: unknown action\n")
 
 
-def test_a_policy_file_that_cannot_be_used_is_told_by_probe_and_metric(tmp_path: Path) -> None:
+def test_an_invalid_policy_file_is_shown_by_probe_and_metric(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("actions: allocate")
     with World(config=str(file)) as world:
@@ -90,7 +90,7 @@ def test_the_operations_port_answers_no_hooks(world: World) -> None:
     assert world.runtime.pages.test_client().post("/filter", data=b"{}").status_code == 404
 
 
-def test_a_hook_call_is_dated_by_the_scheduler_it_is_for(world: World) -> None:
+def test_a_hook_call_has_a_timestamp_for_its_scheduler(world: World) -> None:
     name = 'gang_extender_last_hook_timestamp_seconds{scheduler="gang-scheduler"}'
     never = 'gang_extender_last_hook_timestamp_seconds{scheduler="volcano"}'
 
@@ -98,7 +98,7 @@ def test_a_hook_call_is_dated_by_the_scheduler_it_is_for(world: World) -> None:
     assert metric(world, never) == 0
 
 
-def test_a_gang_of_a_scheduler_that_nobody_is_waits_for_it_and_says_so(world: World) -> None:
+def test_a_gang_of_a_scheduler_that_does_not_call_waits_and_shows_the_reason(world: World) -> None:
     world.node("node-0")
     world.group("stray", 2)
     for index in range(2):

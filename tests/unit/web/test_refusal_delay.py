@@ -37,7 +37,7 @@ def patient() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("call", [NOT_HTTP, request(b"{}").replace(b"json", b"text"), CHUNKS])
-def test_a_stranger_hears_of_his_refusal_after_a_breath(call: bytes) -> None:
+def test_an_unknown_client_gets_its_refusal_after_a_delay(call: bytes) -> None:
     with World(limits=replace(server.LIMITS, refusal_delay_s=0.3)) as world:
         began = time.monotonic()
         with closing(Wire(world.hook_port)) as wire:
@@ -47,7 +47,7 @@ def test_a_stranger_hears_of_his_refusal_after_a_breath(call: bytes) -> None:
         assert time.monotonic() - began >= 0.3
 
 
-def test_who_had_a_good_answer_is_refused_at_once(patient: World) -> None:
+def test_a_trusted_client_is_refused_at_once(patient: World) -> None:
     patient.node("node-0")
     with closing(Wire(patient.hook_port)) as wire:
         wire.send(request(question(patient)))
@@ -57,7 +57,7 @@ def test_who_had_a_good_answer_is_refused_at_once(patient: World) -> None:
         assert wire.ends_with_status() == 400
 
 
-def test_what_a_refused_one_still_sends_is_not_read(patient: World) -> None:
+def test_input_after_a_refused_request_is_not_read(patient: World) -> None:
     with closing(Wire(patient.hook_port)) as wire:
         wire.send(NOT_HTTP)
         eventually(lambda: refused(patient, "not_http") == 1)
@@ -69,7 +69,7 @@ def test_what_a_refused_one_still_sends_is_not_read(patient: World) -> None:
     assert refused(patient, "not_http") == 1
 
 
-def test_refused_ones_make_room_for_others_while_they_wait(patient: World) -> None:
+def test_refused_connections_are_closed_first_when_the_limit_is_reached(patient: World) -> None:
     crowd = [Wire(patient.hook_port) for _ in range(4)]
     for each in crowd:
         each.send(NOT_HTTP)
@@ -85,7 +85,7 @@ def test_refused_ones_make_room_for_others_while_they_wait(patient: World) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
-def test_a_crowd_that_asks_and_leaves_is_sent_away_from_the_operations_port_and_a_probe_is_not(
+def test_many_short_connections_to_the_operations_port_are_refused_and_a_probe_is_not(
     patient: World,
 ) -> None:
     limits = replace(pageport.LIMITS, address_burst=20, address_rate_per_s=1e-3)

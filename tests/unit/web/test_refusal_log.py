@@ -38,7 +38,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
 
 
-def test_a_reason_is_said_once_a_minute_and_counted_every_time(
+def test_a_reason_is_logged_once_a_minute_and_counted_every_time(
     refusals: RefusalLog, metrics: Metrics, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -51,7 +51,7 @@ def test_a_reason_is_said_once_a_minute_and_counted_every_time(
     assert [each.__dict__["facts"]["unsaid_before"] for each in caplog.records] == [0, 2]
 
 
-def test_a_probe_that_only_knocks_is_counted_and_never_named(
+def test_a_connection_without_a_request_is_counted_and_not_logged(
     refusals: RefusalLog, metrics: Metrics, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2_000):
@@ -62,7 +62,7 @@ def test_a_probe_that_only_knocks_is_counted_and_never_named(
     assert not said(caplog)
 
 
-def test_a_crowd_that_only_knocks_is_named_once_a_minute(
+def test_many_connections_without_a_request_are_logged_once_a_minute(
     refusals: RefusalLog, metrics: Metrics, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(12_000):

@@ -68,7 +68,7 @@ def test_kube_scheduler_is_answered(world: World, wallet: Wallet) -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_both_versions_of_today_are_spoken_with_nothing_but_http_1(
+def test_tls_1_2_and_1_3_are_accepted_with_http_1_only(
     world: World, wallet: Wallet, version: ssl.TLSVersion
 ) -> None:
     context = wallet.kube_scheduler()
@@ -116,7 +116,7 @@ Bad = Callable[[Wallet], Pair | None]
     ],
 )
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_who_must_not_ask_gets_nowhere_and_is_counted(
+def test_a_client_without_a_valid_certificate_is_refused_and_counted(
     world: World, wallet: Wallet, caller: Bad, reason: str, version: ssl.TLSVersion
 ) -> None:
     context = wallet.client(caller(wallet))
@@ -131,7 +131,7 @@ def test_who_must_not_ask_gets_nowhere_and_is_counted(
     assert metric(world, asked) == before
 
 
-def test_plain_http_gets_nowhere(world: World) -> None:
+def test_plain_http_is_refused(world: World) -> None:
     with closing(Wire(world.hook_port)) as wire:
         wire.send(request(question(world)))
         assert wire.is_closed()
@@ -139,7 +139,7 @@ def test_plain_http_gets_nowhere(world: World) -> None:
     assert refused(world, "not_tls") == 1
 
 
-def test_versions_of_yesterday_get_nowhere(world: World, wallet: Wallet) -> None:
+def test_old_tls_versions_are_refused(world: World, wallet: Wallet) -> None:
     context = wallet.kube_scheduler()
     context.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
@@ -150,9 +150,7 @@ def test_versions_of_yesterday_get_nowhere(world: World, wallet: Wallet) -> None
     assert gets_nowhere(world, context)
 
 
-def test_ciphers_without_authentication_of_their_own_get_nowhere(
-    world: World, wallet: Wallet
-) -> None:
+def test_ciphers_without_authenticated_encryption_are_refused(world: World, wallet: Wallet) -> None:
     context = wallet.kube_scheduler()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE-ECDSA-AES128-SHA256")  # in blocks, a MAC beside it
@@ -160,7 +158,7 @@ def test_ciphers_without_authentication_of_their_own_get_nowhere(
     assert gets_nowhere(world, context)
 
 
-def test_an_authority_in_the_middle_may_be_trusted_alone(
+def test_an_intermediate_authority_may_be_trusted_alone(
     world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     middle = below(wallet.authority, "in the middle")
@@ -175,7 +173,7 @@ def test_an_authority_in_the_middle_may_be_trusted_alone(
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["goodbye", "gone"])
-def test_the_barrier_hears_that_a_caller_went_away(
+def test_a_disconnected_client_ends_its_waiting_bind(
     world: World, wallet: Wallet, orderly: bool
 ) -> None:
     wire = Wire(world.hook_port, wallet.kube_scheduler())
@@ -191,7 +189,7 @@ def test_the_barrier_hears_that_a_caller_went_away(
     wire.close()
 
 
-def test_a_caller_that_does_not_trust_us_is_counted(world: World, wallet: Wallet) -> None:
+def test_a_client_that_does_not_trust_the_server_is_counted(world: World, wallet: Wallet) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         Wire(world.hook_port, wallet.client(trusts=Authority.new("another", 5)))
 
@@ -199,7 +197,7 @@ def test_a_caller_that_does_not_trust_us_is_counted(world: World, wallet: Wallet
 
 
 @NEW_LOOPS
-def test_who_never_finishes_the_handshake_is_put_out(
+def test_a_client_that_never_finishes_its_handshake_is_disconnected(
     certificates: PortCertificates, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     limits = replace(AT_ONCE, handshake_s=0.1)
@@ -211,7 +209,7 @@ def test_who_never_finishes_the_handshake_is_put_out(
 
 
 @NEW_LOOPS
-def test_of_those_in_their_handshake_there_are_only_so_many_and_the_newest_stay(
+def test_the_number_of_handshakes_is_limited_and_the_newest_stay(
     wallet: Wallet,
     certificates: PortCertificates,
     new_loop: Callable[[], asyncio.AbstractEventLoop],
@@ -238,7 +236,7 @@ def test_of_those_in_their_handshake_there_are_only_so_many_and_the_newest_stay(
                 wire.is_closed()
 
 
-def test_a_port_without_files_lets_callers_in_again_when_there_are_some(
+def test_a_port_without_file_descriptors_accepts_again_when_there_are_some(
     world: World, wallet: Wallet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = iter(range(3))
@@ -256,9 +254,7 @@ def test_a_port_without_files_lets_callers_in_again_when_there_are_some(
     assert next(tries, None) is None
 
 
-def test_a_session_cannot_be_taken_up_again_without_showing_the_certificate(
-    world: World, wallet: Wallet
-) -> None:
+def test_a_session_cannot_be_resumed_without_the_certificate(world: World, wallet: Wallet) -> None:
     context = wallet.kube_scheduler()
     with closing(Wire(world.hook_port, context)) as wire:
         wire.send(request(question(world)))
@@ -286,7 +282,7 @@ def shown(world: World, context: ssl.SSLContext) -> datetime:
     return datetime.strptime(str(told["notAfter"]), "%b %d %H:%M:%S %Y %Z")
 
 
-def test_a_held_bind_survives_new_certificates_and_a_new_authority(
+def test_a_waiting_bind_survives_new_certificates_and_a_new_authority(
     world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     first = Wire(world.hook_port, wallet.kube_scheduler())
@@ -308,7 +304,7 @@ def test_a_held_bind_survives_new_certificates_and_a_new_authority(
     second.close()
 
 
-def test_an_authority_that_was_taken_away_is_trusted_no_more_for_new_connections(
+def test_a_removed_authority_is_not_trusted_for_new_connections(
     world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     scheduler = wallet.kube_scheduler()
@@ -326,7 +322,7 @@ def test_an_authority_that_was_taken_away_is_trusted_no_more_for_new_connections
         assert b"200 OK" in before.read(b"}")
 
 
-def test_a_half_written_pair_keeps_the_old_one_serving_and_says_so(
+def test_a_half_written_pair_keeps_the_old_one_and_is_reported(
     world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     scheduler = wallet.kube_scheduler()
@@ -351,7 +347,7 @@ def test_a_half_written_pair_keeps_the_old_one_serving_and_says_so(
     assert "certificate" not in world.runtime.pages.test_client().get("/readyz").text
 
 
-def test_the_loop_looks_at_the_files_by_itself(
+def test_the_loop_reloads_the_files_by_itself(
     wallet: Wallet,
 ) -> None:
     certificates = PortCertificates("hooks", wallet.files, ClientNames([NAME]), reload_s=0.05)
@@ -362,7 +358,7 @@ def test_the_loop_looks_at_the_files_by_itself(
 
 
 @pytest.mark.parametrize("world", [uvloop.new_event_loop], ids=["uvloop"], indirect=True)
-def test_certificates_rotate_under_load_without_one_failed_call(
+def test_certificates_rotate_under_load_without_a_failed_call(
     world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     """Each caller dials anew for every third call; files are written in halves all the time."""

@@ -83,7 +83,7 @@ def breaks_off_before_the_answer(world: World, wallet: Wallet) -> None:
     ],
     ids=lambda it: it.__name__,
 )
-def test_calls_go_on_and_a_held_bind_is_answered_beside_it(
+def test_other_calls_and_a_waiting_bind_are_answered_after_a_broken_connection(
     world: World, wallet: Wallet, spoil: Callable[[World, Wallet], None]
 ) -> None:
     calls = Wire(world.hook_port, wallet.kube_scheduler())

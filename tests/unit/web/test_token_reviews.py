@@ -106,7 +106,7 @@ def hall() -> Iterator[Hall]:
     made.close()
 
 
-def test_who_is_known_and_allowed_is_let_in_and_nobody_else_is(hall: Hall) -> None:
+def test_only_an_authenticated_and_authorized_user_is_accepted(hall: Hall) -> None:
     assert hall.ask("good") is None
     assert hall.ask("made-up") is BAD_TOKEN
     refused = hall.ask("poor")
@@ -116,7 +116,7 @@ def test_who_is_known_and_allowed_is_let_in_and_nobody_else_is(hall: Hall) -> No
     assert "tenant may not get /metrics" in refused.why
 
 
-def test_a_right_to_one_page_is_none_to_another(hall: Hall) -> None:
+def test_permission_for_one_page_is_none_for_another(hall: Hall) -> None:
     assert hall.ask("good") is None
     refused = hall.ask("good", "/gang-extender/snapshot")
 
@@ -139,18 +139,18 @@ def test_a_right_to_one_page_is_none_to_another(hall: Hall) -> None:
     ],
     ids=repr,
 )
-def test_what_is_no_token_is_asked_of_nobody(
+def test_a_header_without_a_token_is_not_reviewed(
     hall: Hall, headers: list[tuple[bytes, bytes]]
 ) -> None:
     assert hall.raw(headers).result(20) is NO_TOKEN
     assert hall.registrar.asked == []
 
 
-def test_the_name_of_the_scheme_is_good_in_any_letters(hall: Hall) -> None:
+def test_the_scheme_name_is_case_insensitive(hall: Hall) -> None:
     assert hall.raw([(b"AUTHORIZATION", b"bearer  good ")]).result(20) is None
 
 
-def test_an_answer_is_good_for_a_while_and_then_asked_for_again(hall: Hall) -> None:
+def test_a_review_is_cached_for_a_while_and_then_repeated(hall: Hall) -> None:
     for token in ("good", "good", "made-up", "made-up"):
         hall.ask(token)
     assert [token for token, _ in hall.registrar.asked] == ["good", "made-up"]
@@ -160,7 +160,7 @@ def test_an_answer_is_good_for_a_while_and_then_asked_for_again(hall: Hall) -> N
     assert len(hall.registrar.asked) == 3
 
 
-def test_a_revoked_token_is_out_when_the_answer_is_not_good_any_longer(hall: Hall) -> None:
+def test_a_revoked_token_is_refused_when_its_cached_review_expires(hall: Hall) -> None:
     assert hall.ask("good") is None
     del hall.registrar.users["good"]
     hall.now += GOOD_S + 0.1
@@ -168,7 +168,7 @@ def test_a_revoked_token_is_out_when_the_answer_is_not_good_any_longer(hall: Hal
     assert hall.ask("good") is BAD_TOKEN
 
 
-def test_an_answer_is_good_from_when_it_was_asked_for_not_from_when_it_came(hall: Hall) -> None:
+def test_a_review_is_valid_from_its_request_and_not_from_its_response(hall: Hall) -> None:
     hall.registrar.may_answer.clear()
     told = hall.send("good")
     eventually(lambda: len(hall.registrar.asked) == 1)
@@ -181,7 +181,7 @@ def test_an_answer_is_good_from_when_it_was_asked_for_not_from_when_it_came(hall
     assert len(hall.registrar.asked) == 2
 
 
-def test_many_who_ask_the_same_at_once_are_one_question(hall: Hall) -> None:
+def test_concurrent_requests_with_one_token_share_one_review(hall: Hall) -> None:
     hall.registrar.may_answer.clear()
     told = [hall.send("good") for _ in range(20)]
     hall.settle()
@@ -191,7 +191,7 @@ def test_many_who_ask_the_same_at_once_are_one_question(hall: Hall) -> None:
     assert hall.registrar.asked == [("good", "/metrics")]
 
 
-def test_a_thousand_made_up_tokens_are_no_crowd_at_the_api_server(hall: Hall) -> None:
+def test_reviews_of_a_thousand_invalid_tokens_are_rate_limited(hall: Hall) -> None:
     verdicts = [hall.ask(f"made-up-{number}") for number in range(20)]
     told = [hall.send(f"made-up-{number}") for number in range(20, 1000)]
     hall.settle()
@@ -208,7 +208,7 @@ def test_a_thousand_made_up_tokens_are_no_crowd_at_the_api_server(hall: Hall) ->
     assert len(hall.registrar.asked) == 23
 
 
-def test_a_crowd_of_made_up_tokens_keeps_nobody_out_who_was_in(hall: Hall) -> None:
+def test_many_invalid_tokens_do_not_block_a_reviewed_user(hall: Hall) -> None:
     assert hall.ask("good") is None
     hall.now += GOOD_S + 0.1
     for number in range(500):
@@ -217,7 +217,7 @@ def test_a_crowd_of_made_up_tokens_keeps_nobody_out_who_was_in(hall: Hall) -> No
     assert hall.ask("good") is None
 
 
-def test_a_crowd_from_one_address_leaves_newcomers_of_another_their_turn(hall: Hall) -> None:
+def test_many_tokens_from_one_address_do_not_block_another_address(hall: Hall) -> None:
     for number in range(20):
         hall.ask(f"made-up-{number}")
     for number in range(20, 500):
@@ -229,7 +229,7 @@ def test_a_crowd_from_one_address_leaves_newcomers_of_another_their_turn(hall: H
     assert told.result(20) is None
 
 
-def test_a_slow_answer_to_strangers_holds_up_none_who_was_in(hall: Hall) -> None:
+def test_slow_reviews_of_unknown_tokens_do_not_delay_a_reviewed_user(hall: Hall) -> None:
     assert hall.ask("good") is None
     hall.now += GOOD_S + 0.1
     slow = threading.Event()
@@ -248,7 +248,7 @@ def test_a_slow_answer_to_strangers_holds_up_none_who_was_in(hall: Hall) -> None
         slow.set()
 
 
-def test_nobody_waits_for_ever_for_an_api_server_that_does_not_answer(hall: Hall) -> None:
+def test_requests_do_not_wait_for_ever_for_an_unresponsive_api_server(hall: Hall) -> None:
     hall.registrar.may_answer.clear()
     told = hall.send("good")
     eventually(lambda: len(hall.registrar.asked) == 1)
@@ -267,7 +267,7 @@ def test_nobody_waits_for_ever_for_an_api_server_that_does_not_answer(hall: Hall
     ],
     ids=repr,
 )
-def test_while_the_api_server_does_not_say_nobody_is_let_in(
+def test_no_request_is_accepted_while_the_api_server_cannot_review(
     hall: Hall, error: Exception, verdict: Refusal
 ) -> None:
     assert hall.ask("good") is None
@@ -278,7 +278,7 @@ def test_while_the_api_server_does_not_say_nobody_is_let_in(
     assert verdict.status == 503
 
 
-def test_an_api_server_that_does_not_answer_is_not_asked_all_the_time(hall: Hall) -> None:
+def test_an_unresponsive_api_server_is_not_called_continuously(hall: Hall) -> None:
     hall.registrar.error = NoResponse("no answer")
     assert hall.ask("good") is UNANSWERED
     assert {hall.ask(f"other-{number}") for number in range(10)} == {UNANSWERED}
@@ -289,7 +289,7 @@ def test_an_api_server_that_does_not_answer_is_not_asked_all_the_time(hall: Hall
     assert hall.ask("good") is None
 
 
-def test_a_token_of_which_nobody_can_tell_whose_it_is_keeps_nobody_out_who_was_in(
+def test_a_token_that_cannot_be_reviewed_does_not_block_a_reviewed_user(
     hall: Hall,
 ) -> None:
     assert hall.ask("good") is None
@@ -301,7 +301,7 @@ def test_a_token_of_which_nobody_can_tell_whose_it_is_keeps_nobody_out_who_was_i
     assert hall.ask("good") is None
 
 
-def test_whoever_has_left_is_not_asked_about(hall: Hall) -> None:
+def test_a_disconnected_client_is_not_reviewed(hall: Hall) -> None:
     for number in range(20):
         hall.ask(f"made-up-{number}")
     is_there = True
@@ -315,7 +315,7 @@ def test_whoever_has_left_is_not_asked_about(hall: Hall) -> None:
     assert len(hall.registrar.asked) == 20
 
 
-def test_what_is_remembered_has_a_bound_and_no_token_in_it() -> None:
+def test_the_cache_of_reviews_is_limited_and_contains_no_token() -> None:
     hall = Hall(max_cached=8, max_known=4)
     for number in range(10):
         hall.registrar.users[f"good-{number}"] = "monitoring"
@@ -330,7 +330,7 @@ def test_what_is_remembered_has_a_bound_and_no_token_in_it() -> None:
     hall.close()
 
 
-def test_a_slip_of_ours_is_logged_without_its_words(
+def test_an_internal_error_is_logged_without_its_message(
     hall: Hall, caplog: pytest.LogCaptureFixture
 ) -> None:
     hall.registrar.error = ValueError("Invalid header value b'Bearer hush'")

@@ -14,7 +14,7 @@ from tests.unit.web.test_exempt import bind_call, node_of
 NOT_OURS = str(OtherSchedulersPod())
 
 
-def test_another_schedulers_pod_is_not_bound_unasked_and_the_log_says_so_once(
+def test_a_pod_of_another_scheduler_is_not_bound_without_filter_and_this_is_logged_once(
     world: World, call: Door, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.node("node-0")
@@ -27,7 +27,7 @@ def test_another_schedulers_pod_is_not_bound_unasked_and_the_log_says_so_once(
     assert [each.facts["pod"] for each in said] == ["demo/theirs"]  # type: ignore[attr-defined]
 
 
-def test_one_of_another_profile_is_bound_after_it_passed_whatever_the_watch_shows_meanwhile(
+def test_a_pod_of_another_profile_is_bound_after_filter_whatever_the_watch_shows(
     world: World, call: Door
 ) -> None:
     world.node("node-0")
@@ -39,7 +39,7 @@ def test_one_of_another_profile_is_bound_after_it_passed_whatever_the_watch_show
     assert node_of(world, theirs) == "node-0"
 
 
-def test_a_pod_of_kube_system_that_is_not_ours_is_not_bound_unasked(
+def test_a_pod_of_kube_system_that_is_not_managed_is_not_bound_without_filter(
     world: World, call: Door
 ) -> None:
     world.node("node-0")
@@ -50,7 +50,7 @@ def test_a_pod_of_kube_system_that_is_not_ours_is_not_bound_unasked(
 
 
 @pytest.mark.parametrize("scheduler", ["gang-scheduler", "default-scheduler"])
-def test_nobody_goes_to_a_node_that_does_not_exist(
+def test_no_pod_is_bound_to_a_node_that_does_not_exist(
     world: World, call: Door, scheduler: str
 ) -> None:
     dns = _in_kube_system(world, scheduler)
@@ -62,7 +62,7 @@ def test_nobody_goes_to_a_node_that_does_not_exist(
 
 
 @pytest.mark.parametrize("gang", [None, "train"])
-def test_a_pod_of_ours_is_not_bound_before_it_passed(
+def test_a_managed_pod_is_not_bound_before_it_passed_filter(
     world: World, call: Door, gang: str | None
 ) -> None:
     world.node("node-0")
@@ -84,7 +84,7 @@ def _in_kube_system(world: World, scheduler: str) -> Any:
 
 
 @pytest.mark.parametrize("part", ["PodName", "PodNamespace", "PodUID", "Node"])
-def test_a_bind_with_names_that_no_object_has_is_no_call(call: Door, part: str) -> None:
+def test_a_bind_with_invalid_names_sends_no_request(call: Door, part: str) -> None:
     names = {"PodName": "p", "PodNamespace": "a", "PodUID": "u", "Node": "n"}
 
     error = call("bind", {**names, part: "x" * 254}).json["Error"]
@@ -92,7 +92,7 @@ def test_a_bind_with_names_that_no_object_has_is_no_call(call: Door, part: str) 
 
 
 @pytest.mark.parametrize("part", ["name", "namespace", "uid"])
-def test_nobody_is_remembered_by_a_name_or_uid_without_end(
+def test_names_and_uids_beyond_their_limit_are_not_stored(
     world: World, call: Door, part: str
 ) -> None:
     theirs = _pod("theirs", None)

@@ -62,19 +62,19 @@ def running(count: int, **rest: Any) -> list[Any]:
     return [seen(f"p{index}", on="n1", **rest) for index in range(count)]
 
 
-def test_a_surplus_member_may() -> None:
+def test_a_surplus_member_may_be_preempted() -> None:
     assert World(pod_group(), *running(3)).ask("p0") == ["p0"]
 
 
-def test_a_member_its_gang_cannot_spare_may_not() -> None:
+def test_a_member_its_gang_needs_may_not_be_preempted() -> None:
     assert World(pod_group(), *running(2)).ask("p0") == []
 
 
-def test_a_whole_gang_may() -> None:
+def test_a_whole_gang_may_be_preempted() -> None:
     assert World(pod_group(), *running(2)).ask("p0", "p1") == ["p0", "p1"]
 
 
-def test_a_gang_may_not_that_somebody_is_about_to_join() -> None:
+def test_a_gang_with_a_bind_in_progress_may_not_be_preempted() -> None:
     world = World(pod_group(), *running(2), seen("late"))
     world.cluster.reservations.reserve(pod("late"), member_of().key, "n1", 0.0)
     world.cluster.reservations.advance(uid("late"), Stage.BINDING)
@@ -82,7 +82,7 @@ def test_a_gang_may_not_that_somebody_is_about_to_join() -> None:
     assert world.ask("p0", "p1") == []
 
 
-def test_nor_may_those_whom_a_gang_cannot_spare_beside_whom_we_have_asked_to_leave() -> None:
+def test_a_member_its_gang_needs_beside_pending_evictions_may_not_be_preempted() -> None:
     world = World(pod_group(), *running(4))
     world.cluster.pending_evictions.replace(
         {uid("p0"): member_of().key, uid("p1"): member_of().key}
@@ -93,13 +93,13 @@ def test_nor_may_those_whom_a_gang_cannot_spare_beside_whom_we_have_asked_to_lea
     assert world.ask("p2") == ["p2"]
 
 
-def test_what_is_left_of_a_gang_may_when_the_others_are_done() -> None:
+def test_the_running_members_of_a_gang_may_be_preempted_when_the_others_have_succeeded() -> None:
     done = seen("done", status=Status.SUCCEEDED)
 
     assert World(pod_group(min_member=3), *running(2), done).ask("p0", "p1") == ["p0", "p1"]
 
 
-def test_the_only_member_of_a_role_the_gang_needs_may_not() -> None:
+def test_the_only_member_of_a_needed_role_may_not_be_preempted() -> None:
     world = World(
         pod_group(min_by_role={"ps": 1, "worker": 1}),
         seen("ps", on="n1", role="ps"),
@@ -113,7 +113,7 @@ def test_the_only_member_of_a_role_the_gang_needs_may_not() -> None:
     assert world.ask("ps", "p0", "p1", "p2") == ["ps", "p0", "p1", "p2"], "it leaves whole"
 
 
-def test_a_pod_whose_binding_is_on_its_way_may_not_even_for_a_critical_one() -> None:
+def test_a_pod_with_a_bind_in_progress_may_not_be_preempted_even_by_a_critical_pod() -> None:
     world = World(pod_group(min_member=1), seen("p0"))
     world.cluster.reservations.reserve(pod("p0"), member_of().key, "n1", 0.0)
     world.cluster.reservations.advance(uid("p0"), Stage.BINDING)
@@ -122,7 +122,7 @@ def test_a_pod_whose_binding_is_on_its_way_may_not_even_for_a_critical_one() -> 
     assert world.ask("p0", by=pod("dns", namespace="kube-system")) == []
 
 
-def test_nor_may_one_of_whose_binding_nobody_knows_for_kube_scheduler_sees_it_bound() -> None:
+def test_a_pod_whose_bind_has_an_unknown_result_may_not_be_preempted() -> None:
     world = World(pod_group(), seen("p0", on="n1"), seen("p1"))
     world.cluster.reservations.reserve(pod("p1"), member_of().key, "n1", 0.0)
     world.cluster.reservations.advance(uid("p1"), Stage.UNKNOWN)
@@ -130,7 +130,7 @@ def test_nor_may_one_of_whose_binding_nobody_knows_for_kube_scheduler_sees_it_bo
     assert world.ask("p1") == []
 
 
-def test_a_pod_that_is_marked_as_not_preemptable_may_not_but_for_a_critical_one() -> None:
+def test_a_pod_marked_as_not_preemptable_may_be_preempted_only_by_a_critical_pod() -> None:
     marked = seen("marked", "", on="n1", preemptable=False)
     foreign = seen("foreign", on="n1", ours=False, preemptable=False)
     world = World(marked, foreign, seen("other", "", on="n1"))
@@ -141,7 +141,7 @@ def test_a_pod_that_is_marked_as_not_preemptable_may_not_but_for_a_critical_one(
     assert world.ask("foreign") == ["foreign"], "it speaks of pods of ours"
 
 
-def test_a_held_pod_may_because_its_gang_has_not_started() -> None:
+def test_a_pod_with_a_waiting_bind_may_be_preempted_because_its_gang_has_not_started() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"))
     for name in ("p0", "p1"):
         world.cluster.reservations.reserve(pod(name), member_of().key, "n1", 0.0)
@@ -150,7 +150,7 @@ def test_a_held_pod_may_because_its_gang_has_not_started() -> None:
     assert world.ask("p0") == ["p0"]
 
 
-def test_a_member_that_was_just_bound_may_not_although_the_watch_has_not_shown_it() -> None:
+def test_a_member_that_was_just_bound_may_not_be_preempted_before_the_watch_shows_it() -> None:
     world = World(pod_group(), seen("p0"), seen("p1"))
     for name in ("p0", "p1"):
         world.cluster.reservations.reserve(pod(name), member_of().key, "n1", 0.0)
@@ -160,13 +160,13 @@ def test_a_member_that_was_just_bound_may_not_although_the_watch_has_not_shown_i
     assert world.ask("p0", "p1") == ["p0", "p1"], "it leaves whole"
 
 
-def test_what_keeps_the_cluster_alive_may_tear_a_gang() -> None:
+def test_a_critical_pod_may_preempt_a_member_its_gang_needs() -> None:
     critical = pod("dns", namespace="kube-system")
 
     assert World(pod_group(), *running(2)).ask("p0", by=critical) == ["p0"]
 
 
-def test_nobody_goes_for_a_gang_that_could_not_start_with_one_more_node() -> None:
+def test_no_victim_is_allowed_for_a_member_of_a_gang_without_a_reservation() -> None:
     hopeless = {"by": pod("q0"), "of": member_of("second")}
     world = World(pod_group(), *running(3))
     assert world.ask("p0", **hopeless) == []
@@ -175,7 +175,7 @@ def test_nobody_goes_for_a_gang_that_could_not_start_with_one_more_node() -> Non
     assert world.ask("p0", **hopeless) == ["p0"]
 
 
-def test_a_surplus_member_of_a_running_gang_may_ask() -> None:
+def test_a_surplus_member_of_a_running_gang_may_preempt() -> None:
     world = World(pod_group(), *running(2), seen("other", "", on="n1"))
 
     assert world.ask("other", by=pod("p2"), of=member_of()) == ["other"]
@@ -198,7 +198,7 @@ IN_VAIN = {
 
 
 @pytest.mark.parametrize("items", IN_VAIN.values(), ids=IN_VAIN)
-def test_nobody_goes_for_a_pod_that_its_queue_does_not_let_start(items: list[Any]) -> None:
+def test_no_victim_is_allowed_for_a_pod_whose_queue_does_not_admit_it(items: list[Any]) -> None:
     world = World(*items, seen("other", "", on="n1"), seen("foreign", on="n1", ours=False))
 
     assert world.ask("other") == []
@@ -207,7 +207,7 @@ def test_nobody_goes_for_a_pod_that_its_queue_does_not_let_start(items: list[Any
     assert world.ask("other", by=pod("guest", ours=False)) == ["other"]
 
 
-def test_nobody_goes_for_a_pod_that_cannot_be_read_or_whose_group_cannot() -> None:
+def test_no_victim_is_allowed_for_a_pod_that_is_invalid_or_has_an_invalid_group() -> None:
     unread = replace(seen("boss", "").membership, problem="too large")
     spoilt = pod_group("second", min_member=1, problem="minMember is negative")
     world = World(seen("other", "", on="n1"), spoilt, seen("q0", "second", on="n1"))
@@ -216,7 +216,7 @@ def test_nobody_goes_for_a_pod_that_cannot_be_read_or_whose_group_cannot() -> No
     assert world.ask("other", by=pod("q1"), of=member_of("second")) == []
 
 
-def test_nobody_else_goes_for_a_pod_whose_queue_has_all_that_it_may() -> None:
+def test_no_victim_of_another_queue_is_allowed_for_a_pod_whose_queue_is_at_its_capability() -> None:
     world = World(seen("other", "", on="n1"), seen("foreign", on="n1", ours=False))
     world.most = cpus(0)
 
@@ -226,7 +226,7 @@ def test_nobody_else_goes_for_a_pod_whose_queue_has_all_that_it_may() -> None:
     assert world.ask("foreign") == ["foreign"]
 
 
-def test_they_do_for_one_that_has_its_place_already() -> None:
+def test_victims_are_allowed_for_a_pod_that_has_a_reservation_in_a_full_queue() -> None:
     world = World(seen("foreign", on="n1", ours=False))
     world.most = cpus(0)
     world.cluster.reservations.reserve(pod("boss"), seen("boss", "").membership.key, "n1", 0.0)
@@ -234,7 +234,7 @@ def test_they_do_for_one_that_has_its_place_already() -> None:
     assert world.ask("foreign") == ["foreign"]
 
 
-def test_victims_that_are_leaving_anyway_are_not_asked_again() -> None:
+def test_victims_that_are_already_terminating_are_not_evicted_again() -> None:
     world = World(pod_group(), *running(4))
     world.cluster.apply(Upsert(seen("p0", on="n1", status=Status.RELEASING)))
 
@@ -242,11 +242,11 @@ def test_victims_that_are_leaving_anyway_are_not_asked_again() -> None:
     assert world.ask("p0") == [], "it is enough to wait"
 
 
-def test_a_node_without_victims_is_no_candidate() -> None:
+def test_a_node_without_victims_is_not_a_candidate() -> None:
     assert World().ask() == []
 
 
-def test_a_victim_we_do_not_know_is_kube_schedulers_business() -> None:
+def test_an_unknown_victim_is_left_to_kube_scheduler() -> None:
     assert World().ask("stranger") == ["stranger"]
 
 
@@ -259,29 +259,29 @@ class TestQueues:
         queue = Queue(name="rich", reclaimable=reclaimable)
         return World(queue, self.rich, *running(3), **figures)
 
-    def test_what_is_beyond_its_due_may_be_taken_for_one_below(self) -> None:
+    def test_capacity_above_deserved_may_be_taken_for_a_queue_below_its_own(self) -> None:
         assert self.world(rich=(3, 2), default=(0, 2)).ask("p0") == ["p0"]
 
-    def test_its_due_may_not(self) -> None:
+    def test_deserved_capacity_may_not_be_taken(self) -> None:
         assert self.world(rich=(3, 3), default=(0, 2)).ask("p0") == []
         assert self.world(rich=(3, 2), default=(0, 2)).ask("p0", "p1") == []
 
-    def test_not_for_a_queue_that_has_its_own_due(self) -> None:
+    def test_a_queue_at_its_deserved_share_may_not_take_from_another(self) -> None:
         assert self.world(rich=(3, 2), default=(2, 2)).ask("p0") == []
 
-    def test_not_from_a_queue_nobody_may_take_from(self) -> None:
+    def test_nothing_is_taken_from_a_queue_that_is_not_reclaimable(self) -> None:
         assert self.world(reclaimable=False, rich=(3, 2), default=(0, 2)).ask("p0") == []
 
-    def test_nor_before_a_plan_has_counted(self) -> None:
+    def test_nothing_is_taken_before_the_first_plan(self) -> None:
         assert self.world().ask("p0") == []
 
-    def test_inside_a_queue_priority_decides(self) -> None:
+    def test_inside_a_queue_only_priority_decides(self) -> None:
         world = self.world(rich=(3, 3))
 
         assert world.ask("p0", by=pod("p9"), of=member_of()) == ["p0"]
 
 
-def test_what_a_namespace_has_at_least_of_a_queue_may_not() -> None:
+def test_the_guarantee_of_a_namespace_in_a_queue_may_not_be_taken() -> None:
     world = World(pod_group(), *running(4))
 
     def has(number: int) -> list[str]:
@@ -296,7 +296,7 @@ def test_what_a_namespace_has_at_least_of_a_queue_may_not() -> None:
     assert world.ask("p0", "p1") == ["p0", "p1"], "its own may"
 
 
-def test_whoever_runs_on_a_node_of_others_may_not_for_that_makes_no_room_of_ours() -> None:
+def test_a_pod_on_a_node_that_is_not_managed_may_not_be_preempted_by_a_managed_pod() -> None:
     world = World(pod_group(), *running(3))
     world.cluster.apply(Upsert(node("n1", managed=False)))
 

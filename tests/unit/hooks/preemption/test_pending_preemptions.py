@@ -32,7 +32,7 @@ class World(judgement.World):
         self.see(seen(name, on="n1", status=Status.RELEASING, **rest))
 
 
-def test_two_that_come_at_once_do_not_tear_a_gang_that_can_spare_one() -> None:
+def test_two_preemptions_at_once_do_not_break_a_gang_with_one_surplus_member() -> None:
     world = World(pod_group(), *running(3))
 
     assert world.by("boss", "p0") == ["p0"]
@@ -40,14 +40,14 @@ def test_two_that_come_at_once_do_not_tear_a_gang_that_can_spare_one() -> None:
     assert world.by("second", "p0") == ["p0"], "who goes for both is gone once"
 
 
-def test_who_asks_again_has_thought_better_of_it() -> None:
+def test_a_second_request_of_a_pod_replaces_its_first() -> None:
     world = World(pod_group(), *running(3))
     world.by("boss", "p0")
 
     assert world.by("boss", "p1") == ["p1"]
 
 
-def test_a_gang_spares_as_many_as_it_can() -> None:
+def test_all_surplus_members_of_a_gang_may_be_preempted() -> None:
     world = World(pod_group(), *running(5))
 
     assert world.by("boss", "p0") == ["p0"]
@@ -57,7 +57,7 @@ def test_a_gang_spares_as_many_as_it_can() -> None:
     assert world.by("fourth", "p3") == []
 
 
-def test_what_was_granted_on_many_nodes_is_taken_on_one() -> None:
+def test_victims_allowed_on_many_nodes_are_taken_on_one() -> None:
     world = World(node("n2"), pod_group(min_member=3), *running(4), seen("q0", on="n2"))
     assert world.by("boss", "p0", n2="q0") == ["p0", "q0"]
 
@@ -65,7 +65,7 @@ def test_what_was_granted_on_many_nodes_is_taken_on_one() -> None:
     assert world.by("third", "p2") == []
 
 
-def test_the_first_may_take_another_than_the_one_the_second_asks_for() -> None:
+def test_the_first_preemptor_may_take_another_victim_than_the_second_asks_for() -> None:
     """Both named the same pod; the first is free to take the one on another node instead."""
     world = World(node("n2"), pod_group(), *running(2), seen("q0", on="n2"))
     assert world.by("boss", "p0", n2="q0") == ["p0", "q0"]
@@ -74,7 +74,7 @@ def test_the_first_may_take_another_than_the_one_the_second_asks_for() -> None:
     assert world.by("second", n2="q0") == []
 
 
-def test_nor_may_the_second_count_on_the_first_to_take_the_rest() -> None:
+def test_a_second_preemptor_may_not_count_on_the_victims_of_the_first() -> None:
     world = World(node("n2"), pod_group(), *running(2), seen("other", "", on="n2"))
     assert world.by("boss", "p0", "p1", n2="other") == ["p0", "p1", "other"]
 
@@ -82,7 +82,7 @@ def test_nor_may_the_second_count_on_the_first_to_take_the_rest() -> None:
     assert world.by("second", "p0", "p1") == ["p0", "p1"], "all of it"
 
 
-def test_the_node_it_was_nominated_to_is_where_they_go() -> None:
+def test_a_nomination_shows_on_which_node_the_victims_are_taken() -> None:
     world = World(node("n2"), pod_group(), *running(3), seen("other", "", on="n2"))
     assert world.by("boss", "p0", n2="other") == ["p0", "other"]
     assert world.by("second", "p1") == []
@@ -92,7 +92,7 @@ def test_the_node_it_was_nominated_to_is_where_they_go() -> None:
     assert world.by("second", "p1") == ["p1"]
 
 
-def test_what_kube_scheduler_did_not_do_is_forgotten() -> None:
+def test_a_preemption_that_kube_scheduler_did_not_make_is_forgotten() -> None:
     world = World(pod_group(), *running(3), seen("boss", ""))
     world.by("boss", "p0")
     world.now += SHOWN_S + 1
@@ -100,7 +100,7 @@ def test_what_kube_scheduler_did_not_do_is_forgotten() -> None:
     assert world.by("second", "p1") == ["p1"]
 
 
-def test_it_is_not_while_its_pod_waits_for_those_victims() -> None:
+def test_a_preemption_is_not_forgotten_while_its_pod_waits_for_the_victims() -> None:
     world = World(pod_group(), *running(3), seen("boss", "", nominated="n1"))
     world.by("boss", "p0")
     world.now += SHOWN_S + 1
@@ -110,7 +110,7 @@ def test_it_is_not_while_its_pod_waits_for_those_victims() -> None:
     assert world.by("second", "p1") == ["p1"]
 
 
-def test_a_nomination_from_before_says_nothing_until_a_new_one_would_have_come() -> None:
+def test_an_earlier_nomination_is_ignored_until_a_new_one_would_have_been_seen() -> None:
     world = World(node("n2"), pod_group(), *running(3), seen("other", "", on="n2"))
     before = seen("boss", "", nominated="n2")
     world.see(before)
@@ -123,7 +123,7 @@ def test_a_nomination_from_before_says_nothing_until_a_new_one_would_have_come()
     assert world.by("second", "p1") == ["p1"]
 
 
-def test_who_is_nominated_elsewhere_takes_nothing_of_what_was_granted() -> None:
+def test_a_pod_nominated_to_another_node_takes_none_of_its_allowed_victims() -> None:
     world = World(pod_group(), *running(3), seen("boss", "", nominated="n9"))
     world.by("boss", "p0")
     world.now += SHOWN_S + 1
@@ -131,7 +131,7 @@ def test_who_is_nominated_elsewhere_takes_nothing_of_what_was_granted() -> None:
     assert world.by("second", "p1") == ["p1"]
 
 
-def test_nor_is_a_role_torn() -> None:
+def test_several_preemptions_do_not_break_a_role() -> None:
     servers = [seen(f"ps{index}", on="n1", role="ps") for index in range(3)]
     minima = {"ps": 1, "worker": 3}
     world = World(pod_group(min_member=4, min_by_role=minima), *running(4, role="worker"), *servers)
@@ -148,14 +148,14 @@ class TestQueues:
         rich = pod_group(queue="rich", min_member=1)
         return World(Queue(name="rich"), rich, *running(4), **figures)
 
-    def test_many_together_take_no_more_than_one_might(self) -> None:
+    def test_several_preemptions_together_take_no_more_than_one_could(self) -> None:
         world = self.world(rich=(4, 2), default=(0, 9))
 
         assert world.by("boss", "p0") == ["p0"]
         assert world.by("second", "p1") == ["p1"]
         assert world.by("third", "p2") == []
 
-    def test_who_left_counts_until_a_plan_has_seen_it(self) -> None:
+    def test_a_victim_that_is_gone_counts_until_a_plan_includes_it(self) -> None:
         world = self.world(rich=(4, 2), default=(0, 9))
         world.by("boss", "p0")
         world.by("second", "p1")
@@ -166,7 +166,7 @@ class TestQueues:
         world.count(rich=(3, 2), default=(0, 9))
         assert world.by("third", "p2") == ["p2"]
 
-    def test_who_waits_for_his_victims_counts_as_one_who_has_his_due(self) -> None:
+    def test_a_pod_that_waits_for_its_victims_counts_in_the_usage_of_its_queue(self) -> None:
         world = self.world(rich=(4, 0), default=(0, 1))
         assert world.by("boss", "p0") == ["p0"]
         assert world.by("second", "p1") == []
@@ -179,7 +179,7 @@ class TestQueues:
         world.cluster.apply(Delete(Kind.POD, uid("boss")))
         assert world.by("second", "p1") == ["p1"]
 
-    def test_who_takes_from_his_own_queue_takes_nothing_more_of_its_due(self) -> None:
+    def test_a_preemption_inside_a_queue_does_not_change_the_usage_of_the_queue(self) -> None:
         world = self.world(rich=(4, 0), default=(1, 2))
         world.see(seen("old", "", on="n1"))
         assert world.by("boss", "old") == ["old"]
@@ -187,7 +187,7 @@ class TestQueues:
         assert world.by("second", "p0") == ["p0"]
 
 
-def test_who_is_another_schedulers_has_part_in_no_due() -> None:
+def test_a_pod_of_another_scheduler_does_not_count_in_the_usage_of_a_queue() -> None:
     rich = pod_group(queue="rich", min_member=1)
     world = World(Queue(name="rich"), rich, *running(4), rich=(4, 0), default=(0, 1))
     foreign = pod("foreign", ours=False)
@@ -196,7 +196,7 @@ def test_who_is_another_schedulers_has_part_in_no_due() -> None:
     assert world.by("boss", "p1") == ["p1"]
 
 
-def test_nor_do_many_together_take_what_a_namespace_has_at_least() -> None:
+def test_several_preemptions_together_leave_a_namespace_its_guarantee() -> None:
     world = World(pod_group(min_member=1), *running(4))
     share = ShareFigures(queue="default", namespace="a", guarantee=cpus(2), allocated=cpus(4))
     world.plan = Plan(shares={"default/a": share})

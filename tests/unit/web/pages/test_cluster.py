@@ -59,7 +59,7 @@ def mapped(looker: Looker) -> Looker:
     return looker
 
 
-def test_room_of_a_node_is_used_promised_kept_or_free(mapped: Looker) -> None:
+def test_capacity_of_a_node_is_used_reserved_held_or_free(mapped: Looker) -> None:
     assert mapped.journal.last is not None
     told = cluster.nodes_page(mapped.journal.last, QueryFields({}, *cluster.NODES_FIELDS))
     first, second = told["shown"].items
@@ -81,13 +81,13 @@ def test_room_of_a_node_is_used_promised_kept_or_free(mapped: Looker) -> None:
         ("?resource=nonsense&sort=nonsense", ["n0", "n1"]),
     ],
 )
-def test_the_map_shows_what_the_address_asks_for(
+def test_the_node_map_shows_what_the_query_selects(
     mapped: Looker, query: str, found: list[str]
 ) -> None:
     assert names(mapped.page(f"/nodes{query}")) == found
 
 
-def test_a_node_that_takes_nobody_says_why(looker: Looker) -> None:
+def test_a_node_that_accepts_no_pods_shows_the_reason(looker: Looker) -> None:
     table = node_table([8, 8, 8])
     one, two, three = table.nodes
     shut: tuple[Node, ...] = (
@@ -102,7 +102,7 @@ def test_a_node_that_takes_nobody_says_why(looker: Looker) -> None:
     assert re.findall(r'bad-text">([^<]+)<', page) == ["not ready", "cordoned", "not ours"]
 
 
-def test_room_that_nobody_gets_is_not_free(looker: Looker) -> None:
+def test_capacity_that_no_pod_can_use_is_not_free(looker: Looker) -> None:
     table = node_table([8, 16])
     shut = (table.nodes[0], replace(table.nodes[1], unschedulable=True))
     table = replace(table, facts=replace(table.facts, nodes=shut))
@@ -114,7 +114,9 @@ def test_room_that_nobody_gets_is_not_free(looker: Looker) -> None:
     assert names(page) == ["n0", "n1"]
 
 
-def test_no_node_and_none_that_is_found_are_said(looker: Looker, mapped: Looker) -> None:
+def test_no_nodes_and_no_matching_nodes_have_different_messages(
+    looker: Looker, mapped: Looker
+) -> None:
     assert "None of 2 nodes matches" in mapped.page("/nodes?find=zz")
     looker.sees(snapshot(nodes=node_table([])), plan())
     assert "There are no nodes yet" in looker.page("/nodes")
@@ -124,7 +126,7 @@ def promised(whom: Gang, stage: Stage, since: float) -> list[Reservation]:
     return [Reservation(each, whom.key, "n0", stage, since) for each in whom.pods]
 
 
-def test_holds_show_how_far_members_are_and_the_longest_first(looker: Looker) -> None:
+def test_waiting_binds_show_the_stage_of_members_and_the_oldest_first(looker: Looker) -> None:
     fresh = gang("fresh", [pod("f-0", on="n", status=Status.BINDING)])
     slow = gang(
         "slow",
@@ -150,13 +152,13 @@ def test_holds_show_how_far_members_are_and_the_longest_first(looker: Looker) ->
     assert "s-0</bdi> on <bdi>n0</bdi>: waiting for 1 min" in page
 
 
-def test_nobody_on_the_way_is_said(looker: Looker) -> None:
+def test_a_page_without_waiting_binds_shows_a_message(looker: Looker) -> None:
     looker.sees(snapshot(gang("seated")), plan(verdict("a/seated")))
 
     assert "There are no reservations" in looker.page("/holds")
 
 
-def test_evictions_say_who_for_whom_why_and_what_became_of_it(looker: Looker) -> None:
+def test_evictions_show_victim_beneficiary_reason_and_outcome(looker: Looker) -> None:
     looker.sees(snapshot(), plan())
     assert "There were no evictions" in looker.page("/evictions")
 
@@ -184,7 +186,7 @@ def test_evictions_say_who_for_whom_why_and_what_became_of_it(looker: Looker) ->
     assert "old-0<" in looker.page("/evictions?page=2")
 
 
-def test_departures_are_remembered_within_bounds(looker: Looker) -> None:
+def test_the_eviction_history_is_limited(looker: Looker) -> None:
     kept = looker.journal.departures
     for number in range(2000):
         at = float(number)
@@ -198,14 +200,14 @@ def test_departures_are_remembered_within_bounds(looker: Looker) -> None:
     assert len(kept.all()[0].why) == 500
 
 
-def test_the_policy_in_force_is_told_as_it_was_understood(looker: Looker) -> None:
+def test_the_loaded_policy_is_shown_as_it_was_parsed(looker: Looker) -> None:
     page = looker.page("/policy")
 
     for word in ("allocate", "backfill", "drf", "proportion", "after 10 min", "<dd>gang-extender<"):
         assert word in page
 
 
-def test_a_policy_file_that_is_not_in_force_is_said(
+def test_a_policy_file_that_was_not_loaded_is_reported(
     looker: Looker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("policy") / "policy.conf"
@@ -219,7 +221,7 @@ def test_a_policy_file_that_is_not_in_force_is_said(
     assert "The current file is not in force" in looker.page("/policy")
 
 
-def test_health_tells_of_watches_latencies_and_what_to_mend(looker: Looker) -> None:
+def test_health_shows_watches_latencies_and_findings(looker: Looker) -> None:
     page = looker.page("/health")
     assert "kube-scheduler has not called yet" in page
     assert "This instance leads" in page
@@ -238,7 +240,7 @@ def test_health_tells_of_watches_latencies_and_what_to_mend(looker: Looker) -> N
     assert "1.5 s ago" in page
 
 
-def test_latencies_are_bounds_that_so_many_stay_within(looker: Looker) -> None:
+def test_latencies_are_upper_limits_for_a_share_of_the_calls(looker: Looker) -> None:
     for seconds in (0.0004, 0.0004, 99.0):
         looker.metrics.hook_seconds.labels("bind").observe(seconds)
     (bind,) = cluster.latencies(looker.metrics.hook_seconds, "verb")
@@ -250,7 +252,7 @@ def test_latencies_are_bounds_that_so_many_stay_within(looker: Looker) -> None:
     assert 33 < bind.mean_s < 34
 
 
-def test_a_standby_tells_nothing_that_was_found_in_an_earlier_term(looker: Looker) -> None:
+def test_a_standby_shows_no_findings_of_an_earlier_lease(looker: Looker) -> None:
     found = [Finding("Queue", "left", "ParentUnknown", "its parent is not there")]
     object.__setattr__(looker.sights, "findings", lambda: found)
     assert "ParentUnknown" in looker.page("/health")
@@ -259,7 +261,7 @@ def test_a_standby_tells_nothing_that_was_found_in_an_earlier_term(looker: Looke
     assert "ParentUnknown" not in looker.page("/health")
 
 
-def test_what_the_overview_counts_is_what_there_is(looker: Looker) -> None:
+def test_the_overview_counts_match_the_pages(looker: Looker) -> None:
     shares = [
         ShareFigures(queue="left", namespace=f"team-{number}", limit=TOTAL) for number in range(25)
     ]

@@ -43,7 +43,7 @@ def status_of(path: str) -> int:
     return 404 if path.endswith("nobody") else 200
 
 
-def test_nothing_of_a_page_comes_from_elsewhere_or_runs_without_being_a_file(
+def test_pages_load_nothing_from_other_hosts_and_have_no_inline_script(
     looker: Looker,
 ) -> None:
     looker.sees(SEEN, DECIDED)
@@ -64,14 +64,14 @@ def test_nothing_of_a_page_comes_from_elsewhere_or_runs_without_being_a_file(
         assert not re.findall(r"<script(?![^>]* src=)|\sstyle=|\son\w+=", reply.text), path
 
 
-def test_script_and_style_put_no_string_into_the_page_as_markup() -> None:
+def test_scripts_and_styles_insert_no_string_as_markup() -> None:
     script = files("extender.web.dashboard").joinpath("assets/live.js").read_text("utf-8")
 
     assert not re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", script)
     assert not re.findall(r"https?://", script)
 
 
-def test_all_that_a_browser_loads_is_below_two_hundred_kilobytes(looker: Looker) -> None:
+def test_a_browser_loads_less_than_two_hundred_kilobytes(looker: Looker) -> None:
     looker.sees(SEEN, DECIDED)
     page = looker.page("/")
     loaded = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', page)
@@ -81,7 +81,7 @@ def test_all_that_a_browser_loads_is_below_two_hundred_kilobytes(looker: Looker)
     assert sum(sizes) + len(page) < 200_000
 
 
-def test_files_are_named_by_their_content_and_kept_for_ever(looker: Looker) -> None:
+def test_static_files_are_named_by_their_content_and_cached_for_ever(looker: Looker) -> None:
     path = re.findall(r'"\./(assets/[^"]+\.css)"', looker.page("/"))[0]
 
     assert "immutable" in looker.client.get(path).headers["cache-control"]
@@ -89,7 +89,7 @@ def test_files_are_named_by_their_content_and_kept_for_ever(looker: Looker) -> N
     assert looker.client.get("/assets/old/passwd").status_code == 404
 
 
-def test_links_lead_back_from_below_any_path(looker: Looker) -> None:
+def test_links_work_below_any_path_prefix(looker: Looker) -> None:
     looker.sees(SEEN, DECIDED)
     for path in PAGES:
         page = looker.page(path, status_of(path))
@@ -100,7 +100,7 @@ def test_links_lead_back_from_below_any_path(looker: Looker) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_and_messages_of_strangers_are_text(looker: Looker, name: str) -> None:
+def test_names_and_messages_written_by_tenants_are_escaped(looker: Looker, name: str) -> None:
     stranger = gang(name, 2, queue=name)
     said = verdict(f"a/{name}", Reason.INSUFFICIENT_CAPACITY, message=name, queue=name)
     looker.sees(snapshot(stranger), plan(said))
@@ -116,7 +116,7 @@ def test_names_and_messages_of_strangers_are_text(looker: Looker, name: str) -> 
             assert not str(attributes.get("href", "")).startswith("javascript:")
 
 
-def test_marks_that_turn_letters_round_are_shown_as_marks(looker: Looker) -> None:
+def test_bidirectional_control_characters_are_shown_as_visible_marks(looker: Looker) -> None:
     name = "evil\u202etxt.exe\u2066"
     looker.sees(snapshot(gang(name)), plan(verdict(f"a/{name}", message=f"\u202e{name}")))
 
@@ -127,7 +127,7 @@ def test_marks_that_turn_letters_round_are_shown_as_marks(looker: Looker) -> Non
         assert "evil\N{REPLACEMENT CHARACTER}txt.exe" in page
 
 
-def test_however_long_a_message_is_a_page_is_not(looker: Looker) -> None:
+def test_a_long_message_does_not_make_a_page_large(looker: Looker) -> None:
     told = verdict("a/long", Reason.INSUFFICIENT_CAPACITY, message="x" * 60_000)
     looker.sees(snapshot(gang("long")), plan(told))
 
@@ -135,7 +135,7 @@ def test_however_long_a_message_is_a_page_is_not(looker: Looker) -> None:
     assert len(looker.page("/gangs/a/long")) < 30_000
 
 
-def test_a_gang_that_is_gone_keeps_its_story_and_one_that_never_was_is_none(
+def test_a_deleted_gang_keeps_its_history_and_an_unknown_gang_is_not_found(
     looker: Looker,
 ) -> None:
     looker.sees(SEEN, DECIDED)
@@ -148,7 +148,7 @@ def test_a_gang_that_is_gone_keeps_its_story_and_one_that_never_was_is_none(
 
 
 @pytest.mark.parametrize("path", SECTIONS[:5])
-def test_before_the_first_plan_a_page_says_that_there_is_none(looker: Looker, path: str) -> None:
+def test_before_the_first_plan_a_page_shows_that_there_is_none(looker: Looker, path: str) -> None:
     looker.missing = ["pods: first list not complete"]
 
     page = looker.page(path)
@@ -157,7 +157,7 @@ def test_before_the_first_plan_a_page_says_that_there_is_none(looker: Looker, pa
 
 
 @pytest.mark.parametrize("path", ["/", "/gangs", "/gangs/a/train"])
-def test_who_stands_by_says_who_leads_and_shows_no_old_plan(looker: Looker, path: str) -> None:
+def test_a_standby_names_the_leader_and_shows_no_old_plan(looker: Looker, path: str) -> None:
     looker.sees(SEEN, DECIDED)
     looker.leader = ["other-1 leads"]
 
@@ -166,7 +166,7 @@ def test_who_stands_by_says_who_leads_and_shows_no_old_plan(looker: Looker, path
     assert "InsufficientCapacity" not in page
 
 
-def test_a_plan_that_gets_old_is_called_old(looker: Looker) -> None:
+def test_an_old_plan_is_shown_as_old(looker: Looker) -> None:
     looker.sees(SEEN, DECIDED)
     assert "s old" not in looker.page("/")
 
@@ -177,7 +177,7 @@ def test_a_plan_that_gets_old_is_called_old(looker: Looker) -> None:
     assert "pods: watch silent for 40 s" in page
 
 
-def test_an_event_says_how_far_we_are_and_names_nobody(looker: Looker) -> None:
+def test_an_event_has_the_cycle_number_and_no_names(looker: Looker) -> None:
     assert b'"cycle":0' in looker.sights.heartbeat()
 
     looker.sees(SEEN, DECIDED)
@@ -199,7 +199,7 @@ class Flickering(list[str]):
 
 
 @pytest.mark.parametrize("path", ["/", "/gangs", "/gangs/a/train", "/nodes", "/holds"])
-def test_a_term_that_begins_while_a_page_is_written_breaks_nothing(
+def test_a_lease_that_starts_while_a_page_is_rendered_breaks_nothing(
     looker: Looker, path: str
 ) -> None:
     looker.sees(SEEN, DECIDED)

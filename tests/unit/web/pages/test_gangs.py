@@ -67,11 +67,11 @@ def busy(looker: Looker) -> Looker:
         ("?unknown=1", ["bad", "old", "new", "run"]),
     ],
 )
-def test_what_the_address_asks_for_is_shown(busy: Looker, query: str, names: list[str]) -> None:
+def test_the_query_of_the_url_selects_the_rows(busy: Looker, query: str, names: list[str]) -> None:
     assert shown(busy.page(f"/gangs{query}")) == names
 
 
-def test_nobody_found_is_said_with_the_way_back(busy: Looker) -> None:
+def test_a_filter_without_matches_shows_a_link_to_all_gangs(busy: Looker) -> None:
     page = busy.page("/gangs?find=nobody")
 
     assert "None of 4 gangs matches" in page
@@ -79,14 +79,14 @@ def test_nobody_found_is_said_with_the_way_back(busy: Looker) -> None:
     assert "There are no gangs yet" not in page
 
 
-def test_a_cluster_without_gangs_says_so(looker: Looker) -> None:
+def test_a_cluster_without_gangs_shows_a_message(looker: Looker) -> None:
     looker.sees(snapshot(), plan())
 
     assert "There are no gangs yet" in looker.page("/gangs")
     assert "No gang waits" in looker.page("/")
 
 
-def test_links_keep_the_filters_and_a_second_click_turns_the_order_round(busy: Looker) -> None:
+def test_links_keep_the_filters_and_a_second_click_reverses_the_order(busy: Looker) -> None:
     page = busy.page("/gangs?queue=left&sort=gang")
 
     assert 'href="?queue=left&amp;sort=-gang"' in page
@@ -95,11 +95,11 @@ def test_links_keep_the_filters_and_a_second_click_turns_the_order_round(busy: L
     assert 'aria-sort="ascending"' in page
 
 
-def test_what_was_typed_is_in_the_box_again(busy: Looker) -> None:
+def test_the_search_box_keeps_its_text(busy: Looker) -> None:
     assert 'value="&lt;b&gt;"' in busy.page("/gangs?find=<b>")
 
 
-def test_pages_are_of_fifty_and_name_their_neighbours(looker: Looker) -> None:
+def test_pages_have_fifty_rows_and_link_to_their_neighbours(looker: Looker) -> None:
     many = [gang(f"g{number:05d}", 1) for number in range(120)]
     looker.sees(snapshot(*many), plan(*(verdict(str(each.key)) for each in many)))
 
@@ -112,7 +112,7 @@ def test_pages_are_of_fifty_and_name_their_neighbours(looker: Looker) -> None:
     assert 'rel="next"' not in last
 
 
-def test_progress_counts_who_is_bound_held_and_promised() -> None:
+def test_progress_counts_bound_waiting_and_reserved_members() -> None:
     members = [
         pod("p0", on="n"),
         pod("p1", on="n", status=Status.BINDING),
@@ -133,7 +133,7 @@ def test_progress_counts_who_is_bound_held_and_promised() -> None:
     assert done.mark == 80.0
 
 
-def test_an_address_has_bounds() -> None:
+def test_the_query_of_a_url_is_limited() -> None:
     asked = QueryFields({"find": "x" * 9999, "page": "9" * 99, "other": "y"}, "find")
 
     assert len(asked["find"]) == 253

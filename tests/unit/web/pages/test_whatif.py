@@ -75,7 +75,7 @@ def table(page: str) -> dict[str, tuple[str, str]]:
     return {who: (was, comes) for who, was, comes in filter(None, plain)}
 
 
-def test_a_gang_that_fits_would_start_now_and_it_is_said_where(asker: Looker) -> None:
+def test_a_gang_that_fits_would_start_now_and_its_nodes_are_shown(asker: Looker) -> None:
     page = answer(asker, **NEW, members=2, queue="right")
 
     assert "a/new would start now Admitted" in said(page)
@@ -83,7 +83,7 @@ def test_a_gang_that_fits_would_start_now_and_it_is_said_where(asker: Looker) ->
     assert "Computed from plan 1" in said(page)
 
 
-def test_a_gang_that_takes_back_its_due_says_who_would_be_asked_to_leave(asker: Looker) -> None:
+def test_a_gang_that_reclaims_capacity_shows_the_pods_it_would_evict(asker: Looker) -> None:
     page = answer(asker, **NEW, members=4, queue="right")
 
     assert "a/new would wait WaitingForVictims" in said(page)
@@ -93,13 +93,13 @@ def test_a_gang_that_takes_back_its_due_says_who_would_be_asked_to_leave(asker: 
     assert table(page)["queue right"][0] == "deserves nothing"
 
 
-def test_a_gang_that_never_fits_says_what_it_waits_for(asker: Looker) -> None:
+def test_a_gang_that_never_fits_shows_what_it_waits_for(asker: Looker) -> None:
     page = answer(asker, **NEW, members=9, least=9, queue="right")
 
     assert "a/new would wait ExceedsCluster needs 9 x 1 cpu" in said(page)
 
 
-def test_when_it_would_start_is_told_with_its_ground(looker: Looker, now: Snapshot) -> None:
+def test_the_expected_start_is_shown_with_its_reason(looker: Looker, now: Snapshot) -> None:
     old = now.gangs[GangKey("a/old")]
     marks = {"gang-extender.io/duration": "2h"}
     said_so = replace(old, group=replace(old.group, lasts_s=7200.0, annotations=marks))
@@ -118,7 +118,7 @@ def test_when_it_would_start_is_told_with_its_ground(looker: Looker, now: Snapsh
     assert "It would start" not in at_once
 
 
-def test_a_higher_priority_goes_before_those_who_wait(asker: Looker) -> None:
+def test_a_gang_of_higher_priority_starts_before_waiting_gangs(asker: Looker) -> None:
     behind = said(answer(asker, **NEW, members=4, queue="left"))
     before = said(answer(asker, **NEW, members=4, queue="left", priority=1000))
 
@@ -126,7 +126,9 @@ def test_a_higher_priority_goes_before_those_who_wait(asker: Looker) -> None:
     assert "ahead of it" not in before
 
 
-def test_who_names_no_priority_has_that_of_the_default_class(looker: Looker, now: Snapshot) -> None:
+def test_a_gang_without_a_priority_has_that_of_the_default_class(
+    looker: Looker, now: Snapshot
+) -> None:
     late = replace(now.gangs[GangKey("a/late")], priority=3)
     default = replace(now, gangs={**now.gangs, late.key: late}, usual_priority=5)
     looker.sees(default, make_plan(default, policy_parser.DEFAULT))
@@ -139,7 +141,7 @@ def test_who_names_no_priority_has_that_of_the_default_class(looker: Looker, now
     assert re.search(r'name="priority" value="" placeholder="5"', usual)
 
 
-def test_a_priority_counts_as_far_as_the_namespace_lists_its_class(
+def test_a_priority_counts_only_if_the_namespace_allows_its_class(
     looker: Looker, now: Snapshot
 ) -> None:
     ranked = [
@@ -169,7 +171,7 @@ def test_a_priority_counts_as_far_as_the_namespace_lists_its_class(
         {"with": ["queue/right.priority=5"]},
     ],
 )
-def test_what_changes_is_what_the_command_line_says(
+def test_the_changes_are_those_of_the_command_line(
     asker: Looker, now: Snapshot, tmp_path: Path, supposed: dict[str, list[str]]
 ) -> None:
     saved = tmp_path / "saved.json"
@@ -183,7 +185,7 @@ def test_what_changes_is_what_the_command_line_says(
     assert found or "nothing changes" in said(page)
 
 
-def test_what_was_asked_stands_in_the_form_again(asker: Looker) -> None:
+def test_the_form_keeps_its_values(asker: Looker) -> None:
     changes_ = "queue/left.weight=3\r\nqueue/right.weight=2"
     page = answer(asker, **NEW, members=2, **{"with": changes_})
 
@@ -192,7 +194,7 @@ def test_what_was_asked_stands_in_the_form_again(asker: Looker) -> None:
     assert '<option value="left">' in page
 
 
-def test_nothing_that_steers_stands_in_the_form_again(asker: Looker) -> None:
+def test_the_form_keeps_no_control_characters(asker: Looker) -> None:
     page = ask(asker, name="a\x1b[2J", without="node/\u202en\x00").text
 
     assert 'value="a\ufffd[2J"' in page
@@ -215,7 +217,7 @@ def test_nothing_that_steers_stands_in_the_form_again(asker: Looker) -> None:
         ({page.TOO_LONG: 1}, "too long for an address"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(
+def test_invalid_input_is_refused_in_one_sentence(
     asker: Looker, fields: dict[str, object], sentence: str
 ) -> None:
     reply = ask(asker, **fields)
@@ -224,14 +226,14 @@ def test_what_makes_no_sense_is_one_sentence(
     assert sentence in said(reply.text)
 
 
-def test_what_is_not_there_is_said_and_counted_all_the_same(asker: Looker) -> None:
+def test_an_unknown_namespace_is_reported_and_counts_as_one_without_labels(asker: Looker) -> None:
     page = answer(asker, name="new", namespace="elsewhere", cpu="1")
 
     assert "there is no namespace elsewhere; it counts as one without labels" in said(page)
     assert "elsewhere/new would start now" in said(page)
 
 
-def test_a_cluster_that_is_too_large_is_refused_in_a_sentence(
+def test_a_cluster_that_is_too_large_is_refused_in_one_sentence(
     asker: Looker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page, "MOST_PODS", 9)
@@ -243,7 +245,7 @@ def test_a_cluster_that_is_too_large_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "queue", "cpu", "others", "with"])
-def test_whatever_is_typed_is_text(asker: Looker, field: str) -> None:
+def test_form_input_is_escaped(asker: Looker, field: str) -> None:
     for name in HOSTILE:
         elements = parsed(ask(asker, **{**NEW, field: name}).text)
 
@@ -253,19 +255,19 @@ def test_whatever_is_typed_is_text(asker: Looker, field: str) -> None:
             assert not [key for key in each if key.startswith("on") or key == "autofocus"]
 
 
-def test_marks_that_turn_letters_round_do_not_turn_the_answer(asker: Looker) -> None:
+def test_bidirectional_control_characters_do_not_reorder_the_answer(asker: Looker) -> None:
     page = answer(asker, **NEW, queue="\u202eevil")
 
     assert "\u202e" not in page.partition("</form>")[2]
 
 
-def test_a_standby_and_an_extender_without_a_plan_suppose_nothing(looker: Looker) -> None:
+def test_a_standby_and_an_extender_without_a_plan_answer_no_what_if(looker: Looker) -> None:
     assert "There is no plan to show here yet" in answer(looker, **NEW)
     looker.leader = ["another one leads"]
     assert "another one leads; nothing is planned here" in answer(looker, **NEW)
 
 
-def test_who_asks_while_another_question_is_worked_out_is_told_so(
+def test_a_what_if_during_another_one_is_answered_as_busy(
     asker: Looker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background.BackgroundWorker, "ask", lambda *_: background.BUSY)
@@ -276,7 +278,7 @@ def test_who_asks_while_another_question_is_worked_out_is_told_so(
     assert "busy with another question; try again in a moment" in said(reply.text)
 
 
-def test_the_manual_has_every_field_and_every_bound() -> None:
+def test_the_manual_has_every_field_and_every_limit() -> None:
     assert set(re.findall(r"`(\w+)=", CHAPTER)) == {*page.FIELDS}
     assert f"up to {page.MOST_MEMBERS:,} members" in CHAPTER
     assert page.MOST_CHANGES == 10

@@ -49,7 +49,7 @@ def nobody_works() -> WhatIfResult:
     raise AssertionError("what is known is worked out again")
 
 
-def test_a_thread_that_cannot_be_had_now_keeps_nobody_from_asking_later(
+def test_a_thread_that_cannot_start_now_does_not_block_later_questions(
     bench: BackgroundWorker, clock: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(_: threading.Thread) -> None:
@@ -63,7 +63,7 @@ def test_a_thread_that_cannot_be_had_now_keeps_nobody_from_asking_later(
     assert bench.ask(SECOND, clock.work(1, 0), PATIENCE_S) == BackgroundReply(200, foreseen(1))
 
 
-def test_one_question_is_worked_out_at_a_time_and_others_are_told_so(
+def test_one_question_is_computed_at_a_time_and_others_get_busy(
     bench: BackgroundWorker,
 ) -> None:
     go = threading.Event()
@@ -80,7 +80,7 @@ def test_one_question_is_worked_out_at_a_time_and_others_are_told_so(
     assert bench.ask(SECOND, lambda: foreseen(2), PATIENCE_S).answer == foreseen(2)
 
 
-def test_it_rests_as_long_as_it_worked(bench: BackgroundWorker, clock: Worker) -> None:
+def test_the_worker_rests_as_long_as_it_worked(bench: BackgroundWorker, clock: Worker) -> None:
     bench.ask(FIRST, clock.work(1, 4.0), PATIENCE_S)
     clock.advance(1.0)
     bench.ask(SECOND, clock.work(2, 0.0), PATIENCE_S)
@@ -89,7 +89,7 @@ def test_it_rests_as_long_as_it_worked(bench: BackgroundWorker, clock: Worker) -
 
 
 @pytest.mark.parametrize(("took", "good_s"), [(0.1, GOOD_S), (4.0, 80.0)])
-def test_an_answer_is_good_for_a_while_and_shown_until_there_is_a_newer_one(
+def test_an_answer_is_valid_for_a_while_and_shown_until_there_is_a_newer_one(
     bench: BackgroundWorker, clock: Worker, took: float, good_s: float
 ) -> None:
     bench.ask(FIRST, clock.work(1, took), PATIENCE_S)
@@ -113,14 +113,14 @@ def test_an_answer_is_good_for_a_while_and_shown_until_there_is_a_newer_one(
     assert reply.answer == foreseen(2)
 
 
-def test_one_that_is_long_past_is_not_shown(bench: BackgroundWorker, clock: Worker) -> None:
+def test_an_expired_answer_is_not_shown(bench: BackgroundWorker, clock: Worker) -> None:
     bench.ask(FIRST, clock.work(1, 0.0), PATIENCE_S)
     clock.advance(1000.0)
 
     assert bench.ask(FIRST, clock.work(2, 0.0), PATIENCE_S).answer == foreseen(2)
 
 
-def test_few_answers_are_kept(bench: BackgroundWorker) -> None:
+def test_the_number_of_kept_answers_is_limited(bench: BackgroundWorker) -> None:
     for number in range(40):
         asked = WhatIfQuery(None, (f"queue/q{number}.weight=5",), ())
         assert bench.ask(asked, lambda: foreseen(1), PATIENCE_S).status == 200
@@ -128,7 +128,7 @@ def test_few_answers_are_kept(bench: BackgroundWorker) -> None:
     assert len(bench._cache) == 32
 
 
-def test_what_is_refused_is_a_sentence_and_soon_asked_again(
+def test_a_refusal_is_one_sentence_and_soon_computed_again(
     bench: BackgroundWorker, clock: Worker
 ) -> None:
     def refuse() -> WhatIfResult:
@@ -142,7 +142,7 @@ def test_what_is_refused_is_a_sentence_and_soon_asked_again(
     assert reply.answer == foreseen(2)
 
 
-def test_a_failure_is_said_and_the_next_question_is_answered(
+def test_a_failure_is_reported_and_the_next_question_is_answered(
     bench: BackgroundWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> WhatIfResult:

@@ -17,12 +17,12 @@ def asked(query: str) -> WhatIfQuery | None:
     return read(parse_qs(query, keep_blank_values=True))
 
 
-def test_an_address_that_supposes_nothing_asks_nothing() -> None:
+def test_a_query_without_changes_is_no_question() -> None:
     assert asked("") is None
     assert asked("name=&members=+&with=%0D%0A&unknown=x") is None
 
 
-def test_a_gang_has_what_was_typed_and_otherwise_what_is_usual() -> None:
+def test_a_gang_has_the_given_values_and_otherwise_the_defaults() -> None:
     usual = WhatIfGang("train", "default", "", 1, 1, (), None)
     typed = WhatIfGang(
         *("train", "a", "left", 4, 3),
@@ -37,7 +37,7 @@ def test_a_gang_has_what_was_typed_and_otherwise_what_is_usual() -> None:
     ) == WhatIfQuery(typed, (), ())
 
 
-def test_changes_may_be_lines_of_a_field_or_fields_of_their_own() -> None:
+def test_changes_may_be_lines_of_one_field_or_separate_fields() -> None:
     changes = ("queue/a.weight=5", "queue/b.weight=2")
 
     assert asked("with=queue/a.weight%3D5%0D%0Aqueue/b.weight%3D2&without=node/n7") == WhatIfQuery(
@@ -68,7 +68,7 @@ def test_changes_may_be_lines_of_a_field_or_fields_of_their_own() -> None:
         ("name=x&others=a/b%3Dx", "others: a/b: 'x' is not an amount, such as 2 or 64Gi"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(query: str, sentence: str) -> None:
+def test_an_invalid_query_is_refused_in_one_sentence(query: str, sentence: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         asked(query)
 
@@ -87,7 +87,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(query: str, sentence: str)
         (f"{page.TOO_LONG}=1", "the query is too long for an address; change less"),
     ],
 )
-def test_what_is_too_much_is_refused_in_a_sentence(query: str, sentence: str) -> None:
+def test_a_query_above_the_limits_is_refused_in_one_sentence(query: str, sentence: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         asked(query)
 
@@ -96,7 +96,7 @@ def test_what_is_too_much_is_refused_in_a_sentence(query: str, sentence: str) ->
 
 
 @given(strategies.dictionaries(strategies.sampled_from(page.FIELDS), strategies.text()))
-def test_whatever_is_typed_is_read_or_refused(typed: dict[str, str]) -> None:
+def test_any_query_is_parsed_or_refused(typed: dict[str, str]) -> None:
     found = None
     with suppress(InvalidInput):
         found = read({name: [text] for name, text in typed.items()})

@@ -69,7 +69,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     stand_in.may.set()
 
 
-def test_what_is_quickly_known_is_said_at_once_and_asked_anew(
+def test_remedies_that_are_computed_quickly_are_returned_at_once_and_recomputed(
     now: Snapshot, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "_WAIT_S", PATIENCE_S)
@@ -84,7 +84,7 @@ def test_what_is_quickly_known_is_said_at_once_and_asked_anew(
     assert ask(*case) == ("something else",)
 
 
-def test_who_asks_for_what_takes_long_is_told_so_and_another_meanwhile_too(
+def test_slow_remedies_are_reported_as_pending_to_every_request(
     now: Snapshot, plan: Plan, slow: Slow
 ) -> None:
     ask = CachedRemedies(BackgroundWorker())
@@ -97,7 +97,7 @@ def test_who_asks_for_what_takes_long_is_told_so_and_another_meanwhile_too(
         assert said == (f"a larger cluster for {key}",)
 
 
-def test_what_fails_is_a_sentence(
+def test_a_failure_is_one_sentence(
     now: Snapshot, plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ def test_what_fails_is_a_sentence(
     assert "KeyError" in caplog.text
 
 
-def test_a_page_is_there_before_what_would_help_is_known(
+def test_a_page_is_shown_before_its_remedies_are_known(
     looker: Looker, now: Snapshot, plan: Plan, slow: Slow
 ) -> None:
     looker.sees(now, plan)
